@@ -19,7 +19,8 @@ def read_percentages(path: Path) -> dict[str, float]:
     for name, file in json.loads(path.read_text(encoding="utf-8"))["files"].items():
         parts = Path(name).parts
         below = parts[parts.index("kinetoscope") + 1 :]
-        package = below[0] if len(below) > 1 else "(top level)"
+        num_parts = 2 if below[0] == "core" and len(below) > 2 else 1
+        package = "/".join(below[:num_parts]) if len(below) > 1 else "(top level)"
         summary = file["summary"]
         covered[package] += summary["covered_lines"] + summary["covered_branches"]
         total[package] += summary["num_statements"] + summary["num_branches"]

@@ -10,7 +10,7 @@ import threading
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.serving.made_pages import MadePages
 from kinetoscope.serving.row_filler import RowFiller
 from kinetoscope.serving.run_lists import RunLists
@@ -25,8 +25,8 @@ def command_of(job, folder):
     """Return the command of a job of `kinetoscope view`, at normal priority: on a machine that tests keep busy, a job
     of low priority would hardly run."""
     program = (
-        "import runpy, sys; from kinetoscope.writing import side_process; side_process.give_way = lambda: None; "
-        "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+        "import runpy, sys; from kinetoscope.core.background import side_process; "
+        "side_process.give_way = lambda: None; runpy.run_module(sys.argv.pop(1), run_name='__main__')"
     )
     return [sys.executable, "-c", program, f"kinetoscope.cli.{job}", json.dumps(str(folder))]
 

@@ -20,14 +20,14 @@ from benchmarks.interleaved import Candidate, Loop, Timings, measure
 from benchmarks.recording.profilers import recorder_name, recording
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import ProfilerAction
-from kinetoscope.clock.clock import Anchor
+from kinetoscope.core.clock.clock import Anchor
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.formats.chrome import ChromeWriter
 from kinetoscope.handlers.cycle_events import Drain, thread_events
 from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Cycle
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.timestamp import Timestamp
 
 _NUM_RECORDS = 1_000_000
 _PEERS_PART = 10  # the other ways get a tenth of the records, since their events take a hundred times the memory

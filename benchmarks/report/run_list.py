@@ -14,13 +14,13 @@ from unittest.mock import patch
 
 from benchmarks.from_tests import launch_chromium
 from benchmarks.suite import Measure, SuiteResult
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished, append_entry
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.pages.run_list import encode_list
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.serving.runs import find_runs
-from kinetoscope.training.ranks import Attempt, Ranks
 
 _NUM_RUNS, _QUICK_RUNS, _NUM_RANKS = 300, 20, 8
 _BEGAN_S = 1_790_000_000

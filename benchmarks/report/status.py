@@ -12,7 +12,9 @@ import msgspec
 from rich.console import Console
 
 from benchmarks.suite import Measure, SuiteResult
-from kinetoscope.clock.clock import SystemClock
+from kinetoscope.core.clock.clock import SystemClock
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.formats.own_json import encode_struct
 from kinetoscope.pulse.header import decode_header
 from kinetoscope.pulse.layout import ABOUT_AT, FOLDER, HEADER_BYTES, SUFFIX
@@ -20,8 +22,6 @@ from kinetoscope.pulse.own_pulse import LENGTH, OwnPulse
 from kinetoscope.status.judging import look_at_run
 from kinetoscope.status.table import run_now
 from kinetoscope.status.terminal import render_now
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.timestamp import Timestamp
 
 _NUM_RANKS, _QUICK_RANKS, _PER_HOST, _NUM_STEPS = 1024, 64, 8, 6000
 _START = "20261126T000000-1"

@@ -6,6 +6,9 @@ if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import analyze
     from kinetoscope.analysis.compare.compare import compare
     from kinetoscope.assemble import profile
+    from kinetoscope.core.job.event import Callback, Event
+    from kinetoscope.core.job.state import State
+    from kinetoscope.core.job.timestamp import Timestamp
     from kinetoscope.errors import KinetoscopeError
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
@@ -24,19 +27,16 @@ if TYPE_CHECKING:
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
-    from kinetoscope.training.event import Callback, Event
-    from kinetoscope.training.state import State
-    from kinetoscope.training.timestamp import Timestamp
 
 __version__ = "0.1.0"
 
 # Each public name and its module, which is imported when the name is first used. So `import kinetoscope` is quick. The
 # two of IPython's extensions are for ``%load_ext kinetoscope``.
 _HOMES = {
-    "Callback": "kinetoscope.training.event",
+    "Callback": "kinetoscope.core.job.event",
     "CompileEvents": "kinetoscope.sources.compile_events",
     "Driver": "kinetoscope.recording.run.driver",
-    "Event": "kinetoscope.training.event",
+    "Event": "kinetoscope.core.job.event",
     "Float64Tensors": "kinetoscope.sources.float64_tensors",
     "GCPauses": "kinetoscope.sources.gc_pauses",
     "GrowingMemory": "kinetoscope.sources.growing_memory",
@@ -47,9 +47,9 @@ _HOMES = {
     "Profiler": "kinetoscope.recording.run.profiler",
     "ProfilerAction": "kinetoscope.recording.markers.schedule",
     "StackSampler": "kinetoscope.sources.stack_sampler",
-    "State": "kinetoscope.training.state",
+    "State": "kinetoscope.core.job.state",
     "SystemProfiler": "kinetoscope.sources.system_profiler",
-    "Timestamp": "kinetoscope.training.timestamp",
+    "Timestamp": "kinetoscope.core.job.timestamp",
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
     "TraceHandler": "kinetoscope.recording.window.trace_handler",
     "active_profiler": "kinetoscope.recording.run.profiler",

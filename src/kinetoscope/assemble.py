@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kinetoscope
+from kinetoscope.core.job.ranks import current_ranks, run_name_all_ranks_agree_on
+from kinetoscope.core.job.timestamp import Timestamp
+from kinetoscope.core.paths.remote_url import missing_library
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
 from kinetoscope.errors import FolderNotWritableError, SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.trackers import LoggedFinding, Trackers
 from kinetoscope.native import require_recorder, why_not_recorded
-from kinetoscope.paths.remote_url import missing_library
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
 from kinetoscope.recording.markers.schedule import ProfilerAction, Schedule, cyclic_schedule
 from kinetoscope.recording.run.profiler import Profiler
 from kinetoscope.recording.run.settings import check_callbacks, check_flag, check_number
@@ -26,8 +28,6 @@ from kinetoscope.recording.window.launch_folder import choose_run_folder
 from kinetoscope.recording.window.memory_limit import SHARE, SHARE_OF_OPERATORS
 from kinetoscope.recording.window.trace_folder import check_keep
 from kinetoscope.sources.system_profiler import SystemProfiler
-from kinetoscope.training.ranks import current_ranks, run_name_all_ranks_agree_on
-from kinetoscope.training.timestamp import Timestamp
 
 if TYPE_CHECKING:
     from kinetoscope.sources.torch_profiler import TorchProfiler

@@ -17,7 +17,7 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.cli import main
-from kinetoscope.paths.run_groups import remember_command
+from kinetoscope.core.paths.run_groups import remember_command
 from prepared_python import OURS, start_prepared
 from simulated_training import Fault, Settings, simulate
 from small_pages import axe_violations, reload_until

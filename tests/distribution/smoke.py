@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import kinetoscope
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS
 from kinetoscope.native import why_not_loaded, why_not_recorded
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS
 
 DECLARED = {"psutil", "msgspec", "isal", "rich", "polars", "jinja2"}
 BASE_NS = 1_790_857_026_000_000_000

@@ -21,8 +21,8 @@ from urllib.parse import quote
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.cli import main
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.serving.site import Site
 

@@ -17,7 +17,7 @@ LONGEST_WAIT_S = 100
 STUCK = """
 import sys, threading
 from kinetoscope.cli import convert, main
-from kinetoscope.writing.atomic_file import atomic_file
+from kinetoscope.core.paths.atomic_file import atomic_file
 
 ordinary = convert._convert_one
 

@@ -12,12 +12,12 @@ import psutil
 import pytest
 
 import kinetoscope
+from kinetoscope.core.background.jobs import job_command
+from kinetoscope.core.background.side_process import SideProcess
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
 from kinetoscope.handlers.first_finding import FirstFinding
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.serving.runs import find_runs
-from kinetoscope.writing.jobs import job_command
-from kinetoscope.writing.side_process import SideProcess
 from page_columns import page_text
 from prepared_python import start_prepared
 from waiting import wait_for
@@ -186,7 +186,7 @@ def test_a_signal_while_the_search_is_being_started_ends_it_too(tmp_path, monkey
             started.append(self.pid)
             signal.raise_signal(signal.SIGUSR1)
 
-    monkeypatch.setattr("kinetoscope.writing.side_process.subprocess.Popen", Interrupted)
+    monkeypatch.setattr("kinetoscope.core.background.side_process.subprocess.Popen", Interrupted)
     before = signal.signal(signal.SIGUSR1, lambda number, frame: search.give_up())
     try:
         assert search.find(tmp_path, 600) == ""

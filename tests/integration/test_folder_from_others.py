@@ -313,8 +313,8 @@ def test_a_merge_into_a_folder_from_another_person_uses_no_link_or_pipe(saved, o
 
 @pytest.mark.parametrize("rank", [5, 10**8, -1, "0", None])
 def test_saved_traces_passes_over_ranks_that_the_run_does_not_have(saved, rank):
+    from kinetoscope.core.job.ranks import Attempt, Ranks
     from kinetoscope.recording.window.trace_folder import TraceFolder
-    from kinetoscope.training.ranks import Attempt, Ranks
 
     write_manifest(saved, finished("own.json", rank=rank), rank=rank if isinstance(rank, int) and rank >= 0 else 3)
     moments = {"epoch": 1, "no_such": 1, "total_wct": 1.0}, {"epoch": 1e300}, {"total_wct": 1e300}

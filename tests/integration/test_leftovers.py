@@ -172,7 +172,7 @@ KILLED_IN_MID_FILE = """
 import os
 from pathlib import Path
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.writing.atomic_file import atomic_file
+from kinetoscope.core.paths.atomic_file import atomic_file
 with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler("run/traces")) as profiler:
     with atomic_file(Path("run/traces/ep0-ba9-rank0.json")) as stream:
         stream.write(b"half of a trace")

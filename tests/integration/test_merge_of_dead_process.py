@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.cli import main
+from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.formats.manifest import RankClosed, RanksBeside, RankStarted, TraceFinished, append_entry
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.merge.merge_mark import is_being_merged
-from kinetoscope.training.ranks import Attempt, Ranks
 
 EVENT = {"ph": "X", "name": "x", "cat": "marker", "pid": 0, "tid": 9, "ts": 1, "dur": 1, "args": {"n": 1}}
 NUM_RANKS = 2

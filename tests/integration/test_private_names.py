@@ -3,10 +3,10 @@ lost."""
 
 import pytest
 
+from kinetoscope.core.background.private_names import names
 from kinetoscope.hooks import private_names as of_hooks
 from kinetoscope.recording import private_names as of_recording
 from kinetoscope.sources import private_names as of_sources
-from kinetoscope.writing.private_names import names
 from prepared_python import COMPILING, run_prepared
 from trace_files import trace_json
 
@@ -22,7 +22,7 @@ PREPARED = (
 # As with a version that has another name for it: our code finds nothing, and the library works.
 RENAMED = """
 import sys, kinetoscope.hooks.private_names, kinetoscope.recording.private_names, kinetoscope.sources.private_names
-from kinetoscope.writing.private_names import names
+from kinetoscope.core.background.private_names import names
 for name in names:
     if str(name) == sys.argv[1]:
         name.name, name.attribute = f"{name.name}_renamed", f"{name.attribute}_renamed"

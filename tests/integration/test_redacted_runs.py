@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS
 from kinetoscope.handlers.trackers import Trackers
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.pulse.stuck_phases import GroupState, read_stuck_phases
 from kinetoscope.recording.messages.end_report import EndReport, RunCounts
@@ -89,7 +89,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 @pytest.mark.timeout(600)
 def test_traces_manifests_pulses_uploads_and_metrics_are_equal(tmp_path, monkeypatch):
     pytest.importorskip("fsspec")
-    monkeypatch.setattr("kinetoscope.training.ranks._new_start", lambda: START)
+    monkeypatch.setattr("kinetoscope.core.job.ranks._new_start", lambda: START)
     monkeypatch.setattr("kinetoscope.pulse.own_pulse.resident_bytes", lambda: 1)
     left = []
     for words in (WORDS.keys(), WORDS.values()):

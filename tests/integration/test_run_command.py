@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.paths.later_run import find_later_run
-from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.core.paths.later_run import find_later_run
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.unmodified.settings import VARIABLE
 from prepared_python import COMPILING, run_command, run_prepared

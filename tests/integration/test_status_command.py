@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import FOLDER, MAGIC
 from kinetoscope.serving.run_lists import RunLists
 from prepared_python import OURS, run_command, start_prepared

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, TorchProfiler, cyclic_schedule
-from kinetoscope.clock.clock import process_base_ns
+from kinetoscope.core.clock.clock import process_base_ns
 from kinetoscope.merge.merge_traces import merge_traces
 
 torch = pytest.importorskip("torch")

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from kinetoscope.cli import main, view
-from kinetoscope.texts.wording import printable
+from kinetoscope.core.text.wording import printable
 from prepared_python import run_command
 from viewing import LONGEST_WAIT_S, ask, ended, log_in, served, view_command
 

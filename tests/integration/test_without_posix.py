@@ -175,7 +175,7 @@ def test_a_process_is_looked_for_without_the_signal_that_is_ctrl_c_there(windows
         "    assert sys._getframe(1).f_globals['__name__'].startswith('psutil')\n"  # on Windows, it has another way
         "    kill(pid, number)\n"
         "os.kill = kill_as_there\n"
-        "from kinetoscope.training.ranks import is_process_alive\n"
+        "from kinetoscope.core.job.ranks import is_process_alive\n"
         f"print(is_process_alive(os.getpid()), is_process_alive({os.getpid()}), is_process_alive(2**30))"
     )
     assert done.stdout == "True True False\n", done.stderr

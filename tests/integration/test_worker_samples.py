@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from kinetoscope import ProfilerAction, StackSampler
+from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.errors import SettingsError
-from kinetoscope.paths.source_files import source_name
 from kinetoscope.recording.run.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 

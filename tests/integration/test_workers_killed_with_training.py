@@ -16,7 +16,7 @@ TRAIN = """
 import multiprocessing, os, signal, sys, time, torch
 from torch.utils.data import DataLoader
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.training.event import Callback
+from kinetoscope.core.job.event import Callback
 
 folder, way = sys.argv[1:]
 

@@ -14,8 +14,8 @@ from datetime import timedelta
 
 import torch.distributed
 
-from kinetoscope.clock.clock import SystemClock
-from kinetoscope.clock.sync import ClockClient, ClockServer, clock_identity
+from kinetoscope.core.clock.clock import SystemClock
+from kinetoscope.core.clock.sync import ClockClient, ClockServer, clock_identity
 
 _CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}
 _LIBC = ctypes.CDLL(None)

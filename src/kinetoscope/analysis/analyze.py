@@ -64,9 +64,9 @@ from kinetoscope.analysis.summaries import (
 from kinetoscope.analysis.titles import title_of
 from kinetoscope.analysis.unrecorded_steps import with_odd_steps, without_recording_cost
 from kinetoscope.analysis.windows.kernel_names import notes_on_communication
+from kinetoscope.core.paths.attempt_folders import folder_of_run
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.experiments import read_experiments
-from kinetoscope.paths.attempt_folders import folder_of_run
 from kinetoscope.pulse.pulses import Pulse
 from kinetoscope.table.all_steps import (
     anonymize_slow_steps,

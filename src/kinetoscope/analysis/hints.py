@@ -7,7 +7,7 @@ from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.gpu.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32, peak_flops_per_s
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.gpu.product_kernels import is_product
-from kinetoscope.texts.wording import in_percent
+from kinetoscope.core.text.wording import in_percent
 
 MIN_PRODUCT_SHARE = 0.1
 """Matmuls and convolutions with a smaller share of the compute time gain little from another precision."""

@@ -11,8 +11,8 @@ from kinetoscope.analysis.ranks.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
 from kinetoscope.analysis.steps.step_time import step_time_ns
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
+from kinetoscope.core.text.wording import gaps_in, numbers_named, ranks_named, shown
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
-from kinetoscope.texts.wording import gaps_in, numbers_named, ranks_named, shown
 
 _MOST_NAMED = 3
 _UNITS = ((3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))

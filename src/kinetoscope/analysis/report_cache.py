@@ -10,8 +10,8 @@ import msgspec
 
 from kinetoscope.analysis.run_report import ReportRows, RunReport
 from kinetoscope.analysis.summaries import Selection
+from kinetoscope.core.paths.user_cache import REPORT_SUFFIX, CachePlace, own_code
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.paths.user_cache import REPORT_SUFFIX, CachePlace, own_code
 from kinetoscope.table.load import fingerprint, is_live
 from kinetoscope.table.trace import Trace
 

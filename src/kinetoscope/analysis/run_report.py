@@ -27,9 +27,9 @@ from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.analysis.steps.step_parts import StepParts
 from kinetoscope.analysis.steps.step_work import Computed
 from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.core.text.wording import counted, printable_json, shown
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.display import some
-from kinetoscope.texts.wording import counted, printable_json, shown
 
 SCHEMA = 1
 _MOST_FINDINGS = 5

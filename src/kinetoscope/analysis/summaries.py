@@ -34,12 +34,12 @@ from kinetoscope.analysis.windows.reading import read_recorded
 from kinetoscope.analysis.windows.span_names import ANNOTATIONS
 from kinetoscope.analysis.windows.step_spans import step_candidates
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.clock.file_clock import FileClock
+from kinetoscope.core.clock.file_clock import FileClock
+from kinetoscope.core.text.wording import shown
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.load import load_one
 from kinetoscope.table.run_state import WrittenTrace
 from kinetoscope.table.trace import Trace
-from kinetoscope.texts.wording import shown
 
 _MOST_NEAR = 2
 

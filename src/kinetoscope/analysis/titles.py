@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kinetoscope.paths.attempt_folders import folder_of_run, is_within_a_run
-from kinetoscope.paths.regular_file import is_open_already
-from kinetoscope.paths.short_paths import name_of_file
+from kinetoscope.core.paths.attempt_folders import folder_of_run, is_within_a_run
+from kinetoscope.core.paths.regular_file import is_open_already
+from kinetoscope.core.paths.short_paths import name_of_file
 from kinetoscope.table.load import STDIN, is_single
 from kinetoscope.table.trace import Trace
 

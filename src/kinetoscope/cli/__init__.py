@@ -16,9 +16,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
 
+from kinetoscope.core.paths.atomic_file import abandon_partials
+from kinetoscope.core.text.wording import error_line, printable_lines, shown
 from kinetoscope.errors import KinetoscopeError, NativeExtensionError, SettingsError
-from kinetoscope.texts.wording import error_line, printable_lines, shown
-from kinetoscope.writing.atomic_file import abandon_partials
 
 # Each verb and what it does, by task. Its module has add_arguments(parser) and run(arguments) -> exit code.
 _TASKS = {

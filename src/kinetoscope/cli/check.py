@@ -9,6 +9,8 @@ from pathlib import Path
 from kinetoscope.cli.options import add_attempt, add_force, add_jobs, add_json, add_output, add_paths
 from kinetoscope.cli.paths import require_distinct, require_free, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
+from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
+from kinetoscope.core.text.wording import counted, printable_lines
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.merge.check import (
     FileCheck,
@@ -20,8 +22,6 @@ from kinetoscope.merge.check import (
     unreadable,
 )
 from kinetoscope.merge.trace_output import STDOUT
-from kinetoscope.paths.file_kinds import is_folder, is_regular_file
-from kinetoscope.texts.wording import counted, printable_lines
 
 _EXAMPLES = """\
 examples:

@@ -8,12 +8,12 @@ from pathlib import Path
 from kinetoscope.cli.options import PATH, add_attempt, add_force, add_jobs, add_json, add_output
 from kinetoscope.cli.paths import TraceInputs, require_distinct, require_free, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
+from kinetoscope.core.paths.atomic_file import temporary_folder
+from kinetoscope.core.text.wording import printable_lines, sized
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert_trace import convert_trace
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto
-from kinetoscope.texts.wording import printable_lines, sized
-from kinetoscope.writing.atomic_file import temporary_folder
 
 _PARQUET = ".parquet"
 _EXAMPLES = """\

@@ -14,8 +14,8 @@ from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_details, add_json
 from kinetoscope.cli.paths import require_there
 from kinetoscope.cli.summary import add_selection, selection_of
+from kinetoscope.core.paths.run_groups import group_of
 from kinetoscope.errors import KinetoscopeError, SettingsError
-from kinetoscope.paths.run_groups import group_of
 
 _EXAMPLES = """\
 examples:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from kinetoscope.analysis.findings.explanations import Explanation, explanations, introduction, link_to
 from kinetoscope.cli.options import add_details, add_json
+from kinetoscope.core.text.wording import shown
 from kinetoscope.errors import SettingsError
-from kinetoscope.texts.wording import shown
 
 _EXAMPLES = """\
 examples:

@@ -12,14 +12,14 @@ from kinetoscope.cli.numbers import given, whole_numbers
 from kinetoscope.cli.options import PATH, add_attempt, add_force, add_json, add_last, add_output, add_ranks
 from kinetoscope.cli.paths import require_free, trace_inputs
 from kinetoscope.cli.progress import progress_bar
+from kinetoscope.core.background.side_process import give_way
+from kinetoscope.core.paths.attempt_folders import MANIFESTS
+from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
+from kinetoscope.core.text.wording import counted, printable_lines, sized
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.manifest_merge import sources_of
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.merge.window import Window
-from kinetoscope.paths.attempt_folders import MANIFESTS
-from kinetoscope.paths.file_kinds import is_folder, is_regular_file
-from kinetoscope.texts.wording import counted, printable_lines, sized
-from kinetoscope.writing.side_process import give_way
 
 _EXAMPLES = """\
 examples:

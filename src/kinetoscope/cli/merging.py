@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from kinetoscope.cli.progress import progress_bar
+from kinetoscope.core.paths.attempt_folders import MANIFESTS, attempt_places, places_of_traces
+from kinetoscope.core.paths.file_kinds import is_folder, is_there
+from kinetoscope.core.text.wording import printable_lines
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.live.folders import delete_what_is_empty
 from kinetoscope.merge.merge_mark import is_being_merged
-from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_places, places_of_traces
-from kinetoscope.paths.file_kinds import is_folder, is_there
-from kinetoscope.texts.wording import printable_lines
 
 _POLL_S = 0.1
 _MERGED = re.compile(r"merged_trace(?:\.node(\d{1,9}))?\.json(?:\.gz|\.zst)?", re.ASCII)

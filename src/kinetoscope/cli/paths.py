@@ -12,14 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from kinetoscope.cli.merging import require_merged
-from kinetoscope.errors import MergeError, SettingsError, TraceFileError
-from kinetoscope.formats.chrome import SUFFIXES, read_header
-from kinetoscope.formats.chrome_stream import open_trace
-from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.formats.manifest import why_nothing
-from kinetoscope.formats.perfetto import BEGINNING
-from kinetoscope.merge.trace_output import is_perfetto
-from kinetoscope.paths.attempt_folders import (
+from kinetoscope.core.paths.attempt_folders import (
     MANIFESTS,
     attempt_of_name,
     attempt_places,
@@ -27,12 +20,19 @@ from kinetoscope.paths.attempt_folders import (
     places_of_traces,
     say_its_runs,
 )
-from kinetoscope.paths.file_kinds import is_folder, is_regular_file
-from kinetoscope.paths.later_run import find_later_run
-from kinetoscope.paths.regular_file import is_open_already, require_regular
-from kinetoscope.paths.run_folder import FoundFile, RunFolder, find_files, find_glob, require_run_folders
+from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
+from kinetoscope.core.paths.later_run import find_later_run
+from kinetoscope.core.paths.regular_file import is_open_already, require_regular
+from kinetoscope.core.paths.run_folder import FoundFile, RunFolder, find_files, find_glob, require_run_folders
+from kinetoscope.core.text.wording import printable_lines
+from kinetoscope.errors import MergeError, SettingsError, TraceFileError
+from kinetoscope.formats.chrome import SUFFIXES, read_header
+from kinetoscope.formats.chrome_stream import open_trace
+from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.formats.manifest import why_nothing
+from kinetoscope.formats.perfetto import BEGINNING
+from kinetoscope.merge.trace_output import is_perfetto
 from kinetoscope.pulse.training_notes import runs_of_command
-from kinetoscope.texts.wording import printable_lines
 
 STDIN = "-"
 _OF_RUNS = ("live", "traces", "torch_traces", "pulse", ".uploads")

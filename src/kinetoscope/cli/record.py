@@ -16,6 +16,8 @@ from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli import report as report_command
 from kinetoscope.cli.options import add_json, add_num_steps, add_ranks, add_run
 from kinetoscope.cli.paths import nothing_of, run_folder_of
+from kinetoscope.core.paths.attempt_folders import attempt_folders, places_of_traces
+from kinetoscope.core.text.wording import counted, printable_lines, ranks_named
 from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.formats.record_request import (
@@ -26,11 +28,9 @@ from kinetoscope.formats.record_request import (
     request_sequence,
     write_request,
 )
-from kinetoscope.paths.attempt_folders import attempt_folders, places_of_traces
 from kinetoscope.pulse.glances import Glance
 from kinetoscope.pulse.layout import FOLDER, Asked
 from kinetoscope.status.judging import RankStatus, RunState, look_at_run
-from kinetoscope.texts.wording import counted, printable_lines, ranks_named
 
 _EXAMPLES = """\
 examples:

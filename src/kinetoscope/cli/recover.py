@@ -11,12 +11,12 @@ from typing import Any
 
 from kinetoscope.cli.options import add_json, add_run
 from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.core.paths.attempt_folders import attempt_folder, attempt_folders, attempt_of_name
+from kinetoscope.core.text.wording import counted, printable, printable_lines
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
-from kinetoscope.paths.attempt_folders import attempt_folder, attempt_folders, attempt_of_name
 from kinetoscope.storage.upload_queue import add_upload, delete_when_uploaded, read_queue
-from kinetoscope.texts.wording import counted, printable, printable_lines
 
 _EXAMPLES = """\
 examples:

@@ -21,17 +21,17 @@ from kinetoscope.cli.options import PATH, add_force, add_json, add_output
 from kinetoscope.cli.paths import require_free, require_there
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.summary import add_selection, selection_of
+from kinetoscope.core.paths.atomic_file import atomic_file
+from kinetoscope.core.paths.file_kinds import is_folder, is_there
+from kinetoscope.core.text.wording import printable_lines, sized
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.own_sentences import LEFT_OUT
 from kinetoscope.pages.html_file import render_page
-from kinetoscope.paths.file_kinds import is_folder, is_there
 from kinetoscope.report.sections.build import Recorded, build_page
 from kinetoscope.report.sections.rank_traces import RankTraces, Source
 from kinetoscope.table.load import STDIN, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.table.trace import Trace
-from kinetoscope.texts.wording import printable_lines, sized
-from kinetoscope.writing.atomic_file import atomic_file
 
 FILE_NAME = "report.html"
 _THRESHOLD = 0.05  # what changed by more comes first

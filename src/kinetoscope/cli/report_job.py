@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 
 from kinetoscope.cli import report
-from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.writing.jobs import run_job
-from kinetoscope.writing.side_process import end_when_left
+from kinetoscope.core.background.jobs import run_job
+from kinetoscope.core.background.side_process import end_when_left
+from kinetoscope.core.paths.run_folder import RunFolder
 
 
 def write_report(folder: str, wanted: Sequence[str]) -> int:

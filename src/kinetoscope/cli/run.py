@@ -15,11 +15,11 @@ from pathlib import Path
 from kinetoscope import __version__
 from kinetoscope.cli.numbers import whole_number
 from kinetoscope.cli.options import add_num_steps
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
+from kinetoscope.core.paths.run_groups import remember_command
+from kinetoscope.core.text.wording import shown
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.manifest import STARTED
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
-from kinetoscope.paths.run_groups import remember_command
-from kinetoscope.texts.wording import shown
 from kinetoscope.unmodified.settings import AutoSettings, environment_with
 
 _NOT_FOUND, _NOT_ALLOWED = 127, 126

@@ -8,14 +8,14 @@ from pathlib import Path
 from kinetoscope.analysis.analyze import report_to_keep
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.core.background.jobs import run_job
+from kinetoscope.core.background.side_process import end_when_left, give_way
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.core.text.wording import sized
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.run_row import RunRow, write_row
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.serving.runs import FoundRun, find_runs
 from kinetoscope.table.load import names_in
-from kinetoscope.texts.wording import sized
-from kinetoscope.writing.jobs import run_job
-from kinetoscope.writing.side_process import end_when_left, give_way
 
 MAX_BYTES = 1_000_000_000
 """Larger traces are not read for a list, since that would take long."""

@@ -15,11 +15,11 @@ from rich.text import Text
 from kinetoscope.cli.ends import requests_to_end, wait_for_one
 from kinetoscope.cli.options import add_json, add_run
 from kinetoscope.cli.paths import nothing_of, print_later_run, run_folder_of
+from kinetoscope.core.text.wording import printable_lines
 from kinetoscope.report.terminal.screen import print_screen
 from kinetoscope.status.judging import RunState, RunStatus, look_at_run
 from kinetoscope.status.table import run_now
 from kinetoscope.status.terminal import render_now
-from kinetoscope.texts.wording import printable_lines
 
 _EXAMPLES = """\
 examples:

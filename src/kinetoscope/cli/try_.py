@@ -20,13 +20,13 @@ from kinetoscope.cli.numbers import count_of_one_or_more, seconds_above_0, whole
 from kinetoscope.cli.options import add_json
 from kinetoscope.cli.paths import require_there
 from kinetoscope.cli.run import option_of
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, RunFolder
+from kinetoscope.core.text.wording import shown, sized
 from kinetoscope.errors import SettingsError
 from kinetoscope.experiments.experiment import ExperimentRun, Options
 from kinetoscope.experiments.plan import MAX_ROWS, Request, parse_requests, suggest_requests
 from kinetoscope.experiments.start import Command, size_of
 from kinetoscope.formats.experiments import FOLDER, Experiment, write_experiment
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, RunFolder
-from kinetoscope.texts.wording import shown, sized
 from kinetoscope.unmodified.trial_files import MIN_STEPS
 from kinetoscope.variants.registry import Variant, load_variants
 

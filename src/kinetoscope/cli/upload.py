@@ -11,7 +11,8 @@ from typing import Any
 from kinetoscope.cli.numbers import seconds
 from kinetoscope.cli.options import add_json, add_ranks, add_run
 from kinetoscope.cli.paths import run_folder_of
-from kinetoscope.paths.remote_url import check_url, without_credentials
+from kinetoscope.core.paths.remote_url import check_url, without_credentials
+from kinetoscope.core.text.wording import counted, sized
 from kinetoscope.storage.draining import (
     AllowedUploads,
     UploadReport,
@@ -20,7 +21,6 @@ from kinetoscope.storage.draining import (
     upload_waiting,
 )
 from kinetoscope.storage.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
-from kinetoscope.texts.wording import counted, sized
 
 _RETRY_FOR_S = 60.0
 _EXAMPLES = """\

@@ -18,17 +18,17 @@ from kinetoscope.cli.ends import requests_to_end, wait_for_one
 from kinetoscope.cli.numbers import port
 from kinetoscope.cli.options import add_json
 from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.core.background.jobs import job_command
+from kinetoscope.core.paths.atomic_file import temporary_folder
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.core.text.wording import counted, printable_lines
 from kinetoscope.errors import SettingsError
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.serving.made_pages import MadePages
 from kinetoscope.serving.plain_pages import leading_to
 from kinetoscope.serving.row_filler import RowFiller
 from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.serving.server import LOOPBACK, FolderServer
 from kinetoscope.serving.site import Site
-from kinetoscope.texts.wording import counted, printable_lines
-from kinetoscope.writing.atomic_file import temporary_folder
-from kinetoscope.writing.jobs import job_command
 
 _PERFETTO = "https://ui.perfetto.dev"
 _POLL_S = 0.1

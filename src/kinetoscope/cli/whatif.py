@@ -14,9 +14,9 @@ from kinetoscope.cli.numbers import ranks as ranks_in
 from kinetoscope.cli.numbers import whole_number
 from kinetoscope.cli.options import add_json, add_paths
 from kinetoscope.cli.summary import add_selection, report_on
+from kinetoscope.core.text.wording import shown
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.display import some
-from kinetoscope.texts.wording import shown
 
 SCHEMA = 1
 _MOST_TIMES = 1e9

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from kinetoscope.composer.trainer_loop import TrainerLoop, trainer_loop_of
+from kinetoscope.core.job.event import Callback, Event
+from kinetoscope.core.job.state import RunState
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.run.plugin_api import RunContext
-from kinetoscope.training.event import Callback, Event
-from kinetoscope.training.state import RunState
 
 if TYPE_CHECKING:
     TrainerCallback = Callback

@@ -4,9 +4,9 @@ from typing import Any
 
 from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, require_profiler
 from kinetoscope.composer.remote import path_in_bucket
+from kinetoscope.core.job.state import RunState
 from kinetoscope.handlers import json_trace_handler
 from kinetoscope.recording.window.cycle import Cycle
-from kinetoscope.training.state import RunState
 
 __all__ = ["JSONTraceHandler"]
 

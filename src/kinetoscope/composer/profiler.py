@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from kinetoscope.clock.clock import SystemClock
 from kinetoscope.composer.callback import TrainerCallback
 from kinetoscope.composer.engine_markers import EngineMarkers
 from kinetoscope.composer.json_trace_handler import JSONTraceHandler
@@ -12,15 +11,16 @@ from kinetoscope.composer.remote import TrainerLogger, logger_store
 from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
 from kinetoscope.composer.trainer_loop import TrainerLoop
+from kinetoscope.core.clock.clock import SystemClock
+from kinetoscope.core.job.event import Event
+from kinetoscope.core.job.state import RunState, State, TrainerState
+from kinetoscope.core.text.wording import missing_options
 from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording.markers.marker import ProfilerMarkers
 from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.profiler import AnyProfiler
 from kinetoscope.recording.run.settings import RunSettings, check_callbacks
-from kinetoscope.texts.wording import missing_options
-from kinetoscope.training.event import Event
-from kinetoscope.training.state import RunState, State, TrainerState
 
 __all__ = ["Profiler"]
 

@@ -1,8 +1,8 @@
 """composer: the SystemProfiler, under Composer's module path, as a Callback that a Trainer takes."""
 
 from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, require_profiler
+from kinetoscope.core.job.state import RunState
 from kinetoscope.sources import system_profiler
-from kinetoscope.training.state import RunState
 
 __all__ = ["SystemProfiler"]
 

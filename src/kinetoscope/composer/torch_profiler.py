@@ -4,10 +4,10 @@ import logging
 
 from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, require_profiler
 from kinetoscope.composer.remote import TrainerLogger, path_in_bucket
+from kinetoscope.core.job.state import RunState
 from kinetoscope.sources import torch_profiler
 from kinetoscope.torch import profile
 from kinetoscope.torch.results import KinetoResults
-from kinetoscope.training.state import RunState
 
 __all__ = ["TorchProfiler"]
 

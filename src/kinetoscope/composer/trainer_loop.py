@@ -3,10 +3,10 @@
 import logging
 
 from kinetoscope.composer.engine_markers import EngineMarkers
+from kinetoscope.core.job.state import RunState
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.run.lifecycle import RunLifecycle
-from kinetoscope.training.state import RunState
 
 _log = logging.getLogger("kinetoscope")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import kinetoscope
+from kinetoscope.core.text.wording import format_ms
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.experiments.plan import Candidate, Request, choose_candidates, pair_candidates
 from kinetoscope.experiments.results import compare_results
@@ -20,7 +21,6 @@ from kinetoscope.experiments.start import (
 )
 from kinetoscope.experiments.statistics import SAME_SHARE, Judged, Rounds, judge, noise_of, typical_step_ns
 from kinetoscope.formats.experiments import AppliedVariant, Experiment, ExperimentRow, Results, Verdict
-from kinetoscope.texts.wording import format_ms
 from kinetoscope.unmodified.trial_files import MIN_STEPS, TrialSettings
 from kinetoscope.variants.facts import Facts
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope.core.text.wording import counted
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.experiments.processes import ProcessGroup
 from kinetoscope.experiments.trackers import disable_trackers
-from kinetoscope.texts.wording import counted
 from kinetoscope.unmodified.settings import VARIABLE, AutoSettings, environment_with
 from kinetoscope.unmodified.trial_files import (
     ERROR,

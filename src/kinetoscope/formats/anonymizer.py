@@ -7,6 +7,7 @@ depend on the names themselves.
 import re
 from typing import Any
 
+from kinetoscope.core.paths.short_paths import shorten_paths
 from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.field_owners import (
     COUNTERS,
@@ -22,7 +23,6 @@ from kinetoscope.formats.field_owners import (
 from kinetoscope.formats.own_sentences import redact_sentence
 from kinetoscope.formats.torch_names import looks_like_kernel, redact_kernel
 from kinetoscope.formats.trace_redaction import TraceRedactor, describes_track
-from kinetoscope.paths.short_paths import shorten_paths
 
 _FRAME = re.compile(r"(.+)\((\d+)\): (.+)", re.DOTALL)
 _LINE = re.compile(r"(.+):(\d+)", re.DOTALL)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kinetoscope.core.paths.run_folder import open_descriptor
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.chrome_event import (
     Damage,
@@ -32,7 +33,6 @@ from kinetoscope.formats.chrome_event import (
 )
 from kinetoscope.formats.compression import UnpackedStream, is_packed
 from kinetoscope.formats.health import Health
-from kinetoscope.paths.run_folder import open_descriptor
 
 Event = dict[str, Any]
 

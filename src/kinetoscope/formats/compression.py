@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, cast
 from isal import igzip, isal_zlib
 from isal.igzip_lib import IsalError
 
+from kinetoscope.core.paths.run_folder import open_file
 from kinetoscope.errors import SettingsError
-from kinetoscope.paths.run_folder import open_file
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

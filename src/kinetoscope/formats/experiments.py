@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 
 SCHEMA = 1
 FOLDER, FILE = "experiments", "result.json"

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from kinetoscope.core.job.ranks import Number
 from kinetoscope.errors import TraceFileError
-from kinetoscope.training.ranks import Number
 
 _LARGEST = 2**62
 _RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kinetoscope.core.text.wording import counted
 from kinetoscope.formats.header import object_at
-from kinetoscope.texts.wording import counted
 
 _MIN_GAP_NS = 60 * 10**9
 """Events at time 0 have lost their time if no other event is within a minute of 0: profilers count from the start of

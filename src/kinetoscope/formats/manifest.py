@@ -11,13 +11,13 @@ from typing import Annotated
 
 import msgspec
 
+from kinetoscope.core.job.ranks import Attempt, Number, Ranks, Start
+from kinetoscope.core.paths.attempt_folders import MANIFESTS, attempt_folders
+from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.errors import KinetoscopeError, TraceFileError
 from kinetoscope.formats.header import Count, Moment, told
 from kinetoscope.formats.journal import append_line, journal_of_rank, journals_of_ranks, read_journal
 from kinetoscope.formats.own_json import encode_struct
-from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_folders
-from kinetoscope.paths.run_folder import RunFolder, is_name_inside
-from kinetoscope.training.ranks import Attempt, Number, Ranks, Start
 
 _OF_ANOTHER_VERSION = "`$.type`"  # the end of the error for an entry of a kind that this version does not know
 

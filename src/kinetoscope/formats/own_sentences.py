@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import kinetoscope
 
-_ROOMS = ("analysis", "clock", "formats", "handlers", "live", "merge", "paths", "pulse", "recording", "report", "table")
+_PACKAGES = ("analysis", "core", "formats", "handlers", "live", "merge", "pulse", "recording", "report", "table")
 LEFT_OUT = "A note is left out here: it has words that are not Kinetoscope's."
 """The placeholder for a sentence that is not ours alone, such as one in the header of a trace."""
 _MIN_WORDS = 3  # written in a template; with fewer, another text could match it by chance
@@ -71,9 +71,9 @@ def _templates() -> list[Template]:
 
 
 def _trees() -> Iterator[ast.Module]:
-    for room in _ROOMS:
-        folder = Path(kinetoscope.__path__[0]) / room
-        for module in walk_packages([str(folder)], f"kinetoscope.{room}."):
+    for package in _PACKAGES:
+        folder = Path(kinetoscope.__path__[0]) / package
+        for module in walk_packages([str(folder)], f"kinetoscope.{package}."):
             loader = getattr(find_spec(module.name), "loader", None)
             source = loader.get_source(module.name) if loader is not None else None
             if source is not None:

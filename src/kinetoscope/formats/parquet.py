@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from kinetoscope.core.text.wording import sized
 from kinetoscope.errors import TraceFileError
-from kinetoscope.texts.wording import sized
 
 _MAGIC = b"PAR1"
 _END_BYTES = 8  # the length of the footer, and the magic

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope.core.paths.user_cache import CachePlace
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.paths.user_cache import CachePlace
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,12 +7,12 @@ from shlex import quote
 from time import monotonic
 from typing import Any
 
-from kinetoscope.paths.short_paths import short_path
+from kinetoscope.core.background.jobs import job_command
+from kinetoscope.core.background.side_process import SideProcess
+from kinetoscope.core.paths.atomic_file import remove_partials
+from kinetoscope.core.paths.short_paths import short_path
+from kinetoscope.core.text.wording import format_ms, printable, reason_of_error
 from kinetoscope.recording.messages.end_report import REPORT
-from kinetoscope.texts.wording import format_ms, printable, reason_of_error
-from kinetoscope.writing.atomic_file import remove_partials
-from kinetoscope.writing.jobs import job_command
-from kinetoscope.writing.side_process import SideProcess
 
 MOST_SECONDS = 2.0
 """How long the process may take: devices stand idle meanwhile."""

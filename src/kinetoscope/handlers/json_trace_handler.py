@@ -8,7 +8,13 @@ from typing import Any, Self
 import msgspec
 
 import kinetoscope
-from kinetoscope.clock.clock import choose_base_ns
+from kinetoscope.core.clock.clock import choose_base_ns
+from kinetoscope.core.job.file_names import FileNameFormat, UsedNames
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.job.timestamp import Timestamp, timestamp_fields
+from kinetoscope.core.paths.atomic_file import atomic_file
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.core.text.wording import counted
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
@@ -28,18 +34,12 @@ from kinetoscope.handlers.cycle_events import (
 )
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.live.folders import TraceRecipe
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.recording.run.plugin_api import ProfiledState
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.recording.window.source_events import MOST_EVENTS
 from kinetoscope.recording.window.trace_folder import TraceFolder
 from kinetoscope.recording.window.trace_handler import TraceHandler
 from kinetoscope.storage.uploads import RemoteName, name_on_node, uploads_of
-from kinetoscope.texts.wording import counted
-from kinetoscope.training.file_names import FileNameFormat, UsedNames
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.timestamp import Timestamp, timestamp_fields
-from kinetoscope.writing.atomic_file import atomic_file
 
 _FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
 _Contents = tuple[dict[str, Any], Callable[[ChromeWriter], None]]

@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.core.background.jobs import run_job
+from kinetoscope.core.background.side_process import give_way, is_left
 from kinetoscope.handlers.merge_process import MergeTask
 from kinetoscope.merge.manifest_merge import merge_or_link
 from kinetoscope.merge.merge_mark import marked_as_merging
 from kinetoscope.storage.upload_queue import add_upload, delete_when_uploaded
-from kinetoscope.writing.jobs import run_job
-from kinetoscope.writing.side_process import give_way, is_left
 
 _POLL_S = 1.0
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from kinetoscope.texts.once_log import OnceLog
-from kinetoscope.texts.wording import reason_of_error
-from kinetoscope.writing.jobs import job_command
-from kinetoscope.writing.side_process import SideProcess
+from kinetoscope.core.background.jobs import job_command
+from kinetoscope.core.background.side_process import SideProcess
+from kinetoscope.core.text.once_log import OnceLog
+from kinetoscope.core.text.wording import reason_of_error
 
 _log = logging.getLogger("kinetoscope")
 _LEAST_SECONDS_BETWEEN = 60.0

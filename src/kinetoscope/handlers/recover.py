@@ -5,6 +5,11 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kinetoscope.core.job.file_names import FileNameFormat
+from kinetoscope.core.paths.atomic_file import remove_partials
+from kinetoscope.core.paths.remote_url import check_url
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.core.text.once_log import OnceLog
 from kinetoscope.errors import FileNameError, KinetoscopeError, SettingsError, TraceFileError
 from kinetoscope.formats.manifest import why_nothing
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
@@ -20,13 +25,8 @@ from kinetoscope.live.folders import (
 )
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.live.record import Flag, Kind, ThreadRecords, record_columns
-from kinetoscope.paths.remote_url import check_url
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.storage.uploads import queue_recovered
-from kinetoscope.texts.once_log import OnceLog
-from kinetoscope.training.file_names import FileNameFormat
-from kinetoscope.writing.atomic_file import remove_partials
 
 # For a run without a handler that writes files: its records are in its live folder all the same.
 _OURS = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from kinetoscope.clock.clock import Anchor
+from kinetoscope.core.clock.clock import Anchor
+from kinetoscope.core.job.timestamp import Timestamp, timestamp_from_fields
 from kinetoscope.formats.own_names import BATCH
 from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack, child_records_in_window, read_live_folder
 from kinetoscope.live.folders import LiveRun, contributed_files
@@ -30,7 +31,6 @@ from kinetoscope.live.record import (
 from kinetoscope.live.window_log import LiveWindow, has_log, read_windows
 from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Contributions, Cycle
-from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 
 _NO_LOG = (
     "windows.jsonl is missing: it lists when windows opened, and which are saved. Spans of child processes from before "

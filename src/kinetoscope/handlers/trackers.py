@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
+from kinetoscope.core.job.timestamp import plain_count
 from kinetoscope.errors import SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.pulse.layout import Phase
@@ -18,7 +19,6 @@ from kinetoscope.pulse.own_pulse import StepTimes, device_bytes, resident_bytes
 from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.recording.window.trace_handler import TraceHandler
-from kinetoscope.training.timestamp import plain_count
 
 _log = logging.getLogger("kinetoscope")
 _PREFIX = "kinetoscope"

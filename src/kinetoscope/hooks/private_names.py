@@ -1,6 +1,6 @@
 """Private names of torch that hooks need, and the feature that is off where one is missing."""
 
-from kinetoscope.writing.private_names import PrivateObject
+from kinetoscope.core.background.private_names import PrivateObject
 
 # The DataLoader.
 loader_iterator = PrivateObject(

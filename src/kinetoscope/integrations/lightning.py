@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any, Unpack
 
 import kinetoscope
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.integrations.arguments import ProfileArguments, ProfileOptions
 from kinetoscope.integrations.trainer_run import TrainerRun
 from kinetoscope.recording.markers.marker import Marker
-from kinetoscope.training.timestamp import Timestamp
 
 _CATEGORY = "lightning"
 _WAITS = "train_dataloader_next"

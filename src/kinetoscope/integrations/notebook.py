@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import kinetoscope
+from kinetoscope.core.paths.short_paths import short_path
 from kinetoscope.errors import SettingsError
 from kinetoscope.integrations.arguments import ProfileArguments
-from kinetoscope.paths.short_paths import short_path
 from kinetoscope.recording.run.profiler import Profiler
 
 _MAGIC = "kinetoscope"

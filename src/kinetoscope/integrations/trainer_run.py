@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.integrations.arguments import ProfileArguments
-from kinetoscope.training.timestamp import Timestamp
 
 if TYPE_CHECKING:
     from kinetoscope.recording.run.driver import Driver

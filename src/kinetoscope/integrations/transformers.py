@@ -6,9 +6,9 @@ from collections.abc import Sized
 from typing import Any, Unpack
 from weakref import WeakSet
 
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.integrations.arguments import ProfileArguments, ProfileOptions
 from kinetoscope.integrations.trainer_run import TrainerRun
-from kinetoscope.training.timestamp import Timestamp
 
 
 class KinetoscopeCallback:

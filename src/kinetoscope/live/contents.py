@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
+from kinetoscope.core.job.ranks import is_process_alive
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import TraceFileError
 from kinetoscope.live.chunk import (
     MOST_CHUNK_BYTES,
@@ -44,8 +46,6 @@ from kinetoscope.live.record import (
     stretches,
     unpack_records,
 )
-from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.training.ranks import is_process_alive
 
 _FILE_NAME = re.compile(r"([0-9]{1,10})(?:-[0-9]{1,10})?\.(track|chunk|spool|names)")
 _MOST_TRACK_BYTES = 8 << 20

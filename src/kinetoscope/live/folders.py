@@ -13,12 +13,12 @@ from typing import Annotated
 
 import msgspec
 
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.header import told
 from kinetoscope.formats.own_json import decode_struct, encode_struct
 from kinetoscope.live.owner_lock import Owner, owner_state
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
-from kinetoscope.training.ranks import Attempt, Ranks
 
 _log = logging.getLogger("kinetoscope")
 _LIVE, _POINTER = "live", ".elsewhere"

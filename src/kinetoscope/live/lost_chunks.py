@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from kinetoscope.core.text.wording import counted
 from kinetoscope.live.window_log import LiveWindow
-from kinetoscope.texts.wording import counted
 
 
 class ChunkFound(NamedTuple):

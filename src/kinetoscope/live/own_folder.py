@@ -15,6 +15,12 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
+from kinetoscope.core.job.ranks import Attempt
+from kinetoscope.core.job.timestamp import Moment, timestamp_fields
+from kinetoscope.core.paths.atomic_file import atomic_file, temporary_folder
+from kinetoscope.core.paths.file_kinds import is_folder
+from kinetoscope.core.paths.network import is_on_network
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.live.folders import (
     LiveRun,
     contributed_folder,
@@ -33,12 +39,6 @@ from kinetoscope.live.window_log import (
     WindowOpened,
     WindowSaved,
 )
-from kinetoscope.paths.file_kinds import is_folder
-from kinetoscope.paths.network import is_on_network
-from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.training.ranks import Attempt
-from kinetoscope.training.timestamp import Moment, timestamp_fields
-from kinetoscope.writing.atomic_file import atomic_file, temporary_folder
 
 _log = logging.getLogger("kinetoscope")
 LIVE_BYTES_MAX = 256 << 20

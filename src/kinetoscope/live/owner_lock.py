@@ -12,7 +12,7 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
-from kinetoscope.training.ranks import Attempt, is_process_alive
+from kinetoscope.core.job.ranks import Attempt, is_process_alive
 
 _NAME = "owner.lock"
 _BOOT_ID_BYTES = 64

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import msgspec
 
+from kinetoscope.core.job.ranks import Number
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.header import Moment, told
 from kinetoscope.formats.journal import append_line, read_journal
-from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.training.ranks import Number
 
 _LOG = "windows.jsonl"
 _MOST_LOG_BYTES = 256 << 10  # beyond this, the file is written anew without the windows that are saved

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.clock.file_clock import FileClock, Stretch
+from kinetoscope.core.clock.file_clock import FileClock, Stretch
+from kinetoscope.core.text.wording import ranks_named
 from kinetoscope.errors import MergeError
-from kinetoscope.texts.wording import ranks_named
 
 _MOST_SHIFTS_NAMED = 8
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kinetoscope.clock.clock import choose_base_ns
+from kinetoscope.core.clock.clock import choose_base_ns
+from kinetoscope.core.text.wording import gaps_in, numbers_named
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome_event import UNIX_NS
 from kinetoscope.formats.health import describe_losses
@@ -18,7 +19,6 @@ from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_not
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.native_rewrite import NativeRewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
-from kinetoscope.texts.wording import gaps_in, numbers_named
 
 _SECOND_NS = 10**9
 _REPAIRED_KINDS = ("syntax", "events", "nesting", "tracks", "times", "flows")

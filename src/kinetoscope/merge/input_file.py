@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
-from kinetoscope.clock.file_clock import FileClock, Stretch, file_clock
+from kinetoscope.core.clock.file_clock import FileClock, Stretch, file_clock
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.header import rank_in_name, require_ranges

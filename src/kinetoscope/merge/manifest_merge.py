@@ -11,6 +11,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, BinaryIO
 
+from kinetoscope.core.paths.atomic_file import temporary_folder
+from kinetoscope.core.paths.file_kinds import is_there
+from kinetoscope.core.paths.run_folder import FoundFile, RunFolder
+from kinetoscope.core.text.wording import ranks_named
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.manifest import RankManifest, read_starts
@@ -18,10 +22,6 @@ from kinetoscope.live.folders import live_folder_of
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
-from kinetoscope.paths.file_kinds import is_there
-from kinetoscope.paths.run_folder import FoundFile, RunFolder
-from kinetoscope.texts.wording import ranks_named
-from kinetoscope.writing.atomic_file import temporary_folder
 
 _log = logging.getLogger("kinetoscope")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kinetoscope.core.paths.attempt_folders import MANIFESTS
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.live.owner_lock import Owner, OwnerLock, owner_state
-from kinetoscope.paths.attempt_folders import MANIFESTS
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 
 _PREFIX = "merging-"
 

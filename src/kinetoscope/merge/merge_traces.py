@@ -12,7 +12,8 @@ from pathlib import Path
 from threading import Event, Lock, main_thread
 from typing import Any
 
-from kinetoscope.clock.clock import choose_base_ns
+from kinetoscope.core.clock.clock import choose_base_ns
+from kinetoscope.core.text.wording import ranks_named
 from kinetoscope.errors import MergeError
 from kinetoscope.formats.header import is_distributed_info
 from kinetoscope.formats.perfetto import PerfettoWriter
@@ -22,7 +23,6 @@ from kinetoscope.merge.input_file import InputFile, Plan, Questions, counter_pla
 from kinetoscope.merge.native_rewrite import NativeRewriter
 from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
 from kinetoscope.merge.window import Window
-from kinetoscope.texts.wording import ranks_named
 
 _MOST_RANKS_LISTED = 64
 _MOST_NOTES = 64

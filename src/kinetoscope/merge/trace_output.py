@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from kinetoscope.core.paths.atomic_file import atomic_file
+from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file, is_there
 from kinetoscope.errors import KinetoscopeError, OutputError
 from kinetoscope.formats.chrome import ChromeWriter, Event
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.formats.perfetto import PerfettoWriter
-from kinetoscope.paths.file_kinds import is_folder, is_regular_file, is_there
-from kinetoscope.writing.atomic_file import atomic_file
 
 STDOUT = Path("-")
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kinetoscope.core.text.wording import numbers_named
 from kinetoscope.errors import MergeError, SettingsError
 from kinetoscope.merge.input_file import InputFile, Moment
-from kinetoscope.texts.wording import numbers_named
 
 _SECOND_NS = 1_000_000_000
 

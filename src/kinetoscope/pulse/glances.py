@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError, UnsafePathError
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow
 from kinetoscope.pulse.layout import (
     COARSE_AT,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kinetoscope.clock.clock import Anchor, ClockLine
+from kinetoscope.core.clock.clock import Anchor, ClockLine
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.own_json import decode_struct
 from kinetoscope.pulse.layout import (

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from kinetoscope.core.background.own_thread import OwnThread
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.record_request import NAME as REQUEST_FILE
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import FOLDER, SUFFIX
-from kinetoscope.writing.own_thread import OwnThread
 
 COPY_SUFFIX = ".pulses"
 BETWEEN_COPIES_S = 2.0

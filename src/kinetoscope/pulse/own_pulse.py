@@ -14,13 +14,15 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.clock.clock import Clock, SystemClock, take_anchor
+from kinetoscope.core.clock.clock import Clock, SystemClock, take_anchor
+from kinetoscope.core.job.ranks import Attempt, Ranks, pid_space
+from kinetoscope.core.job.timestamp import Counting, Moment, Timestamp, plain_count
+from kinetoscope.core.paths.network import is_on_network
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.formats.own_json import encode_struct
 from kinetoscope.formats.record_request import NAME as REQUEST_FILE
 from kinetoscope.formats.record_request import make_request_file
 from kinetoscope.native import native
-from kinetoscope.paths.network import is_on_network
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.pulse.layout import (
     ABOUT_AT,
     ASKED,
@@ -48,8 +50,6 @@ from kinetoscope.pulse.layout import (
     Stage,
     Stuck,
 )
-from kinetoscope.training.ranks import Attempt, Ranks, pid_space
-from kinetoscope.training.timestamp import Counting, Moment, Timestamp, plain_count
 
 _log = logging.getLogger("kinetoscope")
 LENGTH = struct.Struct("<I")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kinetoscope.clock.clock import ClockLine
+from kinetoscope.core.clock.clock import ClockLine
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow
 from kinetoscope.pulse.layout import (
     BLOCK,

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
+from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.formats.own_json import decode_struct, encode_struct
-from kinetoscope.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
-from kinetoscope.paths.source_files import source_name
 from kinetoscope.pulse.layout import FOLDER
-from kinetoscope.training.ranks import Attempt, Ranks
 
 STUCK_SUFFIX, STACKS_SUFFIX = ".stuck", ".stacks"
 _MOST_BYTES = 1 << 22

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from itertools import count, takewhile
 from pathlib import Path
 
-from kinetoscope.paths.later_run import CLAIM
+from kinetoscope.core.paths.later_run import CLAIM
+from kinetoscope.core.text.wording import counted, printable
 from kinetoscope.pulse.glances import Glance, glance_at_pulses
 from kinetoscope.pulse.layout import FOLDER
-from kinetoscope.texts.wording import counted, printable
 
 MAX_LISTED_TRAININGS = 10
 

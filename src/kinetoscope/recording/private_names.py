@@ -2,7 +2,7 @@
 
 from types import FrameType
 
-from kinetoscope.writing.private_names import PrivateObject
+from kinetoscope.core.background.private_names import PrivateObject
 
 # torch.distributed.
 default_store = PrivateObject(

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.clock.sync import STORE_ERRORS
+from kinetoscope.core.clock.sync import STORE_ERRORS
+from kinetoscope.core.job.ranks import torch_distributed
 from kinetoscope.pulse.stuck_phases import GroupState
 from kinetoscope.recording.private_names import default_store, dump_flight_recorder, groups_of_process
-from kinetoscope.training.ranks import torch_distributed
 
 _MOST_GROUPS = 64
 _FLIGHT_RECORDER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")

@@ -9,6 +9,8 @@ from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.run_report import RunFacts, RunReport
+from kinetoscope.core.text.templates import load_macros
+from kinetoscope.core.text.wording import counted, format_ms, in_percent, memory_size
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart, Overview
 from kinetoscope.report.comparison import COLUMNS, UNITS, about_run, cells_of, comparison_sentences, shown_rows
 from kinetoscope.report.sections.overview import overview
@@ -27,8 +29,6 @@ from kinetoscope.report.sentences import (
 )
 from kinetoscope.report.what_if import words_of_change
 from kinetoscope.report.words import NOT_KNOWN, PART_COLOURS, SIDES, device_ledger, device_times, host_ledger
-from kinetoscope.texts.templates import load_macros
-from kinetoscope.texts.wording import counted, format_ms, in_percent, memory_size
 
 _MOST_FINDINGS, _MOST_NOTES = 3, 3
 _LEAST_SHARE = 0.005  # what takes less of a step would be told as nothing of it

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.run_report import RunFacts, ending
+from kinetoscope.core.text.wording import counted, printable, shortened, shown, told_apart
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS
-from kinetoscope.texts.wording import counted, printable, shortened, shown, told_apart
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16
 _MAX_WORSE, _MAX_FINDINGS = 3, 5

@@ -7,9 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kinetoscope.core.text.wording import counted, format_ms, memory_size, printable
 from kinetoscope.formats.experiments import Experiment, ExperimentRow
 from kinetoscope.report.words import RESULTS, VERDICTS, format_change, format_interval
-from kinetoscope.texts.wording import counted, format_ms, memory_size, printable
 
 _UNKNOWN = "\N{EN DASH}"
 _COLUMNS = {"": "left", "step ms": "right", "change": "right", "95 % CI": "right", "verdict": "left", "memory": "right"}

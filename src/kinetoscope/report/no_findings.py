@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.windows.kernel_names import own_name
+from kinetoscope.core.text.wording import format_ms, in_percent, shortened
 from kinetoscope.report.words import device_times
-from kinetoscope.texts.wording import format_ms, in_percent, shortened
 
 _NUM_NAMED = 3
 _MAX_NAME_LENGTH = 60

@@ -11,14 +11,14 @@ import kinetoscope
 from kinetoscope.analysis.analyze import analyze
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import TABLES, RunReport
+from kinetoscope.core.text.templates import load_macros
+from kinetoscope.core.text.wording import sized
 from kinetoscope.errors import SettingsError
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import CallTable, PageData
 from kinetoscope.report.comparison import comparison_sentences
 from kinetoscope.report.sections.build import build_page
 from kinetoscope.report.sections.privacy import without_paths
-from kinetoscope.texts.templates import load_macros
-from kinetoscope.texts.wording import sized
 
 MOST_BYTES = 1_000_000
 """A notebook keeps what its cells show in its file, so a frame is smaller than this."""

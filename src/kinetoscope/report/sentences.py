@@ -11,6 +11,16 @@ from kinetoscope.analysis.steps.all_steps import AllSteps, on_odd_steps
 from kinetoscope.analysis.steps.periods import format_period, how_often, ordinal
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.core.text.wording import (
+    counted,
+    format_ms,
+    in_percent,
+    memory_size,
+    numbers_named,
+    printable,
+    shortened,
+    shown,
+)
 from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
 from kinetoscope.report.words import (
@@ -21,16 +31,6 @@ from kinetoscope.report.words import (
     format_change,
     format_interval,
     share_of_step,
-)
-from kinetoscope.texts.wording import (
-    counted,
-    format_ms,
-    in_percent,
-    memory_size,
-    numbers_named,
-    printable,
-    shortened,
-    shown,
 )
 
 _MOST_STEPS, _LONGEST_NAME = 6, 60

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.what_if import WhatIf
-from kinetoscope.texts.wording import format_ms, printable, ranks_named, shortened
+from kinetoscope.core.text.wording import format_ms, printable, ranks_named, shortened
 
 _LONGEST_NAME = 60
 _WITHOUT = {

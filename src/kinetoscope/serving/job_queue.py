@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from kinetoscope.writing.side_process import SideProcess
+from kinetoscope.core.background.side_process import SideProcess
 
 _POLL_S = 0.1
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 
+from kinetoscope.core.text.wording import reason_of_error
 from kinetoscope.serving.job_queue import Job, JobQueue
 from kinetoscope.serving.runs import FoundRun
-from kinetoscope.texts.wording import reason_of_error
 
 _MOST_KEPT = 8
 

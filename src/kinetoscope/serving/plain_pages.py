@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
+from kinetoscope.core.text.templates import load_macros
+from kinetoscope.core.text.wording import counted, sized
 from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles
-from kinetoscope.texts.templates import load_macros
-from kinetoscope.texts.wording import counted, sized
 
 
 def _hash(text: str) -> str:

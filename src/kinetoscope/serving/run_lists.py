@@ -9,10 +9,11 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from urllib.parse import quote
 
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.core.paths.run_groups import RunGroup, group_of
+from kinetoscope.core.text.wording import counted, printable
 from kinetoscope.formats.run_row import RunRow, read_row
 from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles, RunNow
-from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.paths.run_groups import RunGroup, group_of
 from kinetoscope.serving.row_filler import RowFiller
 from kinetoscope.serving.runs import (
     MOST_ENTRIES,
@@ -25,7 +26,6 @@ from kinetoscope.serving.runs import (
 )
 from kinetoscope.status.judging import GOING, RunState, look_at_run
 from kinetoscope.status.table import run_now
-from kinetoscope.texts.wording import counted, printable
 
 MOST_ROWS = 1000
 """No more runs, and files of one run, are in a page."""

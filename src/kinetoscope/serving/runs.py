@@ -11,14 +11,14 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+from kinetoscope.core.paths.attempt_folders import MANIFESTS, attempt_of_name
+from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
+from kinetoscope.core.paths.user_cache import own_code
 from kinetoscope.errors import KinetoscopeError, TraceFileError
 from kinetoscope.formats.manifest import STARTED, RankManifest, read_manifest, reason_of
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.live.folders import live_folder_of, live_folders, read_live_run
 from kinetoscope.live.owner_lock import Owner, owner_state
-from kinetoscope.paths.attempt_folders import MANIFESTS, attempt_of_name
-from kinetoscope.paths.run_folder import RunFolder, is_name_inside
-from kinetoscope.paths.user_cache import own_code
 from kinetoscope.pulse.training_notes import describe_training_run
 from kinetoscope.status.judging import GOING, RunState, RunStatus, look_at_run
 

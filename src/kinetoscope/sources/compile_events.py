@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from kinetoscope.paths.short_paths import shorten_paths
-from kinetoscope.paths.source_files import source_name
+from kinetoscope.core.background.private_names import find_all
+from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.job.state import RunState
+from kinetoscope.core.paths.short_paths import shorten_paths
+from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.private_names import (
@@ -22,9 +25,6 @@ from kinetoscope.sources.private_names import (
     recompile_reason,
 )
 from kinetoscope.sources.window_source import WindowSource
-from kinetoscope.training.event import unless_skipped
-from kinetoscope.training.state import RunState
-from kinetoscope.writing.private_names import find_all
 
 _OF_CACHE = re.compile(r"^\d+/\d+(_\d+)?: ")
 _SIZE = re.compile(r"tensor '(.+)' (size|stride) mismatch at index (\d+)\. expected (\S+), actual (\S+)")

@@ -5,8 +5,10 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.job.state import RunState
+from kinetoscope.core.paths.source_files import is_of_user, source_name
 from kinetoscope.formats.own_names import FLOAT64
-from kinetoscope.paths.source_files import is_of_user, source_name
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.held_objects import Held, HeldObjects, look, own_attributes
@@ -25,8 +27,6 @@ from kinetoscope.sources.instructions import (
 )
 from kinetoscope.sources.private_names import module_children, module_parameters
 from kinetoscope.sources.window_source import WindowSource
-from kinetoscope.training.event import unless_skipped
-from kinetoscope.training.state import RunState
 
 _MOST_NOTED = 5
 _DOUBLE = frozenset(("double", "float64", "DoubleTensor"))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from kinetoscope.paths.source_files import is_of_user, is_ours, line_of_user, name_of_line, source_name
+from kinetoscope.core.paths.source_files import is_of_user, is_ours, line_of_user, name_of_line, source_name
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.private_names import COMPILER, compiler

@@ -6,8 +6,10 @@ from collections import deque
 from types import FrameType
 from typing import Any, NamedTuple
 
+from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.job.state import RunState
+from kinetoscope.core.paths.source_files import is_of_user, source_name
 from kinetoscope.formats.own_names import MEMORY_HOLDER
-from kinetoscope.paths.source_files import is_of_user, source_name
 from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.source_events import SourceEvent
@@ -16,8 +18,6 @@ from kinetoscope.sources.growing_lines import growing_line
 from kinetoscope.sources.held_objects import Held, Kinds, is_container, length_of, look
 from kinetoscope.sources.held_tensors import TensorFacts, find_facts, graph_clock, grows_by_steps, new_tensors
 from kinetoscope.sources.window_source import WindowSource
-from kinetoscope.training.event import unless_skipped
-from kinetoscope.training.state import RunState
 
 _FEWEST_NEW = 2
 _MOST_STEPS_EACH = 20

@@ -17,7 +17,7 @@ from time import thread_time_ns
 from types import CodeType, FrameType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from kinetoscope.paths.source_files import is_of_user, is_ours
+from kinetoscope.core.paths.source_files import is_of_user, is_ours
 from kinetoscope.recording.markers.recorder import OWN_CATEGORY
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.gc_control import paused_gc

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
+from kinetoscope.core.background.private_names import find_all
 from kinetoscope.sources.held_objects import Held, Kinds, newest_in, values_in
 from kinetoscope.sources.private_names import (
     names_of_saved,
@@ -16,7 +17,6 @@ from kinetoscope.sources.private_names import (
     of_tensors,
     sequence_number,
 )
-from kinetoscope.writing.private_names import find_all
 
 _MOST_NODES = 5000
 _MOST_SAMPLED = 4

@@ -4,7 +4,7 @@ import threading
 import weakref
 from typing import Any, Self
 
-from kinetoscope.clock.thread_times import SCHEDSTAT
+from kinetoscope.core.clock.thread_times import SCHEDSTAT
 from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.native import native
 from kinetoscope.recording.run.plugin_api import ProfilerContext, RunContext

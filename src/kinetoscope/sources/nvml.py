@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kinetoscope.core.job.ranks import Ranks
 from kinetoscope.errors import SettingsError
 from kinetoscope.sources.visible_gpus import Gpu, visible_gpus
-from kinetoscope.training.ranks import Ranks
 
 _GIB = 1 << 30
 

@@ -1,6 +1,6 @@
 """sources: the names of torch that it does not promise to keep, and what is lost where one is missing."""
 
-from kinetoscope.writing.private_names import PrivateAttribute, PrivateObject
+from kinetoscope.core.background.private_names import PrivateAttribute, PrivateObject
 
 
 # DataLoaders.

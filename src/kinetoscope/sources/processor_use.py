@@ -5,7 +5,7 @@ import sys
 import time
 from typing import Any
 
-from kinetoscope.paths.cgroups import cgroup_folders, read_lines
+from kinetoscope.core.paths.cgroups import cgroup_folders, read_lines
 
 _NS = 1_000_000_000
 _FIELDS_BUSY = (0, 1, 2, 5, 6)  # of a processor in /proc/stat: user, nice, system, irq, softirq

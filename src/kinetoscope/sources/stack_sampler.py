@@ -4,6 +4,9 @@ import threading
 from functools import partial
 from typing import Any
 
+from kinetoscope.core.background.own_thread import OwnThread
+from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.job.state import RunState
 from kinetoscope.formats.own_names import SAMPLES_TRACK
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
@@ -12,9 +15,6 @@ from kinetoscope.sources.loop_clocks import LoopClocks
 from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.sources.worker_sampler import WorkerSampling
-from kinetoscope.training.event import unless_skipped
-from kinetoscope.training.state import RunState
-from kinetoscope.writing.own_thread import OwnThread
 
 _JOIN_S = 5.0
 

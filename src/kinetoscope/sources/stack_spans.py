@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 from types import CodeType
 
+from kinetoscope.core.background.own_thread import OwnThread
+from kinetoscope.core.paths.source_files import is_of_user, is_ours, name_of_line
 from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_EVERY, SAMPLED_STATE, WAITS
 from kinetoscope.native import native
-from kinetoscope.paths.source_files import is_of_user, is_ours, name_of_line
 from kinetoscope.recording.markers.marker import RECORDING_ACTIONS
 from kinetoscope.recording.markers.native_recorder import NativeRecorder, NativeSpan
 from kinetoscope.recording.markers.recorder import ACTION_BITS
-from kinetoscope.writing.own_thread import OwnThread
 
 _MASK = sum(ACTION_BITS[action] for action in RECORDING_ACTIONS)
 _GAP = "frames left out: of a stack, the 100 innermost and the 100 outermost are recorded"

@@ -10,15 +10,15 @@ from typing import Any
 
 import psutil
 
+from kinetoscope.core.background.own_thread import OwnThread
+from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.job.state import RunState
 from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.run.plugin_api import ProfiledState, ProfilerContext, RunContext
 from kinetoscope.recording.run.settings import check_number
 from kinetoscope.sources import nvml
 from kinetoscope.sources.loop_clocks import LoopClocks
 from kinetoscope.sources.window_source import WindowSource
-from kinetoscope.training.event import unless_skipped
-from kinetoscope.training.state import RunState
-from kinetoscope.writing.own_thread import OwnThread
 
 _GIB = 1 << 30
 _JOIN_S = 5.0

@@ -5,6 +5,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from kinetoscope.core.job.event import Callback, unless_skipped
+from kinetoscope.core.job.file_names import FileNameFormat
+from kinetoscope.core.job.timestamp import Moment, plain_count
+from kinetoscope.core.text.wording import missing_options
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.markers.process import signals_held
@@ -14,15 +18,11 @@ from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
 from kinetoscope.recording.window.cycle import Contributions
 from kinetoscope.recording.window.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, uploads_of
-from kinetoscope.texts.wording import missing_options
 from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import ProfilerActivity, profile
 from kinetoscope.torch.private_names import MissingNameError
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.session import Activity, import_compiler, select_activities
-from kinetoscope.training.event import Callback, unless_skipped
-from kinetoscope.training.file_names import FileNameFormat
-from kinetoscope.training.timestamp import Moment, plain_count
 
 _log = logging.getLogger("kinetoscope")
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from kinetoscope.core.background.fork_resets import reset_after_fork
+from kinetoscope.core.job.event import Callback
+from kinetoscope.core.job.state import RunState
 from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
-from kinetoscope.training.event import Callback
-from kinetoscope.training.state import RunState
-from kinetoscope.writing.fork_resets import reset_after_fork
 
 
 class WindowSource(Callback):

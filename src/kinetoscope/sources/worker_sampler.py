@@ -11,14 +11,14 @@ from multiprocessing.util import Finalize
 from types import CodeType
 from typing import Any
 
+from kinetoscope.core.background.own_thread import OwnThread
+from kinetoscope.core.background.private_names import find_all
 from kinetoscope.formats.own_names import SAMPLES_TRACK
 from kinetoscope.hooks.patching import ReplacedMethod
 from kinetoscope.recording.markers import marker
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.sources.private_names import worker_loop
 from kinetoscope.sources.stack_spans import StackSpans
-from kinetoscope.writing.own_thread import OwnThread
-from kinetoscope.writing.private_names import find_all
 
 _log = logging.getLogger("kinetoscope")
 _JOIN_S = 1.0

@@ -7,13 +7,13 @@ from enum import Enum
 from math import ceil
 from pathlib import Path
 
+from kinetoscope.core.text.wording import gaps_in
 from kinetoscope.pulse.glances import Glance, glance_at_pulses
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.stuck_phases import Unarrived
 from kinetoscope.pulse.training_notes import notes_on_trainings
 from kinetoscope.status.hangs import Hang, collectives_waited_for, hang_of
 from kinetoscope.status.processes import ProcessState, state_of_process
-from kinetoscope.texts.wording import gaps_in
 
 SILENT_AFTER_S, SILENT_AFTER_STEPS = 60.0, 20
 """A rank on another machine is silent if it has told nothing for this long, and for the time of so many steps."""

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
+from kinetoscope.core.text.wording import counted, lasting, memory_size, printable, ranks_named, shortened, shown
 from kinetoscope.pages.run_list import RankNow, RunNow
 from kinetoscope.pulse.glances import NUM_LAST
 from kinetoscope.status.judging import RankStatus, RunState, RunStatus
-from kinetoscope.texts.wording import counted, lasting, memory_size, printable, ranks_named, shortened, shown
 
 MOST_ROWS = 16
 """Of more ranks, the odd ones have rows, and the rest is summed up."""

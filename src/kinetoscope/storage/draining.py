@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.core.paths.atomic_file import atomic_file
+from kinetoscope.core.paths.remote_url import check_url, parse_url, without_credentials
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.core.text.wording import counted, printable
 from kinetoscope.errors import KinetoscopeError, UploadError
-from kinetoscope.paths.remote_url import check_url, parse_url, without_credentials
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.storage.upload_queue import ConfirmedUpload, WaitingUpload, queue_name, read_queue
-from kinetoscope.texts.wording import counted, printable
-from kinetoscope.writing.atomic_file import atomic_file
 
 # s3fs sends files from 100 MiB in parts of 50 MiB; then S3's ETag is the MD5 of the parts' MD5s.
 _PART_BYTES = 50 << 20

@@ -4,14 +4,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kinetoscope.core.background.jobs import run_job
+from kinetoscope.core.background.side_process import give_way
 from kinetoscope.storage.draining import (
     RETRY_BESIDE_TRAINING_FOR_S,
     AllowedUploads,
     describe_failures,
     upload_waiting,
 )
-from kinetoscope.writing.jobs import run_job
-from kinetoscope.writing.side_process import give_way
 
 
 def upload_rank(run_folder: str, rank: int, urls: Sequence[str], folders: Sequence[str]) -> int:

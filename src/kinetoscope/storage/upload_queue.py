@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.journal import append_line, read_journal
 from kinetoscope.formats.own_json import decode_struct, encode_struct
-from kinetoscope.paths.run_folder import RunFolder, is_name_inside
 
 _FOLDER, _UPLOADED = ".uploads", "uploaded.jsonl"
 _WAITING, _LEFT_ASIDE, _EXPENDABLE = ".json", ".aside", ".expendable"

@@ -7,9 +7,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
+from kinetoscope.core.background.jobs import job_command
+from kinetoscope.core.background.side_process import SideProcess
+from kinetoscope.core.job.file_names import FileNameFormat, UsedNames
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.job.timestamp import Moment
+from kinetoscope.core.paths.remote_url import check_url
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.core.text.wording import counted
 from kinetoscope.errors import UnsafePathError
-from kinetoscope.paths.remote_url import check_url
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.storage.draining import AllowedUploads
 from kinetoscope.storage.upload_queue import (
     WaitingUpload,
@@ -21,12 +27,6 @@ from kinetoscope.storage.upload_queue import (
     read_queue,
     release_reserve,
 )
-from kinetoscope.texts.wording import counted
-from kinetoscope.training.file_names import FileNameFormat, UsedNames
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.timestamp import Moment
-from kinetoscope.writing.jobs import job_command
-from kinetoscope.writing.side_process import SideProcess
 
 _log = logging.getLogger("kinetoscope")
 # Without a store, a rank that saves twice a minute reaches this in eight hours.

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from kinetoscope.core.paths.attempt_folders import folder_of_run
 from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.field_owners import field_of_name
 from kinetoscope.formats.slow_steps import SlowStep, read_slow_steps
-from kinetoscope.paths.attempt_folders import folder_of_run
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, find_pulses
 from kinetoscope.pulse.stuck_phases import GroupState, StuckPhase, read_stuck_phases

@@ -11,15 +11,15 @@ from typing import Any, BinaryIO
 import msgspec
 import polars as pl
 
+from kinetoscope.core.paths.atomic_file import atomic_file
+from kinetoscope.core.paths.regular_file import allow_more_files
+from kinetoscope.core.paths.run_folder import open_file
+from kinetoscope.core.text.wording import counted
 from kinetoscope.errors import OutputError, TraceFileError
 from kinetoscope.formats.chrome_event import FURTHEST_NS
 from kinetoscope.formats.header import Count, require_ranges, told
 from kinetoscope.formats.parquet import require_small
-from kinetoscope.paths.regular_file import allow_more_files
-from kinetoscope.paths.run_folder import open_file
 from kinetoscope.table.events import TraceAbout, TraceEvents, event_schema
-from kinetoscope.texts.wording import counted
-from kinetoscope.writing.atomic_file import atomic_file
 
 _VERSION = 4  # increased when the columns or their meaning change
 _KEY = "kinetoscope"

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from kinetoscope.core.paths.atomic_file import atomic_file
+from kinetoscope.core.paths.user_cache import SUFFIX
 from kinetoscope.errors import KinetoscopeError, OutputError
 from kinetoscope.formats.chrome import ChromeWriter
 from kinetoscope.formats.chrome_scan import decode_json_text
 from kinetoscope.formats.compression import compressed_by_name
-from kinetoscope.paths.user_cache import SUFFIX
 from kinetoscope.table.cache import read_parquet, write_parquet
 from kinetoscope.table.events import TraceAbout
 from kinetoscope.table.load import read_trace
-from kinetoscope.writing.atomic_file import atomic_file
 
 _ROWS = 1 << 16
 _COLUMNS = ("phase", "name", "category", "track", "ts", "dur", "id", "id_text", "args", "fields")

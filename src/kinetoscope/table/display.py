@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from kinetoscope.texts.templates import load_macros
+from kinetoscope.core.text.templates import load_macros
 
 MOST_ROWS = 20
 _MOST_PARTS = 8

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from typing import Any
 
+from kinetoscope.core.paths.run_folder import FoundFile
 from kinetoscope.errors import ClusterError, SettingsError, TraceFileError
-from kinetoscope.paths.run_folder import FoundFile
 
 _PACKAGES = ("kinetoscope", "polars")
 _MOST_NAMED = 3

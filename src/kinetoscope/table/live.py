@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from kinetoscope.core.text.wording import counted
 from kinetoscope.errors import TraceFileError
 from kinetoscope.live.chunk import LiveName
 from kinetoscope.live.contents import LiveProcess, LiveTrack, read_live_folder
@@ -15,7 +16,6 @@ from kinetoscope.live.record import Flag, Kind, Record
 from kinetoscope.live.window_log import LiveWindow, SavedWindows, read_windows
 from kinetoscope.table.events import KINDS, TraceAbout, complete_frame
 from kinetoscope.table.trace import Trace
-from kinetoscope.texts.wording import counted
 
 _COLUMNS = ("kind", "phase", "name", "category", "track", "ts", "dur", "batch", "args")
 _KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER: ("counter", "C")}

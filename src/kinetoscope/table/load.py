@@ -11,13 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from kinetoscope.errors import MissingExtraError, TraceFileError, UnsafePathError
-from kinetoscope.formats.chrome import SUFFIXES as JSON_SUFFIXES
-from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
-from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.formats.manifest import STARTED, why_nothing
-from kinetoscope.live.folders import is_live_folder, live_folders
-from kinetoscope.paths.attempt_folders import (
+from kinetoscope.core.paths.attempt_folders import (
     MAX_NAMED_RUNS,
     attempt_places,
     find_its_runs,
@@ -25,11 +19,18 @@ from kinetoscope.paths.attempt_folders import (
     places_of_traces,
     say_its_runs,
 )
-from kinetoscope.paths.available_memory import available_bytes
-from kinetoscope.paths.file_kinds import is_folder
-from kinetoscope.paths.regular_file import is_open_already, require_regular
-from kinetoscope.paths.run_folder import find_files, find_glob, open_file
-from kinetoscope.paths.user_cache import SUFFIX, CachePlace
+from kinetoscope.core.paths.available_memory import available_bytes
+from kinetoscope.core.paths.file_kinds import is_folder
+from kinetoscope.core.paths.regular_file import is_open_already, require_regular
+from kinetoscope.core.paths.run_folder import find_files, find_glob, open_file
+from kinetoscope.core.paths.user_cache import SUFFIX, CachePlace
+from kinetoscope.core.text.wording import sized
+from kinetoscope.errors import MissingExtraError, TraceFileError, UnsafePathError
+from kinetoscope.formats.chrome import SUFFIXES as JSON_SUFFIXES
+from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
+from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.formats.manifest import STARTED, why_nothing
+from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.pulse.training_notes import notes_on_later_trainings, notes_on_trainings
 from kinetoscope.table.all_steps import pulses_of
 from kinetoscope.table.cache import read_parquet, write_parquet
@@ -37,7 +38,6 @@ from kinetoscope.table.events import TraceEvents, block_frame, build_events
 from kinetoscope.table.executors import each_with
 from kinetoscope.table.live import FoundLive, is_to_redact, read_found, read_live, restart_of
 from kinetoscope.table.trace import Trace, TraceSet
-from kinetoscope.texts.wording import sized
 
 _log = logging.getLogger("kinetoscope")
 PathLike = str | os.PathLike[str]

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from kinetoscope.core.text.wording import counted, shown, sized
 from kinetoscope.formats.own_names import BATCH, STEP
-from kinetoscope.texts.wording import counted, shown, sized
 
 _MOST_CATEGORIES = 8
 

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.clock.file_clock import FileClock, file_clock
+from kinetoscope.core.clock.file_clock import FileClock, file_clock
+from kinetoscope.core.paths.short_paths import name_of_file, shorten_paths
+from kinetoscope.core.text.wording import counted, printable_lines, shown
 from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.header import object_at, rank_in_name
 from kinetoscope.formats.health import describe_losses
-from kinetoscope.paths.short_paths import name_of_file, shorten_paths
 from kinetoscope.pulse.pulses import Pulse
 from kinetoscope.table.all_steps import frame_of_steps, pulses_of_trace
 from kinetoscope.table.anonymized_events import anonymize_events
@@ -21,7 +22,6 @@ from kinetoscope.table.display import MOST_ROWS, render_html
 from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout
 from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
 from kinetoscope.table.tracks import build_tracks, counter_rows, nest_spans, track_names
-from kinetoscope.texts.wording import counted, printable_lines, shown
 
 _ASYNCHRONOUS = ("b", "S")
 _RECORDING = r"^PyTorch Profiler \(\d+\)$"

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Self
 
 import kinetoscope.torch.private_names as private_names
+from kinetoscope.core.job.ranks import torch_distributed
+from kinetoscope.core.paths.atomic_file import atomic_file, make_folder, partial_file, remove_partials
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.torch.metadata import encode_value
-from kinetoscope.training.ranks import torch_distributed
-from kinetoscope.writing.atomic_file import atomic_file, make_folder, partial_file, remove_partials
 
 _ENABLED = "ENABLE_PYTORCH_EXECUTION_TRACE"
 _EXTRAS = "ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS"

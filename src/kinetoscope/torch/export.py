@@ -13,7 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kinetoscope.clock.clock import choose_base_ns, process_base_ns
+from kinetoscope.core.background.writer_thread import is_beside_training
+from kinetoscope.core.clock.clock import choose_base_ns, process_base_ns
+from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, read_chrome
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import nest
@@ -27,8 +29,6 @@ from kinetoscope.torch.python_frames import (
     orphan_track_name,
 )
 from kinetoscope.torch.true_names import NamesBySpan, possible_spellings
-from kinetoscope.writing.atomic_file import atomic_file
-from kinetoscope.writing.writer_thread import is_beside_training
 
 # What follows a name in Kineto's text: a new line; before torch 2.7 or so, the next field.
 _AFTER_A_NAME = (",\n", ', "pid": ')

@@ -16,8 +16,8 @@ from torch.autograd.profiler_util import EventList
 from torch.profiler import ProfilerActivity
 
 import kinetoscope.torch.private_names as private_names
+from kinetoscope.core.text.wording import missing_options
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError, SettingsError
-from kinetoscope.texts.wording import missing_options
 from kinetoscope.torch.key_averages import INCLUDES_PYTHON_FUNCTIONS, Grouping
 from kinetoscope.torch.memory_timeline import MemoryTimeline
 from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 import torch
 
+from kinetoscope.core.background.writer_thread import is_beside_training
+from kinetoscope.core.paths.atomic_file import make_folder, temporary_folder
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.native import kineto_save_module
-from kinetoscope.writing.atomic_file import make_folder, temporary_folder
-from kinetoscope.writing.writer_thread import is_beside_training
 
 LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
 # libtorch promises no interface for saving without the GIL, so we do it only with versions of torch that were tested.

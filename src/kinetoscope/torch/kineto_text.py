@@ -17,7 +17,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.clock.clock import choose_base_ns, process_base_ns
+from kinetoscope.core.clock.clock import choose_base_ns, process_base_ns
+from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, encode_text
 from kinetoscope.formats.compression import Block, compressed_by_name, pack_block, write_gzip
@@ -26,7 +27,6 @@ from kinetoscope.native import native
 from kinetoscope.torch.kineto_stream import TextStream
 from kinetoscope.torch.python_frames import PREFIXES, orphan_track_line, orphan_track_name
 from kinetoscope.torch.true_names import NamesBySpan, Renamed, plain_names, possible_spellings
-from kinetoscope.writing.atomic_file import atomic_file
 
 _SEPARATOR = b",\n"  # between lines; no line contains a line break
 _EVENTS = b'"traceEvents": ['

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import kinetoscope.torch.private_names as private_names
+from kinetoscope.core.job.ranks import torch_distributed
 from kinetoscope.errors import SettingsError
 from kinetoscope.torch.gloo_threads import add_gloo_threads
-from kinetoscope.training.ranks import torch_distributed
 
 
 def encode_value(key: str, value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.profiler_util import EventList, FunctionEvent
 
+from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
 from kinetoscope.formats.trace_redaction import Ask
 from kinetoscope.recording.window.gc_control import paused_gc
@@ -25,7 +26,6 @@ from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timel
 from kinetoscope.torch.metadata import decode_all
 from kinetoscope.torch.stacks import stack_lines
 from kinetoscope.torch.true_names import NamesBySpan, TrueNames, altered_names, find_true_names, note_names
-from kinetoscope.writing.atomic_file import atomic_file
 
 
 class Window:

@@ -29,10 +29,10 @@ import torch.autograd.profiler as autograd_profiler
 from torch.profiler import ProfilerActivity
 
 import kinetoscope.torch.private_names as private_names
+from kinetoscope.core.background.early_exit import early_exit, skip_handlers_in_forks
+from kinetoscope.core.background.own_thread import spare_own_threads
 from kinetoscope.errors import ActivityTypeError, NoActivitiesError, ProfilerStateError, SettingsError
 from kinetoscope.hooks.patching import ReplacedMethod
-from kinetoscope.writing.early_exit import early_exit, skip_handlers_in_forks
-from kinetoscope.writing.own_thread import spare_own_threads
 
 Activity = ProfilerActivity | dict[ProfilerActivity, list[str]]
 

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.core.background.writer_thread import WriterThread
+from kinetoscope.core.paths.atomic_file import make_folder, remove_partials
 from kinetoscope.errors import FolderNotWritableError, TraceFolderError
 from kinetoscope.torch.results import KinetoResults
-from kinetoscope.writing.atomic_file import make_folder, remove_partials
-from kinetoscope.writing.writer_thread import WriterThread
 
 
 def tensorboard_trace_handler(

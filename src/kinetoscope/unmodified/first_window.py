@@ -7,9 +7,9 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
+from kinetoscope.core.job.timestamp import plain_value
 from kinetoscope.recording.markers.schedule import CyclicSchedule, ProfilerAction, ScheduleState
 from kinetoscope.recording.window.triggered_window import TriggeredWindow
-from kinetoscope.training.timestamp import plain_value
 
 if TYPE_CHECKING:
     from kinetoscope.recording.run.driver import Driver

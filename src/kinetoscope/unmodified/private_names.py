@@ -1,6 +1,6 @@
 """Private names of CPython, and the feature that is off where one is missing."""
 
-from kinetoscope.writing.private_names import PrivateObject
+from kinetoscope.core.background.private_names import PrivateObject
 
 exit_of_threads = PrivateObject(
     "threading", "_register_atexit", "a training under `kinetoscope run` is saved when Python has begun to end"

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.assemble import profile
+from kinetoscope.core.job.ranks import current_ranks
 from kinetoscope.hooks.loader_watch import DataLoaderWatch
 from kinetoscope.hooks.patching import ReplacedMethod
 from kinetoscope.hooks.phase_hooks import BackwardWatch, release_hooks, reserve_hooks
@@ -22,7 +23,6 @@ from kinetoscope.native import why_not_recorded
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.markers.schedule import CyclePlan, PulseOnly
 from kinetoscope.recording.run.profiler import Profiler, active_profiler
-from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
 from kinetoscope.unmodified.first_window import FirstWindow
 from kinetoscope.unmodified.private_names import exit_of_threads

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.training.ranks import Ranks, current_ranks
+from kinetoscope.core.job.ranks import Ranks, current_ranks
 from kinetoscope.unmodified.trial_files import (
     ERROR,
     MARK_TIMEOUT_S,

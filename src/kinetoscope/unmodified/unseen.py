@@ -5,13 +5,13 @@ import os
 import sys
 from pathlib import Path
 
+from kinetoscope.core.job.ranks import current_ranks
+from kinetoscope.core.paths.later_run import find_later_run
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.manifest import STARTED, UNSEEN
-from kinetoscope.paths.later_run import find_later_run
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.recording.messages.standard_error import write_line
-from kinetoscope.training.ranks import current_ranks
 from kinetoscope.unmodified.settings import AutoSettings, settings_of
 from kinetoscope.unmodified.sightings import WITHOUT_TORCH
 

@@ -9,8 +9,8 @@ import pytest
 import kinetoscope
 from kinetoscope.cli import run_rows_job
 from kinetoscope.cli.run_rows_job import find_run
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.serving.runs import find_runs
 from simulated_training import Fault, Settings, simulate
 from viewing import command_of

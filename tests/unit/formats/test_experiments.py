@@ -2,6 +2,7 @@
 
 import pytest
 
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.experiments import (
     AppliedVariant,
@@ -11,7 +12,6 @@ from kinetoscope.formats.experiments import (
     read_experiments,
     write_experiment,
 )
-from kinetoscope.paths.run_folder import RunFolder
 
 ROW = ExperimentRow(
     variants=[AppliedVariant("num_workers", 4), AppliedVariant("fused", True)],

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.journal import append_line, journal_of_rank, journals_of_ranks, read_journal
-from kinetoscope.paths.run_folder import RunFolder
 
 
 class Opened(msgspec.Struct, tag="opened"):

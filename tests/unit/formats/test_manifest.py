@@ -2,6 +2,7 @@
 
 import pytest
 
+from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.formats.manifest import (
     NothingRecorded,
     RankClosed,
@@ -12,7 +13,6 @@ from kinetoscope.formats.manifest import (
     read_manifest,
     why_nothing,
 )
-from kinetoscope.training.ranks import Attempt, Ranks
 
 
 def started(rank: int = 0, restart: int = 0) -> RankStarted:

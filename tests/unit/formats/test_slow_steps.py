@@ -4,8 +4,8 @@ import os
 
 import msgspec
 
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.slow_steps import FOLDER, SlowStep, append_slow_step, read_slow_steps
-from kinetoscope.paths.run_folder import RunFolder
 
 ONE = SlowStep(
     start="20261126T111846-13889-e46c2f5d",

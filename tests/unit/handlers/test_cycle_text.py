@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinetoscope.clock.clock import Anchor
+from kinetoscope.core.clock.clock import Anchor
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.handlers import json_trace_handler
 from kinetoscope.handlers.cycle_events import cycle_text
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
@@ -18,8 +20,6 @@ from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
 from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Contributions, Cycle
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.timestamp import Timestamp
 from trace_processor.trace_processor import load
 
 NAMES = [SpanName("work"), SpanName("event/batch", ("loop",)), SpanName('a "quote" and ünïcödé \\', ("kernel",))]

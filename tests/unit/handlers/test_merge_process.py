@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished, append_entry
 from kinetoscope.handlers import merge_process
 from kinetoscope.handlers.merge_process import MergeProcess
-from kinetoscope.training.ranks import Attempt, Ranks
 
 LONGEST_WAIT_S = 150
 NUM_EVENTS = 200_000

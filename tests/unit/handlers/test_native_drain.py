@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinetoscope.clock.clock import Anchor
+from kinetoscope.core.clock.clock import Anchor
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.handlers.cycle_events import Drain
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.live.folders import TraceRecipe
@@ -18,8 +20,6 @@ from kinetoscope.live.record import Flag, Kind, PartInMemory, Record, ThreadReco
 from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.recording.window.source_events import SourceEvent
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.timestamp import Timestamp
 from trace_processor.trace_processor import load
 
 NAMES = [

@@ -9,8 +9,8 @@ import socket
 import threading
 from pathlib import Path
 
+from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.live.folders import LiveRun, delete_pointer, report_leftovers, write_live_run, write_pointer
-from kinetoscope.training.ranks import Attempt, Ranks
 
 NO_PROCESS = 2**22 + 1
 """More than Linux numbers processes to."""

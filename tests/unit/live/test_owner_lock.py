@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope.core.job.ranks import Attempt
 from kinetoscope.live.owner_lock import Owner, OwnerLock, owner_state
-from kinetoscope.training.ranks import Attempt
 
 HERE, NO_PROCESS = socket.gethostname(), 2**22 + 1
 
@@ -26,7 +26,7 @@ ASK = """
 import sys
 from pathlib import Path
 from kinetoscope.live.owner_lock import owner_state
-from kinetoscope.training.ranks import Attempt
+from kinetoscope.core.job.ranks import Attempt
 print(owner_state(Path(sys.argv[1]), Attempt("run", 0, int(sys.argv[3]), host=sys.argv[2])).name)
 """
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.manifest import AttemptAgreed, RanksBeside, RankStarted, TraceFinished, append_entry
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
-from kinetoscope.training.ranks import Attempt, Ranks
 
 
 def start(folder: Path, rank: int, name: str, *, agreed: str = "", beside: tuple[str, ...] = (), node: int = 0) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from kinetoscope.clock.clock import GRID_NS
+from kinetoscope.core.clock.clock import GRID_NS
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.merge.check import FileCheck, check_trace, compare_checks, repair_trace

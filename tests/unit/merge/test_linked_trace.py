@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import kinetoscope
+from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.formats.manifest import RankStarted, TraceExpired, TraceFinished, append_entry
 from kinetoscope.merge.manifest_merge import merge_manifest, merge_or_link
-from kinetoscope.training.ranks import Attempt, Ranks
 
 START = "this start"
 

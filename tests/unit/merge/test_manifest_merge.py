@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.cli import main
+from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.formats.manifest import (
     AttemptAgreed,
     RankClosed,
@@ -20,7 +21,6 @@ from kinetoscope.formats.manifest import (
     append_entry,
 )
 from kinetoscope.merge.manifest_merge import merge_manifest
-from kinetoscope.training.ranks import Attempt, Ranks
 
 NO_PROCESS = 2**22 + 1
 

@@ -5,7 +5,9 @@ from contextlib import closing
 
 import pytest
 
-from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.job.timestamp import Timestamp
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.pulse import glances, node_copies, own_pulse
 from kinetoscope.pulse.glances import NUM_LAST, glance_at_pulses
 from kinetoscope.pulse.layout import ABOUT_AT, FOLDER, NOW, NOW_AT, NUM_EXACT, SEEN, SEEN_AT, SUFFIX, Phase
@@ -13,8 +15,6 @@ from kinetoscope.pulse.node_copies import COPY_SUFFIX
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.pulses import find_pulses, read_pulse
 from kinetoscope.testing import FakeClock
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.timestamp import Timestamp
 
 MS = 1_000_000
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.pulse import node_copies, own_pulse
 from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.pulse.node_copies import local_folder, places_in_copy
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.testing import FakeClock
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.timestamp import Timestamp
 from waiting import wait_for
 
 

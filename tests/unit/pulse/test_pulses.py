@@ -4,8 +4,10 @@ import os
 
 import pytest
 
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.job.timestamp import Timestamp
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import TraceFileError
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import (
     BLOCK,
     COARSE_AT,
@@ -21,8 +23,6 @@ from kinetoscope.pulse.layout import (
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.pulses import find_pulses, read_pulse
 from kinetoscope.testing import FakeClock
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.timestamp import Timestamp
 
 MS = 1_000_000
 

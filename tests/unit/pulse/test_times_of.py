@@ -2,11 +2,11 @@
 
 import pytest
 
+from kinetoscope.core.job.ranks import current_attempt, current_ranks
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.pulse.layout import NUM_EXACT, Phase
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.testing import FakeClock
-from kinetoscope.training.ranks import current_attempt, current_ranks
-from kinetoscope.training.timestamp import Timestamp
 
 
 @pytest.fixture

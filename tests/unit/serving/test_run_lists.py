@@ -5,10 +5,10 @@ import re
 
 import pytest
 
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.core.paths.run_groups import remember_command
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.pages.run_list import encode_list, list_policy, render_list
-from kinetoscope.paths.run_folder import RunFolder
-from kinetoscope.paths.run_groups import remember_command
 from kinetoscope.serving import run_lists
 from kinetoscope.serving.plain_pages import plain_list
 from kinetoscope.serving.run_lists import RunLists

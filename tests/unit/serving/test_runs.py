@@ -10,7 +10,7 @@ import time
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
-from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.serving import runs
 from kinetoscope.serving.runs import RunState, find_runs, is_report
 

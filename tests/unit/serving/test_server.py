@@ -7,7 +7,7 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 
-from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.serving.server import FolderServer
 from kinetoscope.serving.site import Site

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.paths.run_folder import RunFolder
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.serving.run_lists import RunLists
 from kinetoscope.serving.site import Site
 

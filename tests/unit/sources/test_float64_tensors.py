@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from kinetoscope import Float64Tensors, GrowingMemory, Profiler, ProfilerAction
-from kinetoscope.paths.source_files import source_name
+from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.testing import MemoryTraceHandler
 
 torch = pytest.importorskip("torch")

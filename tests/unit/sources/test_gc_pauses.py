@@ -16,7 +16,7 @@ import pytest
 
 from breaking_clock import BreakingClock
 from kinetoscope import GCPauses, ProfilerAction
-from kinetoscope.paths.source_files import source_name
+from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.recording.run.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 

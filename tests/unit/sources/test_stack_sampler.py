@@ -13,8 +13,8 @@ from itertools import pairwise
 import pytest
 
 from kinetoscope import ProfilerAction, StackSampler
+from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.errors import SettingsError
-from kinetoscope.paths.source_files import source_name
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.run.profiler import Profiler

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.clock.clock import Anchor, ClockLine
+from kinetoscope.core.clock.clock import Anchor, ClockLine
+from kinetoscope.core.job.ranks import Attempt, Ranks, pid_space
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.pulse.glances import Glance
 from kinetoscope.pulse.header import PulseHeader
 from kinetoscope.pulse.layout import FOLDER, Phase, Stuck
@@ -22,8 +24,6 @@ from kinetoscope.status.judging import RunState, RunStatus, judge, look_at_run
 from kinetoscope.status.processes import ProcessState, state_of_process
 from kinetoscope.status.table import run_now
 from kinetoscope.testing import FakeClock
-from kinetoscope.training.ranks import Attempt, Ranks, pid_space
-from kinetoscope.training.timestamp import Timestamp
 
 S = 1_000_000_000
 MS = 1_000_000

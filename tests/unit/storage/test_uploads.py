@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from kinetoscope import Timestamp
+from kinetoscope.core.job.ranks import Ranks
+from kinetoscope.core.paths.remote_url import without_credentials
 from kinetoscope.errors import FileNameError, SettingsError
-from kinetoscope.paths.remote_url import without_credentials
 from kinetoscope.storage import draining
 from kinetoscope.storage.draining import upload_waiting
 from kinetoscope.storage.upload_queue import (
@@ -21,7 +22,6 @@ from kinetoscope.storage.upload_queue import (
     read_queue,
 )
 from kinetoscope.storage.uploads import RemoteName, Uploads
-from kinetoscope.training.ranks import Ranks
 
 fsspec = pytest.importorskip("fsspec")
 

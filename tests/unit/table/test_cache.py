@@ -8,7 +8,7 @@ import time
 import pytest
 
 import kinetoscope
-from kinetoscope.paths import user_cache
+from kinetoscope.core.paths import user_cache
 from kinetoscope.table import cache
 from kinetoscope.table.load import read_trace
 

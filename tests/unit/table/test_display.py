@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from kinetoscope.core.text.wording import shown
 from kinetoscope.table.display import MOST_ROWS, render_html
-from kinetoscope.texts.wording import shown
 
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kineto_pieces import Pieces
-from kinetoscope.clock.clock import GRID_NS
+from kinetoscope.core.clock.clock import GRID_NS
 from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.kineto_text import KinetoText, Renamed, read_text
 
@@ -221,7 +221,7 @@ FRAMES = [
     frame("data.py(4): __next__", 5, 4),
     frame("<built-in function len>", 6, 5),
     frame("kinetoscope_plugin.py(5): mine", 7, 3),
-    frame("kinetoscope/writing/writer_thread.py(6): _loop", 8, "null"),
+    frame("kinetoscope/core/background/writer_thread.py(6): _loop", 8, "null"),
     frame("json.py(7): dumps", 9, 8),
 ]
 

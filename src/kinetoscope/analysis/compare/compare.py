@@ -31,10 +31,10 @@ from kinetoscope.analysis.compressed_pickle import each_by
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.analysis.titles import folders_apart
+from kinetoscope.core.text.wording import ranks_named, shown
 from kinetoscope.table.display import some
 from kinetoscope.table.load import PathLike
 from kinetoscope.table.trace import Trace, TraceSet
-from kinetoscope.texts.wording import ranks_named, shown
 
 MIN_STEPS = 8
 _LEAST_SHARE = 0.005

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.measured import Measured
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.texts.wording import shown
+from kinetoscope.core.text.wording import shown
 
 MAX_NAMED = 3
 """Spans, and source lines, that a finding names."""

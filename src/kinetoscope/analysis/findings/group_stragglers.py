@@ -11,7 +11,7 @@ from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.late_ranks import locate_late
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
-from kinetoscope.texts.wording import format_ms, numbers_named, ranks_named
+from kinetoscope.core.text.wording import format_ms, numbers_named, ranks_named
 
 _ADVICE_ON_BATCHES = (
     "Give all ranks batches of the same length: sort samples into buckets of similar length in a `batch_sampler=` that "

@@ -13,7 +13,7 @@ from kinetoscope.analysis.findings.late_group import are_late_together
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.steps.periods import how_often
-from kinetoscope.texts.wording import format_ms, ranks_named
+from kinetoscope.core.text.wording import format_ms, ranks_named
 
 _EQUAL_WAIT_SHARE = 0.75
 """A straggler of a tensor parallel group is waited for there, and then as long in its data parallel group."""

@@ -8,7 +8,7 @@ from kinetoscope.analysis.findings.cores import BUSY_SHARE, find_cores
 from kinetoscope.analysis.findings.evidence.loader import LoaderEvidence
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.loader_costs import costs_of_batch
-from kinetoscope.texts.wording import in_percent
+from kinetoscope.core.text.wording import in_percent
 
 MIN_REACHED_SHARE = 0.8
 """Advice that can reach a smaller share of a saving is of medium confidence at most (the contract's share)."""

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 _MIN_SPEEDUP = 2.0
 """Matmuls are at least so many times as fast with half the bits."""

@@ -10,10 +10,10 @@ from kinetoscope.analysis.ranks.collectives import MOMENTS, ClockShift, collecti
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.ranks.stragglers import CLOCK_BOUNDS
 from kinetoscope.analysis.windows.reading import read_windows
-from kinetoscope.clock.file_clock import FileClock, Stretch
+from kinetoscope.core.clock.file_clock import FileClock, Stretch
+from kinetoscope.core.text.wording import lasting, ranks_named
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.table.load import load_one
-from kinetoscope.texts.wording import lasting, ranks_named
 
 _MIN_SHIFT_NS = 1_000_000
 """Clocks that agree within a millisecond are as good as NTP keeps them in a network."""

@@ -8,7 +8,7 @@ from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.known import sum_of_known
-from kinetoscope.texts.wording import in_percent
+from kinetoscope.core.text.wording import in_percent
 
 MIN_STEAL_SHARE = 0.03
 MIN_WALL_NS = 200_000_000

@@ -22,8 +22,8 @@ from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_s
 from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.analysis.windows.columns import at_least_0, frame_of
 from kinetoscope.analysis.windows.intervals import ended_before
+from kinetoscope.core.text.wording import in_percent
 from kinetoscope.native import native
-from kinetoscope.texts.wording import in_percent
 
 EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collective", "thread", "loader")
 """Kinds of edges: to the next moment of a thread; from a launch to its event; to the next event of a stream; from an

@@ -10,9 +10,9 @@ from typing import NamedTuple, TypedDict
 from kinetoscope.analysis.steps.periods import ordinal, period_of
 from kinetoscope.analysis.steps.step_time import stretches
 from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.core.text.wording import in_percent
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, StepsRow
-from kinetoscope.texts.wording import in_percent
 
 _MOST_PIECES = 256
 _FEWEST_STEPS = 100

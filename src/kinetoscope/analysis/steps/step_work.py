@@ -12,7 +12,7 @@ from kinetoscope.analysis.windows.columns import frame_of, known_rows, known_whe
 from kinetoscope.analysis.windows.intervals import zeros
 from kinetoscope.analysis.windows.nesting import place_in
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.texts.wording import in_percent
+from kinetoscope.core.text.wording import in_percent
 
 LEAST_COVERAGE = 0.8
 """If less of the time of kernels that compute products is covered by shapes, rates are not told."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from kinetoscope.texts.wording import shown
+from kinetoscope.core.text.wording import shown
 
 _NO_NAME = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _ARGUMENTS = re.compile("[<(]")

@@ -12,9 +12,12 @@ from types import FrameType
 
 import msgspec
 
+from kinetoscope.core.background.own_thread import OwnThread
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.paths.source_files import frames_without_ours, is_of_user, name_of_line
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.record_request import RecordRequest, read_request, request_sequence
-from kinetoscope.paths.source_files import frames_without_ours, is_of_user, name_of_line
+from kinetoscope.formats.redactor import Redactor
 from kinetoscope.pulse.layout import LOOK_S, Phase, Stuck, Woken
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.stuck_phases import STUCK_SUFFIX, StuckFile, StuckPhase, ThreadStack
@@ -23,9 +26,6 @@ from kinetoscope.recording.hangs.thread_probe import ThreadProbe
 from kinetoscope.recording.private_names import all_frames
 from kinetoscope.recording.process_groups import group_timeout_s, groups_now
 from kinetoscope.recording.window.run_redaction import redact_group
-from kinetoscope.texts.redactor import Redactor
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.writing.own_thread import OwnThread
 
 _log = logging.getLogger("kinetoscope")
 

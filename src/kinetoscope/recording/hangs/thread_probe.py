@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-from kinetoscope.clock.thread_times import SCHEDSTAT
+from kinetoscope.core.clock.thread_times import SCHEDSTAT
 from kinetoscope.pulse.layout import LOOK_S, STOOD_STILL_S
 from kinetoscope.recording.private_names import frame_of_thread
 

@@ -7,8 +7,8 @@ Dynamo is taught to treat every marker as an empty context.
 import sys
 from typing import Any
 
+from kinetoscope.core.background.private_names import find_all
 from kinetoscope.recording.private_names import in_dynamo, variable_dispatch
-from kinetoscope.writing.private_names import find_all
 
 _tried: set[type] = set()
 _taught: set[type] = set()

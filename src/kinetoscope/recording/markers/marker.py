@@ -7,7 +7,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from kinetoscope.clock.clock import Clock
+from kinetoscope.core.background.fork_resets import reset_after_fork
+from kinetoscope.core.clock.clock import Clock
+from kinetoscope.core.text.once_log import OnceLog
 from kinetoscope.errors import MarkerError
 from kinetoscope.recording.markers import compiler
 from kinetoscope.recording.markers.marked_function import mark_function, marked
@@ -22,8 +24,6 @@ from kinetoscope.recording.markers.recorder import (
     SpanName,
 )
 from kinetoscope.recording.markers.schedule import ProfilerAction
-from kinetoscope.texts.once_log import OnceLog
-from kinetoscope.writing.fork_resets import reset_after_fork
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.clock.clock import Clock, SystemClock
+from kinetoscope.core.background.fork_resets import reset_after_fork
+from kinetoscope.core.clock.clock import Clock, SystemClock
+from kinetoscope.core.text.wording import counted
 from kinetoscope.live.chunk import NamesFile
 from kinetoscope.live.contents import delete_child_records, take_child_records
 from kinetoscope.live.record import ThreadRecords
@@ -18,8 +20,6 @@ from kinetoscope.live.spooled_window import SpooledWindow
 from kinetoscope.native import native, why_not_recorded
 from kinetoscope.recording.markers.process import this_process
 from kinetoscope.recording.markers.recorder import NameTable, WindowRecords
-from kinetoscope.texts.wording import counted
-from kinetoscope.writing.fork_resets import reset_after_fork
 
 
 class NativeRecorder(native.Recorder):

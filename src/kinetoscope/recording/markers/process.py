@@ -20,8 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from kinetoscope.texts.once_log import OnceLog
-from kinetoscope.writing.fork_resets import reset_after_fork
+from kinetoscope.core.background.fork_resets import reset_after_fork
+from kinetoscope.core.text.once_log import OnceLog
 
 _log = logging.getLogger("kinetoscope")
 

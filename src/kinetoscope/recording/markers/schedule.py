@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Protocol
 
+from kinetoscope.core.job.timestamp import plain_value
 from kinetoscope.errors import ScheduleError, SettingsError
-from kinetoscope.training.timestamp import plain_value
 
 
 class ProfilerAction(StrEnum):

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from kinetoscope.paths.short_paths import short_path
+from kinetoscope.core.paths.short_paths import short_path
+from kinetoscope.core.text.templates import load_macros
+from kinetoscope.core.text.wording import printable_lines
 from kinetoscope.recording.messages.standard_error import write_line
-from kinetoscope.texts.templates import load_macros
-from kinetoscope.texts.wording import printable_lines
 
 _log = logging.getLogger("kinetoscope")
 _NAME = "Kinetoscope: "

@@ -9,12 +9,12 @@ from pathlib import Path
 from shlex import quote
 from typing import Protocol
 
+from kinetoscope.core.paths.short_paths import short_path
+from kinetoscope.core.text.wording import counted
 from kinetoscope.formats.trace_redaction import Ask
-from kinetoscope.paths.short_paths import short_path
 from kinetoscope.recording.markers.schedule import CyclicSchedule, PulseOnly
 from kinetoscope.recording.messages.console import MessageSink, find_message_sink
 from kinetoscope.recording.window.trace_handler import run_folder_of
-from kinetoscope.texts.wording import counted
 
 REPORT = "report.html"
 """The report of a run, in its folder."""

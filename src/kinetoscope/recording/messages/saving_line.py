@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec
 
+from kinetoscope.core.text.wording import counted
 from kinetoscope.recording.messages.console import find_message_sink
-from kinetoscope.texts.wording import counted
 
 P = ParamSpec("P")
 _FIRST_LINE_AFTER_S = 5.0

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from kinetoscope.clock.clock import Clock
-from kinetoscope.clock.relation import ClockRelation, same_clock
-from kinetoscope.clock.sync import STORE_ERRORS, ClockClient, ClockServer, clock_identity
+from kinetoscope.core.background.writer_thread import WriterThread
+from kinetoscope.core.clock.clock import Clock
+from kinetoscope.core.clock.relation import ClockRelation, same_clock
+from kinetoscope.core.clock.sync import STORE_ERRORS, ClockClient, ClockServer, clock_identity
+from kinetoscope.core.job.ranks import Attempt, Ranks, agree_on_attempt
 from kinetoscope.recording.markers.process import signals_held
 from kinetoscope.recording.process_groups import find_store
 from kinetoscope.recording.window.cycle import Cycle
-from kinetoscope.training.ranks import Attempt, Ranks, agree_on_attempt
-from kinetoscope.writing.writer_thread import WriterThread
 
 _log = logging.getLogger("kinetoscope")
 _BEGIN_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LAST_TIMEOUT_S = 30.0, 5.0, 2.0

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from kinetoscope.core.job.state import State
 from kinetoscope.recording.run.lifecycle import RunLifecycle
-from kinetoscope.training.state import State
 
 
 def _count_nothing(samples: int, tokens: int) -> bool:

@@ -12,6 +12,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.core.background.writer_thread import WriterThread
+from kinetoscope.core.job.event import overrides
+from kinetoscope.core.text.once_log import OnceLog
+from kinetoscope.core.text.wording import counted
+from kinetoscope.formats.redactor import Redactor
 from kinetoscope.live.record import RECORD_BYTES
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.window.callbacks import Callbacks
@@ -19,11 +24,6 @@ from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.recording.window.guard import Guard, name_of
 from kinetoscope.recording.window.run_redaction import redact_cycle
 from kinetoscope.recording.window.trace_handler import TraceHandler, recipe_of
-from kinetoscope.texts.once_log import OnceLog
-from kinetoscope.texts.redactor import Redactor
-from kinetoscope.texts.wording import counted
-from kinetoscope.training.event import overrides
-from kinetoscope.writing.writer_thread import WriterThread
 
 _log = logging.getLogger("kinetoscope")
 

@@ -6,6 +6,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
+from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.errors import SettingsError
 from kinetoscope.hooks.training_safe import log_failure, training_safe
 from kinetoscope.pulse.layout import Phase
@@ -13,7 +14,6 @@ from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.loop import Loop
 from kinetoscope.recording.window.trace_handler import run_folder_of
-from kinetoscope.training.timestamp import Timestamp
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,7 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from kinetoscope.clock.clock import SystemClock, process_base_ns
+from kinetoscope.core.clock.clock import SystemClock, process_base_ns
+from kinetoscope.core.job.state import RunState
+from kinetoscope.core.job.timestamp import plain_count
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.live.folders import LiveRun
 from kinetoscope.native import require_recorder, why_not_recorded
@@ -31,8 +33,6 @@ from kinetoscope.recording.run.shutdown import Ending, RunEnd
 from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.recording.window.run_redaction import redact_training
 from kinetoscope.recording.window.trace_handler import recipe_of, run_folder_of
-from kinetoscope.training.state import RunState
-from kinetoscope.training.timestamp import plain_count
 
 _log = logging.getLogger("kinetoscope")
 P = ParamSpec("P")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Generic, TypeVar, cast
 
+from kinetoscope.core.job.event import Event
+from kinetoscope.core.job.state import State
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.formats.own_names import BATCH
 from kinetoscope.hooks.phase_hooks import PhaseHooks
@@ -15,8 +17,6 @@ from kinetoscope.recording.run.counted_steps import CountedSteps
 from kinetoscope.recording.run.fetch_watch import FetchWatch
 from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.scopes import Epoch
-from kinetoscope.training.event import Event
-from kinetoscope.training.state import State
 
 T = TypeVar("T")
 

@@ -4,7 +4,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.clock.clock import Clock
+from kinetoscope.core.clock.clock import Clock
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.job.state import RunState
+from kinetoscope.formats.redactor import Redactor
 from kinetoscope.pulse.own_pulse import StepTimes
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
@@ -15,9 +18,6 @@ from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.recording.window.cycle import Contributions
 from kinetoscope.recording.window.run_redaction import add_redacted
 from kinetoscope.recording.window.source_events import SourceEvent
-from kinetoscope.texts.redactor import Redactor
-from kinetoscope.training.ranks import Attempt, Ranks
-from kinetoscope.training.state import RunState
 
 
 class RunContext:

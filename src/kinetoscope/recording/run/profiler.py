@@ -8,7 +8,8 @@ from shlex import quote
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
-from kinetoscope.clock.clock import Clock, SystemClock
+from kinetoscope.core.clock.clock import Clock, SystemClock
+from kinetoscope.core.job.state import RunState, State
 from kinetoscope.errors import SettingsError
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.markers import compiler
@@ -29,7 +30,6 @@ from kinetoscope.recording.run.loop import Batches, Loop
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.run.settings import RunSettings, check_callbacks, check_state
 from kinetoscope.recording.window.trace_handler import run_folder_of
-from kinetoscope.training.state import RunState, State
 
 P = ParamSpec("P")
 log_without_buffer()

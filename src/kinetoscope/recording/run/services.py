@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
-from kinetoscope.clock.clock import Clock, take_anchor
+from kinetoscope.core.clock.clock import Clock, take_anchor
+from kinetoscope.core.job.ranks import Attempt, Ranks, current_attempt, current_ranks
+from kinetoscope.core.job.state import RunState
+from kinetoscope.core.text.once_log import OnceLog
+from kinetoscope.formats.redactor import Redactor
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.recording.markers.marker import Marker, MarkerSettings, ProfilerMarkers
@@ -18,10 +22,6 @@ from kinetoscope.recording.window.cycle import LastingSpans, Window
 from kinetoscope.recording.window.event_listeners import Listeners
 from kinetoscope.recording.window.guard import Guard
 from kinetoscope.recording.window.run_redaction import redact_attempt
-from kinetoscope.texts.once_log import OnceLog
-from kinetoscope.texts.redactor import Redactor
-from kinetoscope.training.ranks import Attempt, Ranks, current_attempt, current_ranks
-from kinetoscope.training.state import RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from shlex import quote
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
+from kinetoscope.core.text.wording import counted
 from kinetoscope.recording.hangs.hang_watchdog import HangWatchdog
 from kinetoscope.recording.markers.process import (
     is_termination_handler,
@@ -23,7 +24,6 @@ from kinetoscope.recording.markers.process import (
     take_signal,
 )
 from kinetoscope.recording.run.services import RunServices
-from kinetoscope.texts.wording import counted
 
 _log = logging.getLogger("kinetoscope")
 _LAST_WAIT_S = 1.0

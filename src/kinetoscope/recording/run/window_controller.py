@@ -6,6 +6,9 @@ evaluation that pauses recording, no action takes effect.
 
 from functools import partial
 
+from kinetoscope.core.job.event import Event
+from kinetoscope.core.job.state import RunState
+from kinetoscope.core.job.timestamp import Moment, plain_count
 from kinetoscope.formats.own_names import WATCHED_PHASE
 from kinetoscope.recording.markers import compiler
 from kinetoscope.recording.markers.marker import Marker
@@ -20,9 +23,6 @@ from kinetoscope.recording.window.memory_limit import MemoryLimit
 from kinetoscope.recording.window.on_demand import OnDemandRecording
 from kinetoscope.recording.window.slow_step_watch import SlowStepWatch
 from kinetoscope.recording.window.source_events import PHASE_NAMES, PHASES_TID, PHASES_TRACK, SourceEvent
-from kinetoscope.training.event import Event
-from kinetoscope.training.state import RunState
-from kinetoscope.training.timestamp import Moment, plain_count
 
 
 class WindowController:

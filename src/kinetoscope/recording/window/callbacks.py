@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from kinetoscope.core.job.event import Event, overrides, wanted_events
+from kinetoscope.core.job.state import RunState
 from kinetoscope.recording.window.guard import Guard
-from kinetoscope.training.event import Event, overrides, wanted_events
-from kinetoscope.training.state import RunState
 
 _OF_BATCHES = (Event.BEFORE_DATALOADER, Event.AFTER_DATALOADER, Event.BATCH_START, Event.BATCH_END)
 

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from kinetoscope.clock.clock import Anchor, ClockLine
+from kinetoscope.core.clock.clock import Anchor, ClockLine
+from kinetoscope.core.job.event import overrides
+from kinetoscope.core.job.state import RunState
+from kinetoscope.formats.redactor import Redactor
 from kinetoscope.recording.markers.recorder import NameTable
 from kinetoscope.recording.window.guard import Guard
 from kinetoscope.recording.window.run_redaction import redact_name
 from kinetoscope.recording.window.trace_handler import TraceHandler
-from kinetoscope.texts.redactor import Redactor
-from kinetoscope.training.event import overrides
-from kinetoscope.training.state import RunState
 
 
 class Listeners:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kinetoscope.writing.fork_resets import reset_after_fork
+from kinetoscope.core.background.fork_resets import reset_after_fork
 
 _SELDOM = 1_000_003  # new objects between two collections; an unusual number, by which we know the setting as ours
 _lock = threading.RLock()

@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kinetoscope.clock.sync import STORE_ERRORS
+from kinetoscope.core.clock.sync import STORE_ERRORS
+from kinetoscope.core.job.file_names import FileNameFormat
+from kinetoscope.core.job.ranks import Ranks, is_process_alive, launch_name, may_miss_restarts, restart_count
+from kinetoscope.core.paths.later_run import CLAIM, beside
 from kinetoscope.errors import FolderNotWritableError
-from kinetoscope.paths.later_run import CLAIM, beside
 from kinetoscope.recording.process_groups import find_store
 from kinetoscope.recording.window.trace_folder import is_used
-from kinetoscope.training.file_names import FileNameFormat
-from kinetoscope.training.ranks import Ranks, is_process_alive, launch_name, may_miss_restarts, restart_count
 
 _log = logging.getLogger("kinetoscope")
 _KEY = "kinetoscope/launch"

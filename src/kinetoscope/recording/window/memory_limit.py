@@ -3,7 +3,7 @@
 import logging
 import time
 
-from kinetoscope.paths.available_memory import available_bytes
+from kinetoscope.core.paths.available_memory import available_bytes
 from kinetoscope.pulse.own_pulse import resident_bytes
 from kinetoscope.recording.markers.schedule import ProfilerAction
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope.core.job.ranks import Attempt
+from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.trace_redaction import Ask, TraceRedactor, redact_categories, unused_name, write_redacted
@@ -17,8 +19,6 @@ from kinetoscope.pulse.stuck_phases import GroupState
 from kinetoscope.recording.markers.recorder import SpanName
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.recording.window.source_events import SourceEvent
-from kinetoscope.training.ranks import Attempt
-from kinetoscope.writing.atomic_file import atomic_file
 
 
 def redact_cycle(cycle: Cycle, ask: Ask) -> None:

@@ -7,6 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from kinetoscope.core.job.file_names import FileNameFormat, UsedNames
+from kinetoscope.core.job.ranks import Attempt, Ranks, may_miss_restarts
+from kinetoscope.core.job.timestamp import Moment, Timestamp, timestamp_fields, timestamp_from_fields
+from kinetoscope.core.paths.atomic_file import check_writable, remove_partials, working_folder
+from kinetoscope.core.paths.attempt_folders import MANIFESTS
+from kinetoscope.core.paths.file_kinds import is_folder
+from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.errors import (
     FileNameError,
     FolderNotEmptyError,
@@ -30,13 +37,6 @@ from kinetoscope.formats.manifest import (
 )
 from kinetoscope.live.folders import live_folder_of
 from kinetoscope.live.owner_lock import Owner, owner_state
-from kinetoscope.paths.attempt_folders import MANIFESTS
-from kinetoscope.paths.file_kinds import is_folder
-from kinetoscope.paths.run_folder import RunFolder, is_name_inside
-from kinetoscope.training.file_names import FileNameFormat, UsedNames
-from kinetoscope.training.ranks import Attempt, Ranks, may_miss_restarts
-from kinetoscope.training.timestamp import Moment, Timestamp, timestamp_fields, timestamp_from_fields
-from kinetoscope.writing.atomic_file import check_writable, remove_partials, working_folder
 
 _log = logging.getLogger("kinetoscope")
 

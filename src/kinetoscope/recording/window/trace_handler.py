@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from kinetoscope.core.job.event import Callback
+from kinetoscope.core.job.timestamp import Moment
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.recording.window.cycle import Cycle
-from kinetoscope.training.event import Callback
-from kinetoscope.training.timestamp import Moment
 
 
 class TraceHandler(Callback):

@@ -4,9 +4,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from statistics import median_low
 
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
+from kinetoscope.core.text.wording import counted, in_percent
 from kinetoscope.pages.page_data import CallGroup, Column, Communication, LateRank, LedgerPart, Waits
 from kinetoscope.report.words import NOT_KNOWN, ledger_part
-from kinetoscope.texts.wording import counted, in_percent
 
 _MOST_SIZES = 6
 """More sizes than that are put together, from a power of two to the next."""

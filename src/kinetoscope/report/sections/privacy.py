@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
 
-from kinetoscope.paths.short_paths import project_folder, shorten_paths
+from kinetoscope.core.paths.short_paths import project_folder, shorten_paths
 
 _Value = TypeVar("_Value")
 

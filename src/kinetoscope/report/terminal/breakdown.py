@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from kinetoscope.core.text.wording import format_ms
 from kinetoscope.pages.page_data import LedgerPart
 from kinetoscope.report.words import PART_COLOURS
-from kinetoscope.texts.wording import format_ms
 
 MIN_SHOWN_SHARE = 0.01
 """Parts of less of a step are one entry together, unless details are wanted."""

@@ -15,11 +15,11 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.core.text.wording import counted, format_ms, printable
 from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
 from kinetoscope.report.no_findings import no_findings
 from kinetoscope.report.sentences import below_title, evidence_line, fix_of, measured_line, split_code
 from kinetoscope.report.words import share_of_step
-from kinetoscope.texts.wording import counted, format_ms, printable
 
 MAX_FINDINGS = 5
 """Without details."""

@@ -16,6 +16,7 @@ from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.memory.memory import MemoryRow
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
+from kinetoscope.core.text.wording import counted, format_ms, memory_size, printable, told_apart
 from kinetoscope.pages.page_data import CallSums
 from kinetoscope.report.calls import kernels_by_name, operators_by_name, steps_of_ranks
 from kinetoscope.report.sentences import (
@@ -43,7 +44,6 @@ from kinetoscope.report.terminal.tables import (
     select_columns,
 )
 from kinetoscope.report.words import LEAD_LOST, NOT_KNOWN, SIDES, bound_side, device_ledger, device_times, host_ledger
-from kinetoscope.texts.wording import counted, format_ms, memory_size, printable, told_apart
 
 _MAX_RANKS = 16
 _MAX_NOTES = 2

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kinetoscope.texts.wording import counted
+from kinetoscope.core.text.wording import counted
 
 MAX_ROWS = 8
 MAX_NAME_LENGTH, MIN_NAME_LENGTH = 60, 20

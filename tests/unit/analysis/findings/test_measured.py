@@ -6,6 +6,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.findings.measured import find_measured
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.experiments import (
     KINDS_WITH_VARIANTS,
     AppliedVariant,
@@ -13,7 +14,6 @@ from kinetoscope.formats.experiments import (
     ExperimentRow,
     write_experiment,
 )
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.variants.registry import load_variants
 from simulated_training import planted_settings, simulate
 

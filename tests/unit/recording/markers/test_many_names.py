@@ -10,6 +10,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import ProfilerAction
+from kinetoscope.core.text.once_log import OnceLog
 from kinetoscope.live.chunk import NamesFile, read_names
 from kinetoscope.recording.markers import recorder
 from kinetoscope.recording.markers.marker import MOST_IDLE
@@ -17,7 +18,6 @@ from kinetoscope.recording.markers.process import this_process
 from kinetoscope.recording.markers.recorder import NameTable
 from kinetoscope.recording.run.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.texts.once_log import OnceLog
 from pressing import Presses
 
 MANY = 3 * MOST_IDLE

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kinetoscope.clock.clock import SystemClock
+from kinetoscope.core.clock.clock import SystemClock
 from kinetoscope.live.record import Flag, Kind
 from recorders import TestedRecorder
 from waiting import wait_for

@@ -9,9 +9,9 @@ import random
 import pytest
 
 from kinetoscope import Callback, JSONTraceHandler, Profiler, State, Timestamp, cyclic_schedule
+from kinetoscope.core.job.event import unless_skipped
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
-from kinetoscope.training.event import unless_skipped
 
 MS = 1_000_000
 

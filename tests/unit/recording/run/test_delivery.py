@@ -11,12 +11,12 @@ from contextlib import contextmanager
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, load, marker, merge_traces
+from kinetoscope.core.job.event import Callback
+from kinetoscope.core.text.wording import counted
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.live.contents import read_live_folder
 from kinetoscope.recording.window.trace_handler import TraceHandler
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.texts.wording import counted
-from kinetoscope.training.event import Callback
 
 
 def every_second_batch_is_a_cycle(state):

@@ -6,10 +6,10 @@ import numpy
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.core.job.event import Callback
 from kinetoscope.pulse.layout import FOLDER, Phase
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
-from kinetoscope.training.event import Callback
 
 MS = 1_000_000
 NEVER = lambda state: ProfilerAction.SKIP  # noqa: E731

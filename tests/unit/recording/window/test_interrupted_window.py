@@ -8,14 +8,14 @@ import threading
 import pytest
 
 from kinetoscope import Profiler, cyclic_schedule
-from kinetoscope.clock.clock import SystemClock
+from kinetoscope.core.clock.clock import SystemClock
+from kinetoscope.core.job.ranks import current_attempt, current_ranks
 from kinetoscope.recording.markers.process import signals_held
 from kinetoscope.recording.run.clock_comparison import ClockComparison
 from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.shutdown import RunEnd
 from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.training.ranks import current_attempt, current_ranks
 from pressing import Presses
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]

@@ -7,10 +7,10 @@ import os
 import pytest
 
 import kinetoscope
+from kinetoscope.core.job.ranks import Ranks
+from kinetoscope.core.paths.later_run import find_later_run
 from kinetoscope.errors import FolderNotWritableError, ProfilerStateError
-from kinetoscope.paths.later_run import find_later_run
 from kinetoscope.recording.window.launch_folder import choose_run_folder
-from kinetoscope.training.ranks import Ranks
 from prepared_python import run_command, run_program
 
 

@@ -4,7 +4,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import Profiler, ProfilerAction, cyclic_schedule
-from kinetoscope.paths import available_memory
+from kinetoscope.core.paths import available_memory
 from kinetoscope.recording.window import memory_limit
 from kinetoscope.testing import MemoryTraceHandler
 

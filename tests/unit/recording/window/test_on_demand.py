@@ -3,8 +3,8 @@
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.record_request import RecordRequest
-from kinetoscope.paths.run_folder import RunFolder
 from kinetoscope.pulse.glances import glance_at_pulses
 from kinetoscope.pulse.layout import Asked
 from kinetoscope.testing import FakeClock, MemoryTraceHandler

@@ -9,10 +9,10 @@ from rich.console import Console
 
 import kinetoscope
 from kinetoscope.analysis.findings.finding import Where, build_finding
+from kinetoscope.core.text.wording import format_ms
 from kinetoscope.report.sentences import fix_of
 from kinetoscope.report.terminal.screen import print_trimmed
 from kinetoscope.report.terminal.summary import render_summary
-from kinetoscope.texts.wording import format_ms
 from simulated_training import Settings, healthy_settings, planted_settings, simulate
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from kinetoscope.analysis.findings.evidence.recording import Recording
 from kinetoscope.analysis.findings.pipeline import Pipeline, Waits, find_waits
 from kinetoscope.analysis.replay.replay import MOST_UNEXPLAINED
-from kinetoscope.texts.wording import gaps_in, ranks_named
+from kinetoscope.core.text.wording import gaps_in, ranks_named
 
 _MAX_SMALL_TRANSFERS_BYTES = 1_000_000
 """With less per step, latency dominates: the first bucket of DistributedDataParallel is about as large."""

@@ -12,7 +12,7 @@ from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.findings.wait_reasons import find_wait_reason
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 _MIN_TITLE_SHARE = 0.5
 """A title names the line with this share of the time or more."""

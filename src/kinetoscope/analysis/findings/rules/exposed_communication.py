@@ -7,7 +7,7 @@ from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.replay.replay import MOST_UNEXPLAINED, Change
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 _MIN_UNKNOWN_SHARE, _MAX_UNKNOWN_SHARE = 0.05, 0.5
 """Shares of the time of collectives with unknown waits: from the first on the advice mentions it, from the second on

@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.windows.kernel_names import COPY_OF_PINNED_MEMORY, COPY_TO_DEVICE
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 _AT_ONCE = 1e18
 """A copy that is so many times as fast takes no time."""

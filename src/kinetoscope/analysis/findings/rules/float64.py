@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.slow_matmuls import diagnose_slow_matmuls, find_kernels
 from kinetoscope.analysis.findings.titles import add_detail
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 _FLOAT64 = r"(?:^|[^A-Za-z])dgemm(?:[^a-z]|$)|f64f64|_d884|<double\b"
 """Case matters: ``BatchedGemm`` and ``GroupedGemm`` contain ``dGemm``."""

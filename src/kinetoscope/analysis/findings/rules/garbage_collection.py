@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import format_ms, in_percent
+from kinetoscope.core.text.wording import format_ms, in_percent
 
 _FULL_COLLECTION = "gc generation 2"
 

@@ -9,8 +9,8 @@ from kinetoscope.analysis.findings.finding import MAX_NAMED, Finding, Where, bui
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS
+from kinetoscope.core.text.wording import lasting, ranks_named
 from kinetoscope.pulse.stuck_phases import StuckPhase, Unarrived, unarrived
-from kinetoscope.texts.wording import lasting, ranks_named
 
 _FRAME = re.compile(r"^(.+)\((\d+)\): .*$")
 

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import format_ms, shown
+from kinetoscope.core.text.wording import format_ms, shown
 
 _MAX_NAME_LENGTH = 40
 _ON_GAPS = (

@@ -8,7 +8,7 @@ from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.wait_reasons import advise_on_call
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
-from kinetoscope.texts.wording import in_percent
+from kinetoscope.core.text.wording import in_percent
 
 
 @rule("hot_line")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 _ADVICE = (
     "Check `nvidia-smi` for other processes on the GPU. To record waits between streams, pass "

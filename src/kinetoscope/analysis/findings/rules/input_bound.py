@@ -11,7 +11,7 @@ from kinetoscope.analysis.findings.loader_advice import advise_on_loader
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 _ON_UNSAMPLED_WORKERS = " The workers started before the recording, so their lines were not sampled."
 

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.memory.memory import MemoryRow
 from kinetoscope.analysis.memory.memory_owners import MemoryOwner
-from kinetoscope.texts.wording import counted, memory_size, shown
+from kinetoscope.core.text.wording import counted, memory_size, shown
 
 _MIN_GROWTH_SHARE = 0.0001
 _MIN_GROWTH_BYTES = 10_000

@@ -6,7 +6,7 @@ from kinetoscope.analysis.findings.confidence import confidence_if
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.texts.wording import in_percent
+from kinetoscope.core.text.wording import in_percent
 
 _FULL_SHARE = 0.95
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.texts.wording import in_percent
+from kinetoscope.core.text.wording import in_percent
 
 _ADVICE = (
     "Pass `n_microbatches={1}` or more to the schedule, give all stages as much to compute, or use "

@@ -6,7 +6,7 @@ from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.ranks.contention import CpuUse
-from kinetoscope.texts.wording import counted, in_percent
+from kinetoscope.core.text.wording import counted, in_percent
 
 _MIN_SHARE_OF_DELAY = 0.5
 """A limit that stopped the process for this share of the run-queue delay is the reason."""

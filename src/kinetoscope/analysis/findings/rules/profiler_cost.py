@@ -7,7 +7,7 @@ from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 
 @rule("profiler_cost")

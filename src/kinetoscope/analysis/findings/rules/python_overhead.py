@@ -13,7 +13,7 @@ from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.findings.wait_reasons import advise_on_call
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import counted, format_ms, in_percent
+from kinetoscope.core.text.wording import counted, format_ms, in_percent
 
 _LONG_PAUSE_NS, _MIN_SHARE_IN_LONG_PAUSES = 1_000_000, 0.6
 """Neither the Python of a model nor that of an optimizer takes so long between two operators."""

@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import counted, format_ms, shown
+from kinetoscope.core.text.wording import counted, format_ms, shown
 
 _MAX_FIRST_STEPS = 2
 """Compilations in more steps than these recur."""

@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.steps.periods import format_period
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 
 @rule("slow_steps", reads=PulseEvidence)

@@ -22,7 +22,7 @@ from kinetoscope.analysis.findings.rule import Excludable, rule
 from kinetoscope.analysis.findings.savings import Saving
 from kinetoscope.analysis.ranks.stragglers import StragglerRow, waits_for
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 
 @rule("straggler")

@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import format_rate
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.texts.wording import format_ms
+from kinetoscope.core.text.wording import format_ms
 
 _DISTRIBUTIONS = "torch/distributions/"
 _ON_DISTRIBUTIONS = (

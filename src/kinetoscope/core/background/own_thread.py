@@ -1,0 +1,78 @@
+"""Our own threads, which are kept out of recordings of Python frames.
+
+When a recording has stacks, Python calls torch at every call and return on every thread, ours too. Our threads write
+what is recorded, so the recording would record itself. `spare_own_threads` removes torch's function from our threads.
+"""
+
+import ctypes
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kinetoscope.core.background.fork_resets import reset_after_fork
+from kinetoscope.core.background.private_names import find_set_profile
+
+_log = logging.getLogger("kinetoscope")
+
+_state_of_this_thread: Any = ctypes.pythonapi.PyThreadState_Get
+
+_state_of_this_thread.restype = ctypes.c_void_p
+
+_lock = threading.Lock()
+
+_states: dict[int, int] = {}
+"""Of each of our running threads: its ident, and the address of its interpreter state."""
+
+
+class OwnThread(threading.Thread):
+    """A daemon thread that calls ``target``. A daemon that hangs cannot keep the process alive."""
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        super().__init__(target=target, name=name, daemon=True)
+
+    def begin(self, lost: str, tell: Callable[[str], object] = _log.warning) -> bool:
+        """Starts it. Returns False if the system allows no more threads, and tells what is ``lost``: training goes on
+        without it."""
+        try:
+            self.start()
+        except RuntimeError as error:
+            tell(f"{lost}: {error}.")
+            return False
+        return True
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits for its end, if it was started."""
+        if self.ident is not None:
+            super().join(timeout)
+
+    def run(self) -> None:
+        ident = threading.get_ident()
+        with _lock:
+            _states[ident] = _state_of_this_thread()
+        try:
+            super().run()
+        finally:
+            with _lock:  # nobody uses the address, which becomes invalid, while the lock is held
+                _states.pop(ident, None)  # a child that this thread has forked has forgotten it
+
+
+def spare_own_threads() -> None:
+    """Removes the profile function, set by `sys.setprofile` or in C, from all of our threads."""
+    set_profile = find_set_profile()
+    if set_profile is None:
+        return
+    with _lock:
+        for state in _states.values():
+            try:
+                set_profile(state, None, None)
+            except Exception as error:  # an audit hook may refuse: then our frames are recorded
+                _log.debug("Our threads are recorded as well: %r", error)
+
+
+@reset_after_fork
+def _clear_threads() -> None:
+    """Clear the list of threads. None of them runs in a forked child, and one may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _states.clear()

@@ -1,0 +1,277 @@
+"""Measures how this process's clock runs relative to rank 0's, through the run's store.
+
+Two processes ask and answer point to point through keys of the store; no collective is started. An answer carries the
+two moments between which rank 0 held the question. Rank 0's clock is ahead by at most the first minus the time of
+asking, and by at least the second minus the time at which the answer arrived. Of many questions, the one with the
+narrowest gap counts; half its gap is the error bound.
+"""
+
+import ctypes
+import hashlib
+import itertools
+import json
+import os
+import platform
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from kinetoscope.core.clock.clock import Anchor, Clock, take_anchor
+from kinetoscope.core.clock.relation import (
+    ClockRelation,
+    Measurement,
+    relation_fields,
+    relation_from_fields,
+    same_clock,
+)
+
+NUM_QUESTIONS = 40
+_IDLE_POLL_S, _BUSY_POLL_S = 0.1, 0.005
+_POLLS_PER_LOOK_AROUND = 10
+_STEP_TIMEOUT = timedelta(seconds=2)
+# The errors of a store when nobody answers. torch's are RuntimeErrors.
+STORE_ERRORS = (RuntimeError, OSError, LookupError, ValueError, TypeError)
+_CLOCK_MONOTONIC = 1
+_CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}
+_SHIM_TOLERANCE_NS = 50_000_000
+
+
+class Store(Protocol):
+    """The part of the run's store (`torch.distributed.Store`) that is used here."""
+
+    def set(self, key: str, value: str, /) -> Any: ...
+    def get(self, key: str, /) -> bytes: ...
+    def add(self, key: str, amount: int, /) -> int: ...
+    def check(self, keys: Sequence[str], /) -> bool: ...
+    def wait(self, keys: Sequence[str], timeout: timedelta, /) -> Any: ...
+    def delete_key(self, key: str, /) -> bool: ...
+
+
+class ClockServer:
+    """Rank 0's side: publishes which clock it has, and answers the other ranks' questions, one rank after the other.
+
+    ``reference`` is a moment on its clock and in unix time.
+    """
+
+    def __init__(self, store: Store, prefix: str, clock: Clock, identity: str, world_size: int) -> None:
+        self._store = store
+        self._prefix = prefix
+        # A new name, so that nothing an earlier run left in the store is read.
+        self._run = f"{prefix}{uuid.uuid4().hex}/"
+        self._clock = clock
+        self._identity = identity
+        self._world_size = world_size
+        self._num_served = 0
+        self.reference = take_anchor(clock)
+
+    def serve(self, stop: threading.Event) -> None:
+        """Answers until ``stop`` is set, or until all ranks have said that they share this clock.
+
+        Raises what the store raises.
+        """
+        self._offer()
+        for poll in itertools.count():
+            if stop.is_set() or (poll % _POLLS_PER_LOOK_AROUND == 0 and self._nobody_needs_answers()):
+                break
+            if not self._serve_next():
+                stop.wait(_IDLE_POLL_S)
+
+    def serve_the_last(self, timeout_s: float) -> None:
+        """Answers, for at most ``timeout_s`` seconds, ranks that have begun to ask and are not done."""
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until and self._count("asking") > self._count("done"):
+            if not self._serve_next():
+                self._skip_exited()
+                time.sleep(_BUSY_POLL_S)
+        self._store.delete_key(f"{self._prefix}offer")
+
+    def _offer(self) -> None:
+        reference = [self.reference.monotonic_ns, self.reference.unix_ns, self.reference.bound_ns]
+        offer = {"identity": self._identity, "reference": reference, "run": self._run}
+        self._store.set(f"{self._prefix}offer", json.dumps(offer))
+
+    def _nobody_needs_answers(self) -> bool:
+        """Whether all other ranks have said that they share this clock."""
+        self._skip_exited()
+        return self._count("sharing") >= self._world_size - 1
+
+    def _skip_exited(self) -> None:
+        """Skips a rank that exited between taking a ticket and asking, so that later ranks do not wait for it."""
+        if self._count("tickets") > self._num_served + 1 and not self._store.check([self._question(0)]):
+            self._num_served += 1
+
+    def _count(self, name: str) -> int:
+        return self._store.add(self._run + name, 0)
+
+    def _question(self, number: int) -> str:
+        return f"{self._run}{self._num_served + 1}/question{number}"
+
+    def _serve_next(self) -> bool:
+        """Answers the next rank; False if none asks."""
+        if not self._store.check([self._question(0)]):
+            return False
+        with suppress(*STORE_ERRORS):  # the rank that asked has exited
+            for number in range(NUM_QUESTIONS + 1):
+                self._answer(number)
+        self._num_served += 1
+        return True
+
+    def _answer(self, number: int) -> None:
+        question = self._question(number)
+        answer = question.replace("question", "answer")
+        self._store.wait([question], _STEP_TIMEOUT)
+        received = self._clock.monotonic_ns()
+        # The second moment is read as late as possible, just before the answer is sent.
+        self._store.set(answer, f"{received} {self._clock.monotonic_ns()}")
+
+
+class ClockClient:
+    """The side of any other rank. One rank per clock asks; other ranks with the same clock read its result."""
+
+    def __init__(self, store: Store, prefix: str, clock: Clock, identity: str) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._clock = clock
+        self._identity = identity
+        self._run = self._own = ""
+        self._reference: Anchor | None = None
+        self._asks = False
+        self.relation: ClockRelation | None = None
+        """The relation so far; None if rank 0 has not answered yet."""
+
+    def begin(self, timeout_s: float, stop: threading.Event) -> None:
+        """Finds out whether this rank shares rank 0's clock, and if not, how its clock runs relative to it. Raises what
+        the store raises, and TimeoutError if rank 0 does not answer, or not before ``stop`` is set."""
+        waiting = _Waiting(self._store, time.monotonic() + timeout_s, stop)
+        waiting.wait_for(f"{self._prefix}offer")
+        offer = json.loads(self._store.get(f"{self._prefix}offer"))
+        self._run, self._own = offer["run"], f"{offer['run']}clock/{self._identity}/"
+        self._reference = Anchor(*offer["reference"])
+        if offer["identity"] == self._identity:
+            self._store.add(f"{self._run}sharing", 1)
+            self.relation = same_clock(self._reference)
+            return
+        self._asks = self._store.add(f"{self._own}claims", 1) == 1
+        if self._asks:
+            self._store.add(f"{self._run}asking", 1)
+        self._update(waiting)
+
+    def update(self, timeout_s: float, stop: threading.Event) -> None:
+        """Measures again, or reads the result of the rank that asks for this clock. Raises as `begin` does."""
+        if self._reference is not None and not (self.relation is not None and self.relation.is_same):
+            self._update(_Waiting(self._store, time.monotonic() + timeout_s, stop))
+
+    def end(self) -> None:
+        """Tells rank 0 that this rank will not ask again. Raises what the store raises."""
+        if self._asks:
+            self._asks = False
+            self._store.add(f"{self._run}done", 1)
+
+    def _update(self, waiting: "_Waiting") -> None:
+        if self._asks:
+            self._take(self._measure(waiting))
+            self._store.set(f"{self._own}relation", json.dumps(relation_fields(self._known())))
+        else:
+            waiting.wait_for(f"{self._own}relation")
+            self.relation = relation_from_fields(json.loads(self._store.get(f"{self._own}relation")))
+
+    def _known(self) -> ClockRelation:
+        assert self.relation is not None
+        return self.relation
+
+    def _take(self, measurement: Measurement) -> None:
+        assert self._reference is not None
+        known = self.relation or ClockRelation(measurement, measurement, self._reference)
+        self.relation = known.with_latest(measurement)
+
+    def _measure(self, waiting: "_Waiting") -> Measurement:
+        exchange = f"{self._run}{self._store.add(f'{self._run}tickets', 1)}/"
+        try:
+            self._store.set(f"{exchange}question0", "")
+            waiting.wait_for(f"{exchange}answer0")
+            return min(
+                (self._ask(exchange, number + 1) for number in range(NUM_QUESTIONS)),
+                key=lambda measurement: measurement.bound_ns,
+            )
+        finally:
+            self._forget(exchange)
+
+    def _ask(self, exchange: str, number: int) -> Measurement:
+        asked = self._clock.monotonic_ns()
+        self._store.set(f"{exchange}question{number}", "")
+        self._store.wait([f"{exchange}answer{number}"], _STEP_TIMEOUT)
+        answered = self._clock.monotonic_ns()
+        received, sent = map(int, self._store.get(f"{exchange}answer{number}").split())
+        most, least = received - asked, sent - answered
+        return Measurement((asked + answered) // 2, (most + least) // 2, (most - least + 1) // 2 + 1)
+
+    def _forget(self, exchange: str) -> None:
+        with suppress(*STORE_ERRORS):
+            for number in range(NUM_QUESTIONS + 1):
+                self._store.delete_key(f"{exchange}question{number}")
+                self._store.delete_key(f"{exchange}answer{number}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Waits for keys by polling: a store that waits itself prints an error when the time is up."""
+
+    store: Store
+    until: float
+    stop: threading.Event
+
+    def wait_for(self, key: str) -> None:
+        while not self.store.check([key]):
+            if time.monotonic() > self.until or self.stop.is_set():
+                raise TimeoutError("rank 0 did not answer")
+            time.sleep(_BUSY_POLL_S)
+
+
+def clock_identity() -> str:
+    """An id of this process's CLOCK_MONOTONIC, made of the machine's boot id and the time namespace.
+
+    If a library replaces the clock (libfaketime, for example), the id is unique to the process.
+    """
+    parts = [_read("/proc/sys/kernel/random/boot_id") or socket.gethostname(), _time_namespace()]
+    if _has_shim():
+        parts.append(uuid.uuid4().hex)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _time_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/time")
+    except OSError:
+        return ""
+
+
+def _has_shim() -> bool:
+    """Whether a library replaces the kernel's clock: shown by libfaketime's name, or by asking the kernel directly."""
+    kernel_ns = _kernel_monotonic_ns()
+    is_far_off = kernel_ns is not None and abs(time.monotonic_ns() - kernel_ns) > _SHIM_TOLERANCE_NS
+    return is_far_off or "libfaketime" in _read("/proc/self/maps")
+
+
+def _kernel_monotonic_ns() -> int | None:
+    number = _CLOCK_GETTIME.get(platform.machine()) if sys.platform == "linux" else None
+    if number is None:
+        return None
+    seconds_and_ns = (ctypes.c_long * 2)()
+    if ctypes.CDLL(None).syscall(number, _CLOCK_MONOTONIC, seconds_and_ns) != 0:
+        return None
+    return seconds_and_ns[0] * 10**9 + seconds_and_ns[1]
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

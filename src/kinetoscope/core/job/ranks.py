@@ -1,0 +1,253 @@
+"""Which rank this process is, and which attempt of the run it belongs to. Initialises nothing."""
+
+import hashlib
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from kinetoscope.core.paths.attempt_folders import attempt_folder
+from kinetoscope.errors import SettingsError
+
+# The variables that launchers set in all processes of a job: torchrun, Slurm, MPI, and any that starts torch's ranks.
+_SHARED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")
+
+_COUNTS = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
+_NO_LOCAL_RANK = "-1"
+"""What scripts that may run with or without a launcher set ``LOCAL_RANK`` to where there is none."""
+
+Number = Annotated[int, Meta(ge=0, lt=2**31)]
+"""A rank, a pid, or how many there are of something that people count."""
+Positive = Annotated[int, Meta(ge=1, lt=2**31)]
+Start = Annotated[str, Meta(pattern=r"^[^/\x00-\x1f\x7f-\x9f]*\Z", max_length=128)]
+"""`Attempt.start`: files are called after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """A process's place in the run: ``rank`` of ``world_size``, ``local_rank`` of ``local_world_size``.
+
+    Our files have it as it stands here, and so `Attempt`.
+    """
+
+    rank: Number = 0
+    local_rank: Number = 0
+    world_size: Positive = 1
+    local_world_size: Positive = 1
+    node_rank: Number = 0
+
+    @property
+    def num_nodes(self) -> int:
+        return max(1, self.world_size // self.local_world_size)
+
+    @property
+    def in_header(self) -> dict[str, Any]:
+        """What the header of a trace says of them, in the form of Kineto's own traces."""
+        return {"distributedInfo": {"rank": self.rank, "world_size": self.world_size}}
+
+
+def current_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
+    """This process's ranks: from torch.distributed if it is initialised, else from torchrun's environment variables,
+    else from those of a step of Slurm with several tasks, else those of a single process.
+
+    Raises `SettingsError` when a variable is set but is not a number, or not one that there can be.
+    """
+    if "RANK" not in environment and _read(environment, "SLURM_STEP_NUM_TASKS", 1, is_empty_unset=True) > 1:
+        environment = _as_torchrun_has_them(environment)
+    rank, world_size = _from_torch() or (_read(environment, "RANK", 0), _read(environment, "WORLD_SIZE", 1))
+    local_world_size = _read(environment, "LOCAL_WORLD_SIZE", world_size)
+    local_rank = rank % local_world_size
+    if environment.get("LOCAL_RANK") != _NO_LOCAL_RANK:
+        local_rank = _read(environment, "LOCAL_RANK", local_rank)
+    node_rank = _read(environment, "GROUP_RANK", _read(environment, "NODE_RANK", rank // local_world_size))
+    return Ranks(rank, local_rank, world_size, local_world_size, node_rank)
+
+
+_OF_SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
+_OF_SLURM |= {"NODE_RANK": "SLURM_NODEID"}
+
+
+def _as_torchrun_has_them(environment: Mapping[str, str]) -> dict[str, str]:
+    """The ranks of a task that srun has started, under torchrun's names. In a script of sbatch, which is no step of
+    several tasks, the variables of the whole job say nothing about the process."""
+    ranks = {name: environment[slurms] for name, slurms in _OF_SLURM.items() if environment.get(slurms)}
+    node = ranks.get("NODE_RANK", "")
+    counts = _tasks_of_nodes(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    if node.isdecimal() and int(node) < len(counts):
+        ranks["LOCAL_WORLD_SIZE"] = str(counts[int(node)])
+    return {**environment, **ranks}
+
+
+def _tasks_of_nodes(text: str) -> list[int]:
+    """How many tasks each node has, of a text such as ``4(x2),3``; empty if it is none."""
+    if not re.fullmatch(r"\d{1,6}(\(x\d{1,6}\))?(,\d{1,6}(\(x\d{1,6}\))?)*", text, re.ASCII):
+        return []
+    pairs = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+    return [int(count) for count, times in pairs for _ in range(int(times or 1))]
+
+
+def run_name_all_ranks_agree_on(ranks: Ranks, now: str, environment: Mapping[str, str] = os.environ) -> str:
+    """A name for the run that every rank finds without communication.
+
+    It is the launcher's run id if there is one, or ``now`` for a single process; on a single node, the host's name and
+    the port, if any. Another run may get the same name.
+
+    Raises `SettingsError` if ranks on several nodes have nothing in common.
+    """
+    for variables in (("TORCHELASTIC_RUN_ID",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("PMIX_NAMESPACE",)):
+        values = [environment.get(variable, "none") for variable in variables]
+        if values[0] != "none":
+            return "-".join(value.replace("/", "-") for value in values if value != "none")
+    if ranks.world_size == 1:
+        return now
+    if ranks.num_nodes == 1:
+        return "-".join(filter(None, (socket.gethostname(), environment.get("MASTER_PORT"))))
+    raise SettingsError(
+        "Ranks on several nodes cannot agree on a run name by themselves. "
+        "Pass run_name=..., or start the job with an id (torchrun --rdzv-id)."
+    )
+
+
+def torch_distributed() -> Any:
+    """``torch.distributed`` if its process group is initialised, else None. Imports nothing."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    return distributed if distributed and distributed.is_available() and distributed.is_initialized() else None
+
+
+def _from_torch() -> tuple[int, int] | None:
+    distributed = torch_distributed()
+    return (distributed.get_rank(), distributed.get_world_size()) if distributed else None
+
+
+def _read(environment: Mapping[str, str], variable: str, default: int, *, is_empty_unset: bool = False) -> int:
+    text = environment.get(variable)
+    if text is None or (is_empty_unset and not text):
+        return default
+    try:
+        number = int(text)
+    except ValueError:
+        raise SettingsError(f"The environment variable {variable} should be a number, but is {text!r}.") from None
+    least = 1 if variable in _COUNTS else 0
+    if not least <= number < 2**31:
+        raise SettingsError(f"The environment variable {variable} should be a number from {least} on, but is {text!r}.")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One start of a run. ``run_id`` is the same on all ranks of a node; ``restart`` counts from 0.
+
+    ``start`` is unique to each start of each process; the pid is not, since in containers every attempt has the same.
+    ``host`` is what files call the process's machine.
+    """
+
+    run_id: str
+    restart: Number
+    pid: Number
+    start: Start = ""
+    host: str = ""
+
+    @property
+    def name(self) -> str:
+        """A name that all ranks of this attempt share. Later attempts may have it too, as ports and ids are reused."""
+        return f"{self.run_id}-{self.restart}"
+
+    def traces_folder(self, folder: Path) -> Path:
+        """The folder of this attempt's traces: ``folder``, or after a restart ``attempt{n}`` in it."""
+        return attempt_folder(folder, self.restart)
+
+    def live_folder(self, run_folder: Path) -> Path:
+        """The folder in which this process keeps what is not saved yet."""
+        return run_folder / "live" / self.start
+
+
+def current_attempt(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> Attempt:
+    """The attempt this process belongs to, from the launcher's environment variables."""
+    start = _new_start()
+    run_id = launch_name(environment) if ranks.world_size > 1 or may_miss_restarts(environment) else start
+    return Attempt(run_id, restart_count(environment), os.getpid(), start, socket.gethostname())
+
+
+_PER_REQUEUE = 10_000
+"""More than torchrun restarts one start of a job, so that each pair of counts has a number of its own."""
+
+
+def restart_count(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of this attempt of the job: 0 at first, and larger for a later one.
+
+    It is the launcher's count of restarts: Slurm's of requeues, or torchrun's within one start of the job. Under both,
+    torchrun counts from 0 again after each requeue, so a requeue counts as 10,000. Slurm's count is the same on all
+    nodes. Of several nodes under torchrun, each counts only the restarts that a failure of its own ranks has caused:
+    there the number is at least this one, and `TraceFolder.open` finds it.
+
+    Raises `SettingsError` when a count is no number.
+    """
+    requeues = _read(environment, "SLURM_RESTART_COUNT", 0, is_empty_unset=True)
+    if not environment.get("TORCHELASTIC_RESTART_COUNT"):
+        return requeues
+    return requeues * _PER_REQUEUE + _read(environment, "TORCHELASTIC_RESTART_COUNT", 0)
+
+
+def may_miss_restarts(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether `restart_count` may be too low: torchrun also restarts ranks that have not failed, where another node's
+    ranks have or a node has joined, and does not count that. Then a store of its own, on a port of its own, is in
+    `launch_name`, which no other job has."""
+    return environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def launch_name(environment: Mapping[str, str] = os.environ) -> str:
+    """A name that this run's processes share, even if a wrapper such as ``timeout`` or ``nsys`` starts each of them."""
+    values = (environment.get(variable, "") for variable in _SHARED)
+    return "-".join(value.replace("/", "_") for value in values if value not in ("", "none")) or "run"
+
+
+def agree_on_attempt(store: Any, key: str, rank: int, start: str) -> str:
+    """An id that all ranks share: the ``start`` of the rank that called first. Further calls give further ids.
+
+    ``store`` is torch.distributed's. The call does not wait for other ranks; it raises what the store raises.
+    """
+    time = store.add(f"{key}{rank}", 1)
+    agreed = store.compare_set(f"{key}of-{time}", "", start)
+    return agreed.decode() if isinstance(agreed, bytes) else agreed
+
+
+def _new_start() -> str:
+    """A name made of the time, the pid and a random number; sorted names are in the order of starting."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}-{os.urandom(4).hex()}"
+
+
+def is_process_alive(pid: int) -> bool:
+    """Whether a process with this pid runs on this machine."""
+    if sys.platform == "win32":  # where signal 0 is Ctrl-C
+        import psutil
+
+        return psutil.pid_exists(pid)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def pid_space() -> str:
+    """Where this process's pid is its own: an id of the machine's clocks since it was booted (a time namespace has its
+    own), a dot, and one of the pid namespace, of which each container has another. "" where the system does not tell.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return ""
+    with suppress(OSError):  # before Linux 5.6 there are none
+        boot += b" %d" % os.stat("/proc/self/ns/time").st_ino
+    return f"{hashlib.sha256(boot).hexdigest()[:16]}.{namespace}"

@@ -1,0 +1,78 @@
+"""The state of a run, as far as a profiler needs it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kinetoscope.core.job.timestamp import Counting, Moment, Timestamp
+
+
+class RunState(Protocol):
+    """The attributes of a run's state that are read: of our `State`, Composer's, or any other object.
+
+    ``profiler`` is the profiler that records the run: see `kinetoscope.recording.run.profiler.AnyProfiler`.
+    """
+
+    @property
+    def run_name(self) -> str: ...
+    @property
+    def timestamp(self) -> Moment: ...
+    @property
+    def dataloader_len(self) -> Any: ...
+    @property
+    def profiler(self) -> Any: ...
+
+
+class TrainerState(RunState, Protocol):
+    """The state of a trainer, to which a profiler is bound."""
+
+    @property
+    def profiler(self) -> Any: ...
+    @profiler.setter
+    def profiler(self, profiler: object) -> None: ...
+    @property
+    def callbacks(self) -> list[Any]: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """The state of a run: its name, its progress, and the length of an epoch.
+
+    ``dataloader_len`` is the number of batches of an epoch, None if unknown. Composer's State is accepted wherever this
+    one is, since only these attributes are used.
+    """
+
+    run_name: str = "run"
+    timestamp: Timestamp = field(default_factory=Timestamp)
+    dataloader_len: int | None = None
+    profiler: Any = None
+    callbacks: list[Any] = field(default_factory=list)
+
+    def follow(self, counting: Counting) -> None:
+        """From now on the timestamp is what is counted, until another one is set."""
+        _slot.__set__(self, counting)
+
+    def settle(self) -> None:
+        """Stops to follow: the timestamp stays what it is by now."""
+        self.timestamp = self.timestamp
+
+
+# The timestamp is made when somebody reads it: in a loop that records nothing, nobody does.
+_slot: Any = State.timestamp
+
+
+def _timestamp(state: State) -> Any:
+    value = _slot.__get__(state)
+    return value.now() if type(value) is Counting else value
+
+
+def _set_timestamp(state: State, timestamp: Any) -> None:
+    try:
+        before = _slot.__get__(state)
+    except AttributeError:  # a new state
+        before = None
+    if type(before) is Counting:
+        before.stop()
+    _slot.__set__(state, timestamp)
+
+
+State.timestamp = property(_timestamp, _set_timestamp)  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,59 @@
+"""Groups of runs that can be compared: those of one command, or of folders that differ only in numbers."""
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from kinetoscope.core.paths.user_cache import CachePlace
+
+_SALT = "salt"
+_NUM_SALT_BYTES = 16
+_NUMBER = re.compile(r"\d+")
+
+
+class RunGroup(NamedTuple):
+    """The ``pattern`` of a folder's name, without numbers, and the salted hash of its ``command``, if that is known."""
+
+    pattern: str
+    command: str | None
+
+    def has(self, other: "RunGroup") -> bool:
+        """Return whether a run of the other group is of this one: by commands where both are known, else by names."""
+        if self.command is None or other.command is None:
+            return self.pattern == other.pattern
+        return self.command == other.command
+
+
+def group_of(run_folder: str | os.PathLike[str]) -> RunGroup:
+    """Return the group of a run, as far as this user's cache knows its command."""
+    command = None
+    with suppress(OSError):
+        command = CachePlace.of_command(Path(run_folder)).read().decode(errors="replace")
+    name = PurePath(os.path.realpath(run_folder)).name
+    return RunGroup(_NUMBER.sub("#", name), command)
+
+
+def remember_command(run_folder: Path, command: Sequence[str]) -> None:
+    """Keep a salted hash of a command and its working directory in the user's cache, not in the folder of the run.
+
+    Nothing is kept where there is no such cache.
+    """
+    with suppress(OSError):
+        text = "\0".join([os.getcwd(), *command])
+        digest = hashlib.blake2b(os.fsencode(text), key=_salt(), digest_size=16)
+        CachePlace.of_command(run_folder).write(digest.hexdigest().encode())
+
+
+def _salt() -> bytes:
+    place = CachePlace(_SALT)
+    try:
+        return place.read()[:_NUM_SALT_BYTES]
+    except OSError:
+        salt = secrets.token_bytes(_NUM_SALT_BYTES)
+        place.write(salt)
+        return salt

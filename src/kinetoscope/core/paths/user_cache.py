@@ -1,0 +1,131 @@
+"""The user's own cache folder, for what is kept of traces and runs so that it need not be worked out again.
+
+Nobody else can read or write it, and the files that were unused longest are deleted from it. It is never in the folder
+of a run: anybody may have filled that, so a cache there could show events that are in no trace, and reports give advice
+that people follow.
+"""
+
+import hashlib
+import os
+import secrets
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import kinetoscope
+from kinetoscope.core.paths.run_folder import RunFolder, require_run_folders
+
+SUFFIX, REPORT_SUFFIX, ROW_SUFFIX, COMMAND_SUFFIX = ".parquet", ".report.json", ".row.json", ".command"
+"""What is kept: a trace as columns, the report on a run, its row in a list of runs, a salted hash of its command."""
+
+MOST_BYTES = 2_000_000_000
+_IN_USE_S = 3600  # a trace may still read from a file that was used so recently
+_WHAT_REPORTS_REST_ON = ("analysis", "table", "formats", "core/clock")
+
+
+def own_code() -> str:
+    """The state of our own code, on which reports rest: its version, and its newest change, since a version may be
+    worked on."""
+    package = Path(kinetoscope.__file__).parent
+    files = [file for file in package.iterdir() if file.is_file()]
+    files += [file for name in _WHAT_REPORTS_REST_ON for file in (package / name).rglob("*.py")]
+    return f"{kinetoscope.__version__} {max(file.stat().st_mtime_ns for file in files)}"
+
+
+class CachePlace:
+    """The place of the file ``name`` in the user's own cache folder. Raises OSError if there is no such folder, as on
+    systems without run folders."""
+
+    def __init__(self, name: str) -> None:
+        require_run_folders(name)
+        self._folder, self._name = RunFolder(_user_folder()), name
+
+    @classmethod
+    def of_trace(cls, name: str) -> "CachePlace":
+        """The place of the trace in the file ``name``."""
+        return cls(_named_after(os.path.realpath(name)) + SUFFIX)
+
+    @classmethod
+    def of_row(cls, run_folder: Path) -> "CachePlace":
+        """The place of the row of the run in ``run_folder``."""
+        return cls(_named_after(os.path.realpath(run_folder)) + ROW_SUFFIX)
+
+    @classmethod
+    def of_command(cls, run_folder: Path) -> "CachePlace":
+        """Return the place of the salted hash of the command of the run in ``run_folder``."""
+        return cls(_named_after(os.path.realpath(run_folder)) + COMMAND_SUFFIX)
+
+    def read(self) -> bytes:
+        """The content of the file. Raises OSError if there is none."""
+        content = self._folder.read(self._name)
+        self.find()
+        return content
+
+    def write(self, content: bytes) -> None:
+        """Writes the file, and makes room for it. Raises OSError if that is impossible."""
+        partial = f".{self._name}.{secrets.token_hex(4)}.partial"
+        try:
+            with self._folder.open(partial, "xb") as stream:
+                left = memoryview(content)
+                while left:
+                    left = left[stream.write(left) :]
+            self._folder.rename(partial, self._name)
+        finally:
+            self._folder.delete(partial)
+        self.make_room()
+
+    def find(self) -> Path | None:
+        """The cache file, if it exists and is not a link."""
+        if not self._folder.is_file(self._name):
+            return None
+        with suppress(OSError):
+            os.utime(self.path)  # marks it as just used
+        return self.path
+
+    @property
+    def path(self) -> Path:
+        """Where the cache file is, or is to be written."""
+        return self._folder.path / self._name
+
+    def make_room(self) -> None:
+        """Deletes the files that were unused for longest, until there are at most `MOST_BYTES`. If all other files may
+        be in use, deletes the new one."""
+        kept = sorted(_files(self._folder.path), key=lambda file: file[0])
+        too_much = sum(size_bytes for _, size_bytes, _ in kept) - MOST_BYTES
+        old = [file for file in kept if file[0] < time.time() - _IN_USE_S]
+        new = [file for file in kept if file[2].name == self._name]
+        for _, size_bytes, path in [*old, *new]:
+            if too_much > 0:
+                path.unlink(missing_ok=True)
+                too_much -= size_bytes
+
+
+def _named_after(path: str) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+
+
+def _user_folder() -> Path:
+    """The user's cache folder, made if needed and readable only by the user. Raises OSError if that is impossible."""
+    given = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    folder = (given if given.is_absolute() else Path(os.path.expanduser("~"), ".cache")) / "kinetoscope"
+    if not folder.is_absolute():
+        raise FileNotFoundError("There is no home folder.")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} belongs to another user.")
+    if status.st_mode & 0o077:
+        folder.chmod(0o700)
+    return folder
+
+
+def _files(folder: Path) -> list[tuple[float, int, Path]]:
+    """Of each file in the user's cache: the time of last use, the size, and the path."""
+    found = []
+    for path in folder.iterdir():
+        if not path.name.endswith((SUFFIX, REPORT_SUFFIX, ROW_SUFFIX, COMMAND_SUFFIX)):
+            continue
+        with suppress(OSError):  # another process may delete it too
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
+    return found

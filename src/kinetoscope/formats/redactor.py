@@ -1,0 +1,61 @@
+"""What the user's function says may be written instead of a text."""
+
+import logging
+import traceback
+from collections.abc import Callable
+
+from kinetoscope.core.text.once_log import OnceLog
+
+REDACTED = "redacted"
+"""What is written instead of a text on which the user's function failed."""
+
+_MOST_KNOWN = 1 << 18  # texts; a trace has a few thousand different ones
+
+
+class Redactor:
+    """Asks the user's function what may be written instead of a text; once for each text, until `forget`.
+
+    If the function raises, or returns something that is not a text, the text becomes ``redacted``, the log says so
+    once, without the text, and ``on_error``, if given, is called with each error. Any thread may call it.
+    """
+
+    def __init__(self, function: Callable[[str], str], on_error: Callable[[Exception], object] | None = None) -> None:
+        self._function = function
+        self._on_error = on_error
+        self._known: dict[str, str] = {}
+        self._once = OnceLog()
+
+    def __call__(self, text: str) -> str:
+        known = self._known.get(text)
+        return self._ask(text) if known is None else known
+
+    def forget(self) -> None:
+        """Forgets all answers, so that their texts take no memory after the window they are from."""
+        self._known = {}
+
+    def _ask(self, text: str) -> str:
+        if not text:
+            return text
+        if len(self._known) >= _MOST_KNOWN:
+            self.forget()
+        self._known[text] = answer = self._answer(text)
+        return answer
+
+    def _answer(self, text: str) -> str:
+        try:
+            answer = self._function(text)
+            if not isinstance(answer, str):
+                raise TypeError(f"redact must return a string; it returned a {type(answer).__name__}.")
+            return str(answer)
+        except Exception as error:
+            self._say(error)
+            return REDACTED
+
+    def _say(self, error: Exception) -> None:
+        if self._on_error is not None:
+            self._on_error(error)
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" in {frames[-1].filename}, line {frames[-1].lineno}" if len(frames) > 1 else ""
+        message = "redact failed with %s%s. Each string on which it fails is written as %r. Training continues."
+        kind = type(error).__name__
+        self._once.warn(message, kind, where, REDACTED, about="failed", level=logging.ERROR)

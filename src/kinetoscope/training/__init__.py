@@ -1,1 +1,0 @@
-"""training: what a run is. Timestamps, state, events, ranks and their attempts, and the names of its files."""

@@ -1,0 +1,32 @@
+"""Kinds of paths: an error that leaves the kind unknown is raised, also where `pathlib` answers False."""
+
+import os
+
+import pytest
+
+from kinetoscope.cli.paths import require_free
+from kinetoscope.core.paths.attempt_folders import attempt_folders
+from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file, is_there
+from kinetoscope.merge.trace_output import is_pipe_or_device
+
+
+def test_kinds_are_those_of_the_system(tmp_path):
+    (tmp_path / "file").write_text("x")
+    os.symlink("loop", tmp_path / "loop")
+    for path in (tmp_path, tmp_path / "file", tmp_path / "none", tmp_path / "file" / "below", tmp_path / "loop"):
+        assert (is_folder(path), is_regular_file(path)) == (os.path.isdir(path), os.path.isfile(path))
+        assert is_there(path) == os.path.exists(path)
+    assert not is_there(tmp_path / "a\0b")
+
+
+def require_one_free(path):
+    require_free([path], force=False)
+
+
+LOOKS = [is_folder, is_regular_file, is_there, attempt_folders, is_pipe_or_device, require_one_free]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_path_of_unknown_kind_is_not_taken_for_one_that_is_free(look, tmp_path):
+    with pytest.raises(OSError, match="File name too long"):
+        look(tmp_path / ("x" * 1000))

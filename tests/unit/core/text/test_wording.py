@@ -1,0 +1,134 @@
+"""Foreign texts that are printed: no control character, no unreadable length, and the same cut everywhere."""
+
+import pytest
+
+from kinetoscope.core.text.wording import (
+    gaps_in,
+    lasting,
+    numbers_named,
+    printable,
+    printable_lines,
+    ranks_named,
+    shortened,
+    shown,
+    told_apart,
+)
+
+LONG = "x" * 100_000
+STEERING = ["\x1b[2J", "\r", "\b", "\x9b", "\u202e", "\u2066", "\u2028", "\u200f", "\ufeff", "\ud800"]
+
+
+@pytest.mark.parametrize("text", STEERING)
+@pytest.mark.parametrize("make", [shown, printable, printable_lines, lambda text: shortened(text, 40)])
+def test_what_steers_a_terminal_is_escaped(make, text):
+    made = make(f"a{text}b")
+    assert made.isprintable()
+    assert made.startswith("a\\")
+    assert made.endswith("b")
+
+
+def test_long_texts_are_cut_and_say_how_long_they_were():
+    assert shown(LONG) == "x" * 100 + "…" + "x" * 99 + " (100,000 characters)"
+    assert shown("abcdefghijklmnop", 10) == "abcde…mnop (16 characters)"
+    assert printable(LONG) == "x" * 500 + "…" + "x" * 499 + " (100,000 characters)"
+    assert printable_lines(f"Cannot read {LONG}: why.\nNext.") == (
+        f"Cannot read {'x' * 100}…{'x' * 98}: (100,001 characters) why.\nNext."
+    )
+
+
+@pytest.mark.parametrize(("longest", "cut"), [(26, "abcdefghijklmnopqrstuvwxyz"), (9, "abcd…wxyz"), (10, "abcde…wxyz")])
+def test_a_name_that_is_too_long_is_cut_in_its_middle(longest, cut):
+    assert shortened("abcdefghijklmnopqrstuvwxyz", longest) == cut
+
+
+def test_a_name_with_control_characters_is_not_longer_than_its_cell():
+    assert len(shortened("\x1b" * 100, 40)) == 40
+    assert [shortened(name, 40) for name in ("", None, "é" * 40)] == ["", "None", "é" * 40]
+
+
+KERNEL = (
+    "elementwise_kernel<4, at::native::FillFunctor<{}>, std::array<char*, 1ul> >(int, long, std::array<char*, 1ul>)"
+)
+
+
+@pytest.mark.parametrize("longest", [20, 40, 60, 100])
+def test_kernels_that_differ_in_one_argument_of_their_template_are_told_apart(longest):
+    names = [KERNEL.format(of) for of in ("float", "double", "float")] + ["aten::mm", ""]
+    cut = told_apart(names, longest)
+    assert cut[0] == cut[2]
+    assert cut[0] != cut[1]
+    assert cut[3:] == names[3:]
+    assert all(len(name) <= longest for name in cut)
+    assert all(shown_of in name for name, shown_of in zip(cut, ("<flo", "<dou"), strict=False))
+
+
+@pytest.mark.parametrize("longest", [12, 20, 40])
+def test_of_three_names_those_that_differ_late_are_told_apart_too(longest):
+    names = [
+        f"{'begin ' * 10}{part}{' end' * 40}" for part in ("one " + "x" * 60 + "a", "one " + "x" * 60 + "b", "two")
+    ]
+    cut = told_apart(names, longest)
+    assert len(set(cut)) == 3
+    assert all(len(name) <= longest for name in cut)
+
+
+def test_names_that_differ_at_their_ends_or_in_length_are_told_apart():
+    assert told_apart(["a" * 60 + "x", "a" * 60 + "y"], 9) == ["aaaa…aaax", "aaaa…aaay"]
+    short, long = told_apart(["a" * 60, "a" * 70], 20)
+    assert short != long
+    assert told_apart([], 20) == []
+
+
+def test_a_long_line_of_short_words_is_cut_too():
+    assert len(printable_lines("ab " * 50_000)) < 9000
+
+
+def test_short_texts_and_long_paths_stay_as_they_are():
+    path = "/".join(["folder"] * 500)
+    assert printable_lines(f"Written: {path}") == f"Written: {path}"
+    assert shown("Grüße, 世界") == "Grüße, 世界"
+    assert shown(None) == "None"
+
+
+def test_bytes_of_a_path_that_is_no_text_are_kept_for_the_terminal():
+    assert printable_lines(b"\xff".decode(errors="surrogateescape")) == "\udcff"
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "said"),
+    [
+        (0, "0.000 ms"),
+        (1234, "0.001 ms"),
+        (46_234_567, "46.2 ms"),
+        (999_400_000, "999 ms"),
+        (1_523_000_000, "1.52 s"),
+        (99_940_000_000, "99.9 s"),
+        (100_400_000_000, "1 min 40 s"),
+        (999_990_000, "1.00 s"),
+        (99_960_000_000, "1 min 40 s"),
+        (3_599_600_000_000, "1 h 0 min"),
+        (3_600_000_000_000, "1 h 0 min"),
+        (11_100_000_000_000, "3 h 5 min"),
+        (90_000_000_000_000, "1 day 1 h"),
+        (10**18, "11,574 days 1 h"),
+    ],
+)
+def test_a_time_is_in_units_that_people_read(time_ns, said):
+    assert lasting(time_ns) == said
+
+
+def test_numbers_are_named_in_ranges_and_from_a_limit_on_the_ranges_are_counted():
+    assert [ranks_named(ranks) for ranks in ([3], [2, 5], [0, 1, 2, 7], [(0, 2), (3, 9)])] == [
+        "rank 3",
+        "ranks 2, 5",
+        "ranks 0-2, 7",
+        "ranks 0-9",
+    ]
+    assert numbers_named(range(0, 40, 2)).endswith(", 28, 30 and 4 more groups")
+    assert numbers_named([1, 3, 4, 8], most=2) == "1, 3-4 and 1 more group"
+
+
+def test_gaps_are_found_among_numbers_in_any_order_and_none_of_nothing():
+    assert gaps_in([7, 3, 3, 0, 12], 10) == [(1, 2), (4, 6), (8, 9)]
+    assert gaps_in([], 10**12) == [(0, 10**12 - 1)]
+    assert gaps_in([0, 1], 2) == gaps_in([5], 0) == gaps_in([], -1) == []

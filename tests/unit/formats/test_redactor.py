@@ -1,0 +1,41 @@
+"""What the user's function says may be written instead of a text, also where the function fails."""
+
+import logging
+
+import pytest
+
+from kinetoscope.formats.redactor import Redactor
+
+
+def test_each_text_is_asked_once_until_the_window_is_over():
+    asked = []
+    redactor = Redactor(lambda text: asked.append(text) or text.upper())
+    assert [redactor("a"), redactor("a"), redactor("b")] == ["A", "A", "B"]
+    assert asked == ["a", "b"]
+    redactor.forget()
+    assert redactor("a") == "A"
+    assert asked == ["a", "b", "a"]
+
+
+def test_a_text_on_which_the_function_fails_is_written_as_redacted_and_the_log_says_so_once(caplog):
+    def fail(text):
+        raise ValueError(f"no {text}")
+
+    kept = []
+    redactor = Redactor(fail, kept.append)
+    assert [redactor("my secret"), redactor("another secret")] == ["redacted", "redacted"]
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "redact failed with ValueError in " in record.message
+    assert "secret" not in record.message
+    assert len(kept) == 2
+
+
+@pytest.mark.parametrize("answer", [None, b"bytes", 7])
+def test_what_is_no_text_is_never_written(answer, caplog):
+    assert Redactor(lambda text: answer)("my secret") == "redacted"
+    assert "redact failed with TypeError. Each string" in caplog.text
+
+
+def test_an_empty_text_is_not_asked():
+    assert Redactor(lambda text: 1 / 0)("") == ""
