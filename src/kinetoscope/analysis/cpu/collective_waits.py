@@ -6,7 +6,7 @@ from functools import cached_property
 import polars as pl
 
 from kinetoscope.analysis.windows.columns import columns_of
-from kinetoscope.analysis.windows.span_names import COMMUNICATION_CALLS, CPU_COLLECTIVES
+from kinetoscope.analysis.windows.span_names import C10D_CALLS, COMMUNICATION_CALLS, CPU_COLLECTIVES
 from kinetoscope.analysis.windows.window import RankWindow
 
 _MAX_LATE_NS, _MAX_LATE_SHARE = 5_000_000, 0.1
@@ -60,7 +60,7 @@ class CollectiveWaits:
         """Collectives on the CPU as if they were a device's events: each of their threads is a stream."""
         window = self.window
         calls = self._ended_in_time(window.named(CPU_COLLECTIVES)).sort("begin")
-        launches = window.named(r"^c10d::").select(
+        launches = window.named(C10D_CALLS).select(
             launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
         )
         events = _add_launches(calls, launches.sort("launch_begin"))

@@ -1,5 +1,6 @@
 """The loop's DataLoader: its settings, and the loop's waits for batches."""
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -77,5 +78,5 @@ class Loader:
             return recorded
         if len(self.window.named(FETCH_WITHOUT_WORKERS)):
             return 0
-        names = pl.Series(sorted(self.window.trace.names_of_tracks), dtype=pl.String)
-        return names.str.extract(WORKER_TRACK).drop_nulls().n_unique() or None
+        found = (re.match(WORKER_TRACK, name) for name in self.window.trace.names_of_tracks)
+        return len({match[1] for match in found if match is not None}) or None

@@ -14,9 +14,9 @@ from kinetoscope.analysis.windows.span_names import (
     OLD_BACKWARD_FUNCTIONS,
     OPERATORS,
     OPTIMIZER_STEP,
+    PHASE_PATTERNS,
     PYTHON_FUNCTION,
     RUNTIME_CALLS,
-    phase_pattern,
 )
 from kinetoscope.analysis.windows.window import RankWindow
 
@@ -157,5 +157,5 @@ class Phases:
 
 def phase_spans(window: RankWindow, phase: str) -> pl.DataFrame:
     """Return the spans of the loop's thread named ``forward``, ``backward``, ``optimizer`` or ``data``."""
-    spans = window.on_loop(window.named(phase_pattern(phase)))
+    spans = window.on_loop(window.named(PHASE_PATTERNS[phase]))
     return spans.filter(_IS_NAMED) if len(spans) else spans

@@ -48,13 +48,13 @@ class MemoryGrowth:
         steps are too few, or nothing tells which memory was freed."""
         if len(self._steps) < MIN_STEPS or not len(lives):
             return None
+        rise = self._rise(events)
+        if rise <= 0:
+            return ()
         alive = self._alive(lives)
         growing = self._growing(alive)
-        if not len(growing):
-            return ()
-        grows = growing["bytes_per_step"].sum()
-        if 2 * self._rise(events) < grows * (len(self._steps) - 1):  # as much was freed of what is older
-            return ()
+        if not len(growing) or 2 * rise < growing["bytes_per_step"].sum() * (len(self._steps) - 1):
+            return ()  # in the second case, as much was freed of what is older
         growing, numbers = self._with_categories(growing, alive), self._steps["step"]
         return tuple(
             MemoryHolder(

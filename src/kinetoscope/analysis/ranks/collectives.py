@@ -21,7 +21,7 @@ from kinetoscope.analysis.windows.call_order import in_order
 from kinetoscope.analysis.windows.columns import all_the_same, frame_of, known_rows, rows_where
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.nesting import around, place_in
-from kinetoscope.analysis.windows.span_names import COMMUNICATION_CALLS, CPU_COLLECTIVES
+from kinetoscope.analysis.windows.span_names import COMMUNICATION_CALLS, CPU_COLLECTIVES, DEVICE_COLLECTIVES
 from kinetoscope.analysis.windows.window import RankWindow
 
 _NAMES = {
@@ -152,7 +152,7 @@ def _longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFra
 def _device_calls(window: RankWindow) -> pl.DataFrame:
     """Kernels that communicate. What their arguments do not say is that of the call around their launch."""
     kernels = rows_where(window.device.with_row_index("row"), window.device["kind"] == "communication")
-    calls = window.named(r"^(record_param_comms$|nccl:|rccl:)")
+    calls = window.named(DEVICE_COLLECTIVES)
     is_detailed = calls["name"] == "record_param_comms"
     calls = calls.hstack([peers_in_args(window, calls)])
     said, named = (

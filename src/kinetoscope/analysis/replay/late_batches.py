@@ -116,7 +116,7 @@ class LateBatches:
         busy_ns = min(IntervalUnion(of_worker).overlap_ns(since, until)[0] for of_worker in workers)
         return busy_ns >= _BUSY_SHARE * (until - since)[0]
 
-    @property
+    @cached_property
     def has_workers(self) -> bool:
         """Whether the trace says that the loader has workers."""
         return bool(self._loop.loader.num_workers) or self.of_workers["name"].str.contains(FETCH_FROM_WORKERS).any()

@@ -46,6 +46,10 @@ RECORDING = r"^PyTorch Profiler \(\d+\)$"
 COMMUNICATION_CALLS = r"^(c10d::|_?c10d_functional::|record_param_comms|(nccl|gloo|mpi|ucc|xccl):)"
 """Spans of threads in which a collective is called, or waited for."""
 
+DEVICE_COLLECTIVES = r"^(record_param_comms$|nccl:|rccl:)"
+"""Spans with the arguments of a collective, around the launch of its kernels."""
+
+C10D_CALLS = r"^c10d::"
 CPU_COLLECTIVES = r"^gloo:"
 """Spans of collectives that run on the CPU, on threads of their own."""
 
@@ -93,9 +97,18 @@ PHASE_NAMES = (
 NAMED_PHASES = ("forward", "backward", "optimizer")
 
 
-def phase_pattern(phase: str) -> str:
-    """Return the regular expression of all names of a phase: ``forward``, ``backward``, ``optimizer`` or ``data``."""
+def _phase_pattern(phase: str) -> str:
+    """Return the regular expression of all names of a phase."""
     rows = [(getattr(row, phase), row.is_word) for row in PHASE_NAMES]
     words = "|".join(name for name, is_word in rows if name is not None and is_word)
     others = [name for name, is_word in rows if name is not None and not is_word]
     return "|".join([rf"(?i)^[\s#=*_-]*(?:{words})[\s#=*_-]*$", *others])
+
+
+PHASE_PATTERNS = {phase: _phase_pattern(phase) for phase in (*NAMED_PHASES, "data")}
+PATTERNS = (
+    *(FETCH, FETCH_WITHOUT_WORKERS, EPOCH, EVALUATION, BACKWARD_FUNCTIONS, OLD_BACKWARD_FUNCTIONS, OPTIMIZER_STEP),
+    *(MODULE, COMPILER, RECORDING, COMMUNICATION_CALLS, DEVICE_COLLECTIVES, C10D_CALLS, CPU_COLLECTIVES),
+    *PHASE_PATTERNS.values(),
+)
+"""All patterns by which spans of threads are selected: a window compares its names with all of them at once."""

@@ -11,7 +11,7 @@ import polars as pl
 from kinetoscope.analysis.windows import schemas
 from kinetoscope.analysis.windows.columns import columns_of, known_rows, known_where, rows_where
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.span_names import OPERATORS, PYTHON_FUNCTION, RUNTIME_CALLS
+from kinetoscope.analysis.windows.span_names import OPERATORS, PATTERNS, PYTHON_FUNCTION, RUNTIME_CALLS
 from kinetoscope.formats.own_names import NOTES, STEP
 from kinetoscope.table.trace import Trace
 
@@ -165,10 +165,9 @@ class RankWindow:
         return spans if is_on_loop.all(ignore_nulls=False) else rows_where(spans, is_on_loop)
 
     def named(self, pattern: str) -> pl.DataFrame:
-        """Spans of host threads whose name has this regular expression in it."""
-        names, name_of_each = self._names
-        is_wanted = names.str.contains(pattern)
-        return rows_where(self.host, is_wanted[name_of_each]) if is_wanted.any() else self._nothing
+        """Return spans of threads by one of the `PATTERNS` of names."""
+        is_wanted = self._matches[pattern]
+        return rows_where(self.host, is_wanted[self._names[1]]) if is_wanted.any() else self._nothing
 
     def of_category(self, *wanted: str) -> pl.DataFrame:
         """Spans of host threads of these categories."""
@@ -224,6 +223,13 @@ class RankWindow:
         names = self.host[["name"]].unique().with_row_index("place")
         places = self.host[["name"]].join(names, on="name", how="left", maintain_order="left")
         return names["name"], places["place"]
+
+    @cached_property
+    def _matches(self) -> dict[str, pl.Series]:
+        """True for each of the names that a pattern matches, by pattern."""
+        names = self._names[0].to_frame()
+        found = names.select(pl.col("name").str.contains(pattern).alias(pattern) for pattern in PATTERNS)
+        return {column.name: column for column in found}
 
     @cached_property
     def _categories(self) -> set[str | None]:
