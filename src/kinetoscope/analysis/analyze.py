@@ -291,20 +291,20 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
     require_one_run(traces)
     summaries, copies = without_copies(_on_one_clock(traces))
-    ranks = add_rank_rows(row for summary in summaries for row in summary.ranks)
+    ranks = add_rank_rows([row for summary in summaries for row in summary.ranks])
     exact = [row.rank for row in ranks if row.clock_bound_ns == 0 and row.rank is not None]
     joined, by_rank = join_collectives([summary.calls for summary in summaries], exact)
     summaries = [summary.moved(TimeShift.of(by_rank, summary.rank)) for summary in summaries]
     steps = [row for summary in summaries for row in summary.steps]
     require_one_time(steps)
-    sums = join_sums(summary.sums for summary in summaries)
+    sums = join_sums([summary.sums for summary in summaries])
     graph = _build_graph(traces, summaries, steps, joined.calls, is_sample=is_sample)
     operators = operator_rows(sums.operators)
     why = why_unjudged(traces)
     notes = [*why, *(note for trace in traces for note in trace.notes), *copies]
     notes += [*notes_on_run(traces, summaries, ranks, steps, by_rank)]
     kernels = kernel_rows(sums.kernels)
-    notes += [*notes_on_communication(row.name for row in kernels if row.kind == "compute")]
+    notes += [*notes_on_communication([row.name for row in kernels if row.kind == "compute"])]
     is_partial = any(summary.is_partial for summary in summaries)
     notes += [*notes_on_flops(operators), *notes_on_replay(None if is_partial else graph)]
     bound_ns = max((shift.bound_ns for shift in by_rank.values()), default=0)
@@ -314,11 +314,11 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     late_wait_ns = wait_for_late_ns(joined.rows, late, len(steps))
     windows = [summary.evidence for summary in summaries if summary.evidence is not None]
     if not (late.calls or is_incomplete or any(summary.is_of_torch for summary in summaries)):
-        late = late_in_phases(steps, ((one.rank, PhaseWork.of(one.sampled, one.markers)) for one in windows))
+        late = late_in_phases(steps, [(one.rank, PhaseWork.of(one.sampled, one.markers)) for one in windows])
     use = find_cpu_use(steps, ranks, [(one.rank, one.cpu.counters) for one in windows])
     contention = find_contention(RunQueueDelay(steps, step_time_ns(steps) or 0.0), use)
     report = RunReport(
-        run=_about(traces, summaries, ranks, steps, kernels, notes, late_wait_ns, contention),
+        run=_about(traces, summaries, ranks, steps, kernels, notes, late_wait_ns, contention, is_partial=is_partial),
         ranks=with_step_parts(
             with_bounds(ranks, by_rank), [(summary.rank, one) for summary in summaries for one in summary.parts]
         ),
@@ -327,7 +327,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         stragglers=late.rows,
         operators=operators,
         kernels=kernels,
-        memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
+        memory=add_memory_rows([row for summary in _in_time(summaries) for row in summary.memory]),
         findings=[],
         is_judged=False,
         why_unjudged=why,
@@ -417,15 +417,16 @@ def _about(
     notes: Sequence[str],
     late_wait_ns: float,
     contention: Contention | None,
+    *,
+    is_partial: bool,
 ) -> RunFacts:
     name = next((trace.run_name for trace in traces if trace.run_name), None)
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
     num_steps = _num_steps(steps)
     step_ns, parts, bound_by = run_parts([one for summary in summaries for one in summary.parts], late_wait_ns)
-    state = run_state(trace.written for trace in traces)
+    state = run_state([trace.written for trace in traces])
     missing = what_is_missing(traces, steps) if state in ("killed", "recording") else []
-    samples_per_s, tokens_per_s = per_second((trace.counted for trace in traces), step_ns)
-    is_partial = any(summary.is_partial for summary in summaries)
+    samples_per_s, tokens_per_s = per_second([trace.counted for trace in traces], step_ns)
     if bound_by == "host" and not any(summary.is_of_torch for summary in summaries):
         bound_by = "unknown"  # there may be a device, of which nothing was recorded
     parts_computed, timed_ns = [summary.computed for summary in summaries], None if is_partial else step_ns

@@ -1,5 +1,6 @@
 """Results of analyses as plain data."""
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,3 +18,8 @@ class PlainData:
         """Return the fields as plain data."""
         data = msgspec.to_builtins(self)
         return data | {name: dict(data[name]) for name in self._pairs}
+
+
+def to_dicts(rows: Iterable[PlainData]) -> list[dict[str, Any]]:
+    """Return the fields of rows as plain data."""
+    return [row.to_dict() for row in rows]

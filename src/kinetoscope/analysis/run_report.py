@@ -15,6 +15,7 @@ from kinetoscope.analysis.findings.savings import SavingEstimator
 from kinetoscope.analysis.gpu.kernels import KernelRow, TensorCores
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.memory.memory import MemoryRow
+from kinetoscope.analysis.plain_data import to_dicts
 from kinetoscope.analysis.ranks.collectives import ClockShift, CollectiveRow
 from kinetoscope.analysis.ranks.contention import Contention
 from kinetoscope.analysis.ranks.ranks import RankRow
@@ -167,7 +168,7 @@ class RunReport(ReportRows, ShownInNotebooks):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
-        rows = {name: [row.to_dict() for row in getattr(self, name)] for name in TABLES}
+        rows = {name: to_dicts(getattr(self, name)) for name in TABLES}
         return {"schema": SCHEMA, "run": msgspec.to_builtins(self.run), **rows}
 
     def to_json(self) -> str:
