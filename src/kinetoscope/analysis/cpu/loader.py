@@ -40,8 +40,18 @@ class Loader:
         fetches = outermost(fetches if len(fetches) else phase_spans(self.window, "data"))
         if not len(self.evaluations):
             return fetches
-        evaluated = IntervalUnion(self.evaluations).overlap_ns(fetches["begin"], fetches["end"])
+        evaluated = self.evaluating.overlap_ns(fetches["begin"], fetches["end"])
         return fetches.filter(evaluated < fetches["end"] - fetches["begin"])
+
+    @cached_property
+    def evaluating(self) -> IntervalUnion:
+        """The time of evaluations."""
+        return IntervalUnion(self.evaluations)
+
+    @cached_property
+    def fetching(self) -> IntervalUnion:
+        """The time of the loop's waits for batches."""
+        return IntervalUnion(self.fetches)
 
     @cached_property
     def epoch_start_share(self) -> float | None:

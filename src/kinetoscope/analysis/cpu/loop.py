@@ -81,7 +81,7 @@ class TrainingLoop:
         found = find_cpu_operators(
             self.window,
             self.interruptions.all,
-            elsewhere=IntervalUnion(self.loader.fetches, self.loader.evaluations),
+            elsewhere=self.loader.fetching.union(self.loader.evaluations),
             optimizing=self.phases.optimizing,
         )
         return {part: rows_where(found, found["part"] == part) for part in CPU_OPERATORS}

@@ -50,7 +50,7 @@ class LoopTime:
         if not len(window.operators) or len(window.device) or len(window.operators) > len(window.loop_operators):
             return len(window.operators) > 0
         begins, ends = (window.operating.pieces[side] for side in ("begin", "end"))
-        return bool((IntervalUnion(self.loader.fetches).overlap_ns(begins, ends) < ends - begins).any())
+        return bool((self.loader.fetching.overlap_ns(begins, ends) < ends - begins).any())
 
     @cached_property
     def samples(self) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -61,7 +61,7 @@ class LoopTime:
         """
         loop, workers = sampled_lines(self.window)
         if len(workers) and len(self.loader.evaluations):
-            workers = workers.filter(~IntervalUnion(self.loader.evaluations).covers(workers["at"]))
+            workers = workers.filter(~self.loader.evaluating.covers(workers["at"]))
         if not len(loop):
             return loop, workers
         is_computing = (pl.col("state") == ANOTHER_THREAD) & pl.col("call").str.contains(r" of torch/")
@@ -86,6 +86,7 @@ class LoopTime:
 
     @cached_property
     def not_python(self) -> IntervalUnion:
+        """The time of the loop's thread in recorded work, in waits, and in what torch did not record."""
         return self._not_own.union(self._not_recorded)
 
     @cached_property

@@ -66,7 +66,7 @@ def find_dependencies(
 
 def _first_wait_ns(window: RankWindow, loop: TrainingLoop) -> int:
     """See `Dependencies`; 0 where a step fetches its own batch."""
-    begins, ends, fetches = window.steps["begin"], window.steps["end"], IntervalUnion(loop.loader.fetches)
+    begins, ends, fetches = window.steps["begin"], window.steps["end"], loop.loader.fetching
     if len(begins) < 2 or not fetches:
         return 0
     others: Any = fetches.overlap_ns(ends[:-1], begins[1:]).mean()

@@ -83,7 +83,7 @@ class LateBatches:
         if len(self.of_workers) < 2:
             return 0.0
         first, last = self.of_workers["begin"][:1], self.of_workers["begin"][-1:]
-        host_ns = (last - first - IntervalUnion(self._loop.loader.evaluations).overlap_ns(first, last))[0]
+        host_ns = (last - first - self._loop.loader.evaluating.overlap_ns(first, last))[0]
         return host_ns / (len(self.of_workers) - 1) * self.pace
 
     @property

@@ -34,10 +34,8 @@ class HostLedger:
         inside["python_ns"] = None if python is None else self._if_recorded(python)
         known = sum((_if_known(values) for values in inside.values() if values is not None), start=self._begins)
         between = self._next_begins - self._ends - evaluated - fetched
-        data, is_of_ours = (
-            inside["data_wait_ns"],
-            self._window.steps["is_ours"].any() or len(self._loop.loader.evaluations),
-        )
+        data = inside["data_wait_ns"]
+        is_of_ours = self._window.steps["is_ours"].any() or len(self._loop.loader.evaluations)
         return inside | {
             "between_ns": _known_before_the_last(between),
             "evaluation_ns": _known_before_the_last(evaluated) if is_of_ours else None,
@@ -49,14 +47,15 @@ class HostLedger:
     @cached_property
     def _gaps(self) -> tuple[pl.Series, pl.Series]:
         """Of the time from each step's end to the next one's begin: evaluation, and waiting for data."""
-        evaluations, fetches = self._loop.loader.evaluations, self._loop.loader.fetches
-        evaluated = IntervalUnion(evaluations).overlap_ns(self._ends, self._next_begins)
-        return evaluated, IntervalUnion(evaluations, fetches).overlap_ns(self._ends, self._next_begins) - evaluated
+        loader = self._loop.loader
+        evaluated = loader.evaluating.overlap_ns(self._ends, self._next_begins)
+        both = loader.evaluating.union(loader.fetches)
+        return evaluated, both.overlap_ns(self._ends, self._next_begins) - evaluated
 
     @property
     def _before_first(self) -> pl.Series:
         """How long the loop waited for the batch with which the recording begins."""
-        return IntervalUnion(self._loop.loader.fetches).covered_before(self._begins[:1])
+        return self._loop.loader.fetching.covered_before(self._begins[:1])
 
     def _take(self, *spans: pl.DataFrame) -> pl.Series:
         """How much of each step these spans cover of what none has covered before."""

@@ -10,7 +10,7 @@ from kinetoscope.analysis.windows.schemas import INTERVALS
 from kinetoscope.native import native
 
 _UNCHECKED: Any = {"check_sortedness": False}  # it was checked
-_PIECES = pl.Schema({**INTERVALS, "before": pl.Int64})
+_NO_PIECES = pl.DataFrame(schema=pl.Schema({**INTERVALS, "before": pl.Int64}))
 _MAX_SEARCHED = 1000
 """A join is slower than one search for each of so few times."""
 
@@ -26,7 +26,7 @@ class IntervalUnion:
     def __init__(self, *intervals: pl.DataFrame) -> None:
         rows = [frame_of(frame["begin"], frame["end"]) for frame in intervals if len(frame)]
         if not rows:
-            self.pieces = pl.DataFrame(schema=_PIECES)
+            self.pieces = _NO_PIECES
         else:
             joined = rows[0] if len(rows) == 1 else pl.concat(rows)
             columns = native.cover_intervals(joined.rechunk().__arrow_c_stream__())
