@@ -70,6 +70,12 @@ def test_the_overlap_of_intervals_with_a_union_is_how_much_of_each_it_covers(int
     assert found == [len(moments_of(intervals) & set(range(begin, end))) for begin, end in asked.iter_rows()]
 
 
+@given(INTERVALS, st.lists(st.integers(-5, 70), max_size=8))
+def test_a_union_covers_the_times_of_its_nanoseconds(intervals, times):
+    found = IntervalUnion(frame_of(intervals)).covers(pl.Series(times, dtype=pl.Int64)).to_list()
+    assert found == [time in moments_of(intervals) for time in times]
+
+
 @given(INTERVALS)
 def test_gaps_are_between_the_pieces(intervals):
     union, inside = IntervalUnion(frame_of(intervals)), moments_of(intervals)
