@@ -13,9 +13,9 @@ TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_t
 # More processes than cores: many tests wait. They are forked from one that has imported torch and more: see tests/forked_worker.py.
 WORKERS := --tx '4*popen//python=$(BIN)/python tests/forked_worker.py'
 # Files run in the order of their names: the long ones of tests/integration first.
-# Four processes share the cores, so polars gets one thread in each: a fifth less processor time.
+# Four processes share the cores, so polars and torch get one thread in each: a fifth and a seventh less CPU time.
 # A process that crashes ends the run: with another in its place, a run was seen to wait for ever.
-PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
+PYTEST := POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 # Tests of packages with C; the longest files first.
 OF_NATIVE := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py) tests/integration/torch \
