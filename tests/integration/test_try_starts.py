@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import kinetoscope
 from kinetoscope.experiments.start import Command, InterruptedTrialError, run_start
 from kinetoscope.formats.experiments import AppliedVariant
 from kinetoscope.unmodified.settings import VARIABLE
@@ -76,6 +77,12 @@ def test_each_rank_has_a_result(folder):
     result = start(folder, "torchrun", "--standalone", "--nproc-per-node", "2", "train.py", observes=True)
     assert [(rank.rank, len(rank.step_times_ns)) for rank in result.ranks] == [(0, 20), (1, 20)]
     assert result.ranks[0].facts.ddp
+
+
+def test_a_recorded_start_leaves_traces_for_findings(folder):
+    result = start(folder, "python", "train.py", records=True, observes=True)
+    assert list((result.recording / "traces").glob("*-rank0.json.gz"))
+    assert kinetoscope.analyze(result.recording).run["num_steps"] == 10
 
 
 def test_a_variant_is_applied_and_counted(folder):

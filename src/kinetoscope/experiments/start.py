@@ -15,7 +15,7 @@ from kinetoscope.core.text.wording import counted
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.experiments.processes import ProcessGroup
 from kinetoscope.experiments.trackers import disable_trackers
-from kinetoscope.unmodified.settings import VARIABLE, AutoSettings, environment_with
+from kinetoscope.unmodified.settings import DEFAULT_NUM_STEPS, VARIABLE, AutoSettings, environment_with
 from kinetoscope.unmodified.trial_files import (
     ERROR,
     MARK_TIMEOUT_S,
@@ -160,7 +160,7 @@ def _describe_end(code: int) -> str:
 def _environment(command: Command, settings: TrialSettings) -> dict[str, str]:
     auto = AutoSettings(out=str(Path(settings.folder) / _KEPT), trial=settings, diagnose=settings.records)
     if settings.records:
-        auto = msgspec.structs.replace(auto, num_steps=settings.num_steps - MIN_STEPS, after=WARMUP_STEPS - 1)
+        auto = msgspec.structs.replace(auto, num_steps=DEFAULT_NUM_STEPS, after=WARMUP_STEPS - 1)
     environment = environment_with(auto, disable_trackers(command.environment, settings.folder))
     return environment | {"PYTHONHASHSEED": command.environment.get("PYTHONHASHSEED", "0")}
 

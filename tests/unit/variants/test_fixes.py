@@ -95,6 +95,7 @@ PROGRAMS = {
         True,
         MODEL
         + "optimizer = torch.optim.SGD(model.parameters(), 0.1)\nbefore = gc.get_threshold()[0]\n"
+        + "sys.modules['torch.optim.optimizer'].register_optimizer_step_post_hook(lambda *_: None)\n"
         + STEP
         + "result "
         "= [before, gc.get_threshold()[0], gc.get_freeze_count() > 0]",

@@ -2,7 +2,6 @@
 
 import gc
 import sys
-from typing import Any
 
 from kinetoscope.variants.facts import Facts
 from kinetoscope.variants.registry import Applied, Value, variant
@@ -24,15 +23,16 @@ def find_values(facts: Facts) -> list[bool]:
 def apply(value: Value, applied: Applied) -> None:
     """Relax collections after the first optimizer step, when model and optimizer state exist."""
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook
-    handles: list[Any] = []
+    is_relaxed: list[bool] = []
 
     def relax(*_: object) -> None:
-        if not handles:
+        # It stays registered: torch iterates over its hooks meanwhile, and raises if one is removed.
+        if is_relaxed:
             return
-        handles.pop().remove()
+        is_relaxed.append(True)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
         applied()
 
-    handles.append(register(relax))
+    register(relax)
