@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.recording.run.driver import Driver
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.driver import Driver
+from kinetoscope.recording.profiler import Profiler
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "kinetoscope"
@@ -69,7 +69,17 @@ ANALYSIS_ORDER = ("base", "windows", "gpu", "cpu", "memory", "steps", "ranks", "
 """Packages of analysis; each imports those before it. *run* and *base* are the files beside them."""
 ANALYSIS_BASE = {"plain_data", "in_notebooks"}
 CORE_ORDER = ("text", "clock", "paths", "background", "job")
-RECORDING_ORDER = ("private_names", "process_groups", "markers", "window", "hangs", "messages", "run")
+RECORDING_ORDER = (
+    "private_names",
+    "process_groups",
+    "markers",
+    "window",
+    "hangs",
+    "messages",
+    "run",
+    "driver",
+    "profiler",
+)
 """Files and packages of core and recording; each imports those before it."""
 
 # Packages that these rooms may import; None means any.
@@ -157,7 +167,9 @@ def test_a_package_of_analysis_imports_only_those_before_it(path):
 def test_the_architecture_page_lists_the_packages_of_a_package_in_their_order(package, order):
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     (listed,) = re.findall(rf"^Packages of `{package}`, in their order: (.*?)\.", text, re.MULTILINE | re.DOTALL)
-    files = {"base", "private_names", "process_groups"} | ({"run"} if package == "analysis" else set())
+    files = {"base", "private_names", "process_groups", "driver", "profiler"} | (
+        {"run"} if package == "analysis" else set()
+    )
     assert re.findall(r"`(\w+)`", listed) == [name for name in order if name not in files]
 
 
@@ -249,8 +261,8 @@ def test_private_names_of_other_libraries_are_in_one_file_per_room(path):
 
 DRIVERS = ("unmodified", "integrations")
 DRIVER_API = {
-    "run.driver": {"Driver"},
-    "run.profiler": {"Profiler", "active_profiler"},
+    "driver": {"Driver"},
+    "profiler": {"Profiler", "active_profiler"},
     "markers.marker": {"Marker"},
     # Values for the argument `schedule` of `kinetoscope.profile`.
     "markers.schedule": {

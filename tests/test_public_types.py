@@ -19,9 +19,9 @@ import pytest
 
 import kinetoscope
 from kinetoscope import Callback, Marker, Profiler, TraceHandler, active_profiler, cyclic_schedule
+from kinetoscope.recording.profiler import AnyProfiler
 from kinetoscope.recording.run.loop import Batches
 from kinetoscope.recording.run.plugin_api import ProfiledState, ProfilerContext, RunContext
-from kinetoscope.recording.run.profiler import AnyProfiler
 from kinetoscope.recording.run.settings import RunSettings
 
 MODULES = ["kinetoscope", "kinetoscope.composer", "kinetoscope.errors", "kinetoscope.testing", "kinetoscope.torch"]

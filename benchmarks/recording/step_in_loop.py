@@ -23,7 +23,7 @@ from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import cyclic_schedule
 from kinetoscope.native import native
 from kinetoscope.pulse.layout import FILE_BYTES, Phase
-from kinetoscope.recording.run.profiler import active_profiler
+from kinetoscope.recording.profiler import active_profiler
 from kinetoscope.unmodified.settings import AutoSettings
 from kinetoscope.unmodified.training import ProcessRuns, UnmodifiedTraining
 

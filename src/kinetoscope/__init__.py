@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from kinetoscope.errors import KinetoscopeError
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
+    from kinetoscope.recording.driver import Driver
     from kinetoscope.recording.markers.marker import Marker, marker
     from kinetoscope.recording.markers.schedule import ProfilerAction, cyclic_schedule
-    from kinetoscope.recording.run.driver import Driver
-    from kinetoscope.recording.run.profiler import Profiler, active_profiler
+    from kinetoscope.recording.profiler import Profiler, active_profiler
     from kinetoscope.recording.window.trace_handler import TraceHandler
     from kinetoscope.report.notebook import view
     from kinetoscope.sources.compile_events import CompileEvents
@@ -35,7 +35,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Callback": "kinetoscope.core.job.event",
     "CompileEvents": "kinetoscope.sources.compile_events",
-    "Driver": "kinetoscope.recording.run.driver",
+    "Driver": "kinetoscope.recording.driver",
     "Event": "kinetoscope.core.job.event",
     "Float64Tensors": "kinetoscope.sources.float64_tensors",
     "GCPauses": "kinetoscope.sources.gc_pauses",
@@ -44,7 +44,7 @@ _HOMES = {
     "KinetoscopeError": "kinetoscope.errors",
     "LoaderFacts": "kinetoscope.sources.loader_facts",
     "Marker": "kinetoscope.recording.markers.marker",
-    "Profiler": "kinetoscope.recording.run.profiler",
+    "Profiler": "kinetoscope.recording.profiler",
     "ProfilerAction": "kinetoscope.recording.markers.schedule",
     "StackSampler": "kinetoscope.sources.stack_sampler",
     "State": "kinetoscope.core.job.state",
@@ -52,7 +52,7 @@ _HOMES = {
     "Timestamp": "kinetoscope.core.job.timestamp",
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
     "TraceHandler": "kinetoscope.recording.window.trace_handler",
-    "active_profiler": "kinetoscope.recording.run.profiler",
+    "active_profiler": "kinetoscope.recording.profiler",
     "analyze": "kinetoscope.analysis.analyze",
     "compare": "kinetoscope.analysis.compare.compare",
     "cyclic_schedule": "kinetoscope.recording.markers.schedule",

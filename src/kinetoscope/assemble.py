@@ -22,7 +22,7 @@ from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.trackers import LoggedFinding, Trackers
 from kinetoscope.native import require_recorder, why_not_recorded
 from kinetoscope.recording.markers.schedule import ProfilerAction, Schedule, cyclic_schedule
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.run.settings import check_callbacks, check_flag, check_number
 from kinetoscope.recording.window.launch_folder import choose_run_folder
 from kinetoscope.recording.window.memory_limit import SHARE, SHARE_OF_OPERATORS

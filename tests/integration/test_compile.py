@@ -4,7 +4,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import ProfilerAction
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 
 torch = pytest.importorskip("torch")

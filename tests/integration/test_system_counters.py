@@ -4,7 +4,7 @@ import time
 
 from kinetoscope import JSONTraceHandler, ProfilerAction, SystemProfiler
 from kinetoscope.merge.merge_traces import merge_traces
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from trace_processor.trace_processor import load
 
 

@@ -12,7 +12,7 @@ import pytest
 from kinetoscope import ProfilerAction, StackSampler
 from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.errors import SettingsError
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 
 torch = pytest.importorskip("torch")

@@ -18,8 +18,8 @@ from kinetoscope.core.text.wording import missing_options
 from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording.markers.marker import ProfilerMarkers
 from kinetoscope.recording.markers.schedule import ProfilerAction
+from kinetoscope.recording.profiler import AnyProfiler
 from kinetoscope.recording.run.lifecycle import RunLifecycle
-from kinetoscope.recording.run.profiler import AnyProfiler
 from kinetoscope.recording.run.settings import RunSettings, check_callbacks
 
 __all__ = ["Profiler"]

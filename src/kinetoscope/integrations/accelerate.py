@@ -4,7 +4,7 @@ import os
 from typing import Unpack
 
 from kinetoscope.integrations.arguments import ProfileArguments, ProfileOptions
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 
 
 class ProfileKwargs:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from kinetoscope.assemble import profile
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.markers.schedule import Schedule
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 
 if TYPE_CHECKING:
     from kinetoscope.sources.system_profiler import SystemProfiler

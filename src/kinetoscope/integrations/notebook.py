@@ -11,7 +11,7 @@ import kinetoscope
 from kinetoscope.core.paths.short_paths import short_path
 from kinetoscope.errors import SettingsError
 from kinetoscope.integrations.arguments import ProfileArguments
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 
 _MAGIC = "kinetoscope"
 _FORMS = (

@@ -11,8 +11,8 @@ from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.integrations.arguments import ProfileArguments
 
 if TYPE_CHECKING:
-    from kinetoscope.recording.run.driver import Driver
-    from kinetoscope.recording.run.profiler import Profiler
+    from kinetoscope.recording.driver import Driver
+    from kinetoscope.recording.profiler import Profiler
 
 
 class TrainerRun:

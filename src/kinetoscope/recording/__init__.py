@@ -1,5 +1,5 @@
 """recording: a run inside the training process, from its markers to its end.
 
 `markers` records spans, `window` makes cycles of them, `hangs` watches the training thread, `messages` prints for
-people, and `run` starts and ends a run, whose position a loop or a trainer reports. Each imports only those before it.
+people, and `run` starts and ends a run. Each imports only those before it. `profiler` and `driver` come last.
 """

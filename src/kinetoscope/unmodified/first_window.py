@@ -12,7 +12,7 @@ from kinetoscope.recording.markers.schedule import CyclicSchedule, ProfilerActio
 from kinetoscope.recording.window.triggered_window import TriggeredWindow
 
 if TYPE_CHECKING:
-    from kinetoscope.recording.run.driver import Driver
+    from kinetoscope.recording.driver import Driver
 
 MAX_SHORT_STEP_NS = 5_000_000
 MIN_WINDOW_NS = 1_000_000_000

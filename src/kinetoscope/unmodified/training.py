@@ -22,7 +22,7 @@ from kinetoscope.hooks.training_safe import training_safe
 from kinetoscope.native import why_not_recorded
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.markers.schedule import CyclePlan, PulseOnly
-from kinetoscope.recording.run.profiler import Profiler, active_profiler
+from kinetoscope.recording.profiler import Profiler, active_profiler
 from kinetoscope.unmodified.evaluation_rule import EvaluationRule
 from kinetoscope.unmodified.first_window import FirstWindow
 from kinetoscope.unmodified.private_names import exit_of_threads
@@ -32,7 +32,7 @@ from kinetoscope.unmodified.step_rule import FirstSteps, StepRule
 from kinetoscope.unmodified.unseen import print_line, report_unseen
 
 if TYPE_CHECKING:
-    from kinetoscope.recording.run.driver import Driver
+    from kinetoscope.recording.driver import Driver
     from kinetoscope.unmodified.trial import Trial
 
 _log = logging.getLogger("kinetoscope")

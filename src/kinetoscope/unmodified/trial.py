@@ -36,7 +36,7 @@ from kinetoscope.variants.facts import FactsWatch
 from kinetoscope.variants.registry import load_variants
 
 if TYPE_CHECKING:
-    from kinetoscope.recording.run.driver import Driver
+    from kinetoscope.recording.driver import Driver
 
 _POLL_S = 0.01
 _MAX_SAMPLES, _MAX_SAMPLES_EACH = 65_536, 1024

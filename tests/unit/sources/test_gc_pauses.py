@@ -17,7 +17,7 @@ import pytest
 from breaking_clock import BreakingClock
 from kinetoscope import GCPauses, ProfilerAction
 from kinetoscope.core.paths.source_files import source_name
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 
 BATCHES = [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE]

@@ -9,7 +9,7 @@ import kinetoscope
 from kinetoscope import JSONTraceHandler, LoaderFacts, ProfilerAction, cyclic_schedule
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.windows.reading import read_recorded
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 
 data = pytest.importorskip("torch.utils.data")

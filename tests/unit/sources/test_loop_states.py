@@ -13,7 +13,7 @@ from kinetoscope import ProfilerAction, StackSampler
 from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.formats.trace_redaction import KNOWN_CATEGORIES
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_program
 
@@ -173,7 +173,7 @@ def test_without_run_delay_it_says_how_long_the_thread_waited(monkeypatch):
 FORKED = """
 import os, sys, time
 from kinetoscope import ProfilerAction, StackSampler
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 
 pid = os.fork()

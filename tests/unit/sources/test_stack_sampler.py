@@ -17,7 +17,7 @@ from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
 from kinetoscope.recording.private_names import frames_of_threads
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.sources.stack_spans import StackSpans
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 

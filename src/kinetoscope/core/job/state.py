@@ -9,7 +9,7 @@ from kinetoscope.core.job.timestamp import Counting, Moment, Timestamp
 class RunState(Protocol):
     """The attributes of a run's state that are read: of our `State`, Composer's, or any other object.
 
-    ``profiler`` is the profiler that records the run: see `kinetoscope.recording.run.profiler.AnyProfiler`.
+    ``profiler`` is the profiler that records the run: see `kinetoscope.recording.profiler.AnyProfiler`.
     """
 
     @property

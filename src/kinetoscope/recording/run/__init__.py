@@ -1,4 +1,4 @@
-"""run: a run from its start to its end. `profiler` and `driver` are what users touch; `loop` follows the training.
+"""run: a run from its start to its end. `loop` follows the training.
 
 `lifecycle` starts and ends the run, by `shutdown`; `window_controller` opens its windows, within the loop's `scopes`.
 `services` are its parts: `delivery`, `clock_comparison` and more. `plugin_api` is what sources and handlers get.

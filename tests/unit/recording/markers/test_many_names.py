@@ -16,7 +16,7 @@ from kinetoscope.recording.markers import recorder
 from kinetoscope.recording.markers.marker import MOST_IDLE
 from kinetoscope.recording.markers.process import this_process
 from kinetoscope.recording.markers.recorder import NameTable
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 from pressing import Presses
 

@@ -15,7 +15,7 @@ import kinetoscope
 from kinetoscope import ProfilerAction
 from kinetoscope.errors import MarkerError, SettingsError
 from kinetoscope.live.record import Kind
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 
 

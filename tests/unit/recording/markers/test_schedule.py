@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kinetoscope import ProfilerAction, State, Timestamp, cyclic_schedule
 from kinetoscope.errors import ScheduleError
 from kinetoscope.recording.markers.schedule import CyclePlan
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 
 S, W, A, AS = ProfilerAction.SKIP, ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE

@@ -10,7 +10,7 @@ import pytest
 
 from kinetoscope import Callback, Event, JSONTraceHandler, ProfilerAction, active_profiler, cyclic_schedule
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 from trace_processor.trace_processor import load
 

@@ -5,7 +5,7 @@ import threading
 from unittest.mock import Mock
 
 from kinetoscope import ProfilerAction, TraceHandler
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import FakeClock
 
 

@@ -1,4 +1,4 @@
-"""recording/run/driver.py: a trainer that reports to a `Driver`, without access to anything else."""
+"""recording/driver.py: a trainer that reports to a `Driver`, without access to anything else."""
 
 import threading
 

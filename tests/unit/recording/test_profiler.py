@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope import Callback, ProfilerAction, State, Timestamp, TraceHandler, cyclic_schedule
 from kinetoscope.errors import ProfilerStateError, SettingsError
-from kinetoscope.recording.run.profiler import Profiler
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.sources.stack_sampler import StackSampler
 from kinetoscope.sources.system_profiler import SystemProfiler
 from kinetoscope.testing import FakeClock, MemoryTraceHandler

@@ -12,6 +12,7 @@ from kinetoscope.core.clock.clock import Clock, SystemClock
 from kinetoscope.core.job.state import RunState, State
 from kinetoscope.errors import SettingsError
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
+from kinetoscope.recording.driver import Driver
 from kinetoscope.recording.markers import compiler
 from kinetoscope.recording.markers.marked_function import mark_function
 from kinetoscope.recording.markers.marker import (
@@ -24,7 +25,6 @@ from kinetoscope.recording.markers.marker import (
 from kinetoscope.recording.markers.process import this_process
 from kinetoscope.recording.markers.schedule import ProfilerAction, Schedule
 from kinetoscope.recording.messages.standard_error import log_without_buffer
-from kinetoscope.recording.run.driver import Driver
 from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.loop import Batches, Loop
 from kinetoscope.recording.run.plugin_api import RunContext
