@@ -81,7 +81,7 @@ def test_the_output_that_the_readme_shows_is_printed_by_its_commands(tmp_path):
     (commands,) = re.findall(r"```sh\n(kinetoscope run.*?)```", readme(), re.DOTALL)
     for command in commands.splitlines():
         reader.follow(f"\n```sh\n{command}\n```\n")
-    (shown,) = re.findall(r"```text\n(.*?)```", readme(), re.DOTALL)
+    shown, *_ = re.findall(r"```text\n(.*?)```", readme(), re.DOTALL)
     printed = reader.printed[-1]
     for start in ("slow: 1 rank of 1, 10 recorded steps, ", "CPU, ms/step: ", "Input-bound: the loop waits "):
         assert start in shown
