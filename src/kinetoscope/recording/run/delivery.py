@@ -80,7 +80,8 @@ class UnsavedCycles:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._saves: list[Save] = []
-        self.num_lost = self.num_lost_records = 0
+        self.num_lost: int = 0
+        self.num_lost_records: int = 0
         """The number of cycles that were discarded, and of their records."""
 
     def __len__(self) -> int:
@@ -169,18 +170,18 @@ class Delivery:
         self._held: list[tuple[Make, Contributions]] = []
         self._said: set[object] = set()
         self._once = OnceLog()
-        self.unsaved = UnsavedCycles(limit_bytes)
-        self.num_saved = 0
+        self.unsaved: UnsavedCycles = UnsavedCycles(limit_bytes)
+        self.num_saved: int = 0
         """The number of cycles that every handler took."""
-        self.num_recorded = 0
+        self.num_recorded: int = 0
         """The number of these that were not empty."""
-        self.num_missed = 0
+        self.num_missed: int = 0
         """The number of lost cycles: every handler failed to take them, and no file keeps them."""
-        self.num_files_taken = 0
+        self.num_files_taken: int = 0
         """The number of files that handlers have got, each counted once for each handler."""
-        self.num_events_taken = 0
+        self.num_events_taken: int = 0
         """The number of single events that handlers have got."""
-        self.writer = WriterThread(on_error=guard.report)
+        self.writer: WriterThread = WriterThread(on_error=guard.report)
 
     def cycle(self, cycle: Cycle) -> None:
         """Delivers a finished cycle, after all contributions to it."""

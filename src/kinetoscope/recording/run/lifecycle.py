@@ -95,7 +95,9 @@ class RunLifecycle:
         sources: list[Any],
         handlers: list[Any],
     ) -> None:
-        self.profiler, self.settings, self.state = profiler, settings, state
+        self.profiler: object = profiler
+        self.settings: RunSettings = settings
+        self.state: RunState = state
         self.services: RunServices = make_services(settings, markers, state, sources, handlers)
         self.windows: WindowController = WindowController(self.services)
         self._end = RunEnd(self.services)

@@ -13,7 +13,7 @@ class Epoch:
     __slots__ = ("is_implied", "iterable")
 
     def __init__(self, is_implied: bool = False) -> None:
-        self.is_implied = is_implied
+        self.is_implied: bool = is_implied
         self.iterable: object = None
         """The source of the batches of a loop over `batches`; None in other loops."""
 
@@ -24,7 +24,7 @@ class Evaluation:
     __slots__ = ("_outer", "pauses")
 
     def __init__(self, pauses: bool) -> None:
-        self.pauses = pauses
+        self.pauses: bool = pauses
         self._outer: object = None
 
     def enter(self) -> None:

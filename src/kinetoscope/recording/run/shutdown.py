@@ -176,7 +176,7 @@ class RunEnd:
         self._ending: Ending | None = None
         self._handlers_closed_at = -1
         self._is_drained = False
-        self.is_unfinished = False
+        self.is_unfinished: bool = False
         """Whether another close could save more."""
 
     @contextmanager

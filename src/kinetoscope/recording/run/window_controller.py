@@ -40,7 +40,8 @@ class WindowController:
         """The action of the current batch, once the run has started."""
         self.first_batch: int = plain_count(self._state.timestamp.batch)
         """The batch at which this process started: above 0 if the run was resumed."""
-        self.resumption_batch = self.resumption_epoch = 0
+        self.resumption_batch: int = 0
+        self.resumption_epoch: int = 0
         self.longest_epoch: int = 0
         """The number of batches of the longest epoch."""
         self.adds_phases: bool = False

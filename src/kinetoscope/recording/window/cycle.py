@@ -223,7 +223,7 @@ class Window:
         self._epochs: list[tuple[int, int]] = []
         self._first_active: int | None = None
         self._num_cycles = 0
-        self.contributions = Contributions(cycle=0)
+        self.contributions: Contributions = Contributions(cycle=0)
 
     @property
     def is_open(self) -> bool:
