@@ -32,7 +32,7 @@ class ClockComparison:
     def __init__(self, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
         self._clock = clock
         self._ranks = ranks
-        self.attempt = attempt
+        self.attempt: Attempt = attempt
         self._agreements: list[Callable[[Any], object]] = []
         self._thread = WriterThread("kinetoscope-clock", on_error=self._report)
         self._stop = threading.Event()

@@ -56,7 +56,7 @@ class Ending:
         self._raised: BaseException | None = None
         self._holds_back = self._may_raise = False
         self._deferred: dict[int, tuple[Callable[..., Any], Callable[..., None]]] = {}
-        self.is_hurried = False
+        self.is_hurried: bool = False
         """Whether Ctrl-C was pressed since this began."""
 
     def __enter__(self) -> Self:

@@ -215,7 +215,7 @@ class Window:
         self._recorder = recorder
         self._clock = clock
         self._ranks = ranks
-        self.attempt = attempt
+        self.attempt: Attempt = attempt
         self._begin: Anchor | None = None
         self._begin_timestamp: Any = None
         self._is_fresh = False

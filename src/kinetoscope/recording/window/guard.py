@@ -23,8 +23,8 @@ class Guard:
     """
 
     def __init__(self, strict: bool) -> None:
-        self.strict = strict
-        self.closing = False
+        self.strict: bool = strict
+        self.closing: bool = False
         self.wait_for: Callable[..., Any] | None = None
         """While the run ends, calls are made through this, so that Ctrl-C can end them."""
         self._first: BaseException | None = None
