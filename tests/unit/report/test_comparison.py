@@ -9,7 +9,7 @@ from rich.console import Console
 
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
-from kinetoscope.analysis.findings.finding import build_finding
+from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.report.comparison import COLUMNS, UNITS, comparison_sentences, render_comparison
 from kinetoscope.report.terminal.screen import print_trimmed
 from simulated_training import Settings
@@ -188,5 +188,9 @@ def test_findings_of_one_run_alone_are_fixed_or_new():
     assert lines.index("New: 1 finding") + 1 == lines.index("  hot_line of it")
     unsure = compare_reports(report("input_bound"), report("input_bound", confidence="low"))
     assert (unsure.fixed_findings, unsure.new_findings) == ([], [])
+    lines = [Where(lines=(f"train.py:{number}",)) for number in (1, 2)]
+    moved = [build_finding("hot_line", "t", "", confidence="high", evidence={}, where=where) for where in lines]
+    less = compare_reports(replace(report(), findings=moved[:1]), replace(report(), findings=moved[1:]))
+    assert (less.fixed_findings, less.new_findings) == ([], [])
     unjudged = compare_reports(report("input_bound"), replace(report(), is_judged=False))
     assert unjudged.fixed_findings == []

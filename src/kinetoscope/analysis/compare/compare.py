@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -157,11 +158,21 @@ def compare_reports(
 
 
 def _findings_only_in(report: RunReport, other: RunReport) -> list[Finding]:
-    """Return the findings above low confidence that the other run has not, not even at low confidence."""
+    """Return the findings above low confidence that the other run has not, not even at low confidence.
+
+    A fault may get another id as it shrinks: its line may be unknown then. So findings of one kind are paired.
+    """
     if not (report.is_judged and other.is_judged):
         return []
-    known = {finding.id for finding in other.findings}
-    return [found for found in report.findings if found.confidence != "low" and found.id not in known]
+    ids, known = {finding.id for finding in report.findings}, {finding.id for finding in other.findings}
+    paired = Counter(finding.kind for finding in other.findings if finding.id not in ids)
+    left = list[Finding]()
+    for found in report.findings:
+        if found.id not in known and paired[found.kind] > 0:
+            paired[found.kind] -= 1
+        elif found.id not in known and found.confidence != "low":
+            left.append(found)
+    return left
 
 
 def _alike(before: _Series, after: _Series) -> tuple[_Series, _Series]:

@@ -24,7 +24,7 @@ _WAITS = {
     "another thread": WaitReason(
         "waiting for another thread",
         "The loop waits at a lock, queue, event or join: hold the lock for less time, start the other thread's work a "
-        "step earlier, or poll: `queue.get_nowait()`.",
+        "step earlier, or poll with `queue.get_nowait()`.",
     ),
     "sleep": WaitReason("in sleep", "Remove `time.sleep()` from the loop, or wait with `threading.Event.wait()`."),
     "fsync": WaitReason("in fsync", f"`os.fsync()` returns only after the disk has written: {_IN_BACKGROUND}"),
