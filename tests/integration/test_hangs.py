@@ -320,7 +320,8 @@ def test_a_worker_that_does_not_answer_is_a_hang_in_waiting_for_data(tmp_path):
         training.process.communicate()
 
 
-def test_a_hang_is_a_finding_of_the_run_also_where_nothing_was_recorded(start, tmp_path, capsys):
+def test_a_hang_is_a_finding_of_the_run_also_where_nothing_was_recorded(start, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     training = start("lock")
     training.wait_until_it_hangs()
     wait_for_stuck_phases(tmp_path / "run")

@@ -64,7 +64,7 @@ class Page(HTMLParser):
 FIRST = {
     "Trace": "kinetoscope.Trace rank0.json",
     "TraceSet": "kinetoscope.TraceSet",
-    "RunReport": "before: 1 rank of 1, 1,000 steps, 0.80 ms each",
+    "RunReport": "before: 1 of 1 rank, 1,000 steps, 0.80 ms/step",
     "Comparison": "before: before, 1 rank, 1,000 steps",
 }
 

@@ -217,7 +217,7 @@ def test_what_the_search_has_found_is_kept_for_the_next_command(tmp_path):
     cache = tmp_path / "cache"
     assert FOUND.fullmatch(run(tmp_path, training(), XDG_CACHE_HOME=str(cache)))
     kept = files_in(cache)
-    assert "1. Input-bound: " in summary(tmp_path, cache)
+    assert "1  Input-bound: " in summary(tmp_path, cache)
     assert files_in(cache) == kept, "the command has written nothing, since all was there"
 
 
@@ -230,10 +230,10 @@ def test_a_search_that_was_cut_short_goes_on_in_the_next_command_which_keeps_wha
     said = run(tmp_path, training(), XDG_CACHE_HOME=str(cache), PYTHONPATH=str(site))
     assert said == f"{SAVED}{NEXT}"
     assert files_in(cache) == {}
-    assert "1. Input-bound: " in summary(tmp_path, cache)
+    assert "1  Input-bound: " in summary(tmp_path, cache)
     kept = files_in(cache)
     assert any(name.endswith(".report.json") for name in kept)
-    assert "1. Input-bound: " in summary(tmp_path, cache)
+    assert "1  Input-bound: " in summary(tmp_path, cache)
     assert files_in(cache) == kept
 
 

@@ -94,7 +94,7 @@ def test_a_report_has_what_was_noted_in_a_batch_that_warms_up(tmp_path):
         over(loader)(profiler)
     (window,) = read_recorded(kinetoscope.load(tmp_path / "traces" / "merged_trace.json"))
     assert len(window.steps) == 2
-    assert TrainingLoop(window).loader["batch_size"] == 2
+    assert TrainingLoop(window).loader.settings["batch_size"] == 2
 
 
 def test_a_stream_without_batches_has_no_batch_size():
