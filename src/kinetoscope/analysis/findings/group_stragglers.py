@@ -31,7 +31,7 @@ _ADVICE_ON_STAGES = {
     "processes on its cores: its loop takes longer on the CPU than those of the other stages.",
 }
 _ADVICE_ON_STAGES_ON_CPU = (
-    "It computes longer than the other stages: move layers from it to other stages. If the stages have equal layers, "
+    "Move layers from it to other stages: it computes longer than they do. If the stages have equal layers, "
     "look for work that only this stage does, and for other processes on its cores."
 )
 
