@@ -10,7 +10,7 @@ from rich.text import Text
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.run_report import RunFacts, ending
 from kinetoscope.core.text.wording import counted, printable, shortened, shown, told_apart
-from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS
+from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, VERDICTS
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16
 _MAX_WORSE, _MAX_FINDINGS = 3, 5
@@ -26,15 +26,8 @@ _SPARED = ("between, %", "before", "after", "change")
 """The columns that a narrow screen lacks, the first of them first."""
 
 UNITS = "times in ms, memory in MiB; n.s.: no significant change"
-VERDICTS = {
-    "slower": "slower",
-    "faster": "faster",
-    "same": "n.s.",
-    "unsure": "inconclusive",
-    "new": "added",
-    "gone": "removed",
-}
-"""Labels of verdicts on screens."""
+_CELLS = {"same": "n.s."}
+"""Labels of verdicts that are too long for a column."""
 
 _LARGER = {"slower": "larger", "faster": "smaller"}
 _STYLES = {"slower": "red", "faster": "green", "new": "yellow", "gone": "yellow"}
@@ -206,7 +199,7 @@ def _cells(row: ComparisonRow, name: str) -> list[str]:
     is_memory = row.unit == "bytes"
     low, high = row.interval or (None, None)
     between = f"{_bound(low, '')} {_bound(high, '')}" if row.interval else ""
-    verdict = (_LARGER if is_memory else {}).get(row.verdict) or VERDICTS[row.verdict]
+    verdict = (VERDICTS | _CELLS | (_LARGER if is_memory else {}))[row.verdict]
     values = [_in_unit(row.before, row.unit), _in_unit(row.after, row.unit), _percent(row.change, "%"), between]
     return [_KINDS.get(row.kind, row.kind), name, *values, verdict]
 

@@ -89,6 +89,8 @@ VERDICTS = {
     "slower": "slower",
     "same": "no significant change",
     "unsure": "inconclusive",
+    "new": "added",
+    "gone": "removed",
     "failed": "failed",
     "not_applied": "not applicable",
 }

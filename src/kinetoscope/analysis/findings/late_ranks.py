@@ -66,6 +66,7 @@ def common_period(rows: Sequence[StragglerRow]) -> int | None:
 
 
 def build_title(evidence: Evidence, rows: Sequence[StragglerRow], cost_ns: float) -> str:
+    """Return the title of stragglers that cost each other rank ``cost_ns`` per step."""
     ranks, cause = sorted(row.rank for row in rows), _cause_in_title(evidence, rows)
     num_late = len(frozenset.intersection(*(frozenset(row.steps) for row in rows)))
     group = _group_of(evidence, ranks)

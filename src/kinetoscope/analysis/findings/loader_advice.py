@@ -80,6 +80,7 @@ class _Loop:
         """
 
     def advice(self) -> LoaderAdvice:
+        """Return the advice that its batches, waits and free cores allow."""
         loop_share = 0.0 if self.num_workers else self.fetch_ns / self.step_ns
         limit = None if self.is_waiting or self.cores is None else self.cores.max_new_workers(loop_share)
         wanted = self._num_wanted(limit)

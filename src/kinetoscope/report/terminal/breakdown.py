@@ -87,4 +87,4 @@ def _describe(part: LedgerPart) -> str:
 
 
 def _percent(share: float) -> str:
-    return "<1 %" if 0 < share < MIN_SHOWN_SHARE / 2 else f"{100 * share:.0f} %"
+    return "<1 %" if 0 < abs(share) < MIN_SHOWN_SHARE / 2 else f"{100 * share:.0f} %"

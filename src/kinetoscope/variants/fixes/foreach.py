@@ -1,10 +1,7 @@
 """Variant: torch's foreach optimizers."""
 
-import sys
-from typing import Any
-
-from kinetoscope.variants.arguments import change_arguments
 from kinetoscope.variants.facts import Facts
+from kinetoscope.variants.optimizers import set_implementation
 from kinetoscope.variants.registry import Applied, Value, variant
 
 
@@ -25,18 +22,4 @@ def find_values(facts: Facts) -> list[bool]:
 )
 def apply(value: Value, applied: Applied) -> None:
     """Change torch's optimizers that have the argument."""
-
-    def change(given: Any) -> dict[str, Any]:
-        if given.get("differentiable"):
-            return {}
-        return {"foreach": value, "fused": False} if given.get("fused") else {"foreach": value}
-
-    base: Any = sys.modules["torch.optim"].Optimizer
-    for kind in list(vars(sys.modules["torch.optim"]).values()):
-        if isinstance(kind, type) and issubclass(kind, base) and _takes(kind):
-            change_arguments(kind, "__init__", change, applied)
-
-
-def _takes(kind: Any) -> bool:
-    code = getattr(vars(kind).get("__init__"), "__code__", None)
-    return code is not None and "foreach" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    set_implementation("foreach", value, "fused", applied)
