@@ -130,8 +130,9 @@ def test_a_start_has_a_time_limit(folder):
 @pytest.mark.parametrize("after_s", [0.0, 1.0, 4.0])
 def test_an_interrupt_ends_all_processes(after_s, folder):
     end = time.monotonic() + after_s
+    line = "python -c 'import torch, time; time.sleep(600)'; rm precious"  # it never ends by itself, on no machine
     with pytest.raises(InterruptedTrialError):
-        start(folder, "bash", "train.sh", is_interrupted=lambda: time.monotonic() > end)
+        start(folder, "bash", "-c", line, is_interrupted=lambda: time.monotonic() > end)
     assert (folder / "precious").exists()
 
 

@@ -12,6 +12,9 @@ import psutil
 TERM_TIMEOUT_S = 5.0
 """Time between SIGTERM and SIGKILL."""
 
+KILL_TIMEOUT_S = 10.0
+"""Time that SIGKILL may take."""
+
 _POLL_S = 0.05
 
 
@@ -52,7 +55,8 @@ class ProcessGroup:
         first. All are suspended while they get SIGTERM: none can react to the end of another one.
         """
         deadline = time.monotonic() + TERM_TIMEOUT_S
-        while alive := self.find():
+        last = deadline + KILL_TIMEOUT_S
+        while (alive := self.find()) and time.monotonic() < last:
             others = [process for process in alive if process.pid != spare]
             is_over = time.monotonic() >= deadline
             self._terminate(others, signal.SIGKILL if is_over else signal.SIGTERM)
@@ -65,8 +69,9 @@ class ProcessGroup:
             time.sleep(_POLL_S)
 
     def kill(self) -> None:
-        """End all processes at once."""
-        while alive := self.find():
+        """End all processes at once. One that the kernel cannot end, as in a stalled mount, is left after 10 s."""
+        deadline = time.monotonic() + KILL_TIMEOUT_S
+        while (alive := self.find()) and time.monotonic() < deadline:
             for process in alive:
                 _send(process, signal.SIGKILL)
             time.sleep(_POLL_S)

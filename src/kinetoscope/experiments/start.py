@@ -29,6 +29,7 @@ from kinetoscope.unmodified.trial_files import (
 
 NUM_LOG_LINES = 20
 _POLL_S = 0.02
+_REAP_TIMEOUT_S = 5.0
 _MARK_SLACK_S = 2.0
 _MAX_LOG_BYTES = 64 << 10
 _KEPT = "recording"
@@ -93,11 +94,12 @@ def run_start(
         ranks = [] if reason else read_results(folder)
         spare = next((result.pid for result in ranks if result.rank == 0), None)
         group.end(spare, (folder / RELEASED).touch)
-        process.wait()
     except BaseException:
         group.kill()
-        process.wait()
         raise
+    finally:
+        with suppress(subprocess.TimeoutExpired):  # the kernel may be unable to end it
+            process.wait(_REAP_TIMEOUT_S)
     if reason == _INTERRUPTED:
         raise InterruptedTrialError
     recording = folder / _KEPT if settings.records and ranks else None
