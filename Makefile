@@ -19,9 +19,9 @@ PYTEST := POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKE
 # Tests of packages with C; the longest files first.
 OF_NATIVE := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py) tests/integration/torch \
-	$(addprefix tests/unit/,formats handlers live merge pulse recording sources table torch) tests/unit/test_native.py
+	$(addprefix tests/unit/,formats handlers spool merge pulse recording sources frames torch) tests/unit/test_native.py
 OF_RECORDING := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py recover.py short_threads.py) \
-	$(addprefix tests/unit/,live pulse recording sources)
+	$(addprefix tests/unit/,spool pulse recording sources)
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
@@ -89,9 +89,9 @@ test-long: $(VENV)/test.stamp  ## test: Run in full length the tests that `make 
 	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 KINETOSCOPE_LONG_WINDOW=200000 KINETOSCOPE_GARBAGE_BYTES=6000000 \
 	KINETOSCOPE_COMPARISONS=50 KINETOSCOPE_REAL_PAIRS=20 KINETOSCOPE_ALL_TRAININGS=1 \
 	KINETOSCOPE_SIMULATED_RUNS=50 KINETOSCOPE_RANDOM_RUNS=200 \
-	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
+	$(BIN)/python -m pytest --timeout 900 tests/integration/uploads/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_hangs.py tests/integration/test_kills.py tests/integration/test_pulse_after_kill.py tests/integration/test_run_command.py tests/integration/test_slow_steps.py tests/docs/test_tutorials.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
-		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
+		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/spool tests/unit/merge tests/unit/recording tests/unit/frames
 	$(MAKE) test-trainers
 
 score: $(VENV)/test.stamp  ## measure: Score the analysis on simulated runs with known faults: RUNS=20 SCENARIO=late-host SEED=1 JOBS=2 VERBOSE=1 PAGE=1
@@ -121,14 +121,14 @@ test-sanitized: $(VENV)/test.stamp  ## test: Run the tests of packages with C un
 	LD_PRELOAD="$$(echo $$(for library in libasan libubsan libstdc++; do gcc -print-file-name=$$library.so; done))" \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
 	KINETOSCOPE_MUTATED_TRACES=1800 KINETOSCOPE_MUTATED_FOLDERS=200 \
-	$(PYTEST) --timeout 600 $(OF_NATIVE) --ignore tests/unit/table/test_foreign_parquet.py
+	$(PYTEST) --timeout 600 $(OF_NATIVE) --ignore tests/unit/frames/test_foreign_parquet.py
 
 test-targets: $(VENV)/targets.stamp  ## test: Compile the C for Linux on x86-64 and ARM, and parts of it for macOS and Windows (first time: minutes)
 	$(BIN)/python -m pytest tests/unit/test_any_machine.py
 
 # Debian only. Unpacks QEMU and a Python for ARM into build/arm, 400 MB.
 test-arm: $(VENV)/targets.stamp  ## test: Run the tests of records, formats and merging on ARM, in an emulator (15 minutes)
-	tests/arm/run build/arm $(BIN)/python tests/unit/recording tests/unit/formats tests/unit/live tests/unit/merge
+	tests/arm/run build/arm $(BIN)/python tests/unit/recording tests/unit/formats tests/unit/spool tests/unit/merge
 
 FUZZ_S ?= 60
 FUZZING := -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=1024 -max_len=8192

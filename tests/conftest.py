@@ -40,10 +40,10 @@ MARKERS_OF_PATHS = {
     "gpu/": ("gpu",),
     "browser/test_view.py": ("network",),
     "integration/clock/": ("network",),
-    "integration/storage/": ("network",),
+    "integration/uploads/": ("network",),
     "integration/test_dask_cluster.py": ("network",),
     "integration/test_view_": ("network",),
-    "unit/serving/": ("network",),
+    "unit/server/": ("network",),
 }
 """Markers by the start of a test's path, below this folder."""
 MAX_USUAL_TIMEOUT_S = 180

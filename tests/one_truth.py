@@ -9,7 +9,7 @@ from itertools import takewhile
 import pytest
 from rich.console import Console
 
-from kinetoscope.report.sections.build import build_page
+from kinetoscope.report.page.build import build_page
 from kinetoscope.report.terminal.screen import print_trimmed
 from kinetoscope.report.terminal.summary import render_summary
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, LEAD_LOST, SIDES

@@ -9,10 +9,10 @@ from itertools import accumulate
 from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.formats.anonymizer import Anonymizer
+from kinetoscope.frames.load import load_one
 from kinetoscope.pages.page_data import Column, PageData
-from kinetoscope.report.sections.build import Recorded, build_page
-from kinetoscope.report.sections.rank_traces import RankTraces
-from kinetoscope.table.load import load_one
+from kinetoscope.report.page.build import Recorded, build_page
+from kinetoscope.report.page.rank_traces import RankTraces
 
 
 def read_column(column: Column) -> list[int]:

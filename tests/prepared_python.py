@@ -35,7 +35,7 @@ from typing import Any
 COMMANDS = tuple(
     f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "upload", "status", "merge", "convert", "check")
 )
-OURS = ("importlib.metadata", "kinetoscope.assemble", *COMMANDS)
+OURS = ("importlib.metadata", "kinetoscope.api", *COMMANDS)
 COMPILING = ("torch", "torch._dynamo", "torch._inductor.config")
 """torch with what it imports for the first optimizer, another second and a half."""
 TORCH = (*COMPILING, "kinetoscope.torch", "kinetoscope.sources.torch_profiler")

@@ -1,7 +1,7 @@
 """Shared by tests of the recorder."""
 
-from kinetoscope.live.record import Kind
 from kinetoscope.recording.markers.native_recorder import NativeRecorder, NativeSpan
+from kinetoscope.spool.record import Kind
 from kinetoscope.testing import FakeClock
 
 ON = 2

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome_scan import ChromeScan, Scanner, decode_json_text
 from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.table.events import block_frame, build_events
+from kinetoscope.frames.events import block_frame, build_events
 
 
 class Reading(NamedTuple):

@@ -10,7 +10,7 @@ from kinetoscope.analysis.run_report import TABLES
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.calls import call_tables
-from kinetoscope.report.sections.overview import call_totals
+from kinetoscope.report.page.overview import call_totals
 
 LONGEST_WAIT_S = 60
 RUN = {"name": "a run", "title": "a run", "world_size": 1, "ranks": [0], "hosts": [], "num_steps": 0, "notes": []}

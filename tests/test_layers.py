@@ -19,13 +19,13 @@ SOURCE = ROOT / "src" / "kinetoscope"
 LIVE = {
     "core",
     "formats",
-    "live",
+    "spool",
     "pulse",
     "hooks",
     "variants",
     "recording",
     "torch",
-    "storage",
+    "uploads",
     "sources",
     "handlers",
     "merge",
@@ -37,33 +37,33 @@ ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "pages": set(),
     "formats": {"core", "native"},
-    "live": {"core", "formats", "native"},
+    "spool": {"core", "formats", "native"},
     "pulse": {"core", "formats", "native"},
     "hooks": {"core", "pulse"},
     "variants": {"hooks"},
-    "recording": {"core", "formats", "live", "pulse", "hooks", "native"},
+    "recording": {"core", "formats", "spool", "pulse", "hooks", "native"},
     "torch": {"core", "formats", "pages", "hooks", "recording", "native"},
-    "storage": {"core", "formats"},
-    "sources": {"core", "formats", "hooks", "recording", "torch", "storage", "native"},
-    "merge": {"core", "formats", "live", "native"},
-    "handlers": {"core", "formats", "live", "pulse", "recording", "storage", "merge", "native"},
-    "assemble": LIVE | {"native"},
+    "uploads": {"core", "formats"},
+    "sources": {"core", "formats", "hooks", "recording", "torch", "uploads", "native"},
+    "merge": {"core", "formats", "spool", "native"},
+    "handlers": {"core", "formats", "spool", "pulse", "recording", "uploads", "merge", "native"},
+    "api": LIVE | {"native"},
     "testing": LIVE,
-    "table": {"core", "formats", "live", "pulse", "native"},
-    "analysis": {"core", "pulse", "table", "formats", "native"},
-    "report": {"core", "analysis", "table", "formats", "pages"},
-    "status": {"core", "live", "pulse", "pages"},
-    "serving": {"core", "formats", "live", "pulse", "pages", "status"},
+    "frames": {"core", "formats", "spool", "pulse", "native"},
+    "analysis": {"core", "pulse", "frames", "formats", "native"},
+    "report": {"core", "analysis", "frames", "formats", "pages"},
+    "status": {"core", "spool", "pulse", "pages"},
+    "server": {"core", "formats", "spool", "pulse", "pages", "status"},
     "composer": LIVE,
-    "auto": {"unmodified"},
-    "unmodified": {"core", "assemble", "formats", "hooks", "native", "pulse", "recording", "sources", "variants"},
-    "integrations": LIVE | {"assemble", "unmodified"},
-    "experiments": {"core", "formats", "analysis", "unmodified", "variants"},
+    "auto": {"autoinstrument"},
+    "autoinstrument": {"core", "api", "formats", "hooks", "native", "pulse", "recording", "sources", "variants"},
+    "integrations": LIVE | {"api", "autoinstrument"},
+    "experiments": {"core", "formats", "analysis", "autoinstrument", "variants"},
     "cli": LIVE
-    | {"assemble", "unmodified", "table", "analysis", "report", "pages", "status", "serving", "testing", "native"}
+    | {"api", "autoinstrument", "frames", "analysis", "report", "pages", "status", "server", "testing", "native"}
     | {"experiments"},
     "__main__": {"cli"},
-    "__init__": LIVE | {"assemble", "integrations", "table", "analysis", "report"},
+    "__init__": LIVE | {"api", "integrations", "frames", "analysis", "report"},
 }
 ANALYSIS_ORDER = ("base", "windows", "gpu", "cpu", "memory", "steps", "ranks", "replay", "findings", "run", "compare")
 """Packages of analysis; each imports those before it. *run* and *base* are the files beside them."""
@@ -91,7 +91,7 @@ OUTSIDE: dict[str, set[str]] = {
     "core/background": set(),
     "core/job": {"msgspec", "psutil"},
     "formats": {"msgspec", "isal", "zstandard"},
-    "live": {"msgspec", "isal"},
+    "spool": {"msgspec", "isal"},
     "pulse": {"msgspec", "psutil"},
     "merge": {"msgspec", "isal"},
 }
@@ -259,7 +259,7 @@ def test_private_names_of_other_libraries_are_in_one_file_per_room(path):
     assert not strangers, f"{path.relative_to(ROOT)} has {sorted(strangers)}: give them an entry in private_names.py"
 
 
-DRIVERS = ("unmodified", "integrations")
+DRIVERS = ("autoinstrument", "integrations")
 DRIVER_API = {
     "driver": {"Driver"},
     "profiler": {"Profiler", "active_profiler"},

@@ -81,7 +81,7 @@ def test_a_process_that_trains_never_loads_what_looks_at_traces(tmp_path):
         "import sys, torch, kinetoscope\n"
         "with kinetoscope.profile('run', diagnose=True, report=True, profile_memory=True) as profiler:\n"
         "    for _ in profiler.batches(range(14)): torch.ones(3).sum()\n"
-        "offline = ('polars', 'jinja2', 'kinetoscope.table', 'kinetoscope.analysis', 'kinetoscope.report')\n"
+        "offline = ('polars', 'jinja2', 'kinetoscope.frames', 'kinetoscope.analysis', 'kinetoscope.report')\n"
         "print([name for name in offline if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)

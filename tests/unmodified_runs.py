@@ -9,7 +9,7 @@ from prepared_python import COMPILING, Running, run_command, start_prepared
 
 BIN = Path(sysconfig.get_path("scripts"))
 KINETOSCOPE = str(BIN / "kinetoscope")
-_RECORDED = (*COMPILING, "kinetoscope.unmodified.training", "kinetoscope.sources.torch_profiler")
+_RECORDED = (*COMPILING, "kinetoscope.autoinstrument.training", "kinetoscope.sources.torch_profiler")
 _AS_A_SCRIPT = """
 import runpy, sys
 del sys.argv[0]
@@ -68,6 +68,6 @@ def lines_added(ours, plain):
 
 def frame_of(folder):
     """All steps of a run."""
-    from kinetoscope.table.all_steps import frame_of_steps, pulses_of
+    from kinetoscope.frames.all_steps import frame_of_steps, pulses_of
 
     return frame_of_steps(pulses_of(folder))

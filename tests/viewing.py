@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.serving.made_pages import MadePages
-from kinetoscope.serving.row_filler import RowFiller
-from kinetoscope.serving.run_lists import RunLists
-from kinetoscope.serving.server import FolderServer
-from kinetoscope.serving.site import Site
+from kinetoscope.server.made_pages import MadePages
+from kinetoscope.server.row_filler import RowFiller
+from kinetoscope.server.run_lists import RunLists
+from kinetoscope.server.server import FolderServer
+from kinetoscope.server.site import Site
 
 PERFETTO = "https://ui.perfetto.dev"
 LONGEST_WAIT_S = 60

@@ -28,7 +28,7 @@ _UNCHANGED, _HTA_LOAD, _BOTH = "summary of an unchanged run", "HTA's load", "loa
 
 _OPENED = "import sys, kinetoscope, polars; polars.LazyFrame({'a': [1]}).collect()\n"
 _READ = (
-    "from kinetoscope.table.load import read_trace\nfrom kinetoscope.table.trace import Trace\n"
+    "from kinetoscope.frames.load import read_trace\nfrom kinetoscope.frames.trace import Trace\n"
     "def load():\n    read = read_trace(sys.argv[1])\n    return Trace('large', read.about, read.frame.lazy())\n"
 )
 # What a process runs with the file's name. Imports are not timed, but for the command.

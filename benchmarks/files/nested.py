@@ -19,8 +19,8 @@ def run(*, quick: bool) -> SuiteResult:
     os.environ["POLARS_MAX_THREADS"] = "1"
     import polars as pl
 
-    from kinetoscope.table.load import read_trace
-    from kinetoscope.table.trace import Trace
+    from kinetoscope.frames.load import read_trace
+    from kinetoscope.frames.trace import Trace
 
     with tempfile.TemporaryDirectory(prefix="nested-") as folder:
         path = write_large_trace(Path(folder, "large.pt.trace.json"), _QUICK_BYTES if quick else LARGE_BYTES)

@@ -24,7 +24,7 @@ _JSON, _COLUMNS, _CACHED = "json.load", "load to columns", "second load, but arg
 # What a process runs with the file's name. Imports are not timed.
 _WORKS = {
     _JSON: "import json, sys; file = open(sys.argv[1], encoding='utf-8')\ndef work(): return json.load(file)",
-    _COLUMNS: "import sys, kinetoscope, polars\nfrom kinetoscope.table.load import read_trace\n"
+    _COLUMNS: "import sys, kinetoscope, polars\nfrom kinetoscope.frames.load import read_trace\n"
     "def work(): return read_trace(sys.argv[1])",
     _CACHED: "import sys, kinetoscope, polars; polars.LazyFrame({'a': [1]}).collect()\n"
     "def work(): return kinetoscope.load(sys.argv[1]).events.drop('args').collect()",

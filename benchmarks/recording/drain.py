@@ -25,9 +25,9 @@ from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.formats.chrome import ChromeWriter
 from kinetoscope.handlers.cycle_events import Drain, thread_events
-from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Cycle
+from kinetoscope.spool.record import Flag, Kind, Record, ThreadRecords, pack_records
 
 _NUM_RECORDS = 1_000_000
 _PEERS_PART = 10  # the other ways get a tenth of the records, since their events take a hundred times the memory

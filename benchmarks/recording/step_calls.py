@@ -14,9 +14,9 @@ from typing import Any
 
 import kinetoscope
 from kinetoscope import Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.autoinstrument.settings import AutoSettings
+from kinetoscope.autoinstrument.training import ProcessRuns, UnmodifiedTraining
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.unmodified.settings import AutoSettings
-from kinetoscope.unmodified.training import ProcessRuns, UnmodifiedTraining
 
 _ROOT = str(Path(kinetoscope.__file__).parent) + "/"
 _NUM_ROUNDS, _NUM_CALLS = 60, 20_000

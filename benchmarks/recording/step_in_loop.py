@@ -21,11 +21,11 @@ from benchmarks.interleaved import measure, statement
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import cyclic_schedule
+from kinetoscope.autoinstrument.settings import AutoSettings
+from kinetoscope.autoinstrument.training import ProcessRuns, UnmodifiedTraining
 from kinetoscope.native import native
 from kinetoscope.pulse.layout import FILE_BYTES, Phase
 from kinetoscope.recording.profiler import active_profiler
-from kinetoscope.unmodified.settings import AutoSettings
-from kinetoscope.unmodified.training import ProcessRuns, UnmodifiedTraining
 
 _LOOPS = {"0.3 ms": (32, 2, 8), "3 ms": (384, 4, 64), "30 ms": (1024, 6, 256)}
 """Width, layers and batch of models whose steps take about so long."""

@@ -19,8 +19,8 @@ from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished, append_entry
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.pages.run_list import encode_list
-from kinetoscope.serving.run_lists import RunLists
-from kinetoscope.serving.runs import find_runs
+from kinetoscope.server.run_lists import RunLists
+from kinetoscope.server.runs import find_runs
 
 _NUM_RUNS, _QUICK_RUNS, _NUM_RANKS = 300, 20, 8
 _BEGAN_S = 1_790_000_000

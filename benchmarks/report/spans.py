@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from kinetoscope.pages.page_data import Flows, PageData, Spans, Stacks, Timeline, Track
-from kinetoscope.report.sections.columns import differences, numbers
+from kinetoscope.report.page.columns import differences, numbers
 
 NUM_TRACKS = 64
 

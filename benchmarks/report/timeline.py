@@ -120,8 +120,8 @@ import json, sys, time
 import polars
 import kinetoscope, kinetoscope.analysis.analyze
 from kinetoscope.pages.html_file import render_page
-from kinetoscope.report.sections.build import Recorded, build_page
-from kinetoscope.report.sections.rank_traces import RankTraces
+from kinetoscope.report.page.build import Recorded, build_page
+from kinetoscope.report.page.rank_traces import RankTraces
 
 def memory(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))

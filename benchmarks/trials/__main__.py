@@ -17,12 +17,12 @@ from statistics import fmean
 
 from benchmarks.machine import describe_machine
 from benchmarks.trials.programs import PROGRAMS, SAME_VARIANTS, Planted
+from kinetoscope.autoinstrument.trial_files import TrialSettings
 from kinetoscope.experiments.experiment import ExperimentRun, Options
 from kinetoscope.experiments.plan import Request, parse_requests
 from kinetoscope.experiments.start import Command, run_start
 from kinetoscope.experiments.statistics import SAME_SHARE, typical_step_ns
 from kinetoscope.formats.experiments import Experiment
-from kinetoscope.unmodified.trial_files import TrialSettings
 from kinetoscope.variants.registry import load_variants
 
 TABLE = Path(__file__).parents[1] / "results" / "trials.md"

@@ -55,7 +55,7 @@ OTHERS = {
     "results": (
         "What reading returns",
         (
-            ("kinetoscope.table.trace", "Trace TraceSet"),
+            ("kinetoscope.frames.trace", "Trace TraceSet"),
             ("kinetoscope.analysis.run_report", "RunReport RunFacts"),
             ("kinetoscope.analysis.findings.finding", "Finding Where"),
             ("kinetoscope.analysis.compare.comparison", "Comparison"),

@@ -17,8 +17,8 @@ from benchmarks.interleaved import Timings
 import kinetoscope
 from gpu_kit.faults.layers import make_transformer
 from gpu_kit.tasks.task import TaskRun
-from kinetoscope.unmodified.settings import AutoSettings
-from kinetoscope.unmodified.training import ProcessRuns, UnmodifiedTraining
+from kinetoscope.autoinstrument.settings import AutoSettings
+from kinetoscope.autoinstrument.training import ProcessRuns, UnmodifiedTraining
 
 NUM_BLOCKS = {5: 4, 20: 12, 100: 24}
 """Blocks of the transformer: the CPU launches kernels for about half of a short step, and a fifth of a long one."""

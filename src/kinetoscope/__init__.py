@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import analyze
     from kinetoscope.analysis.compare.compare import compare
-    from kinetoscope.assemble import profile
+    from kinetoscope.api import profile
     from kinetoscope.core.job.event import Callback, Event
     from kinetoscope.core.job.state import State
     from kinetoscope.core.job.timestamp import Timestamp
     from kinetoscope.errors import KinetoscopeError
+    from kinetoscope.frames.load import load
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
     from kinetoscope.recording.driver import Driver
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from kinetoscope.sources.stack_sampler import StackSampler
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
-    from kinetoscope.table.load import load
 
 __version__ = "0.1.0"
 
@@ -56,11 +56,11 @@ _HOMES = {
     "analyze": "kinetoscope.analysis.analyze",
     "compare": "kinetoscope.analysis.compare.compare",
     "cyclic_schedule": "kinetoscope.recording.markers.schedule",
-    "load": "kinetoscope.table.load",
+    "load": "kinetoscope.frames.load",
     "load_ipython_extension": "kinetoscope.integrations.notebook",
     "marker": "kinetoscope.recording.markers.marker",
     "merge_traces": "kinetoscope.merge.merge_traces",
-    "profile": "kinetoscope.assemble",
+    "profile": "kinetoscope.api",
     "unload_ipython_extension": "kinetoscope.integrations.notebook",
     "view": "kinetoscope.report.notebook",
 }

@@ -3,10 +3,10 @@
 from collections import defaultdict
 from typing import Any
 
-from kinetoscope.live.record import Flag, Kind
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.recording.window.trace_handler import TraceHandler
+from kinetoscope.spool.record import Flag, Kind
 
 
 class FakeClock:

@@ -13,7 +13,7 @@ import pytest
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column
-from kinetoscope.report.sections.build import build_page
+from kinetoscope.report.page.build import build_page
 from simulated_training import Settings
 from simulated_training.analysed import analysed
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kinetoscope.pages.html_file import render_page
-from kinetoscope.report.sections.build import build_page
+from kinetoscope.report.page.build import build_page
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS
 from simulated_training import Fault, Settings
 from simulated_training.analysed import analysed

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from kinetoscope.pages.html_file import render_page
-from kinetoscope.report.sections.build import build_page
+from kinetoscope.report.page.build import build_page
 from simulated_training import Fault, Settings, planted_settings
 from simulated_training.analysed import analysed
 from small_pages import assert_accessible, reload_until, serious_faults

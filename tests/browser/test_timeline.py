@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column, Counter, Flows, LeftOut, PageData, Spans, Stacks, Timeline, Track
-from kinetoscope.report.sections.columns import differences, numbers
+from kinetoscope.report.page.columns import differences, numbers
 from simulated_training import Fault, Settings
 from small_pages import assert_accessible
 

@@ -29,7 +29,7 @@ NEEDS = "import importlib.metadata as m; [print(r) for r in m.requires('kinetosc
 OLDEST = (3, 11)
 REFUSALS = re.compile(r"requires a different Python|not a supported wheel|requires Python '>=3\.11'")
 # Tests that need no torch, run from the sdist against what was installed: the sdist has what they need.
-OWN_TESTS = ("tests/unit/core/clock", "tests/unit/core/text", "tests/unit/table")
+OWN_TESTS = ("tests/unit/core/clock", "tests/unit/core/text", "tests/unit/frames")
 TOOLS_OF_TESTS = ("pytest>=8", "pytest-timeout", "hypothesis")
 
 

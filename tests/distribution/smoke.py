@@ -47,7 +47,7 @@ def check_package() -> None:
     require({re.split(r"[ <>=!~;]", line)[0] for line in base} == DECLARED, f"it declares {base}")
     for name in set(kinetoscope.__all__) - (set() if find_spec("torch") else {"TorchProfiler"}):
         require(bool(getattr(kinetoscope, name).__doc__), f"{name} can be imported, and has a docstring")
-    for part in ("py.typed", "_native.pyi", "pages/page.html", "serving/page.css", "analysis/findings/rules/hang.md"):
+    for part in ("py.typed", "_native.pyi", "pages/page.html", "server/page.css", "analysis/findings/rules/hang.md"):
         require((Path(kinetoscope.__file__).parent / part).is_file(), f"{part} is there")
     require(not why_not_loaded(), why_not_loaded())
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.formats import record_request
-from kinetoscope.live import chunk, record
 from kinetoscope.pulse import layout
+from kinetoscope.spool import chunk, record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "int64": "q"}

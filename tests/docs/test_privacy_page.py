@@ -14,9 +14,9 @@ from msgspec import Struct
 import kinetoscope
 import kinetoscope.core.job
 import kinetoscope.formats
-import kinetoscope.live
 import kinetoscope.pulse
-import kinetoscope.storage
+import kinetoscope.spool
+import kinetoscope.uploads
 from kinetoscope.core.job.ranks import Attempt
 from kinetoscope.formats.field_owners import STRUCT_TEXTS, describe_fields
 
@@ -30,7 +30,7 @@ def test_the_page_lists_the_owner_of_each_field():
 
 
 def test_each_text_in_a_file_beside_traces_has_an_owner():
-    rooms = [kinetoscope.formats, kinetoscope.live, kinetoscope.pulse, kinetoscope.storage, kinetoscope.core.job]
+    rooms = [kinetoscope.formats, kinetoscope.spool, kinetoscope.pulse, kinetoscope.uploads, kinetoscope.core.job]
     found = {}
     for room in rooms:
         for module in map(import_module, (one.name for one in iter_modules(room.__path__, f"{room.__name__}."))):

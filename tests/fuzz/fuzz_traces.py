@@ -14,7 +14,7 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.table"]):
+with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.frames"]):
     from kinetoscope.formats import chrome_stream
     from kinetoscope.formats.chrome_scan import new_scanner
     from reference.scanning import ReferenceScanner

@@ -23,8 +23,8 @@ from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.cli import main
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.serving.run_lists import RunLists
-from kinetoscope.serving.site import Site
+from kinetoscope.server.run_lists import RunLists
+from kinetoscope.server.site import Site
 
 _BECOME_SUBREAPER = 36  # prctl(2): orphaned processes become ours, and can be waited for
 _MOST_BYTES = 1 << 20

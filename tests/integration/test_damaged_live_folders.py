@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from kinetoscope.cli import main
-from kinetoscope.live.chunk import read_chunk
+from kinetoscope.spool.chunk import read_chunk
 from trace_processor.trace_processor import load
 
 NUM_MUTATED = int(os.environ.get("KINETOSCOPE_MUTATED_FOLDERS", "10"))

@@ -17,8 +17,8 @@ import kinetoscope
 from kinetoscope.analysis import sample
 from kinetoscope.cli import dask_cluster, main
 from kinetoscope.errors import ClusterError, TraceFileError, UnsafePathError
-from kinetoscope.table.executors import each_with
-from kinetoscope.table.load import load_one, names_in
+from kinetoscope.frames.executors import each_with
+from kinetoscope.frames.load import load_one, names_in
 from ports import free_port
 from prepared_python import run_program
 from simulated_training import Fault, Settings, simulate

@@ -184,7 +184,7 @@ with kinetoscope.profile("run", torch=False, diagnose=True, quiet=True) as profi
         pass
 print("torch._dynamo" in sys.modules)
 """
-    done = run_prepared(("torch", "kinetoscope.assemble"), program, folder=tmp_path)
+    done = run_prepared(("torch", "kinetoscope.api"), program, folder=tmp_path)
     assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
 
 

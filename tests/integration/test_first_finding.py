@@ -17,7 +17,7 @@ from kinetoscope.core.background.side_process import SideProcess
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
 from kinetoscope.handlers.first_finding import FirstFinding
-from kinetoscope.serving.runs import find_runs
+from kinetoscope.server.runs import find_runs
 from page_columns import page_text
 from prepared_python import start_prepared
 from waiting import wait_for
@@ -57,7 +57,7 @@ class Training:
         program = "import kinetoscope.handlers.first_finding as search; search.MOST_SECONDS = 600\n"
         program += TRAINING.format(before=before, settings=settings, in_batch=in_batch)
         self._running = start_prepared(
-            ("kinetoscope.assemble",), program, folder=folder, environment=os.environ | where | environment
+            ("kinetoscope.api",), program, folder=folder, environment=os.environ | where | environment
         )
         self.pid = self._running.pid
 

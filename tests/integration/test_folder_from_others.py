@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.merge.manifest_merge import merge_manifest
-from kinetoscope.storage.upload_queue import delete_when_uploaded
+from kinetoscope.uploads.upload_queue import delete_when_uploaded
 from prepared_python import run_command, run_program
 
 KILLED = """

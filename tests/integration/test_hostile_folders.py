@@ -19,7 +19,7 @@ ALLOWED = f"/{BUCKET}/allowed/"
 MOST_BYTES = 1 << 30
 VISIT = READ_SETTINGS + (Path(__file__).parent.parent / "hostile_folders" / "visit.py").read_text()
 VISITING = (
-    *(*UPLOADING, "polars", "rich.markdown", "rich._emoji_codes", "kinetoscope.serving.site"),
+    *(*UPLOADING, "polars", "rich.markdown", "rich._emoji_codes", "kinetoscope.server.site"),
     *map("kinetoscope.report.{}".format, ("terminal", "comparison", "what_if", "sections.build")),
     *map("kinetoscope.cli.{}".format, ("summary", "report", "whatif", "diff")),
 )
@@ -28,7 +28,7 @@ RUN = """
 import os, sys, time
 from pathlib import Path
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.storage.upload_queue import add_upload
+from kinetoscope.uploads.upload_queue import add_upload
 def plan(state): return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch in (1, 3) else ProfilerAction.ACTIVE
 run, url = Path(sys.argv[1]), sys.argv[2]
 with Profiler(plan, JSONTraceHandler(f"{run}/traces", num_traces_to_keep=1, remote_file_name=None)) as profiler:

@@ -8,7 +8,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.live.folders import report_leftovers
+from kinetoscope.spool.folders import report_leftovers
 from kinetoscope.torch.kineto_stream import saves_without_gil
 from prepared_python import run_command, run_program, run_with_torch, start_with_torch
 

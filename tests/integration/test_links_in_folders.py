@@ -165,7 +165,7 @@ def test_load_reads_no_link_that_it_finds(run, source):
 SWAPPED = """
 import sys
 from pathlib import Path
-from kinetoscope.table import load
+from kinetoscope.frames import load
 names = load.names_in(sys.argv[1])
 Path(sys.argv[2]).unlink()
 Path(sys.argv[2]).symlink_to(sys.argv[3])

@@ -16,8 +16,8 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.core.paths.network import is_on_network
-from kinetoscope.live.contents import read_live_folder
-from kinetoscope.live.record import Kind, record_columns
+from kinetoscope.spool.contents import read_live_folder
+from kinetoscope.spool.record import Kind, record_columns
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import OURS, start_prepared
 

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 PREPARED = (
     *(*COMPILING, "torch.profiler", "torch.distributed", "compiled_once"),
-    *("kinetoscope.assemble", "kinetoscope.handlers.trackers", "kinetoscope.sources.torch_profiler"),
+    *("kinetoscope.api", "kinetoscope.handlers.trackers", "kinetoscope.sources.torch_profiler"),
     *map("kinetoscope.sources.{}".format, ("compile_events", "gc_pauses", "growing_memory", "float64_tensors")),
     *map("kinetoscope.sources.{}".format, ("loader_facts", "stack_sampler")),
 )

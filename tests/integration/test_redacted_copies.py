@@ -16,9 +16,9 @@ from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.slow_steps import SlowStep, append_slow_step
 from kinetoscope.formats.trace_redaction import write_redacted
+from kinetoscope.frames.load import load_one, names_in
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.pulse.stuck_phases import GroupState, StuckFile, StuckPhase, ThreadStack
-from kinetoscope.table.load import load_one, names_in
 
 pytest.importorskip("torch")
 

@@ -14,10 +14,10 @@ import polars as pl
 import pytest
 
 import kinetoscope
+from kinetoscope.autoinstrument.settings import VARIABLE
 from kinetoscope.core.paths.later_run import find_later_run
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.serving.run_lists import RunLists
-from kinetoscope.unmodified.settings import VARIABLE
+from kinetoscope.server.run_lists import RunLists
 from prepared_python import COMPILING, run_command, run_prepared
 from unmodified_runs import (
     BIN,
@@ -204,9 +204,9 @@ def test_the_only_training_run_of_a_process_is_listed_without_a_note(trainings):
 
 MANY_TRAININGS = """
 import torch
-import kinetoscope.unmodified.training
+import kinetoscope.autoinstrument.training
 
-kinetoscope.unmodified.training.MAX_TRAININGS = 4  # 200 of them take 20 s
+kinetoscope.autoinstrument.training.MAX_TRAININGS = 4  # 200 of them take 20 s
 for _ in range(7):
     weight = torch.ones(2, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)

@@ -29,7 +29,7 @@ def hook(event, arguments):
         events.append([event, repr(arguments)[:200]])
 
 from kinetoscope.cli import main
-import kinetoscope.analysis.analyze, kinetoscope.report.sections.build, kinetoscope.status, polars
+import kinetoscope.analysis.analyze, kinetoscope.report.page.build, kinetoscope.status, polars
 sys.addaudithook(hook)
 for command in json.loads(sys.argv[2]):
     try:

@@ -11,9 +11,9 @@ import pytest
 
 import kinetoscope
 from kinetoscope import Profiler, ProfilerAction
-from kinetoscope.live.contents import read_live_folder
-from kinetoscope.live.folders import live_folders
-from kinetoscope.live.record import RECORD_BYTES
+from kinetoscope.spool.contents import read_live_folder
+from kinetoscope.spool.folders import live_folders
+from kinetoscope.spool.record import RECORD_BYTES
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_program
 

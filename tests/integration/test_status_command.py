@@ -15,7 +15,7 @@ import pytest
 
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import FOLDER, MAGIC
-from kinetoscope.serving.run_lists import RunLists
+from kinetoscope.server.run_lists import RunLists
 from prepared_python import OURS, run_command, start_prepared
 from waiting import wait_for
 

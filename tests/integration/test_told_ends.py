@@ -193,7 +193,7 @@ def test_in_a_batch_script_of_slurm_a_training_of_one_process_tells_its_end(tmp_
 
 def test_a_process_that_trains_loads_neither_polars_nor_our_analysis_to_tell_its_end(tmp_path):
     after = "print([name for name in sys.modules if name.startswith(('polars', 'rich', 'kinetoscope.analysis', "
-    after += "'kinetoscope.table', 'IPython'))], file=sys.stderr)"
+    after += "'kinetoscope.frames', 'IPython'))], file=sys.stderr)"
     said = run_on_terminal(tmp_path, training(after=after), columns=200)
     assert FOUND.match(said)
     assert said.endswith(f"{NEXT}[]\n")

@@ -30,7 +30,7 @@ each_fault = pytest.mark.parametrize("script", BY_NAME)
 
 # -- in every test run
 
-PREPARED = (*COMPILING, "kinetoscope.assemble", "kinetoscope.sources")
+PREPARED = (*COMPILING, "kinetoscope.api", "kinetoscope.sources")
 # Memory and threads are as `run_training` has them, which starts a Python for each training.
 AS_A_SCRIPT = """
 import ctypes, os, runpy, sys, torch

@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 import kinetoscope
+from kinetoscope.autoinstrument.settings import VARIABLE
+from kinetoscope.autoinstrument.trial_files import TrialSettings
 from kinetoscope.experiments.start import Command, InterruptedTrialError, run_start
 from kinetoscope.formats.experiments import AppliedVariant
-from kinetoscope.unmodified.settings import VARIABLE
-from kinetoscope.unmodified.trial_files import TrialSettings
 from trial_programs import write_programs
 
 pytest.importorskip("torch")

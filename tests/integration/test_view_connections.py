@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from kinetoscope.serving.connections import MOST_CONNECTIONS, Connections
+from kinetoscope.server.connections import MOST_CONNECTIONS, Connections
 from viewing import LONGEST_WAIT_S, ask, log_in, served
 from waiting import wait_for
 

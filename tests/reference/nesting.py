@@ -1,4 +1,4 @@
-"""A reference for `kinetoscope.table.tracks.nest_spans`: a sweep over the spans of each track, with a stack."""
+"""A reference for `kinetoscope.frames.tracks.nest_spans`: a sweep over the spans of each track, with a stack."""
 
 
 def nest_spans(spans, *, clip=False):

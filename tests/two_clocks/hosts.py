@@ -16,7 +16,7 @@ from ports import free_port
 from prepared_python import Running, start_prepared, start_with_torch
 
 HOURS_AHEAD = 2
-_IMPORTED = ("torch", "kinetoscope.assemble")
+_IMPORTED = ("torch", "kinetoscope.api")
 _FOLDER = Path(__file__).parent
 _RANK = (_FOLDER / "rank.py").read_text()
 _FAKETIME = [f"/usr/lib/{kind}-linux-gnu/faketime/libfaketimeMT.so.1" for kind in ("x86_64", "aarch64")]

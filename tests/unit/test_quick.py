@@ -18,7 +18,7 @@ def found(*changed):
     [
         ("src/kinetoscope/formats/perfetto.py", "unit/formats/test_perfetto.py"),
         ("src/kinetoscope/cli/diff.py", "unit/cli/test_diff.py"),
-        ("src/native/scan/nested.c", "unit/table/test_tracks.py"),
+        ("src/native/scan/nested.c", "unit/frames/test_tracks.py"),
         ("docs/flops.md", "docs/test_flops_page.py"),
         ("tests/unit/merge/test_check.py", "unit/merge/test_check.py"),
     ],

@@ -67,17 +67,17 @@ from kinetoscope.analysis.windows.kernel_names import notes_on_communication
 from kinetoscope.core.paths.attempt_folders import folder_of_run
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.experiments import read_experiments
-from kinetoscope.pulse.pulses import Pulse
-from kinetoscope.table.all_steps import (
+from kinetoscope.frames.all_steps import (
     anonymize_slow_steps,
     anonymize_stuck_phases,
     pulses_of,
     slow_steps_of,
     stuck_phases_of,
 )
-from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
-from kinetoscope.table.run_state import run_state
-from kinetoscope.table.trace import Trace, TraceSet
+from kinetoscope.frames.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
+from kinetoscope.frames.run_state import run_state
+from kinetoscope.frames.trace import Trace, TraceSet
+from kinetoscope.pulse.pulses import Pulse
 
 Source = PathLike | Trace
 

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
-from kinetoscope.table.executors import each_with
+from kinetoscope.frames.executors import each_with
 
 _LEVEL = 1
 

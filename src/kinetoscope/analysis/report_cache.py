@@ -12,8 +12,8 @@ from kinetoscope.analysis.run_report import ReportRows, RunReport
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.core.paths.user_cache import REPORT_SUFFIX, CachePlace, own_code
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.table.load import fingerprint, is_live
-from kinetoscope.table.trace import Trace
+from kinetoscope.frames.load import fingerprint, is_live
+from kinetoscope.frames.trace import Trace
 
 
 class _Kept(msgspec.Struct):

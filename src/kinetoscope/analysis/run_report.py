@@ -30,7 +30,7 @@ from kinetoscope.analysis.steps.step_work import Computed
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.core.text.wording import counted, printable_json, shown
 from kinetoscope.errors import SettingsError
-from kinetoscope.table.display import some
+from kinetoscope.frames.display import some
 
 SCHEMA = 1
 _MOST_FINDINGS = 5

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.formats.header import rank_in_name
-from kinetoscope.table.trace import Trace
+from kinetoscope.frames.trace import Trace
 
 MOST_REPLAYED = 128
 """Of a run of more ranks, so many are replayed, which keeps memory small; each then takes as long as in all of them."""

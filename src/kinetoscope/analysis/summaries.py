@@ -37,9 +37,9 @@ from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.core.clock.file_clock import FileClock
 from kinetoscope.core.text.wording import shown
 from kinetoscope.errors import SettingsError
-from kinetoscope.table.load import load_one
-from kinetoscope.table.run_state import WrittenTrace
-from kinetoscope.table.trace import Trace
+from kinetoscope.frames.load import load_one
+from kinetoscope.frames.run_state import WrittenTrace
+from kinetoscope.frames.trace import Trace
 
 _MOST_NEAR = 2
 

@@ -8,8 +8,8 @@ from typing import Any
 from kinetoscope.core.paths.attempt_folders import folder_of_run, is_within_a_run
 from kinetoscope.core.paths.regular_file import is_open_already
 from kinetoscope.core.paths.short_paths import name_of_file
-from kinetoscope.table.load import STDIN, is_single
-from kinetoscope.table.trace import Trace
+from kinetoscope.frames.load import STDIN, is_single
+from kinetoscope.frames.trace import Trace
 
 
 def title_of(sources: Sequence[Any], name: str | None) -> str | None:

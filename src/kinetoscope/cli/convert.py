@@ -84,7 +84,7 @@ def _convert_one(pair: tuple[str, Path], on_progress: Progress) -> list[str]:
     source, target = pair
     if _PARQUET not in (Path(source).suffix, target.suffix):
         return convert_trace(source, target, on_progress)
-    from kinetoscope.table.convert_parquet import convert_parquet  # needs polars
+    from kinetoscope.frames.convert_parquet import convert_parquet  # needs polars
 
     on_bytes = ByteProgress([source], on_progress, num_passes=1).advance
     if not is_perfetto(target):

@@ -12,7 +12,7 @@ from kinetoscope.analysis.compressed_pickle import each_by
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.reading import read_each
 from kinetoscope.errors import ClusterError, MissingExtraError
-from kinetoscope.table.executors import require_no_standard_input
+from kinetoscope.frames.executors import require_no_standard_input
 
 ANSWERS_WITHIN_S = 5
 _CLOSES_WITHIN_S = 1

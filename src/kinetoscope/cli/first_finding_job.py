@@ -14,8 +14,8 @@ from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.cli.run_rows_job import find_run, let_others_go_first, num_bytes, row_of
 from kinetoscope.core.background.jobs import run_job
 from kinetoscope.formats.run_row import write_row
-from kinetoscope.serving.runs import run_of_traces
-from kinetoscope.table.load import names_in
+from kinetoscope.frames.load import names_in
+from kinetoscope.server.runs import run_of_traces
 
 MAX_BYTES = 200_000_000
 """Larger traces are not analysed, since that would take long."""
@@ -54,8 +54,8 @@ def _write_report(found: RunReport, names: Sequence[str], output: Path) -> None:
     from kinetoscope.cli.paths import require_free
     from kinetoscope.core.paths.atomic_file import atomic_file
     from kinetoscope.pages.html_file import render_page
-    from kinetoscope.report.sections.build import Recorded, build_page
-    from kinetoscope.report.sections.rank_traces import RankTraces
+    from kinetoscope.report.page.build import Recorded, build_page
+    from kinetoscope.report.page.rank_traces import RankTraces
 
     require_free([output], force=False)
     page = build_page(found, __version__, recorded=Recorded(windows=RankTraces(found, names, cache=False)))

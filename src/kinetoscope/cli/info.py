@@ -11,8 +11,8 @@ from kinetoscope.cli.paths import require_there
 from kinetoscope.cli.reading import load_all
 from kinetoscope.cli.summary import all_steps_said
 from kinetoscope.core.text.wording import counted, printable_lines
-from kinetoscope.table.load import notes_on_attempts
-from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
+from kinetoscope.frames.load import notes_on_attempts
+from kinetoscope.frames.summary import TraceSummary, render_summary, summarize_trace
 
 _MOST_TRACES = 40
 _EXAMPLES = """\

@@ -12,8 +12,8 @@ from kinetoscope.core.paths.attempt_folders import MANIFESTS, attempt_places, pl
 from kinetoscope.core.paths.file_kinds import is_folder, is_there
 from kinetoscope.core.text.wording import printable_lines
 from kinetoscope.errors import UnsafePathError
-from kinetoscope.live.folders import delete_what_is_empty
 from kinetoscope.merge.merge_mark import is_being_merged
+from kinetoscope.spool.folders import delete_what_is_empty
 
 _POLL_S = 0.1
 _MERGED = re.compile(r"merged_trace(?:\.node(\d{1,9}))?\.json(?:\.gz|\.zst)?", re.ASCII)

@@ -86,7 +86,7 @@ def print_later_run(names: Sequence[str]) -> None:
 
 def newest_run(folder: str = "runs") -> str:
     """Return the newest run in a folder, and print its name to stderr; raise `SettingsError` if there is none."""
-    from kinetoscope.serving.runs import find_runs
+    from kinetoscope.server.runs import find_runs
 
     runs = find_runs(RunFolder(Path(folder))).runs if is_folder(Path(folder)) else []
     traced = [run for run in runs if run.traces]
@@ -271,7 +271,7 @@ def _is_ours(path: Path) -> bool:
         if _begins_as_page(path):
             return True
         if path.suffix == _PARQUET:
-            from kinetoscope.table.cache import is_our_parquet  # needs polars
+            from kinetoscope.frames.cache import is_our_parquet  # needs polars
 
             return is_our_parquet(path)
         return _begins_as_ours(path) if is_perfetto(path) else "kinetoscope" in read_header(path)

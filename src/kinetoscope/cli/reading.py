@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.cli.progress import Progress, Result, work_on_each
-from kinetoscope.table.load import load_one, names_in
-from kinetoscope.table.trace import Trace
+from kinetoscope.frames.load import load_one, names_in
+from kinetoscope.frames.trace import Trace
 
 
 def load_all(names: Iterable[str], *, cache: bool = True, attempt: int | None = None) -> list[Trace]:

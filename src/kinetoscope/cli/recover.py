@@ -16,7 +16,7 @@ from kinetoscope.core.text.wording import counted, printable, printable_lines
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
-from kinetoscope.storage.upload_queue import add_upload, delete_when_uploaded, read_queue
+from kinetoscope.uploads.upload_queue import add_upload, delete_when_uploaded, read_queue
 
 _EXAMPLES = """\
 examples:

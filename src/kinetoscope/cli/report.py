@@ -27,11 +27,11 @@ from kinetoscope.core.text.wording import printable_lines, sized
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.own_sentences import LEFT_OUT
+from kinetoscope.frames.load import STDIN, is_url, load_one, names_in, notes_on_attempts
+from kinetoscope.frames.trace import Trace
 from kinetoscope.pages.html_file import render_page
-from kinetoscope.report.sections.build import Recorded, build_page
-from kinetoscope.report.sections.rank_traces import RankTraces, Source
-from kinetoscope.table.load import STDIN, is_url, load_one, names_in, notes_on_attempts
-from kinetoscope.table.trace import Trace
+from kinetoscope.report.page.build import Recorded, build_page
+from kinetoscope.report.page.rank_traces import RankTraces, Source
 
 FILE_NAME = "report.html"
 _THRESHOLD = 0.05  # what changed by more comes first

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kinetoscope import __version__
+from kinetoscope.autoinstrument.settings import AutoSettings, environment_with
 from kinetoscope.cli.numbers import whole_number
 from kinetoscope.cli.options import add_num_steps
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
@@ -20,7 +21,6 @@ from kinetoscope.core.paths.run_groups import remember_command
 from kinetoscope.core.text.wording import shown
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.manifest import STARTED
-from kinetoscope.unmodified.settings import AutoSettings, environment_with
 
 _NOT_FOUND, _NOT_ALLOWED = 127, 126
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "FLUX_JOB_ID")

@@ -14,8 +14,8 @@ from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.text.wording import sized
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.run_row import RunRow, write_row
-from kinetoscope.serving.runs import FoundRun, find_runs
-from kinetoscope.table.load import names_in
+from kinetoscope.frames.load import names_in
+from kinetoscope.server.runs import FoundRun, find_runs
 
 MAX_BYTES = 1_000_000_000
 """Larger traces are not read for a list, since that would take long."""

@@ -12,7 +12,7 @@ from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_attempt, add_details, add_json, add_last, add_no_cache, add_ranks
 from kinetoscope.cli.paths import newest_run, print_later_run, require_there
 from kinetoscope.errors import TraceFileError
-from kinetoscope.table.all_steps import pulses_of, stuck_phases_of
+from kinetoscope.frames.all_steps import pulses_of, stuck_phases_of
 
 _EXAMPLES = """\
 examples:

@@ -15,6 +15,7 @@ from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.compressed_pickle import each_by
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.summaries import Selection
+from kinetoscope.autoinstrument.trial_files import MIN_STEPS
 from kinetoscope.cli.ends import requests_to_end
 from kinetoscope.cli.numbers import count_of_one_or_more, seconds_above_0, whole_number
 from kinetoscope.cli.options import add_json
@@ -27,7 +28,6 @@ from kinetoscope.experiments.experiment import ExperimentRun, Options
 from kinetoscope.experiments.plan import MAX_ROWS, Request, parse_requests, suggest_requests
 from kinetoscope.experiments.start import Command, size_of
 from kinetoscope.formats.experiments import FOLDER, Experiment, write_experiment
-from kinetoscope.unmodified.trial_files import MIN_STEPS
 from kinetoscope.variants.registry import Variant, load_variants
 
 _INTERRUPTED = 130

@@ -13,14 +13,14 @@ from kinetoscope.cli.options import add_json, add_ranks, add_run
 from kinetoscope.cli.paths import run_folder_of
 from kinetoscope.core.paths.remote_url import check_url, without_credentials
 from kinetoscope.core.text.wording import counted, sized
-from kinetoscope.storage.draining import (
+from kinetoscope.uploads.draining import (
     AllowedUploads,
     UploadReport,
     describe_failures,
     printable_entry,
     upload_waiting,
 )
-from kinetoscope.storage.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
+from kinetoscope.uploads.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
 
 _RETRY_FOR_S = 60.0
 _EXAMPLES = """\

@@ -23,12 +23,12 @@ from kinetoscope.core.paths.atomic_file import temporary_folder
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.text.wording import counted, printable_lines
 from kinetoscope.errors import SettingsError
-from kinetoscope.serving.made_pages import MadePages
-from kinetoscope.serving.plain_pages import leading_to
-from kinetoscope.serving.row_filler import RowFiller
-from kinetoscope.serving.run_lists import RunLists
-from kinetoscope.serving.server import LOOPBACK, FolderServer
-from kinetoscope.serving.site import Site
+from kinetoscope.server.made_pages import MadePages
+from kinetoscope.server.plain_pages import leading_to
+from kinetoscope.server.row_filler import RowFiller
+from kinetoscope.server.run_lists import RunLists
+from kinetoscope.server.server import LOOPBACK, FolderServer
+from kinetoscope.server.site import Site
 
 _PERFETTO = "https://ui.perfetto.dev"
 _POLL_S = 0.1

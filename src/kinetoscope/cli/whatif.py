@@ -16,7 +16,7 @@ from kinetoscope.cli.options import add_json, add_paths
 from kinetoscope.cli.summary import add_selection, report_on
 from kinetoscope.core.text.wording import shown
 from kinetoscope.errors import SettingsError
-from kinetoscope.table.display import some
+from kinetoscope.frames.display import some
 
 SCHEMA = 1
 _MOST_TIMES = 1e9

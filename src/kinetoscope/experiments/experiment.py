@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import kinetoscope
+from kinetoscope.autoinstrument.trial_files import MIN_STEPS, TrialSettings
 from kinetoscope.core.text.wording import format_ms
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.experiments.plan import Candidate, Request, choose_candidates, pair_candidates
@@ -21,7 +22,6 @@ from kinetoscope.experiments.start import (
 )
 from kinetoscope.experiments.statistics import SAME_SHARE, Judged, Rounds, judge, noise_of, typical_step_ns
 from kinetoscope.formats.experiments import AppliedVariant, Experiment, ExperimentRow, Results, Verdict
-from kinetoscope.unmodified.trial_files import MIN_STEPS, TrialSettings
 from kinetoscope.variants.facts import Facts
 
 LIMIT_RATIO, MIN_LIMIT_S = 5, 60.0

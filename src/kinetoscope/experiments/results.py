@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from kinetoscope.autoinstrument.trial_files import ParameterSummary, RankResult
 from kinetoscope.formats.experiments import Results
-from kinetoscope.unmodified.trial_files import ParameterSummary, RankResult
 
 TOLERANCE = 0.01
 """Largest difference within tolerance, as a share of the distance that the parameters moved in the compared steps."""

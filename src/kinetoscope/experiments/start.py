@@ -11,12 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.core.text.wording import counted
-from kinetoscope.errors import KinetoscopeError
-from kinetoscope.experiments.processes import ProcessGroup
-from kinetoscope.experiments.trackers import disable_trackers
-from kinetoscope.unmodified.settings import DEFAULT_NUM_STEPS, VARIABLE, AutoSettings, environment_with
-from kinetoscope.unmodified.trial_files import (
+from kinetoscope.autoinstrument.settings import DEFAULT_NUM_STEPS, VARIABLE, AutoSettings, environment_with
+from kinetoscope.autoinstrument.trial_files import (
     ERROR,
     MARK_TIMEOUT_S,
     MIN_STEPS,
@@ -26,6 +22,10 @@ from kinetoscope.unmodified.trial_files import (
     TrialSettings,
     read_results,
 )
+from kinetoscope.core.text.wording import counted
+from kinetoscope.errors import KinetoscopeError
+from kinetoscope.experiments.processes import ProcessGroup
+from kinetoscope.experiments.trackers import disable_trackers
 
 NUM_LOG_LINES = 20
 _POLL_S = 0.02

@@ -13,11 +13,11 @@ from typing import Any
 
 from kinetoscope.formats.chrome import ChromeWriter, encode_text
 from kinetoscope.formats.track_ids import role_of
-from kinetoscope.live.record import RECORD_BYTES, Flag, Kind, Record, ThreadRecords, unpack_records
 from kinetoscope.merge.cycle_text import CycleText, read_cycle_text
 from kinetoscope.native import native
 from kinetoscope.recording.markers.recorder import SpanName
 from kinetoscope.recording.window.cycle import Cycle
+from kinetoscope.spool.record import RECORD_BYTES, Flag, Kind, Record, ThreadRecords, unpack_records
 
 _PHASES = {Kind.SPAN: "X", Kind.INSTANT: "i", Kind.COUNTER: "C"}
 _MOST_ROOM_BYTES = 1 << 20

@@ -33,13 +33,13 @@ from kinetoscope.handlers.cycle_events import (
     thread_names,
 )
 from kinetoscope.handlers.merge_process import MergeProcess
-from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.recording.run.plugin_api import ProfiledState
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.recording.window.source_events import MOST_EVENTS
 from kinetoscope.recording.window.trace_folder import TraceFolder
 from kinetoscope.recording.window.trace_handler import TraceHandler
-from kinetoscope.storage.uploads import RemoteName, name_on_node, uploads_of
+from kinetoscope.spool.folders import TraceRecipe
+from kinetoscope.uploads.uploads import RemoteName, name_on_node, uploads_of
 
 _FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
 _Contents = tuple[dict[str, Any], Callable[[ChromeWriter], None]]

@@ -10,7 +10,7 @@ from kinetoscope.core.background.side_process import give_way, is_left
 from kinetoscope.handlers.merge_process import MergeTask
 from kinetoscope.merge.manifest_merge import merge_or_link
 from kinetoscope.merge.merge_mark import marked_as_merging
-from kinetoscope.storage.upload_queue import add_upload, delete_when_uploaded
+from kinetoscope.uploads.upload_queue import add_upload, delete_when_uploaded
 
 _POLL_S = 1.0
 
@@ -44,7 +44,7 @@ def _merge(task: MergeTask, wait_s: float) -> bool:
 
 def _upload(task: MergeTask, rank: int, url: str) -> None:
     """Upload the merged trace of a run that has ended meanwhile."""
-    from kinetoscope.storage.draining import (  # only here: few merges upload
+    from kinetoscope.uploads.draining import (  # only here: few merges upload
         RETRY_BESIDE_TRAINING_FOR_S,
         AllowedUploads,
         upload_waiting,

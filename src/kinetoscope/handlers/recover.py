@@ -14,7 +14,8 @@ from kinetoscope.errors import FileNameError, KinetoscopeError, SettingsError, T
 from kinetoscope.formats.manifest import why_nothing
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.recovered_cycles import RankRecords
-from kinetoscope.live.folders import (
+from kinetoscope.recording.window.cycle import Cycle
+from kinetoscope.spool.folders import (
     LiveRun,
     TraceRecipe,
     delete_live_folder,
@@ -23,10 +24,9 @@ from kinetoscope.live.folders import (
     live_folders,
     read_live_run,
 )
-from kinetoscope.live.owner_lock import Owner, owner_state
-from kinetoscope.live.record import Flag, Kind, ThreadRecords, record_columns
-from kinetoscope.recording.window.cycle import Cycle
-from kinetoscope.storage.uploads import queue_recovered
+from kinetoscope.spool.owner_lock import Owner, owner_state
+from kinetoscope.spool.record import Flag, Kind, ThreadRecords, record_columns
+from kinetoscope.uploads.uploads import queue_recovered
 
 # For a run without a handler that writes files: its records are in its live folder all the same.
 _OURS = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")

@@ -13,10 +13,12 @@ from pathlib import Path
 from kinetoscope.core.clock.clock import Anchor
 from kinetoscope.core.job.timestamp import Timestamp, timestamp_from_fields
 from kinetoscope.formats.own_names import BATCH
-from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack, child_records_in_window, read_live_folder
-from kinetoscope.live.folders import LiveRun, contributed_files
-from kinetoscope.live.lost_chunks import describe_losses
-from kinetoscope.live.record import (
+from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
+from kinetoscope.recording.window.cycle import Contributions, Cycle
+from kinetoscope.spool.contents import LivePart, LiveProcess, LiveTrack, child_records_in_window, read_live_folder
+from kinetoscope.spool.folders import LiveRun, contributed_files
+from kinetoscope.spool.lost_chunks import describe_losses
+from kinetoscope.spool.record import (
     RECORD_BYTES,
     Flag,
     Kind,
@@ -28,9 +30,7 @@ from kinetoscope.live.record import (
     record_columns,
     unpack_records,
 )
-from kinetoscope.live.window_log import LiveWindow, has_log, read_windows
-from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
-from kinetoscope.recording.window.cycle import Contributions, Cycle
+from kinetoscope.spool.window_log import LiveWindow, has_log, read_windows
 
 _NO_LOG = (
     "windows.jsonl is missing: it lists when windows opened, and which are saved. Spans of child processes from before "

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from kinetoscope.assemble import profile
+from kinetoscope.api import profile
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.markers.schedule import Schedule
 from kinetoscope.recording.profiler import Profiler

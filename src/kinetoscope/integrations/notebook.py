@@ -106,7 +106,7 @@ class _CellProfiling:
             return
         import torch  # noqa: F401 - who trains has it
 
-        from kinetoscope.unmodified.training import UnmodifiedTraining
+        from kinetoscope.autoinstrument.training import UnmodifiedTraining
 
         self._training = UnmodifiedTraining(self._make, self._give_up)
         self._training.watch()

@@ -18,10 +18,10 @@ from kinetoscope.core.text.wording import ranks_named
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.manifest import RankManifest, read_starts
-from kinetoscope.live.folders import live_folder_of
-from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
+from kinetoscope.spool.folders import live_folder_of
+from kinetoscope.spool.owner_lock import Owner, owner_state
 
 _log = logging.getLogger("kinetoscope")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kinetoscope.core.paths.attempt_folders import MANIFESTS
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
-from kinetoscope.live.owner_lock import Owner, OwnerLock, owner_state
+from kinetoscope.spool.owner_lock import Owner, OwnerLock, owner_state
 
 _PREFIX = "merging-"
 

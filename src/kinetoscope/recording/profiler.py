@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 from kinetoscope.core.clock.clock import Clock, SystemClock
 from kinetoscope.core.job.state import RunState, State
 from kinetoscope.errors import SettingsError
-from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.driver import Driver
 from kinetoscope.recording.markers import compiler
 from kinetoscope.recording.markers.marked_function import mark_function
@@ -30,6 +29,7 @@ from kinetoscope.recording.run.loop import Batches, Loop
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.run.settings import RunSettings, check_callbacks, check_state
 from kinetoscope.recording.window.trace_handler import run_folder_of
+from kinetoscope.spool.own_folder import LIVE_BYTES_MAX
 
 P = ParamSpec("P")
 log_without_buffer()

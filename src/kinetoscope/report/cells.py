@@ -13,8 +13,8 @@ from kinetoscope.core.text.templates import load_macros
 from kinetoscope.core.text.wording import counted, format_ms, in_percent, memory_size
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart, Overview
 from kinetoscope.report.comparison import COLUMNS, UNITS, about_run, cells_of, comparison_sentences, shown_rows
-from kinetoscope.report.sections.overview import overview
-from kinetoscope.report.sections.privacy import without_paths
+from kinetoscope.report.page.overview import overview
+from kinetoscope.report.page.privacy import without_paths
 from kinetoscope.report.sentences import (
     all_steps_line,
     below_title,

@@ -17,8 +17,8 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import CallTable, PageData
 from kinetoscope.report.comparison import comparison_sentences
-from kinetoscope.report.sections.build import build_page
-from kinetoscope.report.sections.privacy import without_paths
+from kinetoscope.report.page.build import build_page
+from kinetoscope.report.page.privacy import without_paths
 
 MOST_BYTES = 1_000_000
 """A notebook keeps what its cells show in its file, so a frame is smaller than this."""

@@ -17,12 +17,12 @@ from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
 from kinetoscope.recording.window.cycle import Contributions
 from kinetoscope.recording.window.trace_folder import TraceFolder
-from kinetoscope.storage.uploads import RemoteName, uploads_of
 from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import ProfilerActivity, profile
 from kinetoscope.torch.private_names import MissingNameError
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.session import Activity, import_compiler, select_activities
+from kinetoscope.uploads.uploads import RemoteName, uploads_of
 
 _log = logging.getLogger("kinetoscope")
 

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from kinetoscope.core.job.ranks import pid_space
-from kinetoscope.live.folders import live_folder_of
-from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.pulse.own_pulse import PulseProcess
+from kinetoscope.spool.folders import live_folder_of
+from kinetoscope.spool.owner_lock import Owner, owner_state
 
 _STATE, _STARTED = 0, 19  # fields of /proc/PID/stat after the command's name
 _STOPPED, _TRACED = "T", "t"

@@ -1,5 +1,5 @@
 /* What a recorder leaves behind: records, chunk files and track files.
- * `kinetoscope/live/chunk.py` reads them.
+ * `kinetoscope/spool/chunk.py` reads them.
  *
  * A record is 32 bytes, little-endian, whoever wrote it:
  *
@@ -18,7 +18,7 @@
  *
  * A chunk is written by one thread at a time. When that has ended, another may go on with it. A
  * track mark says whose the records after it are, up to the next mark; each chunk begins with one.
- * `kinetoscope/live/record.py` reads them:
+ * `kinetoscope/spool/record.py` reads them:
  *
  *      0  bytes    name     20 bytes of the thread's name in UTF-8, filled up with zeros; a mark of
  *                           the same track right behind this one has 20 more. A mark at a chunk's
@@ -38,7 +38,7 @@
  *                         files of their own
  *     run.json, windows.jsonl, owner.lock
  *                         whose the folder is, which windows are saved, whether its owner lives:
- *                         `folders.py`, `window_log.py`, `owner_lock.py` in `kinetoscope/live/`
+ *                         `folders.py`, `window_log.py`, `owner_lock.py` in `kinetoscope/spool/`
  *     {pid}.names         one JSON line per name: {"name": ..., "categories": [...]}; the first
  *                         line is name 0
  *     {pid}-{n}.track     one per running thread: a TrackHeader, then its open spans. A new thread
@@ -46,7 +46,7 @@
  *     {pid}-{n}.chunk     a ChunkHeader, then records in the order in which they ended; a thread
  *                         fills one after the other. The space after the last record is zero.
  *     {pid}-{w}.spool     what filled whole chunks while window w was open, packed:
- *                         `kinetoscope/live/chunk.py` writes it. For each chunk there is a
+ *                         `kinetoscope/spool/chunk.py` writes it. For each chunk there is a
  *                         ChunkHeader (with SPOOL_MAGIC, as many records as there are, and the
  *                         length of what follows), then the records, deflated. A chunk's own file
  *                         is deleted afterwards, so for a moment there may be both.

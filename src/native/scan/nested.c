@@ -1,5 +1,5 @@
 /* Finds which span lies in which. From the spans of a table it computes the own time, the parent
- * and the depth of each, in the order of the table. See `table/tracks.py`.
+ * and the depth of each, in the order of the table. See `frames/tracks.py`.
  *
  *     columns ──► the rows of each track, in order of begin ──► a sweep with a stack ──► columns
  *

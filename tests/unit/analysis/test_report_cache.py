@@ -10,8 +10,8 @@ from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.errors import TraceFileError
-from kinetoscope.table import load
-from kinetoscope.table.load import read_trace
+from kinetoscope.frames import load
+from kinetoscope.frames.load import read_trace
 from simulated_training import Settings, simulate
 
 

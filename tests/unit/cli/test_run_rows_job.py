@@ -11,7 +11,7 @@ from kinetoscope.cli import run_rows_job
 from kinetoscope.cli.run_rows_job import find_run
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
-from kinetoscope.serving.runs import find_runs
+from kinetoscope.server.runs import find_runs
 from simulated_training import Fault, Settings, simulate
 from viewing import command_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kinetoscope.autoinstrument.trial_files import ParameterSummary, RankResult
 from kinetoscope.experiments.results import compare_results
-from kinetoscope.unmodified.trial_files import ParameterSummary, RankResult
 
 
 def ranks(*lasts, digests=None, first=0.0):

@@ -15,11 +15,11 @@ from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.handlers.cycle_events import Drain
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.live.folders import TraceRecipe
-from kinetoscope.live.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
 from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.recording.window.source_events import SourceEvent
+from kinetoscope.spool.folders import TraceRecipe
+from kinetoscope.spool.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
 from trace_processor.trace_processor import load
 
 NAMES = [

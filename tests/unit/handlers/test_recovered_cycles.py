@@ -1,9 +1,9 @@
 """Which windows a killed process had not saved, if its writer thread was late with the log."""
 
 from kinetoscope.handlers.recovered_cycles import find_unsaved_windows
-from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack
-from kinetoscope.live.record import Kind, Record, pack_records
-from kinetoscope.live.window_log import LiveWindow
+from kinetoscope.spool.contents import LivePart, LiveProcess, LiveTrack
+from kinetoscope.spool.record import Kind, Record, pack_records
+from kinetoscope.spool.window_log import LiveWindow
 
 LAST_NS = 10_000
 

@@ -4,7 +4,7 @@ from inspect import signature
 
 import pytest
 
-from kinetoscope.assemble import profile
+from kinetoscope.api import profile
 from kinetoscope.integrations.arguments import ProfileArguments, ProfileOptions
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from fuzz.corpus import write_corpus
 from kinetoscope.errors import KinetoscopeError, TraceFileError
+from kinetoscope.frames.load import load_one
 from kinetoscope.merge.check import check_trace, repair_trace
 from kinetoscope.merge.merge_traces import merge_traces
-from kinetoscope.table.load import load_one
 
 NUM_MUTATED = int(os.environ.get("KINETOSCOPE_MUTATED_TRACES", "50"))
 """`make test-sanitized` takes more."""

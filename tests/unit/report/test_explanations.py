@@ -5,7 +5,7 @@ import pytest
 from kinetoscope.analysis.analyze import analyze
 from kinetoscope.analysis.findings.explanations import explanations
 from kinetoscope.report.explanations import html_of_explanation
-from kinetoscope.report.sections.build import build_page
+from kinetoscope.report.page.build import build_page
 from simulated_training import Fault, Settings, simulate
 
 

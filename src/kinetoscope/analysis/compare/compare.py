@@ -33,9 +33,9 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.analysis.titles import folders_apart
 from kinetoscope.core.text.wording import ranks_named, shown
-from kinetoscope.table.display import some
-from kinetoscope.table.load import PathLike
-from kinetoscope.table.trace import Trace, TraceSet
+from kinetoscope.frames.display import some
+from kinetoscope.frames.load import PathLike
+from kinetoscope.frames.trace import Trace, TraceSet
 
 MIN_STEPS = 8
 _LEAST_SHARE = 0.005

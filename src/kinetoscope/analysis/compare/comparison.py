@@ -11,7 +11,7 @@ from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.run_report import RunFacts, name_of_run
 from kinetoscope.core.text.wording import printable_json, shown
-from kinetoscope.table.display import some
+from kinetoscope.frames.display import some
 
 SCHEMA = 1
 _MOST_LINES = 8

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from kinetoscope.table.trace import Trace
+from kinetoscope.frames.trace import Trace
 
 
 class LoopCounts(NamedTuple):

@@ -13,7 +13,7 @@ from kinetoscope.analysis.windows.columns import all_the_same, columns_of, frame
 from kinetoscope.analysis.windows.intervals import zeros
 from kinetoscope.analysis.windows.span_names import ANNOTATIONS, OPERATORS, RUNTIME_CALLS
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.table.tracks import nest_spans
+from kinetoscope.frames.tracks import nest_spans
 
 _KEY = ("name", "shapes")
 _SUMS = ("self_ns", "device_ns")

@@ -12,7 +12,7 @@ from kinetoscope.analysis.windows.source_lines import FRAME
 from kinetoscope.analysis.windows.span_names import WORKER_TRACK
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLED_EVERY, SAMPLED_STATE, WAITS
-from kinetoscope.table.tracks import nest_spans
+from kinetoscope.frames.tracks import nest_spans
 
 _FEWEST_SAMPLES = 5
 """A line with fewer samples may be chance, unless nearly all samples agree on it."""

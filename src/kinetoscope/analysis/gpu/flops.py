@@ -18,7 +18,7 @@ from kinetoscope.analysis.windows.call_times import known_sum
 from kinetoscope.analysis.windows.columns import columns_of, known_rows, rows_where
 from kinetoscope.analysis.windows.nesting import around
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.table.tracks import nest_spans
+from kinetoscope.frames.tracks import nest_spans
 
 FLOP_SUMS = ("flops", "timed_flops", "timed_ns", "peak_ns")
 """What is added up over calls, or kernels: ``flops`` as torch counts them; of those whose time is known, the operations

@@ -13,7 +13,7 @@ from kinetoscope.analysis.windows.reading import read_windows
 from kinetoscope.core.clock.file_clock import FileClock, Stretch
 from kinetoscope.core.text.wording import lasting, ranks_named
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.table.load import load_one
+from kinetoscope.frames.load import load_one
 
 _MIN_SHIFT_NS = 1_000_000
 """Clocks that agree within a millisecond are as good as NTP keeps them in a network."""

@@ -6,7 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.windows.columns import all_the_same, frame_of, known_where, sorted_by
 from kinetoscope.analysis.windows.intervals import ended_before, zeros
-from kinetoscope.table.tracks import nest_spans
+from kinetoscope.frames.tracks import nest_spans
 
 _NEVER = pl.Series("end", [-(2**63)])
 _UNCHECKED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so

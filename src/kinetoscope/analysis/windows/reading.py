@@ -20,7 +20,7 @@ from kinetoscope.analysis.windows.step_spans import find_steps, infer_steps
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.device_events import COPIES, DEVICE_CATEGORIES
 from kinetoscope.formats.own_names import BATCH, SAMPLES, WATCHED_PHASE
-from kinetoscope.table.trace import Trace
+from kinetoscope.frames.trace import Trace
 
 _IS_RUNTIME_CALL = pl.col("category").is_in(list(RUNTIME_CALLS))
 _COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch")

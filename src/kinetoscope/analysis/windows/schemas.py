@@ -178,7 +178,7 @@ LIBRARY_CALLS = pl.Schema(
 
 
 NESTED = pl.Schema({"dur": pl.Int64, "parent": pl.UInt32, "depth": pl.UInt32, "self_ns": pl.Int64})
-"""Spans in one another: see `kinetoscope.table.tracks.nest_spans`."""
+"""Spans in one another: see `kinetoscope.frames.tracks.nest_spans`."""
 
 OPERATOR_CALLS = pl.Schema(
     {

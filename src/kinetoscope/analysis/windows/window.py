@@ -13,7 +13,7 @@ from kinetoscope.analysis.windows.columns import columns_of, known_rows, known_w
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.span_names import OPERATORS, PATTERNS, PYTHON_FUNCTION, RUNTIME_CALLS
 from kinetoscope.formats.own_names import NOTES, STEP
-from kinetoscope.table.trace import Trace
+from kinetoscope.frames.trace import Trace
 
 _IS_NOTE = pl.col("category").is_in(list(NOTES))
 _IS_OPERATOR = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP)

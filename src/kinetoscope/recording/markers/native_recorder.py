@@ -13,13 +13,13 @@ from typing import Any
 from kinetoscope.core.background.fork_resets import reset_after_fork
 from kinetoscope.core.clock.clock import Clock, SystemClock
 from kinetoscope.core.text.wording import counted
-from kinetoscope.live.chunk import NamesFile
-from kinetoscope.live.contents import delete_child_records, take_child_records
-from kinetoscope.live.record import ThreadRecords
-from kinetoscope.live.spooled_window import SpooledWindow
 from kinetoscope.native import native, why_not_recorded
 from kinetoscope.recording.markers.process import this_process
 from kinetoscope.recording.markers.recorder import NameTable, WindowRecords
+from kinetoscope.spool.chunk import NamesFile
+from kinetoscope.spool.contents import delete_child_records, take_child_records
+from kinetoscope.spool.record import ThreadRecords
+from kinetoscope.spool.spooled_window import SpooledWindow
 
 
 class NativeRecorder(native.Recorder):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kinetoscope.live.record import ThreadRecords
 from kinetoscope.recording.markers.schedule import ProfilerAction
+from kinetoscope.spool.record import ThreadRecords
 
 _log = logging.getLogger("kinetoscope")
 MOST_NAMES = 1 << 16

@@ -17,13 +17,13 @@ from kinetoscope.core.job.event import overrides
 from kinetoscope.core.text.once_log import OnceLog
 from kinetoscope.core.text.wording import counted
 from kinetoscope.formats.redactor import Redactor
-from kinetoscope.live.record import RECORD_BYTES
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.window.callbacks import Callbacks
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.recording.window.guard import Guard, name_of
 from kinetoscope.recording.window.run_redaction import redact_cycle
 from kinetoscope.recording.window.trace_handler import TraceHandler, recipe_of
+from kinetoscope.spool.record import RECORD_BYTES
 
 _log = logging.getLogger("kinetoscope")
 

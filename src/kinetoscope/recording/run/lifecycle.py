@@ -18,7 +18,6 @@ from kinetoscope.core.clock.clock import SystemClock, process_base_ns
 from kinetoscope.core.job.state import RunState
 from kinetoscope.core.job.timestamp import plain_count
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.live.folders import LiveRun
 from kinetoscope.native import require_recorder, why_not_recorded
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.hangs.hang_watchdog import HangWatchdog
@@ -33,6 +32,7 @@ from kinetoscope.recording.run.shutdown import Ending, RunEnd
 from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.recording.window.run_redaction import redact_training
 from kinetoscope.recording.window.trace_handler import recipe_of, run_folder_of
+from kinetoscope.spool.folders import LiveRun
 
 _log = logging.getLogger("kinetoscope")
 P = ParamSpec("P")

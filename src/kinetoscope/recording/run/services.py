@@ -7,7 +7,6 @@ from kinetoscope.core.job.ranks import Attempt, Ranks, current_attempt, current_
 from kinetoscope.core.job.state import RunState
 from kinetoscope.core.text.once_log import OnceLog
 from kinetoscope.formats.redactor import Redactor
-from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.recording.markers.marker import Marker, MarkerSettings, ProfilerMarkers
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
@@ -22,6 +21,7 @@ from kinetoscope.recording.window.cycle import LastingSpans, Window
 from kinetoscope.recording.window.event_listeners import Listeners
 from kinetoscope.recording.window.guard import Guard
 from kinetoscope.recording.window.run_redaction import redact_attempt
+from kinetoscope.spool.own_folder import LiveFolder, TemporaryFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,10 @@ from kinetoscope.core.job.event import Callback
 from kinetoscope.core.paths.atomic_file import working_folder
 from kinetoscope.core.paths.remote_url import check_url
 from kinetoscope.errors import SettingsError
-from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.markers.schedule import Schedule, check_schedule
 from kinetoscope.recording.window.guard import name_of
 from kinetoscope.recording.window.trace_handler import TraceHandler
+from kinetoscope.spool.own_folder import LIVE_BYTES_MAX
 
 _METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if not name.startswith("_")}
 

@@ -15,12 +15,12 @@ from kinetoscope.core.clock.relation import ClockRelation
 from kinetoscope.core.job.ranks import Attempt, Ranks, torch_distributed
 from kinetoscope.core.job.timestamp import Moment, plain_count
 from kinetoscope.formats.slow_steps import SlowStep
-from kinetoscope.live.record import Record, ThreadRecords
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
 from kinetoscope.recording.markers.recorder import ACTION_BITS, OWN_CATEGORY, SpanName, WindowRecords
 from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.window.source_events import SourceEvent, SourceEvents
+from kinetoscope.spool.record import Record, ThreadRecords
 
 _MAX_SHIFT_NS = 1_000_000_000
 """Anchors are taken within this time after a window has closed; a larger difference is one between two clocks."""

@@ -12,13 +12,13 @@ from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.trace_redaction import Ask, TraceRedactor, redact_categories, unused_name, write_redacted
-from kinetoscope.live.owner_lock import hidden_host
-from kinetoscope.live.record import Kind, record_columns
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.pulse.stuck_phases import GroupState
 from kinetoscope.recording.markers.recorder import SpanName
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.recording.window.source_events import SourceEvent
+from kinetoscope.spool.owner_lock import hidden_host
+from kinetoscope.spool.record import Kind, record_columns
 
 
 def redact_cycle(cycle: Cycle, ask: Ask) -> None:

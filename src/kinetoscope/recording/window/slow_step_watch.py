@@ -20,7 +20,6 @@ from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.core.paths.source_files import frames_without_ours, is_of_user, name_of_line, source_name
 from kinetoscope.formats.own_names import BATCH, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLES_TRACK, WATCHED_PHASE
 from kinetoscope.formats.slow_steps import SlowStep
-from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.native import native
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
@@ -29,6 +28,7 @@ from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.recording.window.slow_step_places import SlowStepPlaces
 from kinetoscope.recording.window.source_events import PHASE_NAMES, PHASES_TID, PHASES_TRACK, SourceEvent
+from kinetoscope.spool.record import Flag, Kind, Record, ThreadRecords, pack_records
 
 _SAMPLES_TID = PHASES_TID + 1
 _MOST_SAMPLES, _MOST_FRAMES = 3_000, 200

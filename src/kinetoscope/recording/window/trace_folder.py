@@ -35,8 +35,8 @@ from kinetoscope.formats.manifest import (
     read_manifest,
     read_starts,
 )
-from kinetoscope.live.folders import live_folder_of
-from kinetoscope.live.owner_lock import Owner, owner_state
+from kinetoscope.spool.folders import live_folder_of
+from kinetoscope.spool.owner_lock import Owner, owner_state
 
 _log = logging.getLogger("kinetoscope")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from kinetoscope.core.job.event import Callback
 from kinetoscope.core.job.timestamp import Moment
-from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.recording.window.cycle import Cycle
+from kinetoscope.spool.folders import TraceRecipe
 
 
 class TraceHandler(Callback):

@@ -10,7 +10,7 @@ import kinetoscope
 from kinetoscope.analysis.titles import folders_apart, title_of
 from kinetoscope.cli import main
 from kinetoscope.report.notebook import view
-from kinetoscope.report.sections.build import build_page
+from kinetoscope.report.page.build import build_page
 from page_columns import page_of, page_text
 from simulated_training import Settings, simulate
 

@@ -11,7 +11,7 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.windows import schemas
 from kinetoscope.analysis.windows.reading import read_recorded
-from kinetoscope.table.events import event_schema
+from kinetoscope.frames.events import event_schema
 from simulated_training import Settings, simulate
 
 ANALYSIS = Path(kinetoscope.__file__).parent / "analysis"

@@ -11,12 +11,12 @@ import pytest
 import kinetoscope
 from kinetoscope import ProfilerAction
 from kinetoscope.core.text.once_log import OnceLog
-from kinetoscope.live.chunk import NamesFile, read_names
 from kinetoscope.recording.markers import recorder
 from kinetoscope.recording.markers.marker import MOST_IDLE
 from kinetoscope.recording.markers.process import this_process
 from kinetoscope.recording.markers.recorder import NameTable
 from kinetoscope.recording.profiler import Profiler
+from kinetoscope.spool.chunk import NamesFile, read_names
 from kinetoscope.testing import MemoryTraceHandler
 from pressing import Presses
 

@@ -14,8 +14,8 @@ import pytest
 import kinetoscope
 from kinetoscope import ProfilerAction
 from kinetoscope.errors import MarkerError, SettingsError
-from kinetoscope.live.record import Kind
 from kinetoscope.recording.profiler import Profiler
+from kinetoscope.spool.record import Kind
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from kinetoscope.core.clock.clock import SystemClock
-from kinetoscope.live.record import Flag, Kind
+from kinetoscope.spool.record import Flag, Kind
 from recorders import TestedRecorder
 from waiting import wait_for
 

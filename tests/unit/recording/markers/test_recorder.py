@@ -7,9 +7,9 @@ import weakref
 import pytest
 
 from kinetoscope.core.clock.clock import SystemClock
-from kinetoscope.live.record import Flag
 from kinetoscope.recording.markers.native_recorder import NativeSpan
 from kinetoscope.recording.markers.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
+from kinetoscope.spool.record import Flag
 from recorders import ON, TestedRecorder
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.live.record import Flag, Kind, pack_records, unpack_records
 from kinetoscope.recording.markers.native_recorder import NativeSpan
+from kinetoscope.spool.record import Flag, Kind, pack_records, unpack_records
 from recorders import ON, TestedRecorder
 
 

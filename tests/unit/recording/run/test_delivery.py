@@ -14,8 +14,8 @@ from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, load, marker
 from kinetoscope.core.job.event import Callback
 from kinetoscope.core.text.wording import counted
 from kinetoscope.formats.manifest import read_manifest
-from kinetoscope.live.contents import read_live_folder
 from kinetoscope.recording.window.trace_handler import TraceHandler
+from kinetoscope.spool.contents import read_live_folder
 from kinetoscope.testing import MemoryTraceHandler
 
 

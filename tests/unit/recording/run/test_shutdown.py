@@ -11,11 +11,11 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.core.job.event import Callback
-from kinetoscope.live.contents import read_live_folder
 from kinetoscope.recording.markers.process import RUN_FILE_VARIABLE, this_process
 from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.shutdown import Ending
 from kinetoscope.recording.window.trace_handler import TraceHandler
+from kinetoscope.spool.contents import read_live_folder
 from kinetoscope.testing import MemoryTraceHandler
 
 ComposerProfiler = pytest.importorskip("kinetoscope.composer", reason="needs torch").Profiler

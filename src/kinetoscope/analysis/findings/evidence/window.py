@@ -18,7 +18,7 @@ from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_DEVICE
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import FLOAT64, PROCESSORS
-from kinetoscope.table.trace import Trace
+from kinetoscope.frames.trace import Trace
 
 _LAUNCHES = r"^(cuda|hip)(LaunchKernel|MemcpyAsync|MemsetAsync)|^hipExtLaunch|^cuLaunchKernel"
 _MIN_READINGS = 3

@@ -1,0 +1,312 @@
+"""`kinetoscope.profile` and the other functions of the public API: the one module that chooses defaults."""
+
+import importlib.util
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from operator import index
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kinetoscope
+from kinetoscope.core.job.ranks import current_ranks, run_name_all_ranks_agree_on
+from kinetoscope.core.job.timestamp import Timestamp
+from kinetoscope.core.paths.remote_url import missing_library
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
+from kinetoscope.errors import FolderNotWritableError, SettingsError
+from kinetoscope.handlers.first_finding import FirstFinding
+from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+from kinetoscope.handlers.trackers import LoggedFinding, Trackers
+from kinetoscope.native import require_recorder, why_not_recorded
+from kinetoscope.recording.markers.schedule import ProfilerAction, Schedule, cyclic_schedule
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.recording.run.settings import check_callbacks, check_flag, check_number
+from kinetoscope.recording.window.launch_folder import choose_run_folder
+from kinetoscope.recording.window.memory_limit import SHARE, SHARE_OF_OPERATORS
+from kinetoscope.recording.window.trace_folder import check_keep
+from kinetoscope.sources.system_profiler import SystemProfiler
+
+if TYPE_CHECKING:
+    from kinetoscope.sources.torch_profiler import TorchProfiler
+    from kinetoscope.torch.session import Activity
+
+_log = logging.getLogger("kinetoscope")
+
+
+def profile(
+    out: str | os.PathLike[str] = "runs/{time}",
+    *,
+    schedule: Schedule | None = None,
+    torch: "bool | TorchProfiler" = True,
+    system: bool | SystemProfiler = True,
+    handlers: Any = None,
+    sources: Iterable[Any] = (),
+    diagnose: bool = False,
+    run_name: str | None = None,
+    first_step: int = 0,
+    record_shapes: bool | None = None,
+    profile_memory: bool | None = None,
+    with_stack: bool | None = None,
+    with_flops: bool | None = None,
+    activities: "Iterable[Activity] | None" = None,
+    experimental_config: Any = None,
+    system_interval_s: float | None = None,
+    overwrite: bool = False,
+    num_traces_to_keep: int = -1,
+    upload_to: str | None = None,
+    strict: bool = False,
+    grace_s: float = 10.0,
+    quiet: bool = False,
+    report: bool = False,
+    redact: Callable[[str], str] | None = None,
+    hangs: bool = False,
+    slow_steps: bool = False,
+    log_to: Any = None,
+) -> Profiler:
+    """A Profiler with our defaults, which writes its traces below ``out``.
+
+        with kinetoscope.profile("runs/digits") as profiler:
+            for batch in profiler.batches(loader):
+                train(batch)
+
+    - ``out``: the run's folder. ``{time}`` in it is the time when the run began; `FileNameFormat` has the other
+      variables. If an earlier run is in it, this one goes to ``out-2`` and so on, unless ``overwrite``.
+    - ``schedule``: when to record; by default batch 0 is skipped, batch 1 warms up, batches 2 to 11 are recorded, once:
+      `kinetoscope summary` tells growth and periods from eight steps on.
+    - ``torch``, ``system``: whether to record torch's operators and the machine's counters, or a `TorchProfiler` and a
+      `SystemProfiler` with your settings. Operators are recorded only if torch is installed.
+    - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them, compressed.
+      Handlers and a `TorchProfiler` also write below ``out``, unless they were given a folder.
+    - ``sources``: what else is recorded, such as `GCPauses` (docs/sources.md). ``diagnose`` adds all of those that
+      findings use; together they take 1 to 2 % of a step of 3 ms.
+    - ``first_step``: the number of the first step, such as the one at which a training resumes from its checkpoint: all
+      that is told of steps then counts as the training does. `cyclic_schedule` still counts from here.
+    - ``report``: whether the run ends with a report: rank 0 writes ``report.html`` into the run's folder, of the ranks
+      whose traces are there, in a process beside training that takes half a minute at most. It needs polars.
+    - ``log_to``: what `wandb.init()` or `mlflow.start_run()` returned, a SummaryWriter of TensorBoard, or a list of
+      them. After each window they get its step time, phases and memory; at the end the findings and the report, which
+      is then written (docs/compat/trackers.md). In training nothing waits for them.
+    - ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``, ``activities``, ``experimental_config``: as
+      for `TorchProfiler`, by default allocations and FLOPs are recorded; ``system_interval_s``: seconds between two
+      readings of the machine, by default 0.1; the others as for `JSONTraceHandler` and `Profiler`.
+
+    Raises `SettingsError` for an argument that would have no effect, as ``with_stack`` beside a `TorchProfiler` of your
+    own, and what these classes raise for arguments that cannot work.
+
+    A window is closed early, and one line reports it, if memory grows much while it is open: by a quarter of what was
+    available, or by a sixteenth with torch's operators, which need nine times as much when recording stops.
+
+    Without the library that ``upload_to`` needs, files stay on this machine, and one warning says which it is.
+
+    If ``out`` cannot be written, or another Profiler is active when this one starts, nothing is recorded, and one
+    warning gives the reason; with ``strict`` that raises. So it is on Windows, which cannot keep the files of a run's
+    processes apart (`UnsupportedSystemError`), and without the native extension (`NativeExtensionError`).
+    """
+    _check_flags(diagnose=diagnose, overwrite=overwrite, report=report)
+    check_keep(num_traces_to_keep)
+    begin = _timestamp_at(first_step)
+    options = {"record_shapes": record_shapes, "profile_memory": profile_memory}
+    options |= {"with_stack": with_stack, "with_flops": with_flops}
+    _check_flags(**_given(options))
+    options |= {"activities": activities, "experimental_config": experimental_config}
+    asked = check_callbacks(sources, "sources")
+    asked += _diagnosing(asked) if diagnose else []
+    asked += _system_source(system, system_interval_s)
+    handlers = [_compressing_handler()] if handlers is None else check_callbacks(handlers, "handlers")
+    asked += _torch_source(torch, _given(options), writes_file=not any(map(_writes_traces, handlers)))
+    _check_can_report(report, handlers)
+    search = FirstFinding(writes_report=report)
+    if log_to is not None:
+        handlers.append(trackers := Trackers(log_to))
+        search = LoggedFinding(trackers)
+    keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
+    _check_can_keep(keep, [*handlers, *asked])
+    out = _checked_out(out)
+    if strict:
+        require_run_folders(out)
+        require_recorder()
+    elif not HAS_RUN_FOLDERS:
+        return _without_recording(WITHOUT_RUN_FOLDERS)
+    elif reason := why_not_recorded():
+        return _without_recording(reason)
+    if isinstance(upload_to, str) and not strict and (missing := missing_library(upload_to, "upload_to")):
+        _log.warning("Nothing is uploaded, and files stay on this machine. %s", missing)
+        upload_to = None
+    profiler = Profiler(
+        cyclic_schedule(skip_first=1, warmup=1, active=10, per="run") if schedule is None else schedule,
+        handlers,
+        sources=asked,
+        run_name=run_name,
+        upload_to=upload_to,
+        strict=strict,
+        grace_s=grace_s,
+        quiet=quiet,
+        redact=redact,
+        hangs=hangs,
+        slow_steps=slow_steps,
+    )
+    try:  # last: where an argument is refused, no folder is left
+        needs_folder = any(getattr(callback, "needs_folder", False) for callback in (*handlers, *asked))
+        folder = _run_folder(out, run_name, overwrite=overwrite or not needs_folder)
+    except FolderNotWritableError as error:
+        if strict:
+            raise
+        return _without_recording(error)
+    _set_defaults(handlers, f"{folder}/traces", keep)
+    _set_defaults(asked, f"{folder}/torch_traces", keep)
+    profiler.state.run_name = (Path(folder).name or profiler.state.run_name) if run_name is None else run_name
+    profiler.state.timestamp = begin
+    profiler.lifecycle.set_search(search)
+    profiler.lifecycle.tolerates_active_run = not strict
+    profiler.lifecycle.windows.memory_limit.share = SHARE_OF_OPERATORS if any(map(_records_operators, asked)) else SHARE
+    return profiler
+
+
+def _without_recording(reason: object) -> Profiler:
+    _log.warning("Nothing is recorded; training continues. %s", reason)
+    profiler = Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
+    profiler.lifecycle.tolerates_active_run = True
+    return profiler
+
+
+def _records_operators(source: object) -> bool:
+    module = sys.modules.get("kinetoscope.sources.torch_profiler")
+    return module is not None and isinstance(source, module.TorchProfiler)
+
+
+_MOST_STEPS = 10**15
+
+
+def _timestamp_at(first_step: Any) -> Timestamp:
+    """Before this step. A checkpoint may have its number as an integer of numpy's or torch's."""
+    with suppress(TypeError):
+        number = index(first_step)
+        if 0 <= number <= _MOST_STEPS and not isinstance(first_step, bool):
+            return Timestamp(batch=number)
+    raise SettingsError(f"first_step is the number of a step, from 0 to {_MOST_STEPS:,}; not {first_step!r}.")
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _checked_out(out: Any) -> str:
+    """``out`` as a text. Raises `SettingsError` for what names no folder."""
+    text = os.fspath(out) if isinstance(out, str | os.PathLike) else None
+    if not isinstance(text, str) or not text.strip():
+        raise SettingsError(f'out is the folder of the run, as in profile("runs/mine"), not {out!r}.')
+    return text
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, value in flags.items():
+        check_flag(value, name)
+
+
+_TRACE, _MERGED_TRACE = "ep{epoch}-ba{batch}-rank{rank}.json.gz", "merged_trace.json.gz"
+
+
+def _compressing_handler() -> JSONTraceHandler:
+    folder = "{run_name}/traces"
+    return JSONTraceHandler(
+        filename=_TRACE,
+        remote_file_name=f"{folder}/{_TRACE}",
+        merged_trace_filename=_MERGED_TRACE,
+        merged_trace_remote_file_name=f"{folder}/{_MERGED_TRACE}",
+    )
+
+
+def _writes_traces(handler: Any) -> bool:
+    return hasattr(type(handler), "recipe")
+
+
+def _check_can_report(report: bool, handlers: list[Any]) -> None:
+    if not report:
+        return
+    if not any(map(_writes_traces, handlers)):
+        raise SettingsError(
+            "report=True has no effect: no handler in handlers writes traces. Add a JSONTraceHandler()."
+        )
+
+
+_DEFAULT_KEEP = {"overwrite": False, "num_traces_to_keep": -1}
+
+
+def _check_can_keep(keep: dict[str, Any], callbacks: list[Any]) -> None:
+    """Raises `SettingsError` for a setting of files, if nothing that was asked for writes any."""
+    changed = [f"{name}={value!r}" for name, value in keep.items() if value != _DEFAULT_KEEP[name]]
+    if changed and not any(hasattr(callback, "set_defaults") for callback in callbacks):
+        raise SettingsError(f"{changed[0]} has no effect: neither handlers nor torch write files. Leave it out.")
+
+
+_SYSTEM_INTERVAL_S = 0.1
+_DIAGNOSING = ("CompileEvents", "GCPauses", "GrowingMemory", "Float64Tensors", "LoaderFacts", "StackSampler")
+"""The sources that `diagnose` adds. What they cost together is measured by `benchmarks/sources`."""
+
+
+def _diagnosing(asked: list[Any]) -> list[Any]:
+    """A source of each of these classes that the user has not brought along."""
+    kinds = [getattr(kinetoscope, name) for name in _DIAGNOSING]
+    return [kind() for kind in kinds if not any(isinstance(source, kind) for source in asked)]
+
+
+def _system_source(system: Any, interval_s: float | None) -> list[Any]:
+    if not isinstance(system, bool | SystemProfiler):
+        raise SettingsError(f"system must be True, False or a SystemProfiler, not {system!r}.")
+    if interval_s is not None:
+        check_number(interval_s, "system_interval_s", "seconds", least=0.001, most=86_400)
+    if system is True:
+        interval_s = _SYSTEM_INTERVAL_S if interval_s is None else interval_s
+        return [SystemProfiler(profile_memory=True, stats_thread_interval_seconds=interval_s)]
+    if interval_s is not None:
+        raise _no_effect("system_interval_s", interval_s, "system", system, "stats_thread_interval_seconds")
+    return [system] if system else []
+
+
+def _torch_source(torch: Any, options: dict[str, Any], *, writes_file: bool) -> list[Any]:
+    """Return the source of torch's operators, if torch is installed; or the user's own.
+
+    Ours writes a file of Kineto's only with ``writes_file``: otherwise a handler's trace contains all of it.
+    """
+    module = sys.modules.get("kinetoscope.sources.torch_profiler")  # only it makes a TorchProfiler
+    if not isinstance(torch, bool | getattr(module, "TorchProfiler", bool)):
+        raise SettingsError(f"torch must be True, False or a TorchProfiler, not {torch!r}.")
+    if torch is not True:
+        for name, value in options.items():
+            if torch or value is not False:
+                raise _no_effect(name, value, "torch", torch, name)
+        return [torch] if torch else []
+    if importlib.util.find_spec("torch") is None:
+        return []
+    from kinetoscope.sources.torch_profiler import TorchProfiler
+
+    return [TorchProfiler(**options) if writes_file else TorchProfiler(filename=None, **options)]
+
+
+def _no_effect(name: str, value: Any, argument: str, given: Any, name_there: str) -> SettingsError:
+    if given is False:
+        return SettingsError(f"{name}={value!r} has no effect with {argument}=False. Leave one of them out.")
+    kind = type(given).__name__
+    return SettingsError(
+        f"{name}={value!r} has no effect beside {argument}={kind}(...), which has its own settings. Pass it there: "
+        f"{kind}({name_there}={value!r})."
+    )
+
+
+def _set_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> None:
+    """Let sources or handlers without a folder of their own write to ``folder``."""
+    for callback in callbacks:
+        if (set_defaults := getattr(callback, "set_defaults", None)) is not None:
+            set_defaults(folder, **keep)
+
+
+def _run_folder(out: str, run_name: str | None, *, overwrite: bool) -> str:
+    """Return the run's folder: ``out`` with ``{time}`` replaced by a time that is the same on all ranks, or one beside
+    it if an earlier run is there."""
+    ranks = current_ranks()
+    if "{time}" in out:
+        out = out.replace("{time}", run_name_all_ranks_agree_on(ranks, time.strftime("%Y%m%d-%H%M%S")))
+    return out if overwrite else choose_run_folder(out, ranks, run_name)

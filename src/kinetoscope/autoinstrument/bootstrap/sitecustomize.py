@@ -1,0 +1,125 @@
+"""Python imports this when it starts, in each process below `kinetoscope run`. Any Python reads it, however old.
+
+It lets the user's own sitecustomize do its work, and waits: kinetoscope is imported once torch has been.
+"""
+
+import os
+import sys
+
+
+def _leave_path():
+    """Takes this folder off sys.path again, which is then that of the plain command."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
+    sys.path_importer_cache.pop(here, None)
+
+
+def _import_the_users_own():
+    """The next sitecustomize on sys.path. Its errors are the user's, and Python tells of them as always."""
+    own = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize
+    except ImportError as error:
+        if getattr(error, "name", None) != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = own
+
+
+class _AfterTorch(object):
+    """A finder that finds nothing: when torch is asked for, it has torch's own loader begin our work afterwards."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        try:
+            from importlib.util import find_spec
+
+            spec = find_spec(name)
+            self._call_after(spec.loader)
+        except Exception:
+            return None
+        return spec
+
+    def _call_after(self, loader):
+        execute = loader.exec_module
+
+        def exec_module(module):
+            del loader.exec_module
+            execute(module)
+            _begin()
+
+        loader.exec_module = exec_module
+
+
+def _begin():
+    try:
+        other = _file_in_our_place()
+        if other is not None:
+            return _say_once("{0} is found in place of kinetoscope. Give that file another name.".format(other))
+        from kinetoscope.autoinstrument.training import watch_process
+
+        watch_process()
+    except ImportError as error:
+        _say_once(
+            "{0} cannot import kinetoscope ({1}). Install it there: {0} -m pip install kinetoscope".format(
+                sys.executable, error
+            )
+        )
+    except Exception as error:
+        _write("kinetoscope run: nothing is recorded: {0}\n".format(error))
+
+
+def _file_in_our_place():
+    """A file of the user's of the same name, such as the script itself, which would run if it were imported."""
+    from importlib.util import find_spec
+
+    spec = find_spec("kinetoscope")
+    return None if spec is None or spec.submodule_search_locations is not None else spec.origin
+
+
+def _say_once(why):
+    if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
+        _write("kinetoscope run: nothing is recorded, because {0}\n".format(why))
+
+
+def _write(line):
+    """Write past the buffer of stderr: what a full disk does not take would change the exit code if it stayed there."""
+    try:
+        sys.stderr.flush()
+        os.write(sys.stderr.fileno(), line.encode("utf-8", "replace"))
+    except Exception:
+        pass
+
+
+def _report_without_torch():
+    """Report, at the end of the command's own process, that it has not imported torch.
+
+    The traceback of a program that failed, or of Ctrl-C, explains enough.
+    """
+    if "torch" in sys.modules or hasattr(sys, "last_type"):
+        return
+    try:
+        import json
+
+        if json.loads(os.environ["KINETOSCOPE_AUTO"])["pid"] == os.getpid() and _file_in_our_place() is None:
+            from kinetoscope.autoinstrument.unseen import report_without_torch
+
+            report_without_torch()
+    except Exception:
+        pass  # where kinetoscope cannot be imported, nothing was promised either
+
+
+def _wait_for_torch():
+    if "KINETOSCOPE_AUTO" in os.environ and sys.version_info >= (3, 4):
+        import atexit
+
+        atexit.register(_report_without_torch)
+        sys.meta_path.insert(0, _AfterTorch())
+
+
+try:
+    _leave_path()
+    _wait_for_torch()
+finally:
+    _import_the_users_own()

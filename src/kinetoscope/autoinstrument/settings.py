@@ -1,0 +1,70 @@
+"""What `kinetoscope run` was asked for, which the processes below it read in their environment."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from kinetoscope.autoinstrument.trial_files import TrialSettings
+from kinetoscope.errors import SettingsError
+
+VARIABLE = "KINETOSCOPE_AUTO"
+DEFAULT_NUM_STEPS = 10
+_BOOTSTRAP = Path(__file__).parent / "bootstrap"
+CountBy = Literal["fetch", "optimizer"]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class AutoSettings(msgspec.Struct, frozen=True):
+    """How to record a training that knows nothing of us: ``num_steps`` steps after the first ``after``, into ``out``.
+
+    By default these are 10 steps; with ``diagnose`` as many as take a second, where steps take less than 5 ms.
+
+    ``count_by`` says what ends a step: a ``fetch`` of a DataLoader after a step of an optimizer, or that step of the
+    ``optimizer``; None lets the process find out.
+    """
+
+    out: str = "runs/{time}"
+    num_steps: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    after: _Count = 10
+    count_by: CountBy | None = None
+    diagnose: bool = False
+    report: bool = False
+    slow_steps: bool = False
+    pid: int = 0
+    """The process of the command itself; 0 if that is unknown."""
+    started_ns: int = 0
+    """When the command was started, in unix time."""
+
+    trial: TrialSettings | None = None
+    """The start of `kinetoscope try`; None under `kinetoscope run`."""
+
+    @property
+    def command(self) -> str:
+        """A name that all processes of the command share, and no other command has; "" if it is unknown."""
+        return f"{self.pid}-{self.started_ns}" if self.pid else ""
+
+    def to_variable(self) -> str:
+        """The value of the environment variable `VARIABLE`."""
+        return msgspec.json.encode(self).decode()
+
+
+def settings_of(environment: Mapping[str, str] = os.environ) -> AutoSettings:
+    """The settings in an environment; those by default where it has none. Raises `SettingsError` for others."""
+    text = environment.get(VARIABLE)
+    if not text:
+        return AutoSettings()
+    try:
+        return msgspec.json.decode(text, type=AutoSettings)
+    except msgspec.MsgspecError as error:
+        raise SettingsError(
+            f"The environment variable {VARIABLE} is not what `kinetoscope run` sets: {error}."
+        ) from None
+
+
+def environment_with(settings: AutoSettings, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment in which each Python starts with `bootstrap/sitecustomize.py`."""
+    path = os.pathsep.join(filter(None, [str(_BOOTSTRAP), environment.get("PYTHONPATH")]))
+    return {**environment, "PYTHONPATH": path, VARIABLE: settings.to_variable()}

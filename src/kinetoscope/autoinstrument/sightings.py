@@ -1,0 +1,83 @@
+"""Signs of training in a process before its profiler starts: optimizer steps, fetches and backward passes."""
+
+import gc
+import sys
+import time
+from typing import Any
+
+from kinetoscope.autoinstrument.step_rule import MIN_STEPS_OF_TRAINING
+
+MAX_MICRO_BATCHES = 1024
+"""Batches of gradient accumulation for which an optimizer that exists may still take its first step."""
+
+_LOOKED_FOR = (
+    "nothing was recorded: a step ends with a step of a torch optimizer, or, where none steps, with a fetch from a "
+    "DataLoader after a backward pass"
+)
+_ADVICE = "Record the loop with kinetoscope.profile, and call profiler.step() at the end of each step."
+
+
+def _describe(num_steps: int, num_fetches: int, num_backward: int) -> str:
+    counts = f"{num_steps:,} optimizer steps, {num_fetches:,} fetches and {num_backward:,} backward passes"
+    return f"{_LOOKED_FOR}. This process had {counts}"
+
+
+NOTHING_SEEN = f"{_describe(0, 0, 0)}. {_ADVICE}"
+"""What is said of a process in which there was no sign at all."""
+
+WITHOUT_TORCH = (
+    "nothing was recorded: this process did not import torch, and no other process of the command has recorded a step. "
+    f"{_ADVICE}"
+)
+
+
+class Sightings:
+    """Count the signs of training in a process whose profiler has not started.
+
+    In a process in which no torch optimizer has stepped, a fetch after a backward pass ends a step, and
+    ``step_ends_ns`` has when. Sixteen of them are a training run, unless an optimizer exists: they may be
+    micro-batches.
+    """
+
+    def __init__(self) -> None:
+        self.num_fetches = self.num_backward = self.num_optimizer_steps = 0
+        self.step_ends_ns: list[int] = []
+        self._has_backward = False
+        self._min_steps = MIN_STEPS_OF_TRAINING
+
+    def backward_passed(self) -> None:
+        """Handle a backward pass."""
+        self.num_backward += 1
+        self._has_backward = True
+
+    def optimizer_stepped(self) -> None:
+        """Handle a step of an optimizer: the steps before it were micro-batches."""
+        self.num_optimizer_steps += 1
+        self.step_ends_ns = []
+        self._min_steps = sys.maxsize
+
+    def fetches(self) -> bool:
+        """Handle that a DataLoader is asked for data; return whether these are the steps of a training run."""
+        has_backward, self._has_backward = self._has_backward and self.num_fetches > 0, False
+        self.num_fetches += 1
+        if not has_backward or self.num_optimizer_steps:
+            return False
+        self.step_ends_ns.append(time.monotonic_ns())
+        if len(self.step_ends_ns) < self._min_steps:
+            return False
+        if self._min_steps == MIN_STEPS_OF_TRAINING and _has_optimizer():
+            self._min_steps = MAX_MICRO_BATCHES
+            return False
+        return True
+
+    def describe(self) -> str:
+        """Return what was looked for and seen, and what to do."""
+        seen = _describe(self.num_optimizer_steps, self.num_fetches, self.num_backward)
+        few = f" Without an optimizer, {self._min_steps:,} such steps are needed." if self.step_ends_ns else ""
+        return f"{seen}.{few} {_ADVICE}"
+
+
+def _has_optimizer() -> bool:
+    """Return whether the process has a torch optimizer. It looks at all objects, once in a process."""
+    kind: Any = sys.modules["torch"].optim.Optimizer
+    return any(kind in type(one).__mro__ for one in gc.get_objects())

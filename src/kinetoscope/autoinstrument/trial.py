@@ -1,0 +1,201 @@
+"""One start of `kinetoscope try` in a training process: applies variants, and ends the process after N steps."""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.autoinstrument.trial_files import (
+    ERROR,
+    MARK_TIMEOUT_S,
+    MIN_STEPS,
+    NUM_STEPS,
+    RELEASE_TIMEOUT_S,
+    RELEASED,
+    WARMUP_STEPS,
+    ParameterSummary,
+    RankResult,
+    TrialSettings,
+    result_path,
+    write_result,
+    write_whole,
+)
+from kinetoscope.core.job.ranks import Ranks, current_ranks
+from kinetoscope.variants.facts import FactsWatch
+from kinetoscope.variants.registry import load_variants
+
+if TYPE_CHECKING:
+    from kinetoscope.recording.driver import Driver
+
+_POLL_S = 0.01
+_MAX_SAMPLES, _MAX_SAMPLES_EACH = 65_536, 1024
+"""Parameter values that are kept, of all and of each parameter."""
+
+
+class Trial:
+    """Ends this process after the last measured step. `prepare` is called once torch is imported."""
+
+    def __init__(self, settings: TrialSettings) -> None:
+        self._settings = settings
+        self._folder = Path(settings.folder)
+        self._num_steps, self._count = settings.num_steps, 0
+        self._applied: Counter[str] = Counter()
+        self._watch = FactsWatch() if settings.observes else None
+        self._first: list[list[float | None]] = []
+
+    def prepare(self) -> None:
+        """Set the seeds and apply the variants. Raises the error of a variant, after it is written for `try`."""
+        try:
+            _set_seeds(self._settings.seed)
+            if self._watch is not None:
+                self._watch.install()
+            known = load_variants(map(Path, self._settings.files)) if self._settings.variants else {}
+            for one in self._settings.variants:
+                known[one.name].apply(one.value, partial(self._count_applied, one.name))
+        except Exception as error:
+            with contextlib.suppress(OSError):
+                write_whole(self._folder / ERROR, f"{type(error).__name__}: {error}".encode())
+            raise
+
+    def step_ended(self, driver: "Driver", optimizer: object) -> None:
+        """Handle the end of a step: the last one ends the process."""
+        self._count += 1
+        if self._count == 1 and self._settings.compares_results:
+            self._first = _sample(optimizer)
+        if self._settings.observes:
+            self._choose_num_steps(driver)
+        if self._count >= WARMUP_STEPS + self._num_steps:
+            self._finish(driver, optimizer)
+
+    def run_ends(self, driver: "Driver", optimizer: object) -> None:
+        """Handle the end of a training run before its last measured step: fewer steps may do."""
+        if self._count >= WARMUP_STEPS + MIN_STEPS:
+            self._finish(driver, optimizer)
+        self._count = 0
+
+    def _count_applied(self, name: str) -> None:
+        self._applied[name] += 1
+
+    def _choose_num_steps(self, driver: "Driver") -> None:
+        """Let all ranks take fewer steps if they are slow. Rank 0 chooses after the warm-up; the others read that
+        before the least number of steps is over."""
+        path = self._folder / NUM_STEPS
+        if self._count == WARMUP_STEPS and current_ranks().rank == 0:
+            step_s = median(self._times_ns(driver, WARMUP_STEPS // 2)) / 1e9
+            fitting = int(self._settings.max_s / step_s) if step_s else self._num_steps
+            self._num_steps = min(self._num_steps, max(MIN_STEPS, fitting))
+            write_whole(path, str(self._num_steps).encode())
+        elif self._count == WARMUP_STEPS + MIN_STEPS - 1:
+            with contextlib.suppress(OSError, ValueError):
+                self._num_steps = int(path.read_bytes())
+
+    def _times_ns(self, driver: "Driver", num_skipped: int) -> list[int]:
+        """Return the durations of the steps that the pulse has, after so many."""
+        end = driver.first_step + self._count
+        return driver.step_times_ns(driver.first_step + num_skipped, end)
+
+    def _finish(self, driver: "Driver", optimizer: object) -> None:
+        """Write the result of this rank, wait for the others, and end the process at once."""
+        _synchronize()
+        ranks = current_ranks()
+        result = self._measure(driver, optimizer, ranks)
+        if self._settings.records:
+            driver.end(search=False)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):  # launchers pass on the signal that ends them
+                signal.signal(number, signal.SIG_IGN)
+        write_result(self._folder, result)
+        _flush_output()
+        paths = [result_path(self._folder, rank) for rank in range(ranks.local_world_size)]
+        _wait(lambda: all(path.exists() for path in paths), MARK_TIMEOUT_S)
+        if ranks.rank == 0:
+            _wait((self._folder / RELEASED).exists, RELEASE_TIMEOUT_S)
+        os._exit(0)
+
+    def _measure(self, driver: "Driver", optimizer: object, ranks: Ranks) -> RankResult:
+        return RankResult(
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+            local_world_size=ranks.local_world_size,
+            pid=os.getpid(),
+            step_times_ns=self._times_ns(driver, WARMUP_STEPS)[: self._num_steps],
+            peak_bytes=_peak_bytes(),
+            peak_device_bytes=_peak_device_bytes(),
+            num_applied=dict(self._applied),
+            facts=self._watch.collect(ranks.local_world_size) if self._watch is not None else None,
+            parameters=self._summarize_parameters(optimizer) if self._settings.compares_results else None,
+        )
+
+    def _summarize_parameters(self, optimizer: object) -> ParameterSummary:
+        digest = hashlib.blake2b(digest_size=16)
+        for parameter in _parameters(optimizer):
+            digest.update((ctypes.c_char * parameter.nbytes).from_address(parameter.data_ptr()))
+        return ParameterSummary(digest.hexdigest(), self._first, _sample(optimizer))
+
+
+def _set_seeds(seed: int) -> None:
+    """Set the seeds of random, numpy and torch. Torch has imported numpy, where that is installed."""
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed)
+    sys.modules["torch"].manual_seed(seed)
+
+
+def _synchronize() -> None:
+    torch: Any = sys.modules["torch"]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _parameters(optimizer: object) -> list[Any]:
+    """Return the parameters of an optimizer on the host; of a sharded one, this rank's shard."""
+    groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", [])
+    tensors = [parameter.detach() for group in groups for parameter in group["params"]]
+    locals_ = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
+    return [tensor.cpu().contiguous() for tensor in locals_]
+
+
+def _sample(optimizer: object) -> list[list[float | None]]:
+    """Return values of each parameter, evenly spaced."""
+    parameters = _parameters(optimizer)
+    most = min(_MAX_SAMPLES_EACH, max(1, _MAX_SAMPLES // max(1, len(parameters))))
+    return [parameter.flatten()[:: max(1, -(-parameter.numel() // most))].double().tolist() for parameter in parameters]
+
+
+def _peak_bytes() -> int | None:
+    """Return the largest resident memory of this process so far; None where that is unknown."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _peak_device_bytes() -> int | None:
+    torch: Any = sys.modules["torch"]
+    is_used = torch.cuda.is_available() and torch.cuda.is_initialized()
+    return torch.cuda.max_memory_allocated() if is_used else None
+
+
+def _flush_output() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+
+
+def _wait(is_over: Callable[[], bool], timeout_s: float) -> None:
+    end = time.monotonic() + timeout_s
+    while not is_over() and time.monotonic() < end:
+        time.sleep(_POLL_S)

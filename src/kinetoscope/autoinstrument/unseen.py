@@ -1,0 +1,55 @@
+"""Report of a command that recorded nothing, by its own process. It imports no torch."""
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from kinetoscope.autoinstrument.settings import AutoSettings, settings_of
+from kinetoscope.autoinstrument.sightings import WITHOUT_TORCH
+from kinetoscope.core.job.ranks import current_ranks
+from kinetoscope.core.paths.later_run import find_later_run
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.errors import UnsafePathError
+from kinetoscope.formats.manifest import STARTED, UNSEEN
+from kinetoscope.pulse.layout import FOLDER
+from kinetoscope.recording.messages.standard_error import write_line
+
+
+def report_without_torch() -> None:
+    """Report the end of a process that has not imported torch, if it is that of the command itself."""
+    settings = settings_of()
+    if os.getpid() == settings.pid:
+        report_unseen(settings, WITHOUT_TORCH)
+
+
+def report_unseen(settings: AutoSettings, seen: str) -> None:
+    """Print a sentence, and keep it for ``summary``, unless a process of the command has recorded or said why not."""
+    out = Path(settings.out)
+    if current_ranks().rank != 0 or "{time}" in settings.out or _has_shown(out):
+        return
+    print_line(seen)
+    with contextlib.suppress(OSError, UnsafePathError):
+        RunFolder(out).write(UNSEEN, seen.encode())
+
+
+def _has_shown(out: Path) -> bool:
+    """Return whether a process of this command has recorded, or said why not. An earlier run may be in the folder."""
+    signs = [out / FOLDER, out / UNSEEN]
+    if (later := find_later_run(out)) is not None:
+        signs.append(later / FOLDER)
+    started_ns = _changed_ns(out / STARTED)
+    return any(started_ns <= _changed_ns(sign) for sign in signs)
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return -1
+
+
+def print_line(line: str) -> None:
+    """Print a line of `kinetoscope run` to stderr, if that takes it."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is full or closed, or there is none
+        write_line(sys.stderr, f"kinetoscope run: {line}")

@@ -1,0 +1,147 @@
+"""A trace as one Parquet file, as it is kept in the user's cache.
+
+The file's metadata hold the tracks and the header, and what the trace was read from: if that has another size, another
+time of change, or was read by another version, it is read again.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import polars as pl
+
+from kinetoscope.core.paths.atomic_file import atomic_file
+from kinetoscope.core.paths.regular_file import allow_more_files
+from kinetoscope.core.paths.run_folder import open_file
+from kinetoscope.core.text.wording import counted
+from kinetoscope.errors import OutputError, TraceFileError
+from kinetoscope.formats.chrome_event import FURTHEST_NS
+from kinetoscope.formats.header import Count, require_ranges, told
+from kinetoscope.formats.parquet import require_small
+from kinetoscope.frames.events import TraceAbout, TraceEvents, event_schema
+
+_VERSION = 4  # increased when the columns or their meaning change
+_KEY = "kinetoscope"
+_LEVEL = 1
+_TIMES = ("ts", "dur")
+_NEVER_NULL = ("kind", "phase", "name", "track")
+
+
+Place = str | int | float | bool | None
+
+
+class _Header(msgspec.Struct):
+    """The header of a Parquet file: everything about its trace except the events."""
+
+    version: int
+    fingerprint: str | None
+    tracks: list[tuple[Place, Place]]
+    header: dict[str, Any]
+    repairs: list[str]
+    base_ns: Count
+    has_clock: bool
+    written: list[tuple[Place, Place]] = []
+
+
+_READER = msgspec.json.Decoder(_Header | None)  # made once: msgspec must not learn a struct on two threads at once
+
+
+def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint: str | None = None) -> None:
+    """Writes a complete trace, for `read_parquet`. The file appears when it is complete.
+
+    Raises `OutputError` if it cannot be written.
+    """
+    about = trace.about
+    said = _Header(
+        _VERSION, fingerprint, about.tracks, about.header, about.repairs, about.base_ns, about.has_clock, about.written
+    )
+    try:
+        metadata = {_KEY: msgspec.json.encode(said).decode()}
+        with atomic_file(Path(path)) as stream:
+            trace.frame.write_parquet(stream, compression="zstd", compression_level=_LEVEL, metadata=metadata)
+    except (
+        pl.exceptions.PolarsError,
+        UnicodeEncodeError,
+    ) as error:  # for example a full disk, or text that is not Unicode
+        raise OutputError(f"Cannot write {os.fspath(path)}: {error}.") from error
+
+
+def is_our_parquet(path: str | os.PathLike[str]) -> bool:
+    """Whether a Parquet file is a trace of ours, of any version."""
+    try:
+        return _KEY in pl.read_parquet_metadata(os.fspath(path))
+    except (OSError, pl.exceptions.PolarsError):
+        return False
+
+
+def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> tuple[TraceAbout, pl.LazyFrame]:
+    """The trace in a Parquet file of ours; its events are read when they are needed.
+
+    Raises `TraceFileError` if it is no such file, if it unpacks to more than any trace does, if a number in it is not
+    in its range, or if it was made from a file with another ``fingerprint``. With one, it is a file of the user's own
+    cache, which is not looked through.
+    """
+    name = os.fspath(path)
+    if fingerprint is not None:
+        return _read(name, str(name), fingerprint)
+    with open_file(name) as file:  # polars keeps it open: another file may have this name before the events are read
+        allow_more_files(file.fileno())
+        require_small(file, name)
+        return _read(name, file, None)
+
+
+def _read(name: str, source: str | BinaryIO, fingerprint: str | None) -> tuple[TraceAbout, pl.LazyFrame]:
+    about = _read_header(name, source)
+    if about is None or about.version != _VERSION:
+        raise TraceFileError(
+            f"Cannot read {name}: it is a Parquet file, but not a trace of this version of Kinetoscope. "
+            "Convert the trace again: kinetoscope convert TRACE -o OUT.parquet"
+        )
+    if fingerprint is not None and about.fingerprint != fingerprint:
+        raise TraceFileError(f"Cannot use {name}: the trace has changed since.")
+    require_ranges(name, about.header)
+    events = pl.scan_parquet(_from_begin(source), glob=False)
+    if (why := _misfit(events, len(about.tracks))) is not None:
+        raise TraceFileError(f"Cannot read {name}: its events are not those of a trace: {why}. Convert it again.")
+    tracks, written = ([(pid, tid) for pid, tid in places] for places in (about.tracks, about.written))
+    return TraceAbout(tracks, about.header, about.repairs, about.base_ns, about.has_clock, written), events
+
+
+def _from_begin(source: str | BinaryIO) -> str | BinaryIO:
+    if not isinstance(source, str):
+        source.seek(0)
+    return source
+
+
+def _read_header(name: str, source: str | BinaryIO) -> _Header | None:
+    try:
+        said = pl.read_parquet_metadata(_from_begin(source)).get(_KEY)
+        return _READER.decode(said or "null")
+    except msgspec.ValidationError as error:
+        raise TraceFileError(f"Cannot read {name}: in its metadata, {told(error)}. Convert the trace again.") from error
+    except (OSError, ValueError, RecursionError, pl.exceptions.PolarsError) as error:
+        raise TraceFileError(f"Cannot read {name}: {error}. Convert the trace again.") from error
+
+
+def _misfit(events: pl.LazyFrame, num_tracks: int) -> str | None:
+    """What is wrong with the columns, or with the numbers of tracks; None for nothing."""
+    try:
+        schema = events.collect_schema()
+        wrong = [name for name, dtype in event_schema().items() if schema.get(name) != dtype]
+        if wrong:
+            return f"the column {wrong[0]} is missing, or of another type"
+        nulls = [pl.col(name).null_count() for name in _NEVER_NULL]
+        far = [(~pl.col(name).is_between(-FURTHEST_NS, FURTHEST_NS)).sum() for name in _TIMES]
+        counts = events.select(*nulls, *far, last=pl.col("track").max()).collect().row(0, named=True)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        return f"{error}".partition("\n")[0].rstrip(".")
+    empty = next((name for name in _NEVER_NULL if counts[name]), None)
+    if empty is not None:
+        return f"{counted(counts[empty], 'row')} have nothing in the column {empty}"
+    beyond = next((name for name in _TIMES if counts[name]), None)
+    if beyond is not None:
+        return f"{counted(counts[beyond], 'row')} have a number in the column {beyond} that is out of its range"
+    if counts["last"] is not None and counts["last"] >= num_tracks:
+        return f"there is a track {counts['last']:,}, but only {counted(num_tracks, 'track')} are named"
+    return None

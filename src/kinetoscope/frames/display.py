@@ -1,0 +1,84 @@
+"""Shows plain data, such as what ``to_dict()`` returns, as tables in a notebook, and foreign texts in few letters."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from kinetoscope.core.text.templates import load_macros
+
+MOST_ROWS = 20
+_MOST_PARTS = 8
+_LEAST_WITHOUT_FRACTION = 1000
+_UNKNOWN, _NONE = "-", "none"
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table for the template: ``columns`` have a header unless there are none, and ``num_left`` rows are left out."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    num_left: int = 0
+
+
+def render_html(title: str, data: Mapping[str, Any]) -> str:
+    """Return ``data`` as HTML tables without scripts: a row for each plain value, and a table for each list of rows.
+
+    Rows are dicts, or have ``to_dict()``. Of long lists the first `MOST_ROWS` are shown, of long texts the beginning,
+    and how much more there is.
+    """
+    facts: list[Sequence[str]] = []
+    tables: list[_Table] = []
+    for name, value in data.items():
+        if _are_rows(value):
+            tables.append(_rows(name, value))
+        else:
+            facts += [(name_of, _text(said)) for name_of, said in _facts(name, value)]
+    return str(load_macros("frames/display.jinja").tables([_Table(title, (), facts), *tables]))
+
+
+def some(items: Iterable[str], num_all: int, most: int, separator: str = "\n") -> str:
+    """At most ``most`` of the items, and how many more there are."""
+    more = [f"… and {num_all - most:,} more"] if num_all > most else []
+    return separator.join([*islice(items, most), *more])
+
+
+def _facts(name: str, value: Any) -> list[tuple[str, Any]]:
+    """A value, or those of an object and of the objects in it, each with its name."""
+    if not isinstance(value, Mapping):
+        return [(name, value)]
+    facts = [fact for key, part in islice(value.items(), MOST_ROWS) for fact in _facts(f"{name}: {key}", part)]
+    return [*facts, *([(name, f"… and {len(value) - MOST_ROWS:,} more")] if len(value) > MOST_ROWS else [])]
+
+
+def _are_rows(value: Any) -> bool:
+    first: Sequence[Any] = value[:1] if isinstance(value, list | tuple) else ()
+    return any(isinstance(row, Mapping) or hasattr(row, "to_dict") for row in first)
+
+
+def _rows(name: str, rows: Sequence[Any]) -> _Table:
+    dicts: list[Mapping[str, Any]] = [row if isinstance(row, Mapping) else row.to_dict() for row in rows[:MOST_ROWS]]
+    columns = list(dict.fromkeys(key for row in dicts for key in row))
+    lines = [[_text(row.get(column)) for column in columns] for row in dicts]
+    return _Table(f"{name}: {len(rows):,}", columns, lines, max(0, len(rows) - MOST_ROWS))
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return _UNKNOWN
+        case bool() | str():
+            return str(value)
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.0f}" if abs(value) >= _LEAST_WITHOUT_FRACTION else f"{value:.4g}"
+        case Mapping():
+            parts = (f"{key} {_text(part)}" for key, part in value.items())
+            return some(parts, len(value), _MOST_PARTS, ", ") or _NONE
+        case list() | tuple():
+            return some(map(_text, value), len(value), _MOST_PARTS, ", ") or _NONE
+        case _:
+            return str(value)

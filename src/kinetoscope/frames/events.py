@@ -1,0 +1,364 @@
+"""The columns of a trace's events, and the events of one trace as one frame, from the blocks of rows of a scan."""
+
+import json
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chrome_event import MOST_DIGITS, UNIX_NS
+from kinetoscope.formats.chrome_scan import (
+    BYTES,
+    NUMBERS,
+    TEXTS,
+    decode_json_text,
+    decode_texts,
+)
+from kinetoscope.formats.device_events import DEVICE_CATEGORIES
+from kinetoscope.formats.header import require_ranges
+from kinetoscope.formats.health import Health, are_timeless, count_overlapping
+from kinetoscope.formats.own_names import BATCH, STEP
+from kinetoscope.frames.tracks import nest_spans
+
+KINDS = ("span", "instant", "counter", "flow", "metadata", "end", "other")
+"""The kinds of events. ``end`` is the second event of a span written as two events; the first one has the duration."""
+
+ARGUMENT_NUMBERS = NUMBERS[3:]
+
+ARGUMENT_TEXTS = TEXTS[4:]
+
+SPAN_COLUMNS = ("ts", "dur", "name", "category", "track", "id", *ARGUMENT_NUMBERS, *ARGUMENT_TEXTS, *BYTES)
+"""``ts`` and ``dur`` are nanoseconds, ``ts`` unix ones if the file has a clock; ``track`` is a row of ``.tracks``."""
+
+INSTANT_COLUMNS = ("ts", "name", "category", "track", "id", *ARGUMENT_NUMBERS, *BYTES)
+
+FLOW_COLUMNS = ("ts", "step", "name", "category", "track", "id", "id_text", *BYTES)
+"""``step`` is ``s``, ``t`` or ``f``: a flow's start, a step, its finish. ``id_text`` is an id that is no integer."""
+
+_LATEST_BASE_NS = 2**62
+_MIN_OVERLAP_NS = 1000  # profilers round the ends of spans to a microsecond
+_BASE_FIELD = "baseTimeNanoseconds"
+_MOST_BEFORE_HEADER = 7
+_STRINGS = ("name", "category", "id_text")
+_STORED_AS_STRINGS = ("name", "category")
+"""The texts that people search, as strings for `.str`. The others are polars categories, a quarter of the size."""
+
+_HALVES = list(b"BEbeSF")
+_KIND_OF_PHASE = {"X": "span", "B": "span", "b": "span", "S": "span", "E": "end", "e": "end", "F": "end"}
+_KIND_OF_PHASE |= dict.fromkeys("iIRnTp", "instant") | dict.fromkeys("stf", "flow") | {"C": "counter", "M": "metadata"}
+
+
+@dataclass(slots=True)
+class Pairs:
+    """``rows`` of begins, their ``durations``, and how many begins have no end and ends no begin."""
+
+    rows: list[int] = field(default_factory=list)
+    durations: list[int] = field(default_factory=list)
+    num_lone_begins: int = 0
+    num_lone_ends: int = 0
+
+
+@dataclass(slots=True)
+class TraceAbout:
+    """Everything about a trace except its events. ``tracks`` are pairs of pid and tid, by number."""
+
+    tracks: list[tuple[Any, Any]]
+    header: dict[str, Any]
+    repairs: list[str] = field(default_factory=list)
+    base_ns: int = 0
+    has_clock: bool = False
+    written: list[tuple[Any, Any]] = field(default_factory=list)
+    """Pid and tid of each track as the file first writes them: both "8" and 8 are 8 in ``tracks``. Events that write
+    them differently have them in their ``fields``."""
+
+
+@dataclass(slots=True)
+class TraceEvents:
+    """One trace: its events in the order of the file, with all columns, and everything else about it."""
+
+    frame: pl.DataFrame
+    about: TraceAbout
+
+
+def build_events(
+    frames: list[pl.DataFrame],
+    texts: dict[str, list[bytes]],
+    header: dict[str, Any],
+    repairs: Sequence[str],
+    name: str,
+    health: Health | None = None,
+) -> TraceEvents:
+    """The trace whose rows are in ``frames``; the list is empty afterwards.
+
+    Raises `TraceFileError` if there is no event, or a number in the header is not in its range.
+    """
+    if not frames:
+        raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
+    health = health or Health()
+    header = header or _header_of_a_list(frames)
+    require_ranges(name, header)
+    base_ns = _base_ns(header)
+    dictionaries = _dictionaries(texts)
+    written = [decode_json_text(b"[" + track + b"]") for track in texts["track"][1:]]
+    tracks, dictionaries["track"], others = _tracks(written)
+    has_halves = any((frame["phase"] == half).any() for frame in frames for half in _HALVES)
+    for place, frame in enumerate(frames):  # one by one, so that each old frame is freed before the next
+        frames[place] = _finish(_with_places(frame, others), dictionaries, base_ns)
+    frame = complete_frame(_joined(frames))
+    frame = _without_timeless(frame, base_ns, health)
+    about = TraceAbout(list(tracks), header, list(repairs), base_ns, _has_clock(frame, base_ns), list(tracks.values()))
+    trace = TraceEvents(frame, about)
+    if has_halves:
+        _pair(trace)
+    _find_mixed_ranks(trace, health)
+    _find_overlaps(trace, health)
+    about.repairs += health.repairs
+    return trace
+
+
+def _without_timeless(frame: pl.DataFrame, base_ns: int, health: Health) -> pl.DataFrame:
+    """Return the events without those that have lost their time, which are noted in ``health``."""
+    is_timed = pl.col("ts").is_not_null() & (pl.col("kind") != "metadata")
+    is_at_zero = is_timed & (pl.col("ts") == base_ns) & (pl.col("dur").fill_null(0) == 0)
+    num_at_zero, first, earliest_ns = frame.select(
+        is_at_zero.sum(),
+        is_at_zero.arg_max().alias("first"),
+        pl.col("ts").filter(is_timed & ~is_at_zero).min().alias("ns"),
+    ).row(0)
+    if not are_timeless(num_at_zero, None if earliest_ns is None else earliest_ns - base_ns):
+        return frame
+    health.num_timeless, health.first_timeless = num_at_zero, first + 1
+    return frame.filter(~is_at_zero.fill_null(value=False))
+
+
+def _find_mixed_ranks(trace: TraceEvents, health: Health) -> None:
+    """Note in ``health`` what shows that several ranks were pasted into the file, unless it is a merged one."""
+    own = trace.about.header.get("kinetoscope")
+    if isinstance(own, dict) and own.get("merged"):
+        return
+    spans = trace.frame.lazy().filter(pl.col("kind") == "span")
+    steps = spans.filter((pl.col("name") == BATCH) | pl.col("name").str.starts_with(STEP))
+    is_on_thread = pl.col("category").is_null() | (pl.col("category") != "gpu_user_annotation")
+    steps = steps.filter(is_on_thread & (pl.col("dur") > 0)).select("track", "name", "ts", "dur").collect()
+    of_loops = (((track, name == BATCH), ts, ts + dur) for track, name, ts, dur in steps.iter_rows())
+    health.num_overlapping_steps = count_overlapping(of_loops)
+    launches = spans.filter(pl.col("category").is_in(["cuda_runtime", "cuda_driver"]) & (pl.col("correlation") > 0))
+    shared = launches.group_by("category", "correlation").len().select((pl.col("len") - 1).sum()).collect().item()
+    health.num_shared_launches = shared or 0
+
+
+def _find_overlaps(trace: TraceEvents, health: Health) -> None:
+    """Note in ``health`` how many spans of threads overlap without nesting."""
+    is_device = pl.col("category").is_in([*DEVICE_CATEGORIES, "gpu_user_annotation"]).fill_null(value=False)
+    spans = trace.frame.lazy().filter((pl.col("kind") == "span") & pl.col("phase").cast(pl.String).is_in(["X", "B"]))
+    spans = spans.filter(~is_device).select("ts", "dur", "track").drop_nulls().collect()
+    beyond_ns = spans["dur"] - nest_spans(spans, clip=True)["dur"]
+    beyond_ns = beyond_ns.filter(beyond_ns > _MIN_OVERLAP_NS)
+    health.num_overlapping, health.overlapping_ns = len(beyond_ns), int(beyond_ns.sum())
+
+
+def block_frame(block: Any) -> pl.DataFrame:
+    """Return a block of a scanner as a frame, without copying it."""
+    return pl.DataFrame([pl.Series(values=column).alias(column.name) for column in block])
+
+
+def _schema(pl: Any) -> dict[str, Any]:
+    texts, numbers = dict.fromkeys(TEXTS, pl.UInt32), dict.fromkeys(NUMBERS, pl.Int64)
+    return {"phase": pl.UInt8} | texts | numbers | dict.fromkeys(BYTES, pl.Binary)
+
+
+def _dictionaries(texts: dict[str, list[bytes]]) -> dict[str, pl.Series]:
+    """The texts to which the numbers in each column refer, except in the column of tracks."""
+    dictionaries = {}
+    for name in (*_STRINGS, *ARGUMENT_TEXTS):
+        values = decode_texts(texts[name]) if name in _STRINGS else [_argument_text(text) for text in texts[name]]
+        if name != "name":
+            values = [None, *values[1:]]
+        dtype = pl.String if name in _STORED_AS_STRINGS else pl.Categorical
+        dictionaries[name] = pl.Series(name, values, dtype=pl.String).cast(dtype)
+    phases = [chr(code) for code in range(128)]
+    dictionaries["phase"] = pl.Series("phase", phases, dtype=pl.String).cast(pl.Categorical)
+    kinds = [_KIND_OF_PHASE.get(phase, "other") for phase in phases]
+    dictionaries["kind"] = pl.Series("kind", kinds, dtype=pl.Enum(KINDS))
+    return dictionaries
+
+
+def _tracks(written: list[list[Any]]) -> tuple[dict[tuple[Any, Any], tuple[Any, Any]], pl.Series, pl.Series]:
+    """The tracks, each with its pid and tid as first written. For each spelling of a pid and tid, by its number, its
+    track, and the fields that an event gets if it is not the first spelling of that track.
+
+    Old Kineto wrote "123" for the spans of a thread and 123 for its flows: both are 123.
+    """
+    places = [(_as_number(pid), _as_number(tid)) for pid, tid in written]
+    tracks = {place: (pid, tid) for place, (pid, tid) in reversed(list(zip(places, written, strict=True)))}
+    tracks = {place: tracks[place] for place in dict.fromkeys(places)}
+    numbers = {place: number for number, place in enumerate(tracks)}
+    others = [
+        None if tracks[place] == (pid, tid) else json.dumps({"pid": pid, "tid": tid})[1:-1]
+        for place, (pid, tid) in zip(places, written, strict=True)
+    ]
+    return (
+        tracks,
+        pl.Series("track", [0, *(numbers[place] for place in places)], dtype=pl.UInt32),
+        pl.Series([None, *others], dtype=pl.String),
+    )
+
+
+def _with_places(frame: pl.DataFrame, others: pl.Series) -> pl.DataFrame:
+    """The block, with pid and tid in the ``fields`` of events that do not use their track's first spelling."""
+    if "track" not in frame.columns or others.null_count() == len(others):
+        return frame
+    places = others.gather(frame["track"].fill_null(0)).alias("places")
+    given = pl.col("fields").cast(pl.String) if "fields" in frame.columns else pl.lit(None, dtype=pl.String)
+    behind = pl.when(given.is_null()).then(pl.lit("}")).otherwise("," + given.str.slice(1))
+    fields = pl.when(pl.col("places").is_null()).then(given).otherwise("{" + pl.col("places") + behind)
+    return frame.with_columns(places).with_columns(fields.cast(pl.Binary).alias("fields")).drop("places")
+
+
+def _finish(frame: pl.DataFrame, dictionaries: dict[str, pl.Series], base_ns: int) -> pl.DataFrame:
+    """The block with texts instead of their numbers, with kinds, and with times that count from 1970."""
+    missing = [pl.lit(None, dtype=pl.Int64).alias(name) for name in ("ts", "dur") if name not in frame.columns]
+    codes = frame["phase"]
+    frame = _close_open_ended(frame.with_columns(dictionaries["kind"].gather(codes), *missing))
+    columns = [
+        values[_without_nulls(frame[name])].alias(name)
+        for name, values in dictionaries.items()
+        if name in frame.columns and name != "kind"
+    ]
+    return frame.with_columns(pl.col("ts") + base_ns, *columns)
+
+
+def _without_nulls(codes: pl.Series) -> pl.Series:
+    return codes.fill_null(0) if codes.null_count() else codes
+
+
+def _argument_text(value: bytes) -> str:
+    """An argument as text: a string as it is, anything else as compact JSON."""
+    if not value:
+        return ""
+    decoded = decode_json_text(value)
+    return decoded if isinstance(decoded, str) else json.dumps(decoded, ensure_ascii=False)
+
+
+def _as_number(value: Any) -> Any:
+    is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= MOST_DIGITS
+    return int(value) if is_number else value
+
+
+def _has_clock(frame: pl.DataFrame, base_ns: int) -> bool:
+    """Whether times count from 1970, because the file has a base or its times are that large."""
+    latest: Any = frame.select(pl.col("ts").filter(pl.col("kind") != "metadata").max()).item()
+    return base_ns > 0 or (latest is not None and latest > UNIX_NS)
+
+
+def _base_ns(header: dict[str, Any]) -> int:
+    """The base of the file's times in unix nanoseconds; 0 if it has none."""
+    base = header.get(_BASE_FIELD)
+    try:
+        number = int(base) if isinstance(base, (int, float, str)) else 0
+    except (ValueError, OverflowError):
+        return 0
+    return number if 0 < number <= _LATEST_BASE_NS else 0
+
+
+def _header_of_a_list(frames: list[pl.DataFrame]) -> dict[str, Any]:
+    """The header, with the base, in the first metadata event of a bare list of ours; empty for other lists.
+
+    Composer's merger adds an event or two before that one.
+    """
+    for frame in frames:
+        first = frame.lazy().filter(pl.col("phase") == ord("M")).head(_MOST_BEFORE_HEADER + 1).collect()
+        if len(first):
+            found = map(decode_json_text, filter(None, first["args"] if "args" in first.columns else ()))
+            return next((header for header in found if isinstance(header, dict) and _BASE_FIELD in header), {})
+    return {}
+
+
+def _pair(trace: TraceEvents) -> None:
+    """Gives spans that are written as two events their durations."""
+    frame, repairs = trace.frame, trace.about.repairs
+    halves = frame.select("phase", "ts", "track", "category", "id", "id_text").with_row_index("row")
+    halves = halves.filter(pl.col("phase").cast(pl.String).is_in(list(map(chr, _HALVES))))
+    halves = halves.drop_nulls("ts").sort("ts", maintain_order=True)
+    last_ns: Any = frame["ts"].max()
+    pairs = pair_halves(map(_half, halves.iter_rows(named=True)), last_ns)
+    durations = frame["dur"].rechunk().scatter(pairs.rows, pairs.durations)
+    trace.frame = frame.with_columns(durations.alias("dur"))
+    if pairs.num_lone_begins:
+        repairs.append(f"{pairs.num_lone_begins} spans have no end: they were cut at the end of the trace.")
+    if pairs.num_lone_ends:
+        repairs.append(f"{pairs.num_lone_ends} ends have no begin: they were left out.")
+
+
+def _half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
+    phase = row["phase"]
+    key = row["track"] if phase in "BE" else (row.get("category"), row.get("id"), row.get("id_text"))
+    return row["row"], key, phase in "BbS", row["ts"]
+
+
+def _close_open_ended(frame: pl.DataFrame) -> pl.DataFrame:
+    """Gives an ``X`` event without a duration the duration 0; one without a time is not a span."""
+    is_whole = pl.col("phase") == ord("X")
+    if not frame.select((is_whole & (pl.col("dur").is_null() | pl.col("ts").is_null())).any()).item():
+        return frame
+    other = pl.lit("other", dtype=frame.schema["kind"])
+    return frame.with_columns(
+        pl.when(is_whole).then(pl.col("dur").fill_null(0)).otherwise("dur").alias("dur"),
+        pl.when(is_whole & pl.col("ts").is_null()).then(other).otherwise("kind").alias("kind"),
+    )
+
+
+def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """The blocks as one frame, without a copy; the list is empty afterwards. Every column is in a piece for each block,
+    also one that only some of the blocks have: where the pieces differ, polars copies the whole frame."""
+    schema = {name: dtype for frame in frames for name, dtype in frame.schema.items()}
+    for place, frame in enumerate(frames):
+        lacking = {name: dtype for name, dtype in schema.items() if name not in frame.columns}
+        nulls = [pl.Series(name, [None], dtype=dtype).new_from_index(0, len(frame)) for name, dtype in lacking.items()]
+        frames[place] = frame.with_columns(nulls).select(list(schema))
+    joined = pl.concat(frames, rechunk=False)
+    frames.clear()
+    return joined
+
+
+def event_schema() -> dict[str, Any]:
+    """The columns of a trace's events, in order, and their types."""
+    wanted = {"kind": pl.Enum(KINDS), "phase": pl.Categorical} | _schema(pl) | {"phase": pl.Categorical}
+    categories = dict.fromkeys(("id_text", *ARGUMENT_TEXTS), pl.Categorical)
+    return wanted | categories | dict.fromkeys(_STORED_AS_STRINGS, pl.String)
+
+
+def complete_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with all columns, in order, including those that no event has."""
+    wanted = event_schema()
+    if "name" not in frame.columns:
+        frame = frame.with_columns(pl.lit("", dtype=pl.String).alias("name"))
+    missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in wanted.items() if name not in frame.columns]
+    return frame.with_columns(missing).select(list(wanted))
+
+
+def pair_halves(halves: Iterable[tuple[int, Hashable, bool, int]], last_ns: int) -> Pairs:
+    """Pairs each end with the latest open begin of its key; begins that stay open end at ``last_ns``.
+
+    A half is its row, its key (the track, or an id), whether it is a begin, and its time in nanoseconds.
+    """
+    pairs = Pairs()
+    stacks: defaultdict[Hashable, list[tuple[int, int]]] = defaultdict(list)
+    for row, key, is_begin, time_ns in halves:
+        stack = stacks[key]
+        if is_begin:
+            stack.append((row, time_ns))
+        elif stack:
+            begin_row, begin_ns = stack.pop()
+            pairs.rows.append(begin_row)
+            pairs.durations.append(time_ns - begin_ns)
+        else:
+            pairs.num_lone_ends += 1
+    for stack in stacks.values():
+        pairs.num_lone_begins += len(stack)
+        pairs.rows += [row for row, _ in stack]
+        pairs.durations += [max(0, last_ns - begin_ns) for _, begin_ns in stack]
+    return pairs

@@ -1,0 +1,172 @@
+"""Reads the live folder of a run that is still recording, as a trace."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from kinetoscope.core.text.wording import counted
+from kinetoscope.errors import TraceFileError
+from kinetoscope.frames.events import KINDS, TraceAbout, complete_frame
+from kinetoscope.frames.trace import Trace
+from kinetoscope.spool.chunk import LiveName
+from kinetoscope.spool.contents import LiveProcess, LiveTrack, read_live_folder
+from kinetoscope.spool.folders import is_live_folder, read_live_run
+from kinetoscope.spool.record import Flag, Kind, Record
+from kinetoscope.spool.window_log import LiveWindow, SavedWindows, read_windows
+
+_COLUMNS = ("kind", "phase", "name", "category", "track", "ts", "dur", "batch", "args")
+_KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER: ("counter", "C")}
+
+
+class NothingThereError(TraceFileError):
+    """A live folder holds nothing that is not saved."""
+
+
+class FoundLive(str):
+    """The name of a live folder that was found in the folder of a run, whose process may delete it at any time."""
+
+    __slots__ = ()
+
+
+def read_found(name: FoundLive) -> Trace:
+    """The trace in a live folder, without events if there is nothing in it any more. Raises `TraceFileError` if it is
+    there and cannot be read."""
+    try:
+        return read_live(Path(name))
+    except NothingThereError:
+        return _nothing(name, [])
+    except (TraceFileError, OSError):
+        if is_live_folder(Path(name)):
+            raise
+        return _nothing(
+            name, [f"{name} went away while it was read: its process has saved what was in it. Look again."]
+        )
+
+
+def _nothing(name: str, notes: list[str]) -> Trace:
+    header: dict[str, Any] = {"kinetoscope": {"live": True, "notes": notes}}
+    with suppress(TraceFileError, OSError):  # the folder may be gone
+        header |= read_live_run(Path(name)).ranks.in_header
+    about = TraceAbout([], header)
+    return Trace(name, about, complete_frame(_frame({column: [] for column in _COLUMNS})).lazy())
+
+
+def read_live(folder: Path) -> Trace:
+    """What the processes of one rank have recorded and not saved yet. Open spans end with the last record.
+
+    Nothing is cached, and the folder is not changed. Raises `NothingThereError` if it is empty.
+    """
+    run, (windows, damages) = read_live_run(folder), read_windows(folder)
+    left = read_live_folder(folder)
+    rows = _Rows(SavedWindows(windows))
+    for process in left.processes:
+        rows.add_process(process, run.ranks.rank)
+    if not rows.columns["name"]:
+        raise NothingThereError(f"Nothing in {folder} yet: its process has saved everything that it recorded.")
+    frame = complete_frame(_frame(rows.columns))
+    own = {
+        "rank": run.ranks.rank,
+        "run_name": run.run_name,
+        "host": run.attempt.host,
+        "start": run.attempt.start,
+        "live": True,
+    }
+    own |= {"cycle": windows[-1].cycle} if windows else {}
+    own["warmup_batches"] = [pair for window in windows if (pair := _warmup_batches(window))]
+    header = run.ranks.in_header | {"kinetoscope": own}
+    about = TraceAbout(rows.tracks, header, [*rows.notes(), *left.damages, *damages], has_clock=True)
+    return Trace(str(folder), about, frame.lazy())
+
+
+def _frame(columns: dict[str, list[Any]]) -> pl.DataFrame:
+    schema = {"kind": pl.Enum(KINDS), "phase": pl.Categorical, "name": pl.String, "category": pl.String}
+    schema |= {"track": pl.UInt32, "args": pl.Binary}
+    schema |= dict.fromkeys(("ts", "dur", "batch"), pl.Int64)
+    return pl.DataFrame(columns, schema={name: schema[name] for name in columns})
+
+
+def _warmup_batches(window: LiveWindow) -> list[int] | None:
+    """The batches of a window that only warm up, as numbers from and until."""
+    first = (window.timestamp or {}).get("batch")
+    return None if first is None or window.first_active is None else [int(first), window.first_active]
+
+
+def is_to_redact(folder: Path) -> bool:
+    """Whether a live folder is that of a run that redacts what it writes: nothing in it is meant to be shown."""
+    try:
+        return read_live_run(folder).redacts
+    except TraceFileError:
+        return False  # `read_live` says why it cannot be read
+
+
+def restart_of(folder: Path) -> int:
+    """The attempt of the run to which a live folder belongs."""
+    try:
+        return read_live_run(folder).attempt.restart
+    except TraceFileError:
+        return 0  # `read_live` says why it cannot be read
+
+
+class _Rows:
+    """Puts records into columns, except records of ``saved`` windows, which workers' files may still hold."""
+
+    def __init__(self, saved: SavedWindows) -> None:
+        self._saved = saved
+        self.columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+        self.tracks: list[tuple[Any, Any]] = []
+        self._num_dropped = 0
+
+    def add_process(self, process: LiveProcess, rank: int) -> None:
+        """Adds the records of all threads of a process; open spans end with its last record."""
+        last_ns = max((_end(record) for track in process.tracks for record in track.records()), default=0)
+        for track in process.tracks:
+            number = len(self.tracks)
+            self.tracks.append((track.pid, track.tid))
+            self._num_dropped += track.num_dropped
+            for record in track.records():
+                self._add_record(record, track, number, process.names)
+            for record in track.open_spans:
+                cut = record._replace(end=max(record.begin, last_ns), flags=record.flags | Flag.CUT)
+                self._add_record(cut, track, number, process.names)
+            if track.parts or track.open_spans:
+                self._describe(number, "process_name", {"name": "rank"})
+                self._describe(number, "thread_name", {"name": track.name})
+
+    def notes(self) -> list[str]:
+        """Sentences on what is missing."""
+        return (
+            [f"{counted(self._num_dropped, 'record')} were dropped because there was no space."]
+            if self._num_dropped
+            else []
+        )
+
+    def _add_record(self, record: Record, track: LiveTrack, number: int, names: list[LiveName]) -> None:
+        if record.kind not in _KINDS or record.name >= len(names) or self._saved.hold(record.begin):
+            return
+        kind, phase = _KINDS[Kind(record.kind)]
+        name = names[record.name]
+        ts = record.begin - track.monotonic_ns + track.unix_ns
+        dur = int(record.end) - record.begin if kind == "span" else None
+        args = _arguments(record, names)
+        self._add(kind, phase, name.name, ",".join(name.categories), number, ts, dur, record.batch, args)
+
+    def _describe(self, number: int, name: str, args: dict[str, Any]) -> None:
+        self._add("metadata", "M", name, "", number, None, None, None, args)
+
+    def _add(self, *values: Any) -> None:
+        for column, value in zip(self.columns.values(), values[:-1], strict=False):
+            column.append(value)
+        self.columns["args"].append(msgspec.json.encode(values[-1]))
+
+
+def _arguments(record: Record, names: list[LiveName]) -> dict[str, Any]:
+    if record.kind == Kind.COUNTER:
+        return {names[record.series].name: record.end} if record.series < len(names) else {}
+    return {"batch": record.batch} | ({"cut": "still open"} if record.flags & Flag.CUT else {})
+
+
+def _end(record: Record) -> int:
+    return int(record.end) if record.kind == Kind.SPAN else record.begin

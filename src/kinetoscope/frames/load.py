@@ -1,0 +1,349 @@
+"""`kinetoscope.load`: reads traces from files, folders, globs, URLs or the standard input."""
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from kinetoscope.core.paths.attempt_folders import (
+    MAX_NAMED_RUNS,
+    attempt_places,
+    find_its_runs,
+    note_on_attempts,
+    places_of_traces,
+    say_its_runs,
+)
+from kinetoscope.core.paths.available_memory import available_bytes
+from kinetoscope.core.paths.file_kinds import is_folder
+from kinetoscope.core.paths.regular_file import is_open_already, require_regular
+from kinetoscope.core.paths.run_folder import find_files, find_glob, open_file
+from kinetoscope.core.paths.user_cache import SUFFIX, CachePlace
+from kinetoscope.core.text.wording import sized
+from kinetoscope.errors import MissingExtraError, TraceFileError, UnsafePathError
+from kinetoscope.formats.chrome import SUFFIXES as JSON_SUFFIXES
+from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
+from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.formats.manifest import STARTED, why_nothing
+from kinetoscope.frames.all_steps import pulses_of
+from kinetoscope.frames.cache import read_parquet, write_parquet
+from kinetoscope.frames.events import TraceEvents, block_frame, build_events
+from kinetoscope.frames.executors import each_with
+from kinetoscope.frames.live import FoundLive, is_to_redact, read_found, read_live, restart_of
+from kinetoscope.frames.trace import Trace, TraceSet
+from kinetoscope.pulse.training_notes import notes_on_later_trainings, notes_on_trainings
+from kinetoscope.spool.folders import is_live_folder, live_folders
+
+_log = logging.getLogger("kinetoscope")
+PathLike = str | os.PathLike[str]
+
+_FILE_URL = "file://"
+MAX_MEMORY_SHARE = 0.3
+"""Events may take this share of the available memory. Analyses need more: 20 million events, 0.9 GB, took 2.4 GB."""
+
+STDIN = "-"
+
+
+def load(
+    source: PathLike | Iterable[PathLike],
+    *,
+    attempt: int | None = None,
+    cache: bool = True,
+    executor: Executor | None = None,
+) -> Trace | TraceSet:
+    """A trace as tables, or the traces of a run.
+
+    If ``source`` is a trace file (Chrome JSON of any profiler, plain, ``.gz`` or ``.zst``; or Parquet as ``kinetoscope
+    convert`` writes it), a URL for fsspec, or ``-`` for stdin, the result is a `Trace`. If it is a folder, a glob or
+    several names, the result is a `TraceSet`. The folder of a run, its ``traces`` and its live folder work too, even
+    while the run still records: what is there so far is loaded. Of a run that redacts what it writes, only what is
+    written is loaded, unless you name its live folder.
+
+    Of a run that was restarted, the last attempt is loaded, or the ``attempt`` of this number; a warning says so.
+
+    A file that was read is cached as Parquet in the user's cache folder (``~/.cache/kinetoscope``, at most 2 GB), which
+    is used next time unless the file has changed. ``cache=False`` neither reads nor writes it. Nothing is written into
+    the folder of a run, and no cache that is there is read. What is found in a folder, or by a glob, is read from there
+    only: a link is not followed. Name what the link leads to, or the link itself. Several files are read by
+    ``executor``, if given: processes, or a Dask cluster's ``client.get_executor()``. A damaged file is read as far as
+    possible, and ``repairs`` says what was done.
+
+    Raises `TraceFileError` if there is no trace, and `UnsafePathError` for a link, a pipe or a device among the traces
+    of a folder.
+
+        spans = kinetoscope.load("runs/digits/traces").spans.collect()
+    """
+    if isinstance(source, (str, os.PathLike)) and is_single(name := os.fspath(source)):
+        return load_one(name, cache=cache)
+    names = names_in(source, attempt)
+    for note in notes_on_attempts(source, attempt):
+        _log.warning(note)
+    traces = each_with(executor)(partial(_load_in_any, _this_process(), cache=cache), names)
+    pulses = pulses_of(source, attempt) if isinstance(source, (str, os.PathLike)) else []
+    found = [load_one(name) if trace is None else trace for name, trace in zip(names, traces, strict=True)]
+    return TraceSet(found, pulses)
+
+
+def _load_in_any(home: tuple[str, int], name: str, *, cache: bool) -> Trace | None:
+    """The trace in one file. In another process of the machine of ``home`` it is None if it is in the cache now: then
+    only that need be read at home, and no columns are sent. Another machine may have another cache."""
+    here = _this_process()
+    if here != home and name.endswith(SUFFIX):
+        return None
+    trace = load_one(name, cache=cache)
+    if here == home:
+        return trace
+    is_kept = cache and (place := _cache_place(name)) is not None and place.find() is not None
+    return None if is_kept and here[0] == home[0] else trace.in_memory()
+
+
+def _this_process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
+
+
+def names_in(source: PathLike | Iterable[PathLike], attempt: int | None = None) -> list[str]:
+    """The names of the traces that are meant by what `load` takes, in a run's folder those of an attempt, or of the
+    last one. Raises `TraceFileError` if there is none."""
+    if not isinstance(source, (str, os.PathLike)):
+        return [os.fspath(path) for path in source]
+    name = os.fspath(source)
+    return [name] if isinstance(name, FoundLive) or is_single(name) else find_traces(name, attempt)
+
+
+def is_single(name: str) -> bool:
+    """Whether ``name`` is one trace: a file, a URL, ``-``, or the live folder of one rank."""
+    return name == STDIN or is_url(name) or os.path.isfile(name) or is_open_already(name) or is_live_folder(Path(name))
+
+
+def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
+    """The trace in one file or live folder; ``on_bytes`` is called now and then with the bytes read since."""
+    if isinstance(name, FoundLive):
+        return read_found(name)
+    if is_live_folder(Path(name)):
+        return read_live(Path(name))
+    return load_trace(name, cache=cache, on_bytes=on_bytes)
+
+
+def load_trace(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
+    """The trace in one file; see `load`."""
+    if name.endswith(SUFFIX):
+        require_regular(name.removeprefix(_FILE_URL))
+        return Trace(str(name), *read_parquet(name))
+    mark = fingerprint(name) if cache else None
+    place = _cache_place(name) if mark is not None else None
+    if place is not None and (kept := place.find()) is not None:
+        with suppress(TraceFileError):  # the file or our version has changed: read the file again
+            return Trace(str(name), *read_parquet(kept, mark))
+    trace = read_trace(name, on_bytes)
+    if place is not None:
+        _keep(trace, place, mark)
+    return Trace(str(name), trace.about, trace.frame.lazy())
+
+
+def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> TraceEvents:
+    """Reads one file of Chrome JSON, without a cache."""
+    with open_source(name) as stream:
+        try:
+            scan, blocks = ChromeScan(new_scanner()), _Blocks(name)
+            scan.read(UnpackedStream(stream, name), name, blocks.add, on_bytes)
+        except OSError as error:
+            raise TraceFileError(f"Cannot read the trace {name}: {error.strerror or error}. Check the path.") from error
+    return build_events(blocks.frames, scan.texts(), scan.header, scan.repairs, name, scan.health)
+
+
+class _Blocks:
+    """The blocks of rows of a trace, as long as they leave memory for the work on them."""
+
+    def __init__(self, name: str) -> None:
+        self.frames: list[Any] = []
+        self._name = name
+        self._num_events = self._size_bytes = 0
+        self._available_bytes = available_bytes()
+
+    def add(self, block: Any) -> None:
+        """Keep a block. Raises `TraceFileError` if the blocks take too much of the memory that was available."""
+        self.frames.append(frame := block_frame(block))
+        self._num_events += len(frame)
+        self._size_bytes += int(frame.estimated_size())
+        if self._available_bytes and self._size_bytes > MAX_MEMORY_SHARE * self._available_bytes:
+            self.frames.clear()
+            raise TraceFileError(
+                f"Cannot read the trace {self._name}: it has too many events for this machine. The first "
+                f"{self._num_events:,} take {sized(self._size_bytes)}, and {sized(self._available_bytes)} of memory "
+                "were available. Read it on a larger machine, or a file of fewer steps or ranks."
+            )
+
+
+def _cache_place(name: str) -> CachePlace | None:
+    with suppress(OSError):
+        return CachePlace.of_trace(name)
+    return None
+
+
+def _keep(trace: TraceEvents, place: CachePlace, mark: str | None) -> None:
+    """Writes the cache. If that fails, the file is read again next time."""
+    with suppress(OSError):
+        write_parquet(trace, place.path, mark)
+        place.make_room()
+
+
+def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
+    """If ``source`` is the folder of a run that has several attempts: which one is read, and how to read the others.
+    If other trainings were recorded into the same folder later: where the last one is."""
+    if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_single(os.fspath(source)):
+        return []
+    return [*note_on_attempts(_by_attempt(Path(source)), attempt), *notes_on_trainings(Path(source))]
+
+
+def find_traces(name: str, attempt: int | None = None) -> list[str]:
+    """The trace files and live folders in a folder or a glob. Raises `TraceFileError` if there are none."""
+    path = Path(name)
+    require_regular(path)
+    try:
+        found: list[str] = _in_folder(path, attempt) if is_folder(path) else [*find_glob(name)]
+    except UnsafePathError:
+        raise
+    except OSError as error:
+        raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
+    if not found and (why := why_nothing(path) or say_its_runs(path)):
+        runs = find_its_runs(path)[:MAX_NAMED_RUNS]
+        notes = [f"{run}: {note}" for run in runs for note in notes_on_later_trainings(run)]
+        raise TraceFileError(" ".join([f"No trace in {name}.", *notes, why]))
+    if not found:
+        raise TraceFileError(
+            f"No trace in {name}: there is no file that ends in {', '.join(JSON_SUFFIXES)}. "
+            "Pass a trace file, a folder of them, the folder of a run, or a glob in quotes."
+        )
+    return found
+
+
+def _in_folder(folder: Path, attempt: int | None) -> list[str]:
+    found = _by_attempt(folder)
+    if attempt is not None and attempt not in found:
+        known = f"those with traces are {', '.join(map(str, sorted(found)))}" if found else "it has no traces"
+        raise TraceFileError(f"There is no attempt {attempt} (--attempt, or attempt= in Python) in {folder}: {known}.")
+    return found[max(found) if attempt is None else attempt] if found else []
+
+
+def _by_attempt(folder: Path) -> dict[int, list[str]]:
+    """The traces and the live folders of each attempt of a run that has any. This is where it is decided what belongs
+    to which attempt."""
+    first, then = places_of_traces(folder)
+    found = _files_by_attempt(folder, first) or _files_by_attempt(folder, then)
+    for live in live_folders(folder):
+        if not is_to_redact(live):
+            found.setdefault(restart_of(live), []).append(FoundLive(live))
+    return found
+
+
+def _files_by_attempt(folder: Path, traces: str) -> dict[int, list[str]]:
+    """The traces of each attempt in the folder ``traces`` of ``folder``. Raises `UnsafePathError` for a link."""
+    by_attempt = {number: _traces_of(folder, place) for number, place in attempt_places(folder, traces).items()}
+    return {number: names for number, names in by_attempt.items() if names}
+
+
+def _traces_of(folder: Path, place: str) -> list[str]:
+    """Return the traces in a folder without merged ones, which hold the same events again.
+
+    The merged trace of a single trace is that trace: a hard link to it, or a copy.
+    """
+    files = [name for name in find_files(folder, place, (*JSON_SUFFIXES, SUFFIX)) if os.path.basename(name) != STARTED]
+    heads: dict[str, bytes] = {name: _head_of(name) for name in files}
+    kept: list[str] = []
+    for name in sorted(files, key=_is_called_merged):
+        if not _is_merged(heads[name]) and not any(_is_copy(name, other, heads) for other in kept):
+            kept.append(name)
+    return [name for name in files if name in kept] or [*files]
+
+
+def _head_of(name: str) -> bytes:
+    with open_source(name) as stream:
+        start = bytearray(1 << 14)
+        with memoryview(start) as view:
+            filled = UnpackedStream(stream, name).readinto(view)
+    return bytes(start[:filled])
+
+
+def _is_merged(head: bytes) -> bool:
+    """Return whether a file is a merged trace of ours, according to its header."""
+    header = head.partition(b'"traceEvents"')[0]
+    return b'"kinetoscope"' in header and b'"merged":true' in header.replace(b" ", b"")
+
+
+def _is_called_merged(name: str) -> bool:
+    return os.path.basename(name).startswith("merged")
+
+
+def _is_copy(name: str, other: str, heads: Mapping[str, bytes]) -> bool:
+    """Return whether the file ``name`` is the merged trace of ``other`` alone."""
+    is_alike = _is_called_merged(name) and heads[name] == heads[other]
+    return is_alike and os.stat(name).st_size == os.stat(other).st_size
+
+
+def is_live(name: str) -> bool:
+    """Whether ``name`` is the live folder of one rank, whose files still grow."""
+    return is_live_folder(Path(name))
+
+
+def is_url(name: str) -> bool:
+    """Whether ``name`` is a URL for fsspec."""
+    return "://" in name
+
+
+@contextmanager
+def open_source(name: str) -> Iterator[BinaryIO]:
+    """The bytes of a file, of a URL for fsspec, or of stdin. Raises `TraceFileError` if they cannot be read."""
+    try:
+        stream = _open(name)
+    except UnsafePathError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise TraceFileError(f"Cannot read the trace {name}: {reason}. Check the path.") from error
+    try:
+        yield stream
+    finally:
+        if stream is not sys.stdin.buffer:
+            stream.close()
+
+
+def _open(name: str) -> BinaryIO:
+    if name == STDIN:
+        return sys.stdin.buffer
+    if not is_url(name):
+        return open_file(name)
+    require_regular(name.removeprefix(_FILE_URL))
+    return cast("BinaryIO", import_fsspec(name).open(name, "rb").open())
+
+
+def import_fsspec(name: str) -> Any:
+    """The library that opens URLs; `MissingExtraError` says how to install it."""
+    try:
+        import fsspec
+    except ImportError as error:
+        scheme = name.partition("://")[0]
+        extra = {"gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure"}.get(scheme, "s3")
+        raise MissingExtraError(
+            f"Cannot read {name}: URLs need fsspec, which is not installed. "
+            f"Install it: pip install 'kinetoscope[{extra}]'"
+        ) from error
+    return fsspec
+
+
+def fingerprint(name: str) -> str | None:
+    """What tells a local file from what it was, as text; None for anything else.
+
+    Beside its size and its time there is when its entry changed, which nobody can set: a file from an archive can have
+    any other time."""
+    if name == STDIN or is_url(name):
+        return None
+    try:
+        status = os.stat(name)
+    except OSError:
+        return None
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_ino}"

@@ -1,0 +1,86 @@
+"""Whether a run has finished, was killed or still records, by what it left beside its traces."""
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from kinetoscope.errors import KinetoscopeError
+from kinetoscope.formats.manifest import RankManifest, read_starts
+from kinetoscope.spool.folders import is_live_folder, live_folder_of, read_live_run
+from kinetoscope.spool.owner_lock import Owner, owner_state
+
+RunState = Literal["finished", "killed", "recording"]
+
+_OF_OWNERS: dict[Owner, RunState | None] = {Owner.ALIVE: "recording", Owner.DEAD: "killed", Owner.UNKNOWN: None}
+
+
+class WrittenTrace(NamedTuple):
+    """What a trace says of its process: its file, or live folder; the ``starts`` of the processes that recorded what is
+    in it; and whether `recover` made it."""
+
+    name: str
+    starts: Collection[str]
+    is_recovered: bool
+
+
+def run_state(traces: Iterable[WrittenTrace]) -> RunState | None:
+    """The state of the run of these traces; None where nobody knows, as of a trace outside of its run's folder.
+
+    A run was killed if one of its processes was, and has finished when all have.
+    """
+    starts: dict[Path, set[str]] = {}
+    states: list[RunState | None] = []
+    for trace in traces:
+        path = Path(trace.name)
+        if trace.is_recovered or is_live_folder(path):
+            states.append("killed" if trace.is_recovered else _of_live(path))
+        elif trace.starts or path.is_file():  # else its live folder is gone, since its process has saved all
+            starts.setdefault(path.parent, set()).update(trace.starts)
+    for folder, names in starts.items():
+        states.extend(_in_folder(folder, names))
+    return _joined(states)
+
+
+def _joined(states: Collection[RunState | None]) -> RunState | None:
+    if "killed" in states:
+        return "killed"
+    if "recording" in states:
+        return "recording"
+    return "finished" if states and None not in states else None
+
+
+def _in_folder(folder: Path, starts: Collection[str]) -> list[RunState | None]:
+    """The states of the processes whose traces are in a folder."""
+    with suppress(OSError, ValueError, KinetoscopeError):
+        return [_of_process(folder, manifest) for manifest in _of_run(folder, starts)] or [None]
+    return [None]
+
+
+def _of_run(folder: Path, starts: Collection[str]) -> Iterator[RankManifest]:
+    """What the manifests say of these starts, and of the last one of each other rank of their launch."""
+    ranks = read_starts(folder)
+    own = [manifest for manifests in ranks for manifest in manifests if manifest.start and manifest.start in starts]
+    yield from own
+    launches = {manifest.started.attempt.name for manifest in own if manifest.started is not None}
+    known = {manifest.rank for manifest in own}
+    for last in (manifests[-1] for manifests in ranks if manifests[-1].rank not in known):
+        if last.started is not None and last.started.attempt.name in launches:
+            yield last
+
+
+def _of_process(folder: Path, manifest: RankManifest) -> RunState | None:
+    if manifest.closed or manifest.started is None:
+        return "finished" if manifest.closed else None
+    run_folders = (folder.parent, folder, folder.parent.parent)
+    lives = (live_folder_of(run_folder, manifest.start) for run_folder in run_folders)
+    live = next((found for found in lives if found is not None), None)
+    return _OF_OWNERS[owner_state(live, manifest.started.attempt)]
+
+
+def _of_live(folder: Path) -> RunState | None:
+    """A clean end deletes the live folder."""
+    with suppress(OSError, ValueError, KinetoscopeError):
+        run = read_live_run(folder)
+        return _OF_OWNERS[owner_state(folder, run.attempt)]
+    return None

@@ -1,0 +1,487 @@
+"""A trace, and the traces of a run, as frames of spans, counters, flows and tracks."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from kinetoscope.core.clock.file_clock import FileClock, file_clock
+from kinetoscope.core.paths.short_paths import name_of_file, shorten_paths
+from kinetoscope.core.text.wording import counted, printable_lines, shown
+from kinetoscope.formats.anonymizer import Anonymizer
+from kinetoscope.formats.header import object_at, rank_in_name
+from kinetoscope.formats.health import describe_losses
+from kinetoscope.frames.all_steps import frame_of_steps, pulses_of_trace
+from kinetoscope.frames.anonymized_events import anonymize_events
+from kinetoscope.frames.display import MOST_ROWS, render_html
+from kinetoscope.frames.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout
+from kinetoscope.frames.summary import TraceSummary, render_summary, summarize_trace
+from kinetoscope.frames.tracks import build_tracks, counter_rows, nest_spans, track_names
+from kinetoscope.pulse.pulses import Pulse
+
+_ASYNCHRONOUS = ("b", "S")
+_RECORDING = r"^PyTorch Profiler \(\d+\)$"
+_NO_TITLES = ("default_pg", "undefined", "")
+
+
+class Trace:
+    """One trace as tables, from `kinetoscope.load`.
+
+    The tables are polars' lazy frames: filter and select, then ``collect()``; only what is needed is read. Times are in
+    nanoseconds, unix time if ``has_clock``. ``repairs`` says in sentences what was wrong with the file.
+
+        trace = kinetoscope.load("rank0.json.gz")
+        trace.spans.filter(pl.col("category") == "kernel").group_by("name").agg(pl.col("dur").sum()).collect()
+    """
+
+    def __init__(self, name: str, about: TraceAbout, events: pl.LazyFrame, label: str | None = None) -> None:
+        self.name = name
+        self._label = label
+        self.header: dict[str, Any] = about.header
+        self.repairs: list[str] = about.repairs
+        self.base_ns: int = about.base_ns
+        self.has_clock: bool = about.has_clock
+        self._places = about.tracks
+        self._events = events
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickle or a copy has all events in it: it may be for another machine, which does not have the file."""
+        return self.__dict__ | {"_events": self._events.collect()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"_events": state["_events"].lazy()})
+
+    def __repr__(self) -> str:
+        try:
+            return f"<kinetoscope.Trace {printable_lines(render_summary(_to_show(self)))}>"
+        except _unreadable():
+            return f"<kinetoscope.Trace {shown(name_of_file(self.name))}: it cannot be read any more>"
+
+    def _repr_html_(self) -> str | None:
+        try:
+            return render_html(f"kinetoscope.Trace {name_of_file(self.name)}", asdict(_to_show(self)))
+        except _unreadable():
+            return None  # a notebook shows the text then
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return `kinetoscope.frames.summary.TraceSummary` of the trace as plain data."""
+        return msgspec.to_builtins(summarize_trace(self))
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the names of users were replaced."""
+        return self._label is not None
+
+    @property
+    def label(self) -> str:
+        """The name of the file for sentences on it; a redacted trace has a number instead."""
+        return self._label or name_of_file(self.name) or self.name
+
+    @property
+    def events(self) -> pl.LazyFrame:
+        """All events in the order of the file, with all columns; ``kind`` tells what each is."""
+        return self._events
+
+    @property
+    def spans(self) -> pl.LazyFrame:
+        """One row per span: see `kinetoscope.frames.events.SPAN_COLUMNS`."""
+        return self._of_kind("span").select(SPAN_COLUMNS)
+
+    def in_memory(self) -> "Trace":
+        """The trace with all its events in memory, which needs no file any more."""
+        return self._with(self._events.collect().lazy(), self.header)
+
+    def since(self, begin_ns: int) -> "Trace":
+        """The trace without what began before a moment."""
+        return self._between(begin_ns, None)
+
+    def until(self, end_ns: int) -> "Trace":
+        """Return the trace without what began at a moment or later."""
+        return self._between(None, end_ns)
+
+    @property
+    def parts(self) -> "list[Trace]":
+        """The trace as a trace for each window of each rank in it. Those of a merged trace have the headers that the
+        merged files had. A trace of one window of one rank is its only part."""
+        if not self.is_merged:
+            return self._cut_at(self._ends_of_recordings())
+        return [part for rank in self.ranks for part in self._parts_of(rank)]
+
+    def nested(self) -> pl.LazyFrame:
+        """The spans of threads and streams, with four more columns on how they nest.
+
+        ``row`` counts these spans; ``parent`` is the row of the innermost span of the track that contains a span
+        completely, or null; ``depth`` is the number of spans around it; ``self_ns`` is its duration without the time
+        that its direct children cover. Spans that overlap are siblings. Asynchronous spans (``phase`` ``b`` and ``S``),
+        which do not nest, and spans without a time are left out.
+
+            trace.nested().group_by("name").agg(pl.col("self_ns").sum()).sort("self_ns").collect()
+        """
+        spans = self._of_kind("span").filter(~pl.col("phase").is_in(_ASYNCHRONOUS)).drop_nulls(("ts", "dur"))
+        measured = nest_spans(spans.select("ts", "dur", "track").collect())
+        return pl.concat([spans.select(SPAN_COLUMNS).with_row_index("row"), measured.lazy()], how="horizontal")
+
+    @property
+    def instants(self) -> pl.LazyFrame:
+        """One row per instant, with its arguments."""
+        return self._of_kind("instant").select(INSTANT_COLUMNS)
+
+    @cached_property
+    def counters(self) -> pl.LazyFrame:
+        """One row per value: ``ts``, ``track``, ``name``, ``category``, ``series``, ``value``."""
+        rows = self._of_kind("counter").select("ts", "track", "name", "category", "args").collect()
+        schema = {"ts": pl.Int64, "track": pl.UInt32} | dict.fromkeys(("name", "category", "series"), pl.String)
+        return pl.DataFrame(counter_rows(rows.iter_rows()), schema=schema | {"value": pl.Float64}).lazy()
+
+    @property
+    def flows(self) -> pl.LazyFrame:
+        """One row per end of an arrow; the rows of one arrow have its category, name and id."""
+        return self._of_kind("flow").rename({"phase": "step"}).select(FLOW_COLUMNS)
+
+    @cached_property
+    def tracks(self) -> pl.LazyFrame:
+        """One row per track; for the columns see `kinetoscope.frames.tracks.build_tracks`."""
+        return build_tracks(self._events, self._places).lazy()
+
+    @cached_property
+    def all_steps(self) -> pl.DataFrame:
+        """All steps of the ranks that recorded the trace, as in `TraceSet.all_steps`, if its file is in their run."""
+        return frame_of_steps(pulses_of_trace(self.name, self.starts))
+
+    @property
+    def names_of_tracks(self) -> frozenset[str]:
+        """The names that the trace has for its processes and threads."""
+        return track_names(self._events, self._places)
+
+    @property
+    def metadata(self) -> pl.LazyFrame:
+        """The fields of the file beside its events: ``key``, and ``value`` as JSON."""
+        values = [msgspec.json.encode(value).decode() for value in self.header.values()]
+        schema = {"key": pl.String, "value": pl.String}
+        return pl.DataFrame({"key": list(self.header), "value": values}, schema=schema).lazy()
+
+    @property
+    def rank(self) -> int | None:
+        """The rank in the file's header, else in its name; None if neither has one, or if the trace is merged."""
+        if self.is_merged:
+            return None
+        for said in (self._own_header, self._distributed_info):
+            rank = said.get("rank")
+            if isinstance(rank, int) and rank >= 0:
+                return rank
+        return rank_in_name(self.name)
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks in the trace; a merged trace has several."""
+        if self.is_merged:
+            pids = self.tracks.select("pid_number").unique().collect()["pid_number"].drop_nulls()
+            return sorted(pids.to_list())
+        return [] if self.rank is None else [self.rank]
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether the trace is a merged one, in which each rank is a process whose pid is the rank."""
+        return bool(self._own_header.get("merged"))
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes in sentences, for example on files that a merge left out and on lost records."""
+        notes = self._own_header.get("notes")
+        said = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+        return said + describe_losses(self._own_header)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the file ends before its last event does, so that it may lack much that was recorded."""
+        return any("ends too early" in repair for repair in self.repairs)
+
+    @property
+    def world_size(self) -> int | None:
+        """The number of ranks of the run, if the file has it."""
+        size = self._distributed_info.get("world_size")
+        return size if isinstance(size, int) else None
+
+    @property
+    def host(self) -> str | None:
+        """The machine on which the trace was recorded, if the file has it."""
+        host = self._own_header.get("host") or self.header.get("host_name")
+        return str(host) if host else None
+
+    @property
+    def clock_bound_ns(self) -> int | None:
+        """Within what its clock is known beside rank 0's: 0 if they share one, None if nothing is known."""
+        bound = object_at(self._own_header, "clock", "beside_rank0").get("bound_ns")
+        return bound if isinstance(bound, int) else None
+
+    @property
+    def clock(self) -> FileClock | None:
+        """How its clock ran beside unix time, and rank 0's; None if the file does not say so, or is merged."""
+        return None if self.is_merged else file_clock(self._own_header)
+
+    @property
+    def run_name(self) -> str | None:
+        """The name of the run, if the file says so."""
+        name = self._own_header.get("run_name")
+        return name if isinstance(name, str) else None
+
+    @property
+    def starts(self) -> frozenset[str]:
+        """The names of the processes' starts that recorded it, if the file says so; a merged trace has several."""
+        said = (header.get("start") for header in self._headers_of_files)
+        return frozenset(start for start in said if isinstance(start, str) and start)
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether it is, or a merged trace has, a trace that `recover` made of what a killed process left."""
+        listed = self._own_header.get("files")
+        headers = [object_at(file, "header") for file in listed] if isinstance(listed, list) else [self.header]
+        return any(header.get("recovered") is True for header in headers)
+
+    @property
+    def warmup_batches(self) -> list[tuple[int, int]]:
+        """The batches that only warmed up before the recording, as numbers from and until, if the file says so."""
+        said = self._own_header.get("warmup_batches")
+        pairs = said if isinstance(said, list) else []
+        return [(pair[0], pair[1]) for pair in pairs if _is_pair_of_numbers(pair)]
+
+    @property
+    def process_groups(self) -> dict[str, list[int]]:
+        """The ranks of each process group that Kineto lists, by its name. The default group may list none: it has
+        all."""
+        return {name: self._ranks_of(group) for name, group in self._groups.items()}
+
+    @property
+    def group_titles(self) -> dict[str, str]:
+        """The descriptions of process groups by name, without those that torch makes up; of a dimension of a device
+        mesh its name, such as ``tp``."""
+        titles = {name: group.get("pg_desc") for name, group in self._groups.items()}
+        titles = {name: title.removeprefix("mesh_") for name, title in titles.items() if isinstance(title, str)}
+        return {name: title for name, title in titles.items() if title not in _NO_TITLES and ":" not in title}
+
+    @property
+    def group_threads(self) -> dict[int, str]:
+        """The names of process groups by the threads that run their collectives, where these have their own."""
+        listed = ((name, group.get("threads")) for name, group in self._groups.items())
+        return {
+            thread: name
+            for name, threads in listed
+            for thread in (threads if isinstance(threads, list) else ())
+            if isinstance(thread, int)
+        }
+
+    @property
+    def _groups(self) -> dict[str, dict[str, Any]]:
+        listed = self._distributed_info.get("pg_config")
+        groups = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
+        return {str(group["pg_name"]): group for group in groups if "pg_name" in group}
+
+    def _ranks_of(self, group: dict[str, Any]) -> list[int]:
+        ranks, size = group.get("ranks"), group.get("pg_size")
+        if isinstance(ranks, list) and ranks and all(isinstance(rank, int) for rank in ranks):
+            return ranks
+        return list(range(size)) if isinstance(size, int) and size == self.world_size else []
+
+    @property
+    def devices(self) -> dict[int, dict[str, Any]]:
+        """What Kineto says of each device it saw, such as its ``name``, by its number."""
+        listed = self.header.get("deviceProperties")
+        devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
+        return {device["id"]: device for device in devices if isinstance(device.get("id"), int)}
+
+    @property
+    def _headers_of_files(self) -> list[dict[str, Any]]:
+        """Our own headers, of a merged trace those of the files in it."""
+        files = self._own_header.get("files")
+        listed = [object_at(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else []
+        return listed if self.is_merged else [self._own_header]
+
+    @property
+    def _own_header(self) -> dict[str, Any]:
+        return object_at(self.header, "kinetoscope")
+
+    @property
+    def _distributed_info(self) -> dict[str, Any]:
+        return object_at(self.header, "distributedInfo")
+
+    def _parts_of(self, rank: int) -> "list[Trace]":
+        """What a rank recorded in each window, of a merged trace."""
+        tracks = self.tracks.filter(pl.col("pid_number") == rank).select("track").collect()["track"]
+        events = self._events.filter(pl.col("track").is_in(tracks.implode()))
+        said = self._own_header.get("files")
+        files = [file for file in said if isinstance(file, dict)] if isinstance(said, list) else []
+        files = [file for file in files if file.get("rank") == rank and isinstance(file.get("begin_ns"), int)]
+        files.sort(key=lambda file: file["begin_ns"])
+        headers = [object_at(file, "header") for file in files] or [{}]
+        cuts = self._with(events, self.header)._cut_at([file["begin_ns"] for file in files[1:]])
+        return [
+            part._with(part._events, header | {"kinetoscope": object_at(header, "kinetoscope") | {"rank": rank}})
+            for part, header in zip(cuts, headers, strict=True)
+        ]
+
+    def _ends_of_recordings(self) -> list[int]:
+        """When each recording of Kineto's but the last ended."""
+        spans = self._of_kind("span").filter(pl.col("category") == "Trace").select("name", "ts", "dur").collect()
+        if len(spans) < 2:
+            return []
+        recordings = spans.filter(pl.col("name").str.contains(_RECORDING))
+        return (recordings["ts"] + recordings["dur"]).drop_nulls().sort().to_list()[:-1]
+
+    def _cut_at(self, moments: Sequence[int]) -> "list[Trace]":
+        """The trace in parts, each of which begins at a moment; with the first, what is before all of them."""
+        if not moments:
+            return [self]
+        return [self._between(begin, end) for begin, end in pairwise([None, *moments, None])]
+
+    def _between(self, begin_ns: int | None, end_ns: int | None) -> "Trace":
+        """The trace without what began before a moment, or no earlier than another one."""
+        is_within = pl.col("ts").is_between(
+            -(2**63) if begin_ns is None else begin_ns, 2**63 - 1 if end_ns is None else end_ns - 1
+        )
+        return self._with(self._events.filter(pl.col("kind").is_in(["metadata", "flow"]) | is_within), self.header)
+
+    def _with(self, events: pl.LazyFrame, header: dict[str, Any]) -> "Trace":
+        about = TraceAbout(self._places, header, self.repairs, self.base_ns, self.has_clock)
+        return Trace(self.name, about, events, self._label)
+
+    def anonymized(self, anonymizer: Anonymizer) -> "Trace":
+        """Return the trace without names of users; a rank that only the file's name has goes into the header."""
+        header = anonymizer.header(self.header)
+        if not self.is_merged and (rank := self.rank) is not None:
+            header["kinetoscope"] = object_at(header, "kinetoscope") | {"rank": rank}
+        places = [(anonymizer.place(pid), anonymizer.place(tid)) for pid, tid in self._places]
+        repairs = [anonymizer.sentence(repair) for repair in self.repairs]
+        about = TraceAbout(places, header, repairs, self.base_ns, self.has_clock)
+        return Trace(self.name, about, anonymize_events(self._events, anonymizer), anonymizer.name(self.name, "file"))
+
+    def _of_kind(self, kind: str) -> pl.LazyFrame:
+        return self._events.filter(pl.col("kind") == kind)
+
+
+def _unreadable() -> tuple[type[BaseException], ...]:
+    """The errors of frames whose Parquet file was cut or changed; polars panics where it became shorter."""
+    return OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException
+
+
+def _is_pair_of_numbers(pair: Any) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and all(type(one) is int and abs(one) < 2**62 for one in pair)
+
+
+def _to_show(trace: Trace) -> TraceSummary:
+    """What people see, who may see it in somebody else's notebook: no path tells of anybody's home."""
+    found = summarize_trace(trace)
+    notes, repairs = ([shorten_paths(said) for said in some] for some in (found.notes, found.repairs))
+    return replace(found, name=name_of_file(trace.name) or "a trace", notes=notes, repairs=repairs)
+
+
+class TraceSet(Sequence[Trace]):
+    """Traces of several ranks, or cycles, in the order of their ranks and names.
+
+    Its frames are the concatenated frames of its traces, with two more columns: ``rank``, and ``trace``, the index of
+    the trace in the set, which tells tracks of different traces apart.
+    """
+
+    def __init__(self, traces: Sequence[Trace], pulses: Sequence[Pulse] = ()) -> None:
+        self._traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
+        self._pulses = pulses
+
+    def __repr__(self) -> str:
+        return f"<kinetoscope.TraceSet of {counted(len(self), 'trace')}, {counted(len(self.ranks), 'rank')}>"
+
+    def _repr_html_(self) -> str | None:
+        try:
+            first = (asdict(_to_show(trace)) for trace in self._traces[:MOST_ROWS])
+            return render_html(
+                "kinetoscope.TraceSet", {"ranks": self.ranks, "traces": [*first, *self._traces[MOST_ROWS:]]}
+            )
+        except _unreadable():
+            return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ranks, and what is in each trace, as plain data."""
+        return {"ranks": self.ranks, "traces": [trace.to_dict() for trace in self._traces]}
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    def __iter__(self) -> Iterator[Trace]:
+        return iter(self._traces)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._traces[place]
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that are there."""
+        return sorted({trace.rank for trace in self._traces if trace.rank is not None})
+
+    @cached_property
+    def all_steps(self) -> pl.DataFrame:
+        """All steps of the run, recorded or not, as its ranks have counted them: a row for each of the last 4,096 of
+        each rank, and for each block of older ones, with ``num_steps``. Empty where the run has no pulse.
+
+        ``step`` counts from 0 and is the number of the first step in the row; ``begin_ns`` is in unix time.
+        ``duration_ns`` and the columns of phases are sums over the row's steps, of the host's time; a phase is null
+        where it was not watched, and then it is in ``other_ns``. ``least_ns``, ``most_ns`` and ``slowest_step`` are of
+        single steps, and ``squares`` is the sum of the squares of their durations.
+
+            steps = kinetoscope.load("runs/digits").all_steps
+            steps.filter(pl.col("rank") == 0).select(pl.col("duration_ns").sum() / pl.col("num_steps").sum())
+        """
+        return frame_of_steps(self._pulses)
+
+    def of_rank(self, rank: int) -> list[Trace]:
+        """The traces of one rank."""
+        return [trace for trace in self._traces if trace.rank == rank]
+
+    @property
+    def events(self) -> pl.LazyFrame:
+        """The events of all traces."""
+        return self._all([trace.events for trace in self._traces])
+
+    @property
+    def spans(self) -> pl.LazyFrame:
+        """The spans of all traces."""
+        return self._all([trace.spans for trace in self._traces])
+
+    def nested(self) -> pl.LazyFrame:
+        """The spans of all traces, nested; ``row`` and ``parent`` count those of one trace."""
+        return self._all([trace.nested() for trace in self._traces])
+
+    @property
+    def instants(self) -> pl.LazyFrame:
+        """The instants of all traces."""
+        return self._all([trace.instants for trace in self._traces])
+
+    @property
+    def counters(self) -> pl.LazyFrame:
+        """The counters of all traces."""
+        return self._all([trace.counters for trace in self._traces])
+
+    @property
+    def flows(self) -> pl.LazyFrame:
+        """The flows of all traces."""
+        return self._all([trace.flows for trace in self._traces])
+
+    @property
+    def tracks(self) -> pl.LazyFrame:
+        """The tracks of all traces."""
+        return self._all([trace.tracks for trace in self._traces])
+
+    @property
+    def metadata(self) -> pl.LazyFrame:
+        """The fields of all traces."""
+        return self._all([trace.metadata for trace in self._traces])
+
+    def _all(self, frames: list[pl.LazyFrame]) -> pl.LazyFrame:
+        marked = [
+            frame.with_columns(
+                pl.lit(trace.rank, dtype=pl.Int64).alias("rank"), pl.lit(place, dtype=pl.UInt32).alias("trace")
+            )
+            for place, (trace, frame) in enumerate(zip(self._traces, frames, strict=True))
+        ]
+        return pl.concat(marked)

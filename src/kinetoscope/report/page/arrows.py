@@ -1,0 +1,38 @@
+"""report: which span leads to which: launches of kernels, and the flows of a trace."""
+
+import polars as pl
+
+from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.analysis.windows.span_names import RUNTIME_CALLS
+from kinetoscope.formats.device_events import DEVICE_CATEGORIES
+from kinetoscope.frames.trace import Trace
+from kinetoscope.report.page.rank_spans import ROLES
+
+_LAUNCHES = ("ac2g", "async_cpu_to_gpu")
+
+
+def launches(spans: pl.DataFrame) -> pl.Series:
+    """The row of the call that launched each device event of a window; null for other spans."""
+    spans = spans.select("category", "correlation").with_row_index("launch")
+    has_one = pl.col("correlation") > 0
+    calls = spans.filter(pl.col("category").is_in(list(RUNTIME_CALLS)) & has_one).select("launch", "correlation")
+    is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES)) & has_one
+    asked = spans.select(correlation=pl.when(is_device).then("correlation"))
+    calls = calls.unique("correlation", keep="first")
+    return asked.join(calls, on="correlation", how="left", maintain_order="left")["launch"]
+
+
+def flows(trace: Trace, spans: pl.DataFrame) -> pl.DataFrame:
+    """The arrows of a window's trace except launches: ``source`` and ``target``, rows of its spans, and ``name``."""
+    ends = trace.flows.filter(~pl.col("name").is_in(list(_LAUNCHES)) & pl.col("ts").is_not_null()).collect()
+    if not len(ends):
+        return pl.DataFrame(schema={"source": pl.UInt32, "target": pl.UInt32, "name": pl.String})
+    threads = spans.select("begin", "lane", end=pl.col("begin") + pl.col("dur")).with_row_index("at")
+    threads = threads.filter(pl.col("lane") % len(ROLES) == 0)
+    around = innermost(threads.with_columns(track=pl.col("lane") // len(ROLES)), ends)
+    ends = ends.with_columns(target=threads["at"].gather(around))
+    key = ["category", "name", "id", "id_text"]
+    ends = ends.sort(*key, "ts", maintain_order=True)
+    ends = ends.with_columns(source=pl.col("target").shift(1).over(key))
+    is_arrow = (pl.col("step") != "s") & (pl.col("source") != pl.col("target"))
+    return ends.filter(is_arrow).select("source", "target", "name").drop_nulls()

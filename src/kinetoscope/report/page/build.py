@@ -1,0 +1,196 @@
+"""report: all that the page of a run shows."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.analysis.compare.comparison import Comparison
+from kinetoscope.analysis.findings.explanations import explanations
+from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.pages.page_data import PageData
+from kinetoscope.report.calls import call_tables, top_calls
+from kinetoscope.report.comparison import comparison_sentences
+from kinetoscope.report.explanations import html_of_explanation
+from kinetoscope.report.page.calling_lines import CallingLinesBuilder
+from kinetoscope.report.page.communication import communication, waits
+from kinetoscope.report.page.flame_graph import FlameGraphBuilder
+from kinetoscope.report.page.memory import MemoryBuilder
+from kinetoscope.report.page.overview import call_totals, overview
+from kinetoscope.report.page.privacy import without_paths
+from kinetoscope.report.page.rank_spans import profiler_ns as profiler_time_ns
+from kinetoscope.report.page.rank_spans import read_spans
+from kinetoscope.report.page.rank_traces import RankTrace
+from kinetoscope.report.page.step_ledgers import ledgers, mean_ledgers, step_ledgers
+from kinetoscope.report.page.timeline import MOST_SPANS, TimelineBuilder
+from kinetoscope.report.sentences import late_line, tensor_cores_said, whole_advice
+from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, device_times
+
+MOST_RANKS = 64
+"""The spans of so many ranks are shown at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What a report was made from, for the parts of a page that a report does not have: ``windows``, and the name of
+    the spans that are steps, if not the usual. Without ``has_timeline`` there is none, which makes a page small."""
+
+    windows: Iterable[RankTrace]
+    step: str | None = None
+    has_timeline: bool = True
+
+
+def build_page(
+    report: RunReport,
+    version: str,
+    comparison: Comparison | None = None,
+    recorded: Recorded | None = None,
+) -> PageData:
+    """Return the page of a run, with what was ``recorded`` over time, without homes and names of users' accounts."""
+    page = without_paths(_build(report, version, comparison, recorded))
+    return replace(page, explanations=_explanations(report.findings))
+
+
+def _build(report: RunReport, version: str, comparison: Comparison | None, recorded: Recorded | None) -> PageData:
+    recorded = recorded or Recorded(windows=(), has_timeline=False)
+    timeline, memory, graphs = TimelineBuilder(report), MemoryBuilder(recorded.step), FlameGraphBuilder()
+    lines, shown = CallingLinesBuilder(recorded.step), _Shown()
+    for window in recorded.windows:
+        spans = read_spans(window.trace)
+        if shown.has(window, spans):
+            continue
+        if not shown.takes(window, spans):
+            break
+        memory.add(window)
+        graphs.add(window.rank, spans)
+        lines.add(window, spans)
+        if recorded.has_timeline:
+            timeline.add(window, spans)
+    origin_ns = _origin_ns(report, timeline.begin_ns(), memory.begin_ns())
+    profiler_ns = shown.profiler_ns_per_step(report)
+    return PageData(
+        version=version,
+        title=report.run["title"] or "A run",
+        origin_ns=str(origin_ns),
+        notes=shown.notes(report),
+        profiler_ns_per_step=profiler_ns,
+        profiler_ns_around=shown.profiler_ns_around(),
+        overview=overview(report, profiler_ns),
+        part_words=HOST_PARTS | DEVICE_PARTS,
+        ledgers=ledgers(report),
+        steps=step_ledgers(report.steps),
+        mean_steps=mean_ledgers(report.steps),
+        devices=device_times(report.ranks),
+        communication=communication(report.collectives),
+        waits=waits(report.collectives),
+        late_said=[late_line(row, report.run["num_steps"]) for row in report.stragglers],
+        call_totals=call_totals(report.operators, report.kernels),
+        call_tables=call_tables(report.operators, report.kernels),
+        top_calls=top_calls(report),
+        tensor_cores_said=tensor_cores_said(report.run),
+        comparison_said=comparison_sentences(comparison) if comparison else [],
+        report=_as_shown(_since(report, origin_ns)).to_dict(),
+        comparison=comparison and comparison.to_dict(),
+        timeline=timeline.build(origin_ns) if recorded.has_timeline else None,
+        memory=memory.build(origin_ns, report),
+        flame_graphs=graphs.build(),
+        calling_lines=lines.build(),
+    )
+
+
+def _explanations(findings: Iterable[Finding]) -> dict[str, str]:
+    """Return the explanation of each kind among the findings, as HTML."""
+    kinds, known = dict.fromkeys(finding.kind for finding in findings), explanations()
+    return {kind: html_of_explanation(known[kind].text) for kind in kinds if kind in known}
+
+
+class _Shown:
+    """The ranks of which spans are shown, in the order in which they come: those that must be, and then as many as
+    there is room for."""
+
+    def __init__(self) -> None:
+        self._ranks: set[int | None] = set()
+        self._num_spans = 0
+        self._profiler_ns: list[tuple[int, int]] = []
+        self._windows: set[tuple[Any, ...]] = set()
+
+    def has(self, window: RankTrace, spans: pl.DataFrame) -> bool:
+        """Whether a window was here before: somebody may pass copies of a trace."""
+        key = (window.rank, len(spans), spans["begin"].min(), spans["dur"].sum())
+        is_copy = len(spans) > 0 and key in self._windows
+        self._windows.add(key)
+        return is_copy
+
+    def takes(self, window: RankTrace, spans: pl.DataFrame) -> bool:
+        """Whether a window is shown; after the first that is not, none is."""
+        self._num_spans += len(spans)
+        has_room = self._num_spans <= MOST_SPANS and len(self._ranks | {window.rank}) <= MOST_RANKS
+        if not window.is_named and not has_room:
+            return False
+        self._ranks.add(window.rank)
+        if "kinetoscope" in window.trace.header:
+            self._profiler_ns.append(profiler_time_ns(spans))
+        return True
+
+    def profiler_ns_per_step(self, report: RunReport) -> float | None:
+        """What the profiler cost within each step of the ranks that are shown, if it was ours."""
+        num_steps = sum(row.rank in self._ranks for row in report.steps)
+        return sum(ns for ns, _ in self._profiler_ns) / num_steps if self._profiler_ns and num_steps else None
+
+    def profiler_ns_around(self) -> float | None:
+        """What it cost around the steps of each window, on average: it starts and stops there."""
+        return fmean(ns for _, ns in self._profiler_ns) if self._profiler_ns else None
+
+    def notes(self, report: RunReport) -> list[str]:
+        """Which ranks are left out, in sentences."""
+        num_ranks, world_size = len(report.run["ranks"]), report.run["world_size"] or 0
+        notes = [f"This report is of {num_ranks:,} of the {world_size:,} ranks."] if num_ranks < world_size else []
+        if not self._ranks or num_ranks <= len(self._ranks):
+            return notes
+        return [
+            *notes,
+            f"The timeline, memory over time and flame graphs are of {len(self._ranks):,} of the {num_ranks:,} ranks: "
+            "the first one, and those that findings name. All other numbers are of all ranks; --ranks chooses others.",
+        ]
+
+
+def _origin_ns(report: RunReport, *firsts: int | None) -> int:
+    """The first moment of all: the begin of a step or a call, or one of ``firsts``."""
+    begins = [row.begin_ns for row in report.steps] + [first for first in firsts if first is not None]
+    return min([*begins, *(begin for row in report.collectives for begin in row.starts_ns)], default=0)
+
+
+def _as_shown(report: RunReport) -> RunReport:
+    """Return the report as people are shown it: savings of steps that were not recorded, and measured gains."""
+    shown = [(finding, shown_saving_ns(finding, report.run)) for finding in report.findings]
+    return replace(
+        report,
+        findings=[
+            replace(
+                finding,
+                saving_ns_per_step=None if saving_ns is None else round(saving_ns),
+                advice=whole_advice(finding),
+            )
+            for finding, saving_ns in shown
+        ],
+    )
+
+
+def _since(report: RunReport, origin_ns: int) -> RunReport:
+    """The report with all times after the origin."""
+    return replace(
+        report,
+        steps=[replace(row, begin_ns=row.begin_ns - origin_ns) for row in report.steps],
+        collectives=[
+            replace(row, starts_ns=_less(row.starts_ns, origin_ns), ends_ns=_less(row.ends_ns, origin_ns))
+            for row in report.collectives
+        ],
+    )
+
+
+def _less(times_ns: Sequence[int], origin_ns: int) -> Any:
+    return tuple(time_ns - origin_ns for time_ns in times_ns)

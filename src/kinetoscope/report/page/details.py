@@ -1,0 +1,77 @@
+"""report: what is shown of a span that was clicked: its arguments, and the Python stack that led to it."""
+
+import json
+import re
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.frames.trace import Trace
+from kinetoscope.frames.tracks import nest_spans
+from kinetoscope.report.page.call_paths import CallPaths
+from kinetoscope.report.page.columns import Texts
+from kinetoscope.report.page.rank_spans import PYTHON, shown_events
+
+_NUMBERS_OF_EVENTS = (
+    *("External id", "external id", "External Id", "Ev Idx", "Record function id", "correlation", "cbid"),
+    *("Sequence number", "Fwd thread id", "Python id", "Python parent id", "Python module id", "Python thread"),
+    *("Addr", "begin_ns", "Trace name", "Trace iteration"),
+)
+"""Arguments that only number an event. Without them, many events have the same arguments."""
+
+_NUMBERING = rf'"(?:{"|".join(map(re.escape, _NUMBERS_OF_EVENTS))})"\s*:\s*(?:-?[0-9.eE+]+|"[^"\\]*")\s*,?'
+_NOTHING = (r"{}", r"")
+
+
+class Details:
+    """The arguments of spans, each of which is known by its place plus 1, and 0 for none."""
+
+    def __init__(self) -> None:
+        self.all: list[dict[str, Any]] = []
+        self._places: dict[str, int] = {}
+
+    def places(self, trace: Trace, events: pl.Series) -> pl.Series:
+        """Those of some of a trace's `shown_events`."""
+        wanted = shown_events(trace).select("event", pl.col("args").cast(pl.String, strict=False))
+        wanted = wanted.filter(pl.col("event").is_in(events.implode())).collect()
+        text = pl.col("args").fill_null("").str.replace_all(_NUMBERING, "").str.replace(r",\s*\}$", "}")
+        wanted = wanted.with_columns(text)
+        distinct = wanted["args"].unique(maintain_order=True)
+        places = pl.Series([self._place(text) for text in distinct], dtype=pl.UInt32)
+        found = wanted.select("event", place=places.gather(wanted["args"].cast(pl.Enum(distinct)).to_physical()))
+        return events.to_frame("event").join(found, on="event", how="left", maintain_order="left")["place"]
+
+    def _place(self, text: str) -> int:
+        if text in _NOTHING:
+            return 0
+        if text not in self._places:
+            self.all.append(_decoded(text))
+            self._places[text] = len(self.all)
+        return self._places[text]
+
+
+def _decoded(text: str) -> dict[str, Any]:
+    """Arguments, which may be anything that somebody wrote into a file."""
+    try:
+        decoded = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
+
+
+def stacks_of(spans: pl.DataFrame, wanted: pl.DataFrame, texts: Texts, paths: CallPaths) -> pl.Series:
+    """The stack that led to each of ``wanted`` (``lane``, ``begin``): a place of ``paths`` plus 1, 0 for none.
+
+    ``spans`` are all of a window.
+    """
+    frames = spans.filter(pl.col("category") == PYTHON).select("name", "begin", "lane", "dur")
+    if not len(frames):
+        return pl.zeros(len(wanted), pl.UInt32, eager=True)
+    nested = nest_spans(frames.select("dur", ts="begin", track="lane"))
+    places = paths.places(texts.places(frames["name"]), nested["parent"], nested["depth"]) + 1
+    around = innermost(
+        frames.select("begin", end=pl.col("begin") + pl.col("dur"), track="lane"),
+        wanted.select(ts="begin", track="lane"),
+    )
+    return places.gather(around).fill_null(0)

@@ -1,0 +1,175 @@
+"""report: the memory of each device over time, by what allocated it, and what was alive at the peak."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.analysis.cpu.loop import TrainingLoop
+from kinetoscope.analysis.memory.memory_categories import CATEGORIES, memory_pieces
+from kinetoscope.analysis.memory.memory_growth import allocating_operators
+from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.reading import read_windows
+from kinetoscope.analysis.windows.source_lines import source_lines
+from kinetoscope.analysis.windows.window import RankWindow
+from kinetoscope.pages.page_data import Allocation, MemoryOverTime, StepEnd
+from kinetoscope.report.page.columns import differences, numbers
+from kinetoscope.report.page.rank_traces import RankTrace
+from kinetoscope.report.page.thinning import highest_and_lowest
+
+ALLOCATED = "allocated"
+"""The category of all memory, where a trace does not say which memory was freed."""
+
+_MOST_MOMENTS = 100_000  # in all graphs
+_FEWEST_MOMENTS = 200
+_MOST_OF_WINDOW = 4000
+_MOST_ALLOCATIONS = 200
+_WHO = ("category", "name", "line", "step")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The memory of one device in one window: ``sizes`` has the ``ts`` of some moments and a column per category."""
+
+    sizes: pl.DataFrame
+    peak_bytes: int
+    alive: list[Allocation]
+
+
+class MemoryBuilder:
+    """Takes the windows of ranks, and makes graphs of their memory."""
+
+    def __init__(self, step_name: str | None = None) -> None:
+        self._step_name = step_name
+        self._parts: dict[tuple[int | None, str], list[_Part]] = {}
+
+    def add(self, part: RankTrace) -> None:
+        """Adds a window."""
+        for window in read_windows(part.trace, self._step_name) if _has_memory(part) else ():
+            pieces = memory_pieces(window, TrainingLoop(window))
+            for events in window.allocations.drop_nulls("total").partition_by("device", maintain_order=True):
+                device = events["device"][0]
+                own = pieces.filter(pl.col("device").eq_missing(device))
+                found = _part_of_device(window, events, own)
+                key = part.rank, device_name(device)
+                self._parts.setdefault(key, []).append(replace(found, sizes=part.moved(found.sizes, "ts")))
+
+    def begin_ns(self) -> int | None:
+        """The first moment."""
+        firsts: list[Any] = [part.sizes["ts"].min() for parts in self._parts.values() for part in parts]
+        return min((first for first in firsts if first is not None), default=None)
+
+    def build(self, origin_ns: int, report: RunReport) -> list[MemoryOverTime]:
+        """The graphs, whose times begin at ``origin_ns``. Where ``report`` knows a device's peak, that is told."""
+        most = max(_FEWEST_MOMENTS, _MOST_MOMENTS // max(1, len(self._parts)))
+        keys = sorted(self._parts, key=lambda key: (key[0] is None, key[0] or 0, key[1]))
+        peaks = {(row.rank, device_name(row.device)): row.peak_bytes for row in report.memory}
+        found = []
+        for rank, device in keys:
+            steps = [row for row in report.steps if row.rank == rank]
+            graph = _graph(rank, device, self._parts[rank, device], origin_ns, most, steps)
+            found.append(replace(graph, peak_bytes=peaks.get((rank, device), graph.peak_bytes)))
+        return found
+
+
+def device_name(device: int | None) -> str:
+    """What the memory of a device is called; that of the host is of no device."""
+    return "CPU" if device is None else f"device {device}"
+
+
+def _has_memory(part: RankTrace) -> bool:
+    found = part.trace.instants.filter((pl.col("name") == "[memory]") & pl.col("total_allocated").is_not_null())
+    return bool(found.select(pl.len()).collect().item())
+
+
+def _part_of_device(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame) -> _Part:
+    """The memory of one device, of its ``events`` and its ``pieces``."""
+    sizes = _sizes(events, pieces)
+    total = sizes.drop("ts").sum_horizontal()
+    peak_row = total.arg_max() or 0
+    return _Part(
+        sizes=sizes[highest_and_lowest(total, _MOST_OF_WINDOW)],
+        peak_bytes=int(total[peak_row]),
+        alive=_alive(window, events, pieces, peak_row),
+    )
+
+
+def _sizes(events: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+    """What is alive after each of a device's events, a column for each category."""
+    if not len(pieces):
+        return events.select("ts", pl.col("total").clip(0).alias(ALLOCATED))
+    rows = pl.col("row").fill_null(0)
+    changes = pl.concat(
+        [
+            pieces.select("category", row=rows, change="bytes"),
+            pieces.drop_nulls("end_row").select("category", row="end_row", change=-pl.col("bytes")),
+        ]
+    )
+    changes = changes.group_by("category", "row").agg(pl.col("change").sum())
+    sizes = events.select("ts").with_row_index("row")
+    for category in CATEGORIES:
+        own = changes.filter(pl.col("category") == category).select("row", pl.col("change").alias(category))
+        if len(own):
+            sizes = sizes.join(own, on="row", how="left", maintain_order="left")
+            sizes = sizes.with_columns(pl.col(category).fill_null(0).cum_sum().clip(0))
+    return sizes.drop("row")
+
+
+def _alive(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame, row: int) -> list[Allocation]:
+    """What is alive after an event of a device, by who allocated it, the largest first."""
+    is_alive = (pl.col("row").fill_null(0) <= row) & (pl.col("end_row") > row).fill_null(True)
+    alive = pieces.filter(is_alive)
+    places = alive["row"].fill_null(0)
+    made = events.select("ts", "track")[places] if len(alive) else events.select("ts", "track").clear()
+    is_old = alive["row"].is_null()
+    steps = window.steps["step"].gather(place_in(window.steps, made["ts"])) if len(window.steps) else None
+    alive = alive.with_columns(
+        name=allocating_operators(window, made).fill_null(""),
+        line=source_lines(window, made),
+        step=pl.lit(None, dtype=pl.Int64) if steps is None else steps,
+    )
+    known = [pl.when(~pl.lit(is_old)).then(name).alias(name) for name in ("name", "line", "step")]
+    alive = alive.with_columns(known).with_columns(pl.col("name").fill_null(""))
+    sums = alive.group_by(_WHO).agg(pl.col("bytes").sum(), pl.len().alias("count"))
+    sums = sums.sort("bytes", *_WHO, descending=[True, *(False for _ in _WHO)])
+    return [
+        Allocation(**dict(zip(_WHO, values, strict=True)), size_bytes=size_bytes, num_allocations=count)
+        for *values, size_bytes, count in sums.head(_MOST_ALLOCATIONS).iter_rows()
+    ]
+
+
+def _graph(
+    rank: int | None, device: str, parts: list[_Part], origin_ns: int, most: int, steps: list[StepRow]
+) -> MemoryOverTime:
+    sizes = pl.concat([part.sizes for part in parts], how="diagonal").sort("ts").fill_null(0)
+    sizes = sizes[highest_and_lowest(sizes.drop("ts").sum_horizontal(), most)]
+    categories = [name for name in (*CATEGORIES, ALLOCATED) if name in sizes.columns]
+    totals = sizes.drop("ts").sum_horizontal()
+    return MemoryOverTime(
+        rank=rank,
+        device=device,
+        categories=categories,
+        times=differences(sizes["ts"] - origin_ns),
+        sizes=[numbers(sizes[name]) for name in categories],
+        totals=numbers(totals),
+        peak=totals.arg_max() or 0,
+        peak_bytes=max(part.peak_bytes for part in parts),
+        alive_at_peak=max(parts, key=lambda part: part.peak_bytes).alive,
+        step_ends=_step_ends(sizes["ts"].to_list(), totals.to_list(), steps, origin_ns),
+    )
+
+
+def _step_ends(
+    moments: Sequence[int], totals: Sequence[int], steps: Sequence[StepRow], origin_ns: int
+) -> list[StepEnd]:
+    """What was alive as each step ended in which memory was recorded."""
+    ends = sorted((row.begin_ns + row.duration_ns, row.begin_ns, row.step) for row in steps)
+    return [
+        StepEnd(step=step, time=end_ns - origin_ns, size_bytes=totals[bisect_right(moments, end_ns) - 1])
+        for end_ns, begin_ns, step in ends
+        if moments and end_ns >= moments[0] and begin_ns <= moments[-1]
+    ]

@@ -1,0 +1,98 @@
+"""report: what each rank recorded, on the common clock, those ranks first that a page must show."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.analysis.ranks.common_clock import TimeShift, shifts_beside_rank_0
+from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.summaries import begins_of_last, recorded_until
+from kinetoscope.formats.header import rank_in_name
+from kinetoscope.frames.load import load_one
+from kinetoscope.frames.trace import Trace
+
+Source = str | Trace
+
+_MOST_NAMED = 16
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """What one rank recorded in one window; ``shifts`` move its times to the common clock, one after the other.
+    ``is_named`` is whether the rank must be shown."""
+
+    trace: Trace
+    rank: int | None
+    shifts: tuple[TimeShift, ...]
+    is_named: bool
+
+    def moved(self, times: pl.DataFrame, column: str) -> pl.DataFrame:
+        """The frame, with a column of times on the common clock."""
+        for shift in self.shifts:
+            times = times.with_columns(shift.expression(column))
+        return times
+
+
+def named_ranks(report: RunReport) -> list[int]:
+    """The first rank, and those that findings name."""
+    named = [rank for finding in report.findings for rank in finding.where.ranks]
+    return list(dict.fromkeys([*report.run["ranks"][:1], *named]))[:_MOST_NAMED]
+
+
+class RankTraces:
+    """The windows of the ranks of a report, to be iterated over; a trace is read when it is reached.
+
+    ``on_progress`` is called with how many traces are done, and how many there are.
+    """
+
+    def __init__(
+        self,
+        report: RunReport,
+        sources: Sequence[Source],
+        *,
+        cache: bool = True,
+        last_s: float | None = None,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        self._on_progress = on_progress
+        self._report, self._sources, self._cache, self._last_s = report, sources, cache, last_s
+        self._named = named_ranks(report)
+        self._clocks_of_0: list[Any] = []
+
+    def __iter__(self) -> Iterator[RankTrace]:
+        by_rank: dict[int | None, list[Source]] = {}
+        for source in self._sources:
+            rank = source.rank if isinstance(source, Trace) else rank_in_name(source)
+            by_rank.setdefault(rank, []).append(source)
+        num_done = 0
+        for rank in sorted(by_rank, key=self._order):
+            yield from self._of_rank(by_rank[rank])
+            num_done += len(by_rank[rank])
+            self._on_progress(num_done, len(self._sources))
+
+    def _order(self, rank: int | None) -> tuple[int, int]:
+        """Rank 0, to whose clock others are compared, and traces of several ranks come first; then those named."""
+        is_first = rank is None or rank == 0
+        return (0 if is_first else 1 if rank in self._named else 2, rank or 0)
+
+    def _of_rank(self, sources: Sequence[Source]) -> Iterator[RankTrace]:
+        traces = [load_one(one, cache=self._cache) if isinstance(one, str) else one for one in sources]
+        clocks = [(trace.rank, trace.clock) for trace in traces]
+        self._clocks_of_0 += [clock for clock in clocks if clock[0] == 0]
+        shifts = shifts_beside_rank_0([*self._clocks_of_0, *clocks])[-len(traces) :]
+        begins = [None] * len(traces)
+        if self._last_s is not None:
+            begins = begins_of_last([recorded_until(trace) for trace in traces], self._last_s)
+        for trace, shift, since_ns in zip(traces, shifts, begins, strict=True):
+            yield from self._parts(trace if since_ns is None else trace.since(since_ns), shift)
+
+    def _parts(self, trace: Trace, shift: TimeShift) -> Iterator[RankTrace]:
+        """The windows in a trace of the ranks that are in the report, first those that must be shown."""
+        wanted = {None, *self._report.run["ranks"]}
+        named = {None, *self._named}
+        parts = [(part.rank not in named, part) for part in trace.parts if part.rank in wanted]
+        for is_other, part in sorted(parts, key=lambda pair: pair[0]):
+            joined = TimeShift.of(self._report.clock_shifts, part.rank)
+            yield RankTrace(part, part.rank, (shift, joined), not is_other)

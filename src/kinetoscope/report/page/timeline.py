@@ -1,0 +1,270 @@
+"""report: the timeline of a page: the spans of all ranks on the common clock, by track, row and begin."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.pages.page_data import Flows, LeftOut, Spans, Stacks, Timeline, Track
+from kinetoscope.report.page.arrows import flows, launches
+from kinetoscope.report.page.call_paths import CallPaths
+from kinetoscope.report.page.columns import Texts, differences, numbers
+from kinetoscope.report.page.counters import build_counters
+from kinetoscope.report.page.details import Details, stacks_of
+from kinetoscope.report.page.rank_traces import RankTrace
+from kinetoscope.report.page.thinning import left_out_of, pixel_of, spans_to_show
+from kinetoscope.report.page.timeline_tracks import Tracks
+
+MOST_SPANS = 1_000_000
+"""So many spans are shown at most. A page of them has about 10 MB."""
+
+MOST_DETAILED = 1000
+"""Of each track, so many spans have their arguments and stacks, the longest ones, beside those in steps of findings."""
+
+
+_TYPES = {"begin": "Int64", "dur": "Int64", "is_named": "Boolean"} | dict.fromkeys(
+    ("row", "track", "name", "category", "launch", "detail", "stack"), "UInt32"
+)
+
+
+class TimelineBuilder:
+    """Takes the windows of ranks, one after the other, and makes a timeline of them."""
+
+    def __init__(self, report: RunReport, most_spans: int = MOST_SPANS) -> None:
+        self._report, self._most_spans = report, most_spans
+        self._texts, self._details, self._paths, self._tracks = Texts(), Details(), CallPaths(), Tracks()
+        self._spans: list[pl.DataFrame] = []
+        self._flows: list[pl.DataFrame] = []
+        self._counters: list[pl.DataFrame] = []
+        self._left_out: list[pl.DataFrame] = []
+        self._windows: list[tuple[int, int]] = []
+        self._num_spans = 0
+        self._num_on_track: Counter[int] = Counter()
+        self._add_steps()
+
+    def add(self, part: RankTrace, spans: pl.DataFrame) -> None:
+        """Adds a window, and its ``spans`` (`read_spans`)."""
+        begins = part.moved(spans.select("begin"), "begin")["begin"]
+        is_named = place_in(_named_steps(self._report, part.rank), begins).is_not_null()
+        first = self._append(
+            begin=begins,
+            dur=spans["dur"],
+            row=spans["row"],
+            track=self._tracks.places(part.trace, part.rank, spans["lane"]),
+            name=self._texts.places(spans["name"]),
+            category=self._texts.places(spans["category"]),
+            launch=launches(spans) + self._num_spans,
+            is_named=is_named,
+            **self._details_of(part, spans, is_named),
+        )
+        if len(spans):
+            first_ns, last_ns = _ends(begins), _ends(begins + spans["dur"])
+            self._windows.append((first_ns[0], last_ns[1]))
+        self._add_flows(part, spans, first)
+        self._add_counters(part)
+
+    def begin_ns(self) -> int | None:
+        """When the first span begins, or the first counter has a value."""
+        times = [spans["begin"] for spans in self._spans] + [counters["ts"] for counters in self._counters]
+        firsts: list[Any] = [first.min() for first in times]
+        return min((first for first in firsts if first is not None), default=None)
+
+    def build(self, origin_ns: int) -> Timeline:
+        """The timeline, whose times begin at ``origin_ns``."""
+        order = sorted(range(len(self._tracks.all)), key=lambda place: self._tracks.all[place].sorted_by())
+        spans = self._thinned(pl.concat(self._spans))
+        spans = spans.with_columns(pl.col("begin") - origin_ns)
+        tracks = _inverse(pl.Series(order, dtype=pl.UInt32))
+        spans = spans.with_columns(tracks.gather(spans["track"]).alias("track"))
+        spans = spans.sort("track", "row", "begin", maintain_order=True)
+        places = _inverse(spans["key"])
+        return Timeline(
+            texts=self._texts.all,
+            tracks=self._page_tracks(spans, order),
+            spans=_columns(spans, places),
+            flows=_arrows(pl.concat(self._flows), places),
+            counters=build_counters(pl.concat(self._counters), origin_ns),
+            details=self._details.all,
+            stacks=Stacks(
+                lines=numbers(pl.Series(self._paths.names, dtype=pl.UInt32)),
+                callers=numbers(pl.Series(self._paths.callers, dtype=pl.UInt32)),
+            ),
+            notes=self._notes(spans),
+            windows=_joined([(begin - origin_ns, end - origin_ns) for begin, end in self._windows]),
+            left_out=_left_out(pl.concat(self._left_out), tracks, origin_ns) if self._left_out else None,
+        )
+
+    def _notes(self, spans: pl.DataFrame) -> list[str]:
+        """What is not shown, in sentences."""
+        if not self._num_spans:
+            return []
+        notes = [
+            f"Arguments and stacks are shown of the {MOST_DETAILED:,} longest spans of each track, and of those in "
+            "steps that findings name."
+        ]
+        if len(spans) < self._num_spans:
+            notes.append(
+                f"{len(spans):,} of {self._num_spans:,} spans are shown: all that take at least "
+                f"{pixel_of(spans) / 1e6:.3g} ms, those in steps that findings name, and the longest ones of the rest."
+            )
+        return notes
+
+    def _append(self, **columns: pl.Series) -> int:
+        """Adds spans; returns the key of the first one."""
+        first = self._num_spans
+        spans = pl.DataFrame({name: values.alias(name) for name, values in columns.items()})
+        values = [pl.col(name).cast(getattr(pl, dtype)) for name, dtype in _TYPES.items()]
+        spans = spans.select(*values, key=pl.int_range(first, first + len(spans), dtype=pl.UInt32))
+        self._num_on_track.update(dict(spans.group_by("track").len().iter_rows()))
+        self._spans.append(self._thinned(spans))
+        self._num_spans += len(spans)
+        return first
+
+    def _thinned(self, spans: pl.DataFrame) -> pl.DataFrame:
+        """The spans to show; it is noted how many of the others there are."""
+        shown = spans_to_show(spans, self._most_spans)
+        if len(shown) < len(spans):
+            self._left_out.append(left_out_of(spans, shown))
+        return shown
+
+    def _add_steps(self) -> None:
+        rows = self._report.steps
+        nothing = pl.zeros(len(rows), pl.UInt32, eager=True)
+        tracks = {rank: self._tracks.steps(rank) for rank in dict.fromkeys(row.rank for row in rows)}
+        self._windows += [(row.begin_ns, row.begin_ns + row.duration_ns) for row in rows]
+        self._append(
+            begin=pl.Series([row.begin_ns for row in rows], dtype=pl.Int64),
+            dur=pl.Series([row.duration_ns for row in rows], dtype=pl.Int64),
+            row=nothing,
+            track=pl.Series([tracks[row.rank] for row in rows], dtype=pl.UInt32),
+            name=self._texts.places(pl.Series([f"step {row.step}" for row in rows], dtype=pl.String)),
+            category=self._texts.places(pl.Series(["step"] * len(rows), dtype=pl.String)),
+            launch=nothing.clear().extend_constant(None, len(rows)),
+            is_named=nothing == 0,
+            detail=nothing,
+            stack=nothing,
+        )
+
+    def _details_of(self, part: RankTrace, spans: pl.DataFrame, is_named: pl.Series) -> dict[str, pl.Series]:
+        """The arguments and stacks of the longest spans of each track, and of those in the steps of findings."""
+        is_long = pl.col("dur").rank("ordinal", descending=True).over("lane") <= MOST_DETAILED
+        wanted = spans.with_row_index("at").filter(is_long | pl.lit(is_named))
+        found = {
+            "detail": self._details.places(part.trace, wanted["event"]),
+            "stack": stacks_of(spans, wanted, self._texts, self._paths),
+        }
+        return {
+            name: pl.zeros(len(spans), pl.UInt32, eager=True).scatter(wanted["at"], places)
+            for name, places in found.items()
+        }
+
+    def _add_flows(self, part: RankTrace, spans: pl.DataFrame, first: int) -> None:
+        arrows = flows(part.trace, spans)
+        names = self._texts.places(arrows["name"]).alias("name")
+        self._flows.append(arrows.select(pl.col("source", "target") + first).with_columns(names))
+
+    def _add_counters(self, part: RankTrace) -> None:
+        counters = part.moved(part.trace.counters.collect(), "ts")
+        rank = pl.lit(part.rank, dtype=pl.Int64)
+        self._counters.append(counters.select("name", "series", "ts", "value", rank=rank))
+
+    def _page_tracks(self, spans: pl.DataFrame, order: Sequence[int]) -> list[Track]:
+        begins = _row_begins(spans, len(order))
+        abouts = [self._tracks.all[place] for place in order]
+        return [
+            Track(
+                rank=about.rank,
+                kind=about.kind,
+                name=about.name,
+                process=about.process,
+                row_begins=rows,
+                num_left_out=self._num_on_track[place] - (rows[-1] - rows[0]),
+            )
+            for place, about, rows in zip(order, abouts, begins, strict=True)
+        ]
+
+
+def _ends(times: pl.Series) -> tuple[Any, Any]:
+    return times.min(), times.max()
+
+
+def _joined(stretches: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Stretches of time in order; those that overlap, of several ranks, as one."""
+    joined: list[list[int]] = []
+    for begin, end in sorted(stretches):
+        if joined and begin <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        else:
+            joined.append([begin, end])
+    return joined
+
+
+_MOST_CELLS = 1000
+"""Into so many stretches of time all that was recorded is cut, to tell where spans are left out."""
+
+
+def _left_out(counts: pl.DataFrame, tracks: pl.Series, origin_ns: int) -> LeftOut:
+    begin = pl.col("begin") - origin_ns
+    cell_ns = max(1, (counts.select(begin.max()).item() or 0) // _MOST_CELLS)
+    cells = counts.select(tracks.gather(counts["track"]).alias("track"), cell=begin.clip(0) // cell_ns, count="count")
+    cells = cells.group_by("track", "cell").agg(pl.col("count").sum()).sort("track", "cell")
+    return LeftOut(
+        cell_ns=cell_ns,
+        tracks=differences(cells["track"]),
+        cells=differences(cells["cell"]),
+        counts=numbers(cells["count"]),
+    )
+
+
+def _named_steps(report: RunReport, rank: int | None) -> pl.DataFrame:
+    """The steps of a rank that findings name, as stretches of time."""
+    named = {
+        step
+        for finding in report.findings
+        if not finding.where.ranks or rank in finding.where.ranks
+        for step in finding.where.steps
+    }
+    rows = [row for row in report.steps if row.rank == rank and row.step in named]
+    stretches = {"begin": [row.begin_ns for row in rows], "end": [row.begin_ns + row.duration_ns for row in rows]}
+    return pl.DataFrame(stretches, schema={"begin": pl.Int64, "end": pl.Int64}).sort("begin")
+
+
+def _inverse(order: pl.Series) -> pl.Series:
+    """For each number, its place in ``order``; for those that are not in it, null."""
+    most: Any = order.max()
+    places = pl.repeat(None, 0 if most is None else most + 1, dtype=pl.UInt32, eager=True)
+    return places.scatter(order, pl.int_range(len(order), dtype=pl.UInt32, eager=True))
+
+
+def _row_begins(spans: pl.DataFrame, num_tracks: int) -> list[list[int]]:
+    """For each track, the first span of each of its rows, and the end of the last one."""
+    begins: list[list[int]] = [[] for _ in range(num_tracks)]
+    counts = spans.group_by("track", "row", maintain_order=True).len()
+    first = 0
+    for track, _, count in counts.iter_rows():
+        begins[track] += [first + count] if begins[track] else [first, first + count]
+        first += count
+    return [rows or [0] for rows in begins]
+
+
+def _columns(spans: pl.DataFrame, places: pl.Series) -> Spans:
+    return Spans(
+        begins=differences(spans["begin"]),
+        durations=numbers(spans["dur"]),
+        names=numbers(spans["name"]),
+        categories=numbers(spans["category"]),
+        details=numbers(spans["detail"]),
+        stacks=numbers(spans["stack"]),
+        launches=differences((places.gather(spans["launch"]) + 1).fill_null(0)),
+    )
+
+
+def _arrows(flows: pl.DataFrame, places: pl.Series) -> Flows:
+    ends = [places.gather(flows[end]).alias(end) for end in ("source", "target")]
+    found = flows.select("name", *ends).drop_nulls().sort("source")
+    return Flows(
+        sources=differences(found["source"]), targets=differences(found["target"]), names=numbers(found["name"])
+    )

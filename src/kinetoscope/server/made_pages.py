@@ -1,0 +1,92 @@
+"""Has the report on a run, or on one compared with another, made by a process beside the server."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+
+from kinetoscope.core.text.wording import reason_of_error
+from kinetoscope.server.job_queue import Job, JobQueue
+from kinetoscope.server.runs import FoundRun
+
+_MOST_KEPT = 8
+
+
+@dataclass(slots=True)
+class MadePage:
+    """A page that is being made, or is in the file ``path``, or cannot be made because of a ``problem``."""
+
+    path: Path
+    since: float
+    is_ready: bool = False
+    problem: str = ""
+
+    @property
+    def seconds(self) -> int:
+        """How long it has been waited for."""
+        return int(monotonic() - self.since)
+
+
+class MadePages:
+    """Runs ``command`` with a file in ``folder`` and the names of one or two runs, which writes a page there.
+
+    One page is made at a time. A page is made again when its runs have changed, and when it is requested after its
+    problem was returned; few of those that are made are kept.
+    """
+
+    def __init__(self, folder: Path, command: Sequence[str]) -> None:
+        self._folder = folder
+        self._pages: dict[tuple[tuple[str, str], ...], MadePage] = {}
+        self._waiting: deque[tuple[MadePage, list[str]]] = deque()
+        self._lock = Lock()
+        self._queue = JobQueue(command, self._next_job)
+        self._number = 0
+
+    def get(self, runs: Sequence[FoundRun]) -> MadePage:
+        """Return the page on the last of these runs, compared with the one before it, if there are two.
+
+        It may not be ready; it is returned as it was when it was requested.
+        """
+        key = tuple((run.name, run.made_from) for run in runs)
+        with self._lock:
+            if (page := self._pages.pop(key, None)) is None:
+                self._number += 1
+                page = MadePage(self._folder / f"{self._number}.html", monotonic())
+                self._waiting.append((page, [name for name, _ in key]))
+                self._queue.wake()
+            now = replace(page)  # a problem that comes after this line is returned the next time
+            if not now.problem:
+                self._pages[key] = page  # the one that was requested last is the last
+            self._delete_old()
+            return now
+
+    def close(self) -> None:
+        """End the process, if one runs."""
+        self._queue.close()
+
+    def _delete_old(self) -> None:
+        """Delete the made pages whose last request is the oldest.
+
+        A page that is being made stays: whoever waits for it would start it again.
+        """
+        made = [key for key, page in self._pages.items() if page.is_ready or page.problem]
+        for key in made[:-_MOST_KEPT]:
+            self._pages.pop(key).path.unlink(missing_ok=True)
+
+    def _next_job(self) -> Job | None:
+        with self._lock:
+            if not self._waiting:
+                return None
+            page, names = self._waiting.popleft()
+            return Job([str(page.path), *names], partial(self._end, page))
+
+    def _end(self, page: MadePage, status: int | None, errors: str) -> None:
+        if status is None:
+            page.problem = "No process could be started, or it was ended."
+        elif page.path.exists():
+            page.is_ready = True
+        else:
+            page.problem = reason_of_error(errors)

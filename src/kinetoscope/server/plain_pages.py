@@ -1,0 +1,110 @@
+"""serving: pages without a script, and what can be read of the list of runs without one. Names are a stranger's."""
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any
+
+from kinetoscope.core.text.templates import load_macros
+from kinetoscope.core.text.wording import counted, sized
+from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+_STYLE = files("kinetoscope.server").joinpath("page.css").read_text(encoding="utf-8")
+
+PAGE_POLICY = (
+    f"default-src 'none'; style-src {_hash(_STYLE)}; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+"""What a page without a script may load, as a Content-Security-Policy."""
+
+REPORT_POLICY = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The same for a report, which may be a stranger's: it belongs to no origin, and can read and reach nothing."""
+
+
+def message(title: str, sentence: str, next_address: str = "") -> str:
+    """Return a page that says why there is no other. It goes to the next address in a second, if there is one."""
+    return str(_html().message(title, sentence, _STYLE, next_address))
+
+
+def waiting(title: str, seconds: int, address: str) -> str:
+    """Return a page that goes to another address in a second."""
+    since = f" For {counted(seconds, 'second')} now." if seconds else ""
+    return message(f"{title} ...", f"This page shows it as soon as it is ready.{since}", address)
+
+
+def bounce() -> str:
+    """Return a page that loads itself again.
+
+    That request comes from a page of ours, so the browser sends our cookie.
+    """
+    return str(_html().bounce())
+
+
+def leading_to(link: str) -> str:
+    """Return a page that leads to another one."""
+    return str(_html().leading_to(link))
+
+
+def plain_list(data: ListData) -> str:
+    """Return what can be read of a list of runs, or of one run, without JavaScript; as HTML."""
+    if data.files is not None:
+        body = _files(data.files)
+    else:
+        columns = ("Run", "State", "Began, or last written", "Ranks", "Traces", "Report")
+        body = _html().runs(data.folder, columns, list(map(_row, data.runs)))
+    return str(_html().list(data.title, body, data.notes))
+
+
+def _html() -> Any:
+    return load_macros("server/plain_pages.jinja")
+
+
+def _row(run: ListedRun) -> Iterable[str]:
+    traces = f"{run.num_traces:,}, {sized(run.traces_bytes)}" if run.num_traces else ""
+    report = _html().link(run.report, "report") if run.report else ""
+    return _html().title_of_run(run), run.state or "", _time(run.when_ms), _ranks(run), traces, report
+
+
+def _files(files: RunFiles) -> str:
+    run = files.run
+    facts = ", ".join(filter(None, (run.state, _ranks(run), _time(run.when_ms))))
+    tables = [
+        ((title, "Size", "Last written"), list(map(_file, found)))
+        for title, found in (("Report", files.reports), ("Trace", files.traces))
+        if found
+    ]
+    return _html().files_of_run(files, facts, tables)
+
+
+def _file(file: ListedFile) -> Iterable[str]:
+    is_download = not file.address.startswith("/report/")
+    link = _html().link(file.address, _html().name(file.name), is_download)
+    return link, sized(file.size_bytes), _time(file.changed_ms)
+
+
+def _time(moment_ms: float | None) -> str:
+    """A moment for who has no script that knows the reader's zone."""
+    if moment_ms is None:
+        return ""
+    try:
+        return f"{datetime.fromtimestamp(moment_ms // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):  # a file may have any time
+        return ""
+
+
+def _ranks(run: ListedRun) -> str:
+    if run.num_ranks is None:
+        return ""
+    if run.world_size is None or run.world_size == run.num_ranks:
+        return counted(run.num_ranks, "rank")
+    return f"{run.num_ranks:,} of {counted(run.world_size, 'rank')}"

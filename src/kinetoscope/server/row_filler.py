@@ -1,0 +1,74 @@
+"""Has a process of low priority work out what is not known of runs, so that the server needs no analysis."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import islice, takewhile
+from pathlib import Path
+from threading import Lock
+
+from kinetoscope.formats.run_row import read_row
+from kinetoscope.server.job_queue import Job, JobQueue
+from kinetoscope.server.runs import FoundRun
+
+_AT_ONCE = 20
+_TIMEOUT_S = 600.0
+
+
+class RowFiller:
+    """Runs ``command`` with the names of runs in ``folder``, some at a time, as JSON, until all wanted ones were tried.
+
+    The command keeps a row of each of them in the user's cache, in their order. It is tried once for each state of a
+    run, and once more, alone, where the process may have ended before it came to that run.
+    """
+
+    def __init__(self, folder: Path, command: Sequence[str]) -> None:
+        self._folder = folder
+        self._wanted: dict[str, str] = {}
+        self._tried: set[tuple[str, str]] = set()
+        self._alone: set[tuple[str, str]] = set()
+        self._at_work: frozenset[str] = frozenset()
+        self._lock = Lock()
+        self._queue = JobQueue(command, self._next_job, timeout_s=_TIMEOUT_S)
+
+    def want(self, runs: Iterable[FoundRun]) -> None:
+        """Set the runs without known numbers, the most wanted first."""
+        with self._lock:
+            states = ((run.name, run.made_from) for run in runs)
+            self._wanted = dict(state for state in states if state not in self._tried)
+            if self._wanted:
+                self._queue.wake()
+
+    def is_waiting_for(self, name: str) -> bool:
+        """Whether the row of a run will be tried, or just is."""
+        return name in self._wanted or name in self._at_work
+
+    def close(self) -> None:
+        """End the process, if one runs."""
+        self._queue.close()
+
+    def _next_job(self) -> Job | None:
+        with self._lock:
+            batch = self._first_wanted()
+            self._at_work = frozenset(batch)
+            self._wanted = {name: state for name, state in self._wanted.items() if name not in batch}
+            self._tried |= set(batch.items())
+            return Job(list(batch), partial(self._end, batch)) if batch else None
+
+    def _first_wanted(self) -> dict[str, str]:
+        """Some runs to try at once, or one that is tried alone."""
+        states = list(self._wanted.items())
+        together = takewhile(lambda state: state not in self._alone, states)
+        return dict(islice(together, _AT_ONCE)) or dict(states[:1])
+
+    def _end(self, batch: dict[str, str], status: int | None, errors: str) -> None:
+        """Return untried runs to the wanted ones if the process died of a run.
+
+        Where no row can be kept, these are unknown. So each is tried alone: then none is tried again and again.
+        """
+        del errors
+        if status == 0:
+            return
+        left = [state for state in batch.items() if read_row(self._folder / state[0], state[1]) is None]
+        with self._lock:
+            self._tried -= set(left[1:])
+            self._alone |= set(left[1:])

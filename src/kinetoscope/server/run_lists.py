@@ -1,0 +1,251 @@
+"""serving: what is known of the runs in a folder, as the page shows it. Names in it are a stranger's."""
+
+import os
+import shlex
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from urllib.parse import quote
+
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.core.paths.run_groups import RunGroup, group_of
+from kinetoscope.core.text.wording import counted, printable
+from kinetoscope.formats.run_row import RunRow, read_row
+from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles, RunNow
+from kinetoscope.server.row_filler import RowFiller
+from kinetoscope.server.runs import (
+    MOST_ENTRIES,
+    FoundFile,
+    FoundRun,
+    FoundRuns,
+    Manifests,
+    find_runs,
+    within,
+)
+from kinetoscope.status.judging import GOING, RunState, look_at_run
+from kinetoscope.status.table import run_now
+
+MOST_ROWS = 1000
+"""No more runs, and files of one run, are in a page."""
+
+_SOON_MS, _LATER_MS = 2_000, 10_000
+_SHARED_S = 1.0
+_UNKNOWN = RunRow(made_from="")
+
+
+class RunLists:
+    """What the pages on the runs in ``folder`` show. Traces open in the Perfetto at ``perfetto_url``.
+
+    What is not known of a run is worked out by ``filler``, if there is one. Requests of the same second share a search.
+    """
+
+    def __init__(self, folder: RunFolder, perfetto_url: str, filler: RowFiller | None = None) -> None:
+        self.folder, self.perfetto_url = folder, perfetto_url
+        self._filler = filler
+        self._rows: dict[str, RunRow] = {}
+        self._groups: dict[str, RunGroup] = {}
+        self._known: dict[str, tuple[Manifests, FoundRun]] = {}
+        self._found, self._found_at = FoundRuns([], is_complete=True), -_SHARED_S
+        self._lock = Lock()
+
+    def find(self) -> FoundRuns:
+        """The runs, as they are now."""
+        with self._lock:
+            if time.monotonic() - self._found_at >= _SHARED_S:
+                self._found = find_runs(self.folder, known=self._known)
+                self._read_rows(self._found.runs)
+                self._found_at = time.monotonic()
+            return self._found
+
+    def find_one(self, name: str) -> FoundRun:
+        """The run of this name. Raises FileNotFoundError if there is none."""
+        return _named(self.find(), name)
+
+    def all(self) -> ListData:
+        """The list of all runs; if there is only one, that."""
+        found = self.find()
+        if len(found.runs) == 1 and found.is_complete:
+            return self.one(found.runs[0].name)
+        runs = self._listed(found.runs)[:MOST_ROWS]
+        notes = [] if found.is_complete else [f"Only the first {MOST_ENTRIES:,} files and folders were looked at."]
+        if len(found.runs) > MOST_ROWS:
+            notes.append(f"And {len(found.runs) - MOST_ROWS:,} more runs: view a folder further down to see them.")
+        return self._data(f"Runs in {self.folder_name}", runs, notes=notes)
+
+    def one(self, name: str) -> ListData:
+        """One run with its files."""
+        found = self.find()
+        run = _named(found, name)
+        (listed,) = (one for one in self._listed(found.runs) if one.key == key_of(name))
+        files = RunFiles(
+            run=listed,
+            now=self._now(run),
+            path=shlex.quote(printable(self.path_of(name))),
+            is_only=len(found.runs) == 1 and found.is_complete,
+            reports=[_listed_file("report", file, run.name) for file in run.reports[:MOST_ROWS]],
+            traces=[_listed_file("trace", file, run.name) for file in run.traces[:MOST_ROWS]],
+            num_left_out=max(0, len(run.traces) - MOST_ROWS),
+        )
+        return self._data(listed.title, [listed], files=files)
+
+    def _now(self, run: FoundRun) -> RunNow | None:
+        """What the ranks do now, or did last; None of a run that has finished, or that does not tell."""
+        status = run.status
+        if run.state is RunState.KILLED and status is None:
+            status = look_at_run(Path(self.path_of(run.name)))
+        return run_now(status) if status is not None and status.ranks else None
+
+    @property
+    def folder_name(self) -> str:
+        """What the folder is called in a page."""
+        return printable(self.folder.path.name or str(self.folder.path))
+
+    def title_of(self, name: str) -> str:
+        """What a run is called in a page."""
+        return self.folder_name if name == "." else printable(name)
+
+    def path_of(self, name: str) -> str:
+        """Where a run is."""
+        return os.path.normpath(self.folder.path / name)
+
+    def _data(
+        self, title: str, runs: list[ListedRun], *, notes: Sequence[str] = (), files: RunFiles | None = None
+    ) -> ListData:
+        going = {state.value for state in GOING}
+        changes = any(run.is_waited_for or run.state in going for run in runs)
+        return ListData(
+            title=title,
+            folder=printable(str(self.folder.path)),
+            notes=[*notes],
+            runs=runs,
+            files=files,
+            perfetto_url=self.perfetto_url,
+            again_ms=_SOON_MS if changes else _LATER_MS,
+        )
+
+    def _read_rows(self, runs: Sequence[FoundRun]) -> None:
+        """What is kept of each run that it says of its present state; the others are worked out."""
+        rows: dict[str, RunRow] = {}
+        for run in runs:
+            made_from, row = run.made_from, self._rows.get(run.name)
+            if row is None or row.made_from != made_from:
+                row = read_row(Path(self.path_of(run.name)), made_from)
+            if row is not None:
+                rows[run.name] = row
+        self._rows = rows  # at once: other threads show them meanwhile
+        if self._filler is not None:
+            unknown = (run for run in runs if run.name not in rows)
+            self._filler.want([run for run in unknown if run.traces or run.unsaved])
+
+    def _listed(self, runs: Sequence[FoundRun]) -> list[ListedRun]:
+        rows = self._rows
+        before = _before(runs, rows, self._group_of)
+        return [self._listed_run(run, rows, before.get(run.name)) for run in runs]
+
+    def _group_of(self, name: str) -> RunGroup:
+        """Return the group of a run, read once: its command does not change."""
+        if name not in self._groups:
+            self._groups[name] = group_of(self.path_of(name))
+        return self._groups[name]
+
+    def _listed_run(self, run: FoundRun, rows: Mapping[str, RunRow], before: str | None) -> ListedRun:
+        row = rows.get(run.name, _UNKNOWN)
+        step_before_ns = rows[before].step_ns if before is not None else None
+        report = (
+            _address("report", max(run.reports, key=_changed).name) if run.reports else f"/made/?run={key_of(run.name)}"
+        )
+        return ListedRun(
+            key=key_of(run.name),
+            title=self.title_of(run.name),
+            address=_address("run", run.name),
+            state=None if run.state is RunState.UNKNOWN and not run.ranks else run.state.value,
+            when_ms=_ms(run.when_ns),
+            has_began=run.began_ns is not None,
+            changed_ms=_ms(run.changed_ns),
+            hosts=[printable(host) for host in run.hosts or row.hosts],
+            devices=[printable(name) for name in row.devices],
+            num_ranks=len(run.ranks or row.ranks) or None,
+            world_size=run.world_size,
+            num_steps=row.num_steps,
+            step_ns=row.step_ns,
+            change=row.step_ns / step_before_ns - 1 if row.step_ns is not None and step_before_ns else None,
+            before_key=None if before is None else key_of(before),
+            before_title=None if before is None else self.title_of(before),
+            finding=None if row.finding is None else printable(row.finding),
+            saving_ns=row.saving_ns,
+            mfu=row.mfu,
+            peak_bytes=row.peak_bytes,
+            peak_is_hosts=row.peak_is_hosts,
+            report=report if run.traces or run.reports or run.unsaved else None,
+            has_report=bool(run.reports),
+            num_traces=len(run.traces),
+            traces_bytes=sum(trace.size_bytes for trace in run.traces),
+            notes=self._notes(run),
+            why_unknown=printable(row.why_unknown),
+            is_waited_for=self._filler is not None and self._filler.is_waiting_for(run.name),
+        )
+
+    def _notes(self, run: FoundRun) -> list[str]:
+        notes = [printable(note) for note in (run.why_nothing, run.problem) if note]
+        if run.training is not None:
+            number, description = run.training
+            notes.insert(0, f"Training run {number} of its process: {description}.")
+        if run.unsaved:
+            command = f"kinetoscope recover {shlex.quote(printable(self.path_of(run.name)))}"
+            notes.append(f"{counted(len(run.unsaved), 'killed rank')} left unsaved records. To make traces: {command}")
+        return notes
+
+
+def _named(found: FoundRuns, name: str) -> FoundRun:
+    run = next((run for run in found.runs if run.name == name), None)
+    if run is None:
+        raise FileNotFoundError(name)
+    return run
+
+
+def _before(
+    runs: Iterable[FoundRun], rows: Mapping[str, RunRow], group_of_run: Callable[[str], RunGroup]
+) -> dict[str, str]:
+    """Return, by name, the run before each run with a step time: of the same folder and group, ranks and devices."""
+    earlier: defaultdict[object, list[tuple[RunGroup, str]]] = defaultdict(list)
+    found: dict[str, str] = {}
+    for run in sorted(runs, key=lambda run: run.when_ns or 0):
+        row = rows.get(run.name)
+        if row is None or row.step_ns is None or run.when_ns is None:
+            continue
+        like = earlier[str(PurePosixPath(run.name).parent), len(row.ranks), tuple(row.devices)]
+        group = group_of_run(run.name)
+        before = next((name for other, name in reversed(like) if group.has(other)), None)
+        if before is not None:
+            found[run.name] = before
+        like.append((group, run.name))
+    return found
+
+
+def key_of(name: str) -> str:
+    """The name of a run or file as a part of an address; letters that mean something in HTML are quoted."""
+    return quote(os.fsencode(name))
+
+
+def _address(kind: str, name: str) -> str:
+    return f"/{kind}/{'' if name == '.' else key_of(name)}"
+
+
+def _listed_file(kind: str, file: FoundFile, run: str) -> ListedFile:
+    return ListedFile(
+        name=printable(within(file.name, run)),
+        address=_address(kind, file.name),
+        size_bytes=file.size_bytes,
+        changed_ms=file.changed_ns / 1e6,
+        opens=kind == "trace" and not file.name.endswith(".zst"),
+    )
+
+
+def _changed(file: FoundFile) -> int:
+    return file.changed_ns
+
+
+def _ms(moment_ns: int | None) -> float | None:
+    return None if moment_ns is None else moment_ns / 1e6

@@ -1,0 +1,158 @@
+"""The server behind ``kinetoscope view``: only for reading, by browsers on this machine that were given its link."""
+
+import os
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any
+
+from kinetoscope.server.access import Access, is_local
+from kinetoscope.server.connections import MOST_CONNECTIONS, Connections
+from kinetoscope.server.plain_pages import bounce
+from kinetoscope.server.site import Answer, Site, refusal
+
+LOOPBACK = "127.0.0.1"
+_IDLE_S = 60
+_METHODS = "GET, HEAD"
+_TOO_MANY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+# Not even an address of ours is told to other pages, and other pages cannot use our files as parts of theirs.
+_SAFETY = {
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class FolderServer(ThreadingHTTPServer):
+    """Serves ``site`` on ``port`` of this machine's loopback, on a free one if that is 0. Raises OSError if the port
+    cannot be used."""
+
+    daemon_threads = True  # a browser that is still reading does not keep the command from ending
+    request_queue_size = MOST_CONNECTIONS
+
+    def __init__(self, site: Site, port: int = 0, connections: Connections | None = None) -> None:
+        self.site, self.access, self.connections = site, Access(), connections or Connections()
+        super().__init__((LOOPBACK, port), _Request)
+
+    @property
+    def link(self) -> str:
+        """The address to open in a browser, with the token."""
+        return self.access.link(self.server_port)
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # HTTPServer's asks for the name of this machine, which may take long
+        self.server_name, self.server_port = LOOPBACK, self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self.connections.add(request):
+            super().process_request(request, client_address)
+            return
+        with suppress(OSError):
+            request.settimeout(0)
+            request.sendall(_TOO_MANY)
+        self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.connections.remove(request)
+
+    def service_actions(self) -> None:
+        self.connections.end_late_ones()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        error = sys.exception()
+        if not isinstance(error, (ConnectionError, TimeoutError)):  # else the browser has just gone away
+            print(f"kinetoscope view: A request failed: {error!r}.", file=sys.stderr)
+
+
+class _Request(BaseHTTPRequestHandler):
+    """One request of a browser."""
+
+    timeout = _IDLE_S
+
+    def parse_request(self) -> bool:
+        is_request = super().parse_request()
+        assert isinstance(self.server, FolderServer)
+        self.server.connections.has_asked(self.connection)
+        return is_request
+
+    def do_GET(self) -> None:
+        assert isinstance(self.server, FolderServer)
+        self._send(self._answer(self.server.site, self.server.access))
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _answer(self, site: Site, access: Access) -> Answer:
+        host = self._host()
+        if not is_local(host):
+            return refusal(
+                HTTPStatus.FORBIDDEN,
+                "Not under this name",
+                "This server answers only as localhost, 127.0.0.1 or [::1]. Open the link that the terminal shows.",
+            )
+        path, _, query = self.path.partition("?")
+        if access.has_token(query):
+            headers = {"Set-Cookie": access.cookie(host), "Location": "/"}
+            return Answer(status=HTTPStatus.SEE_OTHER, headers=headers)
+        if access.has_cookie(host, self.headers.get("Cookie", "")):
+            return site.answer(path, query)
+        if self._comes_from_another_page():
+            return Answer(page=bounce())
+        return refusal(
+            HTTPStatus.FORBIDDEN,
+            "This needs the link",
+            "Open the link that kinetoscope view prints in its terminal: its token grants access to these runs. Each "
+            "start of the command prints a new link.",
+        )
+
+    def _host(self) -> str:
+        """The name under which the browser asks; empty if it gives none or several."""
+        hosts = self.headers.get_all("Host", [])
+        return hosts[0] if len(hosts) == 1 else ""
+
+    def _comes_from_another_page(self) -> bool:
+        """Whether a link elsewhere leads here. Then the browser does not send the cookie, so it is sent here again."""
+        asked = self.headers.get
+        return asked("Sec-Fetch-Mode") == "navigate" and asked("Sec-Fetch-Site") in ("cross-site", "same-site")
+
+    def _send(self, answer: Answer) -> None:
+        if answer.file is None:
+            content = answer.page.encode(errors="backslashreplace")
+            self._send_head(answer, len(content))
+            if self.command != "HEAD":
+                self.wfile.write(content)
+            return
+        with answer.file as file:
+            size = os.fstat(file.fileno()).st_size
+            self._send_head(answer, size)
+            if self.command != "HEAD" and size:
+                self.connection.sendfile(file, count=size)
+
+    def _send_head(self, answer: Answer, num_bytes: int) -> None:
+        self.send_response(answer.status)
+        fixed = {"Content-Type": answer.content_type, "Content-Length": str(num_bytes)}
+        for name, value in {**fixed, "Content-Security-Policy": answer.policy, **_SAFETY, **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answers a request that cannot be understood; the standard library calls this."""
+        status = HTTPStatus(code)
+        is_method = status is HTTPStatus.NOT_IMPLEMENTED  # there is no do_POST or the like above
+        self._send(_only_reading() if is_method else refusal(status, status.phrase, message or ""))
+
+    def version_string(self) -> str:
+        return "kinetoscope"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Writes nothing: the terminal belongs to the user, and the token is in one of the addresses."""
+
+
+def _only_reading() -> Answer:
+    answer = refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only for reading", f"This server only knows {_METHODS}.")
+    return replace(answer, headers={"Allow": _METHODS})

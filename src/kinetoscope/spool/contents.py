@@ -1,0 +1,434 @@
+"""Reads everything in a live folder: the records of each thread, and a sentence for each part that is damaged.
+
+The files beside a damaged one are read all the same. Spooled records are unpacked each time they are read. Child
+processes open no window: they record while their parent does, and the parent takes their records when its window has
+closed.
+"""
+
+import os
+import re
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+
+from kinetoscope.core.job.ranks import is_process_alive
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.errors import TraceFileError
+from kinetoscope.spool.chunk import (
+    MOST_CHUNK_BYTES,
+    ChunkHeader,
+    LiveName,
+    SpoolEntry,
+    TrackHeader,
+    num_chunk_records,
+    read_chunk,
+    read_names,
+    read_spool,
+    read_track,
+    readable_records,
+)
+from kinetoscope.spool.lost_chunks import ChunkFound
+from kinetoscope.spool.record import (
+    MARK,
+    RECORD_BYTES,
+    Flag,
+    Kind,
+    Record,
+    Stretch,
+    ThreadRecords,
+    TrackMark,
+    pack_records,
+    record_columns,
+    stretches,
+    unpack_records,
+)
+
+_FILE_NAME = re.compile(r"([0-9]{1,10})(?:-[0-9]{1,10})?\.(track|chunk|spool|names)")
+_MOST_TRACK_BYTES = 8 << 20
+_MOST_SPOOL_ENTRIES = 100_000
+_MOST_KEPT_BYTES = 512 << 20  # of chunks; any further ones are read from their files each time
+
+
+@dataclass(frozen=True, slots=True)
+class LivePart:
+    """Some of a thread's records, which ``load`` returns; its length is their number.
+
+    ``window`` is the number of their window if their process opens windows. A child process's records may be of several
+    windows.
+    """
+
+    window: int
+    num_records: int
+    load: Callable[[], bytes] = field(repr=False)
+
+    def __len__(self) -> int:
+        return self.num_records
+
+    def read(self) -> bytes:
+        """The records, 32 bytes each."""
+        return self.load()
+
+
+@dataclass(slots=True)
+class LiveTrack:
+    """The unsaved records of one thread, and its open spans.
+
+    ``parts`` are its records, oldest first. ``monotonic_ns`` and ``unix_ns`` are the same moment on two clocks; records
+    have nanoseconds on the monotonic clock.
+    """
+
+    number: int
+    pid: int
+    tid: int
+    name: str
+    rank: int
+    is_main: bool
+    monotonic_ns: int
+    unix_ns: int
+    num_dropped: int = 0
+    """How many records found no space in the window in which ``dropped_ns`` lies, when the last of them was dropped."""
+    dropped_ns: int = 0
+    parts: list[LivePart] = field(default_factory=list, repr=False)
+    open_spans: list[Record] = field(default_factory=list)
+    """Spans in progress. Their ``end`` is 0; their ``series`` is the number of the window in which they began."""
+
+    def records(self) -> Iterator[Record]:
+        """Every record, oldest first."""
+        return chain.from_iterable(unpack_records(part.read()) for part in self.parts)
+
+    def num_dropped_between(self, began_ns: int, closed_ns: int) -> int:
+        """How many records found no space in the window between two moments."""
+        return self.num_dropped if began_ns <= self.dropped_ns <= closed_ns else 0
+
+
+@dataclass(slots=True)
+class LiveProcess:
+    """What one process keeps in a live folder."""
+
+    pid: int
+    names: list[LiveName]
+    tracks: list[LiveTrack]
+    chunks: list[ChunkFound] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRecords:
+    """What the processes of a live folder keep in it, and a sentence for each part that could not be read."""
+
+    processes: list[LiveProcess]
+    damages: list[str]
+
+
+def read_live_folder(folder: str | os.PathLike[str], *, without_pid: int = 0) -> LiveRecords:
+    """Everything in a live folder, spools included, whether its processes still run or were killed.
+
+    The files of the process ``without_pid`` are not read. What cannot be read is left out and named in ``damages``.
+    Raises OSError if the folder itself cannot be read.
+    """
+    reader = _Reader(Path(folder), without_pid)
+    # The open spans before the chunks: a span that ends meanwhile is then found twice rather than not at all.
+    reader.read_tracks()
+    # The chunks before the spools to which they are moved, for the same reason.
+    reader.read_chunks()
+    reader.read_spools()
+    reader.read_all_names()
+    return LiveRecords(reader.processes(), reader.damages)
+
+
+def live_pids(folder: Path) -> set[int]:
+    """The processes that keep something in a live folder."""
+    return {int(match[1]) for name in os.listdir(folder) if (match := _FILE_NAME.fullmatch(name))}
+
+
+def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
+    """Deletes those files of a child process whose records, all from before ``read_to_ns``, were read: its full chunks,
+    and if it has ended all its files."""
+    has_ended = not is_process_alive(pid)
+    is_needed = False
+    for path in folder.glob(f"{pid}-*.chunk"):
+        content = path.read_bytes()
+        with suppress(TraceFileError):
+            _, records = read_chunk(content) or (None, b"")
+            is_later = _has_begun_after(read_to_ns, records)
+            is_needed |= is_later
+            is_full = 0 < _num_records(records) == num_chunk_records(content)  # 0 < : it may be about to fill it
+            if not is_later and (has_ended or is_full):
+                path.unlink(missing_ok=True)
+    if has_ended and not is_needed:
+        for path in [*folder.glob(f"{pid}-*.track"), folder / f"{pid}.names"]:
+            path.unlink(missing_ok=True)
+
+
+def _has_begun_after(moment_ns: int, records: bytes) -> bool:
+    columns = record_columns(records)
+    return any(begin > moment_ns and kind != MARK for begin, kind in zip(columns.begin, columns.kind, strict=True))
+
+
+class _Reader:
+    """Reads a folder file by file, and collects what each process has in it."""
+
+    def __init__(self, folder: Path, without_pid: int) -> None:
+        self._folder = RunFolder(folder)
+        self._without_pid = without_pid
+        self._tracks: dict[int, dict[int, LiveTrack]] = defaultdict(dict)
+        self._chunks: dict[int, list[_Chunk]] = defaultdict(list)
+        self._names: dict[int, list[LiveName]] = {}
+        self._num_kept_bytes = 0
+        self._last: tuple[_Chunk | None, bytes] = None, b""
+        self.damages: list[str] = []
+
+    # -- file by file -----------------------------------------------------------------------------------------
+
+    def read_tracks(self) -> None:
+        for pid, name in self._files("track"):
+            with self._naming_damage(name):
+                header, open_spans = read_track(self._folder.read(name, _MOST_TRACK_BYTES)) or (None, [])
+                if header is not None:
+                    self._tracks[pid][header.track] = _track(header, open_spans)
+
+    def read_chunks(self) -> None:
+        for pid, name in self._files("chunk"):
+            with self._naming_damage(name):
+                header, records = self._read_chunk(name)
+                if header is not None and header.track:
+                    self._chunks[pid].append(_Chunk(header, _num_records(records), self._keep(name, records)))
+
+    def read_spools(self) -> None:
+        for pid, name in self._files("spool"):
+            with self._naming_damage(name), self._folder.open(name) as file:
+                in_files = {_key(chunk.header) for chunk in self._chunks[pid]}
+                damages: list[str] = []
+                entries = islice(read_spool(file, damages), _MOST_SPOOL_ENTRIES)
+                new = [entry for entry in entries if _key(entry.header) not in in_files]
+                self._chunks[pid] += [self._spooled(name, entry) for entry in new]
+                self.damages += [f"{name}: {damage}." for damage in damages]
+
+    def read_all_names(self) -> None:
+        for pid, name in self._files("names"):
+            with self._naming_damage(name):
+                self._names[pid], damages = read_names(self._folder.read(name))
+                self.damages += [f"{name}: {damage}." for damage in damages]
+
+    def _files(self, kind: str) -> Iterator[tuple[int, str]]:
+        """The files of this ``kind``, with the pids of their processes."""
+        for name in self._folder.names():
+            match = _FILE_NAME.fullmatch(name)
+            if match is None and name.endswith(f".{kind}"):
+                self.damages.append(f"{name} is left out: Kinetoscope gives no file such a name.")
+            elif match is not None and match[2] == kind and int(match[1]) != self._without_pid:
+                yield int(match[1]), name
+
+    @contextmanager
+    def _naming_damage(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            pass  # its process has deleted it meanwhile
+        except (TraceFileError, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            self.damages.append(f"{name} is left out: {str(why).rstrip('.')}.")
+
+    def _read_chunk(self, name: str) -> tuple[ChunkHeader | None, bytes]:
+        return read_chunk(self._folder.read(name, MOST_CHUNK_BYTES)) or (None, b"")
+
+    def _keep(self, name: str, records: bytes) -> Callable[[], bytes]:
+        """A function that returns a chunk's records. They are kept in memory, within bounds: a running process may
+        delete the file."""
+        self._num_kept_bytes += len(records)
+        if self._num_kept_bytes <= _MOST_KEPT_BYTES:
+            return lambda: records
+        return lambda: self._read_chunk(name)[1]
+
+    def _spooled(self, name: str, entry: SpoolEntry) -> "_Chunk":
+        def load() -> bytes:
+            with suppress(FileNotFoundError), self._folder.open(name) as file:
+                return entry.unpack(os.pread(file.fileno(), entry.num_bytes, entry.offset))
+            return b""
+
+        return _Chunk(entry.header, entry.header.num_records, load)
+
+    # -- together ---------------------------------------------------------------------------------------------
+
+    def processes(self) -> list[LiveProcess]:
+        """What was read, process by process."""
+        pids = self._tracks.keys() | self._chunks.keys() | self._names.keys()
+        return [self._process(pid) for pid in sorted(pids)]
+
+    def _process(self, pid: int) -> LiveProcess:
+        names, tracks = self._names.get(pid, []), self._tracks[pid]
+        num_damaged: Counter[str] = Counter()
+        found: list[ChunkFound] = []
+        for chunk in sorted(self._chunks[pid], key=lambda chunk: chunk.header.sequence):
+            num_damaged.update(self._give_out(chunk, pid, len(names), found))
+        for track in tracks.values():
+            named = [span for span in track.open_spans if span.name < len(names)]
+            track.open_spans = [span for span in named if not _has_ended(span, track.parts)]
+        self.damages += [
+            f"{number:,} records of {thread} are left out: they are damaged, or {pid}.names lacks their names."
+            for thread, number in num_damaged.items()
+            if number
+        ]
+        return LiveProcess(pid, names, [tracks[number] for number in sorted(tracks)], found)
+
+    def _give_out(self, chunk: "_Chunk", pid: int, num_names: int, found: list[ChunkFound]) -> dict[str, int]:
+        """Adds a chunk's records to the tracks of their threads, and the chunk to ``found``; returns how many of each
+        thread are unreadable."""
+        packed, header, last_track = self._read(chunk), chunk.header, chunk.header.track
+        num_damaged = Counter({_lost_mark(chunk.header).name: chunk.num_records - _num_records(packed)})
+        for stretch in stretches(packed, _lost_mark(chunk.header)):
+            track = self._tracks[pid].get(stretch.mark.track) or self._add_ended(pid, chunk.header, stretch.mark)
+            whole, last_track = self._part(chunk, stretch), stretch.mark.track
+            part = _readable(whole, num_names) if track is not None else None
+            num_damaged[stretch.mark.name] += len(whole) - len(part or ())
+            if track is not None and part:
+                track.parts.append(part)
+        room = chunk.num_records if header.packed_bytes else header.num_records
+        found.append(ChunkFound(header.sequence, header.window, header.track, last_track, chunk.num_records, room))
+        return num_damaged
+
+    def _add_ended(self, pid: int, header: ChunkHeader, mark: TrackMark) -> LiveTrack | None:
+        """A track for a thread that has ended or whose track file cannot be read. It gets the clock of another track,
+        which is the same in the whole folder, or of the chunk. None if neither has one."""
+        known = next((track for tracks in self._tracks.values() for track in tracks.values()), header)
+        if known is header and not header.has_clock:
+            return None
+        clock = known.monotonic_ns, known.unix_ns
+        track = LiveTrack(mark.track, pid, mark.tid, mark.name, known.rank, mark.is_main, *clock)
+        return self._tracks[pid].setdefault(mark.track, track)
+
+    def _part(self, chunk: "_Chunk", stretch: Stretch) -> LivePart:
+        def load() -> bytes:
+            return self._read(chunk)[stretch.first * RECORD_BYTES : stretch.end * RECORD_BYTES]
+
+        return LivePart(chunk.header.window, stretch.end - stretch.first, load)
+
+    def _read(self, chunk: "_Chunk") -> bytes:
+        """A chunk's records. The last chunk stays in memory, because the threads that share it are read in a row."""
+        last, packed = self._last
+        if last is not chunk:
+            packed = chunk.load()
+            self._last = chunk, packed
+        return packed
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A chunk in its file or in a spool; ``load`` returns its records, track marks included."""
+
+    header: ChunkHeader
+    num_records: int
+    load: Callable[[], bytes]
+
+
+def _key(header: ChunkHeader) -> tuple[int, int, int]:
+    return header.sequence, header.track, header.window
+
+
+def _lost_mark(header: ChunkHeader) -> TrackMark:
+    """Used for records before a chunk's first mark, which are there only if that mark was damaged."""
+    return TrackMark(header.track, header.track, f"thread {header.track}, whose name is lost", False)
+
+
+def _num_records(packed: bytes) -> int:
+    return len(packed) // RECORD_BYTES
+
+
+def _track(header: TrackHeader, open_spans: list[Record]) -> LiveTrack:
+    return LiveTrack(
+        number=header.track,
+        pid=header.pid,
+        tid=header.tid,
+        name=header.name.rstrip(b"\0").decode(errors="replace"),
+        rank=header.rank,
+        is_main=bool(header.is_main),
+        monotonic_ns=header.monotonic_ns,
+        unix_ns=header.unix_ns,
+        num_dropped=header.num_dropped,
+        dropped_ns=header.dropped_ns if header.num_dropped else 0,
+        open_spans=open_spans,
+    )
+
+
+def _readable(part: LivePart, num_names: int) -> LivePart:
+    """The part without its unreadable records."""
+    num_readable = _num_records(readable_records(part.read(), num_names))
+    if num_readable == len(part):
+        return part
+    return LivePart(part.window, num_readable, lambda: readable_records(part.read(), num_names))
+
+
+def _has_ended(span: Record, parts: list[LivePart]) -> bool:
+    """Whether there is a record of a span that was open when the tracks were read: then it is among the last."""
+    begin = struct.pack("<q", span.begin)
+    for packed in map(LivePart.read, reversed(parts)):
+        offset = packed.find(begin)
+        while offset >= 0:
+            if offset % RECORD_BYTES == 0:
+                (ended,) = unpack_records(packed[offset : offset + RECORD_BYTES])
+                if (ended.begin, ended.name, ended.depth) == (span.begin, span.name, span.depth):
+                    return True
+            offset = packed.find(begin, offset + 1)
+        (first,) = unpack_records(packed[:RECORD_BYTES])
+        if (first.end if first.kind == Kind.SPAN else first.begin) < span.begin:
+            return False  # what comes before ended before the span began
+    return False
+
+
+# -- child processes ----------------------------------------------------------------------------------------------
+
+Intern = Callable[[str, tuple[str, ...]], int]
+"""Returns the id of a name with its categories."""
+
+
+def take_child_records(folder: Path, intern: Intern, began_ns: int, closed_ns: int) -> list[ThreadRecords]:
+    """What the other processes recorded in the window between two moments, with the name ids that ``intern`` returns.
+
+    A span that was open when the window closed is cut there.
+    """
+    taken = []
+    for child in read_live_folder(folder, without_pid=os.getpid()).processes:
+        ids = [intern(name.name, name.categories) for name in child.names]
+        taken += [child_records_in_window(track, ids, began_ns, closed_ns) for track in child.tracks]
+    return [thread for thread in taken if thread.num_records or thread.num_dropped]
+
+
+def child_records_in_window(track: LiveTrack, ids: Sequence[int], began_ns: int, closed_ns: int) -> ThreadRecords:
+    """What a thread of a child process recorded in the window between two moments. A record belongs to the window in
+    which it began; a span that ended later, or is still open, is cut at the window's end.
+
+    ``ids`` are the ids that the names of the child process get.
+    """
+    records = _in_window(track, len(ids), began_ns, closed_ns)
+    packed = pack_records(_renamed(record, ids, closed_ns) for record in records)
+    num_dropped = track.num_dropped_between(began_ns, closed_ns)
+    return ThreadRecords.of(track.tid, track.name, False, packed, num_dropped)
+
+
+def delete_child_records(folder: Path, closed_ns: int) -> None:
+    """Deletes the files of other processes in which every record began before a moment, if their process has ended or
+    has filled them. The folder itself may have been deleted, by whoever does not want the run any more."""
+    with suppress(FileNotFoundError):
+        for pid in live_pids(folder) - {os.getpid()}:
+            delete_read(folder, pid, closed_ns)
+
+
+def _in_window(track: LiveTrack, num_names: int, began_ns: int, closed_ns: int) -> Iterator[Record]:
+    """The records that began in a window; spans open at its end are cut there."""
+    for record in track.records():
+        if began_ns <= record.begin <= closed_ns and record.name < num_names:
+            yield record
+    for record in track.open_spans:
+        if began_ns <= record.begin <= closed_ns and record.name < num_names:
+            yield record._replace(end=closed_ns, flags=Flag.CUT)
+
+
+def _renamed(record: Record, ids: Sequence[int], closed_ns: int) -> Record:
+    series = ids[record.series] if record.kind == Kind.COUNTER and record.series < len(ids) else 0
+    record = record._replace(name=ids[record.name], series=series)
+    if record.kind == Kind.SPAN and record.end > closed_ns:
+        return record._replace(end=closed_ns, flags=record.flags | Flag.CUT)
+    return record

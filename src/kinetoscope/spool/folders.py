@@ -1,0 +1,254 @@
+"""The live folders of a run: where they are, and what ``run.json`` in each says about its process."""
+
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import msgspec
+
+from kinetoscope.core.job.ranks import Attempt, Ranks
+from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
+from kinetoscope.errors import TraceFileError, UnsafePathError
+from kinetoscope.formats.header import told
+from kinetoscope.formats.own_json import decode_struct, encode_struct
+from kinetoscope.spool.owner_lock import Owner, owner_state
+
+_log = logging.getLogger("kinetoscope")
+_LIVE, _POINTER = "live", ".elsewhere"
+_POINTER_BYTES = 1 << 16
+_MOST_NAMED = 8
+_EMPTY_FOR_S = 60.0
+_RUN = "run.json"
+_START = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9]+-[0-9a-f]{8}")
+"""`Attempt.start`, the name of a live folder."""
+Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
+class TraceRecipe(msgspec.Struct, frozen=True):
+    """How a handler names its traces, so that `recover` can make them. ``folder`` is relative to the run's folder, or
+    absolute if it is outside of that. ``merged`` is empty if the traces are not merged.
+
+    ``in_pairs`` is that of `JSONTraceHandler`. ``remote`` is the format of the URLs to which the traces are uploaded,
+    ``merged_remote`` that of the merged file; empty if they are not uploaded, or not through the run's queue.
+    """
+
+    folder: str
+    filename: str
+    merged: str
+    in_pairs: bool = False
+    remote: str = ""
+    merged_remote: str = ""
+
+    def within(self, run_folder: Path) -> "TraceRecipe":
+        """The same recipe with ``folder`` relative to ``run_folder``, if it is in there."""
+        try:
+            return msgspec.structs.replace(self, folder=RunFolder(run_folder).name_of(self.folder))
+        except UnsafePathError:
+            return self
+
+
+class LiveRun(msgspec.Struct, frozen=True):
+    """The process to which a live folder belongs: a rank of an attempt of a run.
+
+    ``base_ns`` is the zero of the times in the process's traces. A live folder outside its run's folder has a random
+    ``token``; the pointer in the run's folder holds the same one. ``redacts``: the run redacts what it writes, but what
+    is in the live folder is as it was recorded.
+    """
+
+    run_name: str
+    ranks: Ranks
+    attempt: Attempt
+    recipes: list[TraceRecipe]
+    token: str = ""
+    base_ns: Moment = 0
+    redacts: bool = False
+
+
+def write_live_run(folder: Path, run: LiveRun) -> None:
+    """Writes ``run.json`` completely or not at all, even if it is killed meanwhile. Raises OSError if it cannot."""
+    RunFolder(folder).write(_RUN, encode_struct(run))
+
+
+def is_live_folder(folder: Path) -> bool:
+    """Whether ``folder`` is a live folder, of a running process or of one that was killed."""
+    return HAS_RUN_FOLDERS and RunFolder(folder).is_file(_RUN)
+
+
+def contributed_folder(folder: Path, cycle: int) -> Path:
+    """The folder, in a live folder, for trace files that sources contributed to an unsaved cycle."""
+    return folder / "contributed" / str(cycle)
+
+
+def contributed_files(folder: Path, cycle: int) -> list[Path]:
+    """The complete files in `contributed_folder`. Links are skipped, because they may lead anywhere."""
+    live, place = RunFolder(folder), f"contributed/{cycle}"
+    with suppress(OSError):
+        names = (f"{place}/{name}" for name in live.names(place) if not name.startswith("."))
+        return [live.path / name for name in names if live.is_file(name)]
+    return []
+
+
+def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda reason: None) -> Iterator[Path]:
+    """The live folders of a run's processes, also those outside its folder, which may be on a network file system.
+
+    A pointer that may not be followed is skipped, and ``on_skipped`` is told why. Raises OSError if ``live`` is a link
+    to somewhere else or cannot be read.
+    """
+    if not HAS_RUN_FOLDERS:
+        return
+    run = RunFolder(run_folder)
+    for name in run.names(_LIVE):
+        try:
+            folder = _folder_behind(run, name)
+        except (OSError, TraceFileError) as error:
+            on_skipped(f"{error}")
+            continue
+        if folder is not None and is_live_folder(folder):
+            yield folder
+
+
+def live_folder_of(run_folder: Path, start: str) -> Path | None:
+    """The live folder of the process whose `Attempt.start` is ``start``; None if there is none."""
+    run = RunFolder(run_folder)
+    for name in (start, start + _POINTER) if start else ():
+        try:
+            folder = _folder_behind(run, name)
+        except (OSError, TraceFileError):
+            continue
+        if folder is not None and is_live_folder(folder):
+            return folder
+    return None
+
+
+def delete_live_folder(run_folder: Path, folder: Path) -> None:
+    """Deletes one of `live_folders`. Raises OSError if it cannot be deleted."""
+    run = RunFolder(run_folder)
+    if folder.parent == run.path / _LIVE:
+        run.delete_folder(f"{_LIVE}/{folder.name}")
+    else:
+        RunFolder(folder.parent).delete_folder(folder.name)
+
+
+def delete_what_is_empty(run_folder: Path) -> None:
+    """Delete pointers to live folders that no longer exist, and empty live folders, then ``live`` if that is empty.
+
+    A process fills its folder right after it has made it. One that is still empty after a minute was killed between.
+    """
+    if not HAS_RUN_FOLDERS:
+        return
+    run, old_s = RunFolder(run_folder), time.time() - _EMPTY_FOR_S
+    for name in run.names(_LIVE):
+        place = f"{_LIVE}/{name}"
+        with suppress(OSError, TraceFileError):  # a link stays, and is reported by those who need it
+            if name.endswith(_POINTER) and _folder_behind(run, name) is None:
+                run.delete(place)
+            elif _START.fullmatch(name) and (status := run.status(place)) is not None and status.st_mtime < old_s:
+                run.delete_empty(place)
+    with suppress(OSError):
+        run.delete_empty(_LIVE)
+
+
+def write_pointer(run_folder: Path, name: str, folder: Path, token: str) -> None:
+    """Writes a pointer into the run's folder, which says where its live folder ``name`` is. The ``run.json`` there must
+    be written before, with the same ``token``. Raises OSError if the pointer cannot be written.
+    """
+    run = RunFolder(run_folder)
+    run.make_folder(_LIVE)
+    run.write(f"{_LIVE}/{name}{_POINTER}", os.fsencode(f"{folder}\n{token}\n"))
+
+
+def delete_pointer(run_folder: Path, name: str) -> None:
+    """Deletes what `write_pointer` wrote. Raises OSError if it cannot be deleted."""
+    RunFolder(run_folder).delete(f"{_LIVE}/{name}{_POINTER}")
+
+
+def _folder_behind(run: RunFolder, name: str) -> Path | None:
+    """The live folder with that name in the run's folder, or the one to which that pointer points; None if it is gone.
+
+    Raises `UnsafePathError` if the pointer names a folder that others can open, or one without the same token.
+    """
+    if not name.endswith(_POINTER):
+        return run.path_of(f"{_LIVE}/{name}")
+    try:
+        content = os.fsdecode(run.read(f"{_LIVE}/{name}", _POINTER_BYTES))
+        path, _, token = content.removesuffix("\n").rpartition("\n")
+    except FileNotFoundError:
+        return None
+    try:
+        if _is_ours_alone(path) and token and read_live_run(Path(path)).token == token:
+            return Path(path)
+    except (FileNotFoundError, TraceFileError):
+        if not is_live_folder(Path(path)):
+            return None
+        raise
+    raise UnsafePathError(
+        f"{run.path / _LIVE / name} is not followed: it should name a folder that only you can open and that holds the "
+        "same token. The process that made both would have left them so. Delete it if you do not know where it is from."
+    )
+
+
+def _is_ours_alone(path: str) -> bool:
+    """Whether this is a folder that only this user can open. Raises FileNotFoundError if it does not exist."""
+    if not path.startswith("/") or "\0" in path:
+        return False
+    found = os.stat(path, follow_symlinks=False)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU
+
+
+def read_live_run(folder: Path) -> LiveRun:
+    """What ``run.json`` in a live folder says. Raises `TraceFileError` if it cannot be read."""
+    try:
+        return decode_struct(RunFolder(folder).read(_RUN), LiveRun)
+    except msgspec.ValidationError as error:
+        raise TraceFileError(
+            f"Cannot read {folder / _RUN}: {told(error)}. Is this the live folder of a Kinetoscope run?"
+        ) from error
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceFileError(
+            f"Cannot read {folder / _RUN}: {error}. Is this the live folder of a Kinetoscope run?"
+        ) from error
+
+
+def report_leftovers(run_folder: Path) -> None:
+    """Log which killed processes of earlier attempts left unsaved records, and how to recover them."""
+    found: list[Path] = []
+    try:
+        delete_what_is_empty(run_folder)
+        found += live_folders(run_folder, on_skipped=_log.warning)
+    except UnsafePathError as error:
+        _log.warning("Cannot check for unsaved data of an earlier attempt. %s", error)
+    except OSError:
+        pass  # the next write into the folder fails too, and that error is reported
+    killed: set[int] = set()
+    for folder in found:
+        try:
+            run = read_live_run(folder)
+        except TraceFileError as error:
+            if is_live_folder(folder):  # else another rank has deleted its own meanwhile
+                _log.warning("Unsaved data of an earlier attempt is unreadable. %s", error)
+            continue
+        if owner_state(folder, run.attempt) is Owner.DEAD:
+            killed.add(run.ranks.rank)
+    if killed:
+        _log.warning(
+            "%s of an earlier attempt %s killed and left what %s had not saved. To make a trace of it: "
+            "kinetoscope recover %s",
+            *_named(sorted(killed)),
+            quote(str(run_folder)),
+        )
+
+
+def _named(ranks: Sequence[int]) -> tuple[str, str, str]:
+    """The ranks, and what a sentence about them has in the singular or the plural."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}", "was", "it"
+    most = ranks[:_MOST_NAMED]
+    more = f" and {len(ranks) - len(most)} more" if len(most) < len(ranks) else ""
+    return f"Ranks {', '.join(map(str, most))}{more}", "were", "they"

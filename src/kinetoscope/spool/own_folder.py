@@ -1,0 +1,296 @@
+"""The live folder of this process. It keeps what is recorded until that is saved, so that a kill loses nothing."""
+
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from kinetoscope.core.job.ranks import Attempt
+from kinetoscope.core.job.timestamp import Moment, timestamp_fields
+from kinetoscope.core.paths.atomic_file import atomic_file, temporary_folder
+from kinetoscope.core.paths.file_kinds import is_folder
+from kinetoscope.core.paths.network import is_on_network
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.spool.folders import (
+    LiveRun,
+    contributed_folder,
+    delete_pointer,
+    report_leftovers,
+    write_live_run,
+    write_pointer,
+)
+from kinetoscope.spool.owner_lock import OwnerLock
+from kinetoscope.spool.window_log import (
+    EpochBegan,
+    Event,
+    WindowActive,
+    WindowClosed,
+    WindowLog,
+    WindowOpened,
+    WindowSaved,
+)
+
+_log = logging.getLogger("kinetoscope")
+LIVE_BYTES_MAX = 256 << 20
+_MOST_TRIES = 10
+
+
+class FilesRecorder(Protocol):
+    """The recorder, as the live folder uses it."""
+
+    request: Callable[[], object] | None
+    """Called when there may soon be too little space to record into."""
+    run_file: str | None
+    window_began_ns: int
+
+    @property
+    def window(self) -> int: ...
+    @property
+    def trouble(self) -> int:
+        """The errno for which it cannot keep files any more; 0 for none."""
+        ...
+
+    def prepare(self) -> None: ...
+    def is_short(self) -> bool: ...
+    def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None: ...
+    def close_folder(self, *, leave_files: bool = False) -> None: ...
+
+
+class LiveFolder:
+    """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread. ``make_room(is_short)``
+    discards cycles that could not be saved, as long as space is short. ``tell_children(run_file)`` lets child processes
+    find the folder, and returns a function that undoes that.
+
+    Nothing here raises: if files cannot be written, the recorder keeps its records in memory, and one warning says why.
+    """
+
+    def __init__(
+        self,
+        recorder: FilesRecorder,
+        submit: Callable[[str, Callable[[], object]], None],
+        make_room: Callable[[Callable[[], bool]], object],
+        tell_children: Callable[[str], Callable[[], object]],
+    ) -> None:
+        self._recorder = recorder
+        self._submit = submit
+        self._make_room = make_room
+        self._tell_children = tell_children
+        self._tell_children_no_more: Callable[[], object] | None = None
+        self._is_closed = False
+        self.path: Path | None = None
+        self.run_folder: Path | None = None
+        self._pointer: Callable[[], object] | None = None
+        self._windows: WindowLog | None = None
+        self._lock: OwnerLock | None = None
+        self._said = False
+
+    def prepare_ahead(self) -> None:
+        """Lets the writer thread prepare space to record into before it is needed, in memory too."""
+        self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
+
+    def open(self, run_folder: Path, run: LiveRun, attempt: Attempt, limit_bytes: int) -> None:
+        """Keeps what is recorded from now on in a folder below ``run_folder``. If that is on a network file system, the
+        folder is in local temporary storage, and a file in the run folder says where."""
+        self.run_folder = run_folder
+        if run.ranks.local_rank == 0:  # once on each host
+            report_leftovers(run_folder)
+        wanted = attempt.live_folder(run_folder)
+        try:
+            self.path = self._make(run_folder, wanted)
+            self._lock = OwnerLock(self.path)  # before run.json: once that exists, others check the lock
+            self._write_run(run_folder, wanted, run)
+            self._windows = WindowLog(self.path)
+            self._recorder.open_folder(str(self.path), run.ranks.rank, limit_bytes)
+        except OSError as error:
+            self._warn(self.path or wanted, error)
+            self._delete()
+        else:
+            self._tell_children_no_more = self._tell_children(str(self._recorder.run_file))
+
+    def note_opened(self, cycle: int, timestamp: Moment) -> None:
+        """Has the writer thread log that the window of a cycle has opened."""
+        if self.path is not None:
+            window, began_ns = self._recorder.window, self._recorder.window_began_ns
+            self._note(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
+
+    def note_epoch(self, began_ns: int, epoch: int) -> None:
+        """Has the writer thread log that an epoch has begun in the open window."""
+        if self.path is not None:
+            self._note(EpochBegan(self._recorder.window, began_ns, epoch))
+
+    def note_active(self, batch: int) -> None:
+        """Has the writer thread log that the batches of the open window are no warm-up from this one on."""
+        if self.path is not None:
+            self._note(WindowActive(self._recorder.window, batch))
+
+    def note_closed(self, window: int, closed_ns: int, timestamp: Moment, num_records: int | None = None) -> None:
+        """Has the writer thread log that a window has closed."""
+        if self.path is not None:
+            self._note(WindowClosed(window, closed_ns, timestamp_fields(timestamp), num_records))
+
+    def note_saved(self, window: int) -> None:
+        """On the writer thread: logs that every handler has taken a window's records."""
+        self._write_down(WindowSaved(window))
+
+    def _note(self, event: Event) -> None:
+        self._submit("Noting what happens to a window", lambda: self._write_down(event))
+
+    def _write_down(self, event: Event) -> None:
+        if self.path is not None and self._windows is not None:
+            try:
+                if self._lock is not None:
+                    self._lock.renew()
+                self._windows.append(event)
+            except OSError as error:
+                self._warn(self.path, error)
+
+    def close(self, *, is_saved: bool) -> None:
+        """Frees all space to record into, and deletes the folder if everything in it ``is_saved``. Else the folder
+        stays, for `recover` or until this is called again."""
+        if not self._is_closed:
+            self._is_closed = True
+            if self.path is not None:
+                self._say_trouble()
+            if self._tell_children_no_more is not None:
+                self._tell_children_no_more()
+            self._recorder.close_folder(leave_files=not is_saved)
+        if is_saved:
+            self._delete()
+
+    def stop_preparing(self) -> None:
+        """The writer thread prepares no more space."""
+        self._recorder.request = None
+
+    def _make(self, run_folder: Path, wanted: Path) -> Path:
+        """Makes a new folder: ``wanted``, or one in local temporary storage. Raises OSError if that fails."""
+        if is_on_network(wanted):
+            return Path(tempfile.mkdtemp(prefix=f"kinetoscope-{wanted.name}-"))
+        _make_new(run_folder, wanted)
+        return wanted
+
+    def _write_run(self, run_folder: Path, wanted: Path, run: LiveRun) -> None:
+        """Writes ``run.json``, and if the folder is not ``wanted``, a pointer to it in the run's folder."""
+        folder = self.path or wanted
+        token = "" if folder == wanted else secrets.token_hex(16)
+        recipes = [recipe.within(run_folder) for recipe in run.recipes]
+        write_live_run(folder, msgspec.structs.replace(run, recipes=recipes, token=token))
+        if token:
+            self._pointer = partial(delete_pointer, run_folder, wanted.name)
+            write_pointer(run_folder, wanted.name, folder, token)
+
+    def _prepare(self) -> None:
+        self._recorder.prepare()
+        self._make_room(self._recorder.is_short)
+        self._say_trouble()
+
+    def _say_trouble(self) -> None:
+        if self._recorder.trouble and self.path is not None:
+            self._warn(self.path, OSError(self._recorder.trouble, os.strerror(self._recorder.trouble)))
+
+    def _warn(self, path: Path, error: OSError) -> None:
+        if not self._said:
+            self._said = True
+            _log.warning(
+                "The live folder %s cannot be used: %s. Until it can, records stay in memory until they are saved, "
+                "and a kill would lose them. Choose another folder with live_folder=.",
+                path,
+                error.strerror or error,
+            )
+
+    def _delete(self) -> None:
+        path, self.path = self.path, None
+        if self._pointer is not None:
+            with contextlib.suppress(OSError):
+                self._pointer()
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.release()  # after the folder is deleted: without its lock it would look abandoned
+            self._lock = None
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()  # ``live`` itself, unless other processes have folders in it
+
+
+def _make_new(run_folder: Path, folder: Path) -> None:
+    """Makes a folder in ``live`` in the run's folder. Raises FileExistsError if it exists."""
+    run = RunFolder(run_folder)
+    for _ in range(_MOST_TRIES):
+        with contextlib.suppress(FileNotFoundError):  # the last other process in ``live`` has just deleted it
+            run.make_folder(folder.parent.name)
+            with run.open_folder(folder.parent.name) as live:
+                return os.mkdir(folder.name, dir_fd=live)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+
+
+_MOST_LETTERS = 60  # of a file's name, at most four bytes each
+
+
+class TemporaryFiles:
+    """Files that a run needs only until their cycle is saved. They are in a folder per cycle in the live folder, so
+    that `recover` finds the files that sources contributed to an unsaved cycle, and deletes the rest.
+
+    While there is none, they are among the system's temporary files. There the files of killed processes are deleted
+    when a later process makes some.
+    """
+
+    def __init__(self, live: LiveFolder) -> None:
+        self._live = live
+        self._elsewhere: Path | None = None
+        self._undo = contextlib.ExitStack()
+        self._serial = itertools.count()
+
+    def folder(self, cycle: int) -> Path:
+        """The folder for the files of a cycle; for the writer thread. Raises OSError if it cannot be made."""
+        folder = self._in_live_folder(cycle)
+        if folder is None:
+            self._elsewhere = self._elsewhere or self._undo.enter_context(temporary_folder())
+            folder = contributed_folder(self._elsewhere, cycle)
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def keep(self, file: Path, cycle: int) -> Callable[[], Path]:
+        """Keeps the content of ``file``, so that its owner may delete the file. Returns a function that the writer
+        thread calls to get the path.
+
+        The content is kept by a second link, or if that is not possible by a copy, which the writer thread makes.
+        Raises OSError if the file cannot be read.
+        """
+        folder, name = self._in_live_folder(cycle), f"{next(self._serial)}-{file.name[-_MOST_LETTERS:]}"
+        if folder is not None:
+            with contextlib.suppress(OSError):  # another file system, or one without links
+                os.link(file, folder / name)
+                return lambda: folder / name
+        stream = file.open("rb")
+        return lambda: self._copy(stream, self.folder(cycle) / name)
+
+    def close(self) -> None:
+        """Deletes the files that are not in a live folder."""
+        self._elsewhere = None
+        self._undo.close()
+
+    def _copy(self, stream: BinaryIO, kept: Path) -> Path:
+        stream.seek(0)  # this may be called again, after an error
+        with atomic_file(kept) as copy:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+        stream.close()
+        return kept
+
+    def _in_live_folder(self, cycle: int) -> Path | None:
+        live = self._live.path
+        with contextlib.suppress(OSError):
+            if live is not None and is_folder(live):
+                folder = contributed_folder(live, cycle)
+                folder.mkdir(parents=True, exist_ok=True)
+                return folder
+        return None

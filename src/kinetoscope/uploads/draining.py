@@ -1,0 +1,311 @@
+"""Uploads what waits in a rank's queue, file by file, and confirms that each has arrived."""
+
+import base64
+import hashlib
+import heapq
+import os
+import random
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.core.paths.atomic_file import atomic_file
+from kinetoscope.core.paths.remote_url import check_url, parse_url, without_credentials
+from kinetoscope.core.paths.run_folder import RunFolder
+from kinetoscope.core.text.wording import counted, printable
+from kinetoscope.errors import KinetoscopeError, UploadError
+from kinetoscope.uploads.upload_queue import ConfirmedUpload, WaitingUpload, queue_name, read_queue
+
+# s3fs sends files from 100 MiB in parts of 50 MiB; then S3's ETag is the MD5 of the parts' MD5s.
+_PART_BYTES = 50 << 20
+_READ_BYTES = 1 << 20
+_TIMEOUTS = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 1}}
+_WITH_FOLDERS = {"file", "local", "ftp", "sftp", "ssh", "hdfs", "webhdfs", "smb", "memory"}
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+RETRY_BESIDE_TRAINING_FOR_S = 600.0
+# Errors that waiting hardly ever cures: no access, no such bucket, no library, an impossible name.
+_LIKELY_FINAL = (PermissionError, FileNotFoundError, ImportError, ValueError)
+_MOST_FINAL_FAILURES = 3
+_MAX_NAMED = 20
+_FINAL_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedUploads:
+    """Which uploads of a queue are allowed, since anybody may have written its entries: those to a URL below one of
+    ``urls`` (None: to any URL), and of files in the run's folder or in one of ``folders``."""
+
+    urls: Collection[str] | None = None
+    folders: Collection[Path] = ()
+
+    def reason_against(self, upload: WaitingUpload) -> str:
+        """Why an upload is not allowed, as a sentence; "" if it is allowed."""
+        try:
+            upload.place(self.folders)
+            place = parse_url(upload.upload.url, "url")
+        except KinetoscopeError as error:
+            return str(error)
+        if self.urls is None or any(place.is_below(parse_url(url, "--to")) for url in self.urls):
+            return ""
+        return f"It is not below {' or '.join(self.urls)}."
+
+
+@dataclass(slots=True)
+class UploadReport:
+    """The result for one rank's queue. ``failed`` pairs each failed upload with the reason."""
+
+    rank: int
+    confirmed: list[ConfirmedUpload] = field(default_factory=list)
+    failed: list[tuple[WaitingUpload, str]] = field(default_factory=list)
+    left: list[tuple[WaitingUpload, str]] = field(default_factory=list)
+    """The uploads that are not allowed, each with the reason."""
+    is_busy: bool = False
+    """Whether another process is uploading this queue; then nothing was done here."""
+
+
+def describe_failures(failures: list[tuple[WaitingUpload, str]]) -> str:
+    """Return lines on uploads that failed, each with its reason."""
+    lines = [f"Not uploaded, and still there: {counted(len(failures), 'file')}."]
+    lines += [
+        f"  {printable_entry(waiting.upload.path)} -> {printable_entry(waiting.upload.url)}: {printable_entry(reason)}"
+        for waiting, reason in failures[:_MAX_NAMED]
+    ]
+    if len(failures) > _MAX_NAMED:
+        lines.append(f"  and {len(failures) - _MAX_NAMED} more")
+    return "\n".join(lines)
+
+
+def printable_entry(text: str) -> str:
+    """Return a path or URL of the queue, safe to print."""
+    return printable(without_credentials(text))
+
+
+@dataclass(order=True, slots=True)
+class _Try:
+    at_s: float
+    place: int
+    upload: WaitingUpload = field(compare=False)
+    num_failed: int = field(compare=False, default=0)
+    reason: str = field(compare=False, default="")
+
+
+def upload_waiting(
+    run_folder: Path,
+    rank: int,
+    *,
+    retry_for_s: float,
+    left_aside: bool = False,
+    allowed: AllowedUploads | None = None,
+) -> UploadReport:
+    """Uploads what waits in the queue of ``rank``, and what is added meanwhile; only what is ``allowed``, if given.
+
+    A failed upload is tried again after pauses that double from half a second to half a minute, each shortened at
+    random so that ranks do not retry at the same time. When no upload has succeeded for ``retry_for_s`` seconds, all
+    are given up.
+    """
+    report = UploadReport(rank)
+    with _only_here(run_folder, rank) as is_ours:
+        report.is_busy = not is_ours
+        if is_ours:
+            _Draining(run_folder, rank, retry_for_s, left_aside, allowed or AllowedUploads(), report).run()
+    return report
+
+
+class _Draining:
+    def __init__(
+        self,
+        run_folder: Path,
+        rank: int,
+        retry_for_s: float,
+        left_aside: bool,
+        allowed: AllowedUploads,
+        report: UploadReport,
+    ) -> None:
+        self._read = lambda: read_queue(run_folder, rank, left_aside=left_aside)
+        self._retry_for_s = retry_for_s
+        self._allowed = allowed
+        self._report = report
+        self._tries: list[_Try] = []
+        self._known: set[Path] = set()
+        self._last_success = time.monotonic()
+
+    def run(self) -> None:
+        """Tries all uploads until all are done, or none has succeeded for too long."""
+        self._look_for_more()
+        while self._tries:
+            attempt = heapq.heappop(self._tries)
+            if not self._wait_until(attempt.at_s):
+                self._report.failed += [(left.upload, left.reason) for left in (attempt, *self._tries) if left.reason]
+                return
+            if attempt.upload.is_waiting:
+                self._try(attempt)
+            self._look_for_more()
+
+    def _look_for_more(self) -> None:
+        for upload in self._read():
+            if upload.entry not in self._known:
+                self._known.add(upload.entry)
+                if reason := self._allowed.reason_against(upload):
+                    self._report.left.append((upload, reason))
+                    continue
+                heapq.heappush(self._tries, _Try(0.0, len(self._known), upload))
+
+    def _wait_until(self, at_s: float) -> bool:
+        """Waits; returns False if nothing will have succeeded for too long by then."""
+        if at_s > self._last_success + self._retry_for_s:
+            return False
+        time.sleep(max(0.0, at_s - time.monotonic()))
+        return True
+
+    def _try(self, attempt: _Try) -> None:
+        try:
+            confirmed = transfer(attempt.upload, attempt.num_failed + 1, self._allowed.folders)
+        except Exception as error:  # the store's library may raise anything
+            self._failed(attempt, error)
+        else:
+            self._last_success = time.monotonic()
+            self._report.confirmed.append(confirmed)
+            if attempt.upload.confirm(confirmed):
+                folder, name = attempt.upload.place(self._allowed.folders)
+                folder.delete(name)
+
+    def _failed(self, attempt: _Try, error: Exception) -> None:
+        reason = without_credentials(f"{type(error).__name__}: {error}".strip())
+        is_final = isinstance(error, _LIKELY_FINAL) or type(error).__name__ in _FINAL_NAMES
+        if is_final and attempt.num_failed + 1 >= _MOST_FINAL_FAILURES:
+            self._report.failed.append((attempt.upload, reason))
+            return
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt.num_failed) * random.uniform(0.5, 1.0)
+        again = _Try(time.monotonic() + pause, attempt.place, attempt.upload, attempt.num_failed + 1, reason)
+        heapq.heappush(self._tries, again)
+
+
+@contextmanager
+def _only_here(run_folder: Path, rank: int) -> Iterator[bool]:
+    """Whether this process may upload the queue; within the block no other process uploads it."""
+    run = RunFolder(run_folder)
+    import fcntl  # it exists on every system with run folders
+
+    run.make_folder(queue_name(rank))
+    with run.open(f"{queue_name(rank)}/lock", "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+@dataclass(frozen=True, slots=True)
+class _Digest:
+    """Size and checksums of a file, as stores report them."""
+
+    size_bytes: int
+    md5: str
+    etag_of_parts: str
+
+
+def transfer(upload: WaitingUpload, num_tries: int = 1, also: Collection[Path] = ()) -> ConfirmedUpload:
+    """Uploads a file and checks that the store has it, with the same size and checksum.
+
+    The file must be in the run's folder or in one of ``also``. Raises `UnsafePathError` if it is not, `UploadError` if
+    the store has something else afterwards or the file changed meanwhile, FileNotFoundError if the file is gone,
+    `SettingsError` for an invalid URL, and whatever the store's library raises.
+    """
+    check_url(upload.upload.url, "url")
+    folder, name = upload.place(also)
+    before = _identity(folder, name)
+    digest = _digest(folder, name)
+    store, path = _open_store(upload.upload.url)
+    try:
+        _put(store, folder.path / name, path)
+        _confirm(store, path, digest)
+    except BaseException:
+        if num_tries % 2 == 0:
+            store.clear_instance_cache()  # so that every second retry connects and logs in anew
+        raise
+    if _identity(folder, name) != before:
+        raise UploadError(f"{folder.path / name} changed while it was uploaded.")
+    return ConfirmedUpload(upload.upload.path, upload.upload.url, digest.size_bytes, digest.md5, num_tries)
+
+
+def _identity(folder: RunFolder, name: str) -> tuple[int, int, int]:
+    with folder.open(name) as stream:
+        status = os.fstat(stream.fileno())
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _digest(folder: RunFolder, name: str) -> _Digest:
+    whole, parts, part = hashlib.md5(usedforsecurity=False), [], hashlib.md5(usedforsecurity=False)
+    size_bytes = 0
+    with folder.open(name) as stream:
+        while piece := stream.read(_READ_BYTES):
+            whole.update(piece)
+            part.update(piece)
+            size_bytes += len(piece)
+            if size_bytes % _PART_BYTES == 0:
+                parts.append(part.digest())
+                part = hashlib.md5(usedforsecurity=False)
+    if size_bytes % _PART_BYTES:
+        parts.append(part.digest())
+    of_parts = hashlib.md5(b"".join(parts), usedforsecurity=False).hexdigest()
+    return _Digest(size_bytes, whole.hexdigest(), f"{of_parts}-{len(parts)}")
+
+
+def _open_store(url: str) -> tuple[Any, str]:
+    """fsspec's file system for a URL, the one before if its settings are the same, and the path in it. Connecting to
+    S3 takes 100 ms of processor time, which 40 small files take together."""
+    import fsspec
+    from fsspec.config import conf
+
+    scheme = url.partition("://")[0]
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if scheme in ("s3", "s3a"):
+        theirs = conf.get("s3", {}).get("config_kwargs", {})
+        options["config_kwargs"] = {**_TIMEOUTS, **theirs}
+    return fsspec.url_to_fs(url, **options)
+
+
+def _put(store: Any, file: Path, path: str) -> None:
+    """Copies the file into the store, where it appears only when complete."""
+    protocols = {store.protocol} if isinstance(store.protocol, str) else set(store.protocol)
+    if "file" in protocols:
+        with atomic_file(Path(path)) as target, file.open("rb") as source:
+            while piece := source.read(_READ_BYTES):
+                target.write(piece)
+        return
+    if protocols & _WITH_FOLDERS:
+        store.makedirs(os.path.dirname(path), exist_ok=True)
+    store.put_file(str(file), path)
+
+
+def _confirm(store: Any, path: str, digest: _Digest) -> None:
+    store.invalidate_cache()
+    try:
+        info = store.info(path)
+    except FileNotFoundError:
+        raise UploadError("The store accepted the file, but does not have it.") from None
+    if info.get("size") != digest.size_bytes:
+        raise UploadError(f"The store has {info.get('size')} bytes of {digest.size_bytes}.")
+    if _named_checksum(info) not in (digest.md5, digest.etag_of_parts) and _md5_in_store(store, path) != digest.md5:
+        raise UploadError("The store has a file of the right size, but with another checksum.")
+
+
+def _named_checksum(info: dict[str, Any]) -> str:
+    """The checksum that the store computed itself: S3's ETag or Google's md5Hash. Azure's comes from the client."""
+    if md5 := info.get("md5Hash"):
+        return base64.b64decode(md5).hex()
+    return str(info.get("ETag") or "").strip('"')
+
+
+def _md5_in_store(store: Any, path: str) -> str:
+    """The checksum of the content read back, for stores that report none or (S3 with its own keys) another one."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    with store.open(path, "rb") as stream:
+        while piece := stream.read(_READ_BYTES):
+            md5.update(piece)
+    return md5.hexdigest()

@@ -1,0 +1,32 @@
+"""Which spans are left of too many for a page."""
+
+import polars as pl
+
+from kinetoscope.report.page.thinning import MOST_PIXELS, spans_to_show
+
+PIXEL_NS = 1000
+SHORT_NS, LONG_NS = 100, 900
+
+
+def many_short_spans():
+    """Ten spans in each pixel of a row, all shorter than it: of these the seventh is the longest."""
+    rows = [
+        (place * PIXEL_NS + 90 * number, LONG_NS - 800 * (number != 6), place, number)
+        for place in range(MOST_PIXELS)
+        for number in range(10)
+    ]
+    begin, dur, cell, number = zip(*rows, strict=True)
+    columns = {"begin": begin, "dur": dur, "cell": cell, "number": number}
+    return pl.DataFrame(columns).with_columns(
+        pl.lit(0).alias("track"),
+        pl.lit(0).alias("row"),
+        pl.lit(False).alias("is_named"),
+        pl.int_range(pl.len()).alias("key"),
+        pl.lit(None, pl.Int64).alias("launch"),
+    )
+
+
+def test_of_the_spans_in_one_pixel_the_longest_is_shown():
+    shown = spans_to_show(many_short_spans(), MOST_PIXELS)
+    assert shown["dur"].unique().to_list() == [LONG_NS]
+    assert shown["cell"].n_unique() >= 0.99 * MOST_PIXELS, "no stretch looks empty"

@@ -1,0 +1,65 @@
+"""Reports that somebody waits for are made one after the other, each once, and a few of them are kept."""
+
+import sys
+
+import pytest
+
+from kinetoscope.server.made_pages import MadePages
+from kinetoscope.server.runs import FoundFile, FoundRun
+from waiting import wait_for
+
+MOST_KEPT = 8
+# Notes the run whose report it is asked for, waits for the file "go", and writes the report. It fails if there is a
+# file "disk is full".
+PROGRAM = """
+import json, sys, time
+from pathlib import Path
+folder, (page, *names) = Path(sys.argv[1]), json.loads(sys.argv[2])
+with open(folder / "said", "a") as said:
+    said.write(" ".join(names) + "\\n")
+while not (folder / "go").exists():
+    time.sleep(0.01)
+if (folder / "disk is full").exists():
+    sys.exit("error: the disk is full")
+Path(page).write_text(" ".join(names))
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    (tmp_path / "pages").mkdir()
+    made = MadePages(tmp_path / "pages", [sys.executable, "-c", PROGRAM, str(tmp_path)])
+    yield made
+    made.close()
+
+
+def found(name):
+    return FoundRun(name, traces=[FoundFile(f"{name}/a.json", 1, 1)])
+
+
+def page_when_told(made, run):
+    """What a tab does that waits: it asks again until there is a page, or a problem."""
+    return wait_for(lambda: (page := made.get([run])) and (page.is_ready or page.problem) and page)
+
+
+def said(folder):
+    return (folder / "said").read_text().splitlines()
+
+
+def test_nine_reports_that_are_waited_for_at_once_are_all_made_and_each_once(tmp_path, made):
+    runs = [found(f"run{number}") for number in range(MOST_KEPT + 1)]
+    for _ in range(3):
+        assert not any(made.get([run]).is_ready for run in runs)
+    (tmp_path / "go").touch()
+    assert [page_when_told(made, run).path.read_text() for run in runs] == [run.name for run in runs]
+    assert sorted(said(tmp_path)) == [run.name for run in runs]
+    assert len(list((tmp_path / "pages").iterdir())) == MOST_KEPT
+
+
+def test_a_report_that_could_not_be_made_says_why_and_is_made_when_it_is_asked_for_again(tmp_path, made):
+    run = found("digits")
+    (tmp_path / "go").touch()
+    (tmp_path / "disk is full").touch()
+    assert page_when_told(made, run).problem == "the disk is full"
+    (tmp_path / "disk is full").unlink()
+    assert page_when_told(made, run).path.read_text() == "digits"
