@@ -130,8 +130,9 @@ def test_a_thread_that_waits_for_the_gil_is_told_which_thread_ran():
         is_over.set()
         other.join()
 
-    names = {name for name, _, _ in sampled(compute_beside).spans()}
-    assert "waits: GIL, tokenizer ran" in names
+    # The state is read at a sample: on a busy machine, a second may pass without one in which only the tokenizer runs.
+    tries = ({name for name, _, _ in sampled(compute_beside).spans()} for _ in range(20))
+    assert any("waits: GIL, tokenizer ran" in names for names in tries)
 
 
 @needs_states
