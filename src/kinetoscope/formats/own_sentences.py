@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import kinetoscope
 
-_PACKAGES = ("analysis", "core", "formats", "handlers", "live", "merge", "pulse", "recording", "report", "table")
+_PACKAGES = ("analysis", "core", "formats", "frames", "handlers", "merge", "pulse", "recording", "report", "spool")
 LEFT_OUT = "A note is left out here: it has words that are not Kinetoscope's."
 """The placeholder for a sentence that is not ours alone, such as one in the header of a trace."""
 _MIN_WORDS = 3  # written in a template; with fewer, another text could match it by chance

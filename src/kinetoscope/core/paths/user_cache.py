@@ -20,7 +20,7 @@ SUFFIX, REPORT_SUFFIX, ROW_SUFFIX, COMMAND_SUFFIX = ".parquet", ".report.json", 
 
 MOST_BYTES = 2_000_000_000
 _IN_USE_S = 3600  # a trace may still read from a file that was used so recently
-_WHAT_REPORTS_REST_ON = ("analysis", "table", "formats", "core/clock")
+_WHAT_REPORTS_REST_ON = ("analysis", "frames", "formats", "core/clock")
 
 
 def own_code() -> str:
