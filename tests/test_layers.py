@@ -274,6 +274,22 @@ DRIVER_API = {
 }
 """Names that packages which drive a run may import from `recording`."""
 
+COMPOSER_API = {
+    # Public classes, from which those of `composer` derive.
+    "profiler": {"AnyProfiler"},
+    "markers.marker": {"Marker", "MarkerSettings", "ProfilerMarkers", "AskedMarker", "MOST_IDLE"},
+    "markers.schedule": {"ProfilerAction", "cyclic_schedule"},
+    "window": {"trace_handler"},
+    # The run that the events of a Trainer drive.
+    "run.lifecycle": {"RunLifecycle"},
+    "run.settings": {"RunSettings", "check_callbacks"},
+    "run.plugin_api": {"RunContext"},
+    # Spans of Composer's engine.
+    "markers.native_recorder": {"NativeRecorder"},
+    "window.cycle": {"Cycle", "LastingSpans"},
+}
+"""Names that `composer`, whose loop is a peer of the plain one (decision 039), imports from `recording`."""
+
 
 NOT_FOR_DRIVERS = {"run", "lifecycle"}
 """Attributes of profilers for sources and handlers, and for loops."""
@@ -317,6 +333,13 @@ def test_who_drives_a_run_uses_the_driver_api_only(path):
     assert imported <= allowed, f"{path.relative_to(ROOT)} imports {sorted(imported - allowed)}"
     strangers = strangers_in(ast.parse(path.read_text(encoding="utf-8")))
     assert not strangers, f"{path.relative_to(ROOT)} uses {sorted(strangers)}, which are private"
+
+
+def test_composer_imports_only_the_listed_parts_of_recording():
+    prefix = "kinetoscope.recording."
+    listed = {f"{prefix}{module}.{name}" for module, names in COMPOSER_API.items() for name in names}
+    files = [path for path in FILES if room_of(path) == "composer"]
+    assert {name for path in files for name in imports_of(path) if name.startswith(prefix)} == listed
 
 
 @pytest.mark.parametrize(
