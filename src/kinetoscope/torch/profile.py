@@ -115,8 +115,9 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         """Makes what belongs to this process."""
         self._background = BackgroundExport()
         # A weak reference, because atexit and the signal handler would keep the profiler alive otherwise.
-        save = weakref.WeakMethod(self._save_at_exit)
-        self._save_if_alive = lambda: call() if (call := save()) else True
+        # No WeakMethod: it prints an AttributeError at the end of a process whose profiler is a global.
+        this = weakref.ref(self)
+        self._save_if_alive = lambda: True if (profiler := this()) is None else profiler._save_at_exit()
         self._termination = TerminationHandler(self._save_if_alive)
         weakref.finalize(self, self._forget_exit_handlers, self._termination, self._save_if_alive)
         # Only Kineto's daemon needs the count of steps. Kineto reads this variable once, when torch is imported.

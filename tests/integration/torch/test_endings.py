@@ -4,6 +4,8 @@ import functools
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,12 @@ def test_a_handler_of_the_users_stays_in_place():
             assert signal.getsignal(signal.SIGTERM) is mine
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_process_whose_profiler_is_a_global_ends_without_a_message():
+    program = "import torch\nfrom kinetoscope.torch import profile\np = profile()\np.start()\ntorch.ones(2)\np.stop()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # Each of these ends a process with torch's profiler by a segmentation fault.

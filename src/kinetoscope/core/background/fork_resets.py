@@ -4,14 +4,15 @@ import logging
 import os
 import weakref
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any, TypeVar
 
 _log = logging.getLogger("kinetoscope")
 _Reset = TypeVar("_Reset", bound=Callable[[], Any])
 
-_resets: dict[Callable[[], Any], None] = {}
-"""Functions and weak methods, in the order of their registration."""
+_resets: dict[tuple[Callable[[], object] | None, Callable[..., Any]], None] = {}
+"""Weak references to objects (None for functions) with what to call, in the order of their registration."""
 
 
 def reset_after_fork(reset: _Reset) -> _Reset:
@@ -24,17 +25,28 @@ def reset_after_fork(reset: _Reset) -> _Reset:
     return reset
 
 
-def _without_object(reset: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a method as a weak one, which is removed with its object; a function as it is."""
-    return weakref.WeakMethod(reset, _resets.pop) if isinstance(reset, MethodType) else reset
+def _without_object(reset: Callable[[], Any]) -> tuple[Callable[[], object] | None, Callable[..., Any]]:
+    """Split a method into a weak reference to its object and its function.
+
+    weakref.WeakMethod would do it too, but prints an AttributeError at the end of a process in which both die at once.
+    """
+    if not isinstance(reset, MethodType):
+        return None, reset
+    return weakref.ref(reset.__self__, partial(_remove, reset.__func__)), reset.__func__
+
+
+def _remove(function: Callable[..., Any], dead: Callable[[], object]) -> None:
+    _resets.pop((dead, function), None)
 
 
 def _run_resets() -> None:
-    for each in tuple(_resets):
-        reset = each() if isinstance(each, weakref.WeakMethod) else each
+    for reference, reset in tuple(_resets):
+        instance = reference() if reference else None
         try:
-            if reset is not None:
+            if not reference:
                 reset()
+            elif instance is not None:
+                reset(instance)
         except Exception:
             _log.exception("A forked process keeps state of its parent.")
 
