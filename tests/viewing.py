@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.server.made_pages import MadePages
+from kinetoscope.server.report_builder import ReportBuilder
 from kinetoscope.server.row_filler import RowFiller
 from kinetoscope.server.run_lists import RunLists
 from kinetoscope.server.server import FolderServer
@@ -37,7 +37,7 @@ def served(folder, perfetto_url=PERFETTO, connections=None, works_in=None):
     starts beside it: the processes that work out what is not known of runs, and make reports."""
     run_folder = RunFolder(folder)
     filler = RowFiller(run_folder.path, command_of("run_rows_job", run_folder.path)) if works_in else None
-    made = MadePages(works_in, command_of("report_job", run_folder.path)) if works_in else None
+    made = ReportBuilder(works_in, command_of("report_job", run_folder.path)) if works_in else None
     site = Site(RunLists(run_folder, perfetto_url, filler), made)
     with FolderServer(site, connections=connections) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

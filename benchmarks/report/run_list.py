@@ -20,7 +20,7 @@ from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished,
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.pages.run_list import encode_list
 from kinetoscope.server.run_lists import RunLists
-from kinetoscope.server.runs import find_runs
+from kinetoscope.server.run_search import find_runs
 
 _NUM_RUNS, _QUICK_RUNS, _NUM_RANKS = 300, 20, 8
 _BEGAN_S = 1_790_000_000
@@ -70,7 +70,7 @@ def _make_run(folder: Path, number: int) -> None:
 def _keep_rows(folder: Path) -> None:
     for number, found in enumerate(find_runs(RunFolder(folder)).runs):
         row = RunRow(
-            made_from=found.made_from,
+            content_hash=found.content_hash,
             num_steps=10,
             step_ns=1e7 + 1e4 * number,
             finding="The loop waits for its data" if number % 3 else "",

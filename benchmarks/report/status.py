@@ -19,9 +19,9 @@ from kinetoscope.formats.own_json import encode_struct
 from kinetoscope.pulse.header import decode_header
 from kinetoscope.pulse.layout import ABOUT_AT, FOLDER, HEADER_BYTES, SUFFIX
 from kinetoscope.pulse.own_pulse import LENGTH, OwnPulse
-from kinetoscope.status.judging import look_at_run
-from kinetoscope.status.table import run_now
-from kinetoscope.status.terminal import render_now
+from kinetoscope.status.health import read_run_status
+from kinetoscope.status.status_screen import build_status_screen
+from kinetoscope.status.terminal import render_status
 
 _NUM_RANKS, _QUICK_RANKS, _PER_HOST, _NUM_STEPS = 1024, 64, 8, 6000
 _START = "20261126T000000-1"
@@ -69,8 +69,8 @@ def _write_pulses(folder: Path, num_ranks: int) -> None:
 def _look_s(folder: Path, num_ranks: int) -> float:
     console = Console(file=open(os.devnull, "w"), width=120)  # noqa: SIM115 - it is closed with the process
     began_s = time.perf_counter()
-    status = look_at_run(folder)
-    console.print(render_now(run_now(status), console.width))
+    status = read_run_status(folder)
+    console.print(render_status(build_status_screen(status), console.width))
     took_s = time.perf_counter() - began_s
     assert len(status.ranks) == num_ranks
     return took_s

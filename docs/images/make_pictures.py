@@ -21,9 +21,9 @@ from rich.console import Console
 
 from chromium import chromium, launch_chromium
 from kinetoscope.cli import main
-from kinetoscope.status.judging import RunState, look_at_run
-from kinetoscope.status.table import run_now
-from kinetoscope.status.terminal import render_now
+from kinetoscope.status.health import RunState, read_run_status
+from kinetoscope.status.status_screen import build_status_screen
+from kinetoscope.status.terminal import render_status
 from simulated_training import Fault, Settings, simulate
 from tutorials import Reader, page_of
 from viewing import served
@@ -135,19 +135,19 @@ def training(run: Path) -> Iterator[None]:
             yield
         finally:
             process.kill()
-            for rank in look_at_run(run).ranks:  # else they would train for ever, without their launcher
+            for rank in read_run_status(run).ranks:  # else they would train for ever, without their launcher
                 os.kill(rank.pid, signal.SIGKILL)
 
 
 def stop_one_rank(run: Path) -> None:
     """Suspend one rank of a training run for a while."""
-    os.kill({rank.rank: rank.pid for rank in look_at_run(run).ranks}[STOPPED_RANK], signal.SIGSTOP)
-    wait_for(lambda: look_at_run(run).state is RunState.HANGING)
+    os.kill({rank.rank: rank.pid for rank in read_run_status(run).ranks}[STOPPED_RANK], signal.SIGSTOP)
+    wait_for(lambda: read_run_status(run).state is RunState.HUNG)
     time.sleep(STOPPED_S)
 
 
 def has_trained(run: Path) -> bool:
-    ranks = look_at_run(run).ranks
+    ranks = read_run_status(run).ranks
     return len(ranks) == NUM_RANKS and all(rank.num_steps > NUM_STEPS for rank in ranks)
 
 
@@ -164,7 +164,7 @@ def take_picture_of_status(browser: Browser, folder: Path, picture: Path) -> Non
     run = folder / "digits"
     with training(run), served(run) as server:
         stop_one_rank(run)
-        Console(width=100, highlight=False).print(render_now(run_now(look_at_run(run)), 100))
+        Console(width=100, highlight=False).print(render_status(build_status_screen(read_run_status(run)), 100))
         page = browser.new_page(viewport=STATUS_SIZE, color_scheme="light", locale="en-GB", timezone_id="UTC")
         page.goto(server.link)
         page.wait_for_selector(".now tbody tr")

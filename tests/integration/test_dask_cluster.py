@@ -228,7 +228,7 @@ def test_a_bar_shows_how_much_a_cluster_has_read(client, runs, monkeypatch, caps
 
 
 def test_a_summary_without_a_scheduler_says_so(distributed, runs, monkeypatch, capsys):
-    monkeypatch.setattr(dask_cluster, "ANSWERS_WITHIN_S", 0.1)
+    monkeypatch.setattr(dask_cluster, "CONNECT_TIMEOUT_S", 0.1)
     address = f"tcp://127.0.0.1:{free_port()}"
     assert main(["summary", str(runs / "after"), "--dask", address]) == 1
     assert f"No Dask scheduler at {address}: nothing answers within 0.1 s. Check" in capsys.readouterr().err

@@ -17,16 +17,16 @@ from kinetoscope.core.background.side_process import SideProcess
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
 from kinetoscope.handlers.first_finding import FirstFinding
-from kinetoscope.server.runs import find_runs
+from kinetoscope.server.run_search import find_runs
 from page_columns import page_text
 from prepared_python import start_prepared
 from waiting import wait_for
 
 LONGEST_WAIT_S = 100
-JOB = "kinetoscope.cli.first_finding_job"
+JOB = "kinetoscope.cli.top_finding_job"
 HANGS = """
 import os, sys, time
-if "kinetoscope.cli.first_finding_job" in sys.orig_argv:
+if "kinetoscope.cli.top_finding_job" in sys.orig_argv:
     with open(os.environ["STARTED"] + ".part", "w") as file:
         file.write(str(os.getpid()))
     os.rename(os.environ["STARTED"] + ".part", os.environ["STARTED"])
@@ -119,7 +119,7 @@ def test_what_the_search_found_is_kept_for_summary_and_for_the_list_of_runs(tmp_
     (tmp_path / "train.py").write_text(SLOW_LOADER)
     subprocess.run([sys.executable, "train.py"], cwd=tmp_path, stderr=subprocess.PIPE, timeout=100, check=True)
     (run,) = find_runs(RunFolder(tmp_path)).runs
-    row = read_row(tmp_path / "run", run.made_from)
+    row = read_row(tmp_path / "run", run.content_hash)
     assert (run.name, row.finding.partition(":")[0]) == ("run", "Input-bound")
     (kept,) = (tmp_path / ".cache" / "kinetoscope").glob("*.report.json")
     report = kinetoscope.analyze(tmp_path / "run")

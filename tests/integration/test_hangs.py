@@ -15,11 +15,11 @@ from hanging_training import AT_WORK_S, NUM_USUAL
 from kinetoscope.cli import main
 from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.pulse.stuck_phases import StuckFile, StuckPhase, ThreadStack, read_stuck_phases
-from kinetoscope.status.judging import RunState, look_at_run
+from kinetoscope.status.health import RunState, read_run_status
 from ports import free_port
 from waiting import wait_for
 
-HANGING = Path(__file__).parents[1] / "hanging_training.py"
+HUNG = Path(__file__).parents[1] / "hanging_training.py"
 LONG_S = 120
 LEAST_S, LEAST_IF_HEALTHY_S = 1.0, 4.0
 """What a phase may last at least. Where nothing hangs, a machine that stands still for seconds must not look so."""
@@ -41,15 +41,15 @@ class Training:
         """The first rank's status, once it is so."""
         until = time.monotonic() + LONG_S
         while time.monotonic() < until:
-            ranks = look_at_run(self.folder).ranks
+            ranks = read_run_status(self.folder).ranks
             if ranks and is_so(ranks[0]):
                 return ranks[0]
             assert self.process.poll() is None, self.process.stderr.read()
             time.sleep(0.1)
-        raise AssertionError(look_at_run(self.folder))
+        raise AssertionError(read_run_status(self.folder))
 
     def wait_until_it_hangs(self):
-        return self.wait_for(lambda rank: rank.state is RunState.HANGING and rank.hang is not None)
+        return self.wait_for(lambda rank: rank.state is RunState.HUNG and rank.hang is not None)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def start(tmp_path):
     started = []
 
     def begin(kind, folder=tmp_path / "run", **options):
-        started.append(Training(HANGING, kind, folder, **options))
+        started.append(Training(HUNG, kind, folder, **options))
         return started[-1]
 
     yield begin
@@ -68,7 +68,7 @@ def start(tmp_path):
 
 def line_of(text):
     """As a place names the line of the training that has this text."""
-    (number,) = (number for number, line in enumerate(HANGING.read_text().splitlines(), 1) if text in line)
+    (number,) = (number for number, line in enumerate(HUNG.read_text().splitlines(), 1) if text in line)
     return f"hanging_training.py({number})"
 
 
@@ -126,7 +126,7 @@ def test_where_it_hangs_is_known_after_a_kill(start, tmp_path):
     place = training.wait_until_it_hangs().hang.place
     training.process.kill()
     training.process.wait()
-    (rank,) = look_at_run(tmp_path / "run").ranks
+    (rank,) = read_run_status(tmp_path / "run").ranks
     assert rank.state is RunState.KILLED
     assert place
     assert rank.hang.place == place
@@ -135,7 +135,7 @@ def test_where_it_hangs_is_known_after_a_kill(start, tmp_path):
 def test_a_stopped_process_has_a_phase_and_no_line(start):
     training = start("stopped")
     rank = training.wait_for(lambda rank: rank.is_stopped)
-    assert (rank.state, rank.phase, rank.hang) == (RunState.HANGING, "other", None)
+    assert (rank.state, rank.phase, rank.hang) == (RunState.HUNG, "other", None)
     training.process.send_signal(signal.SIGCONT)
     training.process.wait(LONG_S)
     assert training.process.returncode == 0
@@ -274,9 +274,9 @@ def test_who_does_not_come_to_a_collective_is_named(tmp_path):
     run = tmp_path / "run"
     ranks = [Training(program, run, **shared, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)]
     try:
-        (found,) = wait_for(lambda: look_at_run(run).collectives, lambda: look_at_run(run), every_s=0.1)
+        (found,) = wait_for(lambda: read_run_status(run).collectives, lambda: read_run_status(run), every_s=0.1)
         assert (found.waiting, found.missing, found.collective) == ([0], [1], "gloo:all_reduce")
-        places = {rank.rank: rank.hang.place for rank in look_at_run(run).ranks}
+        places = {rank.rank: rank.hang.place for rank in read_run_status(run).ranks}
         lines = RANKS.splitlines()
         for rank, text in ((0, "all_reduce"), (1, "Event().wait")):
             (number,) = (number for number, line in enumerate(lines, 1) if text in line)

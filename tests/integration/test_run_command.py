@@ -506,9 +506,9 @@ def test_what_cannot_be_run_is_told_and_nothing_begins(arguments, status, said, 
     ],
 )
 def test_the_folder_has_the_name_of_the_job(command, environment, folder):
-    from kinetoscope.cli.run import default_output
+    from kinetoscope.cli.run import choose_output
 
-    assert default_output(command, environment) == f"runs/{folder}"
+    assert choose_output(command, environment) == f"runs/{folder}"
 
 
 @pytest.mark.parametrize("wait", [12, 8], ids=["begins within our window", "is running when it opens"])

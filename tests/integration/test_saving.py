@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import kinetoscope
-from kinetoscope.status.judging import RunState, look_at_run
+from kinetoscope.status.health import RunState, read_run_status
 from waiting import wait_for
 
 PROGRAM = """
@@ -30,7 +30,7 @@ with kinetoscope.profile(sys.argv[1], schedule=always, handlers=handlers, **opti
 
 
 def phase_of(run):
-    return [rank.phase for rank in look_at_run(run).ranks]
+    return [rank.phase for rank in read_run_status(run).ranks]
 
 
 def test_a_close_that_takes_long_is_saving_and_never_a_hang(tmp_path):
@@ -41,7 +41,7 @@ def test_a_close_that_takes_long_is_saving_and_never_a_hang(tmp_path):
     try:
         wait_for(lambda: phase_of(run) == ["saving"])
         wait_for(lambda: "saving" in errors.read_text())
-        (rank,) = look_at_run(run).ranks
+        (rank,) = read_run_status(run).ranks
         assert (rank.state, rank.hang) == (RunState.RECORDING, None)
         assert rank.phase_ns is not None
     finally:
@@ -50,7 +50,7 @@ def test_a_close_that_takes_long_is_saving_and_never_a_hang(tmp_path):
     said = errors.read_text()
     assert said.count("Kinetoscope: saving ") == 1
     assert "hangs" not in said
-    assert look_at_run(run).state is RunState.FINISHED
+    assert read_run_status(run).state is RunState.FINISHED
     assert not [finding for finding in kinetoscope.analyze(run, cache=False).findings if finding.kind == "hang"]
 
 

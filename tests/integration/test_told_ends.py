@@ -224,7 +224,7 @@ def test_what_the_search_has_found_is_kept_for_the_next_command(tmp_path):
 def test_a_search_that_was_cut_short_goes_on_in_the_next_command_which_keeps_what_it_finds(tmp_path):
     cache, site = tmp_path / "cache", tmp_path / "site"
     site.mkdir()
-    job = "kinetoscope.cli.first_finding_job"
+    job = "kinetoscope.cli.top_finding_job"
     ends = f"import os, sys\nif '{job}' in sys.orig_argv:\n    os.nice = lambda niceness: os._exit(1)\n"
     (site / "sitecustomize.py").write_text(ends)
     said = run(tmp_path, training(), XDG_CACHE_HOME=str(cache), PYTHONPATH=str(site))

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from kinetoscope.server.connections import MOST_CONNECTIONS, Connections
+from kinetoscope.server.connections import MAX_CONNECTIONS, Connections
 from viewing import LONGEST_WAIT_S, ask, log_in, served
 from waiting import wait_for
 
@@ -47,13 +47,16 @@ def test_a_client_that_holds_connections_does_not_keep_a_browser_out_and_gets_no
     with ExitStack() as stack:
         held = [stack.enter_context(slow_loris(server.server_port)) for _ in range(200)]
         assert get()[0] == 200
-        assert num_request_threads() <= MOST_CONNECTIONS
+        assert num_request_threads() <= MAX_CONNECTIONS
         assert held[0].recv(1) == b"", "the oldest one had to go"
         assert [get()[0] for _ in range(5)] == [200] * 5
 
 
 def test_a_request_that_does_not_end_in_time_is_ended_though_it_goes_on_sending(runs):
-    with served(runs, connections=Connections(asking_s=0.2)) as server, slow_loris(server.server_port) as connection:
+    with (
+        served(runs, connections=Connections(request_timeout_s=0.2)) as server,
+        slow_loris(server.server_port) as connection,
+    ):
         connection.settimeout(0.05)
         for _ in range(20 * LONGEST_WAIT_S):
             try:
@@ -86,7 +89,7 @@ def large(runs):
 
 
 def test_where_all_places_are_in_use_a_browser_is_refused_until_one_is_free(runs, large):
-    with served(runs, connections=Connections(most=4)) as server, ExitStack() as stack:
+    with served(runs, connections=Connections(max_connections=4)) as server, ExitStack() as stack:
         cookie = log_in(server.link)
         readers = [stack.enter_context(reads_nothing(server, cookie, large)) for _ in range(4)]
         status, headers, _ = ask(server.server_port, Cookie=cookie)
@@ -96,7 +99,10 @@ def test_where_all_places_are_in_use_a_browser_is_refused_until_one_is_free(runs
 
 
 def test_those_who_read_for_too_long_have_to_go_for_a_browser(runs, large):
-    with served(runs, connections=Connections(most=4, reading_s=-1)) as server, ExitStack() as stack:
+    with (
+        served(runs, connections=Connections(max_connections=4, response_timeout_s=-1)) as server,
+        ExitStack() as stack,
+    ):
         cookie = log_in(server.link)
         for _ in range(4):
             stack.enter_context(reads_nothing(server, cookie, large))

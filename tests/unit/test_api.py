@@ -13,7 +13,7 @@ from kinetoscope import GCPauses, JSONTraceHandler, ProfilerAction, SystemProfil
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, SettingsError
 from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.recording.window import launch_folder
-from kinetoscope.status.judging import look_at_run
+from kinetoscope.status.health import read_run_status
 from kinetoscope.testing import MemoryTraceHandler
 from trace_files import trace_json
 
@@ -48,7 +48,7 @@ def test_a_training_that_resumes_has_its_own_numbers_of_steps(tmp_path, number):
     (cycle,) = handler.cycles
     batches = [record.batch for _, record, name in cycle.records() if name.name == "event/batch"]
     assert batches == list(range(12_001, 12_012))
-    assert [rank.step for rank in look_at_run(tmp_path).ranks] == [12_013]
+    assert [rank.step for rank in read_run_status(tmp_path).ranks] == [12_013]
     report = kinetoscope.analyze(tmp_path)
     assert sorted({row.step for row in report.steps}) == list(range(12_002, 12_012))
     assert report.run["all_steps"]["num_steps"] == 14

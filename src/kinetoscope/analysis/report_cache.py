@@ -19,17 +19,17 @@ from kinetoscope.frames.trace import Trace
 class _Kept(msgspec.Struct):
     """A kept report, and what it was made from."""
 
-    made_from: str
+    content_hash: str
     rows: ReportRows
 
 
 class KeptReport:
     """The place of the report on some files, and what it must have been made from to be used."""
 
-    def __init__(self, names: Sequence[str], selection: Selection, made_from: str) -> None:
+    def __init__(self, names: Sequence[str], selection: Selection, content_hash: str) -> None:
         asked = repr((sorted(names), _as_text(selection)))
         self._place = CachePlace(hashlib.sha256(os.fsencode(asked)).hexdigest()[:32] + REPORT_SUFFIX)
-        self._names, self._made_from = names, made_from
+        self._names, self._made_from = names, content_hash
 
     @classmethod
     def of(cls, sources: Sequence[str | Trace], selection: Selection) -> "KeptReport | None":
@@ -39,11 +39,11 @@ class KeptReport:
         """
         files = [source for source in sources if isinstance(source, str) and os.path.exists(source)]
         names = [os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file)) for file in files]
-        made_from = _made_from(names)
-        if made_from is None or len(names) < len(sources):
+        content_hash = _made_from(names)
+        if content_hash is None or len(names) < len(sources):
             return None
         with suppress(OSError, KinetoscopeError):
-            return cls(names, selection, made_from)
+            return cls(names, selection, content_hash)
         return None
 
     def read(self) -> ReportRows | None:
@@ -52,7 +52,7 @@ class KeptReport:
             kept = msgspec.json.decode(self._place.read(), type=_Kept)
         except (OSError, ValueError, RecursionError, KinetoscopeError):
             return None
-        return kept.rows if kept.made_from == self._made_from else None
+        return kept.rows if kept.content_hash == self._made_from else None
 
     def write(self, report: RunReport) -> None:
         """Keeps a report, unless the run goes on or a file has changed meanwhile. If that fails, it is worked out again

@@ -57,17 +57,17 @@ def command() -> NoReturn:
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what could come next
         _complete()
     ends: list[int] = []
-    atexit.register(_end_soon, ends)  # what is registered first is called last
-    with _ended_by_ctrl_c(), _kept_from_new_threads(), _without_garbage_collection():
+    atexit.register(_exit_fast, ends)  # what is registered first is called last
+    with _default_ctrl_c(), _block_ctrl_c_in_threads(), _disable_gc():
         if arguments and arguments[0] in _VERBS:
-            importlib.import_module(_module_of(arguments[0]))
+            importlib.import_module(_find_module(arguments[0]))
     status = main(arguments)
-    with _ended_by_ctrl_c():
+    with _default_ctrl_c():
         ends.append(status)
         sys.exit(status)
 
 
-def _end_soon(ends: list[int]) -> None:
+def _exit_fast(ends: list[int]) -> None:
     """End the process before Python takes apart what was imported, which takes a tenth of a second for polars.
 
     With a debugger or coverage, Python ends it. So it does if a successful command could not write its output, and
@@ -85,7 +85,7 @@ def _end_soon(ends: list[int]) -> None:
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def _disable_gc() -> Iterator[None]:
     """What is imported stays, so no garbage collection looks through it."""
     gc.disable()
     try:
@@ -96,7 +96,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 @contextmanager
-def _ended_by_ctrl_c() -> Iterator[None]:
+def _default_ctrl_c() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # it is ignored in the background of a script
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -105,8 +105,8 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def _kept_from_new_threads() -> Iterator[None]:
-    """Ctrl-C never goes to the threads that libraries, such as polars, start as they are imported: `work_on_each`
+def _block_ctrl_c_in_threads() -> Iterator[None]:
+    """Ctrl-C never goes to the threads that libraries, such as polars, start as they are imported: `run_parallel`
     waits for it on a thread of its own. If it is pressed meanwhile, it counts at the end, since the handler that was
     there is set again: polars sets its own."""
     if not hasattr(signal, "pthread_sigmask"):
@@ -124,7 +124,7 @@ def _kept_from_new_threads() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Return 0 on success, 1 after an error on stderr, 2 for wrong usage."""
-    _print_any_path()
+    _allow_any_path()
     arguments_given = list(sys.argv[1:] if argv is None else argv)
     name = " ".join(["kinetoscope", *(verb for verb in arguments_given[:1] if verb in _VERBS)])
     try:
@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_to_stderr(error_line(error))
         return 1
     except KeyboardInterrupt as interrupt:
-        return _end_now(f"{name}: interrupted. {_written(interrupt)}")
+        return _exit_interrupted(f"{name}: interrupted. {_describe_written(interrupt)}")
 
 
 def _print_to_stderr(text: str) -> None:
@@ -148,7 +148,7 @@ def _print_to_stderr(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _written(interrupt: KeyboardInterrupt) -> str:
+def _describe_written(interrupt: KeyboardInterrupt) -> str:
     written: list[Path] | None = getattr(interrupt, "written", None)
     if written:
         return f"Written: {printable_lines(', '.join(map(str, written)))}. No incomplete file is left."
@@ -157,7 +157,7 @@ def _written(interrupt: KeyboardInterrupt) -> str:
     )
 
 
-def _end_now(sentence: str) -> NoReturn:
+def _exit_interrupted(sentence: str) -> NoReturn:
     """Ends the process after Ctrl-C at once, since its threads may be in a library that cannot be interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     abandon_partials()
@@ -182,18 +182,20 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message, _, remedy = message.partition("; ")
-        hint = self._meant(message) or (f"{remedy[:1].upper()}{remedy[1:]}." if remedy else f"See {self.prog} --help.")
+        hint = self._suggest(message) or (
+            f"{remedy[:1].upper()}{remedy[1:]}." if remedy else f"See {self.prog} --help."
+        )
         _print_to_stderr(error_line(f"{message[:1].upper()}{message[1:]}. {hint}"))
         self.exit(2)
 
-    def _meant(self, message: str) -> str:
+    def _suggest(self, message: str) -> str:
         unknown = message.partition("unrecognized arguments: ")[2].split(" ")
         known = [option for action in self._actions for option in action.option_strings]
         close = [get_close_matches(word.partition("=")[0], known, 1) for word in unknown if word.startswith("-")]
         return f"Did you mean {close[0][0]}?" if close and close[0] else ""
 
 
-def _print_any_path() -> None:
+def _allow_any_path() -> None:
     """Lets paths that are not valid text be printed byte by byte."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
@@ -208,7 +210,7 @@ def _run(argv: list[str]) -> int:
         print(_version())
         return 0
     if verb not in _VERBS:
-        raise SettingsError(_unknown(verb))
+        raise SettingsError(_describe_unknown(verb))
     parser, run = _verb_parser(verb)
     return run(parser.parse_args(rest))
 
@@ -217,7 +219,7 @@ def _help(verbs: Sequence[str]) -> int:
     """Print the help of a verb, or the overview."""
     if not verbs or verbs[0] not in _VERBS:
         if verbs:
-            raise SettingsError(_unknown(verbs[0]))
+            raise SettingsError(_describe_unknown(verbs[0]))
         print(_overview())
         return 0
     parser, _ = _verb_parser(verbs[0])
@@ -225,7 +227,7 @@ def _help(verbs: Sequence[str]) -> int:
     return 0
 
 
-def _unknown(verb: str) -> str:
+def _describe_unknown(verb: str) -> str:
     close = get_close_matches(verb, _VERBS, 1)
     hint = f"Did you mean {close[0]}?" if close else "Kinetoscope help lists the commands."
     kind = "option" if verb.startswith("-") else "command"
@@ -239,12 +241,12 @@ def _verb_parser(verb: str) -> tuple[argparse.ArgumentParser, Callable[[argparse
         description=f"{_VERBS[verb][0].upper()}{_VERBS[verb][1:]}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    module = importlib.import_module(_module_of(verb))
+    module = importlib.import_module(_find_module(verb))
     module.add_arguments(parser)
     return parser, module.run
 
 
-def _module_of(verb: str) -> str:
+def _find_module(verb: str) -> str:
     return f"kinetoscope.cli.{verb}{'_' if keyword.iskeyword(verb) else ''}"
 
 
@@ -275,5 +277,5 @@ def _complete() -> None:
     for verb, what in _VERBS.items():
         verb_parser = verbs.add_parser(verb, help=what)
         if verb in words[1:2]:
-            importlib.import_module(_module_of(verb)).add_arguments(verb_parser)
+            importlib.import_module(_find_module(verb)).add_arguments(verb_parser)
     argcomplete.autocomplete(parser)

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from kinetoscope.cli.options import add_attempt, add_force, add_jobs, add_json, add_output, add_paths
-from kinetoscope.cli.paths import require_distinct, require_free, trace_inputs
-from kinetoscope.cli.progress import Progress, work_on_each
+from kinetoscope.cli.paths import open_trace_inputs, require_distinct, require_replaceable
+from kinetoscope.cli.progress import Progress, run_parallel
 from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
 from kinetoscope.core.text.wording import counted, printable_lines
 from kinetoscope.errors import SettingsError, TraceFileError
@@ -49,17 +49,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks, and repairs if asked; returns the exit code."""
-    with trace_inputs(arguments.inputs, attempt=arguments.attempt) as files:
+    with open_trace_inputs(arguments.inputs, attempt=arguments.attempt) as files:
         if arguments.output:
             targets = _targets(files, Path(arguments.output))
-            require_free(targets, force=arguments.force)
+            require_replaceable(targets, force=arguments.force)
             checks, repaired = _repair(files, targets, arguments.jobs)
         else:
-            checks, repaired = work_on_each("checking", check_trace, files, arguments.jobs), None
+            checks, repaired = run_parallel("checking", check_trace, files, arguments.jobs), None
     together = [*compare_checks(checks), *_compare_clocks(checks)]
-    told = files.shown((_as_json if arguments.json else _as_text)(checks, together, repaired))
+    printed = files.shown((_as_json if arguments.json else _as_text)(checks, together, repaired))
     print(
-        told if arguments.json else printable_lines(told),
+        printed if arguments.json else printable_lines(printed),
         file=sys.stderr if arguments.output == str(STDOUT) else sys.stdout,
     )
     return int(bool(together) or any(check.findings for check in checks))
@@ -80,7 +80,7 @@ def _compare_clocks(checks: list[FileCheck]) -> list[Finding]:
 def _repair(files: list[str], targets: list[Path], jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:
     """What was wrong with each file, and the repaired ones: all files that could be read."""
     pairs = list(zip(files, targets, strict=True))
-    results = work_on_each("repairing", _repair_one, pairs, jobs, lambda _, result: getattr(result, "output", None))
+    results = run_parallel("repairing", _repair_one, pairs, jobs, lambda _, result: getattr(result, "output", None))
     repaired = [result for result in results if isinstance(result, RepairedTrace)]
     return [result.check if isinstance(result, RepairedTrace) else result for result in results], repaired
 
@@ -115,13 +115,13 @@ def _as_text(checks: list[FileCheck], together: list[Finding], repaired: list[Re
         lines.append(f"{check.path}: {verdict} ({counted(check.num_events, 'event')}).")
         lines += [f"  {finding.kind}: {finding.text}" for finding in check.findings]
         if repaired is not None:
-            lines.append("  " + _what_was_done(repairs.get(check.path)))
+            lines.append("  " + _describe_repair(repairs.get(check.path)))
     if together:
         lines += ["All files together:", *(f"  {finding.kind}: {finding.text}" for finding in together)]
     return "\n".join(lines)
 
 
-def _what_was_done(repaired: RepairedTrace | None) -> str:
+def _describe_repair(repaired: RepairedTrace | None) -> str:
     if repaired is None:
         return "Not repaired: it cannot be read."
     left = ", ".join(dict.fromkeys(finding.kind for finding in repaired.left))

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from kinetoscope.cli.options import PATH, add_attempt, add_force, add_jobs, add_json, add_output
-from kinetoscope.cli.paths import TraceInputs, require_distinct, require_free, trace_inputs
-from kinetoscope.cli.progress import Progress, work_on_each
+from kinetoscope.cli.paths import TraceInputs, open_trace_inputs, require_distinct, require_replaceable
+from kinetoscope.cli.progress import Progress, run_parallel
 from kinetoscope.core.paths.atomic_file import temporary_folder
 from kinetoscope.core.text.wording import printable_lines, sized
 from kinetoscope.errors import SettingsError
@@ -54,11 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Converts; returns the exit code."""
     if arguments.output is None:
         raise SettingsError("Missing output file. Pass -o OUTPUT.")
-    with trace_inputs(arguments.paths, attempt=arguments.attempt) as files:
+    with open_trace_inputs(arguments.paths, attempt=arguments.attempt) as files:
         pairs = _pairs(files, arguments)
-        require_free((target for _, target in pairs), force=arguments.force)
-        notes = work_on_each("converting", _convert_one, pairs, arguments.jobs, lambda pair, _: pair[1])
-        converted = [(source, target, said) for (source, target), said in zip(pairs, notes, strict=True)]
+        require_replaceable((target for _, target in pairs), force=arguments.force)
+        notes = run_parallel("converting", _convert_one, pairs, arguments.jobs, lambda pair, _: pair[1])
+        converted = [(source, target, file_notes) for (source, target), file_notes in zip(pairs, notes, strict=True)]
         _print_result(converted, files, arguments)
     return 0
 
@@ -71,12 +71,12 @@ def _pairs(files: list[str], arguments: argparse.Namespace) -> list[tuple[str, P
         )
     if arguments.to is None:
         return [(files[0], output)]
-    pairs = [(file, output / (_stem(file) + arguments.to)) for file in files]
+    pairs = [(file, output / (_strip_suffixes(file) + arguments.to)) for file in files]
     require_distinct(target for _, target in pairs)
     return pairs
 
 
-def _stem(file: str) -> str:
+def _strip_suffixes(file: str) -> str:
     return Path(file).name.removesuffix(".gz").removesuffix(".zst").removesuffix(".json").removesuffix(_PARQUET)
 
 
@@ -90,7 +90,7 @@ def _convert_one(pair: tuple[str, Path], on_progress: Progress) -> list[str]:
     if not is_perfetto(target):
         return convert_parquet(source, target, on_bytes)
     with temporary_folder() as folder:
-        between = folder / (_stem(source) + ".json")
+        between = folder / (_strip_suffixes(source) + ".json")
         return [*convert_parquet(source, between, on_bytes), *convert_trace(between, target, on_progress)]
 
 

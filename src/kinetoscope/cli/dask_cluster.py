@@ -9,32 +9,32 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.analysis.compressed_pickle import each_by
-from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.cli.reading import read_each
+from kinetoscope.cli.loading import read_each
+from kinetoscope.cli.progress import Progress, run_parallel
 from kinetoscope.errors import ClusterError, MissingExtraError
 from kinetoscope.frames.executors import require_no_standard_input
 
-ANSWERS_WITHIN_S = 5
-_CLOSES_WITHIN_S = 1
+CONNECT_TIMEOUT_S = 5
+_CLOSE_TIMEOUT_S = 1
 
 
 @contextmanager
-def reader(arguments: argparse.Namespace) -> Iterator[Callable[..., list[Any]]]:
+def open_reader(arguments: argparse.Namespace) -> Iterator[Callable[..., list[Any]]]:
     """`read_each`, or what does the same on the cluster at ``--dask``. Its work is cancelled if it is not done at the
     end; otherwise the cluster is left as it is."""
     if arguments.dask is None:
         yield read_each
         return
     require_no_standard_input(getattr(arguments, "inputs", ()))
-    (client,) = work_on_each("connecting", lambda address, _: _connect(address), [arguments.dask])
+    (client,) = run_parallel("connecting", lambda address, _: _connect(address), [arguments.dask])
     try:
-        yield partial(_read_on, client)
+        yield partial(_read_on_cluster, client)
     finally:
         with suppress(TimeoutError):
-            client.close(timeout=_CLOSES_WITHIN_S)
+            client.close(timeout=_CLOSE_TIMEOUT_S)
 
 
-def _read_on(client: Any, read: Callable[..., Any], names: Sequence[Any], *values: Sequence[Any]) -> list[Any]:
+def _read_on_cluster(client: Any, read: Callable[..., Any], names: Sequence[Any], *values: Sequence[Any]) -> list[Any]:
     def work(each: Callable[..., Iterator[Any]], on_progress: Progress) -> list[Any]:
         sizes = [os.path.getsize(name) if os.path.isfile(name) else 0 for name in names]
         results = []
@@ -43,7 +43,7 @@ def _read_on(client: Any, read: Callable[..., Any], names: Sequence[Any], *value
             on_progress(sum(sizes[: len(results)]), sum(sizes))
         return results
 
-    (results,) = work_on_each("reading", work, [each_by(client.get_executor())])
+    (results,) = run_parallel("reading", work, [each_by(client.get_executor())])
     return results
 
 
@@ -57,7 +57,7 @@ def _connect(address: str) -> Any:
         ) from error
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised, too
     _require_scheduler(address)
-    return Client(address, timeout=ANSWERS_WITHIN_S, set_as_default=False)
+    return Client(address, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
 
 
 def _require_scheduler(address: str) -> None:
@@ -65,9 +65,9 @@ def _require_scheduler(address: str) -> None:
     import asyncio  # only here, since it takes long
 
     try:
-        found = asyncio.run(asyncio.wait_for(_ask_who_it_is(address), ANSWERS_WITHIN_S))
+        found = asyncio.run(asyncio.wait_for(_read_identity(address), CONNECT_TIMEOUT_S))
     except Exception as error:  # what answers may be anything, and not understood in any way
-        reason = f"nothing answers within {ANSWERS_WITHIN_S} s" if isinstance(error, TimeoutError) else error
+        reason = f"nothing answers within {CONNECT_TIMEOUT_S} s" if isinstance(error, TimeoutError) else error
         raise ClusterError(
             f"No Dask scheduler at {address}: {reason}. Check that it runs, and pass the address that it prints at its "
             "start, as in tcp://10.0.0.1:8786."
@@ -78,7 +78,7 @@ def _require_scheduler(address: str) -> None:
         )
 
 
-async def _ask_who_it_is(address: str) -> dict[str, Any]:
+async def _read_identity(address: str) -> dict[str, Any]:
     from distributed import Security
     from distributed.core import rpc
 

@@ -9,11 +9,11 @@ from functools import partial
 from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.compare.compare import compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
-from kinetoscope.cli.dask_cluster import reader
+from kinetoscope.cli.dask_cluster import open_reader
 from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_details, add_json
-from kinetoscope.cli.paths import require_there
-from kinetoscope.cli.summary import add_selection, selection_of
+from kinetoscope.cli.paths import require_existing
+from kinetoscope.cli.summary import add_selection, build_selection
 from kinetoscope.core.paths.run_groups import group_of
 from kinetoscope.errors import KinetoscopeError, SettingsError
 
@@ -30,7 +30,7 @@ Exit codes: 1 a regression beyond --fail-over and beyond noise; 3 inconclusive, 
 time needs more steps; 2 wrong usage, or an unreadable trace; else 0. Longer waits do
 not count where the step time is unchanged or better: faster work waits longer.
 """
-_WORSE, _UNSURE = 1, 3
+_EXIT_WORSE, _EXIT_INCONCLUSIVE = 1, 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-over",
         metavar="PART",
-        type=_part,
+        type=_parse_share,
         default=0.05,
         help="fail at this change, as in 5%% or 0.05 (default: 5%%)",
     )
@@ -53,9 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison; returns the exit code."""
     require_merged([arguments.before, arguments.after])
-    require_there([arguments.before, arguments.after])
+    require_existing([arguments.before, arguments.after])
     comparison = _compare(arguments)
-    comparison = replace(comparison, notes=[*comparison.notes, *_notes_on_groups(arguments.before, arguments.after)])
+    comparison = replace(comparison, notes=[*comparison.notes, *_check_groups(arguments.before, arguments.after)])
     if arguments.json:
         print(comparison.to_json())
     else:
@@ -63,15 +63,15 @@ def run(arguments: argparse.Namespace) -> int:
         from kinetoscope.report.terminal.screen import print_screen
 
         print_screen(lambda width: render_comparison(comparison, width, with_details=arguments.details))
-    return 0 if _are_the_same(arguments.before, arguments.after) else _exit_code(comparison)
+    return 0 if _is_same_path(arguments.before, arguments.after) else _exit_code(comparison)
 
 
-def _are_the_same(before: str, after: str) -> bool:
+def _is_same_path(before: str, after: str) -> bool:
     """Whether both are one place: then nothing changed, even if no step was recorded."""
     return "://" not in before and os.path.realpath(before) == os.path.realpath(after)
 
 
-def _notes_on_groups(before: str, after: str) -> list[str]:
+def _check_groups(before: str, after: str) -> list[str]:
     """Return a sentence if two run folders are of different commands, or of different names where that is unknown."""
     if not (os.path.isdir(before) and os.path.isdir(after)) or group_of(before).has(group_of(after)):
         return []
@@ -80,9 +80,9 @@ def _notes_on_groups(before: str, after: str) -> list[str]:
 
 def _compare(arguments: argparse.Namespace) -> Comparison:
     """The comparison of what the arguments name. A file that cannot be read is exit code 2: 1 has another meaning."""
-    selection = selection_of(arguments)
+    selection = build_selection(arguments)
     try:
-        with reader(arguments) as each:
+        with open_reader(arguments) as each:
             report_on = partial(report_of, each=each, cache=not arguments.no_cache)
             return compare_sources(([arguments.before], [arguments.after]), selection, report_on, arguments.fail_over)
     except KinetoscopeError as error:
@@ -93,11 +93,11 @@ def _compare(arguments: argparse.Namespace) -> Comparison:
 
 def _exit_code(comparison: Comparison) -> int:
     if comparison.worse:
-        return _WORSE
-    return _UNSURE if comparison.step is None or comparison.step.verdict == "unsure" else 0
+        return _EXIT_WORSE
+    return _EXIT_INCONCLUSIVE if comparison.step is None or comparison.step.verdict == "unsure" else 0
 
 
-def _part(text: str) -> float:
+def _parse_share(text: str) -> float:
     """A part of something, written as a percentage or as a number below 1."""
     number = text.strip().removesuffix("%")
     try:

@@ -5,16 +5,16 @@ import json
 import sys
 from dataclasses import asdict
 
+from kinetoscope.cli.loading import load_traces
 from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import add_attempt, add_json, add_no_cache, add_paths
-from kinetoscope.cli.paths import require_there
-from kinetoscope.cli.reading import load_all
-from kinetoscope.cli.summary import all_steps_said
+from kinetoscope.cli.paths import require_existing
+from kinetoscope.cli.summary import describe_pulse
 from kinetoscope.core.text.wording import counted, printable_lines
 from kinetoscope.frames.load import notes_on_attempts
 from kinetoscope.frames.summary import TraceSummary, render_summary, summarize_trace
 
-_MOST_TRACES = 40
+_MAX_TRACES = 40
 _EXAMPLES = """\
 examples:
   kinetoscope info trace.json.gz
@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints what is in the traces. Returns 1 if one of them needed repairs, else 0."""
     require_merged(arguments.inputs)
-    require_there(arguments.inputs)
-    traces = load_all(arguments.inputs, cache=not arguments.no_cache, attempt=arguments.attempt)
+    require_existing(arguments.inputs)
+    traces = load_traces(arguments.inputs, cache=not arguments.no_cache, attempt=arguments.attempt)
     for note in (note for name in arguments.inputs for note in notes_on_attempts(name, arguments.attempt)):
         print(printable_lines(note), file=sys.stderr)
     summaries = [summarize_trace(trace) for trace in traces]
@@ -47,25 +47,25 @@ def run(arguments: argparse.Namespace) -> int:
         for summary in summaries:
             print(json.dumps(asdict(summary)))
     else:
-        _print(summaries)
-        if said := all_steps_said(arguments.inputs, arguments.attempt, has_traces=True):
-            print(said)
+        _print_summaries(summaries)
+        if sentence := describe_pulse(arguments.inputs, arguments.attempt, has_traces=True):
+            print(sentence)
     return int(any(summary.repairs for summary in summaries))
 
 
-def _print(summaries: list[TraceSummary]) -> None:
+def _print_summaries(summaries: list[TraceSummary]) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False)
     if len(summaries) > 1:
-        console.print(_line_of_all(summaries))
-    for summary in summaries[:_MOST_TRACES]:
+        console.print(_summarize(summaries))
+    for summary in summaries[:_MAX_TRACES]:
         console.print(printable_lines(render_summary(summary)), markup=False)
-    if len(summaries) > _MOST_TRACES:
-        console.print(f"... and {len(summaries) - _MOST_TRACES} more traces; --json lists all.")
+    if len(summaries) > _MAX_TRACES:
+        console.print(f"... and {len(summaries) - _MAX_TRACES} more traces; --json lists all.")
 
 
-def _line_of_all(summaries: list[TraceSummary]) -> str:
+def _summarize(summaries: list[TraceSummary]) -> str:
     ranks = {rank for summary in summaries for rank in summary.ranks}
     num_spans = sum(summary.num_spans for summary in summaries)
     return f"{counted(len(summaries), 'trace')} of {counted(len(ranks), 'rank')}, {counted(num_spans, 'span')}"

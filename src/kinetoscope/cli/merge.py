@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kinetoscope.cli.numbers import given, whole_numbers
+from kinetoscope.cli.arg_types import parse_argument, parse_numbers
 from kinetoscope.cli.options import PATH, add_attempt, add_force, add_json, add_last, add_output, add_ranks
-from kinetoscope.cli.paths import require_free, trace_inputs
+from kinetoscope.cli.paths import open_trace_inputs, require_replaceable
 from kinetoscope.cli.progress import progress_bar
 from kinetoscope.core.background.side_process import give_way
 from kinetoscope.core.paths.attempt_folders import MANIFESTS
@@ -74,10 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _merge(arguments: argparse.Namespace, on_progress: Progress) -> MergeReport:
     output = Path(arguments.output)
-    require_free([output], force=arguments.force)
-    ranks, window = sorted(arguments.ranks) if arguments.ranks else None, _window(arguments)
-    with trace_inputs(arguments.paths, output, attempt=arguments.attempt) as files:
-        inputs, sources = _inputs(files, output)
+    require_replaceable([output], force=arguments.force)
+    ranks, window = sorted(arguments.ranks) if arguments.ranks else None, _parse_window(arguments)
+    with open_trace_inputs(arguments.paths, output, attempt=arguments.attempt) as files:
+        inputs, sources = _find_inputs(files, output)
         return merge_traces(
             output,
             *inputs,
@@ -90,7 +90,7 @@ def _merge(arguments: argparse.Namespace, on_progress: Progress) -> MergeReport:
         )
 
 
-def _inputs(files: Sequence[str], output: Path) -> tuple[list[str], list[str]]:
+def _find_inputs(files: Sequence[str], output: Path) -> tuple[list[str], list[str]]:
     """Return the files to merge, and if ``output`` is in a run's folder of traces, the names of those in that folder.
 
     A merged trace that is replaced there may contain deleted traces. Then it is merged too, without the files in it.
@@ -98,17 +98,17 @@ def _inputs(files: Sequence[str], output: Path) -> tuple[list[str], list[str]]:
     if not is_folder(output.parent / MANIFESTS):
         return list(files), []
     folder = os.path.realpath(output.parent)
-    beside = {os.path.basename(file): file for file in files if os.path.realpath(os.path.dirname(file)) == folder}
-    contained = sources_of(output) if beside and is_regular_file(output) else set[str]()
+    in_folder = {os.path.basename(file): file for file in files if os.path.realpath(os.path.dirname(file)) == folder}
+    contained = sources_of(output) if in_folder and is_regular_file(output) else set[str]()
     if all(os.path.exists(output.parent / name) for name in contained):
-        return list(files), list(beside)
-    replaced = {beside[name] for name in contained & beside.keys()}
-    return [str(output), *(file for file in files if file not in replaced)], sorted({*beside, *contained})
+        return list(files), list(in_folder)
+    replaced = {in_folder[name] for name in contained & in_folder.keys()}
+    return [str(output), *(file for file in files if file not in replaced)], sorted({*in_folder, *contained})
 
 
-def _window(arguments: argparse.Namespace) -> Window | None:
+def _parse_window(arguments: argparse.Namespace) -> Window | None:
     if arguments.batches:
-        batches = given("--batches", whole_numbers, arguments.batches)
+        batches = parse_argument("--batches", parse_numbers, arguments.batches)
         return Window(first_batch=min(batches), last_batch=max(batches))
     return Window(last_s=arguments.last) if arguments.last else None
 

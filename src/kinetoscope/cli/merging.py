@@ -36,7 +36,7 @@ def require_merged(names: Iterable[str]) -> None:
         if merged and _is_missing_in_run(path):
             from kinetoscope.merge.manifest_merge import merge_manifest  # only here: it is rarely needed
 
-            _print_line(f"Merging the traces in {path.parent}: the process that merged them has not finished.")
+            _print_to_stderr(f"Merging the traces in {path.parent}: the process that merged them has not finished.")
             with progress_bar("merging") as on_progress:
                 merge_manifest(path.parent, path, node_rank=int(merged[1] or 0), on_progress=on_progress)
 
@@ -50,16 +50,16 @@ def _is_missing_in_run(path: Path) -> bool:
 def _folders_of_traces(path: Path) -> list[Path]:
     if not is_folder(path):
         return [path.parent] if is_folder(path.parent / MANIFESTS) else []
-    places = {place for one in places_of_traces(path) for place in attempt_places(path, one).values()}
-    return [path / place for place in sorted(places) if is_folder(path / place / MANIFESTS)]
+    subfolders = {subfolder for kind in places_of_traces(path) for subfolder in attempt_places(path, kind).values()}
+    return [path / subfolder for subfolder in sorted(subfolders) if is_folder(path / subfolder / MANIFESTS)]
 
 
 def _wait_for_merge(folder: Path) -> None:
     if is_being_merged(folder):
-        _print_line(f"Waiting for the process that merges the traces in {folder}.")
+        _print_to_stderr(f"Waiting for the process that merges the traces in {folder}.")
     while is_being_merged(folder):
         time.sleep(_POLL_S)
 
 
-def _print_line(line: str) -> None:
+def _print_to_stderr(line: str) -> None:
     print(printable_lines(line), file=sys.stderr)

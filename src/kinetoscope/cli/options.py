@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from kinetoscope.cli.numbers import count_of_one_or_more, ranks, seconds_above_0, whole_number
+from kinetoscope.cli.arg_types import parse_positive_int, parse_positive_seconds, parse_ranks, parse_whole_number
 
 PATH = "run folder, folder of traces, trace files or globs"
 
@@ -29,7 +29,7 @@ def add_num_steps(parser: argparse.ArgumentParser, default: int | None, more: st
         "-n",
         "--num-steps",
         metavar="N",
-        type=count_of_one_or_more,
+        type=parse_positive_int,
         default=default,
         help=f"record N steps (default: 10{more})",
     )
@@ -47,13 +47,15 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_ranks(parser: argparse.ArgumentParser, *other_names: str) -> None:
     """Adds ``--ranks``."""
-    parser.add_argument("-r", "--ranks", *other_names, metavar="LIST", type=ranks, help="select ranks, as in 0,4-7")
+    parser.add_argument(
+        "-r", "--ranks", *other_names, metavar="LIST", type=parse_ranks, help="select ranks, as in 0,4-7"
+    )
 
 
 def add_last(parser: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup") -> None:
     """Adds ``--last``."""
     parser.add_argument(
-        "--last", metavar="SECONDS", type=seconds_above_0, help="select the last seconds of the recording"
+        "--last", metavar="SECONDS", type=parse_positive_seconds, help="select the last seconds of the recording"
     )
 
 
@@ -62,7 +64,7 @@ def add_attempt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attempt",
         metavar="N",
-        type=whole_number,
+        type=parse_whole_number,
         help="select a restart attempt; 0 is the first (default: the last)",
     )
 
@@ -82,7 +84,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         metavar="N",
-        type=count_of_one_or_more,
+        type=parse_positive_int,
         default=os.cpu_count(),
         help="process N files in parallel (default: number of cores)",
     )

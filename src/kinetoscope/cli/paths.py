@@ -35,19 +35,19 @@ from kinetoscope.merge.trace_output import is_perfetto
 from kinetoscope.pulse.training_notes import runs_of_command
 
 STDIN = "-"
-_OF_RUNS = ("live", "traces", "torch_traces", "pulse", ".uploads")
+_RUN_SUBFOLDERS = ("live", "traces", "torch_traces", "pulse", ".uploads")
 """What is in the folder of a run."""
 
-_IN_RUNS = ("traces", "torch_traces", "torch_memory_traces")
+_TRACE_SUBFOLDERS = ("traces", "torch_traces", "torch_memory_traces")
 _PARQUET = ".parquet"
 _PAGE = b'<meta name="generator" content="kinetoscope '
 _HEAD_BYTES = 4096
 
 
-def require_there(names: Iterable[str]) -> None:
+def require_existing(names: Iterable[str]) -> None:
     """Raises `SettingsError` for a path that does not exist, and for a glob that stands for nothing."""
     for name in names:
-        if name == STDIN or "://" in name or _is_there(name):
+        if name == STDIN or "://" in name or _exists(name):
             continue
         if not glob.has_magic(name):
             raise SettingsError(f"No such file or folder: {name}. Check the path.")
@@ -55,18 +55,20 @@ def require_there(names: Iterable[str]) -> None:
             raise SettingsError(f"No file matches {name}. Check the path.")
 
 
-def run_folder_of(name: str) -> Path:
+def find_run_folder(name: str) -> Path:
     """The folder of the run that ``name`` is, or is a part of: one of its traces, or a folder of them.
 
     Raises `SettingsError` if it does not exist, and `UnsupportedSystemError` on systems without run folders.
     """
-    require_there([name])
+    require_existing([name])
     require_run_folders(name)
     path = Path(name)
     folder = path if is_folder(path) else path.parent
-    while not any(is_folder(folder / part) for part in _OF_RUNS):
+    while not any(is_folder(folder / part) for part in _RUN_SUBFOLDERS):
         real = folder.resolve()  # a name such as "." does not say what the folder is called
-        is_named = real.name in _IN_RUNS or (real.parent.name in _IN_RUNS and attempt_of_name(real.name))
+        is_named = real.name in _TRACE_SUBFOLDERS or (
+            real.parent.name in _TRACE_SUBFOLDERS and attempt_of_name(real.name)
+        )
         if not is_named or not is_folder(real / MANIFESTS):  # else it may be one of the user's that holds runs
             break
         folder = folder.parent if folder.name == real.name and not folder.is_symlink() else real.parent
@@ -84,9 +86,9 @@ def print_later_run(names: Sequence[str]) -> None:
         print(f"A later run of this name is in {shown}.", file=sys.stderr)
 
 
-def newest_run(folder: str = "runs") -> str:
+def find_newest_run(folder: str = "runs") -> str:
     """Return the newest run in a folder, and print its name to stderr; raise `SettingsError` if there is none."""
-    from kinetoscope.server.runs import find_runs
+    from kinetoscope.server.run_search import find_runs
 
     runs = find_runs(RunFolder(Path(folder))).runs if is_folder(Path(folder)) else []
     traced = [run for run in runs if run.traces]
@@ -98,7 +100,7 @@ def newest_run(folder: str = "runs") -> str:
     return path
 
 
-def nothing_of(run_folder: Path) -> str:
+def explain_no_pulse(run_folder: Path) -> str:
     """What to say of a folder in which no rank of a run has a pulse."""
     if why := why_nothing(run_folder):
         return why
@@ -106,7 +108,7 @@ def nothing_of(run_folder: Path) -> str:
     return f"No pulse of a run in {run_folder}. {say_its_runs(run_folder) or hint}"
 
 
-def _is_there(name: str) -> bool:
+def _exists(name: str) -> bool:
     """False for what does not exist; what cannot be looked at may exist."""
     try:
         os.stat(name)
@@ -123,26 +125,26 @@ class TraceInputs(list[str]):
     Input from a pipe is in a temporary file, for which `shown` prints the user's name."""
 
     def __init__(self) -> None:
-        self._given: dict[str, str] = {}
+        self._user_names: dict[str, str] = {}
         self.notes: list[str] = []
 
-    def add(self, path: str, given: str | None = None) -> None:
+    def add(self, path: str, user_name: str | None = None) -> None:
         """Adds a file, once; ``given`` is the user's name for it, if it differs."""
         if path not in self:
             self.append(path)
-        if given is not None:
-            self._given[path] = given
+        if user_name is not None:
+            self._user_names[path] = user_name
 
     def shown(self, text: object) -> str:
         """The text with the user's names instead of those of temporary files."""
         text = str(text)
-        for path, given in self._given.items():
-            text = text.replace(path, given)
+        for path, user_name in self._user_names.items():
+            text = text.replace(path, user_name)
         return text
 
 
 @contextmanager
-def trace_inputs(
+def open_trace_inputs(
     names: Sequence[str], output: Path | None = None, *, attempt: int | None = None
 ) -> Iterator[TraceInputs]:
     """The files that ``names`` stand for, each once. Merged traces in a folder or a glob are left out, unless there is
@@ -154,13 +156,13 @@ def trace_inputs(
     all with the user's names.
     """
     require_merged(names)
-    require_there(names)
+    require_existing(names)
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         files = TraceInputs()
         for number, name in enumerate(names):
             require_regular(name)
             if name == STDIN or (is_open_already(name) and not is_regular_file(name)):
-                files.add(_kept(name, Path(folder, str(number))), name)
+                files.add(_copy_pipe(name, Path(folder, str(number))), name)
                 continue
             for path in _expand(name, output, attempt, files.notes):
                 files.add(path)
@@ -172,7 +174,7 @@ def trace_inputs(
             raise TraceFileError(files.shown(error)) from error
 
 
-def _kept(name: str, folder: Path) -> str:
+def _copy_pipe(name: str, folder: Path) -> str:
     """A copy of the content of a pipe."""
     folder.mkdir()
     path = folder / ("stdin.json" if name == STDIN else f"{Path(name).name}.json")
@@ -189,33 +191,38 @@ def _expand(name: str, output: Path | None, attempt: int | None, notes: list[str
     if os.path.isfile(name):
         return [name]
     if os.path.isdir(name):
-        by_attempt = _traces_of_run(Path(name), output)
+        by_attempt = _find_traces_of_run(Path(name), output)
         notes += note_on_attempts(by_attempt, attempt)
-        return _of_attempt(name, by_attempt, attempt)
+        return _select_attempt(name, by_attempt, attempt)
     traces = [file for file in find_glob(name) if _is_trace(file) and not _is_merged(Path(file), output)]
     if not traces:
         raise MergeError(f"No trace matches {name}: no file ends in {', '.join(SUFFIXES)}, or all are merged traces.")
     return traces
 
 
-def _traces_of_run(folder: Path, output: Path | None) -> dict[int, list[FoundFile]]:
+def _find_traces_of_run(folder: Path, output: Path | None) -> dict[int, list[FoundFile]]:
     """The traces in a folder, or in the ``traces`` of a run's folder, of each attempt that has some."""
-    for place in places_of_traces(folder):
-        places = attempt_places(folder, place)
-        found = {number: _in_folder(folder, where, output) for number, where in places.items()}
+    for subfolder in places_of_traces(folder):
+        subfolders = attempt_places(folder, subfolder)
+        found = {
+            number: _find_in_folder(folder, subfolder_of_attempt, output)
+            for number, subfolder_of_attempt in subfolders.items()
+        }
         if any(found.values()):
             return {number: traces for number, traces in found.items() if traces}
     return {}
 
 
-def _in_folder(folder: Path, place: str, output: Path | None) -> list[FoundFile]:
-    traces = [file for file in find_files(folder, place, SUFFIXES) if _is_trace(file) and not _is_same(file, output)]
+def _find_in_folder(folder: Path, subfolder: str, output: Path | None) -> list[FoundFile]:
+    traces = [
+        file for file in find_files(folder, subfolder, SUFFIXES) if _is_trace(file) and not _is_same(file, output)
+    ]
     return [file for file in traces if not _is_merged(Path(file), output)] or [
         file for file in traces if not Path(file).name.startswith(".")
     ]
 
 
-def _of_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: int | None) -> Sequence[str]:
+def _select_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: int | None) -> Sequence[str]:
     if not by_attempt:
         unsaved = is_folder(Path(name, "live"))
         if not unsaved and (why := why_nothing(Path(name)) or say_its_runs(Path(name))):
@@ -246,13 +253,13 @@ def _is_same(file: str | Path, output: Path | None) -> bool:
     return output is not None and Path(file).absolute() == output.absolute()
 
 
-def require_free(outputs: Iterable[Path], *, force: bool) -> None:
+def require_replaceable(outputs: Iterable[Path], *, force: bool) -> None:
     """Raises `SettingsError` for an existing file that Kinetoscope did not write, unless ``force``.
 
     An empty file may be replaced.
     """
     for output in outputs:
-        if not force and is_regular_file(output) and output.stat().st_size and not _is_ours(output):
+        if not force and is_regular_file(output) and output.stat().st_size and not _is_kinetoscope_file(output):
             raise SettingsError(
                 f"{output} exists, and Kinetoscope did not write it. Pass another name, or --force to replace it."
             )
@@ -265,27 +272,27 @@ def require_distinct(outputs: Iterable[Path]) -> None:
         raise SettingsError(f"Two outputs would have the same path: {twice}. Convert these files one at a time.")
 
 
-def _is_ours(path: Path) -> bool:
+def _is_kinetoscope_file(path: Path) -> bool:
     """Whether Kinetoscope wrote a file, according to its content."""
     try:
-        if _begins_as_page(path):
+        if _is_report_page(path):
             return True
         if path.suffix == _PARQUET:
             from kinetoscope.frames.cache import is_our_parquet  # needs polars
 
             return is_our_parquet(path)
-        return _begins_as_ours(path) if is_perfetto(path) else "kinetoscope" in read_header(path)
+        return _is_kinetoscope_perfetto(path) if is_perfetto(path) else "kinetoscope" in read_header(path)
     except TraceFileError:
         return False
 
 
-def _begins_as_page(path: Path) -> bool:
+def _is_report_page(path: Path) -> bool:
     with path.open("rb") as file:
         return _PAGE in file.read(_HEAD_BYTES)
 
 
-def _begins_as_ours(path: Path) -> bool:
-    room = bytearray(len(BEGINNING))
-    with open_trace(str(path)) as file, memoryview(room) as view:
+def _is_kinetoscope_perfetto(path: Path) -> bool:
+    head = bytearray(len(BEGINNING))
+    with open_trace(str(path)) as file, memoryview(head) as view:
         UnpackedStream(file, str(path)).readinto(view)
-    return room == BEGINNING
+    return head == BEGINNING

@@ -13,7 +13,7 @@ Progress = Callable[[int, int], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_STOPS_WITHIN_S = 0.5
+_STOP_TIMEOUT_S = 0.5
 
 
 @contextmanager
@@ -25,12 +25,12 @@ def progress_bar(verb: str) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    with Bar(console=Console(file=cast("IO[str]", _Screen(sys.stderr))), transient=True) as bar:
+    with Bar(console=Console(file=cast("IO[str]", _TolerantStream(sys.stderr))), transient=True) as bar:
         task = bar.add_task(verb, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
-class _Screen:
+class _TolerantStream:
     """A terminal, to which nothing more is written once it is gone: the work goes on without a bar."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -57,7 +57,7 @@ class Interrupted(KeyboardInterrupt):
         self.written = written
 
 
-def work_on_each(
+def run_parallel(
     verb: str,
     work: Callable[[Item, Progress], Result],
     items: Sequence[Item],
@@ -70,15 +70,15 @@ def work_on_each(
     `Interrupted` soon after Ctrl-C: then the callback raises KeyboardInterrupt. Work that does not call it runs on
     until the process ends.
     """
-    with _ctrl_c() as interrupt, progress_bar(verb) as tell:
-        shared = _Shared(tell, len(items))
+    with _catch_ctrl_c() as interrupt, progress_bar(verb) as on_progress:
+        shared = _SharedProgress(on_progress, len(items))
         executor = ThreadPoolExecutor(max(1, jobs) if jobs is not None else None)
         futures = [executor.submit(work, item, shared.progress_of(number)) for number, item in enumerate(items)]
         _wait_for_all(futures, interrupt)
         if interrupt.done():
             shared.is_stopped.set()
             executor.shutdown(wait=False, cancel_futures=True)
-            wait([future for future in futures if not future.cancelled()], _STOPS_WITHIN_S)
+            wait([future for future in futures if not future.cancelled()], _STOP_TIMEOUT_S)
             results = [(item, future) for item, future in zip(items, futures, strict=True) if _is_finished(future)]
             written = [output_of(item, future.result()) for item, future in results]
             raise Interrupted([path for path in written if path is not None])
@@ -87,7 +87,7 @@ def work_on_each(
 
 
 @contextmanager
-def _ctrl_c() -> "Iterator[Future[None]]":
+def _catch_ctrl_c() -> "Iterator[Future[None]]":
     """A future that is done at the first Ctrl-C.
 
     A thread waits for the signal, which is blocked in threads that start later: polars has its own handler, and
@@ -127,12 +127,12 @@ def _is_finished(future: "Future[Any]") -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
 
 
-class _Shared:
+class _SharedProgress:
     """The progress of each of several items."""
 
-    def __init__(self, tell: Progress, num_items: int) -> None:
+    def __init__(self, on_progress: Progress, num_items: int) -> None:
         self.is_stopped = Event()
-        self._tell = tell
+        self._on_progress = on_progress
         self._done = [(0, 0)] * num_items
 
     def progress_of(self, number: int) -> Progress:
@@ -142,6 +142,6 @@ class _Shared:
             if self.is_stopped.is_set():
                 raise KeyboardInterrupt
             self._done[number] = done, total
-            self._tell(sum(done for done, _ in self._done), sum(total for _, total in self._done))
+            self._on_progress(sum(done for done, _ in self._done), sum(total for _, total in self._done))
 
         return progress

@@ -15,7 +15,7 @@ from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli import report as report_command
 from kinetoscope.cli.options import add_json, add_num_steps, add_ranks, add_run
-from kinetoscope.cli.paths import nothing_of, run_folder_of
+from kinetoscope.cli.paths import explain_no_pulse, find_run_folder
 from kinetoscope.core.paths.attempt_folders import attempt_folders, places_of_traces
 from kinetoscope.core.text.wording import counted, printable_lines, ranks_named
 from kinetoscope.errors import KinetoscopeError, SettingsError
@@ -30,7 +30,7 @@ from kinetoscope.formats.record_request import (
 )
 from kinetoscope.pulse.glances import Glance
 from kinetoscope.pulse.layout import FOLDER, Asked
-from kinetoscope.status.judging import RankStatus, RunState, look_at_run
+from kinetoscope.status.health import RankStatus, RunState, read_run_status
 
 _EXAMPLES = """\
 examples:
@@ -43,11 +43,11 @@ The job must run under Kinetoscope, for example under kinetoscope run; its sched
 skip every step. All ranks record the same steps, a few seconds from now, into the run
 folder. Exit code 0: all selected ranks recorded them.
 """
-_LEAD_S, _LEAD_STEPS = 5.0, 2
-_COPIES_OLD = 3  # on a network file system, a rank may see the request after so many times the age of a copy
-_LOOK_S, _UNSEEN_S = 0.25, 60.0
-_OVER = (Asked.SAVED, Asked.LATE, Asked.REFUSED)
-_WHY = {
+_MIN_LEAD_S, _MIN_LEAD_STEPS = 5.0, 2
+_MAX_COPY_AGES = 3  # on a network file system, a rank may see the request after so many times the age of a copy
+_POLL_S, _UNSEEN_TIMEOUT_S = 0.25, 60.0
+_FINAL_ANSWERS = (Asked.SAVED, Asked.LATE, Asked.REFUSED)
+_REASONS = {
     Asked.NONE: "has not seen the request",
     Asked.WAITS: "ended before them",
     Asked.RECORDS: "ended during the recording",
@@ -71,27 +71,27 @@ def run(arguments: argparse.Namespace) -> int:
     """Asks, waits, and shows what was recorded."""
     if arguments.num_steps > MOST_STEPS:
         raise SettingsError(f"--num-steps is too large. Pass at most {MOST_STEPS}.")
-    run_folder = run_folder_of(arguments.run_folder)
+    run_folder = find_run_folder(arguments.run_folder)
     asked = None if arguments.ranks is None else ranks_to_ask(arguments.ranks)
     job = _Job(run_folder, asked)
-    request = job.ask(arguments.num_steps)
+    request = job.request(arguments.num_steps)
     job.wait(request)
-    traces = job.traces(request)
+    traces = job.find_traces(request)
     page = run_folder / report_command.FILE_NAME if arguments.report and traces else None
     if page is not None:
         _write_report(traces, page, is_quiet=arguments.json)
     if arguments.json:
         print(json.dumps(_as_json(job, request, traces, page)))
     elif traces:
-        _show(traces)
-    missing = [*job.short(request, traces), *job.missing(request, traces)]
+        _print_summary(traces)
+    missing = [*job.describe_short(request, traces), *job.describe_missing(request, traces)]
     for sentence in missing:
         print(f"error: {sentence}", file=sys.stderr)
     return 1 if missing else 0
 
 
 @dataclass(frozen=True)
-class _Recorded:
+class _RecordedTrace:
     """The trace of a rank, with so many of the steps."""
 
     path: Path
@@ -122,7 +122,7 @@ class _Rank:
 
     def is_over(self, request: RecordRequest) -> bool:
         """Whether nothing more comes of it there."""
-        return self.answer(request) in _OVER or self.status.state in (RunState.FINISHED, RunState.KILLED)
+        return self.answer(request) in _FINAL_ANSWERS or self.status.state in (RunState.FINISHED, RunState.KILLED)
 
 
 class _Job:
@@ -132,8 +132,8 @@ class _Job:
         self._run_folder, self._ranks = run_folder, ranks
         self._found: Mapping[int, _Rank] = {}
 
-    def _look(self) -> None:
-        seen = look_at_run(self._run_folder)
+    def _refresh(self) -> None:
+        seen = read_run_status(self._run_folder)
         statuses = {status.rank: status for status in seen.ranks}
         self._found = {
             rank: _Rank(glance, statuses[rank])
@@ -142,9 +142,9 @@ class _Job:
             if self._ranks is None or rank in self._ranks
         }
 
-    def ask(self, num_steps: int) -> RecordRequest:
+    def request(self, num_steps: int) -> RecordRequest:
         """Writes the request. Raises `KinetoscopeError` where nobody could answer it."""
-        self._look()
+        self._refresh()
         self._require_going()
         path = str(self._run_folder / FOLDER / NAME)
 
@@ -169,7 +169,7 @@ class _Job:
 
     def _require_seen(self, before: RecordRequest | None) -> None:
         """Raises `KinetoscopeError` if a rank may still answer the request that is in the file."""
-        if before is None or time.time_ns() - before.asked_unix_ns > _UNSEEN_S * 1e9:
+        if before is None or time.time_ns() - before.asked_unix_ns > _UNSEEN_TIMEOUT_S * 1e9:
             return
         asked = [rank for number, rank in self._found.items() if before.is_for(number)]
         if any(rank.answer(before) is Asked.NONE and not rank.is_over(before) for rank in asked):
@@ -182,7 +182,7 @@ class _Job:
         found = self._found.values()
         if not found:
             if self._ranks is None:
-                raise KinetoscopeError(printable_lines(nothing_of(self._run_folder)))
+                raise KinetoscopeError(printable_lines(explain_no_pulse(self._run_folder)))
             raise KinetoscopeError(
                 f"No pulse of these ranks in {printable_lines(self._run_folder)}. Pass other ranks with -r."
             )
@@ -199,41 +199,41 @@ class _Job:
         newest = max(glance.step for glance in glances if glance.step is not None)
         fastest_ns = min((glance.step_ns for glance in glances if glance.step_ns), default=1e9)
         age_s = max((time.time_ns() - glance.read_ns) / 1e9 for glance in glances)
-        lead_s = max(_LEAD_S, _COPIES_OLD * age_s)
-        return newest + 1 + max(_LEAD_STEPS, ceil(lead_s * 1e9 / max(fastest_ns, 1.0)))
+        lead_s = max(_MIN_LEAD_S, _MAX_COPY_AGES * age_s)
+        return newest + 1 + max(_MIN_LEAD_STEPS, ceil(lead_s * 1e9 / max(fastest_ns, 1.0)))
 
     def wait(self, request: RecordRequest) -> None:
         """Waits until the ranks have recorded, or cannot any more."""
         since_s = time.monotonic()
-        with _said_meanwhile() as say:
+        with _open_status_line() as show:
             while not all(rank.is_over(request) for rank in self._found.values()):
-                say(self._waits_for(request))
-                time.sleep(_LOOK_S)
-                self._look()
+                show(self._describe_progress(request))
+                time.sleep(_POLL_S)
+                self._refresh()
                 is_unseen = all(rank.answer(request) is Asked.NONE for rank in self._found.values())
-                if is_unseen and time.monotonic() - since_s > _UNSEEN_S:
+                if is_unseen and time.monotonic() - since_s > _UNSEEN_TIMEOUT_S:
                     return
 
-    def _waits_for(self, request: RecordRequest) -> str:
+    def _describe_progress(self, request: RecordRequest) -> str:
         steps = [rank.glance.step for rank in self._found.values() if rank.glance.step is not None]
         now = f"; the slowest rank is at {min(steps):,}" if steps else ""
         num_saved = sum(rank.answer(request) is Asked.SAVED for rank in self._found.values())
         found = [rank.status for rank in self._found.values()]
-        num_stuck = sum(status.state is RunState.HANGING or status.hang is not None for status in found)
+        num_stuck = sum(status.state is RunState.HUNG or status.hang is not None for status in found)
         stuck = f"; {counted(num_stuck, 'rank')} may hang: run kinetoscope status" if num_stuck else ""
-        asked = _named(self.first_step(request), request.num_steps).capitalize()
+        asked = _format_steps(self.first_step(request), request.num_steps).capitalize()
         return f"{asked}{now}; {num_saved} of {len(self._found)} ranks saved{stuck}"
 
-    def missing(self, request: RecordRequest, traces: Container[int]) -> list[str]:
+    def describe_missing(self, request: RecordRequest, traces: Container[int]) -> list[str]:
         """A sentence for each rank that is not in ``traces``."""
         return [
-            f"No {_named(rank.first_step(request), request.num_steps)} of rank {number}: "
-            f"it {_WHY[rank.answer(request)]}"
+            f"No {_format_steps(rank.first_step(request), request.num_steps)} of rank {number}: "
+            f"it {_REASONS[rank.answer(request)]}"
             for number, rank in self._found.items()
             if number not in traces
         ]
 
-    def short(self, request: RecordRequest, traces: Mapping[int, _Recorded]) -> list[str]:
+    def describe_short(self, request: RecordRequest, traces: Mapping[int, _RecordedTrace]) -> list[str]:
         """Return a sentence for the ranks that have recorded fewer steps, and why."""
         short = {number: found.num_steps for number, found in traces.items() if found.num_steps < request.num_steps}
         if not short:
@@ -243,17 +243,17 @@ class _Job:
         ranks = "" if len(short) == len(traces) else f" on {ranks_named(sorted(short))}"
         return [f"{min(short.values())} of {counted(request.num_steps, 'step')} recorded{ranks}, {why}."]
 
-    def traces(self, request: RecordRequest) -> dict[int, _Recorded]:
+    def find_traces(self, request: RecordRequest) -> dict[int, _RecordedTrace]:
         """The trace of each rank that has recorded the steps, or the first of them."""
         attempt = next(iter(self._found.values())).glance.header.process.attempt.restart
-        found: dict[int, _Recorded] = {}
+        found: dict[int, _RecordedTrace] = {}
         for place in places_of_traces(self._run_folder):
             folder = attempt_folders(self._run_folder / place).get(attempt)
             if folder is not None:
-                found |= self._saved_in(folder, request)
+                found |= self._find_saved(folder, request)
         return dict(sorted(found.items()))
 
-    def _saved_in(self, folder: Path, request: RecordRequest) -> Iterator[tuple[int, _Recorded]]:
+    def _find_saved(self, folder: Path, request: RecordRequest) -> Iterator[tuple[int, _RecordedTrace]]:
         saved = {number: rank for number, rank in self._found.items() if rank.answer(request) is Asked.SAVED}
         for manifest in read_manifest(folder):
             for trace in manifest.kept:
@@ -262,7 +262,7 @@ class _Job:
                     continue
                 num_steps = end - rank.first_step(request)
                 if 0 < num_steps <= request.num_steps:
-                    yield manifest.rank, _Recorded(folder / trace.path, num_steps)
+                    yield manifest.rank, _RecordedTrace(folder / trace.path, num_steps)
 
     def first_step(self, request: RecordRequest) -> int:
         """The first of the steps: the latest one, if ranks differ."""
@@ -273,12 +273,12 @@ class _Job:
         return {number: rank.answer(request) for number, rank in self._found.items()}
 
 
-def _named(first_step: int, num_steps: int) -> str:
+def _format_steps(first_step: int, num_steps: int) -> str:
     return f"steps {first_step:,} to {first_step + num_steps - 1:,}"
 
 
 @contextmanager
-def _said_meanwhile() -> Iterator[Callable[[str], object]]:
+def _open_status_line() -> Iterator[Callable[[str], object]]:
     """A function that shows a sentence in the place of the one before, on a terminal."""
     if not sys.stderr.isatty():
         yield lambda sentence: None
@@ -289,7 +289,7 @@ def _said_meanwhile() -> Iterator[Callable[[str], object]]:
         yield status.update
 
 
-def _show(traces: Mapping[int, _Recorded]) -> None:
+def _print_summary(traces: Mapping[int, _RecordedTrace]) -> None:
     from kinetoscope.report.terminal.screen import print_screen
     from kinetoscope.report.terminal.summary import render_summary
 
@@ -299,7 +299,7 @@ def _show(traces: Mapping[int, _Recorded]) -> None:
         print(f"Recorded: {printable_lines(found.path)}")
 
 
-def _write_report(traces: Mapping[int, _Recorded], page: Path, *, is_quiet: bool) -> None:
+def _write_report(traces: Mapping[int, _RecordedTrace], page: Path, *, is_quiet: bool) -> None:
     parser = argparse.ArgumentParser()
     report_command.add_arguments(parser)
     arguments = parser.parse_args([*(str(found.path) for found in traces.values()), "-o", str(page), "--force"])
@@ -308,7 +308,7 @@ def _write_report(traces: Mapping[int, _Recorded], page: Path, *, is_quiet: bool
 
 
 def _as_json(
-    job: _Job, request: RecordRequest, traces: Mapping[int, _Recorded], page: Path | None
+    job: _Job, request: RecordRequest, traces: Mapping[int, _RecordedTrace], page: Path | None
 ) -> dict[str, object]:
     ranks = [
         {

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any
 
 from kinetoscope.cli.options import add_json, add_run
-from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.cli.paths import find_run_folder
 from kinetoscope.core.paths.attempt_folders import attempt_folder, attempt_folders, attempt_of_name
 from kinetoscope.core.text.wording import counted, printable, printable_lines
 from kinetoscope.errors import KinetoscopeError
@@ -69,50 +69,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Recovers every killed rank, then merges; returns the exit code."""
-    run_folder = run_folder_of(arguments.run_folder)
+    run_folder = find_run_folder(arguments.run_folder)
     settings = {"keep": arguments.keep, "other_hosts": arguments.other_hosts, "traces": arguments.traces}
     settings |= {"without_redaction": arguments.without_redaction, "discard": arguments.discard}
-    tell = _tell_nothing if arguments.json else _tell
-    found = list(recover(run_folder, **settings, say=_say))
+    print_line = _discard if arguments.json else _print
+    found = list(recover(run_folder, **settings, say=_print_to_stderr))
     if not found:
-        tell(
+        print_line(
             f"Nothing to recover in {run_folder}: its processes still run, or ran on another machine. If you "
             "know that those have ended, pass --other-hosts."
         )
     ranks = [rank for rank in found if isinstance(rank, RecoveredRank)]
     failed = [rank for rank in found if isinstance(rank, UnrecoveredRank)]
     for rank in ranks:
-        tell(_summary(rank))
-    for sentence in dict.fromkeys(_later_attempts(rank, run_folder) for rank in ranks):
-        tell(sentence)
-    merges = _by_merge(ranks).items()
-    failures = [_failure_to_merge(run_folder, merge, of_merge, tell) for (merge, _), of_merge in merges]
-    failures += [_what_stays(rank, run_folder) for rank in ranks if rank.is_kept]
+        print_line(_summarize(rank))
+    for sentence in dict.fromkeys(_describe_later_attempts(rank, run_folder) for rank in ranks):
+        print_line(sentence)
+    merges = _group_by_merge(ranks).items()
+    failures = [_try_merge(run_folder, merge, of_merge, print_line) for (merge, _), of_merge in merges]
+    failures += [_describe_kept(rank, run_folder) for rank in ranks if rank.is_kept]
     failures += [f"{rank.live_folder} stays as it is. {rank.reason}" for rank in failed if not rank.is_discarded]
     for rank in found:
-        tell(_what_went(rank))
+        print_line(_describe_deleted(rank))
     for failure in filter(None, failures):
-        _say(f"kinetoscope recover: {failure}")
+        _print_to_stderr(f"kinetoscope recover: {failure}")
     num_waiting = sum(len(read_queue(run_folder, rank.run.ranks.rank)) for rank in ranks)
     if num_waiting:
         waiting = counted(num_waiting, "file")
-        tell(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {quote(str(run_folder))}")
+        print_line(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {quote(str(run_folder))}")
     if arguments.json:
-        rows = [_row(rank) for rank in ranks] + [_row_of_failed(rank) for rank in failed]
+        rows = [_build_row(rank) for rank in ranks] + [_build_failed_row(rank) for rank in failed]
         print(json.dumps({"ranks": rows, "failures": [*filter(None, failures)], "num_waiting_uploads": num_waiting}))
     return 1 if any(failures) else 0
 
 
-def _tell(sentence: str) -> None:
+def _print(sentence: str) -> None:
     if sentence:
         print(printable_lines(sentence))
 
 
-def _tell_nothing(sentence: str) -> None:
+def _discard(sentence: str) -> None:
     del sentence
 
 
-def _row(rank: RecoveredRank) -> dict[str, Any]:
+def _build_row(rank: RecoveredRank) -> dict[str, Any]:
     return {
         "rank": rank.run.ranks.rank,
         "attempt": rank.run.attempt.restart,
@@ -125,7 +125,7 @@ def _row(rank: RecoveredRank) -> dict[str, Any]:
     }
 
 
-def _row_of_failed(rank: UnrecoveredRank) -> dict[str, Any]:
+def _build_failed_row(rank: UnrecoveredRank) -> dict[str, Any]:
     none = {"rank": None, "attempt": None, "traces": [], "num_finished_spans": None, "num_open_spans": None}
     return none | {
         "live_folder": str(rank.live_folder),
@@ -134,7 +134,7 @@ def _row_of_failed(rank: UnrecoveredRank) -> dict[str, Any]:
     }
 
 
-def _later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
+def _describe_later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
     """Which attempts of the run came after the one of the recovered rank; "" if there is none."""
     restart = rank.run.attempt.restart
     for folder in dict.fromkeys(merge.folder for merge in rank.merges):
@@ -149,7 +149,7 @@ def _later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
     return ""
 
 
-def _what_stays(rank: RecoveredRank, run_folder: Path) -> str:
+def _describe_kept(rank: RecoveredRank, run_folder: Path) -> str:
     """What of a rank is not in its traces, where that is, and what to do; "" if all of it is."""
     if rank.undeleted:
         return f"All that {rank.live_folder} holds is in the traces. {rank.undeleted}"
@@ -165,7 +165,7 @@ def _what_stays(rank: RecoveredRank, run_folder: Path) -> str:
     return "\n".join(found)
 
 
-def _what_went(rank: RecoveredRank | UnrecoveredRank) -> str:
+def _describe_deleted(rank: RecoveredRank | UnrecoveredRank) -> str:
     """What was deleted although it is in no trace; "" if there is none."""
     if isinstance(rank, UnrecoveredRank):
         return f"Deleted {rank.live_folder}; nothing was recovered from it. {rank.reason}" if rank.is_discarded else ""
@@ -174,11 +174,11 @@ def _what_went(rank: RecoveredRank | UnrecoveredRank) -> str:
     return "\n".join([f"Deleted {rank.live_folder}, including unreadable data:", *(f"  {one}" for one in rank.damages)])
 
 
-def _say(sentence: str) -> None:
+def _print_to_stderr(sentence: str) -> None:
     print(printable_lines(sentence), file=sys.stderr)
 
 
-def _by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], list[RecoveredRank]]:
+def _group_by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], list[RecoveredRank]]:
     """The ranks in each merged file of each node."""
     found: dict[tuple[RecoveredMerge, int], list[RecoveredRank]] = {}
     for rank in ranks:
@@ -187,19 +187,21 @@ def _by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], li
     return found
 
 
-def _failure_to_merge(
-    run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank], tell: Callable[[str], None]
+def _try_merge(
+    run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank], print_line: Callable[[str], None]
 ) -> str:
     """Merges what was recovered; returns why that failed, or ""."""
     try:
-        _merge(run_folder, merge, ranks, tell)
+        _merge(run_folder, merge, ranks, print_line)
     except (KinetoscopeError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         return f"The traces in {merge.folder} are complete, but not merged into {merge.output.name}: {reason}"
     return ""
 
 
-def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank], tell: Callable[[str], None]) -> None:
+def _merge(
+    run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank], print_line: Callable[[str], None]
+) -> None:
     """Merges the attempts of the ``ranks``, each with what its other ranks have saved, and queues the files."""
     merged: set[str] = set()
     for run in (rank.run for rank in ranks):
@@ -219,13 +221,13 @@ def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank], 
         )
         if report:
             files, of_ranks = counted(report.num_files, "file"), counted(len(report.ranks), "rank")
-            tell(f"Merged {files} of {of_ranks} into {report.output}.")
+            print_line(f"Merged {files} of {of_ranks} into {report.output}.")
             if merge.url:
                 url = merge.url if report.output == merge.output else attempt.own_name(merge.url)
                 add_upload(run_folder, run.ranks.rank, report.output, url)
 
 
-def _summary(rank: RecoveredRank) -> str:
+def _summarize(rank: RecoveredRank) -> str:
     num_spans = sum(thread.num_spans for thread in rank.threads.values())
     num_open = sum(thread.num_open for thread in rank.threads.values())
     lines = [

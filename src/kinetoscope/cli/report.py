@@ -15,12 +15,12 @@ from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.compare.compare import compare_sources, titled_apart
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.cli.dask_cluster import reader
+from kinetoscope.cli.dask_cluster import open_reader
 from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_force, add_json, add_output
-from kinetoscope.cli.paths import require_free, require_there
-from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.cli.summary import add_selection, selection_of
+from kinetoscope.cli.paths import require_existing, require_replaceable
+from kinetoscope.cli.progress import Progress, run_parallel
+from kinetoscope.cli.summary import add_selection, build_selection
 from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.core.paths.file_kinds import is_folder, is_there
 from kinetoscope.core.text.wording import printable_lines, sized
@@ -78,10 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Writes the page."""
     require_merged(arguments.inputs)
-    require_there(arguments.inputs)
+    require_existing(arguments.inputs)
     output = _output(arguments)
-    require_free([output], force=arguments.force)
-    with reader(arguments) as each:
+    require_replaceable([output], force=arguments.force)
+    with open_reader(arguments) as each:
         report, comparison, sources = _analyzed(arguments, each)
 
     def work(sources: Sequence[Source], on_progress: Progress) -> int:
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
             file.write(content)
         return len(content)
 
-    (size_bytes,) = work_on_each("writing", work, [sources], output_of=lambda *_: output)
+    (size_bytes,) = run_parallel("writing", work, [sources], output_of=lambda *_: output)
     if arguments.json:
         print(json.dumps({"output": str(output), "size_bytes": size_bytes}))
     else:
@@ -110,7 +110,7 @@ def _analyzed(
     arguments: argparse.Namespace, each: Callable[..., list[Any]]
 ) -> tuple[RunReport, Comparison | None, list[Source]]:
     """The report, what it was made from, and the comparison with an earlier run, if two are given."""
-    selection = selection_of(arguments)
+    selection = build_selection(arguments)
     anonymizer = Anonymizer(arguments.step) if arguments.redact else None
     report_on = partial(report_of, each=each, cache=not arguments.no_cache, anonymizer=anonymizer)
     are_two = len(arguments.inputs) == 2 and all(map(os.path.isdir, arguments.inputs))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kinetoscope import __version__
 from kinetoscope.autoinstrument.settings import AutoSettings, environment_with
-from kinetoscope.cli.numbers import whole_number
+from kinetoscope.cli.arg_types import parse_whole_number
 from kinetoscope.cli.options import add_num_steps
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
 from kinetoscope.core.paths.run_groups import remember_command
@@ -22,9 +22,9 @@ from kinetoscope.core.text.wording import shown
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.manifest import STARTED
 
-_NOT_FOUND, _NOT_ALLOWED = 127, 126
-_JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "FLUX_JOB_ID")
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_EXIT_NOT_FOUND, _EXIT_NOT_EXECUTABLE = 127, 126
+_JOB_ID_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "FLUX_JOB_ID")
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
 _EXAMPLES = """\
 examples:
   kinetoscope run python train.py --epochs 3
@@ -47,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "kinetoscope run [OPTION...] [--] COMMAND..."
     parser.add_argument("-o", "--output", metavar="DIR", help="run folder (default: runs/JOB or runs/TIME)")
     add_num_steps(parser, None, "; with --diagnose at least 1 s of steps below 5 ms")
-    parser.add_argument("--after", metavar="N", type=whole_number, default=10, help="skip N steps first (default: 10)")
+    parser.add_argument(
+        "--after", metavar="N", type=parse_whole_number, default=10, help="skip N steps first (default: 10)"
+    )
     parser.add_argument("--count-by", choices=("fetch", "optimizer"), help="event that ends a step (default: detected)")
     parser.add_argument(
         "--diagnose", action="store_true", help="record everything that findings use, about 1 %% of a step"
@@ -67,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         what = f"Cannot execute {name}" if is_there else f"Command not found: {name}"
         hint = f" Try: kinetoscope run python {name}" if name.endswith(".py") else ""
         print(f"error: {what}.{hint}", file=sys.stderr)
-        return _NOT_ALLOWED if is_there else _NOT_FOUND
+        return _EXIT_NOT_EXECUTABLE if is_there else _EXIT_NOT_FOUND
     if not HAS_RUN_FOLDERS:
         print(f"warning: nothing is recorded: {WITHOUT_RUN_FOLDERS}", file=sys.stderr, flush=True)
         return subprocess.call(command)  # Windows cannot replace this process by another one
-    out = os.path.abspath(arguments.output or default_output(command))
-    _note_start(Path(out))
+    out = os.path.abspath(arguments.output or choose_output(command))
+    _write_start_marker(Path(out))
     remember_command(Path(out), command)
     settings = AutoSettings(
         out=out,
@@ -85,33 +87,35 @@ def run(arguments: argparse.Namespace) -> int:
         pid=os.getpid(),  # the command takes the place of this process
         started_ns=time.time_ns(),
     )
-    _become(command, environment_with(settings))
+    _exec(command, environment_with(settings))
     return 0
 
 
-def default_output(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
+def choose_output(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
     """The folder of a run that was given none: all nodes of a job must choose the same."""
-    job = next((environment[name] for name in _JOBS if environment.get(name)), None) or option_of(command, "rdzv-id")
-    nodes = option_of(command, "nnodes")
+    job = next((environment[name] for name in _JOB_ID_VARIABLES if environment.get(name)), None) or find_option(
+        command, "rdzv-id"
+    )
+    nodes = find_option(command, "nnodes")
     if job is None and nodes not in (None, "1", "1:1"):
         raise SettingsError(
             "The nodes of this job have no common run folder. Pass -o DIR on a shared file system, or --rdzv-id to "
             "torchrun."
         )
-    return f"runs/{_UNSAFE.sub('-', job) if job else time.strftime('%Y%m%d-%H%M%S')}"
+    return f"runs/{_UNSAFE_CHARACTERS.sub('-', job) if job else time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def option_of(command: Sequence[str], name: str) -> str | None:
+def find_option(command: Sequence[str], name: str) -> str | None:
     """Return the value of an option of torchrun, which takes its names with - and _."""
     names = (f"--{name}", f"--{name.replace('-', '_')}")
-    for place, word in enumerate(command):
+    for index, word in enumerate(command):
         option, has_value, value = word.partition("=")
         if option in names:
-            return value if has_value else next(iter(command[place + 1 :]), None)
+            return value if has_value else next(iter(command[index + 1 :]), None)
     return None
 
 
-def _note_start(folder: Path) -> None:
+def _write_start_marker(folder: Path) -> None:
     """Notes in the run's folder that a command was started, so that others can say that no training came of it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +127,7 @@ def _note_start(folder: Path) -> None:
         ) from error
 
 
-def _become(command: Sequence[str], environment: Mapping[str, str]) -> None:
+def _exec(command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Replaces this process by the command, with the signals as they were: Python ignores some for itself."""
     for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ"):
         if hasattr(signal, name):

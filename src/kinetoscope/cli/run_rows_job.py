@@ -15,67 +15,67 @@ from kinetoscope.core.text.wording import sized
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.frames.load import names_in
-from kinetoscope.server.runs import FoundRun, find_runs
+from kinetoscope.server.run_search import FoundRun, find_runs
 
 MAX_BYTES = 1_000_000_000
 """Larger traces are not read for a list, since that would take long."""
 
-_COMPRESSION = 10
+_COMPRESSION_RATIO = 10
 _COMPRESSED = (".gz", ".zst")
 
 
 def fill_rows(folder: str, runs: Sequence[str]) -> int:
     """Write a row of each of the ``runs`` in ``folder``, one after the other."""
-    let_others_go_first()
+    run_at_low_priority()
     for name in runs:
         path = RunFolder(folder).path_of(name)
         found = find_run(path)
         if found is not None:
-            write_row(path, worked_out(path, found.made_from))
+            write_row(path, compute_row(path, found.content_hash))
     return 0
 
 
-def let_others_go_first() -> None:
+def run_at_low_priority() -> None:
     """Lower the priority of this process, and end it with the process that waits for it."""
     end_when_left()
     give_way()
     os.environ["POLARS_MAX_THREADS"] = "1"  # polars reads it when it first works
 
 
-def find_run(path: Path, most_entries: int | None = None) -> FoundRun | None:
+def find_run(path: Path, max_entries: int | None = None) -> FoundRun | None:
     """Return the run in the folder ``path`` itself, as a list of runs finds it.
 
-    None if there is none, or if the folder contains more than ``most_entries``.
+    None if there is none, or if the folder contains more than ``max_entries``.
     """
     with suppress(OSError, KinetoscopeError):
-        found = find_runs(RunFolder(path), most_entries)
+        found = find_runs(RunFolder(path), max_entries)
         return next((run for run in found.runs if run.name == "." and found.is_complete), None)
     return None
 
 
-def worked_out(path: Path, made_from: str) -> RunRow:
+def compute_row(path: Path, content_hash: str) -> RunRow:
     """Return the row of the run in the folder ``path``, from its traces or from a cached report."""
     try:
         names = names_in(str(path))
-        if (size_bytes := num_bytes(names)) > MAX_BYTES:
-            return RunRow(made_from=made_from, why_unknown=f"Its traces are large ({sized(size_bytes)}).")
-        return row_of(report_to_keep(names, path), made_from)
+        if (size_bytes := count_bytes(names)) > MAX_BYTES:
+            return RunRow(content_hash=content_hash, why_unknown=f"Its traces are large ({sized(size_bytes)}).")
+        return build_row(report_to_keep(names, path), content_hash)
     except (KinetoscopeError, OSError) as error:
-        return RunRow(made_from=made_from, why_unknown=f"{error}")
+        return RunRow(content_hash=content_hash, why_unknown=f"{error}")
 
 
-def row_of(report: RunReport, made_from: str) -> RunRow:
+def build_row(report: RunReport, content_hash: str) -> RunRow:
     """Return the row of a run from its report."""
     run = report.run
     finding = next((finding for finding in report.findings if finding.confidence != "low"), None)
     on_devices = [row.peak_bytes for row in report.memory if row.device is not None]
     peaks = on_devices or [row.peak_bytes for row in report.memory]
     return RunRow(
-        made_from=made_from,
+        content_hash=content_hash,
         num_steps=run["num_steps"],
         step_ns=run["step_ns"],
         finding=finding.title if finding else "" if report.is_judged else None,
-        saving_ns=_whole(shown_saving_ns(finding, run)) if finding else None,
+        saving_ns=_round(shown_saving_ns(finding, run)) if finding else None,
         mfu=run["mfu"],
         peak_bytes=max(peaks, default=None),
         peak_is_hosts=not on_devices,
@@ -86,14 +86,14 @@ def row_of(report: RunReport, made_from: str) -> RunRow:
     )
 
 
-def _whole(time_ns: float | None) -> int | None:
+def _round(time_ns: float | None) -> int | None:
     return None if time_ns is None else round(time_ns)
 
 
-def num_bytes(names: Sequence[str]) -> int:
+def count_bytes(names: Sequence[str]) -> int:
     """Return the size of traces, without their compression."""
     files = (name for name in names if os.path.isfile(name))
-    return sum(os.path.getsize(name) * (_COMPRESSION if name.endswith(_COMPRESSED) else 1) for name in files)
+    return sum(os.path.getsize(name) * (_COMPRESSION_RATIO if name.endswith(_COMPRESSED) else 1) for name in files)
 
 
 if __name__ == "__main__":

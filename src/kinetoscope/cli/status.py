@@ -12,14 +12,14 @@ import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from kinetoscope.cli.ends import requests_to_end, wait_for_one
 from kinetoscope.cli.options import add_json, add_run
-from kinetoscope.cli.paths import nothing_of, print_later_run, run_folder_of
+from kinetoscope.cli.paths import explain_no_pulse, find_run_folder, print_later_run
+from kinetoscope.cli.signals import catch_signals, wait_for_signal
 from kinetoscope.core.text.wording import printable_lines
 from kinetoscope.report.terminal.screen import print_screen
-from kinetoscope.status.judging import RunState, RunStatus, look_at_run
-from kinetoscope.status.table import run_now
-from kinetoscope.status.terminal import render_now
+from kinetoscope.status.health import RunState, RunStatus, read_run_status
+from kinetoscope.status.status_screen import build_status_screen
+from kinetoscope.status.terminal import render_status
 
 _EXAMPLES = """\
 examples:
@@ -37,8 +37,8 @@ Exit codes: 0 recording or finished, 2 wrong usage, 3 a rank is hung or unrespon
 a rank was killed, 5 no pulse.
 """
 _SCHEMA = 1
-_EXIT_CODES = {RunState.HANGING: 3, RunState.SILENT: 3, RunState.KILLED: 4, RunState.UNKNOWN: 5}
-_EVERY_S = 1.0
+_EXIT_CODES = {RunState.HUNG: 3, RunState.UNRESPONSIVE: 3, RunState.KILLED: 4, RunState.UNKNOWN: 5}
+_REFRESH_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,21 +51,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the status once or each second; returns the exit code of the last one."""
-    run_folder = run_folder_of(arguments.run_folder)
+    run_folder = find_run_folder(arguments.run_folder)
     if arguments.watch:
         return _watch(run_folder, is_json=arguments.json)
-    status = look_at_run(run_folder)
+    status = read_run_status(run_folder)
     print_later_run([arguments.run_folder])
     _print(status, run_folder, is_json=arguments.json)
-    return exit_code(status)
+    return find_exit_code(status)
 
 
-def exit_code(status: RunStatus) -> int:
+def find_exit_code(status: RunStatus) -> int:
     """0 if nothing is wrong."""
     return _EXIT_CODES.get(status.state, 0)
 
 
-def as_json(status: RunStatus) -> dict[str, Any]:
+def build_json(status: RunStatus) -> dict[str, Any]:
     """The status for programs; times are in nanoseconds, sizes in bytes, and what is not known is null."""
     rows = [asdict(rank) | {"state": rank.state.value} for rank in status.ranks]
     return {
@@ -81,16 +81,16 @@ def as_json(status: RunStatus) -> dict[str, Any]:
 
 
 def _watch(run_folder: Path, *, is_json: bool) -> int:
-    with requests_to_end() as ends, _screen(run_folder, is_json=is_json) as show:
+    with catch_signals() as received, _open_screen(run_folder, is_json=is_json) as show:
         while True:
-            status = look_at_run(run_folder)
+            status = read_run_status(run_folder)
             show(status)
-            if wait_for_one(ends, _EVERY_S):
-                return exit_code(status)
+            if wait_for_signal(received, _REFRESH_S):
+                return find_exit_code(status)
 
 
 @contextmanager
-def _screen(run_folder: Path, *, is_json: bool) -> Iterator[Callable[[RunStatus], object]]:
+def _open_screen(run_folder: Path, *, is_json: bool) -> Iterator[Callable[[RunStatus], object]]:
     """Shows a status in the place of the one before; where there is no terminal, below it."""
     from rich.live import Live
 
@@ -99,20 +99,20 @@ def _screen(run_folder: Path, *, is_json: bool) -> Iterator[Callable[[RunStatus]
         yield lambda status: _print(status, run_folder, is_json=is_json)
         return
     with Live(console=console, auto_refresh=False) as live:
-        yield lambda status: live.update(_rendered(status, run_folder, console.width), refresh=True)
+        yield lambda status: live.update(_render(status, run_folder, console.width), refresh=True)
 
 
 def _print(status: RunStatus, run_folder: Path, *, is_json: bool) -> None:
     if is_json:
-        print(json.dumps(as_json(status)), flush=True)
+        print(json.dumps(build_json(status)), flush=True)
     else:
-        print_screen(lambda width: _rendered(status, run_folder, width))
+        print_screen(lambda width: _render(status, run_folder, width))
 
 
 def _console() -> Console:
     return Console(highlight=False)
 
 
-def _rendered(status: RunStatus, run_folder: Path, width: int) -> RenderableType:
-    screen = render_now(run_now(status), width)
-    return screen if status.ranks else Group(screen, Text(printable_lines(nothing_of(run_folder))))
+def _render(status: RunStatus, run_folder: Path, width: int) -> RenderableType:
+    screen = render_status(build_status_screen(status), width)
+    return screen if status.ranks else Group(screen, Text(printable_lines(explain_no_pulse(run_folder))))

@@ -7,10 +7,10 @@ from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.findings.judgement import judge_pulse
 from kinetoscope.analysis.steps.all_steps import about_all_steps
 from kinetoscope.analysis.summaries import Selection
-from kinetoscope.cli.dask_cluster import reader
+from kinetoscope.cli.dask_cluster import open_reader
 from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_attempt, add_details, add_json, add_last, add_no_cache, add_ranks
-from kinetoscope.cli.paths import newest_run, print_later_run, require_there
+from kinetoscope.cli.paths import find_newest_run, print_later_run, require_existing
 from kinetoscope.errors import TraceFileError
 from kinetoscope.frames.all_steps import pulses_of, stuck_phases_of
 
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the summary."""
-    arguments.inputs = arguments.inputs or [newest_run()]
-    report = report_on(arguments)
+    arguments.inputs = arguments.inputs or [find_newest_run()]
+    report = analyze_inputs(arguments)
     print_later_run(arguments.inputs)
     if arguments.json:
         print(report.to_json())
@@ -80,7 +80,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def selection_of(arguments: argparse.Namespace, faster: frozenset[str] = frozenset()) -> Selection:
+def build_selection(arguments: argparse.Namespace, faster: frozenset[str] = frozenset()) -> Selection:
     """The part of a run that the arguments of `add_selection` name."""
     return Selection(
         step=arguments.step,
@@ -91,23 +91,23 @@ def selection_of(arguments: argparse.Namespace, faster: frozenset[str] = frozens
     )
 
 
-def report_on(
+def analyze_inputs(
     arguments: argparse.Namespace, faster: frozenset[str] = frozenset(), *, with_graph: bool = False
 ) -> RunReport:
     """The report of what the arguments name, in which operators can be ``faster``."""
     require_merged(arguments.inputs)
-    require_there(arguments.inputs)
-    selection = selection_of(arguments, faster)
+    require_existing(arguments.inputs)
+    selection = build_selection(arguments, faster)
     try:
-        with reader(arguments) as each:
+        with open_reader(arguments) as each:
             return report_of(arguments.inputs, selection, each, cache=not arguments.no_cache, with_graph=with_graph)
     except TraceFileError as error:
-        if said := all_steps_said(arguments.inputs, arguments.attempt, has_traces=False):
-            raise TraceFileError(f"{error} {said}") from error
+        if text := describe_pulse(arguments.inputs, arguments.attempt, has_traces=False):
+            raise TraceFileError(f"{error} {text}") from error
         raise
 
 
-def all_steps_said(names: Sequence[str], attempt: int | None, *, has_traces: bool) -> str:
+def describe_pulse(names: Sequence[str], attempt: int | None, *, has_traces: bool) -> str:
     """What the pulse of a run says of all its steps, where nothing else is known of them; "" without one. If it
     ``has_traces``, some of the steps took longer because they were recorded: then nothing is said of changes."""
     from kinetoscope.report.sentences import all_steps_line

@@ -16,11 +16,11 @@ from kinetoscope.analysis.compressed_pickle import each_by
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.autoinstrument.trial_files import MIN_STEPS
-from kinetoscope.cli.ends import requests_to_end
-from kinetoscope.cli.numbers import count_of_one_or_more, seconds_above_0, whole_number
+from kinetoscope.cli.arg_types import parse_positive_int, parse_positive_seconds, parse_whole_number
 from kinetoscope.cli.options import add_json
-from kinetoscope.cli.paths import require_there
-from kinetoscope.cli.run import option_of
+from kinetoscope.cli.paths import require_existing
+from kinetoscope.cli.run import find_option
+from kinetoscope.cli.signals import catch_signals
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, RunFolder
 from kinetoscope.core.text.wording import shown, sized
 from kinetoscope.errors import SettingsError
@@ -65,15 +65,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-n",
         "--num-steps",
         metavar="N",
-        type=count_of_one_or_more,
+        type=parse_positive_int,
         default=60,
         help=f"measure N steps per start, fewer where they are slow (default: 60; at least {MIN_STEPS})",
     )
     parser.add_argument(
-        "--rounds", metavar="N", type=whole_number, default=3, help="run at least N rounds of starts (default: 3)"
+        "--rounds", metavar="N", type=parse_whole_number, default=3, help="run at least N rounds of starts (default: 3)"
     )
     parser.add_argument(
-        "--max-minutes", metavar="M", type=seconds_above_0, default=10.0, help="stop after M minutes (default: 10)"
+        "--max-minutes",
+        metavar="M",
+        type=parse_positive_seconds,
+        default=10.0,
+        help="stop after M minutes (default: 10)",
     )
     parser.add_argument("--variants", metavar="FILE", action="append", default=[], help="Python file with variants")
     parser.add_argument("-o", "--output", metavar="DIR", help="folder of the result (default: RUN, or runs/try-TIME)")
@@ -104,13 +108,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     find_requests = None if requests else partial(_requests_of_recording, out=out, variants=variants)
     starts = out / name / _STARTS
-    with requests_to_end() as ends:
+    with catch_signals() as received:
         experiment = ExperimentRun(
             command,
             requests,
             options,
             starts,
-            is_interrupted=lambda: not ends.empty(),
+            is_interrupted=lambda: not received.empty(),
             report=_print_progress,
             find_requests=find_requests,
         )
@@ -124,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _findings_of(run: str | Path) -> Sequence[Finding]:
-    require_there([str(run)])
+    require_existing([str(run)])
     return report_of([run], Selection(), each_by(None)).findings
 
 
@@ -154,13 +158,13 @@ def _check(arguments: argparse.Namespace, words: Sequence[str]) -> None:
     if shutil.which(words[0]) is None:
         hint = f" Try: kinetoscope try python {shown(words[0])}" if words[0].endswith(".py") else ""
         raise SettingsError(f"Command not found: {shown(words[0])}.{hint}")
-    if option_of(words, "nnodes") not in (None, "1", "1:1") or _has_other_nodes(os.environ):
+    if find_option(words, "nnodes") not in (None, "1", "1:1") or _has_several_nodes(os.environ):
         raise SettingsError("This command has ranks on other machines, which `kinetoscope try` does not start.")
     if not arguments.yes and not sys.stdin.isatty():
         raise SettingsError("The command would be started many times. Pass --yes to start it without a question.")
 
 
-def _has_other_nodes(environment: Mapping[str, str]) -> bool:
+def _has_several_nodes(environment: Mapping[str, str]) -> bool:
     return environment.get("SLURM_NNODES", "1") != "1"
 
 
@@ -181,10 +185,10 @@ def _make_folder(arguments: argparse.Namespace) -> tuple[Path, str]:
 def _is_agreed(arguments: argparse.Namespace, options: Options, num_requests: int) -> bool:
     """Print what will be started, and ask."""
     num_rows = min(MAX_ROWS, max(1, num_requests))
-    most = options.num_starts(MAX_ROWS)
+    max_starts = options.num_starts(MAX_ROWS)
     lines = [
-        f"The command will be started {options.num_starts(num_rows)} to about {most} times, more where its step time "
-        f"varies, for at most {options.max_s / 60:g} minutes.",
+        f"The command will be started {options.num_starts(num_rows)} to about {max_starts} times, more "
+        f"where its step time varies, for at most {options.max_s / 60:g} minutes.",
         "Each start writes, deletes, uploads and resumes as the command does. Experiment trackers are disabled.",
     ]
     if arguments.copy:

@@ -8,19 +8,19 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.cli.numbers import seconds
+from kinetoscope.cli.arg_types import parse_seconds
 from kinetoscope.cli.options import add_json, add_ranks, add_run
-from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.cli.paths import find_run_folder
 from kinetoscope.core.paths.remote_url import check_url, without_credentials
 from kinetoscope.core.text.wording import counted, sized
-from kinetoscope.uploads.draining import (
+from kinetoscope.uploads.queue_drain import (
     AllowedUploads,
     UploadReport,
     describe_failures,
+    drain_queue,
     printable_entry,
-    upload_waiting,
 )
-from kinetoscope.uploads.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
+from kinetoscope.uploads.upload_queue import QueuedUpload, find_ranks_with_uploads, read_queue
 
 _RETRY_FOR_S = 60.0
 _EXAMPLES = """\
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_ranks(parser, "--rank")
     parser.add_argument(
         "--retry-for",
-        type=seconds,
+        type=parse_seconds,
         metavar="SECONDS",
         default=_RETRY_FOR_S,
         help="stop after SECONDS without a successful upload (default: 60)",
@@ -65,10 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lists or uploads. Returns 0 if nothing is left, else 1, also if another process is still uploading."""
-    folder = run_folder_of(arguments.run_folder)
-    ranks = ranks_with_uploads(folder) if arguments.ranks is None else sorted(arguments.ranks)
+    folder = find_run_folder(arguments.run_folder)
+    ranks = find_ranks_with_uploads(folder) if arguments.ranks is None else sorted(arguments.ranks)
     if not arguments.to:
-        waiting = [upload for rank in ranks for upload in read_queue(folder, rank, left_aside=True)]
+        waiting = [upload for rank in ranks for upload in read_queue(folder, rank, deferred=True)]
         if arguments.json:
             print(json.dumps({"waiting": [_row(upload) for upload in waiting]}))
             return int(bool(waiting))
@@ -77,11 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
         check_url(url, "--to")
     allowed = AllowedUploads(arguments.to, arguments.also)
     reports = [
-        upload_waiting(folder, rank, retry_for_s=arguments.retry_for, left_aside=True, allowed=allowed)
-        for rank in ranks
+        drain_queue(folder, rank, retry_for_s=arguments.retry_for, deferred=True, allowed=allowed) for rank in ranks
     ]
     failures = [failure for report in reports for failure in report.failed]
-    failures += [left for report in reports for left in report.left]
+    failures += [refused for report in reports for refused in report.refused]
     if arguments.json:
         print(json.dumps(_as_json(reports, failures)))
     else:
@@ -91,11 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failures or any(report.is_busy for report in reports) else 0
 
 
-def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
+def _list(folder: Path, waiting: list[QueuedUpload]) -> int:
     if not waiting:
         print("No pending uploads.")
         return 0
-    stores: defaultdict[str, list[WaitingUpload]] = defaultdict(list)
+    stores: defaultdict[str, list[QueuedUpload]] = defaultdict(list)
     for upload in waiting:
         scheme, _, rest = upload.upload.url.partition("://")
         stores[f"{scheme}://{rest.partition('/')[0]}"].append(upload)
@@ -110,11 +109,11 @@ def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
     return 1
 
 
-def _row(waiting: WaitingUpload) -> dict[str, str]:
+def _row(waiting: QueuedUpload) -> dict[str, str]:
     return {"path": waiting.upload.path, "url": without_credentials(waiting.upload.url)}
 
 
-def _as_json(reports: list[UploadReport], failures: list[tuple[WaitingUpload, str]]) -> dict[str, Any]:
+def _as_json(reports: list[UploadReport], failures: list[tuple[QueuedUpload, str]]) -> dict[str, Any]:
     confirmed = [upload for report in reports for upload in report.confirmed]
     return {
         "num_uploaded": len(confirmed),

@@ -14,17 +14,17 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from urllib.parse import urlsplit
 
-from kinetoscope.cli.ends import requests_to_end, wait_for_one
-from kinetoscope.cli.numbers import port
+from kinetoscope.cli.arg_types import parse_port
 from kinetoscope.cli.options import add_json
-from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.cli.paths import find_run_folder
+from kinetoscope.cli.signals import catch_signals, wait_for_signal
 from kinetoscope.core.background.jobs import job_command
 from kinetoscope.core.paths.atomic_file import temporary_folder
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.text.wording import counted, printable_lines
 from kinetoscope.errors import SettingsError
-from kinetoscope.server.made_pages import MadePages
-from kinetoscope.server.plain_pages import leading_to
+from kinetoscope.server.plain_pages import render_redirect
+from kinetoscope.server.report_builder import ReportBuilder
 from kinetoscope.server.row_filler import RowFiller
 from kinetoscope.server.run_lists import RunLists
 from kinetoscope.server.server import LOOPBACK, FolderServer
@@ -53,13 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``view``."""
     parser.epilog = _EXAMPLES
     parser.add_argument("folder", metavar="PATH", help="folder of runs, run folder, or trace")
-    parser.add_argument("--port", metavar="N", type=port, default=0, help="port (default: a free one)")
+    parser.add_argument("--port", metavar="N", type=parse_port, default=0, help="port (default: a free one)")
     parser.add_argument("--no-open", action="store_true", help="print the link instead of opening a browser")
     add_json(parser)
     parser.add_argument(
         "--perfetto-url",
         metavar="URL",
-        type=_web_address,
+        type=_parse_web_address,
         default=_PERFETTO,
         help=f"open traces in this Perfetto (default: {_PERFETTO})",
     )
@@ -67,55 +67,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves the folder until Ctrl-C, or until it is told to end."""
-    folder = _folder(arguments.folder)
+    folder = _open_folder(arguments.folder)
     with (
-        requests_to_end() as ends,
-        _site(folder, arguments.perfetto_url) as site,
-        _serving(site, arguments.port) as server,
+        catch_signals() as received,
+        _open_site(folder, arguments.perfetto_url) as site,
+        _run_server(site, arguments.port) as server,
     ):
         num_runs = len(site.lists.find().runs)
         if arguments.json:
             print(json.dumps({"link": server.link, "folder": str(folder.path), "num_runs": num_runs}), flush=True)
         else:
-            _say_where(server, printable_lines(folder.path), num_runs)
-        with _browser(server.link, is_wanted=not arguments.no_open and _has_browser()):
-            wait_for_one(ends)
+            _print_link(server, printable_lines(folder.path), num_runs)
+        with _open_browser(server.link, is_wanted=not arguments.no_open and _has_browser()):
+            wait_for_signal(received)
     if not arguments.json:
         print("\nStopped.")
     return 0
 
 
 @contextmanager
-def _site(folder: RunFolder, perfetto_url: str) -> Iterator[Site]:
+def _open_site(folder: RunFolder, perfetto_url: str) -> Iterator[Site]:
     """What is served, with the processes that work out what is not known of runs, and make reports."""
     if getattr(sys, "frozen", False):  # sys.executable is the user's program
         yield Site(RunLists(folder, perfetto_url))
         return
     served = str(folder.path)
-    with temporary_folder() as made_in:
+    with temporary_folder() as build_folder:
         filler = RowFiller(folder.path, job_command("kinetoscope.cli.run_rows_job", served))
-        made = MadePages(made_in, job_command("kinetoscope.cli.report_job", served))
+        builder = ReportBuilder(build_folder, job_command("kinetoscope.cli.report_job", served))
         try:
-            yield Site(RunLists(folder, perfetto_url, filler), made)
+            yield Site(RunLists(folder, perfetto_url, filler), builder)
         finally:
             filler.close()
-            made.close()
+            builder.close()
 
 
-def _say_where(server: FolderServer, folder: str, num_runs: int) -> None:
+def _print_link(server: FolderServer, folder: str, num_runs: int) -> None:
     print(f"{counted(num_runs, 'run')} in {folder}. Open this link:\n")
     print(f"    {server.link}\n")
     if "SSH_CONNECTION" in os.environ:
-        print(_ssh_lines(server.server_port))
+        print(_format_ssh_hint(server.server_port))
     print("The link grants read access: keep it private. Press Ctrl-C to stop.", flush=True)
 
 
-def _folder(name: str) -> RunFolder:
+def _open_folder(name: str) -> RunFolder:
     """The folder that ``name`` is; of a trace, or of a folder of traces in a run, the folder of the run."""
-    return RunFolder(run_folder_of(name))
+    return RunFolder(find_run_folder(name))
 
 
-def _web_address(text: str) -> str:
+def _parse_web_address(text: str) -> str:
     wrong = argparse.ArgumentTypeError(f"cannot read the address {text!r}; write it as in {_PERFETTO}")
     try:
         parts = urlsplit(text)
@@ -129,7 +129,7 @@ def _web_address(text: str) -> str:
 
 
 @contextmanager
-def _serving(site: Site, port: int) -> Iterator[FolderServer]:
+def _run_server(site: Site, port: int) -> Iterator[FolderServer]:
     """A server on a thread of its own. Raises `SettingsError` if it cannot have the port."""
     try:
         server = FolderServer(site, port)
@@ -147,15 +147,15 @@ def _serving(site: Site, port: int) -> Iterator[FolderServer]:
             thread.join()
 
 
-def _ssh_lines(port: int) -> str:
-    place = f"{_user()}@{socket.gethostname()}"
+def _format_ssh_hint(port: int) -> str:
+    destination = f"{_read_user_name()}@{socket.gethostname()}"
     return (
         "You are here by SSH. For the link to work in the browser of your own machine, run this there, with the name "
-        f"under which you reach this one:\n\n    ssh -N -L {port}:{LOOPBACK}:{port} {place}\n"
+        f"under which you reach this one:\n\n    ssh -N -L {port}:{LOOPBACK}:{port} {destination}\n"
     )
 
 
-def _user() -> str:
+def _read_user_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a number without a name, as in containers, or Windows
@@ -169,7 +169,7 @@ def _has_browser() -> bool:
 
 
 @contextmanager
-def _browser(link: str, *, is_wanted: bool) -> Iterator[None]:
+def _open_browser(link: str, *, is_wanted: bool) -> Iterator[None]:
     """Opens the link in a browser.
 
     Other users of the machine can see the arguments of a browser, and the link has the token. So the browser gets the
@@ -180,7 +180,7 @@ def _browser(link: str, *, is_wanted: bool) -> Iterator[None]:
         return
     with TemporaryDirectory(prefix="kinetoscope-view-") as folder:  # only its owner can open it
         page = Path(folder, "open.html")
-        page.write_text(leading_to(link), encoding="utf-8")
+        page.write_text(render_redirect(link), encoding="utf-8")
         # Some browsers do not return until they are closed.
         Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
         yield

@@ -10,18 +10,17 @@ from dataclasses import asdict
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.replay.replay import CAUSES, Change
 from kinetoscope.analysis.what_if import WhatIf, what_if, what_if_fixed
-from kinetoscope.cli.numbers import ranks as ranks_in
-from kinetoscope.cli.numbers import whole_number
+from kinetoscope.cli.arg_types import parse_ranks, parse_whole_number
 from kinetoscope.cli.options import add_json, add_paths
-from kinetoscope.cli.summary import add_selection, report_on
+from kinetoscope.cli.summary import add_selection, analyze_inputs
 from kinetoscope.core.text.wording import shown
 from kinetoscope.errors import SettingsError
 from kinetoscope.frames.display import some
 
 SCHEMA = 1
-_MOST_TIMES = 1e9
-_MOST_NAMES, _MOST_RANKS = 5, 16
-_LONGEST_COMPARED = 1000
+_MAX_FACTOR = 1e9
+_MAX_NAMES, _MAX_RANKS = 5, 16
+_MAX_COMPARED_LENGTH = 1000
 
 _EXAMPLES = """\
 examples:
@@ -48,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--faster",
         metavar="NAME=N",
-        type=_faster,
+        type=_parse_faster,
         action="append",
         default=[],
         help="run an operator or kernel N times faster",
@@ -64,14 +63,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-time",
         metavar="LIST",
-        type=ranks_in,
+        type=parse_ranks,
         default=frozenset(),
         help="remove the delay of these ranks, as in 0,4-7",
     )
     parser.add_argument(
         "--fix",
         metavar="N",
-        type=whole_number,
+        type=parse_whole_number,
         help="fix finding N of summary; not with other changes",
     )
     add_json(parser)
@@ -81,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the time of a step before and after."""
     faster = dict(arguments.faster)
-    report = report_on(arguments, frozenset(faster), with_graph=True)
+    report = analyze_inputs(arguments, frozenset(faster), with_graph=True)
     _check_names(faster, report)
     _check_ranks(arguments.on_time, report)
     change = Change(frozenset(arguments.without), faster, arguments.on_time)
@@ -95,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         except SettingsError as error:
             raise SettingsError(f"--fix: {error}") from error
     else:
-        found = [what_if(report, one) for one in (_all_changes(report) if change == Change() else [change])]
+        found = [what_if(report, one) for one in (_list_changes(report) if change == Change() else [change])]
     if arguments.json:
         print(_as_json(report, found))
         return 0
@@ -106,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _all_changes(report: RunReport) -> list[Change]:
+def _list_changes(report: RunReport) -> list[Change]:
     """Each cause alone, then each late rank."""
     causes = [Change(frozenset([cause])) for cause in CAUSES]
     return causes + [Change(on_time=frozenset([row.rank])) for row in report.stragglers]
@@ -124,10 +123,10 @@ def _check_names(names: Iterable[str], report: RunReport) -> None:
     for name in names:
         if name not in known:
             near = [other for other in known if name.lower() in other.lower()]
-            short = [other for other in known if len(other) <= _LONGEST_COMPARED]
-            close = difflib.get_close_matches(name, short, _MOST_NAMES)
+            short = [other for other in known if len(other) <= _MAX_COMPARED_LENGTH]
+            close = difflib.get_close_matches(name, short, _MAX_NAMES)
             near += [other for other in close if other not in near]
-            named = ", ".join(map(shown, near[:_MOST_NAMES]))
+            named = ", ".join(map(shown, near[:_MAX_NAMES]))
             raise SettingsError(
                 f"--faster: no operator or kernel is called {shown(name)!r}. "
                 + (f"Similar names: {named}." if near else "`kinetoscope summary` shows names.")
@@ -138,18 +137,18 @@ def _check_ranks(wanted: Collection[int], report: RunReport) -> None:
     ranks = report.run["ranks"]
     for rank in sorted(wanted):
         if rank not in ranks:
-            known = some(map(str, ranks), len(ranks), _MOST_RANKS, ", ") or "none"
+            known = some(map(str, ranks), len(ranks), _MAX_RANKS, ", ") or "none"
             raise SettingsError(f"--on-time: rank {rank} was not recorded. Recorded ranks: {known}.")
     if wanted and len(wanted) == len(ranks):
         raise SettingsError("--on-time: all ranks are selected. Leave out the ranks that wait for them.")
 
 
-def _faster(text: str) -> tuple[str, float]:
+def _parse_faster(text: str) -> tuple[str, float]:
     name, _, times = text.rpartition("=")
     try:
         factor = float(times)
     except ValueError:
         factor = math.nan
-    if not name or not 1 / _MOST_TIMES <= factor <= _MOST_TIMES:
+    if not name or not 1 / _MAX_FACTOR <= factor <= _MAX_FACTOR:
         raise argparse.ArgumentTypeError(f"cannot read {text!r}; write a name and a factor, as in aten::mm=2")
     return name, factor

@@ -12,13 +12,13 @@ from kinetoscope.errors import KinetoscopeError
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """What an analysis said of a run. None is what nobody knows.
 
-    ``made_from`` is the state of the files that it was made from. ``finding`` is the title of the first finding that is
+    ``content_hash`` identifies its files. ``finding`` is the title of the first finding that is
     not of low confidence, "" where there is none. ``peak_bytes`` is the most that was allocated on a device of a rank,
     or on a host (``peak_is_hosts``) where no device was seen. ``why_unknown`` says why nothing is known, or
     why no fault was looked for.
     """
 
-    made_from: str
+    content_hash: str
     num_steps: int | None = None
     step_ns: float | None = None
     finding: str | None = None
@@ -32,13 +32,13 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     why_unknown: str = ""
 
 
-def read_row(run_folder: Path, made_from: str) -> RunRow | None:
+def read_row(run_folder: Path, content_hash: str) -> RunRow | None:
     """The row of the run in ``run_folder``, if there is one that was made from files in this state."""
     try:
         row = msgspec.json.decode(CachePlace.of_row(run_folder).read(), type=RunRow)
     except (OSError, ValueError, RecursionError, KinetoscopeError):
         return None
-    return row if row.made_from == made_from else None
+    return row if row.content_hash == content_hash else None
 
 
 def write_row(run_folder: Path, row: RunRow) -> None:

@@ -25,7 +25,7 @@ MOST_SECONDS_WITH_REPORT = 30.0
 
 
 class FirstFinding:
-    """Run ``kinetoscope.cli.first_finding_job`` on the traces, once, at low priority.
+    """Run ``kinetoscope.cli.top_finding_job`` on the traces, once, at low priority.
 
     The process is ended when the time is up, at Ctrl-C, and by `give_up`. It ends by itself if this process is killed.
     With ``writes_report``, it writes ``report.html`` into the folder of the run. What it finds is kept in the user's
@@ -62,7 +62,7 @@ class FirstFinding:
     def _run(self, folder: Path, until: float) -> None:
         report = str(_report_of(folder)) if self.writes_report else None
         try:
-            self._process.start(job_command("kinetoscope.cli.first_finding_job", str(folder), report))
+            self._process.start(job_command("kinetoscope.cli.top_finding_job", str(folder), report))
             if self._has_given_up:  # while it was being started
                 self._process.kill()
             self._process.wait(until)

@@ -39,7 +39,7 @@ from kinetoscope.recording.window.source_events import MOST_EVENTS
 from kinetoscope.recording.window.trace_folder import TraceFolder
 from kinetoscope.recording.window.trace_handler import TraceHandler
 from kinetoscope.spool.folders import TraceRecipe
-from kinetoscope.uploads.uploads import RemoteName, name_on_node, uploads_of
+from kinetoscope.uploads.rank_uploads import RemoteName, add_node_suffix, get_uploads
 
 _FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
 _Contents = tuple[dict[str, Any], Callable[[ChromeWriter], None]]
@@ -110,11 +110,11 @@ class JSONTraceHandler(TraceHandler):
         self._tracks = RankTracks(self._rank)
         run.take_attempt(self._folder.open(state.run_name, run.ranks, run.attempt))
         run.agree_on_attempt(self._folder.path, self._folder.note_agreed)
-        self._uploads = uploads_of(run, self._folder.run_folder)
+        self._uploads = get_uploads(run, self._folder.run_folder)
         self._remote.open(run, state.run_name, self._uploads)
         self._merged_remote.open(run, state.run_name, self._uploads, shared=True)
         if self._merged_name.text:
-            self._merged_path = name_on_node(self._merged_name, state.run_name, run.ranks)
+            self._merged_path = add_node_suffix(self._merged_name, state.run_name, run.ranks)
         if self._merged_path and run.ranks.local_rank == 0:
             url = self._merged_remote.shared_url
             self._merge = MergeProcess(

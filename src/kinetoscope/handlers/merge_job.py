@@ -44,16 +44,16 @@ def _merge(task: MergeTask, wait_s: float) -> bool:
 
 def _upload(task: MergeTask, rank: int, url: str) -> None:
     """Upload the merged trace of a run that has ended meanwhile."""
-    from kinetoscope.uploads.draining import (  # only here: few merges upload
-        RETRY_BESIDE_TRAINING_FOR_S,
+    from kinetoscope.uploads.queue_drain import (  # only here: few merges upload
+        BACKGROUND_RETRY_S,
         AllowedUploads,
-        upload_waiting,
+        drain_queue,
     )
 
     run_folder, output = Path(task.run_folder), Path(task.output)
     add_upload(run_folder, rank, output, url)
-    settings = {"retry_for_s": RETRY_BESIDE_TRAINING_FOR_S, "allowed": AllowedUploads([url], [output.parent])}
-    while upload_waiting(run_folder, rank, **settings).is_busy:
+    settings = {"retry_for_s": BACKGROUND_RETRY_S, "allowed": AllowedUploads([url], [output.parent])}
+    while drain_queue(run_folder, rank, **settings).is_busy:
         time.sleep(_POLL_S)  # another process may have read the queue just before this upload was added
 
 

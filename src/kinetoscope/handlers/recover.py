@@ -26,7 +26,7 @@ from kinetoscope.spool.folders import (
 )
 from kinetoscope.spool.owner_lock import Owner, owner_state
 from kinetoscope.spool.record import Flag, Kind, ThreadRecords, record_columns
-from kinetoscope.uploads.uploads import queue_recovered
+from kinetoscope.uploads.rank_uploads import queue_recovered
 
 # For a run without a handler that writes files: its records are in its live folder all the same.
 _OURS = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")

@@ -65,22 +65,22 @@ class ListedRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankNow:
-    """A rank's ``state``, and what else is said of it, in the order of `RunNow.columns`."""
+class RankLine:
+    """A rank's ``state``, and what else is said of it, in the order of `StatusScreen.columns`."""
 
     state: str
     cells: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunNow:
+class StatusScreen:
     """What a run does now, in words: ``rest`` sums up the ranks that have no row."""
 
     state: str
     headline: str
     sentences: list[str]
     columns: list[str]
-    rows: list[RankNow]
+    rows: list[RankLine]
     rest: str
 
 
@@ -90,7 +90,7 @@ class RunFiles:
     is what it does, if it has not finished and tells that."""
 
     run: ListedRun
-    now: RunNow | None
+    now: StatusScreen | None
     path: str
     is_only: bool
     reports: list[ListedFile]

@@ -26,19 +26,19 @@ class Access:
 
     def has_token(self, query: str) -> bool:
         """Whether the query of an address has the token."""
-        return any(_is_same(given, self._token) for given in parse_qs(query).get(_TOKEN, []))
+        return any(_is_equal(candidate, self._token) for candidate in parse_qs(query).get(_TOKEN, []))
 
     def cookie(self, host: str) -> str:
         """The cookie for a browser that has shown the token, as the value of ``Set-Cookie``."""
-        return f"{_cookie_name(host)}={self._secret}; HttpOnly; SameSite=Strict; Path=/"
+        return f"{_build_cookie_name(host)}={self._secret}; HttpOnly; SameSite=Strict; Path=/"
 
     def has_cookie(self, host: str, cookies: str) -> bool:
         """Whether the cookies of a request, as it sends them, have ours."""
         pairs = (cookie.strip().partition("=") for cookie in cookies.split(";"))
-        return any(name == _cookie_name(host) and _is_same(value, self._secret) for name, _, value in pairs)
+        return any(name == _build_cookie_name(host) and _is_equal(value, self._secret) for name, _, value in pairs)
 
 
-def is_local(host: str) -> bool:
+def is_local_host(host: str) -> bool:
     """Whether the ``Host`` of a request is a name of this machine, with any port.
 
     It would be another name if a page elsewhere had its own name lead to this machine, to read our pages as its own.
@@ -46,10 +46,10 @@ def is_local(host: str) -> bool:
     return _LOCAL.fullmatch(host) is not None
 
 
-def _cookie_name(host: str) -> str:
+def _build_cookie_name(host: str) -> str:
     match = _LOCAL.fullmatch(host)
     return f"kinetoscope-{(match and match[1]) or _HTTP_PORT}"
 
 
-def _is_same(given: str, secret: str) -> bool:
-    return secrets.compare_digest(given.encode(errors="surrogatepass"), secret.encode())
+def _is_equal(candidate: str, secret: str) -> bool:
+    return secrets.compare_digest(candidate.encode(errors="surrogatepass"), secret.encode())

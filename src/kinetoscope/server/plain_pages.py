@@ -12,14 +12,14 @@ from kinetoscope.core.text.wording import counted, sized
 from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles
 
 
-def _hash(text: str) -> str:
+def _hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 _STYLE = files("kinetoscope.server").joinpath("page.css").read_text(encoding="utf-8")
 
 PAGE_POLICY = (
-    f"default-src 'none'; style-src {_hash(_STYLE)}; img-src data:; base-uri 'none'; form-action 'none'; "
+    f"default-src 'none'; style-src {_hash_source(_STYLE)}; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
 """What a page without a script may load, as a Content-Security-Policy."""
@@ -31,68 +31,75 @@ REPORT_POLICY = (
 """The same for a report, which may be a stranger's: it belongs to no origin, and can read and reach nothing."""
 
 
-def message(title: str, sentence: str, next_address: str = "") -> str:
+def render_message(title: str, sentence: str, next_address: str = "") -> str:
     """Return a page that says why there is no other. It goes to the next address in a second, if there is one."""
-    return str(_html().message(title, sentence, _STYLE, next_address))
+    return str(_load_macros().render_message(title, sentence, _STYLE, next_address))
 
 
-def waiting(title: str, seconds: int, address: str) -> str:
+def render_waiting(title: str, seconds: int, address: str) -> str:
     """Return a page that goes to another address in a second."""
     since = f" For {counted(seconds, 'second')} now." if seconds else ""
-    return message(f"{title} ...", f"This page shows it as soon as it is ready.{since}", address)
+    return render_message(f"{title} ...", f"This page shows it as soon as it is ready.{since}", address)
 
 
-def bounce() -> str:
+def render_reload() -> str:
     """Return a page that loads itself again.
 
     That request comes from a page of ours, so the browser sends our cookie.
     """
-    return str(_html().bounce())
+    return str(_load_macros().render_reload())
 
 
-def leading_to(link: str) -> str:
+def render_redirect(link: str) -> str:
     """Return a page that leads to another one."""
-    return str(_html().leading_to(link))
+    return str(_load_macros().render_redirect(link))
 
 
-def plain_list(data: ListData) -> str:
+def render_plain_list(data: ListData) -> str:
     """Return what can be read of a list of runs, or of one run, without JavaScript; as HTML."""
     if data.files is not None:
-        body = _files(data.files)
+        body = _render_files(data.files)
     else:
         columns = ("Run", "State", "Began, or last written", "Ranks", "Traces", "Report")
-        body = _html().runs(data.folder, columns, list(map(_row, data.runs)))
-    return str(_html().list(data.title, body, data.notes))
+        body = _load_macros().runs(data.folder, columns, list(map(_render_row, data.runs)))
+    return str(_load_macros().list(data.title, body, data.notes))
 
 
-def _html() -> Any:
+def _load_macros() -> Any:
     return load_macros("server/plain_pages.jinja")
 
 
-def _row(run: ListedRun) -> Iterable[str]:
+def _render_row(run: ListedRun) -> Iterable[str]:
     traces = f"{run.num_traces:,}, {sized(run.traces_bytes)}" if run.num_traces else ""
-    report = _html().link(run.report, "report") if run.report else ""
-    return _html().title_of_run(run), run.state or "", _time(run.when_ms), _ranks(run), traces, report
+    report = _load_macros().link(run.report, "report") if run.report else ""
+    return (
+        _load_macros().title_of_run(run),
+        run.state or "",
+        _format_time(run.when_ms),
+        _format_ranks(run),
+        traces,
+        report,
+    )
 
 
-def _files(files: RunFiles) -> str:
+def _render_files(files: RunFiles) -> str:
     run = files.run
-    facts = ", ".join(filter(None, (run.state, _ranks(run), _time(run.when_ms))))
+    facts = ", ".join(filter(None, (run.state, _format_ranks(run), _format_time(run.when_ms))))
     tables = [
-        ((title, "Size", "Last written"), list(map(_file, found)))
+        ((title, "Size", "Last written"), list(map(_render_file, found)))
         for title, found in (("Report", files.reports), ("Trace", files.traces))
         if found
     ]
-    return _html().files_of_run(files, facts, tables)
+    return _load_macros().files_of_run(files, facts, tables)
 
 
-def _file(file: ListedFile) -> Iterable[str]:
+def _render_file(file: ListedFile) -> Iterable[str]:
     is_download = not file.address.startswith("/report/")
-    link = _html().link(file.address, _html().name(file.name), is_download)
-    return link, sized(file.size_bytes), _time(file.changed_ms)
+    link = _load_macros().link(file.address, _load_macros().name(file.name), is_download)
+    return link, sized(file.size_bytes), _format_time(file.changed_ms)
 
 
-def _time(moment_ms: float | None) -> str:
+def _format_time(moment_ms: float | None) -> str:
     """A moment for who has no script that knows the reader's zone."""
     if moment_ms is None:
         return ""
@@ -102,7 +109,7 @@ def _time(moment_ms: float | None) -> str:
         return ""
 
 
-def _ranks(run: ListedRun) -> str:
+def _format_ranks(run: ListedRun) -> str:
     if run.num_ranks is None:
         return ""
     if run.world_size is None or run.world_size == run.num_ranks:

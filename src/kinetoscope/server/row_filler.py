@@ -8,9 +8,9 @@ from threading import Lock
 
 from kinetoscope.formats.run_row import read_row
 from kinetoscope.server.job_queue import Job, JobQueue
-from kinetoscope.server.runs import FoundRun
+from kinetoscope.server.run_search import FoundRun
 
-_AT_ONCE = 20
+_MAX_BATCH_SIZE = 20
 _TIMEOUT_S = 600.0
 
 
@@ -23,24 +23,24 @@ class RowFiller:
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self._folder = folder
-        self._wanted: dict[str, str] = {}
-        self._tried: set[tuple[str, str]] = set()
-        self._alone: set[tuple[str, str]] = set()
-        self._at_work: frozenset[str] = frozenset()
+        self._requested: dict[str, str] = {}
+        self._attempted: set[tuple[str, str]] = set()
+        self._to_run_alone: set[tuple[str, str]] = set()
+        self._running: frozenset[str] = frozenset()
         self._lock = Lock()
         self._queue = JobQueue(command, self._next_job, timeout_s=_TIMEOUT_S)
 
-    def want(self, runs: Iterable[FoundRun]) -> None:
+    def request_rows(self, runs: Iterable[FoundRun]) -> None:
         """Set the runs without known numbers, the most wanted first."""
         with self._lock:
-            states = ((run.name, run.made_from) for run in runs)
-            self._wanted = dict(state for state in states if state not in self._tried)
-            if self._wanted:
+            states = ((run.name, run.content_hash) for run in runs)
+            self._requested = dict(state for state in states if state not in self._attempted)
+            if self._requested:
                 self._queue.wake()
 
-    def is_waiting_for(self, name: str) -> bool:
+    def is_pending(self, name: str) -> bool:
         """Whether the row of a run will be tried, or just is."""
-        return name in self._wanted or name in self._at_work
+        return name in self._requested or name in self._running
 
     def close(self) -> None:
         """End the process, if one runs."""
@@ -48,19 +48,19 @@ class RowFiller:
 
     def _next_job(self) -> Job | None:
         with self._lock:
-            batch = self._first_wanted()
-            self._at_work = frozenset(batch)
-            self._wanted = {name: state for name, state in self._wanted.items() if name not in batch}
-            self._tried |= set(batch.items())
-            return Job(list(batch), partial(self._end, batch)) if batch else None
+            batch = self._choose_batch()
+            self._running = frozenset(batch)
+            self._requested = {name: state for name, state in self._requested.items() if name not in batch}
+            self._attempted |= set(batch.items())
+            return Job(list(batch), partial(self._handle_end, batch)) if batch else None
 
-    def _first_wanted(self) -> dict[str, str]:
+    def _choose_batch(self) -> dict[str, str]:
         """Some runs to try at once, or one that is tried alone."""
-        states = list(self._wanted.items())
-        together = takewhile(lambda state: state not in self._alone, states)
-        return dict(islice(together, _AT_ONCE)) or dict(states[:1])
+        states = list(self._requested.items())
+        together = takewhile(lambda state: state not in self._to_run_alone, states)
+        return dict(islice(together, _MAX_BATCH_SIZE)) or dict(states[:1])
 
-    def _end(self, batch: dict[str, str], status: int | None, errors: str) -> None:
+    def _handle_end(self, batch: dict[str, str], status: int | None, errors: str) -> None:
         """Return untried runs to the wanted ones if the process died of a run.
 
         Where no row can be kept, these are unknown. So each is tried alone: then none is tried again and again.
@@ -70,5 +70,5 @@ class RowFiller:
             return
         left = [state for state in batch.items() if read_row(self._folder / state[0], state[1]) is None]
         with self._lock:
-            self._tried -= set(left[1:])
-            self._alone |= set(left[1:])
+            self._attempted -= set(left[1:])
+            self._to_run_alone |= set(left[1:])

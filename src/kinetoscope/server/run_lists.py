@@ -13,26 +13,26 @@ from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.paths.run_groups import RunGroup, group_of
 from kinetoscope.core.text.wording import counted, printable
 from kinetoscope.formats.run_row import RunRow, read_row
-from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles, RunNow
+from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles, StatusScreen
 from kinetoscope.server.row_filler import RowFiller
-from kinetoscope.server.runs import (
-    MOST_ENTRIES,
+from kinetoscope.server.run_search import (
+    MAX_ENTRIES,
     FoundFile,
     FoundRun,
     FoundRuns,
-    Manifests,
+    ManifestStats,
     find_runs,
-    within,
+    relative_to_run,
 )
-from kinetoscope.status.judging import GOING, RunState, look_at_run
-from kinetoscope.status.table import run_now
+from kinetoscope.status.health import ACTIVE_STATES, RunState, read_run_status
+from kinetoscope.status.status_screen import build_status_screen
 
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 """No more runs, and files of one run, are in a page."""
 
-_SOON_MS, _LATER_MS = 2_000, 10_000
-_SHARED_S = 1.0
-_UNKNOWN = RunRow(made_from="")
+_ACTIVE_REFRESH_MS, _IDLE_REFRESH_MS = 2_000, 10_000
+_SEARCH_TTL_S = 1.0
+_UNKNOWN_ROW = RunRow(content_hash="")
 
 
 class RunLists:
@@ -46,56 +46,56 @@ class RunLists:
         self._filler = filler
         self._rows: dict[str, RunRow] = {}
         self._groups: dict[str, RunGroup] = {}
-        self._known: dict[str, tuple[Manifests, FoundRun]] = {}
-        self._found, self._found_at = FoundRuns([], is_complete=True), -_SHARED_S
+        self._known: dict[str, tuple[ManifestStats, FoundRun]] = {}
+        self._found, self._found_at = FoundRuns([], is_complete=True), -_SEARCH_TTL_S
         self._lock = Lock()
 
     def find(self) -> FoundRuns:
         """The runs, as they are now."""
         with self._lock:
-            if time.monotonic() - self._found_at >= _SHARED_S:
+            if time.monotonic() - self._found_at >= _SEARCH_TTL_S:
                 self._found = find_runs(self.folder, known=self._known)
                 self._read_rows(self._found.runs)
                 self._found_at = time.monotonic()
             return self._found
 
-    def find_one(self, name: str) -> FoundRun:
+    def find_run(self, name: str) -> FoundRun:
         """The run of this name. Raises FileNotFoundError if there is none."""
-        return _named(self.find(), name)
+        return _find_by_name(self.find(), name)
 
     def all(self) -> ListData:
         """The list of all runs; if there is only one, that."""
         found = self.find()
         if len(found.runs) == 1 and found.is_complete:
             return self.one(found.runs[0].name)
-        runs = self._listed(found.runs)[:MOST_ROWS]
-        notes = [] if found.is_complete else [f"Only the first {MOST_ENTRIES:,} files and folders were looked at."]
-        if len(found.runs) > MOST_ROWS:
-            notes.append(f"And {len(found.runs) - MOST_ROWS:,} more runs: view a folder further down to see them.")
-        return self._data(f"Runs in {self.folder_name}", runs, notes=notes)
+        runs = self._build_rows(found.runs)[:MAX_ROWS]
+        notes = [] if found.is_complete else [f"Only the first {MAX_ENTRIES:,} files and folders were looked at."]
+        if len(found.runs) > MAX_ROWS:
+            notes.append(f"And {len(found.runs) - MAX_ROWS:,} more runs: view a folder further down to see them.")
+        return self._build_data(f"Runs in {self.folder_name}", runs, notes=notes)
 
     def one(self, name: str) -> ListData:
         """One run with its files."""
         found = self.find()
-        run = _named(found, name)
-        (listed,) = (one for one in self._listed(found.runs) if one.key == key_of(name))
+        run = _find_by_name(found, name)
+        (listed,) = (one for one in self._build_rows(found.runs) if one.key == quote_name(name))
         files = RunFiles(
             run=listed,
-            now=self._now(run),
+            now=self._read_live_status(run),
             path=shlex.quote(printable(self.path_of(name))),
             is_only=len(found.runs) == 1 and found.is_complete,
-            reports=[_listed_file("report", file, run.name) for file in run.reports[:MOST_ROWS]],
-            traces=[_listed_file("trace", file, run.name) for file in run.traces[:MOST_ROWS]],
-            num_left_out=max(0, len(run.traces) - MOST_ROWS),
+            reports=[_build_file("report", file, run.name) for file in run.reports[:MAX_ROWS]],
+            traces=[_build_file("trace", file, run.name) for file in run.traces[:MAX_ROWS]],
+            num_left_out=max(0, len(run.traces) - MAX_ROWS),
         )
-        return self._data(listed.title, [listed], files=files)
+        return self._build_data(listed.title, [listed], files=files)
 
-    def _now(self, run: FoundRun) -> RunNow | None:
+    def _read_live_status(self, run: FoundRun) -> StatusScreen | None:
         """What the ranks do now, or did last; None of a run that has finished, or that does not tell."""
         status = run.status
         if run.state is RunState.KILLED and status is None:
-            status = look_at_run(Path(self.path_of(run.name)))
-        return run_now(status) if status is not None and status.ranks else None
+            status = read_run_status(Path(self.path_of(run.name)))
+        return build_status_screen(status) if status is not None and status.ranks else None
 
     @property
     def folder_name(self) -> str:
@@ -110,10 +110,10 @@ class RunLists:
         """Where a run is."""
         return os.path.normpath(self.folder.path / name)
 
-    def _data(
+    def _build_data(
         self, title: str, runs: list[ListedRun], *, notes: Sequence[str] = (), files: RunFiles | None = None
     ) -> ListData:
-        going = {state.value for state in GOING}
+        going = {state.value for state in ACTIVE_STATES}
         changes = any(run.is_waited_for or run.state in going for run in runs)
         return ListData(
             title=title,
@@ -122,48 +122,50 @@ class RunLists:
             runs=runs,
             files=files,
             perfetto_url=self.perfetto_url,
-            again_ms=_SOON_MS if changes else _LATER_MS,
+            again_ms=_ACTIVE_REFRESH_MS if changes else _IDLE_REFRESH_MS,
         )
 
     def _read_rows(self, runs: Sequence[FoundRun]) -> None:
         """What is kept of each run that it says of its present state; the others are worked out."""
         rows: dict[str, RunRow] = {}
         for run in runs:
-            made_from, row = run.made_from, self._rows.get(run.name)
-            if row is None or row.made_from != made_from:
-                row = read_row(Path(self.path_of(run.name)), made_from)
+            content_hash, row = run.content_hash, self._rows.get(run.name)
+            if row is None or row.content_hash != content_hash:
+                row = read_row(Path(self.path_of(run.name)), content_hash)
             if row is not None:
                 rows[run.name] = row
         self._rows = rows  # at once: other threads show them meanwhile
         if self._filler is not None:
             unknown = (run for run in runs if run.name not in rows)
-            self._filler.want([run for run in unknown if run.traces or run.unsaved])
+            self._filler.request_rows([run for run in unknown if run.traces or run.unsaved])
 
-    def _listed(self, runs: Sequence[FoundRun]) -> list[ListedRun]:
+    def _build_rows(self, runs: Sequence[FoundRun]) -> list[ListedRun]:
         rows = self._rows
-        before = _before(runs, rows, self._group_of)
-        return [self._listed_run(run, rows, before.get(run.name)) for run in runs]
+        before = _find_predecessors(runs, rows, self._read_group)
+        return [self._build_row(run, rows, before.get(run.name)) for run in runs]
 
-    def _group_of(self, name: str) -> RunGroup:
+    def _read_group(self, name: str) -> RunGroup:
         """Return the group of a run, read once: its command does not change."""
         if name not in self._groups:
             self._groups[name] = group_of(self.path_of(name))
         return self._groups[name]
 
-    def _listed_run(self, run: FoundRun, rows: Mapping[str, RunRow], before: str | None) -> ListedRun:
-        row = rows.get(run.name, _UNKNOWN)
+    def _build_row(self, run: FoundRun, rows: Mapping[str, RunRow], before: str | None) -> ListedRun:
+        row = rows.get(run.name, _UNKNOWN_ROW)
         step_before_ns = rows[before].step_ns if before is not None else None
         report = (
-            _address("report", max(run.reports, key=_changed).name) if run.reports else f"/made/?run={key_of(run.name)}"
+            _build_address("report", max(run.reports, key=_changed_ns).name)
+            if run.reports
+            else f"/made/?run={quote_name(run.name)}"
         )
         return ListedRun(
-            key=key_of(run.name),
+            key=quote_name(run.name),
             title=self.title_of(run.name),
-            address=_address("run", run.name),
+            address=_build_address("run", run.name),
             state=None if run.state is RunState.UNKNOWN and not run.ranks else run.state.value,
-            when_ms=_ms(run.when_ns),
-            has_began=run.began_ns is not None,
-            changed_ms=_ms(run.changed_ns),
+            when_ms=_to_ms(run.when_ns),
+            has_began=run.started_ns is not None,
+            changed_ms=_to_ms(run.changed_ns),
             hosts=[printable(host) for host in run.hosts or row.hosts],
             devices=[printable(name) for name in row.devices],
             num_ranks=len(run.ranks or row.ranks) or None,
@@ -171,7 +173,7 @@ class RunLists:
             num_steps=row.num_steps,
             step_ns=row.step_ns,
             change=row.step_ns / step_before_ns - 1 if row.step_ns is not None and step_before_ns else None,
-            before_key=None if before is None else key_of(before),
+            before_key=None if before is None else quote_name(before),
             before_title=None if before is None else self.title_of(before),
             finding=None if row.finding is None else printable(row.finding),
             saving_ns=row.saving_ns,
@@ -182,15 +184,15 @@ class RunLists:
             has_report=bool(run.reports),
             num_traces=len(run.traces),
             traces_bytes=sum(trace.size_bytes for trace in run.traces),
-            notes=self._notes(run),
+            notes=self._build_notes(run),
             why_unknown=printable(row.why_unknown),
-            is_waited_for=self._filler is not None and self._filler.is_waiting_for(run.name),
+            is_waited_for=self._filler is not None and self._filler.is_pending(run.name),
         )
 
-    def _notes(self, run: FoundRun) -> list[str]:
-        notes = [printable(note) for note in (run.why_nothing, run.problem) if note]
-        if run.training is not None:
-            number, description = run.training
+    def _build_notes(self, run: FoundRun) -> list[str]:
+        notes = [printable(note) for note in (run.no_data_reason, run.problem) if note]
+        if run.training_run is not None:
+            number, description = run.training_run
             notes.insert(0, f"Training run {number} of its process: {description}.")
         if run.unsaved:
             command = f"kinetoscope recover {shlex.quote(printable(self.path_of(run.name)))}"
@@ -198,14 +200,14 @@ class RunLists:
         return notes
 
 
-def _named(found: FoundRuns, name: str) -> FoundRun:
+def _find_by_name(found: FoundRuns, name: str) -> FoundRun:
     run = next((run for run in found.runs if run.name == name), None)
     if run is None:
         raise FileNotFoundError(name)
     return run
 
 
-def _before(
+def _find_predecessors(
     runs: Iterable[FoundRun], rows: Mapping[str, RunRow], group_of_run: Callable[[str], RunGroup]
 ) -> dict[str, str]:
     """Return, by name, the run before each run with a step time: of the same folder and group, ranks and devices."""
@@ -224,28 +226,28 @@ def _before(
     return found
 
 
-def key_of(name: str) -> str:
+def quote_name(name: str) -> str:
     """The name of a run or file as a part of an address; letters that mean something in HTML are quoted."""
     return quote(os.fsencode(name))
 
 
-def _address(kind: str, name: str) -> str:
-    return f"/{kind}/{'' if name == '.' else key_of(name)}"
+def _build_address(kind: str, name: str) -> str:
+    return f"/{kind}/{'' if name == '.' else quote_name(name)}"
 
 
-def _listed_file(kind: str, file: FoundFile, run: str) -> ListedFile:
+def _build_file(kind: str, file: FoundFile, run: str) -> ListedFile:
     return ListedFile(
-        name=printable(within(file.name, run)),
-        address=_address(kind, file.name),
+        name=printable(relative_to_run(file.name, run)),
+        address=_build_address(kind, file.name),
         size_bytes=file.size_bytes,
         changed_ms=file.changed_ns / 1e6,
         opens=kind == "trace" and not file.name.endswith(".zst"),
     )
 
 
-def _changed(file: FoundFile) -> int:
+def _changed_ns(file: FoundFile) -> int:
     return file.changed_ns
 
 
-def _ms(moment_ns: int | None) -> float | None:
+def _to_ms(moment_ns: int | None) -> float | None:
     return None if moment_ns is None else moment_ns / 1e6

@@ -9,17 +9,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
 
-from kinetoscope.server.access import Access, is_local
-from kinetoscope.server.connections import MOST_CONNECTIONS, Connections
-from kinetoscope.server.plain_pages import bounce
-from kinetoscope.server.site import Answer, Site, refusal
+from kinetoscope.server.access import Access, is_local_host
+from kinetoscope.server.connections import MAX_CONNECTIONS, Connections
+from kinetoscope.server.plain_pages import render_reload
+from kinetoscope.server.site import Response, Site, build_refusal
 
 LOOPBACK = "127.0.0.1"
 _IDLE_S = 60
 _METHODS = "GET, HEAD"
-_TOO_MANY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_UNAVAILABLE = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 # Not even an address of ours is told to other pages, and other pages cannot use our files as parts of theirs.
-_SAFETY = {
+_SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -32,7 +32,7 @@ class FolderServer(ThreadingHTTPServer):
     cannot be used."""
 
     daemon_threads = True  # a browser that is still reading does not keep the command from ending
-    request_queue_size = MOST_CONNECTIONS
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, site: Site, port: int = 0, connections: Connections | None = None) -> None:
         self.site, self.access, self.connections = site, Access(), connections or Connections()
@@ -53,7 +53,7 @@ class FolderServer(ThreadingHTTPServer):
             return
         with suppress(OSError):
             request.settimeout(0)
-            request.sendall(_TOO_MANY)
+            request.sendall(_UNAVAILABLE)
         self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
@@ -61,7 +61,7 @@ class FolderServer(ThreadingHTTPServer):
         self.connections.remove(request)
 
     def service_actions(self) -> None:
-        self.connections.end_late_ones()
+        self.connections.close_expired()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exception()
@@ -77,20 +77,20 @@ class _Request(BaseHTTPRequestHandler):
     def parse_request(self) -> bool:
         is_request = super().parse_request()
         assert isinstance(self.server, FolderServer)
-        self.server.connections.has_asked(self.connection)
+        self.server.connections.mark_requested(self.connection)
         return is_request
 
     def do_GET(self) -> None:
         assert isinstance(self.server, FolderServer)
-        self._send(self._answer(self.server.site, self.server.access))
+        self._send(self._respond(self.server.site, self.server.access))
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def _answer(self, site: Site, access: Access) -> Answer:
-        host = self._host()
-        if not is_local(host):
-            return refusal(
+    def _respond(self, site: Site, access: Access) -> Response:
+        host = self._read_host()
+        if not is_local_host(host):
+            return build_refusal(
                 HTTPStatus.FORBIDDEN,
                 "Not under this name",
                 "This server answers only as localhost, 127.0.0.1 or [::1]. Open the link that the terminal shows.",
@@ -98,29 +98,32 @@ class _Request(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         if access.has_token(query):
             headers = {"Set-Cookie": access.cookie(host), "Location": "/"}
-            return Answer(status=HTTPStatus.SEE_OTHER, headers=headers)
+            return Response(status=HTTPStatus.SEE_OTHER, headers=headers)
         if access.has_cookie(host, self.headers.get("Cookie", "")):
             return site.answer(path, query)
-        if self._comes_from_another_page():
-            return Answer(page=bounce())
-        return refusal(
+        if self._is_cross_site_navigation():
+            return Response(page=render_reload())
+        return build_refusal(
             HTTPStatus.FORBIDDEN,
             "This needs the link",
             "Open the link that kinetoscope view prints in its terminal: its token grants access to these runs. Each "
             "start of the command prints a new link.",
         )
 
-    def _host(self) -> str:
+    def _read_host(self) -> str:
         """The name under which the browser asks; empty if it gives none or several."""
         hosts = self.headers.get_all("Host", [])
         return hosts[0] if len(hosts) == 1 else ""
 
-    def _comes_from_another_page(self) -> bool:
+    def _is_cross_site_navigation(self) -> bool:
         """Whether a link elsewhere leads here. Then the browser does not send the cookie, so it is sent here again."""
-        asked = self.headers.get
-        return asked("Sec-Fetch-Mode") == "navigate" and asked("Sec-Fetch-Site") in ("cross-site", "same-site")
+        get_header = self.headers.get
+        return get_header("Sec-Fetch-Mode") == "navigate" and get_header("Sec-Fetch-Site") in (
+            "cross-site",
+            "same-site",
+        )
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Response) -> None:
         if answer.file is None:
             content = answer.page.encode(errors="backslashreplace")
             self._send_head(answer, len(content))
@@ -133,10 +136,15 @@ class _Request(BaseHTTPRequestHandler):
             if self.command != "HEAD" and size:
                 self.connection.sendfile(file, count=size)
 
-    def _send_head(self, answer: Answer, num_bytes: int) -> None:
+    def _send_head(self, answer: Response, num_bytes: int) -> None:
         self.send_response(answer.status)
         fixed = {"Content-Type": answer.content_type, "Content-Length": str(num_bytes)}
-        for name, value in {**fixed, "Content-Security-Policy": answer.policy, **_SAFETY, **answer.headers}.items():
+        for name, value in {
+            **fixed,
+            "Content-Security-Policy": answer.policy,
+            **_SECURITY_HEADERS,
+            **answer.headers,
+        }.items():
             self.send_header(name, value)
         self.end_headers()
 
@@ -144,7 +152,7 @@ class _Request(BaseHTTPRequestHandler):
         """Answers a request that cannot be understood; the standard library calls this."""
         status = HTTPStatus(code)
         is_method = status is HTTPStatus.NOT_IMPLEMENTED  # there is no do_POST or the like above
-        self._send(_only_reading() if is_method else refusal(status, status.phrase, message or ""))
+        self._send(_build_method_refusal() if is_method else build_refusal(status, status.phrase, message or ""))
 
     def version_string(self) -> str:
         return "kinetoscope"
@@ -153,6 +161,6 @@ class _Request(BaseHTTPRequestHandler):
         """Writes nothing: the terminal belongs to the user, and the token is in one of the addresses."""
 
 
-def _only_reading() -> Answer:
-    answer = refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only for reading", f"This server only knows {_METHODS}.")
+def _build_method_refusal() -> Response:
+    answer = build_refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only for reading", f"This server only knows {_METHODS}.")
     return replace(answer, headers={"Allow": _METHODS})

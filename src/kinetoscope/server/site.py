@@ -8,17 +8,17 @@ from typing import BinaryIO
 from urllib.parse import parse_qs, quote, unquote_to_bytes
 
 from kinetoscope.pages.run_list import ListData, encode_list, list_policy, render_list
-from kinetoscope.server.made_pages import MadePages
-from kinetoscope.server.plain_pages import PAGE_POLICY, REPORT_POLICY, message, plain_list, waiting
-from kinetoscope.server.run_lists import RunLists, key_of
-from kinetoscope.server.runs import is_report, is_trace_name
+from kinetoscope.server.plain_pages import PAGE_POLICY, REPORT_POLICY, render_message, render_plain_list, render_waiting
+from kinetoscope.server.report_builder import ReportBuilder
+from kinetoscope.server.run_lists import RunLists, quote_name
+from kinetoscope.server.run_search import is_report, is_trace_name
 
 PAGE_TYPE, _TRACE_TYPE, _JSON_TYPE = "text/html; charset=utf-8", "application/octet-stream", "application/json"
 _SHOWN = "shown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """What a browser gets: a page of ours, or the content of ``file``, which the receiver closes."""
 
     status: HTTPStatus = HTTPStatus.OK
@@ -35,81 +35,83 @@ class Site:
     Reports that are not there are made by ``made``, if that is given.
     """
 
-    def __init__(self, lists: RunLists, made: MadePages | None = None) -> None:
-        self.lists, self._folder, self._made = lists, lists.folder, made
-        self._at = {"run": self._run, "report": self._report, "trace": self._trace, "data": self._data}
+    def __init__(self, lists: RunLists, builder: ReportBuilder | None = None) -> None:
+        self.lists, self._folder, self._made = lists, lists.folder, builder
+        self._routes = {"run": self._run, "report": self._report, "trace": self._trace, "data": self._data}
 
-    def answer(self, path: str, query: str = "") -> Answer:
+    def answer(self, path: str, query: str = "") -> Response:
         """What is at ``path``, an address without its ``query``. Never raises because of what is in the folder."""
         _, kind, name = [*path.split("/", 2), "", ""][:3]
         try:
             if path == "/":
                 return self._page(self.lists.all())
             if path == "/made/":
-                return self._made_page(query)
-            if path.startswith("/") and kind in self._at and path.count("/") > 1:
+                return self._built_report(query)
+            if path.startswith("/") and kind in self._routes and path.count("/") > 1:
                 # The standard library reads the bytes of an address as Latin-1.
-                return self._at[kind](os.fsdecode(unquote_to_bytes(name.encode("latin-1", errors="replace"))))
+                return self._routes[kind](os.fsdecode(unquote_to_bytes(name.encode("latin-1", errors="replace"))))
         except FileNotFoundError:
             pass
         except OSError as error:
-            return refusal(HTTPStatus.FORBIDDEN, "Not served", f"{error.strerror or error}")
-        return refusal(HTTPStatus.NOT_FOUND, "Not found", "There is no such run, report or trace. It may be deleted.")
+            return build_refusal(HTTPStatus.FORBIDDEN, "Not served", f"{error.strerror or error}")
+        return build_refusal(
+            HTTPStatus.NOT_FOUND, "Not found", "There is no such run, report or trace. It may be deleted."
+        )
 
-    def _run(self, name: str) -> Answer:
+    def _run(self, name: str) -> Response:
         return self._page(self.lists.one(name or "."))
 
-    def _page(self, data: ListData) -> Answer:
-        return Answer(page=render_list(data, plain_list(data)), policy=list_policy())
+    def _page(self, data: ListData) -> Response:
+        return Response(page=render_list(data, render_plain_list(data)), policy=list_policy())
 
-    def _data(self, name: str) -> Answer:
+    def _data(self, name: str) -> Response:
         """What a page shows now: the page at the address without ``/data``."""
         if name and not name.startswith("run/"):
             raise FileNotFoundError(name)
         data = self.lists.one(name.removeprefix("run/") or ".") if name else self.lists.all()
-        return Answer(page=encode_list(data).decode(), content_type=_JSON_TYPE)
+        return Response(page=encode_list(data).decode(), content_type=_JSON_TYPE)
 
-    def _report(self, name: str) -> Answer:
+    def _report(self, name: str) -> Response:
         if not is_report(self._folder, name):
             raise FileNotFoundError(name)
-        return Answer(file=self._folder.open(name), policy=REPORT_POLICY)
+        return Response(file=self._folder.open(name), policy=REPORT_POLICY)
 
-    def _trace(self, name: str) -> Answer:
+    def _trace(self, name: str) -> Response:
         if not is_trace_name(name):
             raise FileNotFoundError(name)
-        headers = {"Content-Disposition": _attachment(PurePosixPath(name).name)}
-        return Answer(file=self._folder.open(name), content_type=_TRACE_TYPE, headers=headers)
+        headers = {"Content-Disposition": _format_attachment(PurePosixPath(name).name)}
+        return Response(file=self._folder.open(name), content_type=_TRACE_TYPE, headers=headers)
 
-    def _made_page(self, query: str) -> Answer:
+    def _built_report(self, query: str) -> Response:
         """The report on a run, or on one compared with another; a page that asks for it again while it is made.
 
         A comparison is shown at an address of its own, which leads to that part of the report. The page that waits
         leads back from there, since browsers do not load an address again that has such a part.
         """
-        asked = parse_qs(query, keep_blank_values=True, encoding="latin-1", errors="replace")
-        keys = ("before", "after") if "before" in asked else ("run",)
-        names = [os.fsdecode(asked.get(key, [""])[0].encode("latin-1", errors="replace")) for key in keys]
-        runs = [self.lists.find_one(name) for name in names]
+        parameters = parse_qs(query, keep_blank_values=True, encoding="latin-1", errors="replace")
+        keys = ("before", "after") if "before" in parameters else ("run",)
+        names = [os.fsdecode(parameters.get(key, [""])[0].encode("latin-1", errors="replace")) for key in keys]
+        runs = [self.lists.find_run(name) for name in names]
         if self._made is None:
             raise FileNotFoundError(names[-1])
         page = self._made.get(runs)
-        address = "/made/?" + "&".join(f"{key}={key_of(name)}" for key, name in zip(keys, names, strict=True))
-        if page.is_ready and len(runs) > 1 and _SHOWN not in asked:
-            return Answer(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{address}&{_SHOWN}=#view=compare"})
+        address = "/made/?" + "&".join(f"{key}={quote_name(name)}" for key, name in zip(keys, names, strict=True))
+        if page.is_ready and len(runs) > 1 and _SHOWN not in parameters:
+            return Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{address}&{_SHOWN}=#view=compare"})
         if page.is_ready:
-            return Answer(file=page.path.open("rb", buffering=0), policy=REPORT_POLICY)
+            return Response(file=page.path.open("rb", buffering=0), policy=REPORT_POLICY)
         titles = [self.lists.title_of(name) for name in names]
         what = f"{titles[-1]} compared with {titles[0]}" if len(titles) > 1 else f"the report on {titles[0]}"
         if page.problem:
-            return refusal(HTTPStatus.NOT_FOUND, "No report", f"Cannot make {what}: {page.problem}")
-        return Answer(page=waiting(f"Making {what}", page.seconds, address))
+            return build_refusal(HTTPStatus.NOT_FOUND, "No report", f"Cannot make {what}: {page.problem}")
+        return Response(page=render_waiting(f"Making {what}", page.seconds, address))
 
 
-def refusal(status: HTTPStatus, title: str, sentence: str) -> Answer:
+def build_refusal(status: HTTPStatus, title: str, sentence: str) -> Response:
     """A page that says why there is no other."""
-    return Answer(status=status, page=message(title, sentence))
+    return Response(status=status, page=render_message(title, sentence))
 
 
-def _attachment(name: str) -> str:
+def _format_attachment(name: str) -> str:
     """The header that has a browser save a file under its name, and never show it."""
     return f"attachment; filename*=UTF-8''{quote(os.fsencode(name), safe='')}"

@@ -22,7 +22,7 @@ from kinetoscope.torch import ProfilerActivity, profile
 from kinetoscope.torch.private_names import MissingNameError
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.session import Activity, import_compiler, select_activities
-from kinetoscope.uploads.uploads import RemoteName, uploads_of
+from kinetoscope.uploads.rank_uploads import RemoteName, get_uploads
 
 _log = logging.getLogger("kinetoscope")
 
@@ -119,7 +119,7 @@ class TorchProfiler(Callback):
         if not self._needs_folder:
             return
         run.take_attempt(self._folder.open(state.run_name, run.ranks, run.attempt))
-        self._uploads = uploads_of(run, self._folder.run_folder)
+        self._uploads = get_uploads(run, self._folder.run_folder)
         self._remote.open(run, state.run_name, self._uploads)
         if self._memory_filename.text:
             self._memory_remote.open(run, state.run_name, self._uploads)

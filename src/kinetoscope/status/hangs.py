@@ -21,7 +21,7 @@ class Hang:
     place: str = ""
 
 
-def hang_of(run_folder: Path, header: PulseHeader) -> Hang | None:
+def find_hang(run_folder: Path, header: PulseHeader) -> Hang | None:
     """What a rank tells of its phase; None if it takes no longer than usual, or nobody knows yet."""
     found = header.stuck
     if found is None or found.stuck is Stuck.SUSPECTED:
@@ -32,7 +32,7 @@ def hang_of(run_folder: Path, header: PulseHeader) -> Hang | None:
     return Hang(holds_gil=True, place=frames[0] if frames else "")
 
 
-def collectives_waited_for(run_folder: Path, headers: Iterable[PulseHeader]) -> Sequence[Unarrived]:
+def find_blocking_collectives(run_folder: Path, headers: Iterable[PulseHeader]) -> Sequence[Unarrived]:
     """The collectives in which some of these ranks, which hang, wait for others."""
     by_start = {header.process.attempt.start: header for header in headers}
     if not by_start:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from kinetoscope.core.background.jobs import run_job
 from kinetoscope.core.background.side_process import give_way
-from kinetoscope.uploads.draining import (
-    RETRY_BESIDE_TRAINING_FOR_S,
+from kinetoscope.uploads.queue_drain import (
+    BACKGROUND_RETRY_S,
     AllowedUploads,
     describe_failures,
-    upload_waiting,
+    drain_queue,
 )
 
 
@@ -22,7 +22,7 @@ def upload_rank(run_folder: str, rank: int, urls: Sequence[str], folders: Sequen
     """
     give_way()
     allowed = AllowedUploads(urls, list(map(Path, folders)))
-    report = upload_waiting(Path(run_folder), rank, retry_for_s=RETRY_BESIDE_TRAINING_FOR_S, allowed=allowed)
+    report = drain_queue(Path(run_folder), rank, retry_for_s=BACKGROUND_RETRY_S, allowed=allowed)
     if report.failed:
         print(describe_failures(report.failed), file=sys.stderr)
     return int(bool(report.failed or report.is_busy))

@@ -22,11 +22,11 @@ from kinetoscope.formats.journal import append_line, read_journal
 from kinetoscope.formats.own_json import decode_struct, encode_struct
 
 _FOLDER, _UPLOADED = ".uploads", "uploaded.jsonl"
-_WAITING, _LEFT_ASIDE, _EXPENDABLE = ".json", ".aside", ".expendable"
+_WAITING, _DEFERRED, _DELETABLE = ".json", ".aside", ".expendable"
 _RESERVE, _RESERVE_BYTES = "reserve", 64 << 10
 _ENTRY_BYTES, _UPLOADED_BYTES = 64 << 10, 256 << 20
 _RANK = re.compile(r"rank(0|[1-9][0-9]{0,8})")
-_MOST_SHOWN = 200
+_MAX_PATH_LENGTH = 200
 _serial = itertools.count()
 
 
@@ -48,7 +48,7 @@ class ConfirmedUpload(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingUpload:
+class QueuedUpload:
     """An entry of the queue: the upload, the file in the queue that describes it, and the run's folder."""
 
     upload: Upload
@@ -60,18 +60,19 @@ class WaitingUpload:
         """The file to upload, as the entry says. Call `place` before reading or deleting it."""
         return Path(os.path.normpath(self.run_folder / self.upload.path))
 
-    def place(self, also: Collection[Path] = ()) -> tuple[RunFolder, str]:
+    def locate(self, other_folders: Collection[Path] = ()) -> tuple[RunFolder, str]:
         """The folder of the file, which is the run's or one of ``also``, and the file's name in it.
 
         Raises `UnsafePathError` for a file that is in neither.
         """
         if is_name_inside(self.upload.path):
             return RunFolder(self.run_folder), self.upload.path
-        for folder in also:
+        for folder in other_folders:
             with suppress(UnsafePathError, ValueError):  # ValueError: a path with a null character in it
                 return RunFolder(folder), RunFolder(folder).name_of(self.file)
         raise UnsafePathError(
-            f"{str(self.file)[:_MOST_SHOWN]!r} is not in the run's folder. To upload it, pass its folder with --also."
+            f"{str(self.file)[:_MAX_PATH_LENGTH]!r} is not in the run's folder. To upload it, pass its "
+            "folder with --also."
         )
 
     @property
@@ -79,16 +80,16 @@ class WaitingUpload:
         """Whether it still waits."""
         return self._folder.is_file(self._name)
 
-    def mark_expendable(self) -> None:
+    def mark_deletable(self) -> None:
         """Notes that the file may be deleted after this upload."""
         self._folder.write(self._mark, b"")
 
     def remove(self) -> bool:
         """Removes the entry from the queue. Returns whether the file may be deleted too."""
         self._folder.delete(self._name)
-        is_expendable = self._folder.is_file(self._mark)
+        is_deletable = self._folder.is_file(self._mark)
         self._folder.delete(self._mark)
-        return is_expendable
+        return is_deletable
 
     def confirm(self, confirmed: ConfirmedUpload) -> bool:
         """Notes that the upload is confirmed, if there is space on the disk, and removes the entry. Returns whether the
@@ -107,72 +108,72 @@ class WaitingUpload:
 
     @property
     def _mark(self) -> str:
-        return str(Path(self._name).with_suffix(_EXPENDABLE))
+        return str(Path(self._name).with_suffix(_DELETABLE))
 
 
-def queue_folder(run_folder: Path, rank: int) -> Path:
+def find_queue_folder(run_folder: Path, rank: int) -> Path:
     """Where the uploads of ``rank`` wait."""
-    return run_folder / queue_name(rank)
+    return run_folder / build_queue_name(rank)
 
 
-def queue_name(rank: int) -> str:
-    """The name of `queue_folder` in the run's folder."""
+def build_queue_name(rank: int) -> str:
+    """The name of `find_queue_folder` in the run's folder."""
     return f"{_FOLDER}/rank{rank}"
 
 
-def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, left_aside: bool = False) -> None:
+def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, deferred: bool = False) -> None:
     """Adds an upload to the end of the queue, and removes uploads that wait for the same URL.
 
-    An upload that is ``left_aside`` is sent only on request (``kinetoscope upload``). Raises OSError, for instance on a
+    An upload that is ``deferred`` is sent only on request (``kinetoscope upload``). Raises OSError, for instance on a
     full disk.
     """
     run = RunFolder(run_folder)
-    run.make_folder(queue_name(rank))
-    before = [entry for entry in read_queue(run_folder, rank, left_aside=True) if entry.upload.url == url]
-    suffix = _LEFT_ASIDE if left_aside else _WAITING
-    upload = Upload(path_in_queue(run_folder, file), url)
+    run.make_folder(build_queue_name(rank))
+    before = [entry for entry in read_queue(run_folder, rank, deferred=True) if entry.upload.url == url]
+    suffix = _DEFERRED if deferred else _WAITING
+    upload = Upload(relative_to_run_folder(run_folder, file), url)
     entry = f"{time.time_ns():020}-{os.getpid()}-{next(_serial)}{suffix}"
-    run.write(f"{queue_name(rank)}/{entry}", encode_struct(upload))
+    run.write(f"{build_queue_name(rank)}/{entry}", encode_struct(upload))
     for replaced in before:
         replaced.remove()
 
 
-def path_in_queue(run_folder: Path, file: Path) -> str:
+def relative_to_run_folder(run_folder: Path, file: Path) -> str:
     """The path of a file relative to the run's folder, as entries have it."""
     return os.path.relpath(Path(os.path.realpath(file.parent), file.name), os.path.realpath(run_folder))
 
 
-def keep_reserve(run_folder: Path, rank: int) -> None:
+def reserve_space(run_folder: Path, rank: int) -> None:
     """Reserves space on the disk, so that files can be queued when it is full. Raises OSError."""
     run = RunFolder(run_folder)
-    run.make_folder(queue_name(rank))
-    run.write(f"{queue_name(rank)}/{_RESERVE}", bytes(_RESERVE_BYTES))
+    run.make_folder(build_queue_name(rank))
+    run.write(f"{build_queue_name(rank)}/{_RESERVE}", bytes(_RESERVE_BYTES))
 
 
-def release_reserve(run_folder: Path, rank: int) -> None:
-    """Frees the space that `keep_reserve` reserved."""
-    RunFolder(run_folder).delete(f"{queue_name(rank)}/{_RESERVE}")
+def free_reserve(run_folder: Path, rank: int) -> None:
+    """Frees the space that `reserve_space` reserved."""
+    RunFolder(run_folder).delete(f"{build_queue_name(rank)}/{_RESERVE}")
 
 
-def read_queue(run_folder: Path, rank: int, *, left_aside: bool = False) -> list[WaitingUpload]:
-    """The waiting uploads of ``rank``, oldest first; with ``left_aside``, including those that were left aside.
+def read_queue(run_folder: Path, rank: int, *, deferred: bool = False) -> list[QueuedUpload]:
+    """The waiting uploads of ``rank``, oldest first; with ``deferred``, including those that were left aside.
 
     Raises OSError if the queue cannot be read.
     """
-    suffixes = (_WAITING, _LEFT_ASIDE) if left_aside else (_WAITING,)
+    suffixes = (_WAITING, _DEFERRED) if deferred else (_WAITING,)
     run = RunFolder(run_folder)
-    names = [name for name in run.names(queue_name(rank)) if name.endswith(suffixes) and not name.startswith(".")]
-    return [waiting for name in names if (waiting := _read_entry(run, queue_folder(run.path, rank) / name))]
+    names = [name for name in run.names(build_queue_name(rank)) if name.endswith(suffixes) and not name.startswith(".")]
+    return [waiting for name in names if (waiting := _read_entry(run, find_queue_folder(run.path, rank) / name))]
 
 
 def read_confirmed(run_folder: Path, rank: int) -> Iterator[ConfirmedUpload]:
     """Yield the confirmed uploads of ``rank``, without damaged lines. Raises OSError if the list cannot be read."""
     with suppress(FileNotFoundError):
-        name = f"{queue_name(rank)}/{_UPLOADED}"
+        name = f"{build_queue_name(rank)}/{_UPLOADED}"
         yield from read_journal(RunFolder(run_folder), name, ConfirmedUpload, max_bytes=_UPLOADED_BYTES)
 
 
-def ranks_with_uploads(run_folder: Path) -> list[int]:
+def find_ranks_with_uploads(run_folder: Path) -> list[int]:
     """The ranks that have ever queued an upload. Raises OSError if the folder cannot be read."""
     found = (_RANK.fullmatch(name) for name in RunFolder(run_folder).names(_FOLDER))
     return sorted(int(match[1]) for match in found if match)
@@ -185,15 +186,15 @@ def delete_when_uploaded(run_folder: Path, file: Path) -> None:
     other's, so that one of them deletes the file.
     """
     waiting = [
-        upload for rank in ranks_with_uploads(run_folder) for upload in read_queue(run_folder, rank, left_aside=True)
+        upload for rank in find_ranks_with_uploads(run_folder) for upload in read_queue(run_folder, rank, deferred=True)
     ]
-    place = Path(os.path.realpath(file.parent), file.name)
-    own = [upload for upload in waiting if upload.file == place]
-    for upload in own:
-        upload.mark_expendable()
-    if not any(upload.is_waiting for upload in own):
+    real_path = Path(os.path.realpath(file.parent), file.name)
+    own_entries = [upload for upload in waiting if upload.file == real_path]
+    for upload in own_entries:
+        upload.mark_deletable()
+    if not any(upload.is_waiting for upload in own_entries):
         _delete(run_folder, file)
-        for upload in own:
+        for upload in own_entries:
             upload.remove()
 
 
@@ -206,11 +207,11 @@ def _delete(run_folder: Path, file: Path) -> None:
         RunFolder(file.parent).delete(file.name)
 
 
-def _read_entry(run: RunFolder, entry: Path) -> WaitingUpload | None:
+def _read_entry(run: RunFolder, entry: Path) -> QueuedUpload | None:
     """The entry; None if it was removed meanwhile, or is not ours."""
     try:
         content = run.read(str(entry.relative_to(run.path)), _ENTRY_BYTES)
         upload = decode_struct(content, Upload)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return WaitingUpload(upload, entry, run.path)
+    return QueuedUpload(upload, entry, run.path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.uploads.upload_queue import add_upload, queue_name, read_confirmed, read_queue
+from kinetoscope.uploads.upload_queue import add_upload, build_queue_name, read_confirmed, read_queue
 from object_store.s3 import BUCKET, SECRET
 from prepared_python import OURS, READ_SETTINGS, RUN_COMMAND, TORCH, UPLOADING, run_prepared, start_prepared
 from waiting import wait_for
@@ -188,7 +188,7 @@ def test_torchs_own_traces_are_uploaded_too(tmp_path, s3):
 
 def test_an_upload_that_another_process_is_busy_with_is_not_called_done(tmp_path, s3):
     run_folder = queue(tmp_path, "busy", 1000)
-    with (run_folder / queue_name(0) / "lock").open("ab") as held:
+    with (run_folder / build_queue_name(0) / "lock").open("ab") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         done = upload(run_folder, s3.environment())
     assert (done.returncode, "Another process is uploading what rank 0 left" in done.stdout) == (1, True)
@@ -212,7 +212,9 @@ def _end_uploads(run_folder):
             with suppress(ProcessLookupError):
                 os.kill(int(process.name), signal.SIGKILL)
         time.sleep(0.01)
-    for path in run_folder.glob(f"{queue_name(0)}/lock"):  # held until the last thread of the killed process has ended
+    for path in run_folder.glob(
+        f"{build_queue_name(0)}/lock"
+    ):  # held until the last thread of the killed process has ended
         with path.open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
 

@@ -160,7 +160,7 @@ def test_without_the_cache_a_report_is_neither_read_nor_kept(folder):
 def test_a_damaged_report_is_made_again(folder):
     first = kinetoscope.analyze(folder)
     (kept,) = kept_files(folder)
-    for damage in (b"", b"{}", b"[" * 100_000, b'{"made_from": 3}', b"\xff\xfe"):
+    for damage in (b"", b"{}", b"[" * 100_000, b'{"content_hash": 3}', b"\xff\xfe"):
         kept.write_bytes(damage)
         assert kinetoscope.analyze(folder) == first
         assert kept.read_bytes() != damage

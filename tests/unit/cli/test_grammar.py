@@ -16,7 +16,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.cli import main
-from kinetoscope.cli.paths import run_folder_of
+from kinetoscope.cli.paths import find_run_folder
 from simulated_training import Settings, simulate
 from trace_files import trace_text
 
@@ -416,9 +416,9 @@ def test_two_traces_of_one_name_are_not_written_to_one_file(tmp_path, capsys):
 
 def test_view_does_not_serve_what_lies_beside_a_folder_that_is_only_called_traces(tmp_path):
     traces_of(tmp_path / "project" / "traces")
-    assert run_folder_of(str(tmp_path / "project" / "traces")) == tmp_path / "project" / "traces"
+    assert find_run_folder(str(tmp_path / "project" / "traces")) == tmp_path / "project" / "traces"
     (tmp_path / "project" / "traces" / ".manifest").mkdir()
-    assert run_folder_of(str(tmp_path / "project" / "traces")) == tmp_path / "project"
+    assert find_run_folder(str(tmp_path / "project" / "traces")) == tmp_path / "project"
 
 
 def test_another_json_file_in_the_folder_of_a_run_hides_no_trace(tmp_path, capsys):

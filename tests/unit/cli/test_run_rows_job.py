@@ -11,7 +11,7 @@ from kinetoscope.cli import run_rows_job
 from kinetoscope.cli.run_rows_job import find_run
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
-from kinetoscope.server.runs import find_runs
+from kinetoscope.server.run_search import find_runs
 from simulated_training import Fault, Settings, simulate
 from viewing import command_of
 
@@ -40,14 +40,14 @@ def fill(folder, *names):
     return process.returncode, printed
 
 
-def row_of(folder, name):
+def build_row(folder, name):
     (run,) = (run for run in find_runs(RunFolder(folder)).runs if run.name == name)
-    return read_row(folder / name, run.made_from)
+    return read_row(folder / name, run.content_hash)
 
 
 def test_the_row_of_a_run_is_what_its_report_says_and_the_list_finds_it(recorded, own_cache):
     assert fill(recorded, "slow") == (0, b"")
-    row = row_of(recorded, "slow")
+    row = build_row(recorded, "slow")
     report = kinetoscope.analyze(recorded / "slow")
     assert (row.num_steps, row.step_ns, row.mfu) == tuple(report.run[name] for name in ("num_steps", "step_ns", "mfu"))
     assert row.finding == report.findings[0].title
@@ -58,9 +58,9 @@ def test_the_row_of_a_run_is_what_its_report_says_and_the_list_finds_it(recorded
 
 def test_a_run_in_which_no_fault_was_looked_for_is_not_one_without_faults(recorded):
     report = kinetoscope.analyze(recorded / "slow", step="no such step", cache=False)
-    row = run_rows_job.row_of(report, "made from")
+    row = run_rows_job.build_row(report, "made from")
     assert (row.finding, row.why_unknown) == (None, "No findings: see the notes of its report.")
-    found = run_rows_job.row_of(kinetoscope.analyze(recorded / "slow", cache=False), "made from")
+    found = run_rows_job.build_row(kinetoscope.analyze(recorded / "slow", cache=False), "made from")
     assert (found.finding is not None, found.why_unknown) == (True, "")
 
 
@@ -77,13 +77,13 @@ def test_the_report_is_kept_for_the_next_command_and_no_trace_is(recorded, own_c
 
 def test_a_run_that_cannot_be_analysed_gets_a_reason_and_the_next_one_is_done(recorded):
     assert fill(recorded, "broken", "slow") == (0, b"")
-    assert "broken" in row_of(recorded, "broken").why_unknown
-    assert row_of(recorded, "slow").num_steps == 6
+    assert "broken" in build_row(recorded, "broken").why_unknown
+    assert build_row(recorded, "slow").num_steps == 6
 
 
 def test_large_runs_are_left_to_whoever_asks_for_them(recorded, monkeypatch):
     monkeypatch.setattr(run_rows_job, "MAX_BYTES", 1000)
-    row = run_rows_job.worked_out(recorded / "slow", "now")
+    row = run_rows_job.compute_row(recorded / "slow", "now")
     assert row.step_ns is None
     assert row.why_unknown.startswith("Its traces are large (")
 
@@ -91,12 +91,12 @@ def test_large_runs_are_left_to_whoever_asks_for_them(recorded, monkeypatch):
 def test_a_row_is_no_longer_used_when_a_trace_has_changed_or_is_new(recorded, tmp_path):
     simulate(Settings(num_ranks=1, num_steps=4)).write(tmp_path / "runs" / "one")
     fill(tmp_path / "runs", "one")
-    assert row_of(tmp_path / "runs", "one") is not None
+    assert build_row(tmp_path / "runs", "one") is not None
     (tmp_path / "runs" / "one" / "more.json").write_text("{}")
-    assert row_of(tmp_path / "runs", "one") is None
+    assert build_row(tmp_path / "runs", "one") is None
 
 
 def test_a_run_is_the_same_one_seen_from_its_folder_and_from_the_one_above(recorded):
     above = {run.name: run for run in find_runs(RunFolder(recorded)).runs}
-    assert find_run(recorded / "slow").made_from == above["slow"].made_from
-    assert find_run(recorded / "slow", most_entries=1) is None
+    assert find_run(recorded / "slow").content_hash == above["slow"].content_hash
+    assert find_run(recorded / "slow", max_entries=1) is None

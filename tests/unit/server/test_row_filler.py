@@ -6,7 +6,7 @@ import pytest
 
 from kinetoscope.formats.run_row import RunRow, read_row, write_row
 from kinetoscope.server.row_filler import RowFiller
-from kinetoscope.server.runs import FoundFile, FoundRun
+from kinetoscope.server.run_search import FoundFile, FoundRun
 from waiting import wait_for
 
 # Writes the names that it gets into a file, a line for each process, and a row for each run; dies of the run "bad".
@@ -22,7 +22,7 @@ for name in names:
         os._exit(9)
     if name == "slow":
         sys.stdin.read()
-    write_row(folder / name, RunRow(made_from=(folder / name).with_suffix(".mark").read_text(), num_steps=7))
+    write_row(folder / name, RunRow(content_hash=(folder / name).with_suffix(".mark").read_text(), num_steps=7))
 """
 
 
@@ -40,7 +40,7 @@ def filler(tmp_path):
 
 def found(folder, name, mark="1"):
     run = FoundRun(name, traces=[FoundFile(f"{name}/a.json", 1, 1, mark)])
-    (folder / f"{name}.mark").write_text(run.made_from)
+    (folder / f"{name}.mark").write_text(run.content_hash)
     return run
 
 
@@ -50,19 +50,19 @@ def said(folder):
 
 def test_rows_are_worked_out_in_the_order_in_which_they_are_wanted_and_once(tmp_path, filler):
     runs = [found(tmp_path, name) for name in ("b", "a", "c")]
-    filler.want(runs)
-    wait_for(lambda: not any(filler.is_waiting_for(run.name) for run in runs))
-    filler.want(runs)
+    filler.request_rows(runs)
+    wait_for(lambda: not any(filler.is_pending(run.name) for run in runs))
+    filler.request_rows(runs)
     filler.close()
     assert said(tmp_path) == ["b a c"]
-    assert [read_row(tmp_path / run.name, run.made_from).num_steps for run in runs] == [7, 7, 7]
+    assert [read_row(tmp_path / run.name, run.content_hash).num_steps for run in runs] == [7, 7, 7]
 
 
 def test_a_run_that_kills_the_process_is_not_tried_again_and_those_after_it_are(tmp_path, filler):
     runs = [found(tmp_path, name) for name in ("a", "bad", "c")]
     for _ in range(3):
-        filler.want([run for run in runs if read_row(tmp_path / run.name, run.made_from) is None])
-        wait_for(lambda: not any(filler.is_waiting_for(run.name) for run in runs))
+        filler.request_rows([run for run in runs if read_row(tmp_path / run.name, run.content_hash) is None])
+        wait_for(lambda: not any(filler.is_pending(run.name) for run in runs))
     assert said(tmp_path) == ["a bad c", "c"]
 
 
@@ -75,8 +75,8 @@ def no_cache(own_cache, tmp_path):
 def ask_again_until_all_are_tried(filler, runs):
     """What pages do that show runs of which nothing is known."""
     for _ in range(2 * len(runs)):
-        filler.want(runs)
-        wait_for(lambda: not any(filler.is_waiting_for(run.name) for run in runs))
+        filler.request_rows(runs)
+        wait_for(lambda: not any(filler.is_pending(run.name) for run in runs))
 
 
 def test_without_a_cache_each_run_is_worked_out_once_though_nothing_is_kept_of_it(tmp_path, filler, no_cache):
@@ -93,30 +93,32 @@ def test_without_a_cache_those_beside_a_run_that_kills_the_process_are_tried_aga
 def test_a_run_that_has_changed_is_tried_again(tmp_path, filler):
     for mark in ("1", "2"):
         run = found(tmp_path, "a", mark)
-        filler.want([run])
-        wait_for(lambda: not filler.is_waiting_for("a"))
-        assert read_row(tmp_path / "a", run.made_from) is not None
+        filler.request_rows([run])
+        wait_for(lambda: not filler.is_pending("a"))
+        assert read_row(tmp_path / "a", run.content_hash) is not None
     assert said(tmp_path) == ["a", "a"]
 
 
 def test_closing_ends_the_process(tmp_path, filler):
-    filler.want([found(tmp_path, "slow")])
+    filler.request_rows([found(tmp_path, "slow")])
     wait_for((tmp_path / "said").exists)
     filler.close()
-    filler.want([found(tmp_path, "late")])
+    filler.request_rows([found(tmp_path, "late")])
     assert said(tmp_path) == ["slow"]
 
 
 def test_a_row_is_only_read_for_the_state_that_it_was_made_from(tmp_path):
-    write_row(tmp_path / "run", RunRow(made_from="now", finding="slow loader"))
+    write_row(tmp_path / "run", RunRow(content_hash="now", finding="slow loader"))
     assert read_row(tmp_path / "run", "now").finding == "slow loader"
     assert read_row(tmp_path / "run", "later") is None
     assert read_row(tmp_path / "other", "now") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[" * 10_000, b'{"made_from": "now", "num_steps": "many"}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[" * 10_000, b'{"content_hash": "now", "num_steps": "many"}', b"\xff"]
+)
 def test_a_damaged_row_is_none(tmp_path, content):
-    write_row(tmp_path, RunRow(made_from="now"))
+    write_row(tmp_path, RunRow(content_hash="now"))
     (kept,) = (tmp_path / "cache" / "kinetoscope").iterdir()
     kept.write_bytes(content)
     assert read_row(tmp_path, "now") is None

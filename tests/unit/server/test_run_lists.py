@@ -10,9 +10,9 @@ from kinetoscope.core.paths.run_groups import remember_command
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.pages.run_list import encode_list, list_policy, render_list
 from kinetoscope.server import run_lists
-from kinetoscope.server.plain_pages import plain_list
+from kinetoscope.server.plain_pages import render_plain_list
 from kinetoscope.server.run_lists import RunLists
-from kinetoscope.server.runs import MOST_ENTRIES, FoundFile, FoundRun, FoundRuns, RunState
+from kinetoscope.server.run_search import MAX_ENTRIES, FoundFile, FoundRun, FoundRuns, RunState
 
 BEGAN_NS = 1_790_857_026_000_000_000
 HOUR_NS = 3600 * 10**9
@@ -25,9 +25,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "my runs"
 
 
-def found(name, state=RunState.FINISHED, began_ns=BEGAN_NS, **facts):
+def found(name, state=RunState.FINISHED, started_ns=BEGAN_NS, **facts):
     traces = facts.pop("traces", [FoundFile(f"{name}/traces/a.json", 10, BEGAN_NS, name)])
-    return FoundRun(name, state, facts.pop("ranks", [0]), began_ns=began_ns, traces=traces, **facts)
+    return FoundRun(name, state, facts.pop("ranks", [0]), started_ns=started_ns, traces=traces, **facts)
 
 
 class Known(RunLists):
@@ -43,7 +43,7 @@ class Known(RunLists):
 
 
 def keep(folder, run, **facts):
-    write_row(folder / run.name, RunRow(made_from=run.made_from, ranks=[0], **facts))
+    write_row(folder / run.name, RunRow(content_hash=run.content_hash, ranks=[0], **facts))
 
 
 def text_of(html):
@@ -64,7 +64,7 @@ def test_what_is_kept_of_a_run_is_in_its_row_and_what_nobody_knows_is_none(folde
 
 def test_a_step_is_compared_with_that_of_the_run_before_in_its_folder_with_as_many_ranks_on_the_same_devices(folder):
     def run(name, hours, step_ns, **facts):
-        one = found(name, began_ns=BEGAN_NS + hours * HOUR_NS)
+        one = found(name, started_ns=BEGAN_NS + hours * HOUR_NS)
         if step_ns is not None:
             keep(folder, one, step_ns=step_ns, **{"devices": ["H100"]} | facts)
         return one
@@ -77,7 +77,7 @@ def test_a_step_is_compared_with_that_of_the_run_before_in_its_folder_with_as_ma
 
 
 def test_runs_of_one_command_are_compared_whatever_they_are_called(folder):
-    runs = [found(name, began_ns=BEGAN_NS + hours * HOUR_NS) for hours, name in enumerate(("slow", "run-1", "fixed"))]
+    runs = [found(name, started_ns=BEGAN_NS + hours * HOUR_NS) for hours, name in enumerate(("slow", "run-1", "fixed"))]
     for run, step_ns in zip(runs, (4e6, 9e6, 2e6), strict=True):
         keep(folder, run, step_ns=step_ns)
     for name, script in (("slow", "train.py"), ("run-1", "other.py"), ("fixed", "train.py")):
@@ -93,7 +93,7 @@ class Searching(RunLists):
     def __init__(self, folder, monkeypatch, searches):
         super().__init__(RunFolder(folder), "https://ui.perfetto.dev")
         remaining = iter(searches)
-        monkeypatch.setattr(run_lists, "_SHARED_S", 0.0)
+        monkeypatch.setattr(run_lists, "_SEARCH_TTL_S", 0.0)
         monkeypatch.setattr(run_lists, "find_runs", lambda *_, **__: FoundRuns(list(next(remaining, [])), True))
 
     def title_of(self, name):
@@ -102,7 +102,7 @@ class Searching(RunLists):
 
 
 def test_a_list_is_of_one_search_also_if_others_search_meanwhile(folder, monkeypatch):
-    one, two = found("run-1", began_ns=BEGAN_NS), found("run-2", began_ns=BEGAN_NS + HOUR_NS)
+    one, two = found("run-1", started_ns=BEGAN_NS), found("run-2", started_ns=BEGAN_NS + HOUR_NS)
     for run, step_ns in ((one, 2e6), (two, 3e6)):
         keep(folder, run, step_ns=step_ns)
     data = Searching(folder, monkeypatch, [[one, two]]).all()
@@ -117,7 +117,7 @@ def test_a_run_that_is_found_only_by_a_later_search_is_not_there_yet(folder, mon
 def test_a_killed_run_says_how_to_make_traces_of_what_it_left(folder):
     run = found("digits", RunState.KILLED, ranks=[0, 1], world_size=4, unsaved=["a", "b"])
     data = Known(folder, [run]).all()
-    said = text_of(plain_list(data))
+    said = text_of(render_plain_list(data))
     assert "killed, 2 of 4 ranks" in said
     (note,) = data.runs[0].notes
     assert note == f"2 killed ranks left unsaved records. To make traces: kinetoscope recover '{folder / 'digits'}'"
@@ -126,11 +126,11 @@ def test_a_killed_run_says_how_to_make_traces_of_what_it_left(folder):
 
 def test_why_a_run_recorded_nothing_and_what_could_not_be_read_is_said(folder):
     why = "Nothing was recorded: no step() was called."
-    runs = [found("one", why_nothing=why, traces=[]), found("two", problem="Cannot read the manifest x.")]
+    runs = [found("one", no_data_reason=why, traces=[]), found("two", problem="Cannot read the manifest x.")]
     data = Known(folder, runs).all()
     assert [run.notes for run in data.runs] == [[why], ["Cannot read the manifest x."]]
     assert data.runs[0].report is None
-    assert why in text_of(plain_list(data))
+    assert why in text_of(render_plain_list(data))
 
 
 def test_a_run_without_a_report_leads_to_one_that_is_made_and_others_to_the_newest(folder):
@@ -145,13 +145,13 @@ def test_what_perfetto_cannot_read_does_not_open_there(folder, name, opens):
     data = Known(folder, [found("digits", traces=[FoundFile(f"digits/{name}", 10, BEGAN_NS)])]).all()
     (file,) = data.files.traces
     assert (file.address, file.opens) == (f"/trace/digits/{name}", opens)
-    assert "2026-10-01 12:17:06 UTC" in plain_list(data)
+    assert "2026-10-01 12:17:06 UTC" in render_plain_list(data)
 
 
 def test_a_file_may_be_of_any_time(folder):
     for moment_ns in (-(10**25), 10**25):
         data = Known(folder, [found("a", traces=[FoundFile("a/a.json", 10, moment_ns)])]).all()
-        assert "10 bytes" in text_of(plain_list(data))
+        assert "10 bytes" in text_of(render_plain_list(data))
         json.loads(encode_list(data))
 
 
@@ -159,14 +159,14 @@ def test_one_run_is_shown_at_once_and_several_as_a_list(folder):
     assert Known(folder, [found("one")]).all().files.is_only
     data = Known(folder, [found("one"), found("two")]).all()
     assert data.files is None
-    assert re.findall('href="(/run/[a-z]*)"', plain_list(data)) == ["/run/one", "/run/two"]
+    assert re.findall('href="(/run/[a-z]*)"', render_plain_list(data)) == ["/run/one", "/run/two"]
 
 
 def test_what_is_not_shown_is_said(folder, monkeypatch):
-    monkeypatch.setattr(run_lists, "MOST_ROWS", 2)
+    monkeypatch.setattr(run_lists, "MAX_ROWS", 2)
     data = Known(folder, [found(str(number)) for number in range(5)], is_complete=False).all()
     assert len(data.runs) == 2
-    assert f"Only the first {MOST_ENTRIES:,} files and folders were looked at." in data.notes
+    assert f"Only the first {MAX_ENTRIES:,} files and folders were looked at." in data.notes
     assert any("And 3 more runs" in note for note in data.notes)
     traces = [FoundFile(f"a/{number}.json", 1, 0) for number in range(5)]
     assert Known(folder, [found("a", traces=traces)]).all().files.num_left_out == 3
@@ -176,14 +176,14 @@ def test_what_is_not_shown_is_said(folder, monkeypatch):
 def test_a_trace_is_named_as_seen_from_its_run(folder, run, shown):
     data = Known(folder, [found(run, traces=[FoundFile("digits/traces/a.json", 10, BEGAN_NS)])]).all()
     assert data.files.traces[0].name == shown
-    assert f"<bdi>{shown}</bdi>" in plain_list(data)
+    assert f"<bdi>{shown}</bdi>" in render_plain_list(data)
 
 
 @pytest.mark.parametrize("name", ["</script><b>", "{{data}}{{plain}}{{title}}", "a\udcff\u202e", "\\u003c", "ü &amp;"])
 def test_names_stay_text_in_every_part_of_the_page(folder, name):
     run = found(name, hosts=["</script>"])
     data = Known(folder, [run, found("other")]).all()
-    page = render_list(data, plain_list(data))
+    page = render_list(data, render_plain_list(data))
     assert page.count("</script>") == 2, "that of the program and that of the data"
     (written,) = re.findall(r'<script type="application/json" id="list-data">(.*?)</script>', page, re.DOTALL)
     assert json.loads(written)["runs"][0]["title"] == data.runs[0].title

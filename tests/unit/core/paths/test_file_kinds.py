@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kinetoscope.cli.paths import require_free
+from kinetoscope.cli.paths import require_replaceable
 from kinetoscope.core.paths.attempt_folders import attempt_folders
 from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file, is_there
 from kinetoscope.merge.trace_output import is_pipe_or_device
@@ -20,7 +20,7 @@ def test_kinds_are_those_of_the_system(tmp_path):
 
 
 def require_one_free(path):
-    require_free([path], force=False)
+    require_replaceable([path], force=False)
 
 
 LOOKS = [is_folder, is_regular_file, is_there, attempt_folders, is_pipe_or_device, require_one_free]

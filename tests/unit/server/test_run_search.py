@@ -11,8 +11,8 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.server import runs
-from kinetoscope.server.runs import RunState, find_runs, is_report
+from kinetoscope.server import run_search
+from kinetoscope.server.run_search import RunState, find_runs, is_report
 
 REPORT = '<!doctype html><meta charset="utf-8"><meta name="generator" content="kinetoscope 0.1.0" /><p>findings</p>'
 
@@ -145,7 +145,7 @@ def test_a_damaged_manifest_hides_no_other_run(tmp_path):
 
 
 def test_a_huge_folder_is_searched_from_the_top_and_the_result_says_that_it_is_not_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "MOST_ENTRIES", 20)
+    monkeypatch.setattr(run_search, "MAX_ENTRIES", 20)
     for number in range(30):
         write(tmp_path / "deep" / "down" / f"{number}.json")
     write(tmp_path / "near" / "trace.json")
@@ -163,7 +163,7 @@ def test_a_trace_that_is_deleted_during_the_search_hides_no_other(tmp_path, monk
         traces[4].unlink(missing_ok=True)
         return True
 
-    monkeypatch.setattr(runs._Walk, "_is_served", is_served)
+    monkeypatch.setattr(run_search._FolderWalk, "_is_served", is_served)
     (run,) = find_runs(RunFolder(tmp_path)).runs
     assert names(run.traces) == [f"rank{rank}.json" for rank in range(9) if rank != 4]
 
@@ -184,14 +184,14 @@ def test_a_run_that_recorded_nothing_is_found_with_the_reason(tmp_path):
         profiler.step()
     run = found_in(tmp_path)["empty"]
     assert (run.state, run.traces) == (RunState.FINISHED, [])
-    assert run.why_nothing == "Nothing was recorded: the schedule answered skip for the only batch."
+    assert run.no_data_reason == "Nothing was recorded: the schedule answered skip for the only batch."
 
 
 def test_a_run_says_when_it_began_and_where(tmp_path):
     before = time.time_ns()
     record(tmp_path / "digits" / "traces")
     run = found_in(tmp_path)["digits"]
-    assert before - 10**9 <= run.began_ns <= time.time_ns()
+    assert before - 10**9 <= run.started_ns <= time.time_ns()
     assert run.hosts == [socket.gethostname()]
 
 
@@ -200,4 +200,4 @@ def test_a_start_that_a_stranger_named_has_a_time_or_none(tmp_path, start):
     line = '{"type":"started","ranks":{},"attempt":{"run_id":"a","restart":0,"pid":1,"start":"START"}}\n'
     write(tmp_path / "run" / "traces" / ".manifest" / "rank0.jsonl", line.replace("START", start))
     run = found_in(tmp_path)["run"]
-    assert run.began_ns == (1_767_225_600 * 10**9 if start == "20260101T000000" else None)
+    assert run.started_ns == (1_767_225_600 * 10**9 if start == "20260101T000000" else None)

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from kinetoscope.server.made_pages import MadePages
-from kinetoscope.server.runs import FoundFile, FoundRun
+from kinetoscope.server.report_builder import ReportBuilder
+from kinetoscope.server.run_search import FoundFile, FoundRun
 from waiting import wait_for
 
 MOST_KEPT = 8
@@ -28,7 +28,7 @@ Path(page).write_text(" ".join(names))
 @pytest.fixture
 def made(tmp_path):
     (tmp_path / "pages").mkdir()
-    made = MadePages(tmp_path / "pages", [sys.executable, "-c", PROGRAM, str(tmp_path)])
+    made = ReportBuilder(tmp_path / "pages", [sys.executable, "-c", PROGRAM, str(tmp_path)])
     yield made
     made.close()
 

@@ -7,9 +7,9 @@ from rich.console import Console
 
 from kinetoscope.pulse.stuck_phases import Unarrived
 from kinetoscope.status.hangs import Hang
-from kinetoscope.status.judging import RankStatus, RunState, RunStatus
-from kinetoscope.status.table import MOST_ROWS, run_now
-from kinetoscope.status.terminal import render_now
+from kinetoscope.status.health import RankStatus, RunState, RunStatus
+from kinetoscope.status.status_screen import MAX_ROWS, build_status_screen
+from kinetoscope.status.terminal import render_status
 
 S = 1_000_000_000
 RANK = RankStatus(
@@ -43,12 +43,12 @@ def status(*ranks, state=RunState.RECORDING, world_size=None, **more):
 def printed(now, width=120):
     console = Console(width=width, highlight=False)
     with console.capture() as capture:
-        console.print(render_now(now, width))
+        console.print(render_status(now, width))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def test_a_healthy_rank_has_a_headline_and_a_line():
-    assert printed(run_now(status(RANK))) == [
+    assert printed(build_status_screen(status(RANK))) == [
         "recording: 1 rank, step 1,204, 46.2 ms a step (last 32 steps; 45.0 ms over the run)",
         "",
         "rank  state       step  phase         for    takes  over run  loss   memory",
@@ -58,7 +58,7 @@ def test_a_healthy_rank_has_a_headline_and_a_line():
 
 def test_what_is_not_known_is_blank_and_a_column_of_it_left_out():
     before = {"step": None, "step_ns": None, "run_step_ns": None, "loss": None, "resident_bytes": None}
-    now = run_now(status(replace(RANK, **before)))
+    now = build_status_screen(status(replace(RANK, **before)))
     assert now.headline == "recording: 1 rank"
     assert now.columns == ["rank", "state", "step", "phase", "for", "takes", "over run"]
     assert now.rows[0].cells == ["0", "recording", "", "data wait", "12.0 s", "", ""]
@@ -80,14 +80,14 @@ def test_what_is_not_known_is_blank_and_a_column_of_it_left_out():
             {"state": RunState.KILLED, "step": None},
             "Rank 1 was killed before its first step was complete, in data wait.",
         ),
-        ({"state": RunState.HANGING, "is_stopped": True}, "Rank 1 is stopped by a signal, in data wait for 12.0 s."),
-        ({"state": RunState.HANGING, "hang": Hang()}, "Rank 1 hangs in data wait for 12.0 s."),
+        ({"state": RunState.HUNG, "is_stopped": True}, "Rank 1 is stopped by a signal, in data wait for 12.0 s."),
+        ({"state": RunState.HUNG, "hang": Hang()}, "Rank 1 hangs in data wait for 12.0 s."),
         (
-            {"state": RunState.HANGING, "hang": Hang(place="train.py:8 in wait")},
+            {"state": RunState.HUNG, "hang": Hang(place="train.py:8 in wait")},
             "Rank 1 hangs in data wait for 12.0 s: train.py:8 in wait.",
         ),
         (
-            {"state": RunState.HANGING, "hang": Hang(holds_gil=True, place="train.py(9): hold")},
+            {"state": RunState.HUNG, "hang": Hang(holds_gil=True, place="train.py(9): hold")},
             "Rank 1 hangs in data wait for 12.0 s, without the GIL, which something holds: train.py(9): hold.",
         ),
         (
@@ -95,7 +95,7 @@ def test_what_is_not_known_is_blank_and_a_column_of_it_left_out():
             "Rank 1 takes long in data wait, 12.0 s by now: train.py(3): save.",
         ),
         (
-            {"state": RunState.SILENT, "quiet_ns": 184 * S},
+            {"state": RunState.UNRESPONSIVE, "quiet_ns": 184 * S},
             "Rank 1 on node-1 has had no heartbeat for 3 min 4 s, in data wait.",
         ),
         ({"behind": 1}, "Rank 1 is 1 step behind."),
@@ -103,7 +103,7 @@ def test_what_is_not_known_is_blank_and_a_column_of_it_left_out():
     ],
 )
 def test_what_is_odd_is_a_sentence(more, sentence):
-    assert run_now(status(replace(RANK, rank=1, **more), RANK)).sentences == [sentence]
+    assert build_status_screen(status(replace(RANK, rank=1, **more), RANK)).sentences == [sentence]
 
 
 def test_of_many_ranks_the_odd_ones_have_rows_and_the_rest_is_summed_up():
@@ -113,7 +113,7 @@ def test_of_many_ranks_the_odd_ones_have_rows_and_the_rest_is_summed_up():
         for rank in range(1024)
         if rank not in (31, 500)
     ]
-    now = run_now(status(*odd, *rest, state=RunState.KILLED))
+    now = build_status_screen(status(*odd, *rest, state=RunState.KILLED))
     assert now.headline.startswith("killed: 1,024 ranks, step 1,204")
     assert [row.cells[0] for row in now.rows] == ["31", "500"]
     assert now.rest == (
@@ -124,25 +124,25 @@ def test_of_many_ranks_the_odd_ones_have_rows_and_the_rest_is_summed_up():
 
 
 def test_if_all_of_many_are_odd_there_are_some_of_them_and_their_number():
-    now = run_now(status(*(replace(RANK, rank=rank, state=RunState.SILENT) for rank in range(100))))
-    assert len(now.rows) == MOST_ROWS
-    assert now.rest.startswith(f"{100 - MOST_ROWS} more ranks: {100 - MOST_ROWS} silent")
+    now = build_status_screen(status(*(replace(RANK, rank=rank, state=RunState.UNRESPONSIVE) for rank in range(100))))
+    assert len(now.rows) == MAX_ROWS
+    assert now.rest.startswith(f"{100 - MAX_ROWS} more ranks: {100 - MAX_ROWS} silent")
     assert len(now.sentences) == 4
     assert now.sentences[-1] == "And 97 more ranks like that."
 
 
 def test_ranks_that_have_no_pulse_are_named():
-    (sentence,) = run_now(status(RANK, replace(RANK, rank=5), world_size=9)).sentences
+    (sentence,) = build_status_screen(status(RANK, replace(RANK, rank=5), world_size=9)).sentences
     assert sentence == "There is no pulse of ranks 1-4, 6-8."
-    (sentence,) = run_now(status(RANK, world_size=2)).sentences
+    (sentence,) = build_status_screen(status(RANK, world_size=2)).sentences
     assert sentence == "There is no pulse of rank 1."
 
 
 def test_ranks_that_hang_alike_are_one_sentence():
-    hang = {"state": RunState.HANGING, "phase": "backward", "hang": Hang(place="train.py(69): train")}
+    hang = {"state": RunState.HUNG, "phase": "backward", "hang": Hang(place="train.py(69): train")}
     ranks = [replace(RANK, rank=rank, phase_ns=(10 + rank) * S, **hang) for rank in (0, 1, 3)]
-    stopped = replace(RANK, rank=2, state=RunState.HANGING, is_stopped=True)
-    assert run_now(status(stopped, *ranks)).sentences == [
+    stopped = replace(RANK, rank=2, state=RunState.HUNG, is_stopped=True)
+    assert build_status_screen(status(stopped, *ranks)).sentences == [
         "Rank 2 is stopped by a signal, in data wait for 12.0 s.",
         "Ranks 0-1, 3 hang in backward for up to 13.0 s: train.py(69): train.",
     ]
@@ -150,20 +150,20 @@ def test_ranks_that_hang_alike_are_one_sentence():
 
 def test_who_waits_for_whom_is_a_sentence():
     waited = Unarrived("default_pg", 1204, "all_reduce", [0, 1, 2, 5], [3, 4])
-    (sentence,) = run_now(status(RANK, collectives=[waited])).sentences
+    (sentence,) = build_status_screen(status(RANK, collectives=[waited])).sentences
     assert sentence == "In all_reduce, number 1,204 of group default_pg, ranks 0-2, 5 wait for ranks 3-4."
 
 
 def test_of_many_groups_that_wait_some_are_told_and_the_others_counted():
     waited = [Unarrived(f"group {number}", 7, "all_reduce", [0], [1]) for number in range(9)]
-    sentences = run_now(status(RANK, collectives=waited)).sentences
+    sentences = build_status_screen(status(RANK, collectives=waited)).sentences
     assert len(sentences) < 9
     assert sentences[-1] == f"And {10 - len(sentences)} more groups like that."
 
 
 def test_ranks_of_several_hosts_say_where_they_are_in_letters_that_a_terminal_can_show():
-    hostile = replace(RANK, rank=1, host="no\x1b[2Jde\u202e" + "x" * 5000, state=RunState.SILENT)
-    now = run_now(status(hostile, RANK, notes=["Cannot read a\x1b[2J.pulse: gone."]))
+    hostile = replace(RANK, rank=1, host="no\x1b[2Jde\u202e" + "x" * 5000, state=RunState.UNRESPONSIVE)
+    now = build_status_screen(status(hostile, RANK, notes=["Cannot read a\x1b[2J.pulse: gone."]))
     assert now.columns[-1] == "host"
     text = "\n".join(printed(now, 300))
     assert "\x1b[2J" not in text
@@ -173,7 +173,7 @@ def test_ranks_of_several_hosts_say_where_they_are_in_letters_that_a_terminal_ca
 
 @pytest.mark.parametrize("width", [1, 10, 40, 79, 80, 81, 100, 300])
 def test_a_narrow_terminal_has_fewer_columns_and_no_broken_lines(width):
-    lines = printed(run_now(status(RANK, replace(RANK, rank=1, host="node-2"))), width)
+    lines = printed(build_status_screen(status(RANK, replace(RANK, rank=1, host="node-2"))), width)
     if width >= 40:
         table = lines[[*map(bool, lines)].index(False) + 1 :]
         assert len(table) == 3, "a line for each rank, and one above them"
@@ -182,5 +182,5 @@ def test_a_narrow_terminal_has_fewer_columns_and_no_broken_lines(width):
 
 def test_a_later_attempt_and_apart_steps_are_in_the_headline():
     ranks = [RANK, replace(RANK, rank=1, step=1203)]
-    now = run_now(replace(status(*ranks), attempt=2))
+    now = build_status_screen(replace(status(*ranks), attempt=2))
     assert now.headline.startswith("recording: attempt 2, 2 ranks, steps 1,203 to 1,204, ")

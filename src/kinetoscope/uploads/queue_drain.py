@@ -17,21 +17,21 @@ from kinetoscope.core.paths.remote_url import check_url, parse_url, without_cred
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.text.wording import counted, printable
 from kinetoscope.errors import KinetoscopeError, UploadError
-from kinetoscope.uploads.upload_queue import ConfirmedUpload, WaitingUpload, queue_name, read_queue
+from kinetoscope.uploads.upload_queue import ConfirmedUpload, QueuedUpload, build_queue_name, read_queue
 
 # s3fs sends files from 100 MiB in parts of 50 MiB; then S3's ETag is the MD5 of the parts' MD5s.
 _PART_BYTES = 50 << 20
 _READ_BYTES = 1 << 20
 _TIMEOUTS = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 1}}
-_WITH_FOLDERS = {"file", "local", "ftp", "sftp", "ssh", "hdfs", "webhdfs", "smb", "memory"}
+_PROTOCOLS_WITH_FOLDERS = {"file", "local", "ftp", "sftp", "ssh", "hdfs", "webhdfs", "smb", "memory"}
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
-RETRY_BESIDE_TRAINING_FOR_S = 600.0
+MIN_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.5, 30.0
+BACKGROUND_RETRY_S = 600.0
 # Errors that waiting hardly ever cures: no access, no such bucket, no library, an impossible name.
-_LIKELY_FINAL = (PermissionError, FileNotFoundError, ImportError, ValueError)
-_MOST_FINAL_FAILURES = 3
+_PERMANENT_ERRORS = (PermissionError, FileNotFoundError, ImportError, ValueError)
+_MAX_PERMANENT_FAILURES = 3
 _MAX_NAMED = 20
-_FINAL_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
+_PERMANENT_ERROR_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class AllowedUploads:
     urls: Collection[str] | None = None
     folders: Collection[Path] = ()
 
-    def reason_against(self, upload: WaitingUpload) -> str:
+    def explain_refusal(self, upload: QueuedUpload) -> str:
         """Why an upload is not allowed, as a sentence; "" if it is allowed."""
         try:
-            upload.place(self.folders)
-            place = parse_url(upload.upload.url, "url")
+            upload.locate(self.folders)
+            locate = parse_url(upload.upload.url, "url")
         except KinetoscopeError as error:
             return str(error)
-        if self.urls is None or any(place.is_below(parse_url(url, "--to")) for url in self.urls):
+        if self.urls is None or any(locate.is_below(parse_url(url, "--to")) for url in self.urls):
             return ""
         return f"It is not below {' or '.join(self.urls)}."
 
@@ -60,14 +60,14 @@ class UploadReport:
 
     rank: int
     confirmed: list[ConfirmedUpload] = field(default_factory=list)
-    failed: list[tuple[WaitingUpload, str]] = field(default_factory=list)
-    left: list[tuple[WaitingUpload, str]] = field(default_factory=list)
+    failed: list[tuple[QueuedUpload, str]] = field(default_factory=list)
+    refused: list[tuple[QueuedUpload, str]] = field(default_factory=list)
     """The uploads that are not allowed, each with the reason."""
     is_busy: bool = False
     """Whether another process is uploading this queue; then nothing was done here."""
 
 
-def describe_failures(failures: list[tuple[WaitingUpload, str]]) -> str:
+def describe_failures(failures: list[tuple[QueuedUpload, str]]) -> str:
     """Return lines on uploads that failed, each with its reason."""
     lines = [f"Not uploaded, and still there: {counted(len(failures), 'file')}."]
     lines += [
@@ -85,20 +85,20 @@ def printable_entry(text: str) -> str:
 
 
 @dataclass(order=True, slots=True)
-class _Try:
+class _PendingUpload:
     at_s: float
-    place: int
-    upload: WaitingUpload = field(compare=False)
+    locate: int
+    upload: QueuedUpload = field(compare=False)
     num_failed: int = field(compare=False, default=0)
     reason: str = field(compare=False, default="")
 
 
-def upload_waiting(
+def drain_queue(
     run_folder: Path,
     rank: int,
     *,
     retry_for_s: float,
-    left_aside: bool = False,
+    deferred: bool = False,
     allowed: AllowedUploads | None = None,
 ) -> UploadReport:
     """Uploads what waits in the queue of ``rank``, and what is added meanwhile; only what is ``allowed``, if given.
@@ -108,51 +108,53 @@ def upload_waiting(
     are given up.
     """
     report = UploadReport(rank)
-    with _only_here(run_folder, rank) as is_ours:
-        report.is_busy = not is_ours
-        if is_ours:
-            _Draining(run_folder, rank, retry_for_s, left_aside, allowed or AllowedUploads(), report).run()
+    with _lock_queue(run_folder, rank) as has_lock:
+        report.is_busy = not has_lock
+        if has_lock:
+            _QueueDrain(run_folder, rank, retry_for_s, deferred, allowed or AllowedUploads(), report).run()
     return report
 
 
-class _Draining:
+class _QueueDrain:
     def __init__(
         self,
         run_folder: Path,
         rank: int,
         retry_for_s: float,
-        left_aside: bool,
+        deferred: bool,
         allowed: AllowedUploads,
         report: UploadReport,
     ) -> None:
-        self._read = lambda: read_queue(run_folder, rank, left_aside=left_aside)
+        self._read = lambda: read_queue(run_folder, rank, deferred=deferred)
         self._retry_for_s = retry_for_s
         self._allowed = allowed
         self._report = report
-        self._tries: list[_Try] = []
-        self._known: set[Path] = set()
+        self._pending: list[_PendingUpload] = []
+        self._seen: set[Path] = set()
         self._last_success = time.monotonic()
 
     def run(self) -> None:
         """Tries all uploads until all are done, or none has succeeded for too long."""
-        self._look_for_more()
-        while self._tries:
-            attempt = heapq.heappop(self._tries)
+        self._read_new()
+        while self._pending:
+            attempt = heapq.heappop(self._pending)
             if not self._wait_until(attempt.at_s):
-                self._report.failed += [(left.upload, left.reason) for left in (attempt, *self._tries) if left.reason]
+                self._report.failed += [
+                    (refused.upload, refused.reason) for refused in (attempt, *self._pending) if refused.reason
+                ]
                 return
             if attempt.upload.is_waiting:
-                self._try(attempt)
-            self._look_for_more()
+                self._upload_once(attempt)
+            self._read_new()
 
-    def _look_for_more(self) -> None:
+    def _read_new(self) -> None:
         for upload in self._read():
-            if upload.entry not in self._known:
-                self._known.add(upload.entry)
-                if reason := self._allowed.reason_against(upload):
-                    self._report.left.append((upload, reason))
+            if upload.entry not in self._seen:
+                self._seen.add(upload.entry)
+                if reason := self._allowed.explain_refusal(upload):
+                    self._report.refused.append((upload, reason))
                     continue
-                heapq.heappush(self._tries, _Try(0.0, len(self._known), upload))
+                heapq.heappush(self._pending, _PendingUpload(0.0, len(self._seen), upload))
 
     def _wait_until(self, at_s: float) -> bool:
         """Waits; returns False if nothing will have succeeded for too long by then."""
@@ -161,37 +163,37 @@ class _Draining:
         time.sleep(max(0.0, at_s - time.monotonic()))
         return True
 
-    def _try(self, attempt: _Try) -> None:
+    def _upload_once(self, attempt: _PendingUpload) -> None:
         try:
-            confirmed = transfer(attempt.upload, attempt.num_failed + 1, self._allowed.folders)
+            confirmed = upload_file(attempt.upload, attempt.num_failed + 1, self._allowed.folders)
         except Exception as error:  # the store's library may raise anything
-            self._failed(attempt, error)
+            self._handle_failure(attempt, error)
         else:
             self._last_success = time.monotonic()
             self._report.confirmed.append(confirmed)
             if attempt.upload.confirm(confirmed):
-                folder, name = attempt.upload.place(self._allowed.folders)
+                folder, name = attempt.upload.locate(self._allowed.folders)
                 folder.delete(name)
 
-    def _failed(self, attempt: _Try, error: Exception) -> None:
+    def _handle_failure(self, attempt: _PendingUpload, error: Exception) -> None:
         reason = without_credentials(f"{type(error).__name__}: {error}".strip())
-        is_final = isinstance(error, _LIKELY_FINAL) or type(error).__name__ in _FINAL_NAMES
-        if is_final and attempt.num_failed + 1 >= _MOST_FINAL_FAILURES:
+        is_permanent = isinstance(error, _PERMANENT_ERRORS) or type(error).__name__ in _PERMANENT_ERROR_NAMES
+        if is_permanent and attempt.num_failed + 1 >= _MAX_PERMANENT_FAILURES:
             self._report.failed.append((attempt.upload, reason))
             return
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt.num_failed) * random.uniform(0.5, 1.0)
-        again = _Try(time.monotonic() + pause, attempt.place, attempt.upload, attempt.num_failed + 1, reason)
-        heapq.heappush(self._tries, again)
+        pause = min(MAX_RETRY_DELAY_S, MIN_RETRY_DELAY_S * 2**attempt.num_failed) * random.uniform(0.5, 1.0)
+        again = _PendingUpload(time.monotonic() + pause, attempt.locate, attempt.upload, attempt.num_failed + 1, reason)
+        heapq.heappush(self._pending, again)
 
 
 @contextmanager
-def _only_here(run_folder: Path, rank: int) -> Iterator[bool]:
+def _lock_queue(run_folder: Path, rank: int) -> Iterator[bool]:
     """Whether this process may upload the queue; within the block no other process uploads it."""
     run = RunFolder(run_folder)
     import fcntl  # it exists on every system with run folders
 
-    run.make_folder(queue_name(rank))
-    with run.open(f"{queue_name(rank)}/lock", "ab") as lock:
+    run.make_folder(build_queue_name(rank))
+    with run.open(f"{build_queue_name(rank)}/lock", "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -209,7 +211,7 @@ class _Digest:
     etag_of_parts: str
 
 
-def transfer(upload: WaitingUpload, num_tries: int = 1, also: Collection[Path] = ()) -> ConfirmedUpload:
+def upload_file(upload: QueuedUpload, num_tries: int = 1, other_folders: Collection[Path] = ()) -> ConfirmedUpload:
     """Uploads a file and checks that the store has it, with the same size and checksum.
 
     The file must be in the run's folder or in one of ``also``. Raises `UnsafePathError` if it is not, `UploadError` if
@@ -217,29 +219,29 @@ def transfer(upload: WaitingUpload, num_tries: int = 1, also: Collection[Path] =
     `SettingsError` for an invalid URL, and whatever the store's library raises.
     """
     check_url(upload.upload.url, "url")
-    folder, name = upload.place(also)
-    before = _identity(folder, name)
-    digest = _digest(folder, name)
+    folder, name = upload.locate(other_folders)
+    before = _stat_version(folder, name)
+    digest = _compute_digest(folder, name)
     store, path = _open_store(upload.upload.url)
     try:
-        _put(store, folder.path / name, path)
-        _confirm(store, path, digest)
+        _copy_to_store(store, folder.path / name, path)
+        _verify(store, path, digest)
     except BaseException:
         if num_tries % 2 == 0:
             store.clear_instance_cache()  # so that every second retry connects and logs in anew
         raise
-    if _identity(folder, name) != before:
+    if _stat_version(folder, name) != before:
         raise UploadError(f"{folder.path / name} changed while it was uploaded.")
     return ConfirmedUpload(upload.upload.path, upload.upload.url, digest.size_bytes, digest.md5, num_tries)
 
 
-def _identity(folder: RunFolder, name: str) -> tuple[int, int, int]:
+def _stat_version(folder: RunFolder, name: str) -> tuple[int, int, int]:
     with folder.open(name) as stream:
         status = os.fstat(stream.fileno())
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _digest(folder: RunFolder, name: str) -> _Digest:
+def _compute_digest(folder: RunFolder, name: str) -> _Digest:
     whole, parts, part = hashlib.md5(usedforsecurity=False), [], hashlib.md5(usedforsecurity=False)
     size_bytes = 0
     with folder.open(name) as stream:
@@ -265,12 +267,12 @@ def _open_store(url: str) -> tuple[Any, str]:
     scheme = url.partition("://")[0]
     options: dict[str, Any] = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):
-        theirs = conf.get("s3", {}).get("config_kwargs", {})
-        options["config_kwargs"] = {**_TIMEOUTS, **theirs}
+        user_options = conf.get("s3", {}).get("config_kwargs", {})
+        options["config_kwargs"] = {**_TIMEOUTS, **user_options}
     return fsspec.url_to_fs(url, **options)
 
 
-def _put(store: Any, file: Path, path: str) -> None:
+def _copy_to_store(store: Any, file: Path, path: str) -> None:
     """Copies the file into the store, where it appears only when complete."""
     protocols = {store.protocol} if isinstance(store.protocol, str) else set(store.protocol)
     if "file" in protocols:
@@ -278,12 +280,12 @@ def _put(store: Any, file: Path, path: str) -> None:
             while piece := source.read(_READ_BYTES):
                 target.write(piece)
         return
-    if protocols & _WITH_FOLDERS:
+    if protocols & _PROTOCOLS_WITH_FOLDERS:
         store.makedirs(os.path.dirname(path), exist_ok=True)
     store.put_file(str(file), path)
 
 
-def _confirm(store: Any, path: str, digest: _Digest) -> None:
+def _verify(store: Any, path: str, digest: _Digest) -> None:
     store.invalidate_cache()
     try:
         info = store.info(path)
@@ -291,18 +293,21 @@ def _confirm(store: Any, path: str, digest: _Digest) -> None:
         raise UploadError("The store accepted the file, but does not have it.") from None
     if info.get("size") != digest.size_bytes:
         raise UploadError(f"The store has {info.get('size')} bytes of {digest.size_bytes}.")
-    if _named_checksum(info) not in (digest.md5, digest.etag_of_parts) and _md5_in_store(store, path) != digest.md5:
+    if (
+        _read_store_checksum(info) not in (digest.md5, digest.etag_of_parts)
+        and _compute_store_md5(store, path) != digest.md5
+    ):
         raise UploadError("The store has a file of the right size, but with another checksum.")
 
 
-def _named_checksum(info: dict[str, Any]) -> str:
+def _read_store_checksum(info: dict[str, Any]) -> str:
     """The checksum that the store computed itself: S3's ETag or Google's md5Hash. Azure's comes from the client."""
     if md5 := info.get("md5Hash"):
         return base64.b64decode(md5).hex()
     return str(info.get("ETag") or "").strip('"')
 
 
-def _md5_in_store(store: Any, path: str) -> str:
+def _compute_store_md5(store: Any, path: str) -> str:
     """The checksum of the content read back, for stores that report none or (S3 with its own keys) another one."""
     md5 = hashlib.md5(usedforsecurity=False)
     with store.open(path, "rb") as stream:

@@ -11,17 +11,17 @@ from kinetoscope import Timestamp
 from kinetoscope.core.job.ranks import Ranks
 from kinetoscope.core.paths.remote_url import without_credentials
 from kinetoscope.errors import FileNameError, SettingsError
-from kinetoscope.uploads import draining
-from kinetoscope.uploads.draining import upload_waiting
+from kinetoscope.uploads import queue_drain
+from kinetoscope.uploads.queue_drain import drain_queue
+from kinetoscope.uploads.rank_uploads import RankUploads, RemoteName
 from kinetoscope.uploads.upload_queue import (
     add_upload,
     delete_when_uploaded,
-    queue_folder,
-    ranks_with_uploads,
+    find_queue_folder,
+    find_ranks_with_uploads,
     read_confirmed,
     read_queue,
 )
-from kinetoscope.uploads.uploads import RemoteName, Uploads
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -35,7 +35,7 @@ def run_folder(tmp_path):
 
 @pytest.fixture(autouse=True)
 def quick_pauses(monkeypatch):
-    monkeypatch.setattr(draining, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(queue_drain, "MIN_RETRY_DELAY_S", 0.001)
 
 
 def queue(run_folder, name, content, store, rank=0):
@@ -46,7 +46,7 @@ def queue(run_folder, name, content, store, rank=0):
 
 
 def upload(run_folder, rank=0, retry_for_s=0.01, **options):
-    return upload_waiting(run_folder, rank, retry_for_s=retry_for_s, **options)
+    return drain_queue(run_folder, rank, retry_for_s=retry_for_s, **options)
 
 
 def unreachable(tmp_path):
@@ -89,7 +89,7 @@ def test_an_expired_file_goes_only_once_its_upload_is_confirmed(run_folder, tmp_
     (tmp_path / "not-a-folder").unlink()
     upload(run_folder)
     assert not file.exists()
-    assert sorted(os.listdir(queue_folder(run_folder, 0))) == ["lock", "uploaded.jsonl"]
+    assert sorted(os.listdir(find_queue_folder(run_folder, 0))) == ["lock", "uploaded.jsonl"]
 
 
 def test_an_expired_file_that_was_uploaded_or_never_was_to_be_goes_at_once(run_folder, tmp_path):
@@ -119,20 +119,20 @@ def test_a_file_that_is_gone_is_reported(run_folder, tmp_path):
 def test_files_that_were_left_aside_are_uploaded_only_when_asked_for(run_folder, tmp_path):
     file = run_folder / "traces" / "rank0.json"
     file.write_text("trace")
-    add_upload(run_folder, 0, file, f"file://{tmp_path}/store/rank0.json", left_aside=True)
+    add_upload(run_folder, 0, file, f"file://{tmp_path}/store/rank0.json", deferred=True)
     assert not upload(run_folder).confirmed
-    assert len(upload(run_folder, left_aside=True).confirmed) == 1
+    assert len(upload(run_folder, deferred=True).confirmed) == 1
 
 
 def test_an_entry_that_is_damaged_is_passed_over(run_folder, tmp_path):
     queue(run_folder, "rank0.json", "trace", tmp_path / "store")
-    (queue_folder(run_folder, 0) / "00000000000000000001-1-1.json").write_text('{"path": "tra')
+    (find_queue_folder(run_folder, 0) / "00000000000000000001-1-1.json").write_text('{"path": "tra')
     assert len(upload(run_folder).confirmed) == 1
 
 
 def test_a_queue_that_another_process_uploads_is_left_to_it(run_folder, tmp_path):
     queue(run_folder, "rank0.json", "trace", tmp_path / "store")
-    with (queue_folder(run_folder, 0) / "lock").open("wb") as lock:
+    with (find_queue_folder(run_folder, 0) / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         report = upload(run_folder)
     assert (report.is_busy, report.confirmed, len(read_queue(run_folder, 0))) == (True, [], 1)
@@ -141,7 +141,7 @@ def test_a_queue_that_another_process_uploads_is_left_to_it(run_folder, tmp_path
 def test_ranks_have_queues_of_their_own(run_folder, tmp_path):
     for rank in (0, 3):
         queue(run_folder, f"rank{rank}.json", "trace", tmp_path / "store", rank)
-    assert ranks_with_uploads(run_folder) == [0, 3]
+    assert find_ranks_with_uploads(run_folder) == [0, 3]
     upload(run_folder, rank=3)
     assert [len(read_queue(run_folder, rank)) for rank in (0, 3)] == [1, 0]
 
@@ -221,7 +221,7 @@ class Shelf:
 
 def test_without_a_url_files_go_to_another_trainers_store_and_may_go_once_it_has_them(run_folder):
     shelf = Shelf()
-    uploads = Uploads(run_folder, 0, None, shelf)
+    uploads = RankUploads(run_folder, 0, None, shelf)
     file = run_folder / "traces" / "rank0.json"
     file.write_text("trace")
     uploads.put(file, "runs/rank0.json")
@@ -232,7 +232,7 @@ def test_without_a_url_files_go_to_another_trainers_store_and_may_go_once_it_has
 
 
 def test_files_that_another_trainers_store_refuses_stay_on_disk(run_folder, caplog):
-    uploads = Uploads(run_folder, 0, None, Shelf(refuses=True))
+    uploads = RankUploads(run_folder, 0, None, Shelf(refuses=True))
     file = run_folder / "traces" / "rank0.json"
     file.write_text("trace")
     uploads.put(file, "runs/rank0.json")
@@ -242,17 +242,17 @@ def test_files_that_another_trainers_store_refuses_stay_on_disk(run_folder, capl
 
 
 def test_a_full_queue_leaves_files_aside_and_says_so(run_folder, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("kinetoscope.uploads.uploads.MOST_WAITING", 2)
-    monkeypatch.setattr(Uploads, "_start", lambda self: None)
-    uploads = Uploads(run_folder, 0, f"file://{tmp_path}/store", None)
+    monkeypatch.setattr("kinetoscope.uploads.rank_uploads.MAX_WAITING", 2)
+    monkeypatch.setattr(RankUploads, "_start", lambda self: None)
+    uploads = RankUploads(run_folder, 0, f"file://{tmp_path}/store", None)
     for number in range(4):
         file = run_folder / "traces" / f"{number}.json"
         file.write_text("trace")
         uploads.put(file, file.name)
     assert len(read_queue(run_folder, 0)) == 2
-    assert len(read_queue(run_folder, 0, left_aside=True)) == 4
+    assert len(read_queue(run_folder, 0, deferred=True)) == 4
     assert "2 files wait to be uploaded" in caplog.text
-    upload(run_folder, left_aside=True)
+    upload(run_folder, deferred=True)
     assert len(list((tmp_path / "store").iterdir())) == 4
 
 
@@ -276,7 +276,7 @@ def shelf():
 
 def opened(name, shelf, tmp_path, *, ranks=None, restart=0, **settings):
     profiler = SimpleNamespace(ranks=ranks or Ranks(3, 1, 4, 2, 1), attempt=SimpleNamespace(restart=restart))
-    name.open(profiler, "digits", Uploads(tmp_path, 3, None, shelf), **settings)
+    name.open(profiler, "digits", RankUploads(tmp_path, 3, None, shelf), **settings)
     return name
 
 

@@ -16,22 +16,22 @@ from kinetoscope.core.paths.remote_url import check_url
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.text.wording import counted
 from kinetoscope.errors import UnsafePathError
-from kinetoscope.uploads.draining import AllowedUploads
+from kinetoscope.uploads.queue_drain import AllowedUploads
 from kinetoscope.uploads.upload_queue import (
-    WaitingUpload,
+    QueuedUpload,
     add_upload,
     delete_when_uploaded,
-    keep_reserve,
-    path_in_queue,
+    free_reserve,
     read_confirmed,
     read_queue,
-    release_reserve,
+    relative_to_run_folder,
+    reserve_space,
 )
 
 _log = logging.getLogger("kinetoscope")
 # Without a store, a rank that saves twice a minute reaches this in eight hours.
-MOST_WAITING = 1000
-_MOST_NAMED = 5
+MAX_WAITING = 1000
+_MAX_NAMED = 5
 
 
 class RemoteStore(Protocol):
@@ -48,7 +48,7 @@ class RemoteStore(Protocol):
         ...
 
 
-class Uploads:
+class RankUploads:
     """The uploads of one rank from one run folder. They wait in a queue on disk, so a kill loses none.
 
     A file whose remote name has a scheme is uploaded to that URL. Any other file goes below ``upload_to``, else to
@@ -60,26 +60,26 @@ class Uploads:
         self._rank = rank
         self._upload_to = (upload_to or "").rstrip("/")
         self._remote_store = remote_store
-        self._process = SideProcess(self._report)
+        self._process = SideProcess(self._handle_end)
         self._allowed = [self._upload_to] if self._upload_to else []
-        self._outside: list[Path] = []
-        self._tried: set[Path] = set()
-        self._not_queued: dict[Path, str] = {}
+        self._other_folders: list[Path] = []
+        self._started_entries: set[Path] = set()
+        self._unqueued: dict[Path, str] = {}
         self._refused: set[Path] = set()
-        self._said_full = self._said_left = False
+        self._has_warned_full = self._has_warned_refused = False
 
     def prepare(self, remote_name: str, folder: str) -> bool:
         """Prepares uploads of files of this name; ``folder`` is the URL below which they all go. Returns whether there
         is a place for them."""
-        if not self.url_of(remote_name):
+        if not self.build_url(remote_name):
             return self._remote_store is not None
         if "://" in remote_name and folder not in self._allowed:
             self._allowed.append(folder)
         with suppress(OSError):
-            keep_reserve(self._run_folder, self._rank)
+            reserve_space(self._run_folder, self._rank)
         return True
 
-    def url_of(self, remote_name: str) -> str:
+    def build_url(self, remote_name: str) -> str:
         """The URL to which a file of this name is uploaded through the queue; empty if it is not."""
         if "://" in remote_name:
             return remote_name
@@ -88,27 +88,27 @@ class Uploads:
     def resume(self) -> None:
         """Continues the uploads that an earlier process of this rank left, if they go to this run's destinations:
         anybody may have written the queue."""
-        if waiting := self._allowed_ones():
+        if waiting := self._read_allowed():
             _log.info("Resuming %s that an earlier start of this run left.", counted(len(waiting), "upload"))
             self._start()
 
     def put(self, file: Path, remote_name: str) -> None:
         """Queues ``file`` for upload. Until then it must stay where it is: see `delete_when_uploaded`."""
-        url = self.url_of(remote_name)
+        url = self.build_url(remote_name)
         if not url:
-            self._put_elsewhere(file, remote_name)
+            self._put_to_remote_store(file, remote_name)
             return
         if not self._is_inside(file):
-            self._outside.append(file.parent)
-        self._not_queued[file] = url
-        if not self._queue_all():
-            self._release_reserve()  # the disk is full
-            self._queue_all()
+            self._other_folders.append(file.parent)
+        self._unqueued[file] = url
+        if not self._queue_unqueued():
+            self._free_reserve()  # the disk is full
+            self._queue_unqueued()
         self._start()
 
     def delete_when_uploaded(self, file: Path) -> None:
         """Deletes ``file`` when its upload is confirmed; at once if there is nothing left to upload."""
-        if file not in self._not_queued and file not in self._refused:
+        if file not in self._unqueued and file not in self._refused:
             try:
                 delete_when_uploaded(self._run_folder, file)
             except OSError as error:
@@ -117,24 +117,24 @@ class Uploads:
     def finish(self, timeout_s: float) -> None:
         """Waits until everything is uploaded or given up, at most ``timeout_s`` seconds; logs what is left."""
         until = monotonic() + timeout_s
-        self._queue_all()
+        self._queue_unqueued()
         if not self._process.wait(until):
-            self._say_it_goes_on()
-        elif {upload.entry for upload in self._allowed_ones()} - self._tried:
+            self._warn_unfinished()
+        elif {upload.entry for upload in self._read_allowed()} - self._started_entries:
             self._start()
             if not self._process.wait(until):
-                self._say_it_goes_on()
-        self._release_reserve()
-        for file in self._not_queued:
+                self._warn_unfinished()
+        self._free_reserve()
+        for file in self._unqueued:
             _log.error(
                 "%s was not uploaded, because its entry in the queue could not be written (is the disk full?). The "
                 "file is still there.",
                 file,
             )
 
-    def _release_reserve(self) -> None:
+    def _free_reserve(self) -> None:
         with suppress(OSError):
-            release_reserve(self._run_folder, self._rank)
+            free_reserve(self._run_folder, self._rank)
 
     def _is_inside(self, file: Path) -> bool:
         try:
@@ -143,51 +143,51 @@ class Uploads:
             return False
         return True
 
-    def _waiting(self) -> list[WaitingUpload]:
+    def _read_waiting(self) -> list[QueuedUpload]:
         try:
             return read_queue(self._run_folder, self._rank)
         except OSError as error:
             _log.debug("Cannot read the upload queue: %s", error)
             return []
 
-    def _allowed_ones(self) -> list[WaitingUpload]:
+    def _read_allowed(self) -> list[QueuedUpload]:
         """The waiting uploads that are allowed. The others are logged once."""
-        allowed = AllowedUploads(self._allowed, self._outside)
-        waiting = self._waiting()
-        left = [upload for upload in waiting if allowed.reason_against(upload)]
-        if left and not self._said_left:
-            self._said_left = True
+        allowed = AllowedUploads(self._allowed, self._other_folders)
+        waiting = self._read_waiting()
+        refused = [upload for upload in waiting if allowed.explain_refusal(upload)]
+        if refused and not self._has_warned_refused:
+            self._has_warned_refused = True
             _log.warning(
                 "An earlier start of this run left %s outside of the run's folder, or for places to which this start "
                 "does not upload. They are not uploaded. To see them: kinetoscope upload %s",
-                counted(len(left), "file"),
+                counted(len(refused), "file"),
                 shlex.quote(str(self._run_folder)),
             )
-        return [upload for upload in waiting if upload not in left]
+        return [upload for upload in waiting if upload not in refused]
 
-    def _queue_all(self) -> bool:
+    def _queue_unqueued(self) -> bool:
         """Writes entries for all files into the queue; False if the disk is full."""
         try:
-            for waiting, url in list(self._not_queued.items()):
-                self._queue(waiting, url)
-                del self._not_queued[waiting]
+            for waiting, url in list(self._unqueued.items()):
+                self._add_to_queue(waiting, url)
+                del self._unqueued[waiting]
         except OSError as error:
             _log.debug("Cannot write the upload queue: %s", error)
-        return not self._not_queued
+        return not self._unqueued
 
-    def _queue(self, file: Path, url: str) -> None:
-        is_full = len(self._waiting()) >= MOST_WAITING
-        add_upload(self._run_folder, self._rank, file, url, left_aside=is_full)
-        if is_full and not self._said_full:
-            self._said_full = True
+    def _add_to_queue(self, file: Path, url: str) -> None:
+        is_full = len(self._read_waiting()) >= MAX_WAITING
+        add_upload(self._run_folder, self._rank, file, url, deferred=is_full)
+        if is_full and not self._has_warned_full:
+            self._has_warned_full = True
             _log.warning(
                 "%d files wait to be uploaded, so %s and later files are not queued. %s",
-                MOST_WAITING,
+                MAX_WAITING,
                 file,
-                self._how_to_upload(),
+                self._format_command(),
             )
 
-    def _put_elsewhere(self, file: Path, remote_name: str) -> None:
+    def _put_to_remote_store(self, file: Path, remote_name: str) -> None:
         if self._remote_store is not None:
             try:
                 self._remote_store.put(file, remote_name)
@@ -198,32 +198,34 @@ class Uploads:
     def _start(self) -> None:
         if self._process.is_running:
             return
-        self._tried = {upload.entry for upload in self._waiting()}
-        folders = list(map(str, self._outside))
+        self._started_entries = {upload.entry for upload in self._read_waiting()}
+        folders = list(map(str, self._other_folders))
         arguments = (str(self._run_folder), self._rank, self._allowed, folders)
         try:
             self._process.start(job_command("kinetoscope.uploads.upload_job", *arguments))
         except OSError as error:
-            _log.error("Cannot start uploading: %s. %s", error, self._how_to_upload())
+            _log.error("Cannot start uploading: %s. %s", error, self._format_command())
 
-    def _report(self, status: int, errors: str) -> None:
+    def _handle_end(self, status: int, errors: str) -> None:
         if status:
-            _log.error("Some files were not uploaded. %s %s", errors or f"Exit status {status}.", self._how_to_upload())
+            _log.error(
+                "Some files were not uploaded. %s %s", errors or f"Exit status {status}.", self._format_command()
+            )
 
-    def _say_it_goes_on(self) -> None:
-        names = [waiting.upload.path for waiting in self._allowed_ones()]
+    def _warn_unfinished(self) -> None:
+        names = [waiting.upload.path for waiting in self._read_allowed()]
         if not names:
             return
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         _log.warning(
             "Not uploaded yet: %s%s. Process %d continues. %s",
-            ", ".join(names[:_MOST_NAMED]),
+            ", ".join(names[:_MAX_NAMED]),
             more,
             self._process.pid,
-            self._how_to_upload(),
+            self._format_command(),
         )
 
-    def _how_to_upload(self) -> str:
+    def _format_command(self) -> str:
         to = "".join(f" --to {shlex.quote(url)}" for url in self._allowed)
         return f"To upload the rest: kinetoscope upload {shlex.quote(str(self._run_folder))}{to}"
 
@@ -242,11 +244,11 @@ class UploadingRun(Protocol):
         ...
 
 
-def uploads_of(run: UploadingRun, run_folder: Path) -> Uploads:
+def get_uploads(run: UploadingRun, run_folder: Path) -> RankUploads:
     """The uploads of a run from ``run_folder``, which its handlers and sources share."""
     uploads = run.uploads.get(run_folder)
     if uploads is None:
-        uploads = Uploads(run_folder, run.ranks.rank, run.upload_to, run.remote_store)
+        uploads = RankUploads(run_folder, run.ranks.rank, run.upload_to, run.remote_store)
         run.uploads[run_folder] = uploads
     return uploads
 
@@ -261,7 +263,7 @@ class RemoteName:
         self._format = FileNameFormat((text or "").lstrip("/"), argument, has_timestamp)
         if "://" in self._format.text:
             check_url(self._format.text, argument)
-        self._uploads: Uploads | None = None
+        self._uploads: RankUploads | None = None
         self._used = UsedNames()
 
     @property
@@ -272,27 +274,27 @@ class RemoteName:
     @property
     def url(self) -> str:
         """The format of the URLs to which files are uploaded through the run's queue; empty if they are not."""
-        return self._uploads.url_of(self._format.text) if self._uploads is not None else ""
+        return self._uploads.build_url(self._format.text) if self._uploads is not None else ""
 
     def add_suffix(self, suffix: str) -> None:
         """Adds ``suffix`` to the name, unless it ends so already."""
         if self._format.text and not self._format.text.endswith(suffix):
             self._format = FileNameFormat(self._format.text + suffix, self._format.argument)
 
-    def open(self, run: UploadingRun, run_name: str, uploads: Uploads, *, shared: bool = False) -> None:
+    def open(self, run: UploadingRun, run_name: str, uploads: RankUploads, *, shared: bool = False) -> None:
         """Begins to upload files of this name, if there is a place for them.
 
         Raises `FileNameError` if two ranks would upload under one name, unless the ranks of a node have ``shared`` it.
         """
         self._run_name, self._ranks, self._restart = run_name, run.ranks, run.attempt.restart
-        if self._format.text and uploads.prepare(self._format.text, self._folder(uploads)):
+        if self._format.text and uploads.prepare(self._format.text, self._build_folder_url(uploads)):
             if not shared:
                 self._format.check_ranks_differ(run.ranks)
             self._uploads = uploads
 
-    def _folder(self, uploads: Uploads) -> str:
+    def _build_folder_url(self, uploads: RankUploads) -> str:
         """The URL below which all files of this name go in this run. Raises `SettingsError` if it is invalid."""
-        url = uploads.url_of(self._format.fill_folder(self._run_name, self._ranks))
+        url = uploads.build_url(self._format.fill_folder(self._run_name, self._ranks))
         if url:
             check_url(url, self._format.argument)
         return url
@@ -301,7 +303,7 @@ class RemoteName:
         """Queues ``file`` for upload, under the name for ``timestamp``."""
         if self._uploads is not None:
             name = self._format.fill(self._run_name, self._ranks, timestamp)
-            self._uploads.put(file, self._used.choose(_of_attempt(name, self._restart)))
+            self._uploads.put(file, self._used.choose(_add_attempt_folder(name, self._restart)))
 
     def put_shared(self, file: Path) -> None:
         """Queues a node's ``file`` for upload, again if it was uploaded before. Except on the first node, the node is
@@ -312,10 +314,10 @@ class RemoteName:
     @property
     def shared_url(self) -> str:
         """The URL to which `put_shared` uploads through the run's queue; empty if it does not."""
-        return self._uploads.url_of(self._shared_name()) if self._uploads is not None else ""
+        return self._uploads.build_url(self._shared_name()) if self._uploads is not None else ""
 
     def _shared_name(self) -> str:
-        return _of_attempt(name_on_node(self._format, self._run_name, self._ranks), self._restart)
+        return _add_attempt_folder(add_node_suffix(self._format, self._run_name, self._ranks), self._restart)
 
 
 def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
@@ -323,16 +325,16 @@ def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
     the format of the URLs of its rank's traces; ``cycle`` is the trace's cycle. Raises OSError if the queue cannot be
     written."""
     rank = cycle.ranks.rank
-    waiting = (entry.upload for entry in read_queue(run_folder, rank, left_aside=True))
+    waiting = (entry.upload for entry in read_queue(run_folder, rank, deferred=True))
     before = [*read_confirmed(run_folder, rank), *waiting]
-    if path_in_queue(run_folder, file) in {upload.path for upload in before}:
+    if relative_to_run_folder(run_folder, file) in {upload.path for upload in before}:
         return
     used = UsedNames(upload.url for upload in before)
     wanted = FileNameFormat(url).fill(cycle.run_name, cycle.ranks, cycle.timestamp)
-    add_upload(run_folder, rank, file, used.choose(_of_attempt(wanted, cycle.attempt.restart)))
+    add_upload(run_folder, rank, file, used.choose(_add_attempt_folder(wanted, cycle.attempt.restart)))
 
 
-def name_on_node(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:
+def add_node_suffix(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:
     """A merged file's name, with the node in it except on the first node, so that nodes that share a disk differ."""
     filled = name.fill(run_name, ranks)
     if ranks.node_rank == 0 or "node_rank" in name.variables():
@@ -342,7 +344,7 @@ def name_on_node(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:
     return f"{folder}{slash}{stem}.node{ranks.node_rank}{dot}{suffix}"
 
 
-def _of_attempt(name: str, restart: int) -> str:
+def _add_attempt_folder(name: str, restart: int) -> str:
     """The name, after a restart in a folder of the attempt, so that the files of the attempt before stay."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}attempt{restart}/{last}" if restart else name

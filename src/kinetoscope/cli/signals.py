@@ -7,29 +7,29 @@ from contextlib import contextmanager, suppress
 from math import inf
 from queue import Empty, SimpleQueue
 
-_ENDS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _POLL_S = 0.1
 
 
 @contextmanager
-def requests_to_end() -> "Iterator[SimpleQueue[int]]":
+def catch_signals() -> "Iterator[SimpleQueue[int]]":
     """A queue that gets each Ctrl-C and each signal to end. A second one does not disturb the end."""
-    ends: SimpleQueue[int] = SimpleQueue()  # putting into it is safe in a signal handler
-    numbers = [number for number in _ENDS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda number, _: ends.put(number)) for number in numbers}
+    received: SimpleQueue[int] = SimpleQueue()  # putting into it is safe in a signal handler
+    numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda number, _: received.put(number)) for number in numbers}
     try:
-        yield ends
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def wait_for_one(ends: "SimpleQueue[int]", timeout_s: float = inf) -> bool:
+def wait_for_signal(received: "SimpleQueue[int]", timeout_s: float = inf) -> bool:
     """Waits until something is in the queue; returns False if nothing has come in time. It waits a little at a time: a
     signal that comes just before a wait does not end that wait."""
     until = time.monotonic() + timeout_s
     while (left_s := until - time.monotonic()) > 0:
         with suppress(Empty):
-            ends.get(timeout=min(_POLL_S, left_s))
+            received.get(timeout=min(_POLL_S, left_s))
             return True
-    return not ends.empty()
+    return not received.empty()

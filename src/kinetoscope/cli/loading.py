@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from kinetoscope.cli.progress import Progress, Result, work_on_each
+from kinetoscope.cli.progress import Progress, Result, run_parallel
 from kinetoscope.frames.load import load_one, names_in
 from kinetoscope.frames.trace import Trace
 
 
-def load_all(names: Iterable[str], *, cache: bool = True, attempt: int | None = None) -> list[Trace]:
+def load_traces(names: Iterable[str], *, cache: bool = True, attempt: int | None = None) -> list[Trace]:
     """The traces that ``names`` mean, as tables, with a bar of progress."""
     return read_each(partial(load_one, cache=cache), [found for name in names for found in names_in(name, attempt)])
 
@@ -24,4 +24,4 @@ def read_each(read: Callable[..., Result], names: Sequence[Any], *values: Sequen
         files = [name for name in given[:1] if isinstance(name, str)]
         return read(*given, on_bytes=ByteProgress(files, on_progress, num_passes=1).advance)
 
-    return work_on_each("reading", work, list(zip(names, *values, strict=True)))
+    return run_parallel("reading", work, list(zip(names, *values, strict=True)))

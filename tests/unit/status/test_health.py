@@ -18,11 +18,11 @@ from kinetoscope.pulse.header import PulseHeader
 from kinetoscope.pulse.layout import FOLDER, Phase, Stuck
 from kinetoscope.pulse.own_pulse import OwnPulse, PulseProcess
 from kinetoscope.pulse.stuck_phases import STACKS_SUFFIX, STUCK_SUFFIX, GroupState, StuckFile, StuckPhase
-from kinetoscope.status import judging
+from kinetoscope.status import health
 from kinetoscope.status.hangs import Hang
-from kinetoscope.status.judging import RunState, RunStatus, judge, look_at_run
-from kinetoscope.status.processes import ProcessState, state_of_process
-from kinetoscope.status.table import run_now
+from kinetoscope.status.health import RunState, RunStatus, classify_rank, read_run_status
+from kinetoscope.status.process_state import ProcessState, read_process_state
+from kinetoscope.status.status_screen import build_status_screen
 from kinetoscope.testing import FakeClock
 
 S = 1_000_000_000
@@ -58,27 +58,27 @@ def glance(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has_e
     [
         (glance(), HERE, None, RunState.RECORDING),
         (glance(quiet_s=3600), HERE, None, RunState.RECORDING),
-        (glance(), ProcessState.STOPPED, None, RunState.HANGING),
+        (glance(), ProcessState.STOPPED, None, RunState.HUNG),
         (glance(), ProcessState.DEAD, None, RunState.KILLED),
-        (glance(), HERE, Hang(), RunState.HANGING),
+        (glance(), HERE, Hang(), RunState.HUNG),
         (glance(), HERE, Hang(hangs=False), RunState.RECORDING),
         (glance(), ProcessState.DEAD, Hang(), RunState.KILLED),
         (glance(has_ended=True), ProcessState.DEAD, None, RunState.FINISHED),
         (glance(quiet_s=3600, has_ended=True), ELSEWHERE, None, RunState.FINISHED),
-        (glance(), ELSEWHERE, Hang(), RunState.HANGING),
+        (glance(), ELSEWHERE, Hang(), RunState.HUNG),
         (glance(quiet_s=59), ELSEWHERE, None, RunState.RECORDING),
-        (glance(quiet_s=61), ELSEWHERE, None, RunState.SILENT),
+        (glance(quiet_s=61), ELSEWHERE, None, RunState.UNRESPONSIVE),
         (glance(quiet_s=61, step_ns=4 * S), ELSEWHERE, None, RunState.RECORDING),
-        (glance(quiet_s=81, step_ns=4 * S), ELSEWHERE, None, RunState.SILENT),
+        (glance(quiet_s=81, step_ns=4 * S), ELSEWHERE, None, RunState.UNRESPONSIVE),
         (glance(quiet_s=500, phase=Phase.CHECKPOINT), ELSEWHERE, None, RunState.RECORDING),
-        (glance(quiet_s=601, phase=Phase.EVALUATION), ELSEWHERE, None, RunState.SILENT),
+        (glance(quiet_s=601, phase=Phase.EVALUATION), ELSEWHERE, None, RunState.UNRESPONSIVE),
         (glance(quiet_s=500, num_steps=1), ELSEWHERE, None, RunState.RECORDING),
         (glance(quiet_s=-30), ELSEWHERE, None, RunState.RECORDING),
         (glance(quiet_s=-3600), ELSEWHERE, None, RunState.UNKNOWN),
     ],
 )
 def test_a_rank_is_judged_by_what_it_tells_and_by_its_process(told, process, hang, expected):
-    assert judge(told, process, hang, NOW) is expected
+    assert classify_rank(told, process, hang, NOW) is expected
 
 
 # -- a run
@@ -101,7 +101,7 @@ class Rank:
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Makes ranks of a run, whose clocks show what it is now, and closes them at the end."""
-    monkeypatch.setattr(judging.time, "time_ns", lambda: FakeClock(tick_ns=0).unix_ns() + S)
+    monkeypatch.setattr(health.time, "time_ns", lambda: FakeClock(tick_ns=0).unix_ns() + S)
     ranks = []
 
     def make(*numbers_of_steps, **of_rank):
@@ -117,18 +117,18 @@ def run(tmp_path, monkeypatch):
 def test_the_state_of_a_run_is_that_of_its_worst_rank(run, monkeypatch):
     make, ranks = run
     folder = make(20, 20)
-    assert look_at_run(folder).state is RunState.RECORDING
+    assert read_run_status(folder).state is RunState.RECORDING
     ranks[0].pulse.close()
-    assert look_at_run(folder).state is RunState.RECORDING
+    assert read_run_status(folder).state is RunState.RECORDING
     ranks[1].pulse.close()
-    assert look_at_run(folder).state is RunState.FINISHED
+    assert read_run_status(folder).state is RunState.FINISHED
     make(20)
-    monkeypatch.setattr(judging, "state_of_process", lambda folder, process: ProcessState.STOPPED)
-    assert look_at_run(folder).state is RunState.HANGING
+    monkeypatch.setattr(health, "read_process_state", lambda folder, process: ProcessState.STOPPED)
+    assert read_run_status(folder).state is RunState.HUNG
     make(20)
     states = {2: ProcessState.STOPPED, 3: ProcessState.DEAD}
-    monkeypatch.setattr(judging, "state_of_process", lambda folder, process: states[process.ranks.rank])
-    status = look_at_run(folder)
+    monkeypatch.setattr(health, "read_process_state", lambda folder, process: states[process.ranks.rank])
+    status = read_run_status(folder)
     assert status.state is RunState.KILLED
     assert [rank.rank for rank in status.ranks] == [3, 2, 0, 1], "odd ones first"
 
@@ -136,19 +136,19 @@ def test_the_state_of_a_run_is_that_of_its_worst_rank(run, monkeypatch):
 def test_later_training_runs_of_the_process_are_listed(run, monkeypatch):
     make, ranks = run
     folder = make(3)
-    assert look_at_run(folder).notes == []
+    assert read_run_status(folder).notes == []
     ranks.append(Rank(folder / "2", 0, 3, monkeypatch, space="another.1"))
     said = (
         "This process trained 2 times, and this is the first training run. The last is in folder 2. 1: 3 steps of 10 "
         "ms; 2: 3 steps of 10 ms."
     )
-    assert look_at_run(folder).notes == [said]
-    assert said in run_now(look_at_run(folder)).sentences
+    assert read_run_status(folder).notes == [said]
+    assert said in build_status_screen(read_run_status(folder)).sentences
 
 
 def test_who_is_behind_is_told_with_how_many_steps(run):
     make, _ = run
-    status = look_at_run(make(50, 49, 20, 0))
+    status = read_run_status(make(50, 49, 20, 0))
     lags = {rank.rank: rank.behind for rank in status.ranks}
     assert lags == {0: 0, 1: 0, 2: 30, 3: 50}, "a step apart is no lag; batches were counted from 1000 on"
     assert [rank.rank for rank in status.ranks] == [3, 2, 0, 1]
@@ -158,7 +158,7 @@ def test_who_is_behind_is_told_with_how_many_steps(run):
 def test_ranks_without_a_pulse_are_named_as_ranges():
     rank = RunStatus().missing
     assert rank == []
-    present = {number: object.__new__(judging.RankStatus) for number in (2, 3, 7)}
+    present = {number: object.__new__(health.RankStatus) for number in (2, 3, 7)}
     for number, status in present.items():
         object.__setattr__(status, "rank", number)
     assert RunStatus(world_size=10, ranks=[*present.values()]).missing == [(0, 1), (4, 6), (8, 9)]
@@ -166,15 +166,15 @@ def test_ranks_without_a_pulse_are_named_as_ranges():
 
 
 def test_of_a_folder_with_nothing_nothing_is_known(tmp_path):
-    assert look_at_run(tmp_path) == RunStatus()
-    assert look_at_run(tmp_path / "none") == RunStatus()
+    assert read_run_status(tmp_path) == RunStatus()
+    assert read_run_status(tmp_path / "none") == RunStatus()
 
 
 # -- hangs
 
 
 def hang_told(rank, folder):
-    (found,) = look_at_run(folder).ranks
+    (found,) = read_run_status(folder).ranks
     return found.hang, found.state
 
 
@@ -188,7 +188,7 @@ def test_what_a_rank_found_of_its_phase_counts_until_that_phase_is_over(run):
     assert hang_told(rank, folder) == (Hang(hangs=False, place="train.py(3): save"), RunState.RECORDING)
     rank.pulse.note_stuck(Stuck.HANGS, phase, since_ns, 7, "train.py(4): \N{SNOWMAN}" + "x" * 300)
     hang, state = hang_told(rank, folder)
-    assert (hang.hangs, hang.holds_gil, state) == (True, False, RunState.HANGING)
+    assert (hang.hangs, hang.holds_gil, state) == (True, False, RunState.HUNG)
     assert hang.place.startswith("train.py(4): \N{SNOWMAN}xxx")
     rank.pulse.enter(Phase.FORWARD)
     assert hang_told(rank, folder) == (None, RunState.RECORDING)
@@ -203,11 +203,11 @@ def test_a_rank_that_could_not_look_closer_for_long_holds_its_gil(run, monkeypat
     rank.clock.advance(40 * S)
     rank.pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, 7)
     now_ns = rank.clock.unix_ns()
-    monkeypatch.setattr(judging.time, "time_ns", lambda: now_ns + 15 * S)
+    monkeypatch.setattr(health.time, "time_ns", lambda: now_ns + 15 * S)
     assert hang_told(rank, folder) == (None, RunState.RECORDING)
     rank.pulse.note_stuck(Stuck.HELD, phase, since_ns, 7)
-    assert hang_told(rank, folder) == (Hang(holds_gil=True), RunState.HANGING)
-    start = look_at_run(folder).ranks[0].start
+    assert hang_told(rank, folder) == (Hang(holds_gil=True), RunState.HUNG)
+    start = read_run_status(folder).ranks[0].start
     stack = f'Thread 0x{7:016x} (most recent call first):\n  File "train.py", line 9 in hold\n'
     (folder / FOLDER / f"{start}{STACKS_SUFFIX}").write_text(stack)
     assert hang_told(rank, folder)[0].place.endswith("train.py(9): hold")
@@ -223,13 +223,13 @@ def test_of_ranks_that_hang_it_is_told_who_waits_for_whom(run):
         stuck = StuckPhase("backward", True, 20, 0, 1, 2, "", [], [group])
         attempt = Attempt("run", 0, 1, f"2026-{number}")
         rank.pulse.write_beside(STUCK_SUFFIX, StuckFile(Ranks(number), attempt, [stuck]).encoded())
-    status = look_at_run(folder)
+    status = read_run_status(folder)
     assert [rank.rank for rank in status.ranks] == [1, 0, 2], "the one that others wait for comes first"
     (found,) = status.collectives
     assert (found.group, found.sequence, found.waiting, found.missing) == ("default_pg", 12, [0, 2], [1])
     ranks[1].clock.advance(MS)
     ranks[1].pulse.enter(Phase.FORWARD)
-    assert look_at_run(folder).collectives == [], "it has gone on, and what it found is old"
+    assert read_run_status(folder).collectives == [], "it has gone on, and what it found is old"
 
 
 # -- processes
@@ -257,12 +257,12 @@ linux = pytest.mark.skipif(not pid_space(), reason="only Linux tells of its pids
 @linux
 def test_a_process_runs_until_it_has_ended(sleeper, tmp_path):
     process = process_of(sleeper.pid)
-    assert state_of_process(tmp_path, process) is ProcessState.RUNNING
+    assert read_process_state(tmp_path, process) is ProcessState.RUNNING
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    assert state_of_process(tmp_path, process) is ProcessState.DEAD, "nobody has waited for it yet"
+    assert read_process_state(tmp_path, process) is ProcessState.DEAD, "nobody has waited for it yet"
     sleeper.wait()
-    assert state_of_process(tmp_path, process) is ProcessState.DEAD
+    assert read_process_state(tmp_path, process) is ProcessState.DEAD
 
 
 BUSY = "print(flush=True)\nimport os\nwhile True: os.getppid()"
@@ -276,7 +276,7 @@ def test_a_process_that_is_stopped_for_moments_runs(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE) as tracer:
         tracer.stdout.readline()
         (pid,) = map(int, Path(f"/proc/{tracer.pid}/task/{tracer.pid}/children").read_text().split())
-        found = {state_of_process(tmp_path, process_of(pid)) for _ in range(100)}
+        found = {read_process_state(tmp_path, process_of(pid)) for _ in range(100)}
         os.kill(pid, signal.SIGKILL)
     assert found == {ProcessState.RUNNING}
 
@@ -284,16 +284,16 @@ def test_a_process_that_is_stopped_for_moments_runs(tmp_path):
 @linux
 def test_another_process_with_the_same_pid_is_not_the_one(sleeper, tmp_path):
     """It began after the pulse, whose process must have ended before."""
-    assert state_of_process(tmp_path, process_of(sleeper.pid, monotonic_ns=0)) is ProcessState.DEAD
+    assert read_process_state(tmp_path, process_of(sleeper.pid, monotonic_ns=0)) is ProcessState.DEAD
 
 
 @linux
 def test_of_another_machine_s_process_nothing_is_known(tmp_path):
-    assert state_of_process(tmp_path, process_of(2**30, space="another.1")) is ProcessState.UNKNOWN
+    assert read_process_state(tmp_path, process_of(2**30, space="another.1")) is ProcessState.UNKNOWN
 
 
 @linux
 def test_in_another_container_of_this_machine_the_lock_tells(tmp_path):
     """Without a live folder, nothing does."""
     machine = pid_space().partition(".")[0]
-    assert state_of_process(tmp_path, process_of(2**30, space=f"{machine}.1")) is ProcessState.UNKNOWN
+    assert read_process_state(tmp_path, process_of(2**30, space=f"{machine}.1")) is ProcessState.UNKNOWN

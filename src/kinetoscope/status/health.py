@@ -12,18 +12,18 @@ from kinetoscope.pulse.glances import Glance, glance_at_pulses
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.stuck_phases import Unarrived
 from kinetoscope.pulse.training_notes import notes_on_trainings
-from kinetoscope.status.hangs import Hang, collectives_waited_for, hang_of
-from kinetoscope.status.processes import ProcessState, state_of_process
+from kinetoscope.status.hangs import Hang, find_blocking_collectives, find_hang
+from kinetoscope.status.process_state import ProcessState, read_process_state
 
-SILENT_AFTER_S, SILENT_AFTER_STEPS = 60.0, 20
+HEARTBEAT_TIMEOUT_S, HEARTBEAT_TIMEOUT_STEPS = 60.0, 20
 """A rank on another machine is silent if it has told nothing for this long, and for the time of so many steps."""
 
-SILENT_AT_LENGTH_S = 600.0
+LONG_PHASE_TIMEOUT_S = 600.0
 """The same for a rank whose first steps are not over, or that evaluates, writes a checkpoint or saves its recording."""
 
-_AT_LENGTH = (Phase.EVALUATION, Phase.CHECKPOINT)
-_FIRST_STEPS = 3
-_AHEAD_NS = 60_000_000_000
+_LONG_PHASES = (Phase.EVALUATION, Phase.CHECKPOINT)
+_NUM_FIRST_STEPS = 3
+_MAX_CLOCK_LEAD_NS = 60_000_000_000
 
 
 class RunState(Enum):
@@ -32,10 +32,10 @@ class RunState(Enum):
     KILLED = "killed"
     """Its process has ended without closing the run: known on its own machine only."""
 
-    HANGING = "hanging"
+    HUNG = "hanging"
     """It says so, or its process is stopped."""
 
-    SILENT = "silent"
+    UNRESPONSIVE = "silent"
     """On another machine, it has told nothing for long: it may hang, or be dead."""
 
     RECORDING = "recording"
@@ -43,10 +43,10 @@ class RunState(Enum):
     FINISHED = "finished"
 
 
-GOING = (RunState.HANGING, RunState.SILENT, RunState.RECORDING)
+ACTIVE_STATES = (RunState.HUNG, RunState.UNRESPONSIVE, RunState.RECORDING)
 """The states of a run that has not ended, as far as is known."""
 
-_ORDER = {state: place for place, state in enumerate(RunState)}
+_SEVERITY = {state: place for place, state in enumerate(RunState)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class RankStatus:
     tokens_per_s: float | None
 
     @property
-    def is_odd(self) -> bool:
+    def is_abnormal(self) -> bool:
         """Whether it differs from what a rank should be: one of them is looked at first."""
         return self.behind > 0 or self.state not in (RunState.RECORDING, RunState.FINISHED)
 
@@ -107,41 +107,41 @@ class RunStatus:
         return gaps_in((rank.rank for rank in self.ranks), self.world_size or 0)
 
 
-def look_at_run(run_folder: Path) -> RunStatus:
+def read_run_status(run_folder: Path) -> RunStatus:
     """How the run in a folder is doing. Whatever is in the folder, it raises nothing."""
     found = glance_at_pulses(run_folder)
     now_ns = time.time_ns()
-    looked = [_look_at_rank(run_folder, glance, now_ns) for glance in found.last]
-    if not looked:
+    statuses = [_read_rank_status(run_folder, glance, now_ns) for glance in found.last]
+    if not statuses:
         return RunStatus(notes=found.notes)
-    pairs = zip(looked, found.last, strict=True)
+    pairs = zip(statuses, found.last, strict=True)
     hanging = (glance.header for rank, glance in pairs if rank.hang is not None and rank.state is not RunState.KILLED)
-    collectives = [*collectives_waited_for(run_folder, hanging)]
+    collectives = [*find_blocking_collectives(run_folder, hanging)]
     late = {rank for collective in collectives for rank in collective.missing}
     return RunStatus(
-        state=min((rank.state for rank in looked), key=_ORDER.__getitem__),
+        state=min((rank.state for rank in statuses), key=_SEVERITY.__getitem__),
         attempt=found.last[0].header.process.attempt.restart,
         world_size=max(glance.header.process.ranks.world_size for glance in found.last),
-        ranks=sorted(_with_lags(looked, found.last), key=lambda rank: _place(rank, late)),
+        ranks=sorted(_add_lags(statuses, found.last), key=lambda rank: _sort_key(rank, late)),
         glances=found.last,
         collectives=collectives,
         notes=[*notes_on_trainings(run_folder), *found.notes],
     )
 
 
-def _place(rank: RankStatus, late: Container[int]) -> tuple[int, bool, bool, int, int]:
+def _sort_key(rank: RankStatus, late: Container[int]) -> tuple[int, bool, bool, int, int]:
     """Odd ranks first: those in the worst state, of these the ones that others may wait for, then those furthest
     behind."""
-    return _ORDER[rank.state], not rank.is_stopped, rank.rank not in late, -rank.behind, rank.rank
+    return _SEVERITY[rank.state], not rank.is_stopped, rank.rank not in late, -rank.behind, rank.rank
 
 
-def _look_at_rank(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
+def _read_rank_status(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
     header = glance.header
-    process = ProcessState.UNKNOWN if header.has_ended else state_of_process(run_folder, header.process)
+    process = ProcessState.UNKNOWN if header.has_ended else read_process_state(run_folder, header.process)
     if process in (ProcessState.RUNNING, ProcessState.STOPPED):
         now_ns = header.clock.unix_ns(time.monotonic_ns())  # by its own clock, which is ours
-    hang = None if header.has_ended else hang_of(run_folder, header)
-    state = judge(glance, process, hang, now_ns)
+    hang = None if header.has_ended else find_hang(run_folder, header)
+    state = classify_rank(glance, process, hang, now_ns)
     return RankStatus(
         rank=header.process.ranks.rank,
         state=state,
@@ -154,7 +154,7 @@ def _look_at_rank(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
         step=glance.step,
         behind=0,
         phase=None if header.has_ended else header.phase_name,
-        phase_ns=max(0, now_ns - header.phase_since_ns) if state in GOING else None,
+        phase_ns=max(0, now_ns - header.phase_since_ns) if state in ACTIVE_STATES else None,
         quiet_ns=max(0, now_ns - header.heartbeat_ns),
         step_ns=glance.step_ns,
         run_step_ns=glance.run_step_ns,
@@ -166,30 +166,30 @@ def _look_at_rank(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
     )
 
 
-def judge(glance: Glance, process: ProcessState, hang: Hang | None, now_ns: int) -> RunState:
+def classify_rank(glance: Glance, process: ProcessState, hang: Hang | None, now_ns: int) -> RunState:
     """The state of a rank at ``now_ns``, in unix time."""
     if glance.header.has_ended:
         return RunState.FINISHED
     if process is ProcessState.DEAD:
         return RunState.KILLED
     if process is ProcessState.STOPPED or (hang is not None and hang.hangs):
-        return RunState.HANGING
+        return RunState.HUNG
     if process is ProcessState.RUNNING:
         return RunState.RECORDING
     quiet_ns = now_ns - glance.header.heartbeat_ns
-    if quiet_ns < -_AHEAD_NS:
+    if quiet_ns < -_MAX_CLOCK_LEAD_NS:
         return RunState.UNKNOWN  # its machine's clock is not as ours
-    return RunState.SILENT if quiet_ns > _silent_after_ns(glance) else RunState.RECORDING
+    return RunState.UNRESPONSIVE if quiet_ns > _heartbeat_timeout_ns(glance) else RunState.RECORDING
 
 
-def _silent_after_ns(glance: Glance) -> float:
+def _heartbeat_timeout_ns(glance: Glance) -> float:
     header = glance.header
-    is_long = header.is_saving or header.phase in _AT_LENGTH or header.num_steps < _FIRST_STEPS
-    least_ns = (SILENT_AT_LENGTH_S if is_long else SILENT_AFTER_S) * 1e9
-    return max(least_ns, SILENT_AFTER_STEPS * (glance.step_ns or 0))
+    is_long_phase = header.is_saving or header.phase in _LONG_PHASES or header.num_steps < _NUM_FIRST_STEPS
+    min_timeout_ns = (LONG_PHASE_TIMEOUT_S if is_long_phase else HEARTBEAT_TIMEOUT_S) * 1e9
+    return max(min_timeout_ns, HEARTBEAT_TIMEOUT_STEPS * (glance.step_ns or 0))
 
 
-def _with_lags(ranks: Sequence[RankStatus], glances: Sequence[Glance]) -> list[RankStatus]:
+def _add_lags(ranks: Sequence[RankStatus], glances: Sequence[Glance]) -> list[RankStatus]:
     """The ranks, with how many steps each is behind the first one.
 
     Not all pulses are of the same moment, and those of one moment may still be a step apart: so much is no lag.
@@ -198,12 +198,12 @@ def _with_lags(ranks: Sequence[RankStatus], glances: Sequence[Glance]) -> list[R
     steps = [(rank.step, rank.num_steps) for rank, _ in going if rank.step is not None]
     if not steps:
         return [*ranks]
-    most, num_steps = max(steps)
+    newest_step, num_steps = max(steps)
     moments = [glance.read_ns for _, glance in going]
     fastest_ns = min((glance.step_ns for _, glance in going if glance.step_ns), default=1.0)
     allowed = 1 + ceil((max(moments) - min(moments)) / fastest_ns)
     return [
         replace(rank, behind=lag if lag > allowed and rank.state is not RunState.FINISHED else 0)
         for rank in ranks
-        for lag in [most - (most - num_steps if rank.step is None else rank.step)]
+        for lag in [newest_step - (newest_step - num_steps if rank.step is None else rank.step)]
     ]

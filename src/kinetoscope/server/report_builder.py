@@ -10,13 +10,13 @@ from time import monotonic
 
 from kinetoscope.core.text.wording import reason_of_error
 from kinetoscope.server.job_queue import Job, JobQueue
-from kinetoscope.server.runs import FoundRun
+from kinetoscope.server.run_search import FoundRun
 
-_MOST_KEPT = 8
+_MAX_KEPT = 8
 
 
 @dataclass(slots=True)
-class MadePage:
+class BuiltReport:
     """A page that is being made, or is in the file ``path``, or cannot be made because of a ``problem``."""
 
     path: Path
@@ -30,7 +30,7 @@ class MadePage:
         return int(monotonic() - self.since)
 
 
-class MadePages:
+class ReportBuilder:
     """Runs ``command`` with a file in ``folder`` and the names of one or two runs, which writes a page there.
 
     One page is made at a time. A page is made again when its runs have changed, and when it is requested after its
@@ -39,22 +39,22 @@ class MadePages:
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self._folder = folder
-        self._pages: dict[tuple[tuple[str, str], ...], MadePage] = {}
-        self._waiting: deque[tuple[MadePage, list[str]]] = deque()
+        self._pages: dict[tuple[tuple[str, str], ...], BuiltReport] = {}
+        self._waiting: deque[tuple[BuiltReport, list[str]]] = deque()
         self._lock = Lock()
         self._queue = JobQueue(command, self._next_job)
         self._number = 0
 
-    def get(self, runs: Sequence[FoundRun]) -> MadePage:
+    def get(self, runs: Sequence[FoundRun]) -> BuiltReport:
         """Return the page on the last of these runs, compared with the one before it, if there are two.
 
         It may not be ready; it is returned as it was when it was requested.
         """
-        key = tuple((run.name, run.made_from) for run in runs)
+        key = tuple((run.name, run.content_hash) for run in runs)
         with self._lock:
             if (page := self._pages.pop(key, None)) is None:
                 self._number += 1
-                page = MadePage(self._folder / f"{self._number}.html", monotonic())
+                page = BuiltReport(self._folder / f"{self._number}.html", monotonic())
                 self._waiting.append((page, [name for name, _ in key]))
                 self._queue.wake()
             now = replace(page)  # a problem that comes after this line is returned the next time
@@ -72,8 +72,8 @@ class MadePages:
 
         A page that is being made stays: whoever waits for it would start it again.
         """
-        made = [key for key, page in self._pages.items() if page.is_ready or page.problem]
-        for key in made[:-_MOST_KEPT]:
+        finished = [key for key, page in self._pages.items() if page.is_ready or page.problem]
+        for key in finished[:-_MAX_KEPT]:
             self._pages.pop(key).path.unlink(missing_ok=True)
 
     def _next_job(self) -> Job | None:
@@ -81,9 +81,9 @@ class MadePages:
             if not self._waiting:
                 return None
             page, names = self._waiting.popleft()
-            return Job([str(page.path), *names], partial(self._end, page))
+            return Job([str(page.path), *names], partial(self._handle_end, page))
 
-    def _end(self, page: MadePage, status: int | None, errors: str) -> None:
+    def _handle_end(self, page: BuiltReport, status: int | None, errors: str) -> None:
         if status is None:
             page.problem = "No process could be started, or it was ended."
         elif page.path.exists():

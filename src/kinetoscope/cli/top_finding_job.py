@@ -11,11 +11,11 @@ from typing import Any
 
 from kinetoscope.analysis.analyze import report_to_keep
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.cli.run_rows_job import find_run, let_others_go_first, num_bytes, row_of
+from kinetoscope.cli.run_rows_job import build_row, count_bytes, find_run, run_at_low_priority
 from kinetoscope.core.background.jobs import run_job
 from kinetoscope.formats.run_row import write_row
 from kinetoscope.frames.load import names_in
-from kinetoscope.server.runs import run_of_traces
+from kinetoscope.server.run_search import find_run_of_traces
 
 MAX_BYTES = 200_000_000
 """Larger traces are not analysed, since that would take long."""
@@ -26,45 +26,45 @@ MAX_BYTES_WITH_REPORT = 1_000_000_000
 _MAX_ENTRIES = 10_000  # in the folder of the run, which may be any: a larger one is no reason to wait
 
 
-def print_first(folder: str, report: str | None) -> int:
+def print_top_finding(folder: str, report: str | None) -> int:
     """Print the top finding on the traces in ``folder`` that is not of low confidence, as JSON; null without one.
 
     Then write the ``report``, and print its ranks and all findings as sentences. Return 1 if the traces are too large.
     """
-    let_others_go_first()
+    run_at_low_priority()
     names = names_in(folder)
-    if num_bytes(names) > (MAX_BYTES if report is None else MAX_BYTES_WITH_REPORT):
+    if count_bytes(names) > (MAX_BYTES if report is None else MAX_BYTES_WITH_REPORT):
         return 1
-    run_folder = Path(run_of_traces(os.path.abspath(folder)))
-    run = find_run(run_folder, most_entries=_MAX_ENTRIES)
+    run_folder = Path(find_run_of_traces(os.path.abspath(folder)))
+    run = find_run(run_folder, max_entries=_MAX_ENTRIES)
     found = report_to_keep(names, run_folder)
-    row = row_of(found, run.made_from if run is not None else "")
+    row = build_row(found, run.content_hash if run is not None else "")
     _print_json({"title": row.finding, "saving_ns_per_step": row.saving_ns} if row.finding else None)
     if run is not None:
         write_row(run_folder, row)
     if report is not None:
         _write_report(found, names, Path(report))
         run_facts = {"num_ranks": len(found.run["ranks"]), "world_size": found.run["world_size"]}
-        _print_json(run_facts | {"findings": list(_findings_in_words(found))})
+        _print_json(run_facts | {"findings": list(_format_findings(found))})
     return 0
 
 
 def _write_report(found: RunReport, names: Sequence[str], output: Path) -> None:
     from kinetoscope import __version__
-    from kinetoscope.cli.paths import require_free
+    from kinetoscope.cli.paths import require_replaceable
     from kinetoscope.core.paths.atomic_file import atomic_file
     from kinetoscope.pages.html_file import render_page
     from kinetoscope.report.page.build import Recorded, build_page
     from kinetoscope.report.page.rank_traces import RankTraces
 
-    require_free([output], force=False)
+    require_replaceable([output], force=False)
     page = build_page(found, __version__, recorded=Recorded(windows=RankTraces(found, names, cache=False)))
     content = render_page(page).encode()
     with atomic_file(output) as file:
         file.write(content)
 
 
-def _findings_in_words(found: RunReport) -> Iterator[str]:
+def _format_findings(found: RunReport) -> Iterator[str]:
     from kinetoscope.report.sentences import below_title
 
     for finding in found.findings:
@@ -76,4 +76,4 @@ def _print_json(line: Any) -> None:
 
 
 if __name__ == "__main__":
-    run_job(print_first)
+    run_job(print_top_finding)

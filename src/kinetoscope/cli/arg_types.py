@@ -1,0 +1,96 @@
+"""Numbers in the arguments of commands, checked for their range."""
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from typing import TypeVar
+
+from kinetoscope.errors import SettingsError
+
+_Value = TypeVar("_Value")
+_MAX_INT = 2**31 - 1
+_MAX_PORT = 65535
+_MAX_SECONDS = 1e9
+_MAX_NUMBERS = 1_000_000
+
+
+def parse_whole_number(text: str) -> int:
+    """A number such as a rank or an attempt."""
+    if not _is_whole_number(text):
+        raise ArgumentTypeError(f"cannot read {_quote(text)}; write a whole number from 0 to {_MAX_INT:,}")
+    return int(text)
+
+
+def parse_positive_int(text: str) -> int:
+    """How many there are of something."""
+    if not _is_whole_number(text) or not int(text):
+        raise ArgumentTypeError(f"cannot read {_quote(text)}; write a whole number from 1 to {_MAX_INT:,}")
+    return int(text)
+
+
+def parse_port(text: str) -> int:
+    """The number of a port; 0 is any that is free."""
+    if not _is_whole_number(text, _MAX_PORT):
+        raise ArgumentTypeError(f"cannot read the port {_quote(text)}; write a number up to {_MAX_PORT}")
+    return int(text)
+
+
+def parse_seconds(text: str) -> float:
+    """A duration, which may be 0."""
+    number = _parse_float(text)
+    if number is None or not 0 <= number <= _MAX_SECONDS:
+        raise ArgumentTypeError(f"cannot read the seconds {_quote(text)}; write a number from 0 on, as in 30 or 0.5")
+    return number
+
+
+def parse_positive_seconds(text: str) -> float:
+    """A duration that is not 0."""
+    number = _parse_float(text)
+    if number is None or not 0 < number <= _MAX_SECONDS:
+        raise ArgumentTypeError(f"cannot read the seconds {_quote(text)}; write a number above 0, as in 30 or 0.5")
+    return number
+
+
+def parse_numbers(text: str) -> list[int]:
+    """The numbers that a text such as ``3``, ``0,2`` or ``10-14`` names."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        ends = [first, last or first]
+        if not all(map(_is_whole_number, ends)) or int(ends[1]) - int(first) + len(found) > _MAX_NUMBERS:
+            raise ArgumentTypeError(f"cannot read the numbers {_quote(text)}; write them as in 3, 0,2 or 10-14")
+        found += range(int(first), int(ends[1]) + 1)
+    if not found:
+        raise ArgumentTypeError(f"empty range {_quote(text)}; write the smaller number first, as in 10-14")
+    return found
+
+
+def parse_ranks(text: str) -> frozenset[int]:
+    """The ranks that a text such as ``0,4-7`` names."""
+    try:
+        return frozenset(parse_numbers(text))
+    except ArgumentTypeError:
+        raise ArgumentTypeError(f"cannot read the ranks {_quote(text)}; write them as in 0,4-7") from None
+
+
+def parse_argument(argument: str, parse: Callable[[str], _Value], text: str) -> _Value:
+    """The value of an argument that is looked at when its verb runs. Raises `SettingsError`."""
+    try:
+        return parse(text)
+    except ArgumentTypeError as error:
+        message, _, remedy = str(error).partition("; ")
+        raise SettingsError(f"{argument}: {message}. {remedy[:1].upper()}{remedy[1:]}.") from None
+
+
+def _is_whole_number(text: str, largest: int = _MAX_INT) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(largest)) and int(text) <= largest
+
+
+def _parse_float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:40]}...")

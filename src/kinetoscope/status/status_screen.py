@@ -1,0 +1,196 @@
+"""What a run does now, in the words that a terminal and a page show."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from kinetoscope.core.text.wording import counted, lasting, memory_size, printable, ranks_named, shortened, shown
+from kinetoscope.pages.run_list import RankLine, StatusScreen
+from kinetoscope.pulse.glances import NUM_LAST
+from kinetoscope.status.health import RankStatus, RunState, RunStatus
+
+MAX_ROWS = 16
+"""Of more ranks, the odd ones have rows, and the rest is summed up."""
+
+_MAX_SENTENCES = 3
+_MAX_HOST_LENGTH = 30
+
+
+def build_status_screen(status: RunStatus) -> StatusScreen:
+    """The status in words."""
+    ranks = status.ranks
+    abnormal = [rank for rank in ranks if rank.is_abnormal]
+    with_rows = ranks if len(ranks) <= MAX_ROWS else abnormal[:MAX_ROWS]
+    columns = [
+        title for title, (describe, may_be_empty) in _COLUMNS.items() if not may_be_empty or any(map(describe, ranks))
+    ]
+    if len({rank.host for rank in ranks}) < 2:
+        columns.remove("host")
+    return StatusScreen(
+        state=status.state.value,
+        headline=_build_headline(status),
+        sentences=[
+            *_describe_abnormal(ranks),
+            *_limit_sentences(_describe_collectives(status), "more group"),
+            *_describe_missing(status),
+            *_limit_sentences(map(printable, status.notes), "more note"),
+        ],
+        columns=columns,
+        rows=[
+            RankLine(state=rank.state.value, cells=[_COLUMNS[title][0](rank) for title in columns])
+            for rank in with_rows
+        ],
+        rest=_summarize_rest([*ranks] if not with_rows else [rank for rank in ranks if rank not in with_rows]),
+    )
+
+
+def _build_headline(status: RunStatus) -> str:
+    if not status.ranks:
+        return "nothing seen"
+    num_ranks, world_size = len(status.ranks), status.world_size or 0
+    of = f"{num_ranks:,} of {counted(world_size, 'rank')}" if world_size > num_ranks else counted(num_ranks, "rank")
+    parts = [f"attempt {status.attempt}" if status.attempt else "", of, *_describe_progress(status.ranks)]
+    return f"{status.state.value}: {', '.join(filter(None, parts))}"
+
+
+def _describe_progress(ranks: Sequence[RankStatus]) -> Iterable[str]:
+    """Which step they have completed, and what a step takes."""
+    steps = [rank.step for rank in ranks if rank.step is not None]
+    if steps:
+        yield f"step {max(steps):,}" if min(steps) == max(steps) else f"steps {min(steps):,} to {max(steps):,}"
+    now = [rank.step_ns for rank in ranks if rank.step_ns is not None]
+    whole = [rank.run_step_ns for rank in ranks if rank.run_step_ns is not None]
+    if now:
+        over = f"; {lasting(median(whole))} over the run" if whole else ""
+        yield f"{lasting(median(now))} a step (last {NUM_LAST} steps{over})"
+
+
+# -- sentences
+
+
+def _describe_abnormal(ranks: Sequence[RankStatus]) -> Iterable[str]:
+    yield from _limit_sentences(_describe_each(ranks, _describe_killed), "more rank")
+    yield from _limit_sentences(_describe_hung(ranks), "more sentence")
+    for describe in (_describe_unresponsive, _describe_slow_phase, _describe_lag):
+        yield from _limit_sentences(_describe_each(ranks, describe), "more rank")
+
+
+def _describe_each(ranks: Sequence[RankStatus], describe: Callable[[RankStatus], str]) -> Iterable[str]:
+    return (f"Rank {rank.rank} {text}." for rank in ranks if (text := describe(rank)))
+
+
+def _limit_sentences(sentences: Iterable[str], noun: str) -> Iterable[str]:
+    found = [*sentences]
+    yield from found[:_MAX_SENTENCES]
+    if len(found) > _MAX_SENTENCES:
+        yield f"And {counted(len(found) - _MAX_SENTENCES, noun)} like that."
+
+
+def _describe_killed(rank: RankStatus) -> str:
+    if rank.state is not RunState.KILLED:
+        return ""
+    after = "before its first step was complete" if rank.step is None else f"after step {rank.step:,}"
+    stuck = ", where it hung" if rank.hang and rank.hang.hangs else ", which took long" if rank.hang else ""
+    return f"was killed {after}, in {_format_phase(rank)}{stuck}{_format_location(rank)}"
+
+
+def _describe_hung(ranks: Sequence[RankStatus]) -> Iterable[str]:
+    """Those that hang alike in one sentence."""
+    alike: dict[object, list[RankStatus]] = {}
+    for rank in ranks:
+        if rank.state is RunState.HUNG:
+            alike.setdefault((rank.is_stopped, rank.phase, rank.hang), []).append(rank)
+    for found in alike.values():
+        first, names = found[0], ranks_named(sorted(one.rank for one in found)).capitalize()
+        longest = max(found, key=lambda rank: rank.phase_ns or 0)
+        where = f"in {_format_phase(first)} for {'' if len(found) == 1 else 'up to '}{_format_phase_time(longest)}"
+        if first.is_stopped:
+            yield f"{names} {'is' if len(found) == 1 else 'are'} stopped by a signal, {where}."
+        else:
+            without_gil = ", without the GIL, which something holds" if first.hang and first.hang.holds_gil else ""
+            yield f"{names} {'hangs' if len(found) == 1 else 'hang'} {where}{without_gil}{_format_location(first)}."
+
+
+def _describe_slow_phase(rank: RankStatus) -> str:
+    if rank.state in (RunState.HUNG, RunState.KILLED) or rank.hang is None:
+        return ""
+    return f"takes long in {_format_phase(rank)}, {_format_phase_time(rank)} by now{_format_location(rank)}"
+
+
+def _format_location(rank: RankStatus) -> str:
+    return f": {printable(rank.hang.place)}" if rank.hang and rank.hang.place else ""
+
+
+def _describe_unresponsive(rank: RankStatus) -> str:
+    if rank.state is not RunState.UNRESPONSIVE:
+        return ""
+    return f"on {printable(rank.host)} has had no heartbeat for {lasting(rank.quiet_ns)}, in {_format_phase(rank)}"
+
+
+def _describe_lag(rank: RankStatus) -> str:
+    return f"is {counted(rank.behind, 'step')} behind" if rank.behind else ""
+
+
+def _describe_collectives(status: RunStatus) -> Iterable[str]:
+    """Who waits for whom."""
+    for found in status.collectives:
+        what, waits = printable(found.collective or "a collective"), "waits" if len(found.waiting) == 1 else "wait"
+        waiting, missing = map(ranks_named, (found.waiting, found.missing))
+        yield f"In {what}, number {found.sequence:,} of group {shown(found.group)}, {waiting} {waits} for {missing}."
+
+
+def _describe_missing(status: RunStatus) -> Iterable[str]:
+    if status.missing:
+        yield f"There is no pulse of {ranks_named(status.missing)}."
+
+
+def _summarize_rest(ranks: Sequence[RankStatus]) -> str:
+    """Ranks that have no row, in one line."""
+    if not ranks:
+        return ""
+    states = Counter(rank.state.value for rank in ranks).most_common()
+    phases = Counter(_format_phase(rank) for rank in ranks if rank.phase).most_common()
+    parts = [
+        ", ".join(f"{count:,} {state}" for state, count in states),
+        ", ".join(_describe_progress(ranks)),
+        ", ".join(f"{count:,} in {phase}" for phase, count in phases),
+    ]
+    return f"{counted(len(ranks), 'more rank')}: {'; '.join(filter(None, parts))}"
+
+
+# -- cells; "" is what is not known
+
+
+def _format_phase(rank: RankStatus) -> str:
+    return (rank.phase or "").replace("_", " ")
+
+
+def _format_phase_time(rank: RankStatus) -> str:
+    return _format_known(rank.phase_ns, lasting)
+
+
+def _format_state(rank: RankStatus) -> str:
+    return "stopped" if rank.is_stopped else rank.state.value
+
+
+def _format_known(value: float | None, describe: Callable[..., str]) -> str:
+    return "" if value is None else describe(value)
+
+
+_COLUMNS: dict[str, tuple[Callable[[RankStatus], str], bool]] = {
+    "rank": (lambda rank: str(rank.rank), False),
+    "state": (_format_state, False),
+    "step": (lambda rank: _format_known(rank.step, "{:,}".format), False),
+    "behind": (lambda rank: f"{rank.behind:,}" if rank.behind else "", True),
+    "phase": (_format_phase, True),
+    "for": (_format_phase_time, True),
+    "takes": (lambda rank: _format_known(rank.step_ns, lasting), False),
+    "over run": (lambda rank: _format_known(rank.run_step_ns, lasting), False),
+    "loss": (lambda rank: _format_known(rank.loss, "{:.4g}".format), True),
+    "device": (lambda rank: _format_known(rank.device_bytes, memory_size), True),
+    "memory": (lambda rank: _format_known(rank.resident_bytes, memory_size), True),
+    "samples/s": (lambda rank: _format_known(rank.samples_per_s, "{:,.4g}".format), True),
+    "tokens/s": (lambda rank: _format_known(rank.tokens_per_s, "{:,.4g}".format), True),
+    "host": (lambda rank: shortened(rank.host, _MAX_HOST_LENGTH), False),
+}
+"""What is said of a rank, and whether a column in which nothing is known is left out."""
