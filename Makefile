@@ -10,8 +10,8 @@ HTA_VENV := .venv-hta
 TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
-# More processes than cores: many tests wait. They are forked from one that has imported torch and more: see tests/forked_worker.py.
-WORKERS := --tx '4*popen//python=$(BIN)/python tests/forked_worker.py'
+# More processes than cores: many tests wait. They are forked from one that has imported torch and more: see tests/support/tools/forked_xdist_worker.py.
+WORKERS := --tx '4*popen//python=$(BIN)/python tests/support/tools/forked_xdist_worker.py'
 # Files run in the order of their names: the long ones of tests/integration first.
 # Four processes share the cores, so polars and torch get one thread in each: a fifth and a seventh less CPU time.
 # A process that crashes ends the run: with another in its place, a run was seen to wait for ever.
@@ -25,7 +25,7 @@ OF_RECORDING := $(addprefix tests/integration/test_,damaged_live_folders.py endi
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-portable test-long score same test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
+.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-portable test-long score same test-validation test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
 
 # Each target names its group at the start of its description.
 FIRST := setup demo test-quick test check docs
@@ -45,7 +45,7 @@ setup: $(VENV)/dev.stamp $(VENV)/docs.stamp  ## use: Install all that a contribu
 	test ! -e .git || $(BIN)/pre-commit install
 
 lock: $(VENV)/lock.stamp  ## use: Resolve the versions in requirements.lock again (needs a network)
-	$(BIN)/python tests/lock.py write
+	$(BIN)/python tests/support/tools/requirements_lock.py write
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -75,7 +75,7 @@ test: $(VENV)/test.stamp  ## test: Run all tests but those of test-targets
 	$(PYTEST) --ignore tests/unit/test_any_machine.py
 
 test-quick: $(VENV)/test.stamp  ## test: Run the tests that the change at hand can break, the nearest first, for 90 seconds: FOR=90 BASE=main
-	$(BIN)/python tests/quick.py $(if $(FOR),--seconds $(FOR)) $(if $(BASE),--base $(BASE))
+	$(BIN)/python tests/support/tools/affected_tests.py $(if $(FOR),--seconds $(FOR)) $(if $(BASE),--base $(BASE))
 
 test-portable: $(VENV)/test.stamp  ## test: Run the tests of recording with the C that macOS gets, built for Linux
 	KINETOSCOPE_PORTABLE=1 $(BIN)/python setup.py --quiet build --build-base build/portable
@@ -95,14 +95,14 @@ test-long: $(VENV)/test.stamp  ## test: Run in full length the tests that `make 
 	$(MAKE) test-trainers
 
 score: $(VENV)/test.stamp  ## measure: Score the analysis on simulated runs with known faults: RUNS=20 SCENARIO=late-host SEED=1 JOBS=2 VERBOSE=1 PAGE=1
-	POLARS_MAX_THREADS=1 PYTHONPATH=tests $(BIN)/python -m simulated_training.score $(if $(RUNS),--runs $(RUNS)) $(addprefix --scenario ,$(SCENARIO)) \
+	POLARS_MAX_THREADS=1 PYTHONPATH=tests $(BIN)/python -m trainsim.score $(if $(RUNS),--runs $(RUNS)) $(addprefix --scenario ,$(SCENARIO)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(VERBOSE),--verbose) $(if $(PAGE),--page)
 
 same: $(VENV)/test.stamp  ## test: Compare outputs on 60 inputs with those of an older commit: BASE=main~3
-	@PYTHONPATH=tests $(BIN)/python -m same_outputs $(or $(BASE),$(error pass the commit to compare with: make same BASE=main~3))
+	@PYTHONPATH=tests $(BIN)/python -m support.same_outputs $(or $(BASE),$(error pass the commit to compare with: make same BASE=main~3))
 
-test-doing: $(VENV)/test.stamp  ## measure: Judge findings by applying their fixes, on an idle machine (15 minutes): docs/truth-by-doing.md
-	KINETOSCOPE_DOING=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_truth_by_doing.py
+test-validation: $(VENV)/test.stamp  ## measure: Judge findings by applying their fixes, on an idle machine (15 minutes): docs/truth-by-doing.md
+	KINETOSCOPE_VALIDATION=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_validation.py
 
 test-busy: $(VENV)/test.stamp  ## test: Run all tests beside four processes that keep the processors busy: no test may depend on speed
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
@@ -112,7 +112,7 @@ test-busy: $(VENV)/test.stamp  ## test: Run all tests beside four processes that
 # The seed keeps the values from depending on drawn examples.
 coverage: $(VENV)/coverage.stamp  ## test: Measure the branch coverage of each package by unit tests: TESTS=tests/unit/merge WRITE=1
 	mkdir -p build && COVERAGE_FILE=build/.coverage $(PYTEST) --cov kinetoscope --cov-branch --cov-report json:build/coverage.json --cov-report "" --hypothesis-seed 0 $(or $(TESTS),tests/unit) --ignore tests/unit/test_any_machine.py
-	$(BIN)/python tests/coverage_by_package.py build/coverage.json $(if $(WRITE),--write)
+	$(BIN)/python tests/support/tools/coverage_by_package.py build/coverage.json $(if $(WRITE),--write)
 
 # The sanitizers must be loaded first, with libstdc++, or they do not see exceptions of torch.
 test-sanitized: $(VENV)/test.stamp  ## test: Run the tests of packages with C under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -141,9 +141,9 @@ PKG ?= recording
 N ?= 150
 
 mutate: $(VENV)/mutate.stamp  ## test: Make N small changes in a package, and print those that its unit tests do not notice: PKG=recording N=150 SEED=0
-	$(BIN)/python tests/mutate.py $(PKG) $(N) $(or $(SEED),0)
+	$(BIN)/python tests/support/tools/mutation_testing.py $(PKG) $(N) $(or $(SEED),0)
 
-# Composer needs other versions than we do, and packages that do not exist for CPU: hence --no-deps, and tests/composer_stand_ins.
+# Composer needs other versions than we do, and packages that do not exist for CPU: hence --no-deps, and tests/support/composer_stubs.
 $(COMPOSER_VENV)/stamp: $(PACKAGE)
 	$(PYTHON) -m venv $(COMPOSER_VENV)
 	$(COMPOSER_VENV)/bin/pip install --quiet --upgrade pip
@@ -221,10 +221,10 @@ check: $(VENV)/dev.stamp  ## test: Check lint, formatting, types, layers, langua
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/codespell $$(git ls-files || echo src docs tests)
-	$(BIN)/python tests/lock.py
+	$(BIN)/python tests/support/tools/requirements_lock.py
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_public_names.py tests/test_public_types.py tests/test_language.py
-	$(BIN)/python tests/commit_messages.py
+	$(BIN)/python tests/support/tools/commit_messages.py
 
 # The only number that CI demands: both sides of it are measured in one page, one after the other.
 bench-report: $(VENV)/test.stamp  ## measure: Measure the report in Chromium; drawing must be 10 times as fast as one fillRect for each span

@@ -8,22 +8,22 @@ from typing import Any
 
 def simulation() -> Any:
     """The package, with `Settings` and `simulate`."""
-    return _from_tests("simulated_training")
+    return _from_tests("trainsim")
 
 
 def hosts() -> Any:
     """The module that starts two hosts on clocks that differ."""
-    return _from_tests("two_clocks.hosts")
+    return _from_tests("support.two_clocks.hosts")
 
 
 def chromium() -> str | None:
     """Return the command of Chromium; None where none is installed."""
-    return _from_tests("chromium").chromium()
+    return _from_tests("support.chromium").chromium()
 
 
 def launch_chromium(playwright: Any) -> Any:
     """Starts it, without a screen."""
-    return _from_tests("chromium").launch_chromium(playwright)
+    return _from_tests("support.chromium").launch_chromium(playwright)
 
 
 def _from_tests(name: str) -> Any:

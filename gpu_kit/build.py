@@ -26,6 +26,7 @@ MAX_MIB = 60
 
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux_2_5", "manylinux1")
 _STAYS = ("build.py", "judging", "judge.py", "run")
+_SUPPORT = "support"
 _INI = """\
 [pytest]
 addopts = --import-mode=importlib --strict-markers
@@ -66,22 +67,25 @@ def _copy_modules(folder: Path) -> None:
 
 
 def _copy_tests(folder: Path) -> None:
-    """Copy ``tests/gpu`` and the modules beside it that its files and the fixtures import."""
+    """Copy ``tests/gpu``, the fixtures, and the modules of ``tests`` that these import."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "tests" / "gpu", folder / "gpu", ignore=ignored)
     open_files = [ROOT / "tests" / "conftest.py", *(ROOT / "tests" / "gpu").glob("*.py")]
     shutil.copy2(open_files[0], folder)
-    copied: set[str] = set()
+    (folder / _SUPPORT).mkdir()
+    shutil.copy2(ROOT / "tests" / _SUPPORT / "__init__.py", folder / _SUPPORT)
+    copied = {_SUPPORT}
     while open_files:
-        for name in sorted(imported_names(open_files.pop()) - copied):
-            source = ROOT / "tests" / name
-            if source.is_dir() and (source / "__init__.py").exists():
-                shutil.copytree(source, folder / name, ignore=ignored)
-                open_files += source.glob("*.py")
-            elif source.with_suffix(".py").exists():
-                shutil.copy2(source.with_suffix(".py"), folder)
-                open_files.append(source.with_suffix(".py"))
+        for name in sorted(_imported_modules(open_files.pop()) - copied):
             copied.add(name)
+            source, target = (base.joinpath(*name.split(".")) for base in (ROOT / "tests", folder))
+            if (source / "__init__.py").exists():
+                shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True)
+                open_files += source.glob("*.py")
+            elif (module := source.with_suffix(".py")).exists():
+                target.parent.mkdir(exist_ok=True)
+                shutil.copy2(module, target.parent)
+                open_files.append(module)
 
 
 def imported_names(path: Path) -> set[str]:
@@ -92,6 +96,17 @@ def imported_names(path: Path) -> set[str]:
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
+    return names
+
+
+def _imported_modules(path: Path) -> set[str]:
+    """Return the dotted names of all modules that a file may import, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return names
 
 

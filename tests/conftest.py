@@ -13,8 +13,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-import chromium
 import kinetoscope
+from support import chromium
 
 # No deadline: no test depends on the speed of the machine. `make test-long` uses more examples.
 hypothesis.settings.register_profile(
@@ -73,7 +73,11 @@ def pytest_runtest_makereport(item, call):
     """Print with a failed property test the command that reproduces it. Give skips without Chromium one location."""
     report = yield
     if report.skipped and isinstance(report.longrepr, tuple) and report.longrepr[2].endswith(chromium.MISSING):
-        report.longrepr = (str(TESTS / "chromium.py"), None, report.longrepr[2])  # pytest counts them in one line
+        report.longrepr = (
+            str(TESTS / "support" / "chromium.py"),
+            None,
+            report.longrepr[2],
+        )  # pytest counts them in one line
     if report.failed and call.when == "call" and hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
         settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("KINETOSCOPE_"))
         seed = item.config.getoption("--hypothesis-seed")

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.suite import Measure, SuiteResult
 
-_STAND_INS = Path(__file__).parents[2] / "tests" / "composer_stand_ins"
+_STUBS = Path(__file__).parents[2] / "tests" / "support" / "composer_stubs"
 _OURS, _THEIRS = "kinetoscope.composer", "composer.profiler"
 _NO_PROFILER = "no profiler"
 _WIDTH, _BATCH_SIZE = 16, 4
@@ -35,7 +35,7 @@ _SHARE_OF_THEIRS = 0.15  # of a batch, while Composer's profiler skips
 
 def run(quick: bool) -> SuiteResult:
     """Measures Trainers with no profiler, ours and Composer's, skipping and active."""
-    sys.path.append(str(_STAND_INS))
+    sys.path.append(str(_STUBS))
     warnings.simplefilter("ignore")
     num_rounds, num_batches = (2, 14) if quick else (24, 200)
     kinds: dict[str, Callable[[str], Any]] = {

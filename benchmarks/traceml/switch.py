@@ -1,4 +1,6 @@
-"""Runs a training of tests/doing, or of this room, under one profiler: `python switch.py TOOL OUT SCRIPT ARGUMENTS`.
+"""Run a script of tests/support/validation or of this folder under one profiler.
+
+``python switch.py TOOL OUT SCRIPT ARGUMENTS``
 
 The training asks the module `watching` for its loop. Here the loop gets the profiler that the command line names, used
 as the profiler's own documentation says. The moments at which the loop asked for each batch are written alike for all.
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_SCRIPTS = [_HERE / "trainings", _HERE.parents[1] / "tests" / "doing" / "scripts"]
+_SCRIPTS = [_HERE / "trainings", _HERE.parents[1] / "tests" / "support" / "validation" / "scripts"]
 
 
 class Unprofiled:

@@ -13,7 +13,7 @@ from rich.table import Table
 from benchmarks.files.traces import RANK_BYTES, write_rank_traces
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from same_outputs.versions import Version, this_version, version_of
+from support.same_outputs.versions import Version, this_version, version_of
 
 _COSTS = Path(__file__).parent / "costs.py"
 _NUM_RANKS = 4

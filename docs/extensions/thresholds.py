@@ -42,7 +42,8 @@ this page is built. The last column says where a value comes from:
 - **judgement**: chosen by the authors. No experiment isolates it: only the [score](../score.md) of simulated runs with
   known faults covers it.
 
-Tests draw evidence on both sides of each value, and fail at half and at twice the value: `tests/drawn_evidence`.
+Tests in `tests/support/synthetic_evidence` draw evidence on both sides of each value, and fail at half and at twice the
+value.
 """
 
 

@@ -19,14 +19,14 @@ from pathlib import Path
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 from rich.console import Console
 
-from chromium import chromium, launch_chromium
 from kinetoscope.cli import main
 from kinetoscope.status.health import RunState, read_run_status
 from kinetoscope.status.status_screen import build_status_screen
 from kinetoscope.status.terminal import render_status
-from simulated_training import Fault, Settings, simulate
-from tutorials import Reader, page_of
-from viewing import served
+from support.chromium import chromium, launch_chromium
+from support.tutorials import Reader, page_of
+from support.view_server import served
+from trainsim import Fault, Settings, simulate
 
 PICTURES = Path(__file__).parent
 EXAMPLE = PICTURES.parents[1] / "examples" / "train_digits.py"
@@ -55,7 +55,7 @@ def write_report(folder: Path) -> Path:
 
 def report_on_slow_steps(folder: Path) -> Path:
     """Write the report of a training run of 900 steps with some slow ones."""
-    program, run, file = TESTS / "slow_training.py", folder / "digits", folder / "slow-steps.html"
+    program, run, file = TESTS / "support" / "programs" / "slow_steps.py", folder / "digits", folder / "slow-steps.html"
     slow = {163: "data_wait", 337: "forward", 608: "backward", 741: "forward"}
     slow |= dict.fromkeys(range(99, NUM_SLOW_STEPS, 100), "checkpoint")
     command = [sys.executable, program, run, folder / "times", NUM_SLOW_STEPS, json.dumps(slow)]

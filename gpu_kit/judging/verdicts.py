@@ -172,7 +172,7 @@ def _check_traces(results: Results) -> tuple[list[dict[str, Any]], list[str]]:
     """Load every trace into Perfetto's trace processor; return its errors, and the checks that could not be made."""
     traces = [(f"{task.name}/{path.name}", path) for task in results.tasks for path in sorted(_traces_in(task.folder))]
     try:
-        from tests.trace_processor import trace_processor
+        from tests.support.trace_processor import trace_processor
     except ImportError as error:
         return [], [f"Perfetto's check of {len(traces)} traces: {error}"]
     if trace_processor.MISSING:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chromium import MISSING, chromium, running_chromium
 from kinetoscope.cli import main
-from simulated_training import simulate
-from small_pages import reload_until
+from support.chromium import MISSING, chromium, running_chromium
+from support.minimal_pages import reload_until
+from trainsim import simulate
 
 IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_BROWSER", "0") not in ("", "0")
 VIEWPORT = {"width": 1280, "height": 800}

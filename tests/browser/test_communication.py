@@ -2,8 +2,8 @@
 
 from playwright.sync_api import expect
 
-from simulated_training import Fault, Settings
-from small_pages import serious_faults
+from support.minimal_pages import serious_faults
+from trainsim import Fault, Settings
 
 
 def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the_late_rank(report_of, page, open_file):

@@ -6,8 +6,8 @@ from playwright.sync_api import expect
 import kinetoscope
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.page.build import build_page
-from simulated_training import Fault, Settings, simulate
-from small_pages import serious_faults
+from support.minimal_pages import serious_faults
+from trainsim import Fault, Settings, simulate
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from kinetoscope.pages.page_data import Column, FlameGraph
-from small_pages import HOSTILE, assert_accessible, write_page
+from support.minimal_pages import HOSTILE, assert_accessible, write_page
 
 MS = 1_000_000
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kinetoscope.pages.page_data import Allocation, Column, MemoryOverTime, StepEnd
-from small_pages import HOSTILE, assert_accessible, write_page
+from support.minimal_pages import HOSTILE, assert_accessible, write_page
 
 MIB = 2**20
 MS = 1_000_000

@@ -9,8 +9,8 @@ import pytest
 import kinetoscope
 from kinetoscope.errors import SettingsError
 from kinetoscope.report.notebook import MOST_BYTES, NotebookPage
-from simulated_training import Settings, simulate
-from small_pages import HOSTILE, assert_accessible
+from support.minimal_pages import HOSTILE, assert_accessible
+from trainsim import Settings, simulate
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import pytest
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column
 from kinetoscope.report.page.build import build_page
-from simulated_training import Settings
-from simulated_training.analysed import analysed
+from trainsim import Settings
+from trainsim.analysed import analysed
 
 _SHOWN = "main td, main dd, main caption, main .stack-length, main .step-ends + p"
 _NUMBER = re.compile(r"(-?[\d.,]+)\s(ns|µs|ms|s|min|%|B|[KMGT]iB|[kMGTP]?FLOP)\b")

@@ -4,8 +4,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope.cli import main
-from simulated_training import Settings, simulate
-from small_pages import HOSTILE, assert_accessible, write_page
+from support.minimal_pages import HOSTILE, assert_accessible, write_page
+from trainsim import Settings, simulate
 
 UNKNOWN = "\u2013"
 

@@ -8,9 +8,9 @@ from playwright.sync_api import expect
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.page.build import build_page
-from simulated_training import Fault, Settings, planted_settings
-from simulated_training.analysed import analysed
-from small_pages import assert_accessible, reload_until, serious_faults
+from support.minimal_pages import assert_accessible, reload_until, serious_faults
+from trainsim import Fault, Settings, planted_settings
+from trainsim.analysed import analysed
 
 _SLOW_LOADER = Fault(kind="slow_loader", cost_ns=3_000_000)
 _LATE_RANK = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)

@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from simulated_training import Fault, Settings
-from small_pages import axe_violations
+from support.minimal_pages import axe_violations
+from trainsim import Fault, Settings
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulated_training import Fault, Settings
+from trainsim import Fault, Settings
 
 
 @pytest.fixture(scope="module")

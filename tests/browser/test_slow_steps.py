@@ -1,6 +1,6 @@
 """The table of slow steps in the first view, in a real browser."""
 
-from small_pages import HOSTILE, assert_accessible, write_page
+from support.minimal_pages import HOSTILE, assert_accessible, write_page
 
 MS = 1_000_000
 

@@ -11,8 +11,8 @@ from playwright.sync_api import expect
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column, Counter, Flows, LeftOut, PageData, Spans, Stacks, Timeline, Track
 from kinetoscope.report.page.columns import differences, numbers
-from simulated_training import Fault, Settings
-from small_pages import assert_accessible
+from support.minimal_pages import assert_accessible
+from trainsim import Fault, Settings
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

@@ -18,10 +18,10 @@ import pytest
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.cli import main
 from kinetoscope.core.paths.run_groups import remember_command
-from prepared_python import OURS, start_prepared
-from simulated_training import Fault, Settings, simulate
-from small_pages import axe_violations, reload_until
-from viewing import LONGEST_WAIT_S, served
+from support.fork_server import OURS, start_prepared
+from support.minimal_pages import axe_violations, reload_until
+from support.view_server import LONGEST_WAIT_S, served
+from trainsim import Fault, Settings, simulate
 
 REPORT_MARK = '<!doctype html><meta name="generator" content="kinetoscope 0.1.0" />'
 WAIT_MS = LONGEST_WAIT_S * 1000

@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from kinetoscope.cli import main
-from simulated_training import Fault, Settings, simulate
-from small_pages import assert_accessible
+from support.minimal_pages import assert_accessible
+from trainsim import Fault, Settings, simulate
 
 VIEWS = ["overview", "timeline", "ranks", "communication", "operators", "kernels", "memory", "flame"]
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\0" + "x" * 10_000

@@ -14,9 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from chromium import MISSING, chromium, running_chromium
 from kinetoscope.analysis.findings.explanations import explanations
-from small_pages import axe_violations
+from support.chromium import MISSING, chromium, running_chromium
+from support.minimal_pages import axe_violations
 
 SITE = Path(os.environ.get("KINETOSCOPE_SITE", "")).resolve()
 pytestmark = pytest.mark.skipif(

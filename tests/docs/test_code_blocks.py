@@ -13,7 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 import kinetoscope
-from prepared_python import run_command
+from support.fork_server import run_command
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(

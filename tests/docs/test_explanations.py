@@ -14,7 +14,7 @@ from kinetoscope.analysis.findings.explanations import FIRST_SECTIONS, explanati
 from kinetoscope.analysis.findings.finding import build_finding
 from kinetoscope.analysis.findings.rule import load_rules
 from kinetoscope.cli import main
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 KINDS = sorted(rule.kind for rule in load_rules())
 BLOCK = re.compile(r"```python\n(.*?)```", re.S)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trace_files import trace_json
-from tutorials import Reader, page_of
+from support.trace_files import trace_json
+from support.tutorials import Reader, page_of
 
 ROOT = Path(__file__).parents[2]
 MODULES = ["kinetoscope.testing", "kinetoscope.recording.markers.schedule"]

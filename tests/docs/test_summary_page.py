@@ -10,7 +10,7 @@ from rich.console import Console
 
 import kinetoscope
 from kinetoscope.report.terminal.summary import render_summary
-from simulated_training import planted_settings, simulate
+from trainsim import planted_settings, simulate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "summary.md").read_text(encoding="utf-8")
 TITLES = {title: title for title in re.findall(r"^## (.*)$", PAGE, re.M)}

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tutorials import ROOT, Reader, page_of
+from support.tutorials import ROOT, Reader, page_of
 
 pytest.importorskip("torch")
 

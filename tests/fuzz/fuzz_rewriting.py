@@ -32,8 +32,8 @@ with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.mer
 from corpus import CHANGE, write_corpus
 from guarded import guard_texts
 
-from merged_traces import meaning
 from reference.rewriting import use_reference
+from support.merged_traces import meaning
 
 _SMALL_WINDOW_BYTES = 1 << 10  # so that small files need several windows
 _TMPFS = Path("/dev/shm")

@@ -18,7 +18,7 @@ with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.fra
     from kinetoscope.formats import chrome_stream
     from kinetoscope.formats.chrome_scan import new_scanner
     from reference.scanning import ReferenceScanner
-    from scanning import read_with
+    from support.scanner_output import read_with
 
 from corpus import write_corpus
 from guarded import guard_texts

@@ -10,7 +10,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, TorchProfiler, cyclic_schedule
-from trace_processor import trace_processor
+from support.trace_processor import trace_processor
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.core.job import ranks
-from prepared_python import OURS, TORCH, run_command, run_with_torch, start_prepared
+from support.fork_server import OURS, TORCH, run_command, run_with_torch, start_prepared
 
 # Trains in a folder, and kills itself or ends in a batch. If a file is named, it waits for that first.
 TRAIN = """

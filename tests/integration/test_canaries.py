@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import kinetoscope
-from canaries import CANARY, canaries_in, plant
 from kinetoscope import ProfilerAction, TorchProfiler
 from kinetoscope.cli import main
-from page_columns import page_text
-from simulated_training import Settings, simulate
-from simulated_training.settings import Fault
-from trace_files import trace_text
+from support.page_data import page_text
+from support.privacy_canaries import CANARY, canaries_in, plant
+from support.trace_files import trace_text
+from trainsim import Settings, simulate
+from trainsim.settings import Fault
 
 FAULTS = (
     Fault(kind="slow_loader", cost_ns=3_000_000),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from waiting import wait_for
+from support.polling import wait_for
 
 LONGEST_WAIT_S = 100
 

@@ -18,8 +18,8 @@ from typing import IO
 
 import pytest
 
-from prepared_python import OURS, RUN_COMMAND, start_prepared
-from waiting import wait_for
+from support.fork_server import OURS, RUN_COMMAND, start_prepared
+from support.polling import wait_for
 
 LONG_READING = 4  # times the smallest file, so that it is not done before it is interrupted
 EXCUSED = 5  # times the size of the file, as 1 GB for 200 MB

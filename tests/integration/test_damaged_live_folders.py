@@ -17,7 +17,7 @@ import pytest
 
 from kinetoscope.cli import main
 from kinetoscope.spool.chunk import read_chunk
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 NUM_MUTATED = int(os.environ.get("KINETOSCOPE_MUTATED_FOLDERS", "10"))
 NUM_WORK = 26_000

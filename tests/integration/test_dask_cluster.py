@@ -19,10 +19,10 @@ from kinetoscope.cli import dask_cluster, main
 from kinetoscope.errors import ClusterError, TraceFileError, UnsafePathError
 from kinetoscope.frames.executors import each_with
 from kinetoscope.frames.load import load_one, names_in
-from ports import free_port
-from prepared_python import run_program
-from simulated_training import Fault, Settings, simulate
-from waiting import wait_for
+from support.fork_server import run_program
+from support.free_ports import free_port
+from support.polling import wait_for
+from trainsim import Fault, Settings, simulate
 
 LONGEST_WAIT_S = 100
 QUIET = {

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import kinetoscope
-from one_truth import assert_one_truth
-from prepared_python import TORCH, run_prepared
-from trace_files import trace_json
-from trace_processor.trace_processor import load
+from support.fork_server import TORCH, run_prepared
+from support.report_consistency import assert_one_truth
+from support.trace_files import trace_json
+from support.trace_processor.trace_processor import load
 
 pytest.importorskip("torch")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"

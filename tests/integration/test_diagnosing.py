@@ -13,9 +13,9 @@ import pytest
 
 import kinetoscope
 from kinetoscope import cyclic_schedule
-from prepared_python import run_prepared
-from trace_files import trace_text
-from trace_processor.trace_processor import load
+from support.fork_server import run_prepared
+from support.trace_files import trace_text
+from support.trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
 SCHEDULE = cyclic_schedule(skip_first=1, warmup=1, active=10, per="run")

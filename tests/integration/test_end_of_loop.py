@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from unmodified_runs import frame_of, run_recorded
+from support.autoinstrumented_runs import frame_of, run_recorded
 
 SCRIPT = """
 import threading, time, torch

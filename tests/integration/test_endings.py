@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from prepared_python import run_command, run_program, run_with_torch
-from trace_processor.trace_processor import load
+from support.fork_server import run_command, run_program, run_with_torch
+from support.trace_processor.trace_processor import load
 
 PRELUDE = """
 import os, signal, sys, time, threading

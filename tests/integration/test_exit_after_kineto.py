@@ -4,9 +4,9 @@ import platform
 
 import pytest
 
-from prepared_python import run_with_torch
-from trace_files import trace_json
-from unmodified_runs import run_recorded
+from support.autoinstrumented_runs import run_recorded
+from support.fork_server import run_with_torch
+from support.trace_files import trace_json
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs on_exit of glibc")

@@ -11,8 +11,8 @@ import pytest
 from kinetoscope import load as load_trace
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
-from prepared_python import run_command_on_bytes, run_program
-from trace_processor.trace_processor import load
+from support.fork_server import run_command_on_bytes, run_program
+from support.trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
 

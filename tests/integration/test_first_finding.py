@@ -18,9 +18,9 @@ from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.server.run_search import find_runs
-from page_columns import page_text
-from prepared_python import start_prepared
-from waiting import wait_for
+from support.fork_server import start_prepared
+from support.page_data import page_text
+from support.polling import wait_for
 
 LONGEST_WAIT_S = 100
 JOB = "kinetoscope.cli.top_finding_job"

@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
-from prepared_python import run_command, run_program
-from trace_files import trace_json
+from support.fork_server import run_command, run_program
+from support.trace_files import trace_json
 
 PRELUDE = """
 import itertools, os, sys

@@ -12,7 +12,7 @@ import pytest
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.uploads.upload_queue import delete_when_uploaded
-from prepared_python import run_command, run_program
+from support.fork_server import run_command, run_program
 
 KILLED = """
 import os, sys, time

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from kinetoscope.cli import main
-from page_columns import span, write_trace
+from support.page_data import span, write_trace
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\r\u202eevil"
 MOST_LETTERS = 20_000

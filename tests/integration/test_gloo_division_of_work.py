@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import kinetoscope
-from prepared_python import start_with_torch
+from support.fork_server import start_with_torch
 
 pytest.importorskip("torch.distributed.pipelining")
-PROGRAM = Path(__file__).parents[1] / "gloo_division_of_work.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "gloo_parallelism.py"
 
 
 def report_on(name, late_rank, folder, num_ranks=3):

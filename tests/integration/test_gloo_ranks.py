@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import kinetoscope
-from prepared_python import start_with_torch
+from support.fork_server import start_with_torch
 
 pytest.importorskip("torch")
-PROGRAM = Path(__file__).parents[1] / "gloo_training.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "gloo_straggler.py"
 NUM_STEPS, EVERY, LATE_RANK, SLEEP_NS = 40, 3, 1, 20_000_000
 
 

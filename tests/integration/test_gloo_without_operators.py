@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import kinetoscope
-from prepared_python import start_with_torch
+from support.fork_server import start_with_torch
 
 pytest.importorskip("torch.distributed")
-PROGRAM = Path(__file__).parents[1] / "gloo_without_operators.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "gloo_slow_backward.py"
 
 
 @pytest.mark.parametrize("name", ["function", "hook"])

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 import kinetoscope
-from hanging_training import AT_WORK_S, NUM_USUAL
 from kinetoscope.cli import main
 from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.pulse.stuck_phases import StuckFile, StuckPhase, ThreadStack, read_stuck_phases
 from kinetoscope.status.health import RunState, read_run_status
-from ports import free_port
-from waiting import wait_for
+from support.free_ports import free_port
+from support.polling import wait_for
+from support.programs.hangs import AT_WORK_S, NUM_USUAL
 
-HUNG = Path(__file__).parents[1] / "hanging_training.py"
+HUNG = Path(__file__).parents[1] / "support" / "programs" / "hangs.py"
 LONG_S = 120
 LEAST_S, LEAST_IF_HEALTHY_S = 1.0, 4.0
 """What a phase may last at least. Where nothing hangs, a machine that stands still for seconds must not look so."""
@@ -69,7 +69,7 @@ def start(tmp_path):
 def line_of(text):
     """As a place names the line of the training that has this text."""
     (number,) = (number for number, line in enumerate(HUNG.read_text().splitlines(), 1) if text in line)
-    return f"hanging_training.py({number})"
+    return f"hangs.py({number})"
 
 
 def stuck_phases(folder):

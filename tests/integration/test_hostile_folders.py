@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hostile_folders.making import STRANGE, Outside, make_hostile, make_outside
-from object_store.s3 import BUCKET, FaultyProxy, S3Server
-from prepared_python import READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared
+from support.fork_server import READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared
+from support.hostile_folders.generator import STRANGE, Outside, make_hostile, make_outside
+from support.object_store.s3 import BUCKET, FaultyProxy, S3Server
 
 NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "12"))
 ALLOWED = f"/{BUCKET}/allowed/"
 MOST_BYTES = 1 << 30
-VISIT = READ_SETTINGS + (Path(__file__).parent.parent / "hostile_folders" / "visit.py").read_text()
+VISIT = READ_SETTINGS + (Path(__file__).parents[1] / "support" / "hostile_folders" / "run_all_commands.py").read_text()
 VISITING = (
     *(*UPLOADING, "polars", "rich.markdown", "rich._emoji_codes", "kinetoscope.server.site"),
     *map("kinetoscope.report.{}".format, ("terminal", "comparison", "what_if", "sections.build")),

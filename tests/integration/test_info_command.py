@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from prepared_python import run_command_on_bytes
+from support.fork_server import run_command_on_bytes
 
 EVENTS = [
     {"ph": "X", "name": "ProfilerStep#1", "cat": "user_annotation", "pid": 7, "tid": 8, "ts": 0, "dur": 2e6},

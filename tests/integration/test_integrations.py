@@ -13,12 +13,13 @@ import pytest
 
 import kinetoscope
 from kinetoscope.hooks.private_names import loader_iterator
-from trace_processor.trace_processor import load
-from unmodified_runs import BIN, frame_of
+from support.autoinstrumented_runs import BIN, frame_of
+from support.trace_processor.trace_processor import load
 
 pytest.importorskip("torch")
 
-from integrated_trainings import (
+from support.notebook_kernel import run_cells
+from support.programs.integrations import (
     BATCH_SIZE,
     EVERY,
     HAS_EVALUATION,
@@ -29,9 +30,8 @@ from integrated_trainings import (
     integrate,
     train,
 )
-from notebook_kernel import run_cells
 
-SCRIPT = Path(__file__).parents[1] / "integrated_trainings.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "programs" / "integrations.py"
 HAS_ALL = os.environ.get("KINETOSCOPE_REQUIRE_TRAINERS") == "1"
 NUM_STEPS = 2 * NUM_BATCHES
 RECORDED = list(range(2, 12))
@@ -246,7 +246,7 @@ import signal, sys, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from integrated_trainings import Network, integrate, train
+from support.programs.integrations import Network, integrate, train
 network = Network(fails_at=9, error=KeyboardInterrupt)
 train({trainer!r}, Path({trainer!r}), integrate({trainer!r}, {trainer!r} + "/run", quiet=True), network=network)
 """
@@ -261,7 +261,7 @@ losses, _ = train({trainer!r}, Path({trainer!r}) / "again")
 
 
 def test_ctrl_c_in_a_notebook_ends_the_run_with_its_cell_and_the_magic_needs_no_callback(trainer, tmp_path):
-    names = {"trainer": trainer, "tests": str(SCRIPT.parent)}
+    names = {"trainer": trainer, "tests": str(SCRIPT.parents[2])}
     texts = [CELL.format(**names), LOOKING, "%load_ext kinetoscope", MAGIC.format(**names).strip(), LOOKING]
     interrupted, looking, _, _, looking_again = run_cells(tmp_path, texts, allow_errors=True)
     error = next(output.ename for output in interrupted if output.output_type == "error")
@@ -276,7 +276,7 @@ EXAMPLES = {"lightning": "lightning_trainer", "transformers": "transformers_trai
 
 @pytest.mark.parametrize("trainer", EXAMPLES)
 def test_the_example_profiles_its_training(trainer, tmp_path):
-    example = SCRIPT.parents[1] / "examples" / f"{EXAMPLES[here(trainer)]}.py"
+    example = SCRIPT.parents[3] / "examples" / f"{EXAMPLES[here(trainer)]}.py"
     command = [sys.executable, str(example), "--out", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from collections import Counter
 
 import pytest
 
-from prepared_python import run_command, start_with_torch
+from support.fork_server import run_command, start_with_torch
 
 pytest.importorskip("torch")
 

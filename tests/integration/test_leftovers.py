@@ -10,7 +10,7 @@ import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.spool.folders import report_leftovers
 from kinetoscope.torch.kineto_stream import saves_without_gil
-from prepared_python import run_command, run_program, run_with_torch, start_with_torch
+from support.fork_server import run_command, run_program, run_with_torch, start_with_torch
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from unmodified_runs import KINETOSCOPE, frame_of, run, run_recorded
+from support.autoinstrumented_runs import KINETOSCOPE, frame_of, run, run_recorded
 
 pytest.importorskip("torch")
 
-TRAININGS = Path(__file__).parents[1] / "library_trainings.py"
+TRAININGS = Path(__file__).parents[1] / "support" / "programs" / "libraries.py"
 HAS_ALL = os.environ.get("KINETOSCOPE_REQUIRE_TRAINERS") == "1"
 STEPS = {
     "optuna": [24] * 4,

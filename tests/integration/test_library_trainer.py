@@ -3,7 +3,7 @@
 import pytest
 
 import kinetoscope
-from prepared_python import COMPILING, run_prepared
+from support.fork_server import COMPILING, run_prepared
 
 pytest.importorskip("torch")
 TRAINER = """

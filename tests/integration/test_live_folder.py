@@ -19,7 +19,7 @@ from kinetoscope.core.paths.network import is_on_network
 from kinetoscope.spool.contents import read_live_folder
 from kinetoscope.spool.record import Kind, record_columns
 from kinetoscope.testing import MemoryTraceHandler
-from prepared_python import OURS, start_prepared
+from support.fork_server import OURS, start_prepared
 
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 

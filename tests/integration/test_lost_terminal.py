@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from prepared_python import run_command
-from trace_files import trace_json
+from support.fork_server import run_command
+from support.trace_files import trace_json
 
 pytestmark = pytest.mark.usefixtures("sighup_ends_programs")
 

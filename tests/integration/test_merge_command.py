@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from prepared_python import run_command, start_with_torch
-from trace_processor.trace_processor import load
+from support.fork_server import run_command, start_with_torch
+from support.trace_processor.trace_processor import load
 
 pytest.importorskip("torch", reason="records real traces with torch")
 

@@ -5,8 +5,8 @@ import pytest
 import kinetoscope
 from kinetoscope.errors import SettingsError
 from kinetoscope.integrations import notebook
-from notebook_kernel import run_cells
-from unmodified_runs import frame_of
+from support.autoinstrumented_runs import frame_of
+from support.notebook_kernel import run_cells
 
 pytest.importorskip("ipykernel")
 pytest.importorskip("torch")

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from notebook_kernel import run_cells
+from support.notebook_kernel import run_cells
 
 HOSTILE = ["</script><img src=x onerror=alert(1)>", "\u202etxt.exe", "long " * 2_000]
 BASE_NS = 1_790_000_000_000_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from prepared_python import run_program
+from support.fork_server import run_program
 
 pytest.importorskip("pynvml")
 STAND_IN = Path(__file__).with_name("nvml_stand_in.c")

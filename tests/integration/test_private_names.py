@@ -7,13 +7,13 @@ from kinetoscope.core.background.private_names import names
 from kinetoscope.hooks import private_names as of_hooks
 from kinetoscope.recording import private_names as of_recording
 from kinetoscope.sources import private_names as of_sources
-from prepared_python import COMPILING, run_prepared
-from trace_files import trace_json
+from support.fork_server import COMPILING, run_prepared
+from support.trace_files import trace_json
 
 pytest.importorskip("torch")
 
 PREPARED = (
-    *(*COMPILING, "torch.profiler", "torch.distributed", "compiled_once"),
+    *(*COMPILING, "torch.profiler", "torch.distributed", "support.torch_compile_warmup"),
     *("kinetoscope.api", "kinetoscope.handlers.trackers", "kinetoscope.sources.torch_profiler"),
     *map("kinetoscope.sources.{}".format, ("compile_events", "gc_pauses", "growing_memory", "float64_tensors")),
     *map("kinetoscope.sources.{}".format, ("loader_facts", "stack_sampler")),

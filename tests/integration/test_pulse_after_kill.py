@@ -7,7 +7,7 @@ import time
 import pytest
 
 from kinetoscope.pulse.pulses import find_pulses
-from prepared_python import OURS, start_prepared
+from support.fork_server import OURS, start_prepared
 
 NUM_KILLS = int(os.environ.get("KINETOSCOPE_KILLS", "4"))
 

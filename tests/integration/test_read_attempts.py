@@ -10,9 +10,9 @@ import pytest
 
 import kinetoscope
 from kinetoscope.errors import TraceFileError
-from page_columns import page_text
-from ports import free_port
-from prepared_python import run_command, run_program, run_with_torch, start_with_torch
+from support.fork_server import run_command, run_program, run_with_torch, start_with_torch
+from support.free_ports import free_port
+from support.page_data import page_text
 
 TRAIN = """
 import os, sys

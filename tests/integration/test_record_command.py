@@ -15,8 +15,8 @@ from kinetoscope.cli import main
 from kinetoscope.formats.record_request import RecordRequest, request_sequence
 from kinetoscope.pulse.glances import glance_at_pulses
 from kinetoscope.pulse.layout import Asked
-from trace_processor.trace_processor import load
-from waiting import wait_for
+from support.polling import wait_for
+from support.trace_processor.trace_processor import load
 
 LONG_S = 240
 TRAINING = """

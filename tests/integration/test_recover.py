@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from prepared_python import run_command, run_program
-from trace_processor.trace_processor import load
+from support.fork_server import run_command, run_program
+from support.trace_processor.trace_processor import load
 
 TRAIN = """
 import os, sys, threading, time

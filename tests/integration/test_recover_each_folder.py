@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from prepared_python import run_command, run_program
+from support.fork_server import run_command, run_program
 
 # Killed in batch 2, in the first window or before it.
 TRAIN = """

@@ -21,7 +21,7 @@ from kinetoscope.pulse.stuck_phases import GroupState, read_stuck_phases
 from kinetoscope.recording.messages.end_report import EndReport, RunCounts
 from kinetoscope.recording.window.run_redaction import redact_group, redact_training
 from kinetoscope.testing import FakeClock
-from waiting import wait_for
+from support.polling import wait_for
 
 START = "20260101T000000-1-00000000"
 WORDS = {"titan": "share", "garden": "report", "cherry": "window", "pebble": "answer", "Meadow": "Marker"}

@@ -20,9 +20,9 @@ from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.trace_redaction import TraceRedactor, write_redacted
 from kinetoscope.testing import MemoryTraceHandler
-from prepared_python import run_command, run_with_torch
-from trace_files import trace_json
-from trace_processor.trace_processor import load
+from support.fork_server import run_command, run_with_torch
+from support.trace_files import trace_json
+from support.trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
 SECRETS = (b"secret", b"hidden-node")

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from page_columns import page_bytes
-from prepared_python import run_with_torch
+from support.fork_server import run_with_torch
+from support.page_data import page_bytes
 
 pytest.importorskip("torch")
 PROGRAM = """

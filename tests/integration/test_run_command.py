@@ -18,8 +18,7 @@ from kinetoscope.autoinstrument.settings import VARIABLE
 from kinetoscope.core.paths.later_run import find_later_run
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.server.run_lists import RunLists
-from prepared_python import COMPILING, run_command, run_prepared
-from unmodified_runs import (
+from support.autoinstrumented_runs import (
     BIN,
     KINETOSCOPE,
     environment_of,
@@ -32,10 +31,11 @@ from unmodified_runs import (
     run_script,
     start_recorded,
 )
+from support.fork_server import COMPILING, run_command, run_prepared
 
 pytest.importorskip("torch")
 
-TRAININGS = Path(__file__).parents[1] / "unmodified_trainings.py"
+TRAININGS = Path(__file__).parents[1] / "support" / "programs" / "uninstrumented.py"
 RANKS = ("ddp", "fsdp")
 QUICK = (
     "plain",

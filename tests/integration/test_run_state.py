@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import kinetoscope
-from prepared_python import run_command
+from support.fork_server import run_command
 
 TRAIN = """
 import sys, time

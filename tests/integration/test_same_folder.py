@@ -4,9 +4,9 @@ import pytest
 
 import kinetoscope
 from kinetoscope.errors import FolderNotEmptyError
-from prepared_python import OURS, start_prepared
-from trace_files import trace_json
-from waiting import wait_for
+from support.fork_server import OURS, start_prepared
+from support.polling import wait_for
+from support.trace_files import trace_json
 
 RECORDS = """
 import sys, time

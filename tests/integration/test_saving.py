@@ -9,7 +9,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.status.health import RunState, read_run_status
-from waiting import wait_for
+from support.polling import wait_for
 
 PROGRAM = """
 import os, sys, time, kinetoscope

@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from prepared_python import OURS, run_command, start_prepared
-from trace_processor.trace_processor import load
-from waiting import wait_for
+from support.fork_server import OURS, run_command, start_prepared
+from support.polling import wait_for
+from support.trace_processor.trace_processor import load
 
 # We promise 64 ranks; sixteen, on two nodes, show the same.
 NUM_RANKS, PER_NODE, AT_A_TIME = int(os.environ.get("KINETOSCOPE_NUM_RANKS", "16")), 8, 16

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from prepared_python import start_with_torch
+from support.fork_server import start_with_torch
 
 pytest.importorskip("torch")
 

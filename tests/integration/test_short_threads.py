@@ -15,7 +15,7 @@ from kinetoscope.spool.contents import read_live_folder
 from kinetoscope.spool.folders import live_folders
 from kinetoscope.spool.record import RECORD_BYTES
 from kinetoscope.testing import MemoryTraceHandler
-from prepared_python import run_program
+from support.fork_server import run_program
 
 # AddressSanitizer keeps 8 MiB of freed memory.
 MOST_KIB = 9 * 1024 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1024

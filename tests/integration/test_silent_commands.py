@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from prepared_python import run_command
-from unmodified_runs import (
+from support.autoinstrumented_runs import (
     KINETOSCOPE,
     frame_of,
     lines_added,
@@ -18,10 +17,11 @@ from unmodified_runs import (
     run_recorded,
     run_script,
 )
+from support.fork_server import run_command
 
 pytest.importorskip("torch")
 
-TRAININGS = Path(__file__).parents[1] / "unmodified_trainings.py"
+TRAININGS = Path(__file__).parents[1] / "support" / "programs" / "uninstrumented.py"
 
 
 @pytest.mark.parametrize("options", [(), ("--count-by", "fetch")])

@@ -14,13 +14,13 @@ import pytest
 import kinetoscope
 from kinetoscope.formats.slow_steps import read_slow_steps
 from kinetoscope.pulse.layout import Phase
-from prepared_python import run_command, run_program, start_with_torch
-from trace_processor.trace_processor import MISSING
-from trace_processor.trace_processor import load as load_in_perfetto
-from unmodified_runs import run_recorded
+from support.autoinstrumented_runs import run_recorded
+from support.fork_server import run_command, run_program, start_with_torch
+from support.trace_processor.trace_processor import MISSING
+from support.trace_processor.trace_processor import load as load_in_perfetto
 
-TESTS = Path(__file__).parents[1]
-PROGRAM, CROWDED = TESTS / "slow_training.py", TESTS / "crowded_training.py"
+PROGRAMS = Path(__file__).parents[1] / "support" / "programs"
+PROGRAM, CROWDED = PROGRAMS / "slow_steps.py", PROGRAMS / "cpu_contention.py"
 QUIET = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 NUM_STEPS, EVERY = 800, 50
 SLEEP_S = 0.3  # in the program

@@ -9,7 +9,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.cli import main
-from trace_files import trace_text
+from support.trace_files import trace_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="states of threads are unknown")
 SCRIPT = """

@@ -16,8 +16,8 @@ import pytest
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import FOLDER, MAGIC
 from kinetoscope.server.run_lists import RunLists
-from prepared_python import OURS, run_command, start_prepared
-from waiting import wait_for
+from support.fork_server import OURS, run_command, start_prepared
+from support.polling import wait_for
 
 LONGEST_WAIT_S = 120
 ENOUGH_STEPS = 40

@@ -5,7 +5,7 @@ import time
 from kinetoscope import JSONTraceHandler, ProfilerAction, SystemProfiler
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.recording.profiler import Profiler
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 
 def test_counters_of_the_machine_are_grouped_by_subject_and_unchanged_ones_are_a_group_in_it(tmp_path):

@@ -14,10 +14,10 @@ from fcntl import ioctl
 
 import pytest
 
-from notebook_kernel import run_cells
-from page_columns import page_text
-from prepared_python import run_command, run_program
-from trace_files import trace_json
+from support.fork_server import run_command, run_program
+from support.notebook_kernel import run_cells
+from support.page_data import page_text
+from support.trace_files import trace_json
 
 LONGEST_WAIT_S = 150
 TRAINING = """

@@ -12,8 +12,8 @@ import pytest
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, TorchProfiler, cyclic_schedule
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, ProfilerStateError, SettingsError
 from kinetoscope.recording.window.trace_handler import TraceHandler
-from pressing import Presses
-from trace_processor.trace_processor import load
+from support.signal_injection import Presses
+from support.trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
 ALWAYS_TWO = cyclic_schedule(warmup=0, active=2)

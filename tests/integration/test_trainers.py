@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from unmodified_runs import BIN, KINETOSCOPE, frame_of, lines_added, num_printed_steps, run
+from support.autoinstrumented_runs import BIN, KINETOSCOPE, frame_of, lines_added, num_printed_steps, run
 
 pytest.importorskip("torch")
 
-TRAININGS = Path(__file__).parents[1] / "trainer_trainings.py"
+TRAININGS = Path(__file__).parents[1] / "support" / "programs" / "trainers.py"
 TRAINERS = ("transformers", "lightning", "pytorch_lightning", "accelerate")
 HAS_ALL = os.environ.get("KINETOSCOPE_REQUIRE_TRAINERS") == "1"
 EVALUATED = {  # the steps that an evaluation is before

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.formats.experiments import read_experiments
-from prepared_python import run_command
-from trial_programs import write_programs
+from support.fork_server import run_command
+from support.try_programs import write_programs
 
 pytest.importorskip("torch")
 

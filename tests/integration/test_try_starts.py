@@ -13,7 +13,7 @@ from kinetoscope.autoinstrument.settings import VARIABLE
 from kinetoscope.autoinstrument.trial_files import TrialSettings
 from kinetoscope.experiments.start import Command, InterruptedTrialError, run_start
 from kinetoscope.formats.experiments import AppliedVariant
-from trial_programs import write_programs
+from support.try_programs import write_programs
 
 pytest.importorskip("torch")
 

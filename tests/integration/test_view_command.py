@@ -14,8 +14,8 @@ import pytest
 
 from kinetoscope.cli import main, view
 from kinetoscope.core.text.wording import printable
-from prepared_python import run_command
-from viewing import LONGEST_WAIT_S, ask, ended, log_in, served, view_command
+from support.fork_server import run_command
+from support.view_server import LONGEST_WAIT_S, ask, ended, log_in, served, view_command
 
 REPORT = '<!doctype html><meta name="generator" content="kinetoscope 0.1.0" /><p>findings</p>'
 SECRET = b'{"SECRET": 1}'

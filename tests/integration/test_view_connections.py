@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from kinetoscope.server.connections import MAX_CONNECTIONS, Connections
-from viewing import LONGEST_WAIT_S, ask, log_in, served
-from waiting import wait_for
+from support.polling import wait_for
+from support.view_server import LONGEST_WAIT_S, ask, log_in, served
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import kinetoscope
 from kinetoscope import cyclic_schedule
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import find_pulses
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
 

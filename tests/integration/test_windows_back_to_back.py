@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from prepared_python import run_with_torch
+from support.fork_server import run_with_torch
 
 NUM_WINDOWS = 100
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from other_systems import MACOS, OtherSystem
-from trace_files import trace_json
+from support.emulated_systems import MACOS, OtherSystem
+from support.trace_files import trace_json
 
 pytest.importorskip("torch")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from other_systems import WINDOWS, OtherSystem
+from support.emulated_systems import WINDOWS, OtherSystem
 
 WITHOUT_FOLDERS = (
     "this system cannot lock files or open them relative to a folder (fcntl, dir_fd), which keeps the files of a run's "

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from prepared_python import run_with_torch
+from support.fork_server import run_with_torch
 
 pytest.importorskip("torch")
 

@@ -15,7 +15,7 @@ from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.recording.window import launch_folder
 from kinetoscope.status.health import read_run_status
 from kinetoscope.testing import MemoryTraceHandler
-from trace_files import trace_json
+from support.trace_files import trace_json
 
 QUIET = {"torch": False, "quiet": True}
 """A quiet run starts no process at its end that looks for a finding to tell."""

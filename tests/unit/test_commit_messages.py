@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-import commit_messages
+from support.tools import commit_messages
 
 
 @pytest.mark.parametrize(

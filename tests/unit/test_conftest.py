@@ -83,7 +83,7 @@ def test_a_signal_handler_that_is_left_behind_fails_where_it_is_left_and_no_late
 SKIPPING = """
 import pytest
 
-from chromium import MISSING
+from support.chromium import MISSING
 
 
 @pytest.fixture

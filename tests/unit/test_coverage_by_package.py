@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-import coverage_by_package
+from support.tools import coverage_by_package
 
 
 def measured(statements, branches):

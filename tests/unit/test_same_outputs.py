@@ -2,7 +2,7 @@
 
 import pytest
 
-from same_outputs.__main__ import differences
+from support.same_outputs.__main__ import differences
 
 
 @pytest.mark.parametrize(

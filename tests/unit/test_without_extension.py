@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prepared_python import COMPILING, run_prepared
+from support.fork_server import COMPILING, run_prepared
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = "import sys\nsys.modules['kinetoscope._native'] = sys.modules['kinetoscope._kineto_save'] = None\n"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-STAND_INS = Path(__file__).parents[2] / "composer_stand_ins"
+STUBS = Path(__file__).parents[2] / "support" / "composer_stubs"
 
 if importlib.util.find_spec("composer"):
-    sys.path.append(str(STAND_INS))  # last, so that the real modules are found first
+    sys.path.append(str(STUBS))  # last, so that the real modules are found first
 else:
     collect_ignore_glob = ["test_*.py"]
 

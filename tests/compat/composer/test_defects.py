@@ -20,10 +20,10 @@ import pytest
 import torch
 from composer import Callback
 
-from composer_training.traces import read_events, spans_of
-from composer_training.training import make_trainer
 from kinetoscope.composer import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
 from kinetoscope.composer.json_trace_merger import merge_traces
+from support.composer_run.traces import read_events, spans_of
+from support.composer_run.trainer import make_trainer
 
 NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
 

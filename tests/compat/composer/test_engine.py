@@ -8,8 +8,8 @@ from composer.core import Engine, Event, State
 from composer.devices import DeviceCPU
 from composer.loggers import Logger
 
-from composer_training.training import make_batches, make_model
 from kinetoscope.composer import JSONTraceHandler, Profiler, ProfilerAction, SystemProfiler, TorchProfiler
+from support.composer_run.trainer import make_batches, make_model
 
 CALLBACKS = [JSONTraceHandler, SystemProfiler, TorchProfiler]
 

@@ -14,13 +14,13 @@ from composer import Callback, Trainer
 from composer.loggers import LoggerDestination
 from composer.utils import StringEnum
 
-from composer_training.traces import read_events, spans_of
-from composer_training.training import BATCH_SIZE, make_batches, make_model, make_trainer
 from kinetoscope import composer as face
 from kinetoscope.composer import JSONTraceHandler, Profiler, ProfilerAction, TraceHandler, cyclic_schedule
 from kinetoscope.composer.json_trace_merger import merge_traces
-from trace_processor.trace_processor import load
-from waiting import wait_for
+from support.composer_run.traces import read_events, spans_of
+from support.composer_run.trainer import BATCH_SIZE, make_batches, make_model, make_trainer
+from support.polling import wait_for
+from support.trace_processor.trace_processor import load
 
 NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
 ALWAYS = cyclic_schedule(warmup=0, active=1000, repeat=0)
@@ -249,7 +249,7 @@ def test_a_handler_that_raises_is_switched_off_and_training_goes_on(caplog):
 def test_a_run_that_is_forgotten_is_saved_when_python_ends():
     script = """
 import sys; sys.path[:0] = {paths!r}
-from composer_training.training import make_trainer
+from support.composer_run.trainer import make_trainer
 from kinetoscope.composer import *
 profiler = Profiler(cyclic_schedule(warmup=0, active=100), [JSONTraceHandler()])
 trainer = make_trainer(profiler)
@@ -273,7 +273,7 @@ def test_the_records_of_a_killed_trainer_are_recovered():
     script = """
 import os, signal, sys; sys.path[:0] = {paths!r}
 from composer import Callback
-from composer_training.training import make_trainer
+from support.composer_run.trainer import make_trainer
 from kinetoscope.composer import *
 class IsKilled(Callback):
     def batch_start(self, state, logger):
@@ -289,10 +289,8 @@ make_trainer(Profiler(cyclic_schedule(warmup=0, active=100), [JSONTraceHandler()
 
 
 def run_script(script, *launcher, timeout=150):
-    import composer_training
-
-    tests = Path(composer_training.__file__).parents[1]
-    Path("script.py").write_text(script.format(paths=[str(tests), str(tests / "composer_stand_ins")]))
+    tests = Path(__file__).parents[2]
+    Path("script.py").write_text(script.format(paths=[str(tests), str(tests / "support" / "composer_stubs")]))
     return subprocess.run(
         [sys.executable, "-W", "ignore", *launcher, "script.py"],
         stdin=subprocess.DEVNULL,
@@ -505,7 +503,7 @@ def test_two_ranks_are_two_processes_in_the_merged_trace_over_all_cycles():
 import sys; sys.path[:0] = {paths!r}
 import torch
 from composer.utils import dist
-from composer_training.training import make_model, make_trainer, make_batches
+from support.composer_run.trainer import make_model, make_trainer, make_batches
 from torch.utils.data import DataLoader
 from kinetoscope.composer import *
 data = make_batches(24).dataset
@@ -560,7 +558,7 @@ for name in names.split():
 from composer.profiler import JSONTraceHandler, Profiler, cyclic_schedule
 from composer.profiler.json_trace_merger import merge_traces
 from composer.profiler.utils import export_memory_timeline_html
-from composer_training.training import make_trainer
+from support.composer_run.trainer import make_trainer
 profiler = Profiler(schedule=cyclic_schedule(skip_first=0, wait=0, warmup=1, active=4, repeat=1),
                     trace_handlers=[JSONTraceHandler(folder="traces", overwrite=True)], torch_prof_overwrite=True)
 trainer = make_trainer(profiler)
@@ -634,8 +632,8 @@ def test_a_handler_of_ours_in_composers_own_profiler_says_what_is_missing():
 
 def test_the_example_leaves_a_merged_trace():
     example = Path(__file__).parents[3] / "examples" / "composer_trainer.py"
-    stand_ins = Path(__file__).parents[2] / "composer_stand_ins"
-    paths = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(stand_ins)])
+    stubs = Path(__file__).parents[2] / "support" / "composer_stubs"
+    paths = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(stubs)])
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(example), "--out", "here"],
         env=os.environ | {"PYTHONPATH": paths},

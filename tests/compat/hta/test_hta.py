@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hta_comparison.hta_numbers import hta_numbers
-from hta_comparison.our_numbers import kinds_of_hta, our_numbers
-from hta_comparison.reading import as_hta_reads, read_trace, without_miscounts, write_trace
-from simulated_training import random_settings, simulate
+from support.hta_comparison.hta_numbers import hta_numbers
+from support.hta_comparison.our_numbers import kinds_of_hta, our_numbers
+from support.hta_comparison.reading import as_hta_reads, read_trace, without_miscounts, write_trace
+from trainsim import random_settings, simulate
 
 FOLDER = Path(__file__).parents[2] / "data" / "hta"
 GIVEN = sorted(Path(os.environ.get("KINETOSCOPE_TRACES") or os.devnull).glob("*.json*"))

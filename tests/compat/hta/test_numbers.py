@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hta_comparison.our_numbers import kinds_of_hta, our_numbers
-from hta_comparison.reading import as_hta_reads
+from support.hta_comparison.our_numbers import kinds_of_hta, our_numbers
+from support.hta_comparison.reading import as_hta_reads
 
 FOLDER = Path(__file__).parents[2] / "data" / "hta"
 NUMBERS = json.loads((FOLDER / "numbers.json").read_text(encoding="utf-8"))

@@ -9,9 +9,9 @@ from functools import cache
 
 import pytest
 
-from ports import free_port
-from prepared_python import run_command
-from two_clocks.hosts import (
+from support.fork_server import run_command
+from support.free_ports import free_port
+from support.two_clocks.hosts import (
     IN_A_NETWORK_NAMESPACE,
     IN_A_TIME_NAMESPACE,
     TRUE_IN_NAMESPACE,

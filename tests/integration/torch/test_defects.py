@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from integration.torch.defects import DEFECTS
-from older_torch import as_in_2_13
-from prepared_python import run_with_torch
+from support.fork_server import run_with_torch
+from support.torch_versions import as_in_2_13
 
 NOT_JSON, OF_THE_HANDLER = "JSONDecodeError", "OSError"
 # The outcome: a value, or the name of an error. Our error may inherit from that type.

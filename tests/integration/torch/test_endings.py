@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from kinetoscope.torch import profile
-from older_torch import VERSION
-from prepared_python import run_with_torch as run_and_end_soon
+from support.fork_server import run_with_torch as run_and_end_soon
+from support.torch_versions import VERSION
 
 run_with_torch = functools.partial(run_and_end_soon, whole_end=True)
 NUM_SCHEDULES = os.environ.get("KINETOSCOPE_SCHEDULES", "100")

@@ -14,7 +14,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kineto_pieces import Pieces
 from kinetoscope.errors import FolderNotWritableError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.compression import read_unpacked
@@ -32,8 +31,9 @@ from kinetoscope.torch.kineto_text import read_text
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.tensorboard_trace_handler import BackgroundExport
 from kinetoscope.torch.true_names import find_true_names
-from older_torch import VERSION, since_2_13
-from trace_processor import trace_processor
+from support.chunked_kineto import Pieces
+from support.torch_versions import VERSION, since_2_13
+from support.trace_processor import trace_processor
 
 ODD_NAMES = [
     'say "hi"',

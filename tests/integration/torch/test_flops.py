@@ -9,7 +9,7 @@ from torch.utils import flop_counter
 import kinetoscope
 import kinetoscope.torch
 from kinetoscope.analysis.gpu.flop_formulas import work_of
-from older_torch import since_2_13
+from support.torch_versions import since_2_13
 
 ATTENTION_ON_CPU = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **_: flop_counter.sdpa_flop_count(

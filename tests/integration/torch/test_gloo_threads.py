@@ -2,7 +2,7 @@
 
 import json
 
-from prepared_python import run_prepared
+from support.fork_server import run_prepared
 
 TWO_GROUPS = """
 import json, sys, time, torch, torch.distributed as distributed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from prepared_python import run_prepared
+from support.fork_server import run_prepared
 
 SOURCE = Path(__file__).parents[3] / "src" / "native" / "kineto" / "kineto_save.cpp"
 EXPORTS = """

@@ -11,7 +11,7 @@ import torch
 import torch.profiler as stock
 
 import kinetoscope.torch as ours
-from older_torch import counts_each_free, since_2_13
+from support.torch_versions import counts_each_free, since_2_13
 
 CPU = ours.ProfilerActivity.CPU
 SWITCHES = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")

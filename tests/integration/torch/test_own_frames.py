@@ -10,8 +10,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, SystemProfiler, TorchProfiler, cyclic_schedule
-from older_torch import needs_frames_among_events
-from prepared_python import run_with_torch
+from support.fork_server import run_with_torch
+from support.torch_versions import needs_frames_among_events
 
 torch = pytest.importorskip("torch")
 profile = pytest.importorskip("kinetoscope.torch").profile

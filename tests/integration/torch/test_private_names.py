@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kinetoscope.torch import private_names, profile
-from prepared_python import run_prepared
+from support.fork_server import run_prepared
 
 # Before Kinetoscope is imported, as in a torch that never had the name.
 TAKE_AWAY = """

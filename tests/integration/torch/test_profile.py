@@ -16,7 +16,7 @@ from kinetoscope.errors import ProfilerStateError, ScheduleError
 from kinetoscope.torch import _WARNINGS_SHOWN as WARNINGS_SHOWN
 from kinetoscope.torch import ProfilerAction, profile, record_function, schedule
 from kinetoscope.torch import _KinetoProfile as KinetoProfile
-from older_torch import counts_each_free, experimental_config, since_2_13
+from support.torch_versions import counts_each_free, experimental_config, since_2_13
 
 NONE, WARMUP = ProfilerAction.NONE, ProfilerAction.WARMUP
 RECORD, SAVE = ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE

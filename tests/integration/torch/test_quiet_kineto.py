@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from prepared_python import run_with_torch
-from trace_files import trace_json
-from unmodified_runs import run_recorded
+from support.autoinstrumented_runs import run_recorded
+from support.fork_server import run_with_torch
+from support.trace_files import trace_json
 
 pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ import torch
 import torch.profiler
 
 from kinetoscope.torch import ExecutionTraceObserver, profile, record_function
-from older_torch import experimental_config
+from support.torch_versions import experimental_config
 
 FACTS = ("name", "activity_type", "scope", "is_user_annotation", "device_type")
 FACTS = tuple(fact for fact in FACTS if hasattr(torch._C._autograd._KinetoEvent, fact))

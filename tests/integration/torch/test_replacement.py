@@ -7,8 +7,8 @@ import torch.profiler
 import torch.profiler.profiler
 
 import kinetoscope.torch
-from older_torch import as_in_2_13
-from prepared_python import run_with_torch
+from support.fork_server import run_with_torch
+from support.torch_versions import as_in_2_13
 
 SEMI_PUBLIC = ("PROFILER_STEP_NAME", "_ExperimentalConfig", "_ITraceObserver", "_KinetoProfile", "_WARNINGS_SHOWN")
 ATTRIBUTES = [

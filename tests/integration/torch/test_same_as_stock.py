@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kinetoscope.torch as ours
-from older_torch import as_in_2_13, counts_each_free
+from support.torch_versions import as_in_2_13, counts_each_free
 
 CPU = ours.ProfilerActivity.CPU
 pytestmark = as_in_2_13

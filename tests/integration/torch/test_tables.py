@@ -15,7 +15,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEvent
 
 from kinetoscope.torch import profile, record_function, schedule
 from kinetoscope.torch.python_frames import OwnFrames, without_own
-from older_torch import experimental_config, needs_frames_among_events, since_2_13
+from support.torch_versions import experimental_config, needs_frames_among_events, since_2_13
 
 FIELDS = [
     *("key", "count", "node_id", "is_async", "is_remote", "use_device", "scope", "device_type", "is_legacy", "flops"),

@@ -10,7 +10,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.sources.torch_profiler import TorchProfiler
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.torch import ProfilerActivity, _ExperimentalConfig
-from older_torch import since_2_13
+from support.torch_versions import since_2_13
 
 
 def test_the_memory_page_is_beside_the_trace(tmp_path):

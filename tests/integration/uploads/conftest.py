@@ -2,7 +2,7 @@
 
 import pytest
 
-from object_store.s3 import FaultyProxy, S3Server
+from support.object_store.s3 import FaultyProxy, S3Server
 
 
 @pytest.fixture(scope="session")

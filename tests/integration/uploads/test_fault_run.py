@@ -15,9 +15,9 @@ import pytest
 
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.uploads.upload_queue import read_queue
-from object_store.s3 import BUCKET, SECRET
-from prepared_python import OURS, READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared, start_prepared
-from waiting import wait_for
+from support.fork_server import OURS, READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared, start_prepared
+from support.object_store.s3 import BUCKET, SECRET
+from support.polling import wait_for
 
 DURATION_S = float(os.environ.get("KINETOSCOPE_FAULT_RUN_S", "8"))
 NUM_RANKS, KILLED, FULL = 4, 1, 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.uploads.upload_queue import add_upload, read_confirmed
-from ports import free_port, wait_for
+from support.free_ports import free_port, wait_for
 
 # Azurite's published account.
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

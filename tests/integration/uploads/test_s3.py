@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.uploads.upload_queue import add_upload, build_queue_name, read_confirmed, read_queue
-from object_store.s3 import BUCKET, SECRET
-from prepared_python import OURS, READ_SETTINGS, RUN_COMMAND, TORCH, UPLOADING, run_prepared, start_prepared
-from waiting import wait_for
+from support.fork_server import OURS, READ_SETTINGS, RUN_COMMAND, TORCH, UPLOADING, run_prepared, start_prepared
+from support.object_store.s3 import BUCKET, SECRET
+from support.polling import wait_for
 
 STORE_S = 0.5  # the store takes longer for an answer than we do
 RUN = """

@@ -12,7 +12,7 @@ import kinetoscope
 from kinetoscope.analysis import sample
 from kinetoscope.analysis.run_report import TABLES
 from kinetoscope.errors import SettingsError
-from simulated_training import Fault, Settings, simulate
+from trainsim import Fault, Settings, simulate
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 HOURS_NS = 3 * 3_600_000_000_000
 

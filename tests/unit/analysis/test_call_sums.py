@@ -12,7 +12,7 @@ from kinetoscope.analysis.compressed_pickle import pack
 from kinetoscope.analysis.cpu.operators import operator_rows
 from kinetoscope.analysis.gpu.kernels import kernel_rows
 from kinetoscope.analysis.summaries import Selection, sum_trace
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 SETTINGS = Settings(num_ranks=3, num_layers=2, num_warmup_steps=1, step_ns=1_200_000, has_memory=False)
 

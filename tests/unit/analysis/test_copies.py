@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from simulated_training import planted_settings
-from simulated_training.analysed import write_changed
+from trainsim import planted_settings
+from trainsim.analysed import write_changed
 
 NVIDIA, AMD = "Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Host -> Device)"
 INTEL = "Memcpy M2D (MEMORY(Unknown) -> DEVICE)"

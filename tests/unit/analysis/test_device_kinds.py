@@ -6,8 +6,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis import sample
-from one_truth import assert_one_truth, screen
-from simulated_training import Fault, Settings, simulate
+from support.report_consistency import assert_one_truth, screen
+from trainsim import Fault, Settings, simulate
 
 
 def with_category(folder, change, num_ranks=1):

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import kinetoscope
-from simulated_training import planted_settings
-from simulated_training.analysed import write_changed
+from trainsim import planted_settings
+from trainsim.analysed import write_changed
 
 
 def kinds_with_pauses(folder, name, *, within):

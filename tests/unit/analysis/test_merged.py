@@ -6,7 +6,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.analyze import RunReport
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 RUNS = {
     "one cycle": Settings(num_ranks=2, num_steps=4),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from simulated_training import Fault, Settings, simulate
+from trainsim import Fault, Settings, simulate
 
 MS = 1_000_000
 EIGHT = Settings(num_ranks=8, num_steps=10, has_device=False)

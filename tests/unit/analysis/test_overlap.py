@@ -12,7 +12,7 @@ import kinetoscope
 from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.replay.replay import CAUSES, Change
 from kinetoscope.analysis.summaries import Selection
-from simulated_training import Fault, Settings, simulate
+from trainsim import Fault, Settings, simulate
 
 MAX_OVERLAP_NS = 3_000
 SHIFTS_NS = (1, 1_500, MAX_OVERLAP_NS, -1, -1_000)

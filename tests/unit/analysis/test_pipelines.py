@@ -3,8 +3,8 @@
 import pytest
 
 import kinetoscope
-from simulated_training import Fault, Settings
-from simulated_training.analysed import analysed, write_changed
+from trainsim import Fault, Settings
+from trainsim.analysed import analysed, write_changed
 
 MS = 1_000_000
 

@@ -3,8 +3,8 @@
 import pytest
 
 import kinetoscope
-from simulated_training import Settings
-from simulated_training.analysed import write_changed
+from trainsim import Settings
+from trainsim.analysed import write_changed
 
 MS = 1_000_000
 

@@ -10,8 +10,8 @@ import kinetoscope
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.analysis.ranks.passed_on_waits import Wait, find_message_waits, without_passed_on_waits
 from kinetoscope.analysis.ranks.stragglers import late_ranks
-from simulated_training import Fault, Settings, simulate
-from simulated_training.analysed import analysed, write_changed
+from trainsim import Fault, Settings, simulate
+from trainsim.analysed import analysed, write_changed
 
 MS = 1_000_000
 GLOO_THREAD = 9

@@ -12,7 +12,7 @@ from kinetoscope.analysis.summaries import Selection
 from kinetoscope.errors import TraceFileError
 from kinetoscope.frames import load
 from kinetoscope.frames.load import read_trace
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from simulated_training import simulate
-from simulated_training.score.catalogue import BY_NAME, SCENARIOS
-from simulated_training.score.judge import MIN_GAIN_SHARE, judge
-from simulated_training.score.output import explain, format_command, format_details
-from simulated_training.score.scenario import Drawn
-from simulated_training.score.tally import sum_up, sum_up_kinds
+from trainsim import simulate
+from trainsim.score.catalogue import BY_NAME, SCENARIOS
+from trainsim.score.judge import MIN_GAIN_SHARE, judge
+from trainsim.score.output import explain, format_command, format_details
+from trainsim.score.scenario import Drawn
+from trainsim.score.tally import sum_up, sum_up_kinds
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 FIXED = [("healthy", 0), ("healthy-cpu", 1), ("loader", 0), ("late-host", 2), ("items", 0), ("gc-cpu", 1), ("leak", 0)]

@@ -8,8 +8,8 @@ import pytest
 
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.windows.call_times import EXACT_CALLS
-from simulated_training import START_NS, Fault, Settings, random_settings
-from simulated_training.analysed import analysed, measured
+from trainsim import START_NS, Fault, Settings, random_settings
+from trainsim.analysed import analysed, measured
 
 SEEDS = range(int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "8")))
 RUNS_OF_RANKS = [seed for seed in SEEDS if random_settings(seed).num_ranks > 1][: max(4, len(SEEDS) // 4)]

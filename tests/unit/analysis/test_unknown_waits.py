@@ -5,8 +5,8 @@ import json
 import pytest
 
 import kinetoscope
-from simulated_training import Fault, Settings, simulate
-from simulated_training.analysed import analysed
+from trainsim import Fault, Settings, simulate
+from trainsim.analysed import analysed
 
 SLOW = Fault(kind="slow_network", cost_ns=900_000)
 

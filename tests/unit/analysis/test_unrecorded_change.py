@@ -8,8 +8,8 @@ import pytest
 
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.compare.unrecorded import MIN_STEPS, compare_steps
-from simulated_training import Fault, Settings
-from simulated_training.analysed import measured
+from trainsim import Fault, Settings
+from trainsim.analysed import measured
 
 MS = 1_000_000
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from simulated_training import Fault, Settings
-from simulated_training.analysed import analysed
+from trainsim import Fault, Settings
+from trainsim.analysed import analysed
 
 SLOW_NETWORK = Fault(kind="slow_network", cost_ns=1_000_000)
 LATE = Fault(kind="late_device", ranks=(1,), cost_ns=6_000_000)

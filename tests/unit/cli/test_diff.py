@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kinetoscope.cli import main
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 SETTINGS = Settings(num_ranks=2, num_steps=10, num_layers=2, has_device=False)
 

@@ -17,8 +17,8 @@ import pytest
 import kinetoscope
 from kinetoscope.cli import main
 from kinetoscope.cli.paths import find_run_folder
-from simulated_training import Settings, simulate
-from trace_files import trace_text
+from support.trace_files import trace_text
+from trainsim import Settings, simulate
 
 VERBS = (
     *("record", "recover", "upload", "status", "summary", "explain", "report", "view", "info", "diff", "whatif"),

@@ -3,8 +3,8 @@
 import pytest
 
 from kinetoscope.cli import main
-from page_columns import page_text, span, write_trace
-from simulated_training import Settings, simulate
+from support.page_data import page_text, span, write_trace
+from trainsim import Settings, simulate
 
 
 @pytest.fixture

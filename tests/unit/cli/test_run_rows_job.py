@@ -12,8 +12,8 @@ from kinetoscope.cli.run_rows_job import find_run
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
 from kinetoscope.server.run_search import find_runs
-from simulated_training import Fault, Settings, simulate
-from viewing import command_of
+from support.view_server import command_of
+from trainsim import Fault, Settings, simulate
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kinetoscope.cli import main
-from simulated_training import Fault, Settings, simulate
+from trainsim import Fault, Settings, simulate
 
 
 @pytest.fixture(scope="module")

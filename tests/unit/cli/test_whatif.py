@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from kinetoscope.cli import main
-from simulated_training import Fault, Settings, simulate
+from trainsim import Fault, Settings, simulate
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 import kinetoscope
-from composer_training.traces import read_events, spans_of
 from kinetoscope import Event, State
 from kinetoscope.composer import (
     JSONTraceHandler,
@@ -23,7 +22,8 @@ from kinetoscope.composer import (
 from kinetoscope.errors import FolderNotEmptyError, ProfilerStateError
 from kinetoscope.recording.markers.marker import MOST_IDLE
 from kinetoscope.testing import MemoryTraceHandler
-from prepared_python import run_with_torch
+from support.composer_run.traces import read_events, spans_of
+from support.fork_server import run_with_torch
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TorchProfiler needs torch")
 NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}

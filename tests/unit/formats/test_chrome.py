@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
 EVENTS = '{"ph": "X", "name": "a", "ts": 1.001, "dur": 2}, {"ph": "X", "name": "b", "ts": 5, "dur": 0.5}'

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broken_traces import BREAKS, break_event, broken_trace
 from kinetoscope.formats import chrome_stream
 from kinetoscope.formats.chrome_scan import new_scanner
 from reference.scanning import ReferenceScanner
-from scanning import Reading, read_with
+from support.malformed_traces import BREAKS, break_event, broken_trace
+from support.scanner_output import Reading, read_with
 
 SPAN = {"ph": "X", "name": "a", "cat": "c", "pid": 1, "tid": 2, "ts": 1.5, "dur": 2.25}
 KINETO = """\

@@ -10,7 +10,7 @@ import pytest
 from kinetoscope import analyze, load
 from kinetoscope.merge.check import check_trace, repair_trace
 from kinetoscope.merge.merge_traces import merge_traces
-from prepared_python import run_command
+from support.fork_server import run_command
 
 BASE_NS = 1_790_857_026_000_000_000
 FAR_US = 4_321_000_000_000.0

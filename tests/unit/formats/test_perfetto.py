@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.merge.merge_traces import merge_traces
 from reference.perfetto_packets import ReferencePerfettoWriter, varint
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 MOST_GROWTH_BYTES = 20_000_000  # for 30 MB more to read; AddressSanitizer keeps 8 MB of freed memory
 PEAK = """

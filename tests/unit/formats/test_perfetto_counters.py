@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
-from odd_events import QUIET, places, texts, times, values
 from reference.perfetto_packets import ReferencePerfettoWriter
 from reference.rewriting import use_reference
-from trace_processor.trace_processor import load
+from support.event_strategies import QUIET, places, texts, times, values
+from support.trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
 NUM_NAMES = 70_000  # more than C notes

@@ -7,7 +7,7 @@ from kinetoscope.formats.torch_names import is_backward_node, is_kernel, is_oper
 
 def test_all_names_that_torch_registers_are_known():
     torch = pytest.importorskip("torch")
-    from torch_names import PATH, registered_names
+    from support.torch_operator_names import PATH, registered_names
 
     if not torch.__version__.startswith("2.13"):
         pytest.skip("the names are those of torch 2.13")

@@ -10,8 +10,8 @@ import kinetoscope
 from kinetoscope.errors import TraceFileError
 from kinetoscope.frames.cache import write_parquet
 from kinetoscope.frames.load import read_trace
-from prepared_python import run_program
-from simulated_training import Settings, simulate
+from support.fork_server import run_program
+from trainsim import Settings, simulate
 
 NEVER_EMPTY = ("kind", "phase", "name", "track")
 

@@ -20,7 +20,7 @@ from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.spool.folders import TraceRecipe
 from kinetoscope.spool.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 NAMES = [SpanName("work"), SpanName("event/batch", ("loop",)), SpanName('a "quote" and ünïcödé \\', ("kernel",))]
 BEGIN_NS, UNIX_NS = 5_000_000_000, 1_700_000_000_123_456_789

@@ -10,7 +10,7 @@ import pytest
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, State, cyclic_schedule
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, FolderNotWritableError, SettingsError
 from kinetoscope.testing import FakeClock
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 EVERY_BATCH = cyclic_schedule(warmup=0, active=1, repeat=0)
 

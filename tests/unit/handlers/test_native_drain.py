@@ -20,7 +20,7 @@ from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.spool.folders import TraceRecipe
 from kinetoscope.spool.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 NAMES = [
     SpanName("work"),

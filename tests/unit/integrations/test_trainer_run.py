@@ -7,7 +7,7 @@ from kinetoscope import JSONTraceHandler, Timestamp
 from kinetoscope.errors import FolderNotEmptyError
 from kinetoscope.integrations.arguments import ProfileArguments
 from kinetoscope.integrations.trainer_run import TrainerRun
-from unmodified_runs import frame_of
+from support.autoinstrumented_runs import frame_of
 
 torch = pytest.importorskip("torch")
 SCHEDULE = kinetoscope.cyclic_schedule(warmup=1, active=3, repeat=0, per="run")

@@ -15,9 +15,9 @@ from kinetoscope.core.clock.clock import GRID_NS
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.merge.check import FileCheck, check_trace, compare_checks, repair_trace
-from odd_events import BASE_NS, QUIET, events
 from reference.rewriting import use_reference
-from trace_processor.trace_processor import load
+from support.event_strategies import BASE_NS, QUIET, events
+from support.trace_processor.trace_processor import load
 
 OUR_BASE_NS = 795 * GRID_NS  # a base of ours stays
 MOST_BYTES = 150_000_000

@@ -13,7 +13,7 @@ import pytest
 from kinetoscope.errors import MergeError, TraceFileError
 from kinetoscope.formats.header import require_ranges
 from kinetoscope.merge.merge_traces import merge_traces
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
 GPU_LABEL = {"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "args": {"labels": "GPU 0"}}

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broken_traces import BREAKS, break_event, broken_trace
 from kinetoscope.errors import MergeError, TraceFileError
 from kinetoscope.merge.check import check_trace, repair_trace
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
-from merged_traces import meaning
-from odd_events import BASE_NS, QUIET, categories, events, others, spans
 from reference.rewriting import use_reference
-from trace_processor.trace_processor import load
+from support.event_strategies import BASE_NS, QUIET, categories, events, others, spans
+from support.malformed_traces import BREAKS, break_event, broken_trace
+from support.merged_traces import meaning
+from support.trace_processor.trace_processor import load
 
 
 def merged(output: Path, file: Path, **how: Any) -> Any:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.merge.check import check_trace, repair_trace
-from odd_events import BASE_NS, QUIET
-from trace_processor.trace_processor import load
+from support.event_strategies import BASE_NS, QUIET
+from support.trace_processor.trace_processor import load
 
 
 def span(ts: object, dur: object = 5, **more: object) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from kinetoscope.errors import MergeError, SettingsError
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
 

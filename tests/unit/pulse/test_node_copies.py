@@ -13,7 +13,7 @@ from kinetoscope.pulse.node_copies import local_folder, places_in_copy
 from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.testing import FakeClock
-from waiting import wait_for
+from support.polling import wait_for
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recorders import TestedRecorder
+from support.recorders import TestedRecorder
 
 
 @pytest.fixture

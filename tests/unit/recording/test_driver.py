@@ -7,7 +7,7 @@ import pytest
 import kinetoscope
 from kinetoscope import Callback, Profiler, Timestamp
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
-from unmodified_runs import frame_of
+from support.autoinstrumented_runs import frame_of
 
 torch = pytest.importorskip("torch")
 SCHEDULE = kinetoscope.cyclic_schedule(warmup=1, active=3, repeat=0, per="run")

@@ -15,7 +15,7 @@ from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.report.comparison import render_comparison
 from kinetoscope.report.terminal.summary import render_summary
 from kinetoscope.report.words import PART_COLOURS, SIDES
-from simulated_training import Settings, planted_settings, simulate
+from trainsim import Settings, planted_settings, simulate
 
 HOSTILE = [
     "<script>alert(1)</script>",

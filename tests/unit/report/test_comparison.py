@@ -12,9 +12,9 @@ from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.report.comparison import COLUMNS, UNITS, comparison_sentences, render_comparison
 from kinetoscope.report.terminal.screen import print_trimmed
-from simulated_training import Settings
-from simulated_training.analysed import analysed
-from small_pages import RUN
+from support.minimal_pages import RUN
+from trainsim import Settings
+from trainsim.analysed import analysed
 
 MS = 1_000_000
 

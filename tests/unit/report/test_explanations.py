@@ -6,7 +6,7 @@ from kinetoscope.analysis.analyze import analyze
 from kinetoscope.analysis.findings.explanations import explanations
 from kinetoscope.report.explanations import html_of_explanation
 from kinetoscope.report.page.build import build_page
-from simulated_training import Fault, Settings, simulate
+from trainsim import Fault, Settings, simulate
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import kinetoscope
 from kinetoscope.report.no_findings import no_findings
-from one_truth import screen
-from simulated_training import Fault, Settings, simulate
+from support.report_consistency import screen
+from trainsim import Fault, Settings, simulate
 
 
 def report_on(folder, **settings):

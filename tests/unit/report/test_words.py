@@ -6,8 +6,8 @@ import pytest
 
 from kinetoscope.analysis.steps.step_parts import DeviceParts, StepParts, bound_by
 from kinetoscope.report.words import HOST_PARTS, bound, bound_side
-from simulated_training import Fault, Settings
-from simulated_training.analysed import measured
+from trainsim import Fault, Settings
+from trainsim.analysed import measured
 
 _MS = 1_000_000
 _BUSY = Settings(num_ranks=1, reads_loss="never", num_steps=12)

@@ -4,7 +4,7 @@ import sys
 from collections import deque
 
 from kinetoscope.server.job_queue import Job, JobQueue
-from waiting import wait_for
+from support.polling import wait_for
 
 COMMAND = [sys.executable, "-c", "import json, sys; sys.exit(f'error: {json.loads(sys.argv[1])}')"]
 SLEEPING = [sys.executable, "-c", "import time; time.sleep(600)"]

@@ -6,7 +6,7 @@ import pytest
 
 from kinetoscope.server.report_builder import ReportBuilder
 from kinetoscope.server.run_search import FoundFile, FoundRun
-from waiting import wait_for
+from support.polling import wait_for
 
 MOST_KEPT = 8
 # Notes the run whose report it is asked for, waits for the file "go", and writes the report. It fails if there is a

@@ -7,7 +7,7 @@ import pytest
 from kinetoscope.formats.run_row import RunRow, read_row, write_row
 from kinetoscope.server.row_filler import RowFiller
 from kinetoscope.server.run_search import FoundFile, FoundRun
-from waiting import wait_for
+from support.polling import wait_for
 
 # Writes the names that it gets into a file, a line for each process, and a row for each run; dies of the run "bad".
 PROGRAM = """

@@ -2,12 +2,12 @@
 
 import pytest
 
-from breaking_clock import BreakingClock
 from kinetoscope import CompileEvents, ProfilerAction
 from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.sources.compile_events import guard_in_words
 from kinetoscope.testing import MemoryTraceHandler
+from support.failing_clock import BreakingClock
 
 torch = pytest.importorskip("torch")
 

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from breaking_clock import BreakingClock
 from kinetoscope import GCPauses, ProfilerAction
 from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
+from support.failing_clock import BreakingClock
 
 BATCHES = [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE]
 

@@ -9,10 +9,10 @@ from collections import defaultdict, deque
 
 import pytest
 
-from growing_memory import NUM_STEPS, Recording, forward, line_here
 from kinetoscope import Float64Tensors, GrowingMemory, Profiler, ProfilerAction
 from kinetoscope.sources import held_objects
 from kinetoscope.testing import MemoryTraceHandler
+from support.leaking_loop import NUM_STEPS, Recording, forward, line_here
 
 torch = pytest.importorskip("torch")
 

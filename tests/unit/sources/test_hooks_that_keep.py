@@ -4,7 +4,7 @@ from functools import partial, wraps
 
 import pytest
 
-from growing_memory import NUM_STEPS, Recording, forward, line_here
+from support.leaking_loop import NUM_STEPS, Recording, forward, line_here
 
 torch = pytest.importorskip("torch")
 

@@ -15,7 +15,7 @@ from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.formats.trace_redaction import KNOWN_CATEGORIES
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
-from prepared_python import run_program
+from support.fork_server import run_program
 
 needs_states = pytest.mark.skipif(
     "KINETOSCOPE_PORTABLE" in os.environ or not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/syscall"),

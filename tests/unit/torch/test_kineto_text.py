@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kineto_pieces import Pieces
 from kinetoscope.core.clock.clock import GRID_NS
 from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.kineto_text import KinetoText, Renamed, read_text
+from support.chunked_kineto import Pieces
 
 BASE_NS = 1_790_857_026_000_000_000
 BEGIN_US = 4_411_007_546_334  # weeks after the base, as it happens

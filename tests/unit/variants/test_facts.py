@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from prepared_python import COMPILING, run_prepared
+from support.fork_server import COMPILING, run_prepared
 
 pytest.importorskip("torch")
 

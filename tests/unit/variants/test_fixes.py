@@ -6,7 +6,7 @@ import pytest
 
 from kinetoscope.variants.facts import DDPFacts, Facts, LoaderFacts, OptimizerFacts
 from kinetoscope.variants.registry import load_variants
-from prepared_python import COMPILING, run_prepared
+from support.fork_server import COMPILING, run_prepared
 
 pytest.importorskip("torch")
 

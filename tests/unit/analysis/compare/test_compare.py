@@ -15,8 +15,8 @@ from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.steps.by_step import StepTimes
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.report.comparison import comparison_sentences
-from simulated_training import Fault, Settings, healthy_settings, planted_settings, simulate
-from simulated_training.analysed import analysed
+from trainsim import Fault, Settings, healthy_settings, planted_settings, simulate
+from trainsim.analysed import analysed
 
 NUM_COMPARISONS = int(os.environ.get("KINETOSCOPE_COMPARISONS", "2"))
 MS = 1_000_000

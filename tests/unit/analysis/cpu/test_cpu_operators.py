@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import kinetoscope
-from simulated_training import Fault, Settings
-from simulated_training.analysed import analysed, write_changed
+from trainsim import Fault, Settings
+from trainsim.analysed import analysed, write_changed
 
 MS = 1_000_000
 OFFLOAD = Settings(num_ranks=2, step_ns=10 * MS, faults=(Fault(kind="cpu_optimizer", cost_ns=8 * MS),))

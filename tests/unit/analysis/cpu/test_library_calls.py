@@ -3,7 +3,7 @@
 import kinetoscope
 from kinetoscope.analysis.cpu.library_calls import library_calls
 from kinetoscope.analysis.windows.reading import read_windows
-from sampled_traces import LOOP_SAMPLES, NUM_STEPS, STEP_US, busy_steps, each_step, found_in, stack
+from support.sampled_traces import LOOP_SAMPLES, NUM_STEPS, STEP_US, busy_steps, each_step, found_in, stack
 
 TRAINING = "train.py(30): <module>"
 LIBRARY = ("json/__init__.py(8): dump", "json/encoder.py(18): encode")

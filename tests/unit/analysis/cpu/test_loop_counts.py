@@ -8,7 +8,7 @@ import kinetoscope
 from kinetoscope.analysis.cpu.loop_counts import LoopCounts, per_second
 from kinetoscope.analysis.one_run import what_is_missing
 from kinetoscope.analysis.summaries import Selection, sum_trace
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 
 @pytest.mark.parametrize("is_counted", [True, False])

@@ -3,7 +3,7 @@
 import pytest
 
 from kinetoscope.formats.own_names import LATE
-from sampled_traces import (
+from support.sampled_traces import (
     ENDED_SAMPLES,
     LOOP,
     LOOP_SAMPLES,

@@ -8,8 +8,8 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.findings.late_group import late_once
 from kinetoscope.analysis.steps.steps import StepRow
-from simulated_training import Fault, Settings, simulate
-from simulated_training.analysed import analysed, write_changed
+from trainsim import Fault, Settings, simulate
+from trainsim.analysed import analysed, write_changed
 
 CPU = Settings(num_ranks=1, has_device=False, has_states=True, step_spans="both", num_steps=12)
 WAIT = Fault(kind="blocked", cost_ns=4_000_000)

@@ -9,8 +9,8 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.what_if import what_if
-from simulated_training import Fault, Settings, random_settings, simulate
-from simulated_training.analysed import analysed
+from trainsim import Fault, Settings, random_settings, simulate
+from trainsim.analysed import analysed
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 SEEDS = sorted({*range(NUM_RUNS), 4, 21, 29, 32, 33, 45, 59})

@@ -7,8 +7,8 @@ import pytest
 
 import kinetoscope.analysis.findings as findings
 from kinetoscope.analysis.findings.titles import MAX_TITLE, add_detail, format_rate
-from simulated_training import FINDINGS, planted_settings
-from simulated_training.analysed import analysed
+from trainsim import FINDINGS, planted_settings
+from trainsim.analysed import analysed
 
 DIAGNOSES = {
     "input_bound": "Input-bound: ",

@@ -9,8 +9,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.findings.rule import load_rules
-from simulated_training import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate
-from simulated_training.analysed import analysed, with_cores_busy, write_changed
+from trainsim import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate
+from trainsim.analysed import analysed, with_cores_busy, write_changed
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "1"))
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from simulated_training import Fault, Settings, planted_run
-from simulated_training.analysed import analysed, with_cores_busy, write_changed
+from trainsim import Fault, Settings, planted_run
+from trainsim.analysed import analysed, with_cores_busy, write_changed
 
 NODE, SMALL_NODE = (4, 5, 6, 7), (2, 3)
 

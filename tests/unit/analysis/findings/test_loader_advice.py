@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("polars")
 import kinetoscope
 from kinetoscope.analysis.unrecorded_steps import without_recording_cost
-from simulated_training.run import simulate
-from simulated_training.settings import Fault, Settings
+from trainsim.run import simulate
+from trainsim.settings import Fault, Settings
 
 SECOND = 1_000_000_000
 

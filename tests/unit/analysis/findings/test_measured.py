@@ -15,7 +15,7 @@ from kinetoscope.formats.experiments import (
     write_experiment,
 )
 from kinetoscope.variants.registry import load_variants
-from simulated_training import planted_settings, simulate
+from trainsim import planted_settings, simulate
 
 
 def row(change, *, findings=("input_bound",), name="num_workers", verdict="faster", num_variants=1, **fields):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from simulated_training import Fault, Settings
-from simulated_training.analysed import analysed
+from trainsim import Fault, Settings
+from trainsim.analysed import analysed
 
 MS = 1_000_000
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from simulated_training import healthy_settings, planted_run
-from simulated_training.analysed import analysed
+from trainsim import healthy_settings, planted_run
+from trainsim.analysed import analysed
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 FIRST_SEED = int(os.environ.get("KINETOSCOPE_SEED", random.SystemRandom().randrange(10**6) if NUM_RUNS else 1_000))

@@ -6,8 +6,8 @@ import pytest
 
 from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.analysis.findings.ranking import rank
-from simulated_training import Fault, Settings, planted_run
-from simulated_training.analysed import analysed
+from trainsim import Fault, Settings, planted_run
+from trainsim.analysed import analysed
 
 MS = 1_000_000
 STEP_NS = 100.0 * MS

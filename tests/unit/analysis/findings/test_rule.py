@@ -5,13 +5,13 @@ import sys
 import pytest
 
 import kinetoscope
-from drawn_evidence import STEP_NS, Run
 from kinetoscope.analysis.findings import rules
 from kinetoscope.analysis.findings.explanations import explanations
 from kinetoscope.analysis.findings.rule import find_all, load_rules
 from kinetoscope.cli import main
-from simulated_training import Settings, planted_settings, simulate
-from simulated_training.analysed import simulate_and_analyze
+from support.synthetic_evidence import STEP_NS, Run
+from trainsim import Settings, planted_settings, simulate
+from trainsim.analysed import simulate_and_analyze
 
 KIND = "long_launches"
 RULE = """

@@ -13,8 +13,8 @@ from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGraph
 from kinetoscope.analysis.steps.step_time import FEWEST_TO_TIME, share_of_recorded
 from kinetoscope.analysis.summaries import Selection
-from simulated_training import Fault, Settings, random_settings, simulate
-from simulated_training.analysed import analysed, first_wait_ns, write_changed
+from trainsim import Fault, Settings, random_settings, simulate
+from trainsim.analysed import analysed, first_wait_ns, write_changed
 
 FETCH = "event/dataloader"
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))

@@ -3,8 +3,8 @@
 import pytest
 
 from kinetoscope.analysis.findings.confidence import CONFIDENCES
-from simulated_training import FINDINGS, Fault, Settings
-from simulated_training.analysed import analysed
+from trainsim import FINDINGS, Fault, Settings
+from trainsim.analysed import analysed
 
 MS = 1_000_000
 

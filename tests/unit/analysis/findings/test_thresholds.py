@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("polars")
-from drawn_evidence import thresholds
-from drawn_evidence.thresholds import CASES
+from support.synthetic_evidence import thresholds
+from support.synthetic_evidence.thresholds import CASES
 
 ROWS = Path(__file__).parents[4] / "docs" / "extensions" / "thresholds.txt"
 

@@ -11,8 +11,8 @@ from kinetoscope.analysis.titles import folders_apart, title_of
 from kinetoscope.cli import main
 from kinetoscope.report.notebook import view
 from kinetoscope.report.page.build import build_page
-from page_columns import page_of, page_text
-from simulated_training import Settings, simulate
+from support.page_data import page_of, page_text
+from trainsim import Settings, simulate
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.replay.even_loads import with_even_loads
-from simulated_training import Fault, Settings
-from simulated_training.analysed import analysed, write_changed
+from trainsim import Fault, Settings
+from trainsim.analysed import analysed, write_changed
 
 MS = 1_000_000
 BATCHES = {"layout": "data"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import kinetoscope
 from kinetoscope.analysis.gpu.flop_formulas import FORMULAS, work_of
 from kinetoscope.analysis.steps.step_work import ComputedSums, computed, notes_on_rates
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 LOOP, STREAM = 1, 7
 A100 = "NVIDIA A100-SXM4-80GB"

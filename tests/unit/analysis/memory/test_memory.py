@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 
 import kinetoscope
-from simulated_training import Fault, Settings, simulate
-from simulated_training.analysed import analysed, measured
+from trainsim import Fault, Settings, simulate
+from trainsim.analysed import analysed, measured
 
 STEP_US = 1000
 

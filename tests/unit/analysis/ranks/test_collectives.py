@@ -8,7 +8,7 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.errors import MergeError
-from simulated_training import Fault, Settings, simulate
+from trainsim import Fault, Settings, simulate
 
 CLOCKS_APART_NS = 5_000_000
 

@@ -8,7 +8,7 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.ranks.ranks import RankRow, add_rank_rows
 from kinetoscope.cli import main
-from simulated_training import START_NS, Settings, simulate
+from trainsim import START_NS, Settings, simulate
 
 SECOND = 10**9
 HOURS_NS = 3 * 3600 * SECOND

@@ -7,8 +7,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.ranks.point_to_point import clock_bounds
-from simulated_training import Settings
-from simulated_training.analysed import analysed, write_changed
+from trainsim import Settings
+from trainsim.analysed import analysed, write_changed
 
 MS = 1_000_000
 

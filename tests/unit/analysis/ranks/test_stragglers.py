@@ -8,8 +8,8 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.ranks.stragglers import late_ranks
 from kinetoscope.analysis.replay.replay import Change
-from simulated_training import Fault, Settings, planted_settings, simulate
-from simulated_training.analysed import analysed, measured
+from trainsim import Fault, Settings, planted_settings, simulate
+from trainsim.analysed import analysed, measured
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "2"))
 KINDS = ("late_host", "late_device", "slow_loader")

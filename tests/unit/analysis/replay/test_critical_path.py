@@ -3,8 +3,8 @@
 from collections import Counter
 from itertools import pairwise
 
-from simulated_training import Fault, Settings
-from simulated_training.analysed import analysed
+from trainsim import Fault, Settings
+from trainsim.analysed import analysed
 
 STEP = 6
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulated_training import Fault, Settings
-from simulated_training.analysed import analysed
+from trainsim import Fault, Settings
+from trainsim.analysed import analysed
 
 FETCH_NS = 120_000
 SHORT_FETCHES = {

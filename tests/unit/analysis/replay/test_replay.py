@@ -12,7 +12,7 @@ import kinetoscope
 from kinetoscope.analysis.replay.dependencies import Dependencies
 from kinetoscope.analysis.replay.replay import DROPPED, PARTS, Change, ReplayGraph, replay_times
 from reference import replay
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 
 def replayed(times, edges):

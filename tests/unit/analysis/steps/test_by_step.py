@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 import kinetoscope
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 
 def analyse(folder, **settings):

@@ -10,8 +10,8 @@ from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory_categories import memory_pieces
 from kinetoscope.analysis.steps.step_time import timed_stretches
 from kinetoscope.analysis.windows.reading import read_windows
-from simulated_training import Fault, Settings, simulate
-from simulated_training.analysed import measured
+from trainsim import Fault, Settings, simulate
+from trainsim.analysed import measured
 
 OURS = {"step_spans": "event/batch", "has_memory": False}
 GC = Fault(kind="gc", cost_ns=900_000, every=3)

@@ -6,8 +6,8 @@ import pytest
 
 from kinetoscope.analysis.steps.periods import format_period, period_of
 from kinetoscope.report.sentences import below_title
-from simulated_training import FINDINGS, Fault, Settings, planted_settings
-from simulated_training.analysed import analysed
+from trainsim import FINDINGS, Fault, Settings, planted_settings
+from trainsim.analysed import analysed
 
 IN_EVERY_FOURTH = ("slow_loader", "items", "pageable_copies", "slow_network", "gc", "slow_python", "recompilation")
 

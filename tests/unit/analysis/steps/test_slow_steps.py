@@ -11,8 +11,8 @@ from kinetoscope.analysis.steps.slow_steps import slow_step_rows
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.report.sentences import place_of_slow_step, ranks_of_slow_step, why_slow, worth
-from simulated_training import Fault, Settings
-from simulated_training.analysed import analysed
+from trainsim import Fault, Settings
+from trainsim.analysed import analysed
 
 MS = 1_000_000
 ONE = SlowStep(

@@ -16,8 +16,8 @@ from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.steps.step_time import gained_ns, step_time_ns, stretches
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.reading import read_windows
-from simulated_training import Fault, Settings, random_settings, simulate
-from simulated_training.analysed import analysed, measured
+from trainsim import Fault, Settings, random_settings, simulate
+from trainsim.analysed import analysed, measured
 
 MS = 1_000_000
 SHARE = 0.03

@@ -6,8 +6,8 @@ from itertools import count
 import pytest
 
 import kinetoscope
-from one_truth import assert_one_truth, screen
-from simulated_training import Fault, Settings, simulate
+from support.report_consistency import assert_one_truth, screen
+from trainsim import Fault, Settings, simulate
 
 SETTINGS = Settings(num_ranks=1, num_steps=60, faults=(Fault(kind="gc", cost_ns=9_000_000),))
 

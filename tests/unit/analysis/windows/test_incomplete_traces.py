@@ -10,8 +10,8 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis import sample
 from kinetoscope.cli import main
-from simulated_training import Fault, Settings, simulate
-from simulated_training.analysed import write_changed
+from trainsim import Fault, Settings, simulate
+from trainsim.analysed import write_changed
 
 SETTINGS = Settings(num_ranks=4, num_steps=12, reads_loss="each step")
 LATE = Fault(kind="late_host", cost_ns=3_000_000, ranks=(2,))

@@ -7,9 +7,9 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.windows.kernel_names import is_communication, looks_like_communication, notes_on_communication
-from one_truth import screen
-from simulated_training import Fault, Settings, simulate
-from simulated_training.analysed import analysed
+from support.report_consistency import screen
+from trainsim import Fault, Settings, simulate
+from trainsim.analysed import analysed
 
 COMMUNICATES = [
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",

@@ -12,7 +12,7 @@ import kinetoscope
 from kinetoscope.analysis.windows import schemas
 from kinetoscope.analysis.windows.reading import read_recorded
 from kinetoscope.frames.events import event_schema
-from simulated_training import Settings, simulate
+from trainsim import Settings, simulate
 
 ANALYSIS = Path(kinetoscope.__file__).parent / "analysis"
 SUBJECTS = ("windows", "gpu", "cpu", "memory", "steps", "replay")

@@ -3,8 +3,8 @@
 import pytest
 
 import kinetoscope
-from simulated_training import Settings, simulate
-from simulated_training.analysed import write_changed
+from trainsim import Settings, simulate
+from trainsim.analysed import write_changed
 
 MS = 1_000_000
 SETTINGS = Settings(num_ranks=1, num_steps=12, step_ns=6 * MS, reads_loss="each step")
@@ -20,7 +20,7 @@ def report_without(folder, *names, settings=SETTINGS, **options):
 
 
 def with_steps(settings=SETTINGS):
-    from simulated_training.analysed import analysed
+    from trainsim.analysed import analysed
 
     return analysed(settings)[1]
 

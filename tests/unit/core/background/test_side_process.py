@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from kinetoscope.core.background.side_process import SideProcess
-from waiting import wait_for
+from support.polling import wait_for
 
 LONG_S = 60
 

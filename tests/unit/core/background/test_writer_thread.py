@@ -9,7 +9,7 @@ import time
 import pytest
 
 from kinetoscope.core.background.writer_thread import WriterThread, is_beside_training
-from pressing import Presses
+from support.signal_injection import Presses
 
 
 def test_jobs_run_in_order_on_one_other_thread():

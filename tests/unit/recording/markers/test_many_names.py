@@ -18,7 +18,7 @@ from kinetoscope.recording.markers.recorder import NameTable
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.spool.chunk import NamesFile, read_names
 from kinetoscope.testing import MemoryTraceHandler
-from pressing import Presses
+from support.signal_injection import Presses
 
 MANY = 3 * MOST_IDLE
 

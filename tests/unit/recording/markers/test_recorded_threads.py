@@ -9,8 +9,8 @@ import pytest
 
 from kinetoscope.core.clock.clock import SystemClock
 from kinetoscope.spool.record import Flag, Kind
-from recorders import TestedRecorder
-from waiting import wait_for
+from support.polling import wait_for
+from support.recorders import TestedRecorder
 
 
 @pytest.mark.parametrize("record", [lambda span: span.instant(), lambda span: span.counter(1)])

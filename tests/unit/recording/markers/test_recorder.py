@@ -10,7 +10,7 @@ from kinetoscope.core.clock.clock import SystemClock
 from kinetoscope.recording.markers.native_recorder import NativeSpan
 from kinetoscope.recording.markers.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.spool.record import Flag
-from recorders import ON, TestedRecorder
+from support.recorders import ON, TestedRecorder
 
 
 def test_nothing_is_recorded_before_a_window_opens_or_after_it_closes(native):

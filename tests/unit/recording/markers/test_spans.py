@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinetoscope.recording.markers.native_recorder import NativeSpan
 from kinetoscope.spool.record import Flag, Kind, pack_records, unpack_records
-from recorders import ON, TestedRecorder
+from support.recorders import ON, TestedRecorder
 
 
 def test_a_with_returns_the_span(native):

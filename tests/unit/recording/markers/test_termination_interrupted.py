@@ -12,7 +12,7 @@ import pytest
 from kinetoscope import Profiler, cyclic_schedule
 from kinetoscope.recording.markers.process import TerminationHandler, this_process
 from kinetoscope.testing import MemoryTraceHandler
-from pressing import Presses
+from support.signal_injection import Presses
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="there are no signals of children")
 

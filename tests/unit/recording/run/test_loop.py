@@ -12,7 +12,7 @@ from kinetoscope import Callback, Event, JSONTraceHandler, ProfilerAction, activ
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
-from trace_processor.trace_processor import load
+from support.trace_processor.trace_processor import load
 
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 NEVER = lambda state: ProfilerAction.SKIP  # noqa: E731

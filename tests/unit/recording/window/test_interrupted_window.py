@@ -16,7 +16,7 @@ from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.shutdown import RunEnd
 from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.testing import MemoryTraceHandler
-from pressing import Presses
+from support.signal_injection import Presses
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 

@@ -11,7 +11,7 @@ from kinetoscope.core.job.ranks import Ranks
 from kinetoscope.core.paths.later_run import find_later_run
 from kinetoscope.errors import FolderNotWritableError, ProfilerStateError
 from kinetoscope.recording.window.launch_folder import choose_run_folder
-from prepared_python import run_command, run_program
+from support.fork_server import run_command, run_program
 
 
 def in_a_process(job, *arguments):

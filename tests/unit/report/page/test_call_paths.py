@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kinetoscope.report.page.call_paths import CallPaths
 from kinetoscope.report.page.rank_spans import _free_rows
-from page_columns import page_of, read_column, span, write_trace
+from support.page_data import page_of, read_column, span, write_trace
 
 
 @st.composite

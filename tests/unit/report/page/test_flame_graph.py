@@ -1,6 +1,6 @@
 """The flame graphs of a page."""
 
-from page_columns import page_of, read_column, span, write_trace
+from support.page_data import page_of, read_column, span, write_trace
 
 
 def frames_of(graph):

@@ -1,7 +1,7 @@
 """The memory over time of a page."""
 
 from kinetoscope.pages.page_data import Allocation, StepEnd
-from page_columns import page_of, read_column, span, write_trace
+from support.page_data import page_of, read_column, span, write_trace
 
 
 def memory(ts, num_bytes, total, address, tid=1):

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from kinetoscope.report.page.overview import call_totals
-from page_columns import page_of, write_trace
+from support.page_data import page_of, write_trace
 
 
 def calls(kind, num_calls, total_ns, self_ns):

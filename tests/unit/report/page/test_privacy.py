@@ -8,7 +8,7 @@ import kinetoscope
 from kinetoscope.formats.known_names import is_name_of_torch
 from kinetoscope.formats.own_sentences import LEFT_OUT
 from kinetoscope.pages.html_file import encode
-from page_columns import page_of, span, write_trace
+from support.page_data import page_of, span, write_trace
 
 HOME = "/home/alice.secret"
 

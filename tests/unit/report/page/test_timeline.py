@@ -9,8 +9,8 @@ import kinetoscope
 from kinetoscope.report.page.rank_spans import read_spans
 from kinetoscope.report.page.rank_traces import RankTraces
 from kinetoscope.report.page.timeline import TimelineBuilder
-from page_columns import page_of, read_column, span, write_trace
-from simulated_training import Fault, Settings, simulate
+from support.page_data import page_of, read_column, span, write_trace
+from trainsim import Fault, Settings, simulate
 
 
 def spans_of(timeline):

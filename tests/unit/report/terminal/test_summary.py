@@ -13,7 +13,7 @@ from kinetoscope.core.text.wording import format_ms
 from kinetoscope.report.sentences import fix_of
 from kinetoscope.report.terminal.screen import print_trimmed
 from kinetoscope.report.terminal.summary import render_summary
-from simulated_training import Settings, healthy_settings, planted_settings, simulate
+from trainsim import Settings, healthy_settings, planted_settings, simulate
 
 
 def analyse(settings, folder):

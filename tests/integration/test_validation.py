@@ -1,0 +1,174 @@
+"""Validation of findings: the top finding names the fault, and the fix saves the predicted time.
+
+`make test` checks three faults, without their fixes. `make test-validation` runs each script several times, with and
+without its fault, and writes the table of docs/truth-by-doing.md.
+"""
+
+import os
+
+import pytest
+
+import kinetoscope
+
+pytest.importorskip("torch")
+
+from support.fork_server import COMPILING, run_prepared
+from support.validation.table import write_table
+from support.validation.trials import FAULTS, LONGEST_S, SCRIPTS, findings_of, run_training, try_fault
+
+VALIDATES = os.environ.get("KINETOSCOPE_VALIDATION", "0") != "0"
+NUM_HEALTHY_RUNS = 20
+SIZES = {"small": "0.3 ms", "medium": "3 ms", "large": "30 ms"}
+BY_NAME = {fault.script: fault for fault in FAULTS}
+QUICK = ("slow_getitem", "gc_pressure", "graph_leak")
+QUICK_STATES = ("held_lock", "waiting_loader", "new_loaders", "checkpoints", "fsync")
+
+pytestmark = pytest.mark.timeout(900)
+whole = pytest.mark.skipif(not VALIDATES, reason="takes minutes of an idle machine: make test-validation")
+each_fault = pytest.mark.parametrize("script", BY_NAME)
+
+
+# -- in every test run
+
+PREPARED = (*COMPILING, "kinetoscope.api", "kinetoscope.sources")
+# Memory and threads are as `run_training` has them, which starts a Python for each training.
+AS_A_SCRIPT = """
+import ctypes, os, runpy, sys, torch
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, LARGE = -1, -3, 2_000_000_000
+for parameter in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
+    assert ctypes.CDLL(None).mallopt(parameter, LARGE) == 1
+torch.set_num_threads(1)
+del sys.argv[0]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run_quickly(script, *arguments):
+    """Runs a script of trainings where torch is imported already, which takes two thirds of the time of a short one."""
+    environment = os.environ | {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
+    path = SCRIPTS / f"{script}.py"
+    done = run_prepared(PREPARED, AS_A_SCRIPT, path, *arguments, environment=environment, timeout_s=LONGEST_S)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def quick_runs(tmp_path_factory):
+    """The folder with a short run of each of three trainings, made by one process."""
+    folder = tmp_path_factory.mktemp("quick")
+    run_quickly("several", folder, 10, *QUICK)
+    return folder
+
+
+@pytest.mark.skipif(VALIDATES, reason="all faults are tried below")
+@pytest.mark.parametrize("script", QUICK)
+def test_the_first_finding_names_the_fault_and_its_line(quick_runs, script):
+    found = findings_of(quick_runs / script)
+    is_busy = any(finding.kind == "processor_contention" for finding in found)
+    of_a_busy_machine = ("processor_contention", "python_overhead") if is_busy else ()  # Python takes longer then
+    first = next(finding for finding in found if finding.kind not in of_a_busy_machine)
+    assert first.kind == BY_NAME[script].kind
+    assert first.where.lines[0].rpartition("/")[2] in BY_NAME[script].lines
+
+
+@pytest.mark.skipif(VALIDATES, reason="all faults are tried below")
+@pytest.mark.parametrize("script", QUICK_STATES)
+def test_what_the_loop_waits_for_is_named_with_advice_that_fits(tmp_path, script):
+    run_quickly(script, tmp_path / script, "--steps", 20)
+    fault = BY_NAME[script]
+    of_kind = [finding for finding in findings_of(tmp_path / script) if finding.kind in fault.all_kinds]
+    # On a busy machine the steps themselves may be told as well.
+    first = next(finding for finding in of_kind if not fault.has_line or _line_of(finding) in fault.lines)
+    is_busy = "The machine's cores were busy" in first.advice  # then each batch waits
+    assert fault.advice in first.advice or first.kind != fault.kind or is_busy
+
+
+def _line_of(finding):
+    return finding.where.lines[0].rpartition("/")[2] if finding.where.lines else None
+
+
+@pytest.mark.skipif(VALIDATES, reason="all faults are tried below")
+def test_a_job_with_too_many_threads_is_told_of_its_own_contention(tmp_path):
+    run_training("oversubscribed", tmp_path / "oversubscribed", "--steps", "20")
+    report = kinetoscope.analyze(tmp_path / "oversubscribed", cache=False)
+    contention = report.run["contention"]
+    assert contention["slowdown"] > 1.1
+    own = [finding for finding in report.findings if finding.kind == "processor_contention"]
+    note = [note for note in report.run["notes"] if note.startswith("CPU contention")]
+    # Beside a busy neighbour the job's own threads may not be the cause.
+    assert bool(own) == (contention["own_percent"] >= max(50, 3 * contention["others_percent"]))
+    assert bool(note) != bool(own)
+
+
+# -- make test-validation
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory):
+    """What was tried of each fault, one after the other, when first asked for; the table is written at the end."""
+    folder, tried = tmp_path_factory.mktemp("faults"), {}
+
+    def trial_of(script):
+        if script not in tried:
+            (folder / script).mkdir()
+            tried[script] = try_fault(BY_NAME[script], folder / script)
+        return tried[script]
+
+    said = []
+    yield trial_of, said
+    if len(tried) == len(FAULTS):
+        write_table([tried[script] for script in BY_NAME], said)
+
+
+@whole
+@each_fault
+def test_the_first_finding_names_the_fault(trials, script):
+    trial = trials[0](script)
+    assert trial.are_named, trial.firsts
+    assert trial.line is not None or not trial.fault.has_line, [first.where.lines for first in trial.firsts]
+
+
+@whole
+@pytest.mark.parametrize("script", [fault.script for fault in FAULTS if fault.advice])
+def test_the_advice_of_the_first_finding_fits_the_call(trials, script):
+    fault, firsts = BY_NAME[script], trials[0](script).firsts
+    for first in firsts:
+        assert first is not None
+        assert fault.advice in first.advice or first.kind != fault.kind
+
+
+@whole
+@pytest.mark.parametrize("script", [fault.script for fault in FAULTS if fault.is_saved])
+def test_mending_gains_what_the_first_finding_promises(trials, script):
+    trial = trials[0](script)
+    step_ns = max(trial.steps_ns["faulty", "recorded"])
+    assert trial.gain_ns() >= max(15_000_000, 0.3 * step_ns), "the training has no fault that matters"
+    assert trial.promised_ns == pytest.approx(trial.gain_ns(), rel=0.2)
+
+
+@whole
+@pytest.mark.parametrize("script", [fault.script for fault in FAULTS if not fault.is_saved])
+def test_no_saving_is_promised_where_no_replay_can_tell(trials, script):
+    assert [first.saving_ns_per_step for first in trials[0](script).firsts] == [None] * 3
+
+
+@whole
+def test_a_leak_is_as_large_as_the_graphs_that_are_kept(trials):
+    trial = trials[0]("graph_leak")
+    truth = int(trial.printed[0].split()[0])
+    for first in trial.firsts:
+        assert dict(first.evidence)["bytes_per_step"] == pytest.approx(truth, rel=0.2)
+        assert "losses" in first.title
+
+
+@whole
+@pytest.mark.parametrize("size", SIZES)
+def test_a_healthy_training_has_no_finding_of_high_confidence(trials, tmp_path, size):
+    out = tmp_path / size
+    out.mkdir()
+    run_training("healthy", out, "--size", size, "--runs", str(NUM_HEALTHY_RUNS))
+    found = [findings_of(out / f"run{number}") for number in range(NUM_HEALTHY_RUNS)]
+    wrong = [[finding.kind for finding in findings if finding.confidence == "high"] for findings in found]
+    num_right = wrong.count([])
+    trials[1].append(f"healthy, steps of {SIZES[size]}: {num_right} of {NUM_HEALTHY_RUNS} without high confidence")
+    assert num_right == NUM_HEALTHY_RUNS, wrong

@@ -1,0 +1,1 @@
+"""Modules, programs and tools that tests share."""

@@ -1,0 +1,73 @@
+"""Runs trainings that know nothing of us, with and without `kinetoscope run`."""
+
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+
+from support.fork_server import COMPILING, Running, run_command, start_prepared
+
+BIN = Path(sysconfig.get_path("scripts"))
+KINETOSCOPE = str(BIN / "kinetoscope")
+_RECORDED = (*COMPILING, "kinetoscope.autoinstrument.training", "kinetoscope.sources.torch_profiler")
+_AS_A_SCRIPT = """
+import runpy, sys
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+_AS_A_RECORDED_SCRIPT = "import kinetoscope.auto" + _AS_A_SCRIPT
+
+
+def run(*command, folder, **options):
+    environment = {**os.environ, **options.pop("environment", {})}
+    return subprocess.run([*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, **options)
+
+
+def run_script(script, *arguments, folder):
+    """A training without us, where torch is imported already: as `run` of a Python of its own, three seconds sooner."""
+    return start_prepared(COMPILING, _AS_A_SCRIPT, script, *arguments, folder=folder).wait()
+
+
+def run_recorded(*options, command, folder, environment=None, whole_end=False):
+    """The training of ``command``, a script and its arguments, below `kinetoscope run` with these options, where torch
+    is imported already. The tests of how Python finds us in a process of its own use `run`."""
+    variables = environment_of(*options, folder=folder, environment=environment)
+    return start_recorded(variables, command, folder, whole_end=whole_end).wait()
+
+
+def environment_of(*options, folder, environment=None):
+    """The environment that `kinetoscope run` with these options gives to its command."""
+    before = {**os.environ, **(environment or {})}
+    done = run_command("run", *options, "env", "-0", folder=folder, environment=before)
+    assert done.returncode == 0, done.stderr
+    return dict(variable.split("=", 1) for variable in done.stdout.split("\0")[:-1])
+
+
+def start_recorded(environment, command, folder, *, whole_end=False) -> Running:
+    """Starts one training below `kinetoscope run`, which gave it this environment."""
+    where = {"folder": folder, "environment": environment, "whole_end": whole_end}
+    return start_prepared(_RECORDED, _AS_A_RECORDED_SCRIPT, *command, **where)
+
+
+def num_printed_steps(done):
+    """How many steps a training says that it took."""
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("steps")]
+    return int(line.split()[1])
+
+
+def lines_of_training(done):
+    """The lines in which a training reports its losses and steps."""
+    return [line for line in done.stdout.splitlines() if line.startswith(("steps", "graphs"))]
+
+
+def lines_added(ours, plain):
+    """What is on stderr only with `kinetoscope run`, but for torch's warnings, which have the time."""
+    added = [line for line in ours.stderr.splitlines() if line not in plain.stderr.splitlines()]
+    return [line for line in added if not line.startswith(("W1", "W0"))]
+
+
+def frame_of(folder):
+    """All steps of a run."""
+    from kinetoscope.frames.all_steps import frame_of_steps, pulses_of
+
+    return frame_of_steps(pulses_of(folder))

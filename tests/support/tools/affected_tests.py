@@ -1,0 +1,198 @@
+"""Runs the tests that a change can break, the nearest first, for as long as there is time: ``make test-quick``.
+
+The change is what differs from the branch's beginning on ``main``; on ``main``, what is not committed, or else the last
+commit. A test is as near to a changed file as it has imports in between. What is not run is said, file by file.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from test_layers import ROOT, imports_of, module_of
+
+_DEADLINE = "KINETOSCOPE_TEST_UNTIL"
+_NO_TIME = "no time left"
+_TESTS = ROOT / "tests"
+_SLOW = ("integration", "browser", "gpu", "arm")
+_ELSEWHERE = ("fuzz", "compat")
+"""Tests that have a command of their own, and some an environment."""
+_FARTHEST = 99
+_FIRST_FILES = 16
+
+
+def changed_files(base: str | None = None) -> list[str]:
+    """The files of the change, as paths in the repository."""
+    begin = base or _git("merge-base", "main", "HEAD")[0]
+    uncommitted = _git("ls-files", "--others", "--exclude-standard") + _git("diff", "--name-only", "HEAD")
+    committed = _git("diff", "--name-only", begin, "HEAD")
+    return sorted({*uncommitted, *committed}) or _git("diff", "--name-only", "HEAD~1", "HEAD")
+
+
+def _git(*arguments: str) -> list[str]:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")[
+        :-1
+    ]
+
+
+def affected_tests(changed: Iterable[str]) -> list[Path]:
+    """The test files that the change can break, the nearest first, and among these the quick ones."""
+    distances: dict[Path, float] = {}
+    tests = [path for path in sorted(_TESTS.rglob("test_*.py")) if path.relative_to(_TESTS).parts[0] not in _ELSEWHERE]
+    for path in changed:
+        for test, distance in _distances(ROOT / path, tests).items():
+            distances[test] = min(distance, distances.get(test, _FARTHEST))
+    return sorted(distances, key=lambda test: (_is_slow(test), distances[test], test))
+
+
+def _is_slow(test: Path) -> bool:
+    return test.relative_to(_TESTS).parts[0] in _SLOW
+
+
+def _distances(path: Path, tests: list[Path]) -> dict[Path, float]:
+    """How far each test is from a changed file; those that it cannot break are left out."""
+    if path in tests:
+        return {path: 0}
+    named = [test for test in tests if path.suffix != ".py" and path.name in _text(test)]
+    near: dict[Path, float] = dict.fromkeys(named, 1.2)
+    if path.suffix in (".c", ".h", ".cpp"):
+        near |= _tests_of_c(path, tests)
+    if "web" in path.relative_to(ROOT).parts[:1]:
+        near |= dict.fromkeys((test for test in tests if "browser" in test.parts), 1)
+    return near | _tests_that_import(path, tests)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _tests_of_c(path: Path, tests: list[Path]) -> dict[Path, float]:
+    """Return the distance of the tests that the table of references names for a file in C, or for its folder, and of
+    those that import its user."""
+    rows = [row.split("|") for row in _text(ROOT / "src/native/README.md").splitlines() if row.startswith("| `")]
+    of_file = [row for row in rows if f"{path.stem}.c" in row[1]]
+    of_folder = [row for row in rows if f"{path.parent.name}/" in row[1]]
+    named = "|".join("|".join(row) for row in of_file or of_folder or rows)
+    found = re.findall("`([a-z_/]+[.]py)`", named)
+    near: dict[Path, float] = {}
+    for source in (ROOT / "src" / "kinetoscope" / name for name in found):
+        if source.exists():
+            near = {test: distance + 1 for test, distance in _tests_that_import(source, tests).items()} | near
+    own = {_TESTS / name for name in (*found, "unit/test_native.py")} & set(tests)
+    return near | dict.fromkeys(own, 1)
+
+
+def _tests_that_import(path: Path, tests: list[Path]) -> dict[Path, float]:
+    """How many imports lie between each test and a file in Python, or a command that uses it; a test of the file's own
+    name is nearest."""
+    users = _users(
+        [
+            *tests,
+            *_TESTS.glob("*.py"),
+            *_TESTS.glob("*/*.py"),
+            *(_TESTS / "support").rglob("*.py"),
+            *(ROOT / "src" / "kinetoscope").rglob("*.py"),
+        ]
+    )
+    found: dict[Path, float] = {path: 0}
+    at = [path]
+    while at:
+        at = [user for one in at for user in users[one] if found.setdefault(user, found[one] + 1) == found[one] + 1]
+        at = list(dict.fromkeys(at))
+    near = {test: found[test] for test in tests if test in found}
+    for command in [file for file in found if file.parent.name == "cli"]:
+        for test in tests:
+            if re.search(rf'["\s]{command.stem}["\s]', _text(test)):
+                near[test] = min(found[command] + 1.5, near.get(test, _FARTHEST))
+    own = (test for test in tests if test.name == f"test_{path.name}" and test.parent.name == path.parent.name)
+    return near | dict.fromkeys(own, 0.1)
+
+
+def _users(files: Iterable[Path]) -> Mapping[Path, list[Path]]:
+    """The files that import each file."""
+    files = [path for path in dict.fromkeys(files) if path.name != "conftest.py" and path != Path(__file__)]
+    by_module = {_module(path): path for path in files}
+    users: defaultdict[Path, list[Path]] = defaultdict(list)
+    for user in files:
+        names = imports_of(user)
+        names |= {name.rpartition(".")[0] for name in names}
+        for name in names & by_module.keys():
+            users[by_module[name]].append(user)
+    return users
+
+
+def _module(path: Path) -> str:
+    if _TESTS in path.parents:
+        return ".".join(path.relative_to(_TESTS).with_suffix("").parts).removesuffix(".__init__")
+    return module_of(path)
+
+
+# -- as a plugin of pytest
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what would begin too late."""
+    if time.time() > float(os.environ.get(_DEADLINE, "inf")):
+        pytest.skip(_NO_TIME)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says what was not run."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", ()) if _NO_TIME in str(report.longrepr)]
+    files = dict.fromkeys(report.nodeid.partition("::")[0] for report in skipped)
+    if files:
+        terminalreporter.section(f"not run, for want of time: {len(skipped)} tests in {len(files)} files")
+        terminalreporter.write_line("\n".join(files))
+
+
+def main() -> int:
+    """Runs them; returns pytest's exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", metavar="COMMIT", help="the change is what differs from COMMIT")
+    parser.add_argument("--seconds", metavar="S", type=float, default=90, help="begin no test after S seconds (90)")
+    parser.add_argument("--list", action="store_true", help="print the files of tests, and run none")
+    arguments = parser.parse_args()
+    changed = changed_files(arguments.base)
+    tests = [str(test.relative_to(ROOT)) for test in affected_tests(changed)]
+    print(f"{len(changed)} changed files; they can break {len(tests)} files of tests.", flush=True)
+    if arguments.list or not tests:
+        print("\n".join(tests))
+        return 0
+    deadline = time.time() + arguments.seconds
+    environment = os.environ | {_DEADLINE: str(deadline), "PYTHONPATH": str(_TESTS)}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "support.tools.affected_tests",
+        "-n",
+        "logical",
+        "--dist",
+        "loadfile",
+        "-r",
+        "fE",
+    ]
+    # Each process reads all files before it runs the first test: a few files first, then twice as many, and so on.
+    codes, num_files = list[int](), _FIRST_FILES
+    while tests and time.time() < deadline:
+        codes.append(subprocess.run([*command, *tests[:num_files]], cwd=ROOT, env=environment).returncode)
+        del tests[:num_files]
+        num_files *= 2
+    if tests:
+        print(f"Not run, for want of time: {len(tests)} more files.", *tests, sep="\n")
+    return max((code for code in codes if code != pytest.ExitCode.NO_TESTS_COLLECTED), default=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

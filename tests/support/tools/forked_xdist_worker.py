@@ -1,0 +1,23 @@
+"""What pytest-xdist starts in place of Python: a process forked from one that has imported what test files import.
+
+It gets the arguments that Python would get. Importing all this takes each process of a test run three seconds of
+processor time. Not imported beforehand is what is ours, whose asserts pytest rewrites, or that starts threads (polars).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+os.environ["PYTEST_PREPARED_BY"] = str(os.getppid())  # all processes of this pytest share their imports
+from support.fork_server import run_in_our_place
+
+MODULES = (
+    *("torch", "torch._dynamo", "torch._functorch.aot_autograd", "ipykernel", "markdown_it", "msgspec", "nbclient"),
+    *("numpy", "playwright.sync_api", "rich.console", "rich.table"),
+)
+
+if __name__ == "__main__":
+    if sys.platform != "linux":
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    sys.exit(run_in_our_place(MODULES, sys.argv[sys.argv.index("-c") + 1]))

@@ -1,0 +1,274 @@
+"""The program of one rank: its training loop, from the first step to the last."""
+
+from typing import Literal
+
+from trainsim.actions import (
+    Allocate,
+    BlockingCopy,
+    Close,
+    CloseStep,
+    Fetch,
+    Launch,
+    Open,
+    OpenStep,
+    RecordEvent,
+    StartRecording,
+    StopRecording,
+    Synchronize,
+    WaitForEvent,
+    Work,
+)
+from trainsim.engine import CLOSURE, Action, Kernel
+from trainsim.groups import Group
+from trainsim.model import compute_ns, write_evaluation, write_items, write_model, write_zero_grad
+from trainsim.settings import FaultKind, Settings
+from trainsim.states import BLOCKED, STARVED
+from trainsim.writer import (
+    AFTER_NS,
+    BEFORE_NS,
+    BESIDE,
+    COMPUTE,
+    EVENT_NS,
+    LATENCY_NS,
+    PYTHON_NS,
+    SYNC_NS,
+    Writer,
+)
+
+_STATES: tuple[tuple[FaultKind, str], ...] = (("blocked", BLOCKED), ("preempted", STARVED))
+_LOOP_NS = 2_000
+"""What the loop takes around its fetches and evaluations."""
+
+
+def build_program(settings: Settings, rank: int, groups: list[Group]) -> list[Action]:
+    """The whole program: cycles of steps, of which the first ones are not recorded."""
+    writer = Writer(settings, rank, groups)
+    if settings.has_memory:
+        writer.add(Allocate("parameters", 400_000_000))
+    for step in range(settings.total_steps):
+        writer.begin_step(step)
+        cycle = settings.recorded_cycle(step)
+        if cycle is not None and settings.recorded_cycle(step - 1) != cycle:
+            _start_recording(writer)
+        _step(writer)
+        if cycle is not None and settings.recorded_cycle(step + 1) != cycle:
+            _stop_recording(writer)
+    return writer.actions
+
+
+def _start_recording(writer: Writer) -> None:
+    settings = writer.settings
+    if writer.rank in settings.late_ranks and writer.step == settings.first_step:
+        writer.calls_to_miss = settings.num_missed_calls
+    else:
+        writer.add(StartRecording(), Work(PYTHON_NS))
+
+
+def _stop_recording(writer: Writer) -> None:
+    """Kineto waits for the device; where our own spans are recorded, one says so."""
+    is_ours = writer.settings.step_spans != "ProfilerStep"
+    if is_ours:
+        writer.add(Open("kinetoscope/stop", "kinetoscope"))
+    if writer.settings.has_device:
+        writer.add(Synchronize("cudaDeviceSynchronize", SYNC_NS))
+    if is_ours:
+        writer.add(Close())
+    writer.add(StopRecording())
+
+
+def _step(writer: Writer) -> None:
+    spans, name = writer.settings.step_spans, f"ProfilerStep#{writer.step}"
+    if spans == "ProfilerStep":
+        writer.add(OpenStep(name, "user_annotation", writer.step))
+        writer.python(_LOOP_NS)
+        _fetch(writer)
+        _body(writer)
+        writer.add(CloseStep())
+    elif spans == "both":
+        with writer.span(name, "user_annotation"):
+            _batch(writer)
+    else:
+        _batch(writer)
+    if writer.calls_to_miss:  # a step without collectives
+        writer.calls_to_miss = 0
+        writer.add(StartRecording())
+    writer.python()
+
+
+def _batch(writer: Writer) -> None:
+    """A batch as our own spans show it: the fetch is before it, an evaluation may follow."""
+    settings, said = writer.settings, f'"epoch": 0, "batch": {writer.step}'
+    writer.python(_LOOP_NS)
+    with writer.span("event/dataloader", "dataloader", said, phase="data"):
+        _fetch(writer)
+    writer.python()
+    writer.add(OpenStep("event/batch", "batch", writer.step, said))
+    _body(writer)
+    evaluates = settings.evaluates_every and writer.step % settings.evaluates_every == 0
+    if evaluates and settings.evaluates == "within a step":
+        _evaluation(writer, said)
+    writer.add(CloseStep())
+    if evaluates and settings.evaluates == "between steps":
+        _evaluation(writer, said)
+
+
+def _evaluation(writer: Writer, said: str) -> None:
+    writer.python(_LOOP_NS)
+    with writer.span("event/eval", "eval", said):
+        if writer.settings.evaluates_on_device:
+            write_evaluation(writer)
+        else:
+            writer.add(Work(writer.settings.step_ns // 2))
+
+
+def _fetch(writer: Writer, number: int = 0) -> None:
+    kind = "MultiProcessing" if writer.settings.num_workers else "SingleProcess"
+    with writer.frame("train.py(20): next_batch"):
+        name = f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__"
+        batch = writer.step * writer.settings.num_accumulated + number
+        writer.add(Fetch(name, batch, writer.settings.fetch_ns, waits=not writer.is_ideal("data")))
+
+
+def _body(writer: Writer) -> None:
+    writer.python()
+    _pauses(writer, "start")
+    _copy_batch(writer)
+    _small_kernels(writer)
+    if not writer.settings.num_closure_calls:
+        write_model(writer)
+    for number in range(1, writer.settings.num_accumulated):
+        _fetch(writer, number)
+        _copy_batch(writer)
+        write_model(writer, number)
+    if writer.is_reducing:
+        _optimizer(writer)
+    _leak(writer)
+    _read_loss(writer)
+    _pauses(writer, "end")
+    writer.python()
+
+
+def _pauses(writer: Writer, at: Literal["start", "end"]) -> None:
+    """Write the pauses of the loop at the start of a step, before the model, or at its end."""
+    if fault := writer.pause("late_host", at):
+        writer.add(Work(0 if writer.is_ideal("python") else fault.cost_ns))
+    for kind, category in _STATES:
+        if fault := writer.pause(kind, at):
+            with writer.span(category, category):
+                writer.add(Work(0 if kind == "blocked" and writer.is_ideal("blocked") else fault.cost_ns))
+    if fault := writer.pause("gc", at):
+        with writer.span("gc/generation 2", "gc"):
+            writer.add(Work(0 if writer.is_ideal("gc") else fault.cost_ns))
+    if fault := writer.pause("profiler_cost", at):
+        with writer.span("kinetoscope/drain", "kinetoscope"):
+            writer.add(Work(fault.cost_ns))
+    if fault := writer.pause("recompilation", at):
+        said = '"function": "forward", "guard": "tensor \'x\' size mismatch at index 0"'
+        with writer.span("compile/forward", "compile", said):
+            writer.add(Work(0 if writer.is_ideal("compile") else fault.cost_ns))
+
+
+def _copy_batch(writer: Writer) -> None:
+    """The batch goes to the device: in the background from pinned memory, else while the call waits."""
+    if not writer.settings.has_device:
+        return
+    is_free, num_bytes = writer.is_ideal("copy"), 19_267_584
+    duration_ns = writer.vary(writer.settings.step_ns // 100) + writer.cost_ns("slow_copies")
+    fault = writer.fault("pageable_copies")
+    name = f"Memcpy HtoD ({'Pageable' if fault else 'Pinned'} -> Device)"
+    copy_ns = 0 if is_free else fault.cost_ns if fault else duration_ns
+    copy = Kernel(name, "gpu_memcpy", "copy", copy_ns, num_bytes=num_bytes)
+    writer.python()
+    if writer.settings.has_prefetched_copies and writer.step:  # the step before copied this step's batch
+        writer.add(WaitForEvent("copied", COMPUTE, EVENT_NS))
+    with writer.span("aten::to", phase="forward"), writer.span("aten::_to_copy"), writer.span("aten::copy_"):
+        writer.add(Work(BEFORE_NS))
+        if fault and not writer.is_ideal("sync"):
+            writer.add(BlockingCopy(COMPUTE, copy, writer.launch_ns, LATENCY_NS))
+        else:
+            stream = BESIDE if writer.settings.has_copies_beside or writer.settings.has_prefetched_copies else COMPUTE
+            writer.add(Launch("cudaMemcpyAsync", stream, (copy,), writer.launch_ns, LATENCY_NS))
+        writer.add(Work(AFTER_NS))
+    if writer.settings.has_prefetched_copies:
+        writer.add(RecordEvent("copied", BESIDE, EVENT_NS))
+
+
+def _small_kernels(writer: Writer) -> None:
+    fault = writer.fault("small_kernels")
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+    tiny = Kernel(name, "kernel", "compute", 1_000, gap_ns=500)
+    python_ns = 0 if writer.is_ideal("python") else PYTHON_NS
+    for _ in range(fault.count if fault else 0):
+        writer.add(Work(python_ns), Open("aten::add_", phase="forward"), Work(BEFORE_NS))
+        writer.add(
+            Launch("cudaLaunchKernel", COMPUTE, (writer.overlap(tiny),), writer.launch_ns, LATENCY_NS),
+            Work(AFTER_NS),
+            Close(),
+        )
+
+
+def _optimizer(writer: Writer) -> None:
+    writer.python()
+    with (
+        writer.frame("train.py(30): optimizer_step"),
+        writer.marker("optimizer"),
+        writer.span("Optimizer.step#SGD.step", "user_annotation", phase="optimizer"),
+    ):
+        for call in range(writer.settings.num_closure_calls):
+            _call_closure(writer, call)
+        if fault := writer.fault("cpu_optimizer"):
+            _optimize_on_cpu(writer, fault.cost_ns)
+            return
+        for name in ("aten::_foreach_mul_", "aten::_foreach_add_"):
+            writer.python()
+            kernel = writer.elementwise(f"multi_tensor_apply<{name}>", 0.01 * compute_ns(writer))
+            writer.operator(name, kernel=kernel, keeps=f"{name} of {writer.step}" if writer.step == 1 else "")
+        writer.python()
+    write_zero_grad(writer)
+
+
+def _optimize_on_cpu(writer: Writer, duration_ns: int) -> None:
+    """Copy gradients to the host, update the weights there, and copy these back."""
+    copy_ns, num_bytes = writer.settings.step_ns // 40, 30_000_000
+    gradients = Kernel("Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", "copy", copy_ns, num_bytes=num_bytes)
+    weights = Kernel("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", "copy", copy_ns, num_bytes=num_bytes)
+    writer.python()
+    with writer.span("aten::copy_"):
+        writer.add(Work(BEFORE_NS), Launch("cudaMemcpyAsync", COMPUTE, (gradients,), writer.launch_ns, LATENCY_NS))
+        writer.add(Synchronize("cudaStreamSynchronize", SYNC_NS, stream=COMPUTE, waits=not writer.is_ideal("sync")))
+    writer.python()
+    with writer.span("aten::_fused_adamw_"):
+        writer.add(Work(duration_ns))
+    writer.python()
+    with writer.span("aten::copy_"):
+        writer.add(Work(BEFORE_NS), Launch("cudaMemcpyAsync", COMPUTE, (weights,), writer.launch_ns, LATENCY_NS))
+
+
+def _call_closure(writer: Writer, call: int) -> None:
+    """The optimizer calls the user's closure; before another call it computes something itself."""
+    if call:
+        writer.operator("aten::dot", kernel=writer.elementwise("dot_kernel", 0.01 * compute_ns(writer)))
+        write_zero_grad(writer)
+    with writer.span("closure", CLOSURE):
+        write_model(writer)
+
+
+def _leak(writer: Writer) -> None:
+    if (fault := writer.fault("leak")) and writer.settings.has_memory:
+        with writer.frame("train.py(36): remember"), writer.span("aten::clone", phase="forward"):
+            writer.add(Work(1_000), Allocate(f"leak {writer.step}", fault.num_bytes), Work(1_000))
+
+
+def _read_loss(writer: Writer) -> None:
+    """Reading the loss of this step stops the loop until the device is done; of the step before, hardly ever."""
+    settings = writer.settings
+    writer.python()
+    if writer.step % settings.reads_loss_every:
+        return
+    with writer.frame("train.py(33): read_loss"):
+        if settings.reads_loss == "each step":
+            write_items(writer, 1)
+        elif settings.reads_loss == "a step late" and settings.has_device:
+            writer.add(RecordEvent(f"loss {writer.step}", COMPUTE, EVENT_NS), Work(1_000))
+            event, waits = f"loss {writer.step - settings.reads_loss_every}", not writer.is_ideal("sync")
+            writer.add(Synchronize("cudaEventSynchronize", SYNC_NS, event=event, waits=waits))

@@ -1,0 +1,52 @@
+"""tests/support/tools/affected_tests.py: which tests a change can break, and in which order."""
+
+from pathlib import Path
+
+import pytest
+
+from support.tools.affected_tests import affected_tests
+
+TESTS = Path(__file__).parents[1]
+
+
+def found(*changed):
+    return [test.relative_to(TESTS).as_posix() for test in affected_tests(changed)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "first"),
+    [
+        ("src/kinetoscope/formats/perfetto.py", "unit/formats/test_perfetto.py"),
+        ("src/kinetoscope/cli/diff.py", "unit/cli/test_diff.py"),
+        ("src/native/scan/nested.c", "unit/frames/test_tracks.py"),
+        ("docs/flops.md", "docs/test_flops_page.py"),
+        ("tests/unit/merge/test_check.py", "unit/merge/test_check.py"),
+    ],
+)
+def test_the_test_of_what_was_changed_comes_first(changed, first):
+    assert found(changed)[0] == first
+
+
+def test_tests_come_by_their_distance_and_slow_ones_last():
+    tests = found("src/kinetoscope/merge/check.py")
+    places = [tests.index(name) for name in ("unit/merge/test_check.py", "unit/merge/test_changed_files.py")]
+    assert places == sorted(places)
+    slow = [name.partition("/")[0] in ("integration", "browser") for name in tests]
+    assert slow == sorted(slow)
+    assert any(slow)
+
+
+def test_what_a_change_cannot_break_is_left_out():
+    assert "unit/formats/test_perfetto.py" not in found("src/kinetoscope/report/terminal.py")
+
+
+def test_tests_that_need_an_environment_of_their_own_are_left_out():
+    assert not [name for name in found("src/kinetoscope/core/job/state.py") if name.startswith("compat/")]
+
+
+def test_who_uses_what_tests_share_is_found():
+    assert "unit/merge/test_rewriters_agree.py" in found("tests/support/event_strategies.py")
+
+
+def test_a_page_of_the_browser_is_tested_in_the_browser():
+    assert "browser/test_timeline.py" in found("web/src/timeline/minimap.ts")
