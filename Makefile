@@ -17,10 +17,10 @@ WORKERS := --tx '4*popen//python=$(BIN)/python tests/support/tools/forked_xdist_
 # A process that crashes ends the run: with another in its place, a run was seen to wait for ever.
 PYTEST := POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 # Tests of packages with C; the longest files first.
-OF_NATIVE := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
+OF_NATIVE := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py spool_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py) tests/integration/torch \
 	$(addprefix tests/unit/,formats handlers spool merge pulse recording sources frames torch) tests/unit/test_native.py
-OF_RECORDING := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py recover.py short_threads.py) \
+OF_RECORDING := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py spool_folder.py recover.py short_threads.py) \
 	$(addprefix tests/unit/,spool pulse recording sources)
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)

@@ -95,7 +95,7 @@ def reasons(symbol: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def profiler() -> Iterator[Profiler]:
-    with Profiler(cyclic_schedule(), live_folder=False, quiet=True) as profiler:
+    with Profiler(cyclic_schedule(), spool_folder=False, quiet=True) as profiler:
         yield profiler
 
 

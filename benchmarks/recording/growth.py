@@ -29,7 +29,7 @@ _PROGRAM = textwrap.dedent(
     process, spent_ns = psutil.Process(), 0
     with tempfile.TemporaryDirectory() as folder:
         schedule = lambda state: ProfilerAction.ACTIVE_AND_SAVE
-        with Profiler(schedule, Discards(), live_folder=folder, strict=True) as profiler:
+        with Profiler(schedule, Discards(), spool_folder=folder, strict=True) as profiler:
             marker = profiler.marker("span")
             record(marker, 10_000)
             profiler.step()

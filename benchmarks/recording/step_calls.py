@@ -44,7 +44,7 @@ def count_modules(function: Callable[[], object]) -> tuple[int, int]:
 def count_modules_of_steps() -> dict[str, tuple[int, int]]:
     """Return the counts of an active step, of one that saves, and of one under `kinetoscope run`."""
     found = {}
-    options: dict[str, Any] = {"quiet": True, "live_folder": False}
+    options: dict[str, Any] = {"quiet": True, "spool_folder": False}
     with Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), **options) as profiler:
         profiler.step()
         found["active step()"] = count_modules(profiler.step)

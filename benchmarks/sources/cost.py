@@ -65,7 +65,7 @@ def _look_at_memory(num_windows: int) -> Measure:
     """How long `GrowingMemory` and `Float64Tensors` look at what the loop holds, as a window begins and as it ends."""
     handler = MemoryTraceHandler()
     windows = cyclic_schedule(skip_first=0, wait=0, warmup=0, active=_WINDOW, repeat=0)
-    with Profiler(windows, handler, sources=[GrowingMemory(), Float64Tensors()], live_folder=False) as profiler:
+    with Profiler(windows, handler, sources=[GrowingMemory(), Float64Tensors()], spool_folder=False) as profiler:
         _train(profiler, _step(), _WINDOW * num_windows)
     looks = [event for event in handler.events("kinetoscope") if event.name == "kinetoscope/look at memory"]
     took_us = [((look.end_ns or 0) - look.begin_ns) / 1e3 for look in looks]
@@ -81,7 +81,7 @@ def _recording(sources: list[Any]) -> Callable[[], Any]:
     @contextmanager
     def one_round() -> Iterator[Loop]:
         profiler = Profiler(
-            lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), sources=sources, strict=True, live_folder=False
+            lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), sources=sources, strict=True, spool_folder=False
         )
         step = _step()
         with profiler:

@@ -40,7 +40,7 @@ def _reading_ns(options: dict[str, bool], seconds: float) -> float:
     """Processor time of one reading, and of recording it."""
     handler = MemoryTraceHandler()
     source = SystemProfiler(stats_thread_interval_seconds=_INTERVAL_S, **options)
-    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[source], live_folder=False) as profiler:
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[source], spool_folder=False) as profiler:
         batches = profiler.batches(count())
         next(batches)
         time.sleep(2 * _INTERVAL_S)  # until the first reading, which does more, is over

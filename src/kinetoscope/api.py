@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kinetoscope
-from kinetoscope.core.job.ranks import current_ranks, run_name_all_ranks_agree_on
+from kinetoscope.core.job.ranks import derive_run_name, detect_ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.core.paths.remote_url import missing_library
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
@@ -306,7 +306,7 @@ def _set_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> No
 def _run_folder(out: str, run_name: str | None, *, overwrite: bool) -> str:
     """Return the run's folder: ``out`` with ``{time}`` replaced by a time that is the same on all ranks, or one beside
     it if an earlier run is there."""
-    ranks = current_ranks()
+    ranks = detect_ranks()
     if "{time}" in out:
-        out = out.replace("{time}", run_name_all_ranks_agree_on(ranks, time.strftime("%Y%m%d-%H%M%S")))
+        out = out.replace("{time}", derive_run_name(ranks, time.strftime("%Y%m%d-%H%M%S")))
     return out if overwrite else choose_run_folder(out, ranks, run_name)

@@ -138,7 +138,7 @@ def test_a_live_folder_of_the_same_name_is_not_deleted(tmp_path, monkeypatch, ca
     monkeypatch.setattr(ranks, "_new_start", lambda: "twice")
     (tmp_path / "live" / "twice").mkdir(parents=True)
     (tmp_path / "live" / "twice" / "somebody").write_text("else's")
-    with Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder=tmp_path):
+    with Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), spool_folder=tmp_path):
         pass
     assert (tmp_path / "live" / "twice" / "somebody").read_text() == "else's"
     assert "cannot be used" in caplog.text
@@ -334,7 +334,7 @@ def test_a_relative_live_folder_stays_where_it_was(tmp_path, monkeypatch):
     from kinetoscope.testing import MemoryTraceHandler
 
     monkeypatch.chdir(tmp_path)
-    profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder="run")
+    profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), spool_folder="run")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     with profiler:

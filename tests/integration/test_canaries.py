@@ -116,7 +116,7 @@ from kinetoscope import Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
 threading.current_thread().name = "{CANARY}"
 always = lambda state: ProfilerAction.ACTIVE
-profiler = Profiler(always, MemoryTraceHandler(), run_name="{CANARY}", live_folder=sys.argv[1]).start()
+profiler = Profiler(always, MemoryTraceHandler(), run_name="{CANARY}", spool_folder=sys.argv[1]).start()
 with profiler.marker("{CANARY}", categories=("{CANARY}",)):
     profiler.marker("{CANARY} loss").counter({{"{CANARY}": 1}})
     print("ready", flush=True)

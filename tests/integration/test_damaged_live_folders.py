@@ -72,7 +72,7 @@ def run(killed, tmp_path):
     return Path(shutil.copytree(killed, tmp_path / "run"))
 
 
-def live_folder(run):
+def spool_folder(run):
     (folder,) = (run / "live").iterdir()
     return folder
 
@@ -117,7 +117,7 @@ def num_spans(killed, tmp_path_factory):
     run = Path(shutil.copytree(killed, tmp_path_factory.mktemp("whole") / "run"))
     code, said = recover(run)
     assert code == 0, said
-    assert list(live_folder(killed).glob("*.spool"))
+    assert list(spool_folder(killed).glob("*.spool"))
     return count_spans(run)
 
 
@@ -134,7 +134,7 @@ def stays(run, code, said):
 
 def file_of(run, suffix):
     """The largest file of a kind."""
-    return max(live_folder(run).glob(f"*{suffix}"), key=lambda path: len(path.read_bytes().replace(b"\0", b"")))
+    return max(spool_folder(run).glob(f"*{suffix}"), key=lambda path: len(path.read_bytes().replace(b"\0", b"")))
 
 
 @pytest.mark.parametrize("suffix", [".names", ".track", ".chunk", ".spool", "windows.jsonl"])
@@ -151,7 +151,7 @@ def test_a_file_of_garbage_is_named_and_the_others_are_recovered(run, num_spans,
 
 
 def test_a_file_with_an_unknown_name_is_reported(run, num_spans):
-    (live_folder(run) / "mine.names").write_text("hello\n")
+    (spool_folder(run) / "mine.names").write_text("hello\n")
     code, said = recover(run)
     assert stays(run, code, said)
     assert "mine.names" in said
@@ -161,7 +161,7 @@ def test_a_file_with_an_unknown_name_is_reported(run, num_spans):
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
 @pytest.mark.parametrize("name", ["77-1.chunk", "77-1.spool", "77-1.track", "77.names"])
 def test_a_file_that_is_not_regular_is_named_and_not_read(run, num_spans, make, name):
-    make(live_folder(run) / name)
+    make(spool_folder(run) / name)
     code, said = recover(run)
     assert stays(run, code, said)
     assert name in said
@@ -176,7 +176,7 @@ def test_records_of_a_thread_whose_track_file_is_gone_are_recovered(run, num_spa
 
 
 def test_a_name_that_cannot_be_read_gets_another_one_and_no_span_is_lost(run, num_spans):
-    for path in live_folder(run).glob("*.names"):
+    for path in spool_folder(run).glob("*.names"):
         lines = path.read_bytes().split(b"\n")
         path.write_bytes(b"\n".join(b"{" if b'"work"' in line else line for line in lines))
     code, said = recover(run)
@@ -241,7 +241,7 @@ def test_recovering_again_what_cannot_be_read_changes_no_trace_and_discard_delet
     content = path.read_bytes()
     path.write_bytes(content[:8] + (99).to_bytes(4, "little") + content[12:])
     recover(run)
-    found, folder = count_spans(run), live_folder(run)
+    found, folder = count_spans(run), spool_folder(run)
     code, said = recover(run)
     assert stays(run, code, said)
     assert count_spans(run) == found
@@ -263,7 +263,7 @@ def test_names_beyond_their_limit_stay(run):
 
 
 def test_a_trace_that_a_source_contributed_and_that_cannot_be_read_stays(run, num_spans):
-    contributed = live_folder(run) / "contributed" / "4"
+    contributed = spool_folder(run) / "contributed" / "4"
     contributed.mkdir(parents=True)
     (contributed / "torch.json").write_text("no trace at all")
     code, said = recover(run)
@@ -274,7 +274,7 @@ def test_a_trace_that_a_source_contributed_and_that_cannot_be_read_stays(run, nu
 
 
 def test_a_folder_that_does_not_say_whose_it_is_is_deleted_on_request_if_its_process_is_dead(run):
-    folder = live_folder(run)
+    folder = spool_folder(run)
     (folder / "run.json").write_text('{"run_na')
     assert recover(run)[0] == 1
     code, said = recover(run, "--discard")
@@ -350,8 +350,8 @@ def test_what_a_power_cut_took_of_an_open_window_is_missed_and_the_folder_stays(
 
 @pytest.mark.parametrize("cut", ["gone", "empty", "zeroed"])
 def test_a_chunk_between_others_is_missed(run, num_spans, cut):
-    chunks = {path: read_chunk(path.read_bytes()) for path in live_folder(run).glob("*.chunk")}
-    owner = int(min(path.name for path in live_folder(run).glob("*.run")).partition("-")[0])
+    chunks = {path: read_chunk(path.read_bytes()) for path in spool_folder(run).glob("*.chunk")}
+    owner = int(min(path.name for path in spool_folder(run).glob("*.run")).partition("-")[0])
     in_order = sorted((found[0].sequence, path) for path, found in chunks.items() if found and found[0].pid == owner)
     CUTS[cut](in_order[1][1])
     code, said = recover(run)
@@ -432,7 +432,7 @@ def test_spans_of_workers_that_were_saved_do_not_come_twice_if_the_log_is_lost(t
     subprocess.run([sys.executable, "-c", WITH_A_WORKER, str(run)], capture_output=True)
     assert count_spans(run, "read") == 10
     if is_lost:
-        (live_folder(run) / "windows.jsonl").unlink()
+        (spool_folder(run) / "windows.jsonl").unlink()
     code, said = recover(run)
     assert (count_spans(run, "read"), count_spans(run, "work")) == (10, 2)
     assert code == is_lost, said
@@ -470,7 +470,7 @@ def mutate(folder, chance):
 def test_if_any_byte_is_damaged_recover_says_so_or_makes_good_traces(killed, tmp_path, part):
     for seed in range(part, NUM_MUTATED, 10):
         run = Path(shutil.copytree(killed, tmp_path / str(seed)))
-        mutate(live_folder(run), random.Random(seed))
+        mutate(spool_folder(run), random.Random(seed))
         code, said = recover(run)
         assert code in (0, 1), (seed, said)
         assert (code == 1) == ("stays as it is" in said), (seed, said)

@@ -321,7 +321,7 @@ FILL_THE_DISK = """
 import resource
 schedule = kinetoscope.cyclic_schedule(warmup=0, active=1, repeat=0)
 handler = JSONTraceHandler("small/traces", merged_trace_filename=None)
-with Profiler(schedule, handler, live_folder="small") as profiler:
+with Profiler(schedule, handler, spool_folder="small") as profiler:
     for batch in profiler.batches(range({num_windows})):
         for n in range(10_000):
             with profiler.marker("train"):
@@ -444,7 +444,7 @@ class Blocked(JSONTraceHandler):
 
 count = 0
 try:
-    with Profiler(always, Blocked(folder), live_folder=os.path.dirname(folder)) as profiler:
+    with Profiler(always, Blocked(folder), spool_folder=os.path.dirname(folder)) as profiler:
         while True:
             with profiler.marker("train"):
                 count += 1

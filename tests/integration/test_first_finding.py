@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 import kinetoscope
+from kinetoscope.core.background.background_process import BackgroundProcess
 from kinetoscope.core.background.jobs import job_command
-from kinetoscope.core.background.side_process import SideProcess
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
 from kinetoscope.handlers.first_finding import FirstFinding
@@ -186,7 +186,7 @@ def test_a_signal_while_the_search_is_being_started_ends_it_too(tmp_path, monkey
             started.append(self.pid)
             signal.raise_signal(signal.SIGUSR1)
 
-    monkeypatch.setattr("kinetoscope.core.background.side_process.subprocess.Popen", Interrupted)
+    monkeypatch.setattr("kinetoscope.core.background.background_process.subprocess.Popen", Interrupted)
     before = signal.signal(signal.SIGUSR1, lambda number, frame: search.give_up())
     try:
         assert search.find(tmp_path, 600) == ""
@@ -237,7 +237,7 @@ def test_in_large_traces_nothing_is_searched(name, num_bytes, tmp_path):
     with (tmp_path / name).open("wb") as file:
         file.truncate(num_bytes)
     ends = []
-    search = SideProcess(lambda *end: ends.append(end), keeps_output=True)
+    search = BackgroundProcess(lambda *end: ends.append(end), keeps_output=True)
     search.start(job_command(JOB, str(tmp_path), None))
     assert search.wait(time.monotonic() + LONGEST_WAIT_S)
     assert (search.output, ends) == ("", [(1, "")])

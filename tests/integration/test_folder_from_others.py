@@ -20,7 +20,7 @@ from pathlib import Path
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 def plan(state): return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == 1 else ProfilerAction.ACTIVE
 folder = sys.argv[1]
-with Profiler(plan, JSONTraceHandler(folder + "/traces"), live_folder=sys.argv[2] or None) as profiler:
+with Profiler(plan, JSONTraceHandler(folder + "/traces"), spool_folder=sys.argv[2] or None) as profiler:
     for batch in profiler.batches(range(100)):
         with profiler.marker("work"):
             pass
@@ -34,8 +34,8 @@ with Profiler(plan, JSONTraceHandler(folder + "/traces"), live_folder=sys.argv[2
 """
 
 
-def kill_a_run(folder, live_folder=""):
-    done = run_program(KILLED, folder, live_folder)
+def kill_a_run(folder, spool_folder=""):
+    done = run_program(KILLED, folder, spool_folder)
     assert done.returncode == -signal.SIGKILL
 
 
@@ -70,14 +70,14 @@ def seen(folder):
     return [(str(p), s.st_ino, s.st_mode, s.st_mtime_ns, c) for p, s, c in zip(paths, states, contents, strict=True)]
 
 
-def live_folder(run):
+def spool_folder(run):
     [folder] = [path for path in (run / "live").iterdir() if path.is_dir()]
     return folder
 
 
 def change_run(run, recipe=(), **fields):
     """Changes ``run.json``: fields of the run or of its one handler."""
-    path = live_folder(run) / "run.json"
+    path = spool_folder(run) / "run.json"
     said = json.loads(path.read_text())
     said["recipes"] = [said["recipes"][0] | dict(recipe)]
     path.write_text(json.dumps(said | fields))
@@ -181,7 +181,7 @@ def test_a_pointer_is_followed_only_if_both_ends_have_the_same_token_and_the_fol
 ):
     """The folder is that of another killed run of this user, not recovered yet."""
     victim = outside / "live"
-    shutil.copytree(live_folder(once_killed), victim)
+    shutil.copytree(spool_folder(once_killed), victim)
     victim.chmod(mode)
     said = json.loads((victim / "run.json").read_text())
     (victim / "run.json").write_text(json.dumps(said | {"token": "same"}))

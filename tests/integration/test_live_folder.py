@@ -38,7 +38,7 @@ from kinetoscope.testing import MemoryTraceHandler
 
 folder, num_threads, num_quiet = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 reports = os.open(folder + "/reports", os.O_WRONLY)
-profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder=folder).start()
+profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), spool_folder=folder).start()
 outer, inner = profiler.marker("outer"), profiler.marker("inner")
 
 def work(number):
@@ -133,7 +133,7 @@ def test_space_is_given_back_as_soon_as_a_cycle_is_saved(tmp_path):
 
 def test_live_folder_false_keeps_everything_in_memory(tmp_path):
     handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
-    with Profiler(ALWAYS, handler, live_folder=False):
+    with Profiler(ALWAYS, handler, spool_folder=False):
         assert not (tmp_path / "live").exists()
 
 
@@ -158,7 +158,7 @@ def test_records_without_space_are_dropped_and_the_trace_says_how_many(tmp_path)
 
 def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
     handler = MemoryTraceHandler()
-    with Profiler(ALWAYS, handler, live_folder=tmp_path, strict=True) as profiler:
+    with Profiler(ALWAYS, handler, spool_folder=tmp_path, strict=True) as profiler:
         marker = profiler.marker("m")
         (folder,) = live_folders(tmp_path)
         before = {path for path in folder.iterdir() if path.suffix != ".partial"}
@@ -213,7 +213,7 @@ def _record_in_child(queue):
 def test_markers_work_in_children_however_they_were_started(tmp_path, method):
     context = multiprocessing.get_context(method)
     handler = MemoryTraceHandler()
-    with Profiler(ALWAYS, handler, live_folder=tmp_path, strict=True) as profiler:
+    with Profiler(ALWAYS, handler, spool_folder=tmp_path, strict=True) as profiler:
         with profiler.marker("parent"):
             queue = context.SimpleQueue()
             child = context.Process(target=_record_in_child, args=(queue,))
@@ -228,7 +228,7 @@ def test_children_of_a_fork_server_that_an_earlier_run_started_record_into_the_r
     context = multiprocessing.get_context("forkserver")
     for _ in range(2):
         handler, queue = MemoryTraceHandler(), context.SimpleQueue()
-        with Profiler(ALWAYS, handler, live_folder=tmp_path, strict=True):
+        with Profiler(ALWAYS, handler, spool_folder=tmp_path, strict=True):
             child = context.Process(target=_record_in_child, args=(queue,))
             child.start()
             child.join()
@@ -249,7 +249,7 @@ if __name__ == "__main__":
     from kinetoscope.testing import MemoryTraceHandler
 
     handler = MemoryTraceHandler()
-    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, live_folder=sys.argv[1], strict=True):
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, spool_folder=sys.argv[1], strict=True):
         child = context.Process(target=record_m)
         child.start()
         child.join()
@@ -297,7 +297,7 @@ def test_dataloader_workers_record_into_the_run_as_tracks_of_their_own(tmp_path,
     handler = MemoryTraceHandler()
     loader = data.DataLoader(MarkedDataset(), batch_size=2, num_workers=num_workers, multiprocessing_context=method)
 
-    with Profiler(ALWAYS, handler, live_folder=tmp_path, strict=True) as profiler:
+    with Profiler(ALWAYS, handler, spool_folder=tmp_path, strict=True) as profiler:
         for _ in profiler.batches(loader):
             pass
     tracks = {thread.name for cycle in handler.cycles for thread in cycle.threads}
@@ -313,7 +313,7 @@ def test_dataloader_workers_record_into_the_run_as_tracks_of_their_own(tmp_path,
 
 def record_some(tmp_path, folder, num=100):
     handler = MemoryTraceHandler()
-    with Profiler(ALWAYS, handler, live_folder=folder, strict=True) as profiler:
+    with Profiler(ALWAYS, handler, spool_folder=folder, strict=True) as profiler:
         marker = profiler.marker("m")
         for _ in range(num):
             with marker:
@@ -329,7 +329,7 @@ def test_a_folder_that_cannot_be_made_gives_one_warning_and_loses_no_span(tmp_pa
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         record_some(tmp_path, tmp_path / "file")
     (record,) = caplog.records
-    assert "live_folder=" in record.getMessage()
+    assert "spool_folder=" in record.getMessage()
 
 
 def test_where_there_is_a_live_folder_and_no_path_to_a_chunk_there_is_one_warning_and_no_span_is_lost(tmp_path, caplog):
@@ -361,7 +361,7 @@ def test_on_a_full_disk_training_goes_on_and_the_records_that_fitted_are_readabl
     (small_disk / "file").write_bytes(bytes(1 << 20))
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         num_live = record_some(tmp_path, small_disk, num=num)
-    assert len([record for record in caplog.records if "live_folder=" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "spool_folder=" in record.getMessage()]) == 1
     assert 0 < num_live < num
 
 
@@ -369,14 +369,14 @@ def test_a_disk_that_is_full_from_the_beginning_gives_one_warning(tmp_path, smal
     (small_disk / "file").write_bytes(bytes((2 << 20) - 4096 * 4))
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         record_some(tmp_path, small_disk)
-    assert len([record for record in caplog.records if "live_folder=" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "spool_folder=" in record.getMessage()]) == 1
 
 
 def test_a_read_only_folder_gives_one_warning(tmp_path, small_disk, caplog):
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         record_some(tmp_path, small_disk)
-    assert len([record for record in caplog.records if "live_folder=" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "spool_folder=" in record.getMessage()]) == 1
 
 
 def test_network_file_systems_are_known_by_their_kind(tmp_path, monkeypatch):
@@ -464,7 +464,7 @@ def test_records_of_workers_are_read_once_in_the_window_they_belong_to(tmp_path)
     def schedule(state):
         return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch % 5 == 4 else ProfilerAction.ACTIVE
 
-    with Profiler(schedule, handler, live_folder=tmp_path, strict=True) as profiler:
+    with Profiler(schedule, handler, spool_folder=tmp_path, strict=True) as profiler:
         for _ in profiler.batches(loader):
             pass
     values = [value for _, _, value in handler.counters()["size"]]

@@ -15,7 +15,7 @@ TRAINING = """
 import sys, time
 from kinetoscope import Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
-profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder=sys.argv[1]).start()
+profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), spool_folder=sys.argv[1]).start()
 step, loss = profiler.marker("step", categories=("training",)), profiler.marker("loss")
 for number in range(100):
     with step:
@@ -85,7 +85,7 @@ from kinetoscope.testing import MemoryTraceHandler
 asked, answered = os.pipe(), os.pipe()
 def schedule(state):
     return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == 1 else ProfilerAction.ACTIVE
-profiler = Profiler(schedule, MemoryTraceHandler(), live_folder=sys.argv[1]).start()
+profiler = Profiler(schedule, MemoryTraceHandler(), spool_folder=sys.argv[1]).start()
 if os.fork() == 0:
     while os.read(asked[0], 1) == b"+":
         with profiler.marker("item"):

@@ -45,7 +45,7 @@ def merging(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     yield tmp_path / "run", merge._process.pid
-    merge._process.end()
+    merge._process.kill_and_wait()
 
 
 def names_in(trace):

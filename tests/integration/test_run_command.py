@@ -15,7 +15,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.autoinstrument.settings import VARIABLE
-from kinetoscope.core.paths.later_run import find_later_run
+from kinetoscope.core.paths.later_run import find_latest_rerun
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.server.run_lists import RunLists
 from support.autoinstrumented_runs import (
@@ -245,7 +245,7 @@ def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_th
     runs = [kinetoscope.analyze(tmp_path / folder).run for folder in ("sweep", "sweep-2", "sweep-3")]
     assert [run["all_steps"]["num_steps"] for run in runs] == [36, 36, 36]
     assert not list(tmp_path.glob("sweep*/**/attempt*"))
-    assert find_later_run(tmp_path / "sweep") == tmp_path / "sweep-3"
+    assert find_latest_rerun(tmp_path / "sweep") == tmp_path / "sweep-3"
     said = "3 processes of this command trained, each in a folder of its own: sweep to sweep-3."
     for folder in ("sweep", "sweep-2", "sweep-3"):
         for command in ("summary", "status"):

@@ -15,7 +15,7 @@ import sys, time
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 schedule = cyclic_schedule(skip_first=0, wait=0, warmup=1, active=3, repeat=0)
 handler = JSONTraceHandler(sys.argv[1] + "/traces", overwrite=True)
-with Profiler(schedule, handler, live_folder=sys.argv[1]) as profiler:
+with Profiler(schedule, handler, spool_folder=sys.argv[1]) as profiler:
     for batch in profiler.batches(range(8 if sys.argv[2] == "end" else 10**6)):
         with profiler.marker("work"):
             time.sleep(0.001)

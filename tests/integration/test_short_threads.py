@@ -55,7 +55,7 @@ def schedule(state):
     return ProfilerAction.ACTIVE_AND_SAVE if is_last else ProfilerAction.ACTIVE
 
 count = Count()
-with Profiler(schedule, count, live_folder=folder or False, strict=True) as profiler:
+with Profiler(schedule, count, spool_folder=folder or False, strict=True) as profiler:
     short = profiler.marker("short")
     for batch in profiler.batches(range(num_threads // 100)):
         for _ in range(100):
@@ -105,7 +105,7 @@ def record():
         pass
 
 always = lambda state: ProfilerAction.ACTIVE
-with Profiler(always, handler, live_folder=folder or False, live_bytes_max=32 << 20) as profiler:
+with Profiler(always, handler, spool_folder=folder or False, live_bytes_max=32 << 20) as profiler:
     short = profiler.marker("short")
     threads = [threading.Thread(target=record) for _ in range(num_threads)]
     with end:
@@ -133,7 +133,7 @@ KILLED = """
 import os, sys, threading
 from kinetoscope import Profiler, ProfilerAction
 
-profiler = Profiler(lambda state: ProfilerAction.ACTIVE, [], live_folder=sys.argv[1]).start()
+profiler = Profiler(lambda state: ProfilerAction.ACTIVE, [], spool_folder=sys.argv[1]).start()
 wait, ready = threading.Event(), threading.Barrier(9)
 
 def record():
@@ -187,7 +187,7 @@ def record_m():
 
 def test_short_threads_of_a_worker_process_share_files_and_have_tracks_of_their_own(tmp_path):
     handler = MemoryTraceHandler()
-    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, live_folder=tmp_path, strict=True):
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, spool_folder=tmp_path, strict=True):
         worker = multiprocessing.get_context("fork").Process(target=record_on_threads, args=(tmp_path,), name="worker")
         worker.start()
         worker.join()
@@ -199,7 +199,7 @@ def test_short_threads_of_a_worker_process_share_files_and_have_tracks_of_their_
 def test_dropped_records_are_counted_in_the_log(tmp_path, caplog):
     handler = MemoryTraceHandler()
     with Profiler(
-        lambda state: ProfilerAction.ACTIVE, handler, live_folder=tmp_path, live_bytes_max=1 << 20
+        lambda state: ProfilerAction.ACTIVE, handler, spool_folder=tmp_path, live_bytes_max=1 << 20
     ) as profiler:
         marker = profiler.marker("m")
         for _ in range(100_000):
@@ -223,7 +223,7 @@ def test_records_that_a_worker_dropped_are_counted_in_their_own_window_only(tmp_
     context = multiprocessing.get_context("fork")
     is_full, may_end = context.Event(), context.Event()
     handler = MemoryTraceHandler()
-    with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, handler, live_folder=tmp_path) as profiler:
+    with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, handler, spool_folder=tmp_path) as profiler:
         worker = context.Process(target=fill_up_and_wait, args=(is_full, may_end))
         for batch in profiler.batches(range(2)):
             if batch == 0:
@@ -253,7 +253,7 @@ def resident_kib():
 def profile():
     handlers = [MemoryTraceHandler()] if sys.argv[1] == "handler" else []
     folder = sys.argv[2] if sys.argv[1] == "folder" else False
-    with Profiler(lambda state: ProfilerAction.ACTIVE, handlers, live_folder=folder, strict=True) as profiler:
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handlers, spool_folder=folder, strict=True) as profiler:
         with profiler.marker("m"):
             pass
 
@@ -278,10 +278,10 @@ def test_a_closed_profiler_that_is_still_referenced_holds_no_space_for_records(t
     def used_bytes(profiler):
         return profiler.run.recorder.used_bytes
 
-    with Profiler(lambda state: ProfilerAction.ACTIVE, live_folder=False) as in_memory:
+    with Profiler(lambda state: ProfilerAction.ACTIVE, spool_folder=False) as in_memory:
         with in_memory.marker("m"):
             pass
-    with Profiler(lambda state: ProfilerAction.ACTIVE, live_folder=tmp_path) as in_files:
+    with Profiler(lambda state: ProfilerAction.ACTIVE, spool_folder=tmp_path) as in_files:
         with in_files.marker("m"):
             pass
     assert used_bytes(in_memory) == used_bytes(in_files) == 0

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from kinetoscope.cli import main, view
-from kinetoscope.core.text.wording import printable
+from kinetoscope.core.text.wording import sanitize_sentence
 from support.fork_server import run_command
 from support.view_server import LONGEST_WAIT_S, ask, ended, log_in, served, view_command
 
@@ -230,7 +230,7 @@ def test_names_from_a_strangers_folder_stay_text(get, runs):
     link = next(link for link in re.findall('href="(/run/mean[^"]*)"', get()[2].decode()))
     page = get(link)[2].decode()
     assert "<img" not in page
-    assert printable(parts[-1]) in html.unescape(page)
+    assert sanitize_sentence(parts[-1]) in html.unescape(page)
     for address in re.findall('"(/trace/mean[^"]*)"', page):
         assert get(address)[0] == 200
 

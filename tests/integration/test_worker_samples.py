@@ -71,7 +71,7 @@ def always(state):
 def sampled(loaders, folder, *, num_epochs=1):
     """What a sampler records while each loader is iterated over, and the batches."""
     handler, batches = MemoryTraceHandler(), []
-    profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], live_folder=folder, strict=True)
+    profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], spool_folder=folder, strict=True)
     with profiler:
         for loader in loaders * num_epochs:
             batches += list(profiler.batches(loader))
@@ -103,7 +103,7 @@ def test_workers_that_stay_and_several_loaders_are_sampled(tmp_path):
 
 def test_the_last_sample_of_a_worker_ends_with_it(tmp_path):
     handler = MemoryTraceHandler()
-    profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], live_folder=tmp_path, strict=True)
+    profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], spool_folder=tmp_path, strict=True)
     with profiler:
         for _ in profiler.batches(loader_of(num_workers=1)):
             pass
@@ -142,7 +142,7 @@ def test_after_the_run_dataloader_is_as_it_was(tmp_path):
 def test_without_workers_dataloader_is_left_alone(tmp_path):
     before = DataLoader.__iter__
     with Profiler(
-        always, MemoryTraceHandler(), sources=[StackSampler(workers=False)], live_folder=tmp_path
+        always, MemoryTraceHandler(), sources=[StackSampler(workers=False)], spool_folder=tmp_path
     ) as profiler:
         for _ in profiler.batches(range(2)):
             assert DataLoader.__iter__ is before
@@ -150,7 +150,7 @@ def test_without_workers_dataloader_is_left_alone(tmp_path):
 
 def test_other_code_that_replaces_dataloaders_method_meanwhile_keeps_it(tmp_path, monkeypatch):
     before = DataLoader.__iter__
-    with Profiler(always, MemoryTraceHandler(), sources=[StackSampler()], live_folder=tmp_path) as profiler:
+    with Profiler(always, MemoryTraceHandler(), sources=[StackSampler()], spool_folder=tmp_path) as profiler:
         for _ in profiler.batches(range(1)):
             theirs = partial(call, DataLoader.__iter__)
             monkeypatch.setattr(DataLoader, "__iter__", theirs)
@@ -162,7 +162,7 @@ def test_other_code_that_replaces_dataloaders_method_meanwhile_keeps_it(tmp_path
 
 def test_a_worker_that_is_killed_fails_as_without_a_sampler_and_the_rest_is_saved(tmp_path):
     handler = MemoryTraceHandler()
-    profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], live_folder=tmp_path)
+    profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], spool_folder=tmp_path)
     # It may die before it has handed its last batch over, and torch's error is another one then.
     with pytest.raises((RuntimeError, ConnectionError, EOFError)), profiler:
         iterator = iter(loader_of(Dying(), num_workers=1))

@@ -23,8 +23,8 @@ from kinetoscope.merge.input_file import (
     batches_by_pid,
     count_overlapping_steps,
     file_state,
+    kinetoscope_header,
     notes_of,
-    own_header,
 )
 from reference.perfetto_packets import ReferencePerfettoWriter, counter_numbers, series_hash, subject_hash
 
@@ -51,7 +51,7 @@ class ReferenceRewriter:
         ends = [event["ts"] + event.get("dur", 0) for event in timed if event.get("ph") == "X"]
         named = [event["ts"] for event in timed if event.get("name") == self.questions.align_on]
         health = trace.health
-        if not own_header(trace.header).get("merged"):
+        if not kinetoscope_header(trace.header).get("merged"):
             health.num_overlapping_steps = count_overlapping_steps(trace.events)
         return InputFile(
             path=path,

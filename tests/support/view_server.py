@@ -26,7 +26,7 @@ def command_of(job, folder):
     of low priority would hardly run."""
     program = (
         "import runpy, sys; from kinetoscope.core.background import side_process; "
-        "side_process.give_way = lambda: None; runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+        "side_process.lower_priority = lambda: None; runpy.run_module(sys.argv.pop(1), run_name='__main__')"
     )
     return [sys.executable, "-c", program, f"kinetoscope.cli.{job}", json.dumps(str(folder))]
 

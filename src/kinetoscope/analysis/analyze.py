@@ -64,7 +64,7 @@ from kinetoscope.analysis.summaries import (
 from kinetoscope.analysis.titles import title_of
 from kinetoscope.analysis.unrecorded_steps import with_odd_steps, without_recording_cost
 from kinetoscope.analysis.windows.kernel_names import notes_on_communication
-from kinetoscope.core.paths.attempt_folders import folder_of_run
+from kinetoscope.core.paths.find_attempt_folders import resolve_run_folder
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.experiments import read_experiments
 from kinetoscope.frames.all_steps import (
@@ -165,7 +165,7 @@ def _add_measured(report: RunReport, sources: Sequence[Source]) -> RunReport:
     source = sources[0] if len(sources) == 1 else None
     if source is None or isinstance(source, Trace) or not os.path.isdir(source):
         return report
-    experiments = read_experiments(folder_of_run(source))
+    experiments = read_experiments(resolve_run_folder(source))
     if not experiments:
         return report
     measured = [find_measured(finding.id, finding.kind, experiments) for finding in report.findings]

@@ -7,7 +7,7 @@ from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.gpu.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32, peak_flops_per_s
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.gpu.product_kernels import is_product
-from kinetoscope.core.text.wording import in_percent
+from kinetoscope.core.text.wording import format_percent
 
 MIN_PRODUCT_SHARE = 0.1
 """Matmuls and convolutions with a smaller share of the compute time gain little from another precision."""
@@ -80,7 +80,9 @@ class _Hints:
         share = self._share(slow)
         if share < MIN_PRODUCT_SHARE or not _have_tensor_cores(majors, device_names):
             return None
-        takes = f"float32 matmuls and convolutions take {in_percent(share)} of the compute time without tensor cores"
+        takes = (
+            f"float32 matmuls and convolutions take {format_percent(share)} of the compute time without tensor cores"
+        )
         has_bfloat16 = bool(majors) and min(majors) >= _FIRST_WITH_BFLOAT16
         full = [row for row in slow if re.search(FULL_FLOAT32, row.name) and not re.search(TENSOR_FLOAT32, row.name)]
         if has_bfloat16 and self._named(_HALF) and full:
@@ -97,7 +99,7 @@ class _Hints:
         share = self._share(self._named(_ELEMENTWISE))
         if share < MIN_ELEMENTWISE_SHARE or any(row.name.startswith("triton_") for row in self._kernels):
             return None
-        takes = f"elementwise kernels, normalizations and reductions take {in_percent(share)} of the compute time"
+        takes = f"elementwise kernels, normalizations and reductions take {format_percent(share)} of the compute time"
         return share, f"Compilation: {takes}. torch.compile(model) fuses many of them."
 
     def on_attention(self, operators: Sequence[OperatorRow]) -> tuple[float, str] | None:
@@ -113,7 +115,7 @@ class _Hints:
         share = softmax + bmm
         if softmax < MIN_SOFTMAX_SHARE or share < MIN_SHARE:
             return None
-        takes = f"batched matmuls and softmax take {in_percent(share)} of the compute time"
+        takes = f"batched matmuls and softmax take {format_percent(share)} of the compute time"
         return share, f"Attention: {takes}. Try torch.nn.functional.scaled_dot_product_attention."
 
     def on_layout(self) -> tuple[float, str] | None:
@@ -121,7 +123,7 @@ class _Hints:
         share = self._share(self._named(_LAYOUT))
         if share < MIN_SHARE:
             return None
-        takes = f"conversions of the memory layout take {in_percent(share)} of the compute time"
+        takes = f"conversions of the memory layout take {format_percent(share)} of the compute time"
         return share, f"Channels last: {takes}. Try model.to(memory_format=torch.channels_last), and the inputs alike."
 
     def on_optimizer(self) -> tuple[float, str] | None:
@@ -129,7 +131,7 @@ class _Hints:
         share = self._share(self._named(_FOREACH))
         if share < MIN_SHARE or not any(name.startswith("aten::_foreach_") for name in self._operators):
             return None
-        takes = f"its foreach kernels take {in_percent(share)} of the compute time"
+        takes = f"its foreach kernels take {format_percent(share)} of the compute time"
         return share, f"Optimizer: {takes}. Adam, AdamW, SGD and Adagrad have fused=True."
 
     def on_batch_size(self) -> tuple[float, str] | None:

@@ -11,7 +11,7 @@ from kinetoscope.analysis.ranks.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
 from kinetoscope.analysis.steps.step_time import step_time_ns
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
-from kinetoscope.core.text.wording import gaps_in, numbers_named, ranks_named, shown
+from kinetoscope.core.text.wording import find_gaps, format_ranges, format_ranks, sanitize
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 
 _MOST_NAMED = 3
@@ -25,7 +25,7 @@ def require_one_run(traces: Sequence[SummedTrace]) -> None:
     if not any(trace.windows for trace in traces):
         raise SettingsError(
             "No trace of the selected ranks (--ranks, or ranks= in Python). There are traces of "
-            f"{ranks_named(_ranks(traces))}."
+            f"{format_ranks(_ranks(traces))}."
         )
     _require_one("name", {trace.name: trace.run_name for trace in traces})
     _require_one("number of ranks", {trace.name: trace.world_size for trace in traces})
@@ -39,8 +39,8 @@ def _require_one(what: str, by_file: Mapping[str, object]) -> None:
     if len(files) > 1:
         (one, file), (other, other_file), *_ = files.items()
         raise MergeError(
-            f"Cannot analyze traces of different runs together: the {what} of the run is {shown(one)} in "
-            f"{_named(file)}, and {shown(other)} in {_named(other_file)}. Pass the traces of one run; kinetoscope diff "
+            f"Cannot analyze traces of different runs together: the {what} of the run is {sanitize(one)} in "
+            f"{_named(file)}, and {sanitize(other)} in {_named(other_file)}. Pass the traces of one run; kinetoscope diff "
             "compares two."
         )
 
@@ -177,7 +177,7 @@ def what_is_missing(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -> 
 
 def _stretches(numbers: Sequence[int]) -> str:
     """``step 3``, ``steps 3-7, 9``"""
-    return f"step{'s' if len(numbers) > 1 else ''} {numbers_named(numbers, _MOST_NAMED)}"
+    return f"step{'s' if len(numbers) > 1 else ''} {format_ranges(numbers, _MOST_NAMED)}"
 
 
 def _on_steps(
@@ -189,12 +189,12 @@ def _on_steps(
     inferred = sorted({window.steps_from for window in windows if window.steps_from is not None})
     if inferred:
         yield (
-            f"No span is a step, so a step is the time from one {shown(inferred[0])} to the next. For other steps, "
+            f"No span is a step, so a step is the time from one {sanitize(inferred[0])} to the next. For other steps, "
             "pass --step SPAN, or step= in Python."
         )
     without = sorted({window.rank for window in windows if window.rank is not None} - {row.rank for row in steps})
     if without:
-        yield f"No step was found on {ranks_named(without)}."
+        yield f"No step was found on {format_ranks(without)}."
     numbers = defaultdict(set)
     for row in steps:
         numbers[row.rank, row.step].add(row.begin_ns)
@@ -210,12 +210,10 @@ def _on_steps(
 def _on_no_steps(traces: Sequence[SummedTrace]) -> str:
     name = next((trace.step_name for trace in traces), None)
     near = dict.fromkeys(near for trace in traces for near in trace.near_names)
-    named = " or ".join(map(shown, near))
+    named = " or ".join(map(sanitize, near))
     if name is not None:
         meant = f" Did you mean {named}?" if near else ""
-        return (
-            f"No step was found: no span of a thread is called {shown(name)}, with or without a number after it.{meant}"
-        )
+        return f"No step was found: no span of a thread is called {sanitize(name)}, with or without a number after it.{meant}"
     choice = f"Spans that recur: {named}. Pass one of them" if near else "If they are called otherwise, pass the name"
     return (
         "No step was found: steps are spans called ProfilerStep#n, which torch.profiler's step() makes, or "
@@ -231,11 +229,11 @@ def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> I
     if not has_unclear and all(row.window_ns is None for row in ranks):
         yield "No GPU work was recorded: all times are CPU times."
     elif without:
-        yield f"No GPU work was recorded on {ranks_named(without)}."
+        yield f"No GPU work was recorded on {format_ranks(without)}."
 
 
 def _on_unclear(counts: Mapping[str, int]) -> str:
-    named = ", ".join(f"{count:,} of category {shown(category)}" for category, count in counts.items())
+    named = ", ".join(f"{count:,} of category {sanitize(category)}" for category, count in counts.items())
     return (
         f"Unknown device events: {named}. They are not counted, so devices may do more than shown here, a step may "
         "take longer, and findings are switched off."
@@ -272,12 +270,12 @@ def _world_size(traces: Iterable[SummedTrace]) -> int:
 def _absent(traces: Sequence[SummedTrace]) -> str:
     """The ranks of the run of which there is no trace; "" if there are none, or if nobody knows."""
     present = _ranks(traces)
-    absent = gaps_in(present, _world_size(traces))
-    return ranks_named(absent) if absent and present else ""
+    absent = find_gaps(present, _world_size(traces))
+    return format_ranks(absent) if absent and present else ""
 
 
 def _named(file: str) -> str:
-    return shown(PurePath(file).name or file)
+    return sanitize(PurePath(file).name or file)
 
 
 def _duration(time_ns: int) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from kinetoscope.analysis.run_report import ReportRows, RunReport
 from kinetoscope.analysis.summaries import Selection
-from kinetoscope.core.paths.user_cache import REPORT_SUFFIX, CachePlace, own_code
+from kinetoscope.core.paths.user_cache import REPORT_SUFFIX, CacheEntry, code_fingerprint
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.frames.load import fingerprint, is_live
 from kinetoscope.frames.trace import Trace
@@ -28,7 +28,7 @@ class KeptReport:
 
     def __init__(self, names: Sequence[str], selection: Selection, content_hash: str) -> None:
         asked = repr((sorted(names), _as_text(selection)))
-        self._place = CachePlace(hashlib.sha256(os.fsencode(asked)).hexdigest()[:32] + REPORT_SUFFIX)
+        self._place = CacheEntry(hashlib.sha256(os.fsencode(asked)).hexdigest()[:32] + REPORT_SUFFIX)
         self._names, self._made_from = names, content_hash
 
     @classmethod
@@ -76,5 +76,5 @@ def _made_from(names: Sequence[str]) -> str | None:
     marks = [None if is_live(name) else fingerprint(name) for name in names]
     if None in marks:
         return None
-    own = repr((own_code(), sorted(zip(names, marks, strict=True))))
+    own = repr((code_fingerprint(), sorted(zip(names, marks, strict=True))))
     return hashlib.sha256(os.fsencode(own)).hexdigest()

@@ -28,7 +28,7 @@ from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.analysis.steps.step_parts import StepParts
 from kinetoscope.analysis.steps.step_work import Computed
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.core.text.wording import counted, printable_json, shown
+from kinetoscope.core.text.wording import escape_json, format_count, sanitize
 from kinetoscope.errors import SettingsError
 from kinetoscope.frames.display import some
 
@@ -115,8 +115,8 @@ class RunReport(ReportRows, ShownInNotebooks):
         ranks = f"{len(run['ranks'])} of {run['world_size'] or 'unknown'} ranks"
         lines = [f"<kinetoscope.RunReport of {name_of_run(run)}: {ranks}, {run['num_steps']:,} steps"]
         lines += [f"  {said}"] if (said := ending(run)) else []
-        lines += [f"  rows      {counts}", *(f"  note      {shown(note)}" for note in run["notes"])]
-        findings = (f"  finding   {shown(finding.title)}" for finding in self.findings)
+        lines += [f"  rows      {counts}", *(f"  note      {sanitize(note)}" for note in run["notes"])]
+        findings = (f"  finding   {sanitize(finding.title)}" for finding in self.findings)
         return "\n".join(filter(None, [*lines, some(findings, len(self.findings), _MOST_FINDINGS)])) + ">"
 
     @cached_property
@@ -141,7 +141,7 @@ class RunReport(ReportRows, ShownInNotebooks):
         None for a finding without a saving. Raises SettingsError for a number that no finding has.
         """
         if not 1 <= number <= len(self.findings):
-            known = counted(len(self.findings), "finding") if self.findings else "no finding"
+            known = format_count(len(self.findings), "finding") if self.findings else "no finding"
             raise SettingsError(f"There is no finding {number}: the run has {known}.")
         fix = self.findings[number - 1].fix
         return None if fix is None or self._savings is None else self._savings.saving_ns(fix)
@@ -173,7 +173,7 @@ class RunReport(ReportRows, ShownInNotebooks):
 
     def to_json(self) -> str:
         """The report as JSON."""
-        return printable_json(msgspec.json.encode(self.to_dict()).decode())
+        return escape_json(msgspec.json.encode(self.to_dict()).decode())
 
 
 _ENDINGS = {
@@ -190,7 +190,7 @@ def ending(run: RunFacts) -> str | None:
 
 def name_of_run(run: RunFacts) -> str:
     """What a run is called in a text of one line."""
-    return shown(run["title"]) if run["title"] else "a run without a name"
+    return sanitize(run["title"]) if run["title"] else "a run without a name"
 
 
 def _frame(row_type: type, rows: Sequence[Any]) -> pl.DataFrame:

@@ -35,7 +35,7 @@ from kinetoscope.analysis.windows.span_names import ANNOTATIONS
 from kinetoscope.analysis.windows.step_spans import step_candidates
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.core.clock.file_clock import FileClock
-from kinetoscope.core.text.wording import shown
+from kinetoscope.core.text.wording import sanitize
 from kinetoscope.errors import SettingsError
 from kinetoscope.frames.load import load_one
 from kinetoscope.frames.run_state import WrittenTrace
@@ -177,7 +177,7 @@ def sum_trace(
         world_size=trace.world_size,
         run_name=next((one.run_name for one in parts if one.run_name), None),
         hosts=tuple(one.host for one in parts if one.host),
-        notes=(*trace.notes, *(f"{shown(trace.label)}: {repair}" for repair in trace.repairs)),
+        notes=(*trace.notes, *(f"{sanitize(trace.label)}: {repair}" for repair in trace.repairs)),
         is_cut=trace.is_cut,
         last_whole_step=last_whole,
         last_step=selection.last_step,

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kinetoscope.core.paths.attempt_folders import folder_of_run, is_within_a_run
-from kinetoscope.core.paths.regular_file import is_open_already
-from kinetoscope.core.paths.short_paths import name_of_file
+from kinetoscope.core.paths.find_attempt_folders import is_run_subfolder, resolve_run_folder
+from kinetoscope.core.paths.regular_file import is_descriptor_path
+from kinetoscope.core.paths.short_paths import base_name
 from kinetoscope.frames.load import STDIN, is_single
 from kinetoscope.frames.trace import Trace
 
@@ -19,8 +19,8 @@ def title_of(sources: Sequence[Any], name: str | None) -> str | None:
         return name
     source = sources[0].name if isinstance(sources[0], Trace) else os.fspath(sources[0])
     if isinstance(sources[0], Trace) or is_single(source):
-        is_pipe = source == STDIN or is_open_already(source)
-        file = "standard input" if is_pipe else name_of_file(source)
+        is_pipe = source == STDIN or is_descriptor_path(source)
+        file = "standard input" if is_pipe else base_name(source)
         return f"{file} of {name}" if file and name else file or name
     folder = _folder(source)
     return folder if name and folder.endswith(f"/{name}") else name or folder or None
@@ -30,7 +30,7 @@ def folders_apart(before: str, after: str) -> tuple[str, str] | None:
     """The names of the innermost folders of two sources that have different names; None if there are none, or if one
     of them is a home."""
     for folders in zip(_folders(before), _folders(after), strict=False):
-        one, other = map(name_of_file, folders)
+        one, other = map(base_name, folders)
         if one != other:
             return (one, other) if one and other else None
     return None
@@ -45,7 +45,7 @@ def _folders(source: str) -> list[str]:
     else:
         return []
     folders = [*([path] if os.path.isdir(source) else []), *path.parents]
-    return [str(folder) for folder in folders if not is_within_a_run(folder.name)]
+    return [str(folder) for folder in folders if not is_run_subfolder(folder.name)]
 
 
 def _folder(source: str) -> str:
@@ -53,7 +53,7 @@ def _folder(source: str) -> str:
     ``2`` in it, or ``3``: a number alone names no run."""
     if not os.path.isdir(source):
         return ""
-    folder = folder_of_run(source)
-    name, of_first = name_of_file(str(folder)), folder.parent
+    folder = resolve_run_folder(source)
+    name, of_first = base_name(str(folder)), folder.parent
     is_later = name.isdecimal() and any((of_first / place).is_dir() for place in ("traces", "pulse"))
-    return f"{name_of_file(str(of_first))}/{name}" if is_later else name
+    return f"{base_name(str(of_first))}/{name}" if is_later else name

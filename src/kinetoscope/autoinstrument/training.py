@@ -21,7 +21,7 @@ from kinetoscope.autoinstrument.settings import DEFAULT_NUM_STEPS, AutoSettings,
 from kinetoscope.autoinstrument.sightings import NOTHING_SEEN, Sightings
 from kinetoscope.autoinstrument.step_rule import FirstSteps, StepRule
 from kinetoscope.autoinstrument.unseen import print_line, report_unseen
-from kinetoscope.core.job.ranks import current_ranks
+from kinetoscope.core.job.ranks import detect_ranks
 from kinetoscope.hooks.loader_watch import DataLoaderWatch
 from kinetoscope.hooks.patching import ReplacedMethod
 from kinetoscope.hooks.phase_hooks import BackwardWatch, release_hooks, reserve_hooks
@@ -434,7 +434,7 @@ def _report_end(settings: AutoSettings) -> None:
 
 
 def _tell_given_up(why: str) -> None:
-    if current_ranks().rank == 0:
+    if detect_ranks().rank == 0:
         nothing = "nothing more" if _training is not None and _training.has_recorded else "nothing"
         print_line(f"{nothing} is recorded: {why}")
 

@@ -31,7 +31,7 @@ from kinetoscope.autoinstrument.trial_files import (
     write_result,
     write_whole,
 )
-from kinetoscope.core.job.ranks import Ranks, current_ranks
+from kinetoscope.core.job.ranks import Ranks, detect_ranks
 from kinetoscope.variants.facts import FactsWatch
 from kinetoscope.variants.registry import load_variants
 
@@ -91,7 +91,7 @@ class Trial:
         """Let all ranks take fewer steps if they are slow. Rank 0 chooses after the warm-up; the others read that
         before the least number of steps is over."""
         path = self._folder / NUM_STEPS
-        if self._count == WARMUP_STEPS and current_ranks().rank == 0:
+        if self._count == WARMUP_STEPS and detect_ranks().rank == 0:
             step_s = median(self._times_ns(driver, WARMUP_STEPS // 2)) / 1e9
             fitting = int(self._settings.max_s / step_s) if step_s else self._num_steps
             self._num_steps = min(self._num_steps, max(MIN_STEPS, fitting))
@@ -108,7 +108,7 @@ class Trial:
     def _finish(self, driver: "Driver", optimizer: object) -> None:
         """Write the result of this rank, wait for the others, and end the process at once."""
         _synchronize()
-        ranks = current_ranks()
+        ranks = detect_ranks()
         result = self._measure(driver, optimizer, ranks)
         if self._settings.records:
             driver.end(search=False)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from kinetoscope.autoinstrument.settings import AutoSettings, settings_of
 from kinetoscope.autoinstrument.sightings import WITHOUT_TORCH
-from kinetoscope.core.job.ranks import current_ranks
-from kinetoscope.core.paths.later_run import find_later_run
+from kinetoscope.core.job.ranks import detect_ranks
+from kinetoscope.core.paths.later_run import find_latest_rerun
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.manifest import STARTED, UNSEEN
@@ -26,7 +26,7 @@ def report_without_torch() -> None:
 def report_unseen(settings: AutoSettings, seen: str) -> None:
     """Print a sentence, and keep it for ``summary``, unless a process of the command has recorded or said why not."""
     out = Path(settings.out)
-    if current_ranks().rank != 0 or "{time}" in settings.out or _has_shown(out):
+    if detect_ranks().rank != 0 or "{time}" in settings.out or _has_shown(out):
         return
     print_line(seen)
     with contextlib.suppress(OSError, UnsafePathError):
@@ -36,7 +36,7 @@ def report_unseen(settings: AutoSettings, seen: str) -> None:
 def _has_shown(out: Path) -> bool:
     """Return whether a process of this command has recorded, or said why not. An earlier run may be in the folder."""
     signs = [out / FOLDER, out / UNSEEN]
-    if (later := find_later_run(out)) is not None:
+    if (later := find_latest_rerun(out)) is not None:
         signs.append(later / FOLDER)
     started_ns = _changed_ns(out / STARTED)
     return any(started_ns <= _changed_ns(sign) for sign in signs)

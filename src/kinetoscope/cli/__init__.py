@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kinetoscope.core.paths.atomic_file import abandon_partials
-from kinetoscope.core.text.wording import error_line, printable_lines, shown
+from kinetoscope.core.text.wording import format_error_line, sanitize, sanitize_lines
 from kinetoscope.errors import KinetoscopeError, NativeExtensionError, SettingsError
 
 # Each verb and what it does, by task. Its module has add_arguments(parser) and run(arguments) -> exit code.
@@ -133,10 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KinetoscopeError as error:
-        _print_to_stderr(error_line(error))
+        _print_to_stderr(format_error_line(error))
         return 2 if isinstance(error, SettingsError | NativeExtensionError) else 1
     except OSError as error:
-        _print_to_stderr(error_line(error))
+        _print_to_stderr(format_error_line(error))
         return 1
     except KeyboardInterrupt as interrupt:
         return _exit_interrupted(f"{name}: interrupted. {_describe_written(interrupt)}")
@@ -151,7 +151,7 @@ def _print_to_stderr(text: str) -> None:
 def _describe_written(interrupt: KeyboardInterrupt) -> str:
     written: list[Path] | None = getattr(interrupt, "written", None)
     if written:
-        return f"Written: {printable_lines(', '.join(map(str, written)))}. No incomplete file is left."
+        return f"Written: {sanitize_lines(', '.join(map(str, written)))}. No incomplete file is left."
     return (
         "No file was written, and no incomplete file is left." if written is not None else "No incomplete file is left."
     )
@@ -185,7 +185,7 @@ class _Parser(argparse.ArgumentParser):
         hint = self._suggest(message) or (
             f"{remedy[:1].upper()}{remedy[1:]}." if remedy else f"See {self.prog} --help."
         )
-        _print_to_stderr(error_line(f"{message[:1].upper()}{message[1:]}. {hint}"))
+        _print_to_stderr(format_error_line(f"{message[:1].upper()}{message[1:]}. {hint}"))
         self.exit(2)
 
     def _suggest(self, message: str) -> str:
@@ -231,7 +231,7 @@ def _describe_unknown(verb: str) -> str:
     close = get_close_matches(verb, _VERBS, 1)
     hint = f"Did you mean {close[0]}?" if close else "Kinetoscope help lists the commands."
     kind = "option" if verb.startswith("-") else "command"
-    return f"Unknown {kind} {shown(verb)}. {hint}".replace("Kinetoscope help", "`kinetoscope help`")
+    return f"Unknown {kind} {sanitize(verb)}. {hint}".replace("Kinetoscope help", "`kinetoscope help`")
 
 
 def _verb_parser(verb: str) -> tuple[argparse.ArgumentParser, Callable[[argparse.Namespace], int]]:

@@ -10,7 +10,7 @@ from kinetoscope.cli.options import add_attempt, add_force, add_jobs, add_json, 
 from kinetoscope.cli.paths import open_trace_inputs, require_distinct, require_replaceable
 from kinetoscope.cli.progress import Progress, run_parallel
 from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
-from kinetoscope.core.text.wording import counted, printable_lines
+from kinetoscope.core.text.wording import format_count, sanitize_lines
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.merge.check import (
     FileCheck,
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     together = [*compare_checks(checks), *_compare_clocks(checks)]
     printed = files.shown((_as_json if arguments.json else _as_text)(checks, together, repaired))
     print(
-        printed if arguments.json else printable_lines(printed),
+        printed if arguments.json else sanitize_lines(printed),
         file=sys.stderr if arguments.output == str(STDOUT) else sys.stdout,
     )
     return int(bool(together) or any(check.findings for check in checks))
@@ -112,7 +112,7 @@ def _as_text(checks: list[FileCheck], together: list[Finding], repaired: list[Re
     repairs = {repair.check.path: repair for repair in repaired or ()}
     for check in checks:
         verdict = "not as it should be" if check.findings else "nothing wrong"
-        lines.append(f"{check.path}: {verdict} ({counted(check.num_events, 'event')}).")
+        lines.append(f"{check.path}: {verdict} ({format_count(check.num_events, 'event')}).")
         lines += [f"  {finding.kind}: {finding.text}" for finding in check.findings]
         if repaired is not None:
             lines.append("  " + _describe_repair(repairs.get(check.path)))

@@ -9,7 +9,7 @@ from kinetoscope.cli.options import PATH, add_attempt, add_force, add_jobs, add_
 from kinetoscope.cli.paths import TraceInputs, open_trace_inputs, require_distinct, require_replaceable
 from kinetoscope.cli.progress import Progress, run_parallel
 from kinetoscope.core.paths.atomic_file import temporary_folder
-from kinetoscope.core.text.wording import printable_lines, sized
+from kinetoscope.core.text.wording import format_file_size, sanitize_lines
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert_trace import convert_trace
 from kinetoscope.merge.merge_traces import ByteProgress
@@ -105,7 +105,7 @@ def _print_result(
         print(json.dumps(rows), file=stream)
         return
     for source, target, notes in converted:
-        size = f" ({sized(target.stat().st_size)})" if target.is_file() else ""
-        print(printable_lines(f"Converted {files.shown(source)} to {target}{size}."), file=stream)
+        size = f" ({format_file_size(target.stat().st_size)})" if target.is_file() else ""
+        print(sanitize_lines(f"Converted {files.shown(source)} to {target}{size}."), file=stream)
         for note in notes:
-            print(f"  {printable_lines(note)}", file=stream)
+            print(f"  {sanitize_lines(note)}", file=stream)

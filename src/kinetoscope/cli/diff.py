@@ -14,7 +14,7 @@ from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_details, add_json
 from kinetoscope.cli.paths import require_existing
 from kinetoscope.cli.summary import add_selection, build_selection
-from kinetoscope.core.paths.run_groups import group_of
+from kinetoscope.core.paths.run_groups import find_run_group
 from kinetoscope.errors import KinetoscopeError, SettingsError
 
 _EXAMPLES = """\
@@ -73,7 +73,7 @@ def _is_same_path(before: str, after: str) -> bool:
 
 def _check_groups(before: str, after: str) -> list[str]:
     """Return a sentence if two run folders are of different commands, or of different names where that is unknown."""
-    if not (os.path.isdir(before) and os.path.isdir(after)) or group_of(before).has(group_of(after)):
+    if not (os.path.isdir(before) and os.path.isdir(after)) or find_run_group(before).has(find_run_group(after)):
         return []
     return ["These may be different programs: their commands differ, or their names by more than numbers."]
 

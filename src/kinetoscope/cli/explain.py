@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kinetoscope.analysis.findings.explanations import Explanation, explanations, introduction, link_to
 from kinetoscope.cli.options import add_details, add_json
-from kinetoscope.core.text.wording import shown
+from kinetoscope.core.text.wording import sanitize
 from kinetoscope.errors import SettingsError
 
 _EXAMPLES = """\
@@ -79,4 +79,4 @@ def _print_list(known: Mapping[str, Explanation], *, is_whole: bool) -> None:
 def _describe_unknown(kind: str, known: Mapping[str, Explanation]) -> str:
     close = difflib.get_close_matches(kind, known, 1)
     hint = f"Did you mean {close[0]}?" if close else f"Kinds: {', '.join(known)}."
-    return f"Unknown kind of finding {shown(kind)!r}. {hint}"
+    return f"Unknown kind of finding {sanitize(kind)!r}. {hint}"

@@ -10,7 +10,7 @@ from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import add_attempt, add_json, add_no_cache, add_paths
 from kinetoscope.cli.paths import require_existing
 from kinetoscope.cli.summary import describe_pulse
-from kinetoscope.core.text.wording import counted, printable_lines
+from kinetoscope.core.text.wording import format_count, sanitize_lines
 from kinetoscope.frames.load import notes_on_attempts
 from kinetoscope.frames.summary import TraceSummary, render_summary, summarize_trace
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_existing(arguments.inputs)
     traces = load_traces(arguments.inputs, cache=not arguments.no_cache, attempt=arguments.attempt)
     for note in (note for name in arguments.inputs for note in notes_on_attempts(name, arguments.attempt)):
-        print(printable_lines(note), file=sys.stderr)
+        print(sanitize_lines(note), file=sys.stderr)
     summaries = [summarize_trace(trace) for trace in traces]
     if arguments.json:
         for summary in summaries:
@@ -60,7 +60,7 @@ def _print_summaries(summaries: list[TraceSummary]) -> None:
     if len(summaries) > 1:
         console.print(_summarize(summaries))
     for summary in summaries[:_MAX_TRACES]:
-        console.print(printable_lines(render_summary(summary)), markup=False)
+        console.print(sanitize_lines(render_summary(summary)), markup=False)
     if len(summaries) > _MAX_TRACES:
         console.print(f"... and {len(summaries) - _MAX_TRACES} more traces; --json lists all.")
 
@@ -68,4 +68,4 @@ def _print_summaries(summaries: list[TraceSummary]) -> None:
 def _summarize(summaries: list[TraceSummary]) -> str:
     ranks = {rank for summary in summaries for rank in summary.ranks}
     num_spans = sum(summary.num_spans for summary in summaries)
-    return f"{counted(len(summaries), 'trace')} of {counted(len(ranks), 'rank')}, {counted(num_spans, 'span')}"
+    return f"{format_count(len(summaries), 'trace')} of {format_count(len(ranks), 'rank')}, {format_count(num_spans, 'span')}"

@@ -12,10 +12,10 @@ from kinetoscope.cli.arg_types import parse_argument, parse_numbers
 from kinetoscope.cli.options import PATH, add_attempt, add_force, add_json, add_last, add_output, add_ranks
 from kinetoscope.cli.paths import open_trace_inputs, require_replaceable
 from kinetoscope.cli.progress import progress_bar
-from kinetoscope.core.background.side_process import give_way
-from kinetoscope.core.paths.attempt_folders import MANIFESTS
+from kinetoscope.core.background.background_process import lower_priority
 from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
-from kinetoscope.core.text.wording import counted, printable_lines, sized
+from kinetoscope.core.paths.find_attempt_folders import MANIFESTS
+from kinetoscope.core.text.wording import format_count, format_file_size, sanitize_lines
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.manifest_merge import sources_of
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.align_all and not arguments.align_on:
         raise SettingsError("--align-all requires --align-on. Pass --align-on SPAN.")
     if arguments.nice:
-        give_way()
+        lower_priority()
     with progress_bar("merging") as on_progress:
         report = _merge(arguments, on_progress)
     _print_result(report, arguments)
@@ -118,11 +118,11 @@ def _print_result(report: MergeReport, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(dataclasses.asdict(report) | {"output": str(report.output)}), file=stream)
     else:
-        print(printable_lines(_summary(report)), file=stream)
+        print(sanitize_lines(_summary(report)), file=stream)
 
 
 def _summary(report: MergeReport) -> str:
-    files, ranks = counted(report.num_files, "file"), counted(len(report.ranks), "rank")
-    size = f" ({sized(report.size_bytes)})" if report.size_bytes else ""
-    lines = [f"Merged {files} of {ranks}, {counted(report.num_events, 'event')}, into {report.output}{size}."]
+    files, ranks = format_count(report.num_files, "file"), format_count(len(report.ranks), "rank")
+    size = f" ({format_file_size(report.size_bytes)})" if report.size_bytes else ""
+    lines = [f"Merged {files} of {ranks}, {format_count(report.num_events, 'event')}, into {report.output}{size}."]
     return "\n".join(lines + [f"  {note}" for note in report.notes])

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from kinetoscope.cli.progress import progress_bar
-from kinetoscope.core.paths.attempt_folders import MANIFESTS, attempt_places, places_of_traces
-from kinetoscope.core.paths.file_kinds import is_folder, is_there
-from kinetoscope.core.text.wording import printable_lines
+from kinetoscope.core.paths.file_kinds import is_folder, path_exists
+from kinetoscope.core.paths.find_attempt_folders import MANIFESTS, find_relative_attempt_folders, order_trace_folders
+from kinetoscope.core.text.wording import sanitize_lines
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.merge.merge_mark import is_being_merged
 from kinetoscope.spool.folders import delete_what_is_empty
@@ -43,14 +43,18 @@ def require_merged(names: Iterable[str]) -> None:
 
 def _is_missing_in_run(path: Path) -> bool:
     with suppress(OSError):
-        return not is_there(path) and is_folder(path.parent / MANIFESTS)
+        return not path_exists(path) and is_folder(path.parent / MANIFESTS)
     return False
 
 
 def _folders_of_traces(path: Path) -> list[Path]:
     if not is_folder(path):
         return [path.parent] if is_folder(path.parent / MANIFESTS) else []
-    subfolders = {subfolder for kind in places_of_traces(path) for subfolder in attempt_places(path, kind).values()}
+    subfolders = {
+        subfolder
+        for kind in order_trace_folders(path)
+        for subfolder in find_relative_attempt_folders(path, kind).values()
+    }
     return [path / subfolder for subfolder in sorted(subfolders) if is_folder(path / subfolder / MANIFESTS)]
 
 
@@ -62,4 +66,4 @@ def _wait_for_merge(folder: Path) -> None:
 
 
 def _print_to_stderr(line: str) -> None:
-    print(printable_lines(line), file=sys.stderr)
+    print(sanitize_lines(line), file=sys.stderr)

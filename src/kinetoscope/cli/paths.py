@@ -12,19 +12,19 @@ from pathlib import Path
 from shlex import quote
 
 from kinetoscope.cli.merging import require_merged
-from kinetoscope.core.paths.attempt_folders import (
-    MANIFESTS,
-    attempt_of_name,
-    attempt_places,
-    note_on_attempts,
-    places_of_traces,
-    say_its_runs,
-)
 from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
-from kinetoscope.core.paths.later_run import find_later_run
-from kinetoscope.core.paths.regular_file import is_open_already, require_regular
+from kinetoscope.core.paths.find_attempt_folders import (
+    MANIFESTS,
+    describe_attempts,
+    find_relative_attempt_folders,
+    order_trace_folders,
+    parse_attempt_name,
+    suggest_runs,
+)
+from kinetoscope.core.paths.later_run import find_latest_rerun
+from kinetoscope.core.paths.regular_file import is_descriptor_path, require_regular
 from kinetoscope.core.paths.run_folder import FoundFile, RunFolder, find_files, find_glob, require_run_folders
-from kinetoscope.core.text.wording import printable_lines
+from kinetoscope.core.text.wording import sanitize_lines
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 from kinetoscope.formats.chrome import SUFFIXES, read_header
 from kinetoscope.formats.chrome_stream import open_trace
@@ -67,7 +67,7 @@ def find_run_folder(name: str) -> Path:
     while not any(is_folder(folder / part) for part in _RUN_SUBFOLDERS):
         real = folder.resolve()  # a name such as "." does not say what the folder is called
         is_named = real.name in _TRACE_SUBFOLDERS or (
-            real.parent.name in _TRACE_SUBFOLDERS and attempt_of_name(real.name)
+            real.parent.name in _TRACE_SUBFOLDERS and parse_attempt_name(real.name)
         )
         if not is_named or not is_folder(real / MANIFESTS):  # else it may be one of the user's that holds runs
             break
@@ -80,9 +80,9 @@ def print_later_run(names: Sequence[str]) -> None:
     folder = Path(names[0]).expanduser() if len(names) == 1 else None
     if folder is None or not folder.is_dir():
         return
-    later = find_later_run(folder.absolute())
+    later = find_latest_rerun(folder.absolute())
     if later is not None and later not in runs_of_command(folder):
-        shown = printable_lines(str(later if folder.is_absolute() else folder.with_name(later.name)))
+        shown = sanitize_lines(str(later if folder.is_absolute() else folder.with_name(later.name)))
         print(f"A later run of this name is in {shown}.", file=sys.stderr)
 
 
@@ -96,7 +96,7 @@ def find_newest_run(folder: str = "runs") -> str:
         raise SettingsError(f"No run in ./{folder}. Pass the path of a run or of a trace.")
     newest = max(traced, key=lambda run: run.when_ns or 0)
     path = folder if newest.name == "." else f"{folder}/{newest.name}"
-    print(f"Newest run: {printable_lines(path)}", file=sys.stderr)
+    print(f"Newest run: {sanitize_lines(path)}", file=sys.stderr)
     return path
 
 
@@ -105,7 +105,7 @@ def explain_no_pulse(run_folder: Path) -> str:
     if why := why_nothing(run_folder):
         return why
     hint = "Pass the run folder: it contains pulse and traces."
-    return f"No pulse of a run in {run_folder}. {say_its_runs(run_folder) or hint}"
+    return f"No pulse of a run in {run_folder}. {suggest_runs(run_folder) or hint}"
 
 
 def _exists(name: str) -> bool:
@@ -161,13 +161,13 @@ def open_trace_inputs(
         files = TraceInputs()
         for number, name in enumerate(names):
             require_regular(name)
-            if name == STDIN or (is_open_already(name) and not is_regular_file(name)):
+            if name == STDIN or (is_descriptor_path(name) and not is_regular_file(name)):
                 files.add(_copy_pipe(name, Path(folder, str(number))), name)
                 continue
             for path in _expand(name, output, attempt, files.notes):
                 files.add(path)
         for note in files.notes:
-            print(printable_lines(note), file=sys.stderr)
+            print(sanitize_lines(note), file=sys.stderr)
         try:
             yield files
         except TraceFileError as error:
@@ -192,7 +192,7 @@ def _expand(name: str, output: Path | None, attempt: int | None, notes: list[str
         return [name]
     if os.path.isdir(name):
         by_attempt = _find_traces_of_run(Path(name), output)
-        notes += note_on_attempts(by_attempt, attempt)
+        notes += describe_attempts(by_attempt, attempt)
         return _select_attempt(name, by_attempt, attempt)
     traces = [file for file in find_glob(name) if _is_trace(file) and not _is_merged(Path(file), output)]
     if not traces:
@@ -202,8 +202,8 @@ def _expand(name: str, output: Path | None, attempt: int | None, notes: list[str
 
 def _find_traces_of_run(folder: Path, output: Path | None) -> dict[int, list[FoundFile]]:
     """The traces in a folder, or in the ``traces`` of a run's folder, of each attempt that has some."""
-    for subfolder in places_of_traces(folder):
-        subfolders = attempt_places(folder, subfolder)
+    for subfolder in order_trace_folders(folder):
+        subfolders = find_relative_attempt_folders(folder, subfolder)
         found = {
             number: _find_in_folder(folder, subfolder_of_attempt, output)
             for number, subfolder_of_attempt in subfolders.items()
@@ -225,7 +225,7 @@ def _find_in_folder(folder: Path, subfolder: str, output: Path | None) -> list[F
 def _select_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: int | None) -> Sequence[str]:
     if not by_attempt:
         unsaved = is_folder(Path(name, "live"))
-        if not unsaved and (why := why_nothing(Path(name)) or say_its_runs(Path(name))):
+        if not unsaved and (why := why_nothing(Path(name)) or suggest_runs(Path(name))):
             raise MergeError(f"No trace in {name}. {why}")
         recover = f" Unsaved data is in {name}/live: kinetoscope recover {quote(name)}"
         raise MergeError(

@@ -16,8 +16,8 @@ from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli import report as report_command
 from kinetoscope.cli.options import add_json, add_num_steps, add_ranks, add_run
 from kinetoscope.cli.paths import explain_no_pulse, find_run_folder
-from kinetoscope.core.paths.attempt_folders import attempt_folders, places_of_traces
-from kinetoscope.core.text.wording import counted, printable_lines, ranks_named
+from kinetoscope.core.paths.find_attempt_folders import find_attempt_folders, order_trace_folders
+from kinetoscope.core.text.wording import format_count, format_ranks, sanitize_lines
 from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.formats.record_request import (
@@ -161,9 +161,9 @@ class _Job:
         try:
             return write_request(path, make)
         except OSError as error:
-            why = printable_lines(error.strerror or error)
+            why = sanitize_lines(error.strerror or error)
             raise KinetoscopeError(
-                f"Cannot write the request {printable_lines(path)}: {why}. Only the user who started the job may "
+                f"Cannot write the request {sanitize_lines(path)}: {why}. Only the user who started the job may "
                 "record it."
             ) from error
 
@@ -174,7 +174,7 @@ class _Job:
         asked = [rank for number, rank in self._found.items() if before.is_for(number)]
         if any(rank.answer(before) is Asked.NONE and not rank.is_over(before) for rank in asked):
             raise KinetoscopeError(
-                f"Another request was first: {counted(before.num_steps, 'step')} from step {before.first_step:,} on. "
+                f"Another request was first: {format_count(before.num_steps, 'step')} from step {before.first_step:,} on. "
                 "Try again when these are recorded."
             )
 
@@ -182,9 +182,9 @@ class _Job:
         found = self._found.values()
         if not found:
             if self._ranks is None:
-                raise KinetoscopeError(printable_lines(explain_no_pulse(self._run_folder)))
+                raise KinetoscopeError(sanitize_lines(explain_no_pulse(self._run_folder)))
             raise KinetoscopeError(
-                f"No pulse of these ranks in {printable_lines(self._run_folder)}. Pass other ranks with -r."
+                f"No pulse of these ranks in {sanitize_lines(self._run_folder)}. Pass other ranks with -r."
             )
         if all(rank.status.state in (RunState.FINISHED, RunState.KILLED) for rank in found):
             raise KinetoscopeError(f"This run has ended. See its recordings: kinetoscope summary {self._run_folder}")
@@ -220,7 +220,7 @@ class _Job:
         num_saved = sum(rank.answer(request) is Asked.SAVED for rank in self._found.values())
         found = [rank.status for rank in self._found.values()]
         num_stuck = sum(status.state is RunState.HUNG or status.hang is not None for status in found)
-        stuck = f"; {counted(num_stuck, 'rank')} may hang: run kinetoscope status" if num_stuck else ""
+        stuck = f"; {format_count(num_stuck, 'rank')} may hang: run kinetoscope status" if num_stuck else ""
         asked = _format_steps(self.first_step(request), request.num_steps).capitalize()
         return f"{asked}{now}; {num_saved} of {len(self._found)} ranks saved{stuck}"
 
@@ -240,15 +240,15 @@ class _Job:
             return []
         has_ended = all(self._found[number].has_ended for number in short)
         why = "the job ended" if has_ended else "the window was closed early"
-        ranks = "" if len(short) == len(traces) else f" on {ranks_named(sorted(short))}"
-        return [f"{min(short.values())} of {counted(request.num_steps, 'step')} recorded{ranks}, {why}."]
+        ranks = "" if len(short) == len(traces) else f" on {format_ranks(sorted(short))}"
+        return [f"{min(short.values())} of {format_count(request.num_steps, 'step')} recorded{ranks}, {why}."]
 
     def find_traces(self, request: RecordRequest) -> dict[int, _RecordedTrace]:
         """The trace of each rank that has recorded the steps, or the first of them."""
         attempt = next(iter(self._found.values())).glance.header.process.attempt.restart
         found: dict[int, _RecordedTrace] = {}
-        for place in places_of_traces(self._run_folder):
-            folder = attempt_folders(self._run_folder / place).get(attempt)
+        for place in order_trace_folders(self._run_folder):
+            folder = find_attempt_folders(self._run_folder / place).get(attempt)
             if folder is not None:
                 found |= self._find_saved(folder, request)
         return dict(sorted(found.items()))
@@ -296,7 +296,7 @@ def _print_summary(traces: Mapping[int, _RecordedTrace]) -> None:
     report = report_of([found.path for found in traces.values()], Selection())
     print_screen(lambda width: render_summary(report, width))
     for found in traces.values():
-        print(f"Recorded: {printable_lines(found.path)}")
+        print(f"Recorded: {sanitize_lines(found.path)}")
 
 
 def _write_report(traces: Mapping[int, _RecordedTrace], page: Path, *, is_quiet: bool) -> None:

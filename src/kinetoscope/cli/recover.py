@@ -11,8 +11,8 @@ from typing import Any
 
 from kinetoscope.cli.options import add_json, add_run
 from kinetoscope.cli.paths import find_run_folder
-from kinetoscope.core.paths.attempt_folders import attempt_folder, attempt_folders, attempt_of_name
-from kinetoscope.core.text.wording import counted, printable, printable_lines
+from kinetoscope.core.paths.find_attempt_folders import attempt_folder, find_attempt_folders, parse_attempt_name
+from kinetoscope.core.text.wording import format_count, sanitize_lines, sanitize_sentence
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
@@ -27,7 +27,7 @@ examples:
   kinetoscope recover runs/digits --discard
       do the same, and delete unreadable data as well
   kinetoscope recover /local/live --traces /nfs/runs/digits/traces
-      recover a run with live_folder=/local/live and its traces elsewhere
+      recover a run with spool_folder=/local/live and its traces elsewhere
 
 Spans that were open at the kill end with the last record of their process, and are
 marked as truncated. The events of torch's own profiler in the open profiling window are
@@ -88,14 +88,14 @@ def run(arguments: argparse.Namespace) -> int:
     merges = _group_by_merge(ranks).items()
     failures = [_try_merge(run_folder, merge, of_merge, print_line) for (merge, _), of_merge in merges]
     failures += [_describe_kept(rank, run_folder) for rank in ranks if rank.is_kept]
-    failures += [f"{rank.live_folder} stays as it is. {rank.reason}" for rank in failed if not rank.is_discarded]
+    failures += [f"{rank.spool_folder} stays as it is. {rank.reason}" for rank in failed if not rank.is_discarded]
     for rank in found:
         print_line(_describe_deleted(rank))
     for failure in filter(None, failures):
         _print_to_stderr(f"kinetoscope recover: {failure}")
     num_waiting = sum(len(read_queue(run_folder, rank.run.ranks.rank)) for rank in ranks)
     if num_waiting:
-        waiting = counted(num_waiting, "file")
+        waiting = format_count(num_waiting, "file")
         print_line(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {quote(str(run_folder))}")
     if arguments.json:
         rows = [_build_row(rank) for rank in ranks] + [_build_failed_row(rank) for rank in failed]
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print(sentence: str) -> None:
     if sentence:
-        print(printable_lines(sentence))
+        print(sanitize_lines(sentence))
 
 
 def _discard(sentence: str) -> None:
@@ -116,7 +116,7 @@ def _build_row(rank: RecoveredRank) -> dict[str, Any]:
     return {
         "rank": rank.run.ranks.rank,
         "attempt": rank.run.attempt.restart,
-        "live_folder": str(rank.live_folder),
+        "spool_folder": str(rank.spool_folder),
         "traces": [str(path) for path in rank.traces],
         "num_finished_spans": sum(thread.num_spans for thread in rank.threads.values()),
         "num_open_spans": sum(thread.num_open for thread in rank.threads.values()),
@@ -128,7 +128,7 @@ def _build_row(rank: RecoveredRank) -> dict[str, Any]:
 def _build_failed_row(rank: UnrecoveredRank) -> dict[str, Any]:
     none = {"rank": None, "attempt": None, "traces": [], "num_finished_spans": None, "num_open_spans": None}
     return none | {
-        "live_folder": str(rank.live_folder),
+        "spool_folder": str(rank.spool_folder),
         "is_kept": not rank.is_discarded,
         "problems": [rank.reason],
     }
@@ -138,8 +138,8 @@ def _describe_later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
     """Which attempts of the run came after the one of the recovered rank; "" if there is none."""
     restart = rank.run.attempt.restart
     for folder in dict.fromkeys(merge.folder for merge in rank.merges):
-        traces = folder if attempt_of_name(folder.name) is None else folder.parent
-        last = max(attempt_folders(traces), default=0)
+        traces = folder if parse_attempt_name(folder.name) is None else folder.parent
+        last = max(find_attempt_folders(traces), default=0)
         if last > restart:
             return (
                 f"That was attempt {restart} of the run. The last one is {last}, in {attempt_folder(traces, last)}: "
@@ -152,10 +152,10 @@ def _describe_later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
 def _describe_kept(rank: RecoveredRank, run_folder: Path) -> str:
     """What of a rank is not in its traces, where that is, and what to do; "" if all of it is."""
     if rank.undeleted:
-        return f"All that {rank.live_folder} holds is in the traces. {rank.undeleted}"
+        return f"All that {rank.spool_folder} holds is in the traces. {rank.undeleted}"
     if rank.is_complete:
         return ""
-    found = [f"{rank.live_folder} stays as it is: not all that is in it is in the traces."]
+    found = [f"{rank.spool_folder} stays as it is: not all that is in it is in the traces."]
     found += [f"  {missing}" for missing in [*rank.damages, *rank.unwritten]]
     command = f"kinetoscope recover {quote(str(run_folder))}"
     if rank.unwritten:
@@ -168,14 +168,16 @@ def _describe_kept(rank: RecoveredRank, run_folder: Path) -> str:
 def _describe_deleted(rank: RecoveredRank | UnrecoveredRank) -> str:
     """What was deleted although it is in no trace; "" if there is none."""
     if isinstance(rank, UnrecoveredRank):
-        return f"Deleted {rank.live_folder}; nothing was recovered from it. {rank.reason}" if rank.is_discarded else ""
+        return f"Deleted {rank.spool_folder}; nothing was recovered from it. {rank.reason}" if rank.is_discarded else ""
     if rank.is_complete or rank.is_kept:
         return ""
-    return "\n".join([f"Deleted {rank.live_folder}, including unreadable data:", *(f"  {one}" for one in rank.damages)])
+    return "\n".join(
+        [f"Deleted {rank.spool_folder}, including unreadable data:", *(f"  {one}" for one in rank.damages)]
+    )
 
 
 def _print_to_stderr(sentence: str) -> None:
-    print(printable_lines(sentence), file=sys.stderr)
+    print(sanitize_lines(sentence), file=sys.stderr)
 
 
 def _group_by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], list[RecoveredRank]]:
@@ -220,7 +222,7 @@ def _merge(
             delete=partial(delete_when_uploaded, run_folder),
         )
         if report:
-            files, of_ranks = counted(report.num_files, "file"), counted(len(report.ranks), "rank")
+            files, of_ranks = format_count(report.num_files, "file"), format_count(len(report.ranks), "rank")
             print_line(f"Merged {files} of {of_ranks} into {report.output}.")
             if merge.url:
                 url = merge.url if report.output == merge.output else attempt.own_name(merge.url)
@@ -231,10 +233,10 @@ def _summarize(rank: RecoveredRank) -> str:
     num_spans = sum(thread.num_spans for thread in rank.threads.values())
     num_open = sum(thread.num_open for thread in rank.threads.values())
     lines = [
-        f"Rank {rank.run.ranks.rank}: {num_spans:,} finished spans and {num_open} open ones in {rank.live_folder}."
+        f"Rank {rank.run.ranks.rank}: {num_spans:,} finished spans and {num_open} open ones in {rank.spool_folder}."
     ]
     lines += [
-        f"  {printable(thread.name)}: {thread.num_spans:,} finished, {thread.num_open} open"
+        f"  {sanitize_sentence(thread.name)}: {thread.num_spans:,} finished, {thread.num_open} open"
         for thread in rank.threads.values()
     ]
     return "\n".join(lines + [f"  Written to {path}" for path in rank.traces])

@@ -22,8 +22,8 @@ from kinetoscope.cli.paths import require_existing, require_replaceable
 from kinetoscope.cli.progress import Progress, run_parallel
 from kinetoscope.cli.summary import add_selection, build_selection
 from kinetoscope.core.paths.atomic_file import atomic_file
-from kinetoscope.core.paths.file_kinds import is_folder, is_there
-from kinetoscope.core.text.wording import printable_lines, sized
+from kinetoscope.core.paths.file_kinds import is_folder, path_exists
+from kinetoscope.core.text.wording import format_file_size, sanitize_lines
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.own_sentences import LEFT_OUT
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"output": str(output), "size_bytes": size_bytes}))
     else:
-        print(f"Written: {printable_lines(output)} ({sized(size_bytes)})")
+        print(f"Written: {sanitize_lines(output)} ({format_file_size(size_bytes)})")
     if arguments.open and not webbrowser.open(output.resolve().as_uri()):
         print("No browser found: open the file in one.", file=sys.stderr)
     return 0
@@ -154,5 +154,5 @@ def _output(arguments: argparse.Namespace) -> Path:
         given = Path(arguments.output)
         return given / FILE_NAME if is_folder(given) else given
     path = Path(arguments.inputs[-1])
-    folder = path if is_folder(path) else path.parent if is_there(path) else Path()
+    folder = path if is_folder(path) else path.parent if path_exists(path) else Path()
     return folder / FILE_NAME

@@ -4,14 +4,14 @@ import argparse
 from collections.abc import Sequence
 
 from kinetoscope.cli import report
+from kinetoscope.core.background.background_process import exit_when_detached
 from kinetoscope.core.background.jobs import run_job
-from kinetoscope.core.background.side_process import end_when_left
 from kinetoscope.core.paths.run_folder import RunFolder
 
 
 def write_report(folder: str, wanted: Sequence[str]) -> int:
     """Write a report to the first of the ``wanted``: on the run of this name, or on the second compared with it."""
-    end_when_left()
+    exit_when_detached()
     output, *names = wanted
     parser = argparse.ArgumentParser()
     report.add_arguments(parser)

@@ -18,7 +18,7 @@ from kinetoscope.cli.arg_types import parse_whole_number
 from kinetoscope.cli.options import add_num_steps
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
 from kinetoscope.core.paths.run_groups import remember_command
-from kinetoscope.core.text.wording import shown
+from kinetoscope.core.text.wording import sanitize
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.manifest import STARTED
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not command:
         raise SettingsError("Missing command. Try: kinetoscope run python train.py")
     if shutil.which(command[0]) is None:
-        name, is_there = shown(command[0]), os.path.exists(command[0])
+        name, is_there = sanitize(command[0]), os.path.exists(command[0])
         what = f"Cannot execute {name}" if is_there else f"Command not found: {name}"
         hint = f" Try: kinetoscope run python {name}" if name.endswith(".py") else ""
         print(f"error: {what}.{hint}", file=sys.stderr)

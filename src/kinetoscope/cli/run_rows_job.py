@@ -8,10 +8,10 @@ from pathlib import Path
 from kinetoscope.analysis.analyze import report_to_keep
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.core.background.background_process import exit_when_detached, lower_priority
 from kinetoscope.core.background.jobs import run_job
-from kinetoscope.core.background.side_process import end_when_left, give_way
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.core.text.wording import sized
+from kinetoscope.core.text.wording import format_file_size
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.run_row import RunRow, write_row
 from kinetoscope.frames.load import names_in
@@ -37,8 +37,8 @@ def fill_rows(folder: str, runs: Sequence[str]) -> int:
 
 def run_at_low_priority() -> None:
     """Lower the priority of this process, and end it with the process that waits for it."""
-    end_when_left()
-    give_way()
+    exit_when_detached()
+    lower_priority()
     os.environ["POLARS_MAX_THREADS"] = "1"  # polars reads it when it first works
 
 
@@ -58,7 +58,9 @@ def compute_row(path: Path, content_hash: str) -> RunRow:
     try:
         names = names_in(str(path))
         if (size_bytes := count_bytes(names)) > MAX_BYTES:
-            return RunRow(content_hash=content_hash, why_unknown=f"Its traces are large ({sized(size_bytes)}).")
+            return RunRow(
+                content_hash=content_hash, why_unknown=f"Its traces are large ({format_file_size(size_bytes)})."
+            )
         return build_row(report_to_keep(names, path), content_hash)
     except (KinetoscopeError, OSError) as error:
         return RunRow(content_hash=content_hash, why_unknown=f"{error}")

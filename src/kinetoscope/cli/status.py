@@ -15,7 +15,7 @@ from rich.text import Text
 from kinetoscope.cli.options import add_json, add_run
 from kinetoscope.cli.paths import explain_no_pulse, find_run_folder, print_later_run
 from kinetoscope.cli.signals import catch_signals, wait_for_signal
-from kinetoscope.core.text.wording import printable_lines
+from kinetoscope.core.text.wording import sanitize_lines
 from kinetoscope.report.terminal.screen import print_screen
 from kinetoscope.status.health import RunState, RunStatus, read_run_status
 from kinetoscope.status.status_screen import build_status_screen
@@ -115,4 +115,4 @@ def _console() -> Console:
 
 def _render(status: RunStatus, run_folder: Path, width: int) -> RenderableType:
     screen = render_status(build_status_screen(status), width)
-    return screen if status.ranks else Group(screen, Text(printable_lines(explain_no_pulse(run_folder))))
+    return screen if status.ranks else Group(screen, Text(sanitize_lines(explain_no_pulse(run_folder))))

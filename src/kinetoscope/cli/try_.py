@@ -22,7 +22,7 @@ from kinetoscope.cli.paths import require_existing
 from kinetoscope.cli.run import find_option
 from kinetoscope.cli.signals import catch_signals
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, RunFolder
-from kinetoscope.core.text.wording import shown, sized
+from kinetoscope.core.text.wording import format_file_size, sanitize
 from kinetoscope.errors import SettingsError
 from kinetoscope.experiments.experiment import ExperimentRun, Options
 from kinetoscope.experiments.plan import MAX_ROWS, Request, parse_requests, suggest_requests
@@ -156,8 +156,8 @@ def _check(arguments: argparse.Namespace, words: Sequence[str]) -> None:
     if not HAS_RUN_FOLDERS:
         raise SettingsError(f"`kinetoscope try` does not work here: {WITHOUT_RUN_FOLDERS}")
     if shutil.which(words[0]) is None:
-        hint = f" Try: kinetoscope try python {shown(words[0])}" if words[0].endswith(".py") else ""
-        raise SettingsError(f"Command not found: {shown(words[0])}.{hint}")
+        hint = f" Try: kinetoscope try python {sanitize(words[0])}" if words[0].endswith(".py") else ""
+        raise SettingsError(f"Command not found: {sanitize(words[0])}.{hint}")
     if find_option(words, "nnodes") not in (None, "1", "1:1") or _has_several_nodes(os.environ):
         raise SettingsError("This command has ranks on other machines, which `kinetoscope try` does not start.")
     if not arguments.yes and not sys.stdin.isatty():
@@ -192,7 +192,7 @@ def _is_agreed(arguments: argparse.Namespace, options: Options, num_requests: in
         "Each start writes, deletes, uploads and resumes as the command does. Experiment trackers are disabled.",
     ]
     if arguments.copy:
-        lines.append(f"Each start gets a copy of {Path.cwd()}: {sized(size_of(Path.cwd()))}.")
+        lines.append(f"Each start gets a copy of {Path.cwd()}: {format_file_size(size_of(Path.cwd()))}.")
     print("\n".join(lines), file=sys.stderr, flush=True)
     if arguments.yes:
         return True
@@ -201,7 +201,7 @@ def _is_agreed(arguments: argparse.Namespace, options: Options, num_requests: in
 
 
 def _print_progress(line: str) -> None:
-    print(shown(line, 200), file=sys.stderr, flush=True)
+    print(sanitize(line, 200), file=sys.stderr, flush=True)
 
 
 def _remove_empty(folder: Path) -> None:
@@ -229,6 +229,6 @@ def _print_result(arguments: argparse.Namespace, result: Experiment, folder: Pat
 
     console = Console(highlight=False)
     console.print(render_experiment(result))
-    console.print(f"Result: {shown(folder)}", markup=False, soft_wrap=True)
+    console.print(f"Result: {sanitize(folder)}", markup=False, soft_wrap=True)
     if any(folder.glob(f"{_STARTS}/*/log")):
-        console.print(f"Logs of failed starts: {shown(folder / _STARTS)}", markup=False, soft_wrap=True)
+        console.print(f"Logs of failed starts: {sanitize(folder / _STARTS)}", markup=False, soft_wrap=True)

@@ -11,8 +11,8 @@ from typing import Any
 from kinetoscope.cli.arg_types import parse_seconds
 from kinetoscope.cli.options import add_json, add_ranks, add_run
 from kinetoscope.cli.paths import find_run_folder
-from kinetoscope.core.paths.remote_url import check_url, without_credentials
-from kinetoscope.core.text.wording import counted, sized
+from kinetoscope.core.paths.remote_url import check_url, mask_credentials
+from kinetoscope.core.text.wording import format_count, format_file_size
 from kinetoscope.uploads.queue_drain import (
     AllowedUploads,
     UploadReport,
@@ -99,18 +99,18 @@ def _list(folder: Path, waiting: list[QueuedUpload]) -> int:
         scheme, _, rest = upload.upload.url.partition("://")
         stores[f"{scheme}://{rest.partition('/')[0]}"].append(upload)
     for store, uploads in stores.items():
-        print(f"{printable_entry(store)}: {counted(len(uploads), 'file')}")
+        print(f"{printable_entry(store)}: {format_count(len(uploads), 'file')}")
         for upload in uploads:
             print(f"  {printable_entry(upload.upload.path)} -> {printable_entry(upload.upload.url)}")
     print(
-        f"Still to be uploaded: {counted(len(waiting), 'file')}. To upload those that go to URL: "
+        f"Still to be uploaded: {format_count(len(waiting), 'file')}. To upload those that go to URL: "
         f"kinetoscope upload {shlex.quote(str(folder))} --to URL"
     )
     return 1
 
 
 def _row(waiting: QueuedUpload) -> dict[str, str]:
-    return {"path": waiting.upload.path, "url": without_credentials(waiting.upload.url)}
+    return {"path": waiting.upload.path, "url": mask_credentials(waiting.upload.url)}
 
 
 def _as_json(reports: list[UploadReport], failures: list[tuple[QueuedUpload, str]]) -> dict[str, Any]:
@@ -118,15 +118,15 @@ def _as_json(reports: list[UploadReport], failures: list[tuple[QueuedUpload, str
     return {
         "num_uploaded": len(confirmed),
         "uploaded_bytes": sum(upload.size_bytes for upload in confirmed),
-        "waiting": [_row(waiting) | {"reason": without_credentials(reason)} for waiting, reason in failures],
+        "waiting": [_row(waiting) | {"reason": mask_credentials(reason)} for waiting, reason in failures],
         "busy_ranks": [report.rank for report in reports if report.is_busy],
     }
 
 
 def _summary(folder: Path, reports: list[UploadReport]) -> str:
     confirmed = [upload for report in reports for upload in report.confirmed]
-    size = sized(sum(upload.size_bytes for upload in confirmed))
-    done = f"Uploaded {counted(len(confirmed), 'file')} of {folder} ({size})."
+    size = format_file_size(sum(upload.size_bytes for upload in confirmed))
+    done = f"Uploaded {format_count(len(confirmed), 'file')} of {folder} ({size})."
     lines = [done if confirmed else "Nothing was uploaded."]
     lines += [
         f"Another process is uploading what rank {report.rank} left. Run this again when it has ended."

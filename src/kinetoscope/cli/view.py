@@ -21,7 +21,7 @@ from kinetoscope.cli.signals import catch_signals, wait_for_signal
 from kinetoscope.core.background.jobs import job_command
 from kinetoscope.core.paths.atomic_file import temporary_folder
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.core.text.wording import counted, printable_lines
+from kinetoscope.core.text.wording import format_count, sanitize_lines
 from kinetoscope.errors import SettingsError
 from kinetoscope.server.plain_pages import render_redirect
 from kinetoscope.server.report_builder import ReportBuilder
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json.dumps({"link": server.link, "folder": str(folder.path), "num_runs": num_runs}), flush=True)
         else:
-            _print_link(server, printable_lines(folder.path), num_runs)
+            _print_link(server, sanitize_lines(folder.path), num_runs)
         with _open_browser(server.link, is_wanted=not arguments.no_open and _has_browser()):
             wait_for_signal(received)
     if not arguments.json:
@@ -103,7 +103,7 @@ def _open_site(folder: RunFolder, perfetto_url: str) -> Iterator[Site]:
 
 
 def _print_link(server: FolderServer, folder: str, num_runs: int) -> None:
-    print(f"{counted(num_runs, 'run')} in {folder}. Open this link:\n")
+    print(f"{format_count(num_runs, 'run')} in {folder}. Open this link:\n")
     print(f"    {server.link}\n")
     if "SSH_CONNECTION" in os.environ:
         print(_format_ssh_hint(server.server_port))

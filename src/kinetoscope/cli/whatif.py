@@ -13,7 +13,7 @@ from kinetoscope.analysis.what_if import WhatIf, what_if, what_if_fixed
 from kinetoscope.cli.arg_types import parse_ranks, parse_whole_number
 from kinetoscope.cli.options import add_json, add_paths
 from kinetoscope.cli.summary import add_selection, analyze_inputs
-from kinetoscope.core.text.wording import shown
+from kinetoscope.core.text.wording import sanitize
 from kinetoscope.errors import SettingsError
 from kinetoscope.frames.display import some
 
@@ -126,9 +126,9 @@ def _check_names(names: Iterable[str], report: RunReport) -> None:
             short = [other for other in known if len(other) <= _MAX_COMPARED_LENGTH]
             close = difflib.get_close_matches(name, short, _MAX_NAMES)
             near += [other for other in close if other not in near]
-            named = ", ".join(map(shown, near[:_MAX_NAMES]))
+            named = ", ".join(map(sanitize, near[:_MAX_NAMES]))
             raise SettingsError(
-                f"--faster: no operator or kernel is called {shown(name)!r}. "
+                f"--faster: no operator or kernel is called {sanitize(name)!r}. "
                 + (f"Similar names: {named}." if near else "`kinetoscope summary` shows names.")
             )
 

@@ -14,7 +14,7 @@ from kinetoscope.composer.trainer_loop import TrainerLoop
 from kinetoscope.core.clock.clock import SystemClock
 from kinetoscope.core.job.event import Event
 from kinetoscope.core.job.state import RunState, State, TrainerState
-from kinetoscope.core.text.wording import missing_options
+from kinetoscope.core.text.wording import format_missing_options
 from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording.markers.marker import ProfilerMarkers
 from kinetoscope.recording.markers.schedule import ProfilerAction
@@ -203,7 +203,7 @@ def _check_memory_options(record_shapes: bool, profile_memory: bool, with_stack:
         "torch_prof_profile_memory": profile_memory,
         "torch_prof_with_stack": with_stack,
     }
-    if missing := missing_options(needs):
+    if missing := format_missing_options(needs):
         raise SettingsError(f"torch_prof_memory_filename needs {missing} as well.")
 
 

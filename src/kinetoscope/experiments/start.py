@@ -22,7 +22,7 @@ from kinetoscope.autoinstrument.trial_files import (
     TrialSettings,
     read_results,
 )
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.experiments.processes import ProcessGroup
 from kinetoscope.experiments.trackers import disable_trackers
@@ -155,8 +155,8 @@ def _wait(process: "subprocess.Popen[bytes]", folder: Path, end: float, is_inter
 def _describe_end(code: int) -> str:
     if code:
         by = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return f"the command ended with {by} before {counted(WARMUP_STEPS + MIN_STEPS, 'step')}"
-    return f"the command ended before {counted(WARMUP_STEPS + MIN_STEPS, 'training step')}"
+        return f"the command ended with {by} before {format_count(WARMUP_STEPS + MIN_STEPS, 'step')}"
+    return f"the command ended before {format_count(WARMUP_STEPS + MIN_STEPS, 'training step')}"
 
 
 def _environment(command: Command, settings: TrialSettings) -> dict[str, str]:

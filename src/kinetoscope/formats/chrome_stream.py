@@ -244,8 +244,8 @@ class ChromeStream:
             self._num_told += num_bytes
             self._on_bytes(num_bytes)
 
-    def _text(self, most_bytes: int | None = None) -> bytes:
-        end = self._end if most_bytes is None else min(self._end, self._begin + most_bytes)
+    def _text(self, max_bytes: int | None = None) -> bytes:
+        end = self._end if max_bytes is None else min(self._end, self._begin + max_bytes)
         return bytes(self._buffer[self._begin : end])
 
     def _next_place(self) -> int:

@@ -101,9 +101,9 @@ class UnpackedStream:
         self.damage = f"It has over {mb} MB of zeros in a row, which no trace has; the rest was not read."
         return 0
 
-    def _read_piece(self, most_bytes: int) -> bytes:
+    def _read_piece(self, max_bytes: int) -> bytes:
         try:
-            piece = self._read(most_bytes) if self._read is not None else b""
+            piece = self._read(max_bytes) if self._read is not None else b""
         except _DamagedError as error:
             self.damage = str(error)
             return b""
@@ -134,9 +134,9 @@ class _Packed:
         self._ahead = self._ahead or self._stream.read(_PACKED_PIECE_BYTES)
         return self._ahead
 
-    def read(self, most_bytes: int = _PACKED_PIECE_BYTES) -> bytes:
-        """Takes the next bytes, at most ``most_bytes``; b"" at the end."""
-        piece = self._ahead[:most_bytes] if self._ahead else self._stream.read(most_bytes)
+    def read(self, max_bytes: int = _PACKED_PIECE_BYTES) -> bytes:
+        """Takes the next bytes, at most ``max_bytes``; b"" at the end."""
+        piece = self._ahead[:max_bytes] if self._ahead else self._stream.read(max_bytes)
         self._ahead = self._ahead[len(piece) :]
         self.num_bytes += len(piece)
         return piece
@@ -164,7 +164,7 @@ class _Packed:
 def _gzip_reader(packed: _Packed) -> Callable[[int], bytes]:
     unpacker = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
 
-    def read(most_bytes: int) -> bytes:
+    def read(max_bytes: int) -> bytes:
         nonlocal unpacker
         while True:
             if unpacker.eof:
@@ -174,7 +174,7 @@ def _gzip_reader(packed: _Packed) -> Callable[[int], bytes]:
                 unpacker = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
             piece = unpacker.unconsumed_tail or packed.read()
             try:
-                unpacked = unpacker.decompress(piece, most_bytes)
+                unpacked = unpacker.decompress(piece, max_bytes)
             except _GZIP_ERROR as error:
                 raise _DamagedError(f"The gzip data is damaged ({error}).") from error
             if unpacked:
@@ -192,9 +192,9 @@ def _zstandard_reader(packed: _Packed, name: str) -> Callable[[int], bytes]:
     else:
         read_some = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True, closefd=False).read
 
-    def read(most_bytes: int) -> bytes:
+    def read(max_bytes: int) -> bytes:
         try:
-            return read_some(most_bytes)
+            return read_some(max_bytes)
         except EOFError as error:
             raise _DamagedError("The zstandard data ends too early.") from error
         except zstandard.ZstdError as error:

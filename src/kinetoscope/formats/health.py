@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.formats.header import object_at
 
 _MIN_GAP_NS = 60 * 10**9
@@ -106,19 +106,23 @@ class Health:
         return [*self.documents, *self.numbers, *self.left_out, *self.overlaps, *self.mixed_ranks]
 
 
-def describe_losses(own_header: dict[str, Any]) -> list[str]:
+def describe_losses(kinetoscope_header: dict[str, Any]) -> list[str]:
     """Return sentences on records that are missing in a trace of ours, or in the traces merged into it."""
-    files = own_header.get("files")
-    headers = [object_at(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else [own_header]
+    files = kinetoscope_header.get("files")
+    headers = (
+        [object_at(file, "header", "kinetoscope") for file in files]
+        if isinstance(files, list)
+        else [kinetoscope_header]
+    )
     dropped = sum(_count(header, "dropped") for header in headers)
-    sentences = [f"{counted(dropped, 'record')} were dropped because there was no space."] if dropped else []
+    sentences = [f"{format_count(dropped, 'record')} were dropped because there was no space."] if dropped else []
     lost: dict[str, tuple[int, int]] = {}  # by start: each file of a start has the total so far
     for header in headers:
         start, now = str(header.get("start")), (_count(header, "lost_cycles"), _count(header, "lost_records"))
         lost[start] = max(lost.get(start, now), now)
     if num_cycles := sum(cycles for cycles, _ in lost.values()):
-        records = counted(sum(records for _, records in lost.values()), "record")
-        sentences.append(f"{counted(num_cycles, 'cycle')} with {records} could not be saved.")
+        records = format_count(sum(records for _, records in lost.values()), "record")
+        sentences.append(f"{format_count(num_cycles, 'cycle')} with {records} could not be saved.")
     return sentences
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from kinetoscope.core.job.ranks import Attempt, Number, Ranks, Start
-from kinetoscope.core.paths.attempt_folders import MANIFESTS, attempt_folders
+from kinetoscope.core.paths.find_attempt_folders import MANIFESTS, find_attempt_folders
 from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.errors import KinetoscopeError, TraceFileError
 from kinetoscope.formats.header import Count, Moment, told
@@ -200,7 +200,7 @@ def reason_of(manifests: Sequence[RankManifest]) -> str:
 
 def _last_attempt(places: Iterable[Path]) -> list[RankManifest]:
     """What the ranks of the last attempt noted in any of the folders of a run's traces: torch's have one of theirs."""
-    by_place = [attempt_folders(place) for place in places]
+    by_place = [find_attempt_folders(place) for place in places]
     for number in sorted({number for folders in by_place for number in folders}, reverse=True):
         of_attempt = [folders[number] for folders in by_place if number in folders]
         if found := [manifest for traces in of_attempt for manifest in read_manifest(traces)]:

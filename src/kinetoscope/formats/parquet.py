@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from kinetoscope.core.text.wording import sized
+from kinetoscope.core.text.wording import format_file_size
 from kinetoscope.errors import TraceFileError
 
 _MAGIC = b"PAR1"
@@ -46,7 +46,7 @@ def require_small(file: BinaryIO, name: str) -> None:
         ) from error
     if unpacked_bytes > max(_MOST_BYTES_OF_SMALL, _LARGEST_RATIO * size_bytes):
         raise TraceFileError(
-            f"Cannot read {name}: its {sized(size_bytes)} would take over {sized(unpacked_bytes)} of memory, more than "
+            f"Cannot read {name}: its {format_file_size(size_bytes)} would take over {format_file_size(unpacked_bytes)} of memory, more than "
             f"{_LARGEST_RATIO} times as much, which no trace does. Convert the trace again, or ask who made the file."
         )
 

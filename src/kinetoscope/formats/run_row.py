@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.core.paths.user_cache import CachePlace
+from kinetoscope.core.paths.user_cache import CacheEntry
 from kinetoscope.errors import KinetoscopeError
 
 
@@ -35,7 +35,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 def read_row(run_folder: Path, content_hash: str) -> RunRow | None:
     """The row of the run in ``run_folder``, if there is one that was made from files in this state."""
     try:
-        row = msgspec.json.decode(CachePlace.of_row(run_folder).read(), type=RunRow)
+        row = msgspec.json.decode(CacheEntry.of_row(run_folder).read(), type=RunRow)
     except (OSError, ValueError, RecursionError, KinetoscopeError):
         return None
     return row if row.content_hash == content_hash else None
@@ -44,4 +44,4 @@ def read_row(run_folder: Path, content_hash: str) -> RunRow | None:
 def write_row(run_folder: Path, row: RunRow) -> None:
     """Keeps the row of the run in ``run_folder``. If that fails, it is worked out again next time."""
     with suppress(OSError, ValueError, KinetoscopeError):  # ValueError: a name that is not Unicode
-        CachePlace.of_row(run_folder).write(msgspec.json.encode(row))
+        CacheEntry.of_row(run_folder).write(msgspec.json.encode(row))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.core.paths.attempt_folders import folder_of_run
+from kinetoscope.core.paths.find_attempt_folders import resolve_run_folder
 from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.field_owners import field_of_name
 from kinetoscope.formats.slow_steps import SlowStep, read_slow_steps
@@ -39,19 +39,21 @@ def pulses_of(source: str | os.PathLike[str], attempt: int | None = None) -> lis
     no folder of a run."""
     if not os.path.isdir(source):
         return []
-    found = find_pulses(folder_of_run(Path(source)))
+    found = find_pulses(resolve_run_folder(Path(source)))
     return found.get(max(found, default=0) if attempt is None else attempt, [])
 
 
 def slow_steps_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> list[SlowStep]:
     """The slow steps that the processes with these ``pulses`` have kept in the folder of their run."""
     starts = {pulse.header.process.attempt.start for pulse in pulses}
-    return [slow for slow in read_slow_steps(folder_of_run(Path(source))) if slow.start in starts] if starts else []
+    return (
+        [slow for slow in read_slow_steps(resolve_run_folder(Path(source))) if slow.start in starts] if starts else []
+    )
 
 
 def stuck_phases_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> dict[int, list[StuckPhase]]:
     """What the processes with these ``pulses`` have found of phases that lasted too long, by rank."""
-    found = read_stuck_phases(folder_of_run(Path(source))) if pulses else []
+    found = read_stuck_phases(resolve_run_folder(Path(source))) if pulses else []
     began_ns = {pulse.header.process.attempt.start: pulse.header.phase_since_ns for pulse in pulses}
     return {
         file.ranks.rank: _with_end(file.phases, began_ns[file.attempt.start])
@@ -103,7 +105,7 @@ def pulses_of_trace(name: str, starts: Collection[str]) -> list[Pulse]:
     folder = os.path.dirname(os.path.abspath(name))
     if not starts or not os.path.isdir(folder):
         return []
-    found = find_pulses(folder_of_run(folder)).values()
+    found = find_pulses(resolve_run_folder(folder)).values()
     return [pulse for pulses in found for pulse in pulses if pulse.header.process.attempt.start in starts]
 
 

@@ -12,9 +12,9 @@ import msgspec
 import polars as pl
 
 from kinetoscope.core.paths.atomic_file import atomic_file
-from kinetoscope.core.paths.regular_file import allow_more_files
+from kinetoscope.core.paths.regular_file import raise_open_file_limit
 from kinetoscope.core.paths.run_folder import open_file
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.errors import OutputError, TraceFileError
 from kinetoscope.formats.chrome_event import FURTHEST_NS
 from kinetoscope.formats.header import Count, require_ranges, told
@@ -86,7 +86,7 @@ def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -
     if fingerprint is not None:
         return _read(name, str(name), fingerprint)
     with open_file(name) as file:  # polars keeps it open: another file may have this name before the events are read
-        allow_more_files(file.fileno())
+        raise_open_file_limit(file.fileno())
         require_small(file, name)
         return _read(name, file, None)
 
@@ -138,10 +138,10 @@ def _misfit(events: pl.LazyFrame, num_tracks: int) -> str | None:
         return f"{error}".partition("\n")[0].rstrip(".")
     empty = next((name for name in _NEVER_NULL if counts[name]), None)
     if empty is not None:
-        return f"{counted(counts[empty], 'row')} have nothing in the column {empty}"
+        return f"{format_count(counts[empty], 'row')} have nothing in the column {empty}"
     beyond = next((name for name in _TIMES if counts[name]), None)
     if beyond is not None:
-        return f"{counted(counts[beyond], 'row')} have a number in the column {beyond} that is out of its range"
+        return f"{format_count(counts[beyond], 'row')} have a number in the column {beyond} that is out of its range"
     if counts["last"] is not None and counts["last"] >= num_tracks:
-        return f"there is a track {counts['last']:,}, but only {counted(num_tracks, 'track')} are named"
+        return f"there is a track {counts['last']:,}, but only {format_count(num_tracks, 'track')} are named"
     return None

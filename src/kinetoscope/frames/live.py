@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.errors import TraceFileError
 from kinetoscope.frames.events import KINDS, TraceAbout, complete_frame
 from kinetoscope.frames.trace import Trace
@@ -49,7 +49,7 @@ def read_found(name: FoundLive) -> Trace:
 def _nothing(name: str, notes: list[str]) -> Trace:
     header: dict[str, Any] = {"kinetoscope": {"live": True, "notes": notes}}
     with suppress(TraceFileError, OSError):  # the folder may be gone
-        header |= read_live_run(Path(name)).ranks.in_header
+        header |= read_live_run(Path(name)).ranks.header_fields
     about = TraceAbout([], header)
     return Trace(name, about, complete_frame(_frame({column: [] for column in _COLUMNS})).lazy())
 
@@ -76,7 +76,7 @@ def read_live(folder: Path) -> Trace:
     }
     own |= {"cycle": windows[-1].cycle} if windows else {}
     own["warmup_batches"] = [pair for window in windows if (pair := _warmup_batches(window))]
-    header = run.ranks.in_header | {"kinetoscope": own}
+    header = run.ranks.header_fields | {"kinetoscope": own}
     about = TraceAbout(rows.tracks, header, [*rows.notes(), *left.damages, *damages], has_clock=True)
     return Trace(str(folder), about, frame.lazy())
 
@@ -138,7 +138,7 @@ class _Rows:
     def notes(self) -> list[str]:
         """Sentences on what is missing."""
         return (
-            [f"{counted(self._num_dropped, 'record')} were dropped because there was no space."]
+            [f"{format_count(self._num_dropped, 'record')} were dropped because there was no space."]
             if self._num_dropped
             else []
         )

@@ -11,20 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from kinetoscope.core.paths.attempt_folders import (
-    MAX_NAMED_RUNS,
-    attempt_places,
-    find_its_runs,
-    note_on_attempts,
-    places_of_traces,
-    say_its_runs,
-)
 from kinetoscope.core.paths.available_memory import available_bytes
 from kinetoscope.core.paths.file_kinds import is_folder
-from kinetoscope.core.paths.regular_file import is_open_already, require_regular
+from kinetoscope.core.paths.find_attempt_folders import (
+    MAX_NAMED_RUNS,
+    describe_attempts,
+    find_relative_attempt_folders,
+    find_runs_below,
+    order_trace_folders,
+    suggest_runs,
+)
+from kinetoscope.core.paths.regular_file import is_descriptor_path, require_regular
 from kinetoscope.core.paths.run_folder import find_files, find_glob, open_file
-from kinetoscope.core.paths.user_cache import SUFFIX, CachePlace
-from kinetoscope.core.text.wording import sized
+from kinetoscope.core.paths.user_cache import SUFFIX, CacheEntry
+from kinetoscope.core.text.wording import format_file_size
 from kinetoscope.errors import MissingExtraError, TraceFileError, UnsafePathError
 from kinetoscope.formats.chrome import SUFFIXES as JSON_SUFFIXES
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
@@ -117,7 +117,9 @@ def names_in(source: PathLike | Iterable[PathLike], attempt: int | None = None) 
 
 def is_single(name: str) -> bool:
     """Whether ``name`` is one trace: a file, a URL, ``-``, or the live folder of one rank."""
-    return name == STDIN or is_url(name) or os.path.isfile(name) or is_open_already(name) or is_live_folder(Path(name))
+    return (
+        name == STDIN or is_url(name) or os.path.isfile(name) or is_descriptor_path(name) or is_live_folder(Path(name))
+    )
 
 
 def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
@@ -174,22 +176,22 @@ class _Blocks:
             self.frames.clear()
             raise TraceFileError(
                 f"Cannot read the trace {self._name}: it has too many events for this machine. The first "
-                f"{self._num_events:,} take {sized(self._size_bytes)}, and {sized(self._available_bytes)} of memory "
+                f"{self._num_events:,} take {format_file_size(self._size_bytes)}, and {format_file_size(self._available_bytes)} of memory "
                 "were available. Read it on a larger machine, or a file of fewer steps or ranks."
             )
 
 
-def _cache_place(name: str) -> CachePlace | None:
+def _cache_place(name: str) -> CacheEntry | None:
     with suppress(OSError):
-        return CachePlace.of_trace(name)
+        return CacheEntry.of_trace(name)
     return None
 
 
-def _keep(trace: TraceEvents, place: CachePlace, mark: str | None) -> None:
+def _keep(trace: TraceEvents, place: CacheEntry, mark: str | None) -> None:
     """Writes the cache. If that fails, the file is read again next time."""
     with suppress(OSError):
         write_parquet(trace, place.path, mark)
-        place.make_room()
+        place.evict()
 
 
 def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
@@ -197,7 +199,7 @@ def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
     If other trainings were recorded into the same folder later: where the last one is."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_single(os.fspath(source)):
         return []
-    return [*note_on_attempts(_by_attempt(Path(source)), attempt), *notes_on_trainings(Path(source))]
+    return [*describe_attempts(_by_attempt(Path(source)), attempt), *notes_on_trainings(Path(source))]
 
 
 def find_traces(name: str, attempt: int | None = None) -> list[str]:
@@ -210,8 +212,8 @@ def find_traces(name: str, attempt: int | None = None) -> list[str]:
         raise
     except OSError as error:
         raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
-    if not found and (why := why_nothing(path) or say_its_runs(path)):
-        runs = find_its_runs(path)[:MAX_NAMED_RUNS]
+    if not found and (why := why_nothing(path) or suggest_runs(path)):
+        runs = find_runs_below(path)[:MAX_NAMED_RUNS]
         notes = [f"{run}: {note}" for run in runs for note in notes_on_later_trainings(run)]
         raise TraceFileError(" ".join([f"No trace in {name}.", *notes, why]))
     if not found:
@@ -233,7 +235,7 @@ def _in_folder(folder: Path, attempt: int | None) -> list[str]:
 def _by_attempt(folder: Path) -> dict[int, list[str]]:
     """The traces and the live folders of each attempt of a run that has any. This is where it is decided what belongs
     to which attempt."""
-    first, then = places_of_traces(folder)
+    first, then = order_trace_folders(folder)
     found = _files_by_attempt(folder, first) or _files_by_attempt(folder, then)
     for live in live_folders(folder):
         if not is_to_redact(live):
@@ -243,7 +245,9 @@ def _by_attempt(folder: Path) -> dict[int, list[str]]:
 
 def _files_by_attempt(folder: Path, traces: str) -> dict[int, list[str]]:
     """The traces of each attempt in the folder ``traces`` of ``folder``. Raises `UnsafePathError` for a link."""
-    by_attempt = {number: _traces_of(folder, place) for number, place in attempt_places(folder, traces).items()}
+    by_attempt = {
+        number: _traces_of(folder, place) for number, place in find_relative_attempt_folders(folder, traces).items()
+    }
     return {number: names for number, names in by_attempt.items() if names}
 
 

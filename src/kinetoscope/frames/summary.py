@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from kinetoscope.core.text.wording import counted, shown, sized
+from kinetoscope.core.text.wording import format_count, format_file_size, sanitize
 from kinetoscope.formats.own_names import BATCH, STEP
 
 _MOST_CATEGORIES = 8
@@ -100,19 +100,19 @@ def summarize_trace(trace: SummarizedTrace) -> TraceSummary:
 
 def render_summary(summary: TraceSummary) -> str:
     """The summary as lines of text."""
-    lines = [summary.name + (f" ({sized(summary.size_bytes)})" if summary.size_bytes is not None else "")]
+    lines = [summary.name + (f" ({format_file_size(summary.size_bytes)})" if summary.size_bytes is not None else "")]
     lines.append(f"  rank        {_rank(summary)}" + (f" on {summary.host}" if summary.host else ""))
     lines.append(f"  clock       {_clock(summary)}")
-    lines.append(f"  time        {_time(summary)}, {counted(summary.num_batches, 'batch')}")
+    lines.append(f"  time        {_time(summary)}, {format_count(summary.num_batches, 'batch')}")
     lines.append(
-        f"  events      {counted(summary.num_spans, 'span')} on {counted(summary.num_tracks, 'track')}, "
-        f"{counted(summary.num_instants, 'instant')}, {counted(summary.num_counters, 'counter')}, "
-        f"{counted(summary.num_flows, 'flow end')}"
+        f"  events      {format_count(summary.num_spans, 'span')} on {format_count(summary.num_tracks, 'track')}, "
+        f"{format_count(summary.num_instants, 'instant')}, {format_count(summary.num_counters, 'counter')}, "
+        f"{format_count(summary.num_flows, 'flow end')}"
     )
     first = list(summary.categories.items())[:_MOST_CATEGORIES]
     rest = len(summary.categories) - len(first)
     more = [f"{rest} more"] if rest else []
-    lines.append("  categories  " + ", ".join([*(f"{shown(name)} {count:,}" for name, count in first), *more]))
+    lines.append("  categories  " + ", ".join([*(f"{sanitize(name)} {count:,}" for name, count in first), *more]))
     lines += [f"  note        {note}" for note in summary.notes]
     return "\n".join(lines + [f"  repaired    {repair}" for repair in summary.repairs])
 

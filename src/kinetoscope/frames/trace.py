@@ -10,8 +10,8 @@ import msgspec
 import polars as pl
 
 from kinetoscope.core.clock.file_clock import FileClock, file_clock
-from kinetoscope.core.paths.short_paths import name_of_file, shorten_paths
-from kinetoscope.core.text.wording import counted, printable_lines, shown
+from kinetoscope.core.paths.short_paths import base_name, shorten_paths
+from kinetoscope.core.text.wording import format_count, sanitize, sanitize_lines
 from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.header import object_at, rank_in_name
 from kinetoscope.formats.health import describe_losses
@@ -57,13 +57,13 @@ class Trace:
 
     def __repr__(self) -> str:
         try:
-            return f"<kinetoscope.Trace {printable_lines(render_summary(_to_show(self)))}>"
+            return f"<kinetoscope.Trace {sanitize_lines(render_summary(_to_show(self)))}>"
         except _unreadable():
-            return f"<kinetoscope.Trace {shown(name_of_file(self.name))}: it cannot be read any more>"
+            return f"<kinetoscope.Trace {sanitize(base_name(self.name))}: it cannot be read any more>"
 
     def _repr_html_(self) -> str | None:
         try:
-            return render_html(f"kinetoscope.Trace {name_of_file(self.name)}", asdict(_to_show(self)))
+            return render_html(f"kinetoscope.Trace {base_name(self.name)}", asdict(_to_show(self)))
         except _unreadable():
             return None  # a notebook shows the text then
 
@@ -79,7 +79,7 @@ class Trace:
     @property
     def label(self) -> str:
         """The name of the file for sentences on it; a redacted trace has a number instead."""
-        return self._label or name_of_file(self.name) or self.name
+        return self._label or base_name(self.name) or self.name
 
     @property
     def events(self) -> pl.LazyFrame:
@@ -375,7 +375,7 @@ def _to_show(trace: Trace) -> TraceSummary:
     """What people see, who may see it in somebody else's notebook: no path tells of anybody's home."""
     found = summarize_trace(trace)
     notes, repairs = ([shorten_paths(said) for said in some] for some in (found.notes, found.repairs))
-    return replace(found, name=name_of_file(trace.name) or "a trace", notes=notes, repairs=repairs)
+    return replace(found, name=base_name(trace.name) or "a trace", notes=notes, repairs=repairs)
 
 
 class TraceSet(Sequence[Trace]):
@@ -390,7 +390,7 @@ class TraceSet(Sequence[Trace]):
         self._pulses = pulses
 
     def __repr__(self) -> str:
-        return f"<kinetoscope.TraceSet of {counted(len(self), 'trace')}, {counted(len(self.ranks), 'rank')}>"
+        return f"<kinetoscope.TraceSet of {format_count(len(self), 'trace')}, {format_count(len(self.ranks), 'rank')}>"
 
     def _repr_html_(self) -> str | None:
         try:

@@ -7,11 +7,11 @@ from shlex import quote
 from time import monotonic
 from typing import Any
 
+from kinetoscope.core.background.background_process import BackgroundProcess
 from kinetoscope.core.background.jobs import job_command
-from kinetoscope.core.background.side_process import SideProcess
 from kinetoscope.core.paths.atomic_file import remove_partials
 from kinetoscope.core.paths.short_paths import short_path
-from kinetoscope.core.text.wording import format_ms, printable, reason_of_error
+from kinetoscope.core.text.wording import find_error_message, format_ms, sanitize_sentence
 from kinetoscope.recording.messages.end_report import REPORT
 
 MOST_SECONDS = 2.0
@@ -34,7 +34,7 @@ class FirstFinding:
 
     def __init__(self, *, writes_report: bool = False) -> None:
         self.writes_report = writes_report
-        self._process = SideProcess(self._take, keeps_output=True)
+        self._process = BackgroundProcess(self._take, keeps_output=True)
         self._has_given_up = False
         self._reason = ""
         self.report: Path | None = None
@@ -69,7 +69,7 @@ class FirstFinding:
         except OSError:  # no process can be started: a run that was saved is no place for an error about that
             pass
         finally:
-            self._process.end()
+            self._process.kill_and_wait()
             if self.writes_report:
                 remove_partials(_report_of(folder).parent)
 
@@ -80,12 +80,12 @@ class FirstFinding:
 
     def _take(self, status: int, errors: str) -> None:
         if status:
-            self._reason = reason_of_error(errors) or "the traces are too large"
+            self._reason = find_error_message(errors) or "the traces are too large"
 
     def _about_report(self, folder: Path, report: dict[str, Any] | None) -> str:
         path = _report_of(folder)
         if report is None:
-            reason = f": {printable(self._reason).rstrip('.')}" if self._reason else ""
+            reason = f": {sanitize_sentence(self._reason).rstrip('.')}" if self._reason else ""
             return f"No report{reason}; to write it, run kinetoscope report {quote(short_path(path.parent))}."
         self.report, self.findings = path, report["findings"]
         num_ranks, world_size = report["num_ranks"], report["world_size"] or 0
@@ -100,4 +100,4 @@ def _report_of(folder: Path) -> Path:
 
 def _sentence(title: str, saving_ns_per_step: int | None) -> str:
     saving = f"; estimated saving {format_ms(saving_ns_per_step)} ms/step" if saving_ns_per_step else ""
-    return f"Top finding: {printable(title)}{saving}."
+    return f"Top finding: {sanitize_sentence(title)}{saving}."

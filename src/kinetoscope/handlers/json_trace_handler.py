@@ -9,12 +9,12 @@ import msgspec
 
 import kinetoscope
 from kinetoscope.core.clock.clock import choose_base_ns
-from kinetoscope.core.job.file_names import FileNameFormat, UsedNames
+from kinetoscope.core.job.file_names import FileNameFormat, UniqueNames
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Timestamp, timestamp_fields
 from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
@@ -190,7 +190,7 @@ class JSONTraceHandler(TraceHandler):
         run = RunFolder(self._folder.run_folder)
         run.make_folder(SLOW_STEPS)
         before = f"attempt{slow.restart}-" if slow.restart else ""
-        names = UsedNames(run.names(SLOW_STEPS))
+        names = UniqueNames(run.names(SLOW_STEPS))
         suffix = ".json.gz" if self._folder.filename.endswith(".gz") else ".json"
         name = names.choose(f"{before}ba{slow.step}-rank{slow.rank}{suffix}")
         self._write_to(run.path_of(f"{SLOW_STEPS}/{name}"), cycle)
@@ -317,7 +317,7 @@ def _damages(cycle: Cycle) -> list[str]:
 
 def _left_out(cycle: Cycle) -> list[str]:
     number = cycle.contributions.events.num_left_out
-    return [f"{counted(number, 'event')} of sources are left out: a window keeps {MOST_EVENTS}."] if number else []
+    return [f"{format_count(number, 'event')} of sources are left out: a window keeps {MOST_EVENTS}."] if number else []
 
 
 def _from_kineto(header: dict[str, Any]) -> dict[str, Any]:

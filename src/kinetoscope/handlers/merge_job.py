@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.core.background.background_process import is_detached, lower_priority
 from kinetoscope.core.background.jobs import run_job
-from kinetoscope.core.background.side_process import give_way, is_left
 from kinetoscope.handlers.merge_process import MergeTask
 from kinetoscope.merge.manifest_merge import merge_or_link
 from kinetoscope.merge.merge_mark import marked_as_merging
@@ -17,13 +17,13 @@ _POLL_S = 1.0
 
 def merge_and_upload(fields: dict[str, Any]) -> int:
     """Do the `MergeTask` with these fields, and return 0."""
-    give_way()
+    lower_priority()
     task = MergeTask(**fields)
     with marked_as_merging(Path(task.folder)):
         is_merged = _merge(task, task.wait_s)
-        if task.again_s is not None and is_left():  # the run has ended meanwhile and saved more
+        if task.again_s is not None and is_detached():  # the run has ended meanwhile and saved more
             is_merged = _merge(task, task.again_s)
-    if is_merged and task.upload and is_left():
+    if is_merged and task.upload and is_detached():
         _upload(task, *task.upload)
     return 0
 

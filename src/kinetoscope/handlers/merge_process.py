@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from kinetoscope.core.background.background_process import BackgroundProcess
 from kinetoscope.core.background.jobs import job_command
-from kinetoscope.core.background.side_process import SideProcess
 from kinetoscope.core.text.once_log import OnceLog
-from kinetoscope.core.text.wording import reason_of_error
+from kinetoscope.core.text.wording import find_error_message
 
 _log = logging.getLogger("kinetoscope")
 _LEAST_SECONDS_BETWEEN = 60.0
@@ -59,7 +59,7 @@ class MergeProcess:
     ) -> None:
         self._output = output
         self._task = MergeTask(str(folder), str(output), str(run_folder), node_rank, start, as_list, upload)
-        self._process = SideProcess(self._report)
+        self._process = BackgroundProcess(self._report)
         self._last_start = monotonic()
         self._failed = False
         self._once = OnceLog()
@@ -82,7 +82,7 @@ class MergeProcess:
             else:
                 self._start(wait_s=_WAIT_FOR_CYCLES_S, num_cycles=num_cycles)
         if not self._process.wait(until):
-            self._process.leave()
+            self._process.detach()
         if not self._process.wait(until + _LAST_LOOK_S):
             _log.warning("Merging into %s continues in process %d.", self._output, self._process.pid)
             return False
@@ -100,7 +100,7 @@ class MergeProcess:
     def _report(self, status: int, errors: str) -> None:
         self._failed = status != 0
         if status:
-            reason = reason_of_error(errors) or errors or f"exit status {status}"
+            reason = find_error_message(errors) or errors or f"exit status {status}"
             _log.error("Merging into %s failed: %s", self._output, reason)
         elif errors:
             self._once.warn("%s", errors, about=errors)

@@ -62,7 +62,7 @@ class RecoveredRank:
     """What was found of one killed rank, and the traces it was made into."""
 
     run: LiveRun
-    live_folder: Path
+    spool_folder: Path
     threads: dict[int, RecoveredThread] = field(default_factory=dict)
     """By the thread's tid."""
     traces: list[Path] = field(default_factory=list)
@@ -86,7 +86,7 @@ class RecoveredRank:
 class UnrecoveredRank:
     """A live folder of which nothing was recovered, and why; it stays, unless it ``is_discarded``."""
 
-    live_folder: Path
+    spool_folder: Path
     error: Exception
     is_discarded: bool = False
 
@@ -235,7 +235,7 @@ class _Ends:
         if self._keep or is_needed:
             return replace(rank, is_kept=True)
         try:
-            delete_live_folder(self._run_folder, rank.live_folder)
+            delete_live_folder(self._run_folder, rank.spool_folder)
         except OSError as error:
             return replace(rank, is_kept=True, undeleted=f"It cannot be deleted: {error.strerror or error}.")
         return rank
@@ -270,14 +270,14 @@ def _remove_partials(run_folder: Path) -> None:
                 remove_partials(run_folder / folder)
 
 
-def _recover_rank(run_folder: Path, places: TracePlaces, live_folder: Path, run: LiveRun) -> RecoveredRank:
-    left = RankRecords(live_folder, run)
-    found = RecoveredRank(run, live_folder, damages=left.damages)
+def _recover_rank(run_folder: Path, places: TracePlaces, spool_folder: Path, run: LiveRun) -> RecoveredRank:
+    left = RankRecords(spool_folder, run)
+    found = RecoveredRank(run, spool_folder, damages=left.damages)
     for window in left.windows():
         try:
             _recover_window(run_folder, places, window.cycle, found)
         except Exception as error:  # a full disk, for instance: the window stays in the live folder
-            why = UnrecoveredRank(live_folder, error).reason
+            why = UnrecoveredRank(spool_folder, error).reason
             found.unwritten.append(f"Window {window.number} is not in a trace: {why}")
     return found
 

@@ -69,16 +69,16 @@ class UnsavedWindow:
 class RankRecords:
     """What the processes of one rank left in its live folder. Raises OSError if the folder cannot be read."""
 
-    def __init__(self, live_folder: Path, run: LiveRun) -> None:
-        self._folder, self._run = live_folder, run
-        left = read_live_folder(live_folder)
-        self._log, damages_of_log = read_windows(live_folder)
+    def __init__(self, spool_folder: Path, run: LiveRun) -> None:
+        self._folder, self._run = spool_folder, run
+        left = read_live_folder(spool_folder)
+        self._log, damages_of_log = read_windows(spool_folder)
         self._owner = next((process for process in left.processes if process.pid == run.attempt.pid), None)
         # The first process, which has the most records, keeps the ids of its names.
         self._processes = sorted(left.processes, key=lambda process: process is not self._owner)
         children = (process for process in left.processes if process is not self._owner)
         # A process that is killed right after its first window opened has none, and no window that may be saved.
-        lacks_log = not has_log(live_folder) and any(track.parts for child in children for track in child.tracks)
+        lacks_log = not has_log(spool_folder) and any(track.parts for child in children for track in child.tracks)
         if self._owner is not None:
             damages_of_log += describe_losses(self._owner.chunks, self._log)
         self._lacks_log = lacks_log
@@ -137,7 +137,7 @@ class RankRecords:
             names=names,
             recorded=WindowRecords(lambda: threads),
             contributions=Contributions(window.cycle, files),
-            metadata=run.ranks.in_header | {"recovered": True},
+            metadata=run.ranks.header_fields | {"recovered": True},
             damages=self.damages,
             base_ns=run.base_ns,
             epochs=window.epochs,

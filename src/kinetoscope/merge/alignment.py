@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.core.clock.file_clock import FileClock, Stretch
-from kinetoscope.core.text.wording import ranks_named
+from kinetoscope.core.clock.file_clock import DriftCorrection, FileClock
+from kinetoscope.core.text.wording import format_ranks
 from kinetoscope.errors import MergeError
 
 _MOST_SHIFTS_NAMED = 8
@@ -18,7 +18,7 @@ class Alignable(Protocol):
     has_clock: bool
     aligned_at_ns: int | None
     shift_ns: int
-    stretch: Stretch | None
+    stretch: DriftCorrection | None
 
     @property
     def rank(self) -> int: ...
@@ -91,14 +91,14 @@ def notes_on_clocks(files: Sequence[Alignable]) -> list[str]:
         "The times of {} are by the clock of the rank's own host, which was not compared with rank 0's.": alone,
         "The drift of the clock of {} is unknown: it was compared with rank 0's only once.": once,
     }
-    return [sentence.format(ranks_named(sorted(ranks))) for sentence, ranks in sentences.items() if ranks]
+    return [sentence.format(format_ranks(sorted(ranks))) for sentence, ranks in sentences.items() if ranks]
 
 
 def _put_beside_rank_0(files: Sequence[Alignable]) -> None:
     lines = [file.clock.line for file in files if file.rank == 0 and file.clock is not None]
     for file in files:
         if file.clock is not None:
-            file.shift_ns, file.stretch = file.clock.beside_rank_0(lines)
+            file.shift_ns, file.stretch = file.clock.shift_to_rank_0(lines)
 
 
 def _align_on_sync(files: Sequence[Alignable]) -> bool:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinetoscope.core.clock.clock import choose_base_ns
-from kinetoscope.core.text.wording import gaps_in, numbers_named
+from kinetoscope.core.text.wording import find_gaps, format_ranges
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome_event import UNIX_NS
 from kinetoscope.formats.health import describe_losses
 from kinetoscope.formats.viewers import MOST_TIME_NS
-from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes, own_header
+from kinetoscope.merge.input_file import InputFile, Plan, Questions, kinetoscope_header, nesting_notes
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.native_rewrite import NativeRewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
@@ -77,7 +77,7 @@ def findings_of(file: InputFile) -> FileCheck:
         )
     elif file.earliest_ns is not None and file.earliest_ns < UNIX_NS:
         check.findings.append(Finding("clock", "Its earliest event is before 2001: its clock was wrong."))
-    check.findings += [Finding("losses", sentence) for sentence in describe_losses(own_header(file.header))]
+    check.findings += [Finding("losses", sentence) for sentence in describe_losses(kinetoscope_header(file.header))]
     check.findings += _counted(file.counts)
     return check
 
@@ -91,8 +91,8 @@ def compare_checks(checks: Sequence[FileCheck]) -> list[Finding]:
     if not sizes or len(checks) < 2:
         return []
     there = {rank for check in checks for rank in check.ranks}
-    missing = gaps_in(there, sizes.pop())
-    return [Finding("ranks", f"Ranks without a file here: {numbers_named(missing)}.")] if missing else []
+    missing = find_gaps(there, sizes.pop())
+    return [Finding("ranks", f"Ranks without a file here: {format_ranges(missing)}.")] if missing else []
 
 
 def _counted(counts: dict[str, int]) -> Iterable[Finding]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
-from kinetoscope.core.clock.file_clock import FileClock, Stretch, file_clock
+from kinetoscope.core.clock.parse_file_clock import DriftCorrection, FileClock, parse_file_clock
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.header import rank_in_name, require_ranges
@@ -80,7 +80,7 @@ class InputFile:
     counters: list[CounterSeries] | None = None
     """None if they were not asked for, or are too many."""
     shift_ns: int = 0
-    stretch: Stretch | None = None
+    stretch: DriftCorrection | None = None
     ranks: list[int] = field(init=False)
     """The ranks of a merged file, in order; else the file's one rank."""
     is_merged: bool = field(init=False)
@@ -88,7 +88,7 @@ class InputFile:
 
     def __post_init__(self) -> None:
         require_ranges(self.path, self.header)
-        self.is_merged = bool(own_header(self.header).get("merged"))
+        self.is_merged = bool(kinetoscope_header(self.header).get("merged"))
         if not self.is_merged and len(self.notes.get(_RANKS_NOTED, ())) > 1:  # Composer merged it
             self.is_merged = True
             self.header.pop("kinetoscope", None)  # it belongs to one of the merged files
@@ -119,12 +119,12 @@ class InputFile:
     @property
     def host(self) -> str:
         """The machine on which it was written, if the file says so; else ""."""
-        return str(own_header(self.header).get("host") or self.header.get("host_name") or "")
+        return str(kinetoscope_header(self.header).get("host") or self.header.get("host_name") or "")
 
     @property
     def clock(self) -> FileClock | None:
         """The clock of a file of ours."""
-        return file_clock(own_header(self.header))
+        return parse_file_clock(kinetoscope_header(self.header))
 
     @property
     def sync_us(self) -> int | None:
@@ -133,12 +133,12 @@ class InputFile:
 
     def common_ns(self, time_ns: int) -> int:
         """Converts a moment from the file's clock to the common clock."""
-        return (self.stretch.moved(time_ns) if self.stretch is not None else time_ns) + self.shift_ns
+        return (self.stretch.apply(time_ns) if self.stretch is not None else time_ns) + self.shift_ns
 
     def file_ns(self, time_ns: int) -> int:
         """Converts a moment from the common clock to the file's clock."""
         time_ns -= self.shift_ns
-        return self.stretch.unmoved(time_ns) if self.stretch is not None else time_ns
+        return self.stretch.revert(time_ns) if self.stretch is not None else time_ns
 
     def rank_of(self, pid: Any) -> int:
         """The rank of an event with that pid."""
@@ -157,7 +157,7 @@ class InputFile:
     def _own_rank(self) -> int:
         """The rank in the file's header, else the one in its name, else its place among the files."""
         distributed_info = self.header.get("distributedInfo")
-        for source in (own_header(self.header), distributed_info if isinstance(distributed_info, dict) else {}):
+        for source in (kinetoscope_header(self.header), distributed_info if isinstance(distributed_info, dict) else {}):
             if _is_rank(rank := source.get("rank")):
                 return rank
         if _is_rank(noted := self._note("global_rank")):
@@ -202,7 +202,7 @@ def file_state(path: str) -> FileState:
     return found.st_size, found.st_mtime_ns
 
 
-def own_header(header: dict[str, Any]) -> dict[str, Any]:
+def kinetoscope_header(header: dict[str, Any]) -> dict[str, Any]:
     """Our own part of a file's header; empty in a file of another program."""
     own = header.get("kinetoscope")
     return own if isinstance(own, dict) else {}

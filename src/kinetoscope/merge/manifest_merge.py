@@ -12,13 +12,13 @@ from shlex import quote
 from typing import Any, BinaryIO
 
 from kinetoscope.core.paths.atomic_file import temporary_folder
-from kinetoscope.core.paths.file_kinds import is_there
+from kinetoscope.core.paths.file_kinds import path_exists
 from kinetoscope.core.paths.run_folder import FoundFile, RunFolder
-from kinetoscope.core.text.wording import ranks_named
+from kinetoscope.core.text.wording import format_ranks
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.manifest import RankManifest, read_starts
-from kinetoscope.merge.input_file import own_header
+from kinetoscope.merge.input_file import kinetoscope_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.spool.folders import live_folder_of
 from kinetoscope.spool.owner_lock import Owner, owner_state
@@ -66,7 +66,7 @@ class ListedAttempt:
         ranks = sorted({manifest.rank for manifest in self.members})
         if len(ranks) > 1 and not all(manifest.agreed for manifest in self.members):
             notes.append(
-                f"{ranks_named(ranks).capitalize()} are merged because they had the same launch and ran at the same "
+                f"{format_ranks(ranks).capitalize()} are merged because they had the same launch and ran at the same "
                 "time: they had no store, or no time, to agree on an id for their attempt."
             )
         return notes
@@ -350,7 +350,7 @@ def _num_local_ranks(manifests: list[RankManifest]) -> int:
 
 def _is_contained(output: Path, attempt: ListedAttempt) -> bool:
     """Whether nothing is lost when a merge of the attempt's traces replaces ``output``."""
-    if not is_there(output):
+    if not path_exists(output):
         return attempt.is_latest
     said, ranks = _said_of(output), {manifest.rank for manifest in attempt.members}
     sources = _sources_of(said, attempt)
@@ -377,7 +377,7 @@ def sources_of(merged: str | os.PathLike[str]) -> set[str]:
 def _said_of(output: Path) -> dict[str, Any]:
     """The header of a merged file of ours; empty if there is no such file."""
     try:
-        return own_header(read_header(output))
+        return kinetoscope_header(read_header(output))
     except TraceFileError:
         return {}
 

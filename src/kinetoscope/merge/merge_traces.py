@@ -13,13 +13,13 @@ from threading import Event, Lock, main_thread
 from typing import Any
 
 from kinetoscope.core.clock.clock import choose_base_ns
-from kinetoscope.core.text.wording import ranks_named
+from kinetoscope.core.text.wording import format_ranks
 from kinetoscope.errors import MergeError
 from kinetoscope.formats.header import is_distributed_info
 from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.formats.track_ids import RankTracks
 from kinetoscope.merge.alignment import align, describe_clocks, notes_on_alignment, notes_on_clocks
-from kinetoscope.merge.input_file import InputFile, Plan, Questions, counter_places, nesting_notes, own_header
+from kinetoscope.merge.input_file import InputFile, Plan, Questions, counter_places, kinetoscope_header, nesting_notes
 from kinetoscope.merge.native_rewrite import NativeRewriter
 from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
 from kinetoscope.merge.window import Window
@@ -120,7 +120,7 @@ class _Merging:
         self._files.sort(key=lambda pair: (pair[0].rank, pair[0].earliest_ns or 0))
         if not self._files:
             raise MergeError(
-                f"Nothing to merge: none of the files has {ranks_named(sorted(ranks or ()))} (--ranks). Choose others."
+                f"Nothing to merge: none of the files has {format_ranks(sorted(ranks or ()))} (--ranks). Choose others."
             )
         found = {rank for file, _ in self._files for rank in file.ranks}
         self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
@@ -269,12 +269,12 @@ def _notes_on_starts(files: Sequence[InputFile]) -> Iterator[str]:
     """A sentence if files of one rank were written by several starts: mixing them may be a mistake."""
     starts: dict[int, set[str]] = {}
     for file in files:
-        if start := own_header(file.header).get("start"):
+        if start := kinetoscope_header(file.header).get("start"):
             starts.setdefault(file.rank, set()).add(str(start))
     ranks = sorted(rank for rank, names in starts.items() if len(names) > 1)
     if ranks:
         yield (
-            f"The traces of {ranks_named(ranks)} come from several starts of a run. To keep them "
+            f"The traces of {format_ranks(ranks)} come from several starts of a run. To keep them "
             "apart, merge the traces of each start separately."
         )
 
@@ -300,7 +300,7 @@ def _headers(file: InputFile) -> list[dict[str, Any]]:
     if not file.is_merged:
         begin_ns = None if file.earliest_ns is None else file.common_ns(file.earliest_ns)
         return [{"name": Path(file.path).name, "rank": file.rank, "begin_ns": begin_ns, "header": file.header}]
-    kept = own_header(file.header).get("files")
+    kept = kinetoscope_header(file.header).get("files")
     entries = [entry for entry in kept if isinstance(entry, dict)] if isinstance(kept, list) else []
     begins = [entry.get("begin_ns") for entry in entries]
     moved = [file.common_ns(begin_ns) if isinstance(begin_ns, int) else None for begin_ns in begins]

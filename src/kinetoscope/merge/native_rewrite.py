@@ -35,8 +35,8 @@ from kinetoscope.merge.input_file import (
     batches_by_pid,
     count_overlapping_steps,
     file_state,
+    kinetoscope_header,
     notes_of,
-    own_header,
     read_counter_facts,
 )
 from kinetoscope.native import native
@@ -205,7 +205,7 @@ class Survey:
     def health_of(self, header: dict[str, Any], base_ns: int) -> Health:
         """Return the faults of the file, with those that its header and its steps show."""
         found = self.health
-        if not own_header(header).get("merged"):
+        if not kinetoscope_header(header).get("merged"):
             found.num_overlapping_steps = count_overlapping_steps(self.steps(base_ns))
         return found
 

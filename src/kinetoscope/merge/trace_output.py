@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from kinetoscope.core.paths.atomic_file import atomic_file
-from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file, is_there
+from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file, path_exists
 from kinetoscope.errors import KinetoscopeError, OutputError
 from kinetoscope.formats.chrome import ChromeWriter, Event
 from kinetoscope.formats.compression import compressed_by_name
@@ -101,7 +101,7 @@ def _open_if_read(path: str, flags: int) -> int:
 
 def is_pipe_or_device(path: Path) -> bool:
     """Whether it exists and is neither file nor folder: it must not be replaced, and can be read only once."""
-    return is_there(path) and not is_regular_file(path) and not is_folder(path)
+    return path_exists(path) and not is_regular_file(path) and not is_folder(path)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kinetoscope.core.text.wording import numbers_named
+from kinetoscope.core.text.wording import format_ranges
 from kinetoscope.errors import MergeError, SettingsError
 from kinetoscope.merge.input_file import InputFile, Moment
 
@@ -41,7 +41,7 @@ class Window:
                 f"Nothing to merge: no file has any of the batches {self.first_batch} to {self.last_batch} "
                 "(--batches). "
                 + (
-                    f"There are {numbers_named(sorted(there))}."
+                    f"There are {format_ranges(sorted(there))}."
                     if there
                     else "There is no batch at all (ProfilerStep#N, event/batch)."
                 )

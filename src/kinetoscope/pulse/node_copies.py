@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from kinetoscope.core.background.own_thread import OwnThread
+from kinetoscope.core.background.background_thread import BackgroundThread
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.record_request import NAME as REQUEST_FILE
 from kinetoscope.pulse.layout import FOLDER, SUFFIX
@@ -47,11 +47,11 @@ class NodeCopies:
         self._name = f"{FOLDER}/{digest}{COPY_SUFFIX}"
         self._lock: int | None = None
         self._is_over = threading.Event()
-        self._thread = OwnThread(self._work, "kinetoscope-pulse")
+        self._thread = BackgroundThread(self._work, "kinetoscope-pulse")
 
     def start(self) -> None:
         """Begins, on a thread of its own."""
-        self._thread.begin("The pulses of this machine are invisible until the run ends")
+        self._thread.try_start("The pulses of this machine are invisible until the run ends")
 
     def stop(self) -> None:
         """Ends; another rank may go on. Where there is none, the copy is deleted: each rank has saved its own pulse."""

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.core.clock.clock import Clock, SystemClock, take_anchor
+from kinetoscope.core.clock.clock import Clock, SystemClock, read_anchor
 from kinetoscope.core.job.ranks import Attempt, Ranks, pid_space
-from kinetoscope.core.job.timestamp import Counting, Moment, Timestamp, plain_count
+from kinetoscope.core.job.timestamp import LiveTimestamp, Moment, Timestamp, plain_count
 from kinetoscope.core.paths.network import is_on_network
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.formats.own_json import encode_struct
@@ -136,7 +136,7 @@ class OwnPulse:
     ) -> None:
         """Make the file in the folder of the run, if it has one."""
         self.follow_thread()
-        anchor = take_anchor(self._clock)
+        anchor = read_anchor(self._clock)
         times = anchor.monotonic_ns, anchor.unix_ns
         about = encode_struct(PulseProcess(ranks, attempt, *times, pid_space(), training))
         self._stem, self._name = attempt.start, f"{attempt.start}{SUFFIX}"
@@ -184,7 +184,7 @@ class OwnPulse:
         """Notes that the calling thread trains."""
         self.thread = threading.get_ident(), threading.get_native_id()
 
-    def count_steps(self, num_steps: int, timestamp: Timestamp, *, with_fetches: bool) -> Counting | None:
+    def count_steps(self, num_steps: int, timestamp: Timestamp, *, with_fetches: bool) -> LiveTimestamp | None:
         """Lets the writer's ``count_step`` end the next ``num_steps`` steps, which need nothing else; ``with_fetches``,
         its ``begin_fetch`` and ``end_fetch`` be told of fetches, if these need nothing else, either. Returns the
         timestamp, which moves on with them; None where no pulse is open.
@@ -193,7 +193,7 @@ class OwnPulse:
         if counter is None:
             return None
         counter.count_steps(num_steps, int(timestamp.batch), int(timestamp.epoch), with_fetches)
-        return Counting(timestamp, counter.counted, counter.count_no_more)
+        return LiveTimestamp(timestamp, counter.counted, counter.count_no_more)
 
     def count_no_more(self) -> None:
         """The next step needs more than to be counted."""
@@ -389,7 +389,7 @@ class OwnPulse:
         return sample_rate, token_rate
 
     def _note_what_is_seen(self, rates: tuple[float, float], stage: Stage = Stage.RUNNING) -> None:
-        anchor = take_anchor(self._clock)
+        anchor = read_anchor(self._clock)
         resident, device = resident_bytes(), device_bytes()
         memory = (_UNKNOWN if resident is None else resident), (_UNKNOWN if device is None else device)
         times = anchor.monotonic_ns, anchor.unix_ns

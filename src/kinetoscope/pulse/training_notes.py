@@ -7,7 +7,7 @@ from itertools import count, takewhile
 from pathlib import Path
 
 from kinetoscope.core.paths.later_run import CLAIM
-from kinetoscope.core.text.wording import counted, printable
+from kinetoscope.core.text.wording import format_count, sanitize_sentence
 from kinetoscope.pulse.glances import Glance, glance_at_pulses
 from kinetoscope.pulse.layout import FOLDER
 
@@ -47,7 +47,7 @@ def _notes_on_processes(run_folder: Path) -> list[str]:
     if len(folders) < 2:
         return []
     joined = "and" if len(folders) == 2 else "to"
-    names = f"{printable(folders[0].name)} {joined} {printable(folders[-1].name)}"
+    names = f"{sanitize_sentence(folders[0].name)} {joined} {sanitize_sentence(folders[-1].name)}"
     return [f"{len(folders)} processes of this command trained, each in a folder of its own: {names}."]
 
 
@@ -88,8 +88,8 @@ def _describe(run: Glance | None) -> str:
     facts, parts = run.header.process.training, list[str]()
     if facts is not None and facts.optimizer:
         rate = "" if facts.learning_rate is None else f" with lr {facts.learning_rate:g}"
-        parts.append(f"{printable(facts.optimizer)}{rate}")
+        parts.append(f"{sanitize_sentence(facts.optimizer)}{rate}")
     if facts is not None and facts.num_parameters is not None:
         parts.append(f"{facts.num_parameters:,} parameters")
-    parts.append(counted(run.header.num_steps, "step"))
+    parts.append(format_count(run.header.num_steps, "step"))
     return ", ".join(parts) + ("" if run.step_ns is None else f" of {run.step_ns / 1e6:.3g} ms")

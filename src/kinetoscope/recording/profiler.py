@@ -156,7 +156,7 @@ class Profiler(AnyProfiler):
     - ``grace_s``: how many seconds saving may take after SIGTERM or SIGHUP. ``close_timeout_s``: how many seconds a
       normal close waits for the merge, for uploads and for the first finding, once all is on disk. These processes
       finish by themselves.
-    - ``live_folder``: the folder in which unsaved data is kept, so that a kill loses none of it. By default it is
+    - ``spool_folder``: the folder in which unsaved data is kept, so that a kill loses none of it. By default it is
       ``live`` in the run folder of the first handler that has one; False keeps the data in memory. It takes at most
       ``live_bytes_max``: what is recorded beyond that is dropped until something is saved, and the trace says how much.
       Windows that could not be saved are kept there too, and tried again; the oldest of these are discarded before
@@ -190,7 +190,7 @@ class Profiler(AnyProfiler):
         strict: bool = False,
         grace_s: float = 10.0,
         close_timeout_s: float = 10.0,
-        live_folder: str | os.PathLike[str] | bool | None = None,
+        spool_folder: str | os.PathLike[str] | bool | None = None,
         live_bytes_max: int = LIVE_BYTES_MAX,
         quiet: bool = False,
         redact: Callable[[str], str] | None = None,
@@ -213,7 +213,7 @@ class Profiler(AnyProfiler):
         strict: bool = False,
         grace_s: float = 10.0,
         close_timeout_s: float = 10.0,
-        live_folder: str | os.PathLike[str] | bool | None = None,
+        spool_folder: str | os.PathLike[str] | bool | None = None,
         live_bytes_max: int = LIVE_BYTES_MAX,
         quiet: bool = False,
         redact: Callable[[str], str] | None = None,
@@ -228,7 +228,7 @@ class Profiler(AnyProfiler):
             strict=strict,
             grace_s=grace_s,
             close_timeout_s=close_timeout_s,
-            live_folder=live_folder,
+            spool_folder=spool_folder,
             live_bytes_max=live_bytes_max,
             is_quiet=quiet,
             redact=redact,

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.core.text.templates import load_macros
-from kinetoscope.core.text.wording import counted, format_ms, in_percent, memory_size
+from kinetoscope.core.text.wording import format_count, format_memory, format_ms, format_percent
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart, Overview
 from kinetoscope.report.comparison import COLUMNS, UNITS, about_run, cells_of, comparison_sentences, shown_rows
 from kinetoscope.report.page.overview import overview
@@ -99,7 +99,7 @@ def _report(told: _Told) -> Iterable[str]:
     notes = [note for note in run["notes"] if note not in told.overview.warnings]
     yield from (_html().prose(split_code(note)) for note in notes[:_MOST_NOTES])
     if len(notes) > _MOST_NOTES:
-        yield _line(f"and {counted(len(notes) - _MOST_NOTES, 'more note')}")
+        yield _line(f"and {format_count(len(notes) - _MOST_NOTES, 'more note')}")
     yield _line("All of it: kinetoscope.view(report) in a cell, or in a terminal", "kinetoscope report PATH --open")
 
 
@@ -130,11 +130,11 @@ def _devices_and_memory(told: Overview) -> Iterable[str]:
     """As the page's tiles say it; nothing of what was not recorded."""
     if told.busy_share is not None:
         least_share = told.least_busy_share if told.num_devices > 1 else None
-        least = "" if least_share is None else f", least on {told.least_busy}: {in_percent(least_share, 1)}"
-        yield f"Device busy {in_percent(told.busy_share, 1)}{least}"
+        least = "" if least_share is None else f", least on {told.least_busy}: {format_percent(least_share, 1)}"
+        yield f"Device busy {format_percent(told.busy_share, 1)}{least}"
     if told.peak_bytes is not None:
         on = "" if told.peak_rank is None else f" on rank {told.peak_rank}"
-        yield f"Most memory {memory_size(told.peak_bytes)}{on}"
+        yield f"Most memory {format_memory(told.peak_bytes)}{on}"
 
 
 def _some_findings(told: _Told) -> Iterable[str]:
@@ -150,7 +150,7 @@ def _some_findings(told: _Told) -> Iterable[str]:
     )
     yield _html().items(items)
     if len(told.findings) > _MOST_FINDINGS:
-        yield _line(f"and {counted(len(told.findings) - _MOST_FINDINGS, 'more finding')}")
+        yield _line(f"and {format_count(len(told.findings) - _MOST_FINDINGS, 'more finding')}")
 
 
 def _finding(finding: Finding, run: RunFacts | None) -> Iterable[str]:
@@ -171,7 +171,7 @@ def _comparison(comparison: Comparison) -> Iterable[str]:
     shown = shown_rows(comparison.rows)
     if shown:
         num_left = len(comparison.rows) - len(shown)
-        left = f"; {counted(num_left, 'more row')}: kinetoscope.view(comparison) has all" if num_left else ""
+        left = f"; {format_count(num_left, 'more row')}: kinetoscope.view(comparison) has all" if num_left else ""
         yield _rows(shown, f"{UNITS}{left}")
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.run_report import RunFacts, ending
-from kinetoscope.core.text.wording import counted, printable, shortened, shown, told_apart
+from kinetoscope.core.text.wording import format_count, sanitize, sanitize_sentence, shorten_distinctly, shorten_name
 from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, VERDICTS
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16
@@ -43,15 +43,15 @@ def render_comparison(comparison: Comparison, width: int = 100, *, with_details:
         *(Text(sentence, style="bold" if index == 0 else "") for index, sentence in enumerate(_said(comparison))),
         Text(f"before: {about_run(comparison.before)}"),
         Text(f"after:  {about_run(comparison.after)}"),
-        *(Text(printable(note), style="dim") for note in [*_endings(comparison), *comparison.notes]),
+        *(Text(sanitize_sentence(note), style="dim") for note in [*_endings(comparison), *comparison.notes]),
     ]
     if comparison.rows:
         rows = comparison.rows if with_details else _main_rows(comparison)
         parts += ["", _table(rows, width, num_all=len(comparison.rows), with_details=with_details)]
     for title, findings in (("Fixed", comparison.fixed_findings), ("New", comparison.new_findings)):
         if findings:
-            parts += ["", Text(f"{title}: {counted(len(findings), 'finding')}", style="bold")]
-            parts += [Padding(Text(printable(found.title)), (0, 0, 0, 2)) for found in findings[:_MAX_FINDINGS]]
+            parts += ["", Text(f"{title}: {format_count(len(findings), 'finding')}", style="bold")]
+            parts += [Padding(Text(sanitize_sentence(found.title)), (0, 0, 0, 2)) for found in findings[:_MAX_FINDINGS]]
     return Group(*parts)
 
 
@@ -76,8 +76,8 @@ def _endings(comparison: Comparison) -> list[str]:
 
 def about_run(run: RunFacts) -> str:
     """Which of two runs it is."""
-    name = shown(run["title"] or "run")
-    return f"{name}, {counted(len(run['ranks']) or 1, 'rank')}, {counted(run['num_steps'], 'step')}"
+    name = sanitize(run["title"] or "run")
+    return f"{name}, {format_count(len(run['ranks']) or 1, 'rank')}, {format_count(run['num_steps'], 'step')}"
 
 
 def _said(comparison: Comparison) -> Iterable[str]:
@@ -94,7 +94,7 @@ def _said(comparison: Comparison) -> Iterable[str]:
 
 def _worse_said(comparison: Comparison, percent: str) -> Iterable[str]:
     """How many rows got worse, and of how many that cannot be told. Nothing did only where that is sure of all."""
-    num_rows, num_worse = counted(len(comparison.rows), "row"), len(comparison.worse)
+    num_rows, num_worse = format_count(len(comparison.rows), "row"), len(comparison.worse)
     unsure = [row for row in comparison.rows if _may_be_worse(row, comparison.threshold)]
     if num_worse:
         yield f"{num_worse} of {num_rows} got slower or larger by more than {percent}."
@@ -107,7 +107,7 @@ def _worse_said(comparison: Comparison, percent: str) -> Iterable[str]:
         most = _most_change(worst)
         up_to = f"up to {_bound(most)}" if worst.interval and most < _MANY_TIMES else _bound(most)
         result = f"inconclusive: they may be slower or larger by more than {percent}"
-        name = shortened(_whole_name(worst), _LONGEST_NAME)
+        name = shorten_name(_whole_name(worst), _LONGEST_NAME)
         yield f"{len(unsure)} of {num_rows} are {result}, such as {name} ({up_to})."
 
 
@@ -137,7 +137,7 @@ def _range(row: ComparisonRow) -> str:
 
 def _how_to_tell(more_steps: int | None) -> str:
     if more_steps is not None:
-        return f"About {counted(more_steps, 'more step')} of each run would tell."
+        return f"About {format_count(more_steps, 'more step')} of each run would tell."
     return (
         "More steps would not tell: what did not change differs as much between these recordings. Record both again, "
         "one right after the other, on a machine that does nothing else."
@@ -145,22 +145,22 @@ def _how_to_tell(more_steps: int | None) -> str:
 
 
 def _table(rows: Sequence[ComparisonRow], width: int, *, num_all: int, with_details: bool) -> RenderableType:
-    shown = shown_rows(rows) if with_details else rows
-    lacks, room = _narrowed(shown, width)
+    chosen = shown_rows(rows) if with_details else rows
+    lacks, room = _narrowed(sanitize, width)
     table = Table(box=None, pad_edge=False)
     for name in COLUMNS:
         if name not in lacks:
             table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=name != "name")
-    for row, texts in zip(shown, cells_of(shown, room), strict=True):
+    for row, texts in zip(sanitize, cells_of(sanitize, room), strict=True):
         cells = (cell for name, cell in zip(COLUMNS, texts, strict=True) if name not in lacks)
         table.add_row(
             *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), style=_STYLES.get(row.verdict, "")
         )
-    num_left = num_all - len(shown)
+    num_left = num_all - len(sanitize)
     where = "--json has all" if with_details else "--details"
-    left = f"; {counted(num_left, 'more row')}: {where}" if num_left else ""
+    left = f"; {format_count(num_left, 'more row')}: {where}" if num_left else ""
     columns = ", ".join(name.removesuffix(", %") for name in lacks)
-    narrow = f"; {counted(len(lacks), 'column')} hidden at this width: {columns}" if lacks else ""
+    narrow = f"; {format_count(len(lacks), 'column')} hidden at this width: {columns}" if lacks else ""
     return Group(table, Text(f"{UNITS}{left}{narrow}", style="dim"))
 
 
@@ -191,7 +191,7 @@ def shown_rows(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
 
 def cells_of(rows: Sequence[ComparisonRow], longest: int = _LONGEST_NAME) -> list[list[str]]:
     """The `COLUMNS` of each row; a name has at most ``longest`` letters."""
-    names = told_apart([_whole_name(row) for row in rows], longest)
+    names = shorten_distinctly([_whole_name(row) for row in rows], longest)
     return [_cells(row, name) for row, name in zip(rows, names, strict=True)]
 
 
@@ -222,8 +222,8 @@ def _in_unit(value: float | None, unit: str) -> str:
     """Nanoseconds as milliseconds, bytes as MiB."""
     if value is None:
         return ""
-    shown = value / (2**20 if unit == "bytes" else 1e6)
-    return f"{shown:,.3f}" if shown < 1 else f"{shown:,.2f}"
+    chosen = value / (2**20 if unit == "bytes" else 1e6)
+    return f"{chosen:,.3f}" if chosen < 1 else f"{chosen:,.2f}"
 
 
 def _percent(part: float | None, sign: str = " %") -> str:

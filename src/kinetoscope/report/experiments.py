@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kinetoscope.core.text.wording import counted, format_ms, memory_size, printable
+from kinetoscope.core.text.wording import format_count, format_memory, format_ms, sanitize_sentence
 from kinetoscope.formats.experiments import Experiment, ExperimentRow
 from kinetoscope.report.words import RESULTS, VERDICTS, format_change, format_interval
 
@@ -23,12 +23,12 @@ def render_experiment(experiment: Experiment) -> RenderableType:
         table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=name == "95 % CI")
     if experiment.step_ns is not None:
         peaks = [row.peak_before_bytes for row in experiment.rows if row.peak_before_bytes]
-        peak = memory_size(peaks[0]) if peaks else _UNKNOWN
+        peak = format_memory(peaks[0]) if peaks else _UNKNOWN
         table.add_row("unmodified", format_ms(experiment.step_ns), "", "", "", peak, "")
     for row in experiment.rows:
         table.add_row(*_cells(row))
     parts: list[RenderableType] = [table, Text(_about(experiment))]
-    parts += [Text(printable(line)) for line in (*_reasons(experiment.rows), *experiment.notes)]
+    parts += [Text(sanitize_sentence(line)) for line in (*_reasons(experiment.rows), *experiment.notes)]
     if codes := list(_codes(experiment.rows)):
         parts += [Text(), Text("To make a gain permanent:"), *(Text(f"  {line}", overflow="fold") for line in codes)]
     return Group(*parts)
@@ -41,17 +41,17 @@ def _cells(row: ExperimentRow) -> list[Text]:
         _UNKNOWN if row.change is None else format_change(row.change),
         _UNKNOWN if row.interval is None else format_interval(row.interval),
         VERDICTS[row.verdict],
-        _UNKNOWN if row.peak_bytes is None else memory_size(row.peak_bytes),
+        _UNKNOWN if row.peak_bytes is None else format_memory(row.peak_bytes),
         _UNKNOWN if row.results is None else RESULTS[row.results],
     ]
-    return [Text(printable(cell)) for cell in cells]
+    return [Text(sanitize_sentence(cell)) for cell in cells]
 
 
 def _about(experiment: Experiment) -> str:
-    ranks = f" of {counted(experiment.num_ranks, 'rank')}" if experiment.num_ranks > 1 else ""
+    ranks = f" of {format_count(experiment.num_ranks, 'rank')}" if experiment.num_ranks > 1 else ""
     return (
-        f"{counted(experiment.num_starts, 'start')}{ranks} in {counted(experiment.num_rounds, 'round')} of "
-        f"{counted(experiment.num_steps, 'step')} each, {experiment.duration_s:.0f} s{_noise(experiment)}."
+        f"{format_count(experiment.num_starts, 'start')}{ranks} in {format_count(experiment.num_rounds, 'round')} of "
+        f"{format_count(experiment.num_steps, 'step')} each, {experiment.duration_s:.0f} s{_noise(experiment)}."
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.windows.kernel_names import own_name
-from kinetoscope.core.text.wording import format_ms, in_percent, shortened
+from kinetoscope.core.text.wording import format_ms, format_percent, shorten_name
 from kinetoscope.report.words import device_times
 
 _NUM_NAMED = 3
@@ -42,11 +42,13 @@ def _idle(report: RunReport) -> Iterable[str]:
     mean, is_partial = devices[0], bool(report.why_unjudged)
     if mean.idle_ns < _MIN_IDLE_SHARE * mean.window_ns:
         at_least = "at least " if is_partial else ""
-        yield f"GPU busy for {at_least}{in_percent(1 - mean.idle_ns / mean.window_ns)} of the recorded time."
+        yield f"GPU busy for {at_least}{format_percent(1 - mean.idle_ns / mean.window_ns)} of the recorded time."
         return
     shares = {part.part: (part.time_ns or 0.0) / mean.idle_ns for part in mean.parts if part.part in _IDLE}
-    parts = [f"{in_percent(share)} of it {_IDLE[name]}" for name, share in shares.items() if share >= _MIN_IDLE_SHARE]
-    idle = in_percent(mean.idle_ns / mean.window_ns)
+    parts = [
+        f"{format_percent(share)} of it {_IDLE[name]}" for name, share in shares.items() if share >= _MIN_IDLE_SHARE
+    ]
+    idle = format_percent(mean.idle_ns / mean.window_ns)
     if is_partial:  # events that are missing may have run in the gaps
         yield f"GPU idle for at most {idle} of the recorded time."
         return
@@ -57,7 +59,9 @@ def _largest(kernels: Iterable[KernelRow]) -> Iterable[str]:
     rows = sorted(kernels, key=lambda row: -row.total_ns)
     total_ns = sum(row.total_ns for row in rows)
     named = [
-        f"{_short_name(row.name)} ({in_percent(row.total_ns / total_ns)})" for row in rows[:_NUM_NAMED] if row.total_ns
+        f"{_short_name(row.name)} ({format_percent(row.total_ns / total_ns)})"
+        for row in rows[:_NUM_NAMED]
+        if row.total_ns
     ]
     if named:
         yield f"Largest kernels and copies by GPU time: {', '.join(named)}."
@@ -68,7 +72,7 @@ def _longest_operators(report: RunReport) -> Iterable[str]:
     num_steps = sum(row.num_steps for row in report.ranks)
     rows = sorted(report.operators, key=lambda row: -row.self_ns)[:_NUM_NAMED] if num_steps else []
     named = [
-        f"{shortened(row.name, _MAX_NAME_LENGTH)} ({format_ms(row.self_ns / num_steps)} ms/step)"
+        f"{shorten_name(row.name, _MAX_NAME_LENGTH)} ({format_ms(row.self_ns / num_steps)} ms/step)"
         for row in rows
         if row.self_ns >= _MIN_OPERATOR_SHARE * (report.run["step_ns"] or 0.0) * num_steps
     ]
@@ -77,4 +81,4 @@ def _longest_operators(report: RunReport) -> Iterable[str]:
 
 
 def _short_name(kernel: str) -> str:
-    return shortened(own_name(kernel).removeprefix("void ").strip(), _MAX_NAME_LENGTH)
+    return shorten_name(own_name(kernel).removeprefix("void ").strip(), _MAX_NAME_LENGTH)

@@ -12,7 +12,7 @@ from kinetoscope.analysis.analyze import analyze
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import TABLES, RunReport
 from kinetoscope.core.text.templates import load_macros
-from kinetoscope.core.text.wording import sized
+from kinetoscope.core.text.wording import format_file_size
 from kinetoscope.errors import SettingsError
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import CallTable, PageData
@@ -33,7 +33,7 @@ class NotebookPage:
 
     def __repr__(self) -> str:
         return (
-            f"<The page of {self.title}, {sized(len(self._frame.encode()))}. A notebook shows it as the last line of a "
+            f"<The page of {self.title}, {format_file_size(len(self._frame.encode()))}. A notebook shows it as the last line of a "
             "cell. Elsewhere, `kinetoscope report PATH --open` shows it in the browser.>"
         )
 
@@ -116,7 +116,7 @@ def _with_note(page: PageData, counts: dict[str, int]) -> PageData:
     """Says what is left out; before, there were so many rows."""
     kept = {name: len(rows) for name, rows in _tables(page).items()}
     cut = [f"{kept[name]:,} of {counts[name]:,} {name}" for name in kept if kept[name] < counts[name]]
-    said = f"To stay below {sized(MOST_BYTES)} in a notebook, this page has only {', '.join(cut)}, the first ones."
+    said = f"To stay below {format_file_size(MOST_BYTES)} in a notebook, this page has only {', '.join(cut)}, the first ones."
     others = [note for note in page.notes if not note.startswith("To stay below")]
     return replace(page, notes=[*others, f"{said} `kinetoscope report` writes a page with all of them."])
 

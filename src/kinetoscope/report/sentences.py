@@ -12,14 +12,14 @@ from kinetoscope.analysis.steps.periods import format_period, how_often, ordinal
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.core.text.wording import (
-    counted,
+    format_count,
+    format_memory,
     format_ms,
-    in_percent,
-    memory_size,
-    numbers_named,
-    printable,
-    shortened,
-    shown,
+    format_percent,
+    format_ranges,
+    sanitize,
+    sanitize_sentence,
+    shorten_name,
 )
 from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
 from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
@@ -77,14 +77,16 @@ def headline(run: RunFacts) -> str:
     """Return the run, its ranks and steps, the step time and what bounds it."""
     num_ranks, num_steps, about = len(run["ranks"]) or 1, run["num_steps"], run["all_steps"]
     ranks = (
-        f"{num_ranks:,} of {counted(run['world_size'], 'rank')}" if run["world_size"] else counted(num_ranks, "rank")
+        f"{num_ranks:,} of {format_count(run['world_size'], 'rank')}"
+        if run["world_size"]
+        else format_count(num_ranks, "rank")
     )
-    steps = counted(num_steps, "step") if num_steps else "no step was recorded"
+    steps = format_count(num_steps, "step") if num_steps else "no step was recorded"
     if num_steps and about is not None and about["num_steps"] >= num_steps:
-        steps = f"{num_steps:,} of {counted(about['num_steps'], 'step')} profiled"
+        steps = f"{num_steps:,} of {format_count(about['num_steps'], 'step')} profiled"
     step = f", {format_ms(run['step_ns'])} ms/step" if run["step_ns"] is not None else ""
     why = f", {bounds}" if step and (bounds := bound(run)) else ""
-    return f"{shown(run['title'] or 'run')}: {ranks}, {steps}{step}{why}"
+    return f"{sanitize(run['title'] or 'run')}: {ranks}, {steps}{step}{why}"
 
 
 def all_steps_line(about: AllSteps) -> str:
@@ -92,12 +94,12 @@ def all_steps_line(about: AllSteps) -> str:
     slowest = f"slowest {format_ms(about['most_ns'])} ms (step {about['slowest_step']:,}"
     if about["slowest_phase"] is not None:
         slowest += f", mostly {PHASE_LABELS[about['slowest_phase']]}"
-    steps = f"All {counted(about['num_steps'], 'step')}" if about["num_steps"] > 1 else "1 step"
+    steps = f"All {format_count(about['num_steps'], 'step')}" if about["num_steps"] > 1 else "1 step"
     sentences = [f"{steps}: {format_ms(about['mean_ns'])} ms on average on the CPU, {slowest})."]
     if about["changed_at"] is not None and about["change"] is not None:
         how = "longer" if about["change"] > 0 else "less"
         sentences.append(
-            f"Since step {about['changed_at']:,} it takes {in_percent(abs(about['change']))} {how} than before."
+            f"Since step {about['changed_at']:,} it takes {format_percent(abs(about['change']))} {how} than before."
         )
     if difference := on_odd_steps(about, "The recorded steps"):
         sentences.append(difference)
@@ -151,20 +153,20 @@ def tensor_cores_said(run: RunFacts) -> str | None:
     share, told = run["tensor_core_share"], run["tensor_core_coverage"]
     if share is None or told is None:
         return None
-    of, untold = "of the time of kernels that compute", in_percent(1 - told, 1)
+    of, untold = "of the time of kernels that compute", format_percent(1 - told, 1)
     if told == 1:
-        return f"Tensor cores: kernels that use them take {in_percent(share, 1)} {of}"
+        return f"Tensor cores: kernels that use them take {format_percent(share, 1)} {of}"
     if not share:
         return f"Tensor cores: no kernel is known to use them; for {untold} {of}, names do not tell"
-    least = in_percent(share, 1)
+    least = format_percent(share, 1)
     return f"Tensor cores: kernels that use them take at least {least} {of}; for {untold} of it, names do not tell"
 
 
 def _computed(run: RunFacts, flops: float) -> str:
     rate = f"{_flop(run['flops_per_s'])}/s" if run["flops_per_s"] is not None else f"FLOP/s {NOT_KNOWN}"
-    share = f", {in_percent(run['mfu'], 1)} of the GPU's peak (MFU)" if run["mfu"] is not None else ""
+    share = f", {format_percent(run['mfu'], 1)} of the GPU's peak (MFU)" if run["mfu"] is not None else ""
     covered = run["mfu_coverage"]
-    of = f"; known for {in_percent(covered)} of the time of matmuls" if covered is not None else ""
+    of = f"; known for {format_percent(covered)} of the time of matmuls" if covered is not None else ""
     return f"{_flop(flops)} per step per rank: {rate}{share}{of}"
 
 
@@ -175,7 +177,7 @@ def _flop(operations: float) -> str:
 
 def one_line(finding: Finding, run: RunFacts) -> str:
     """Return a minor finding as one line."""
-    return f"{printable(finding.title)}: {worth(finding, run)}"
+    return f"{sanitize_sentence(finding.title)}: {worth(finding, run)}"
 
 
 def below_title(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
@@ -184,7 +186,7 @@ def below_title(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
     period = format_period(finding.period)
     if location := "; ".join(filter(None, ["" if period in finding.title else period, _place(finding.where)])):
         yield location
-    yield printable(whole_advice(finding))
+    yield sanitize_sentence(whole_advice(finding))
     yield finding.link
 
 
@@ -252,9 +254,9 @@ def _format_evidence(name: str, value: float) -> tuple[str, str]:
     if name.endswith("_ns"):
         return name.removesuffix("_ns"), f"{format_ms(value)} ms"
     if "bytes" in name:
-        return name.replace("_bytes", "").replace("bytes_", ""), memory_size(round(value))
+        return name.replace("_bytes", "").replace("bytes_", ""), format_memory(round(value))
     if "share" in name or name.endswith("_percent"):
-        return name.removesuffix("_percent"), in_percent(value / 100 if name.endswith("_percent") else value)
+        return name.removesuffix("_percent"), format_percent(value / 100 if name.endswith("_percent") else value)
     return name, f"{value:,.4g}"
 
 
@@ -273,10 +275,10 @@ def worth(finding: Finding, run: RunFacts | None = None) -> str:
 
 
 def _place(where: Where) -> str:
-    numbers = {"rank": numbers_named(where.ranks), "step": numbers_named(where.steps, _MOST_STEPS)}
+    numbers = {"rank": format_ranges(where.ranks), "step": format_ranges(where.steps, _MOST_STEPS)}
     places = [f"{what}{'' if named.isdecimal() else 's'} {named}" for what, named in numbers.items() if named]
     for what, names in {"at": where.spans, "line": where.lines}.items():
         if names:
             plural = "s" if what == "line" and len(names) > 1 else ""
-            places.append(f"{what}{plural} {', '.join(shortened(name, _LONGEST_NAME) for name in names)}")
+            places.append(f"{what}{plural} {', '.join(shorten_name(name, _LONGEST_NAME) for name in names)}")
     return "; ".join(places)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.what_if import WhatIf
-from kinetoscope.core.text.wording import format_ms, printable, ranks_named, shortened
+from kinetoscope.core.text.wording import format_ms, format_ranks, sanitize_sentence, shorten_name
 
 _LONGEST_NAME = 60
 _WITHOUT = {
@@ -28,7 +28,7 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
     if (step_ns := what_ifs[0].step_ns) is None:
         return Text("No steps recorded: pass --step SPAN to name the spans that are steps.")
     if report.graph is not None and (why := report.graph.why_untrusted) is not None:
-        return Text(printable(f"Unknown: {why}"))
+        return Text(sanitize_sentence(f"Unknown: {why}"))
     if what_ifs[0].fix is not None and what_ifs[0].saving_ns_per_step is None:
         return Text(f"Unknown: no replay estimates the saving of finding {what_ifs[0].fix}.")
     table = Table(box=None, pad_edge=False)
@@ -38,7 +38,7 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
     for found in sorted(what_ifs, key=lambda found: -(found.saving_ns_per_step or 0)):
         saving_ns = found.saving_ns_per_step or 0
         table.add_row(
-            Text(printable(_words(found, report))),
+            Text(sanitize_sentence(_words(found, report))),
             format_ms(step_ns - saving_ns),
             format_ms(saving_ns),
             f"{saving_ns / step_ns:.1%}",
@@ -57,6 +57,6 @@ def _words(found: WhatIf, report: RunReport) -> str:
 def words_of_change(without: Iterable[str], faster: Iterable[tuple[str, float]], on_time: Sequence[int]) -> str:
     """Describe the change of a replay."""
     parts = [_WITHOUT[cause] for cause in without]
-    parts += [f"{shortened(name, _LONGEST_NAME)} {times:g}x faster" for name, times in faster]
-    parts += [f"{ranks_named(sorted(on_time))} without straggler delay"] if on_time else []
+    parts += [f"{shorten_name(name, _LONGEST_NAME)} {times:g}x faster" for name, times in faster]
+    parts += [f"{format_ranks(sorted(on_time))} without straggler delay"] if on_time else []
     return ", ".join(parts) or "no change"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from kinetoscope.core.background.side_process import SideProcess
+from kinetoscope.core.background.background_process import BackgroundProcess
 
 _POLL_S = 0.1
 
@@ -63,11 +63,11 @@ class JobQueue:
 
     def _run(self, job: Job) -> None:
         ends: list[tuple[int | None, str]] = [(None, "")]
-        process = SideProcess(lambda status, errors: ends.append((status, errors)))
+        process = BackgroundProcess(lambda status, errors: ends.append((status, errors)))
         until = monotonic() + self._timeout_s
         with suppress(OSError):
             process.start([*self._command, json.dumps(job.names)])
             while not process.wait(monotonic() + _POLL_S) and not self._closed.is_set() and monotonic() < until:
                 pass
-        process.end()
+        process.kill_and_wait()
         job.on_end(*ends[-1])

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from kinetoscope.core.text.templates import load_macros
-from kinetoscope.core.text.wording import counted, sized
+from kinetoscope.core.text.wording import format_count, format_file_size
 from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles
 
 
@@ -38,7 +38,7 @@ def render_message(title: str, sentence: str, next_address: str = "") -> str:
 
 def render_waiting(title: str, seconds: int, address: str) -> str:
     """Return a page that goes to another address in a second."""
-    since = f" For {counted(seconds, 'second')} now." if seconds else ""
+    since = f" For {format_count(seconds, 'second')} now." if seconds else ""
     return render_message(f"{title} ...", f"This page shows it as soon as it is ready.{since}", address)
 
 
@@ -70,7 +70,7 @@ def _load_macros() -> Any:
 
 
 def _render_row(run: ListedRun) -> Iterable[str]:
-    traces = f"{run.num_traces:,}, {sized(run.traces_bytes)}" if run.num_traces else ""
+    traces = f"{run.num_traces:,}, {format_file_size(run.traces_bytes)}" if run.num_traces else ""
     report = _load_macros().link(run.report, "report") if run.report else ""
     return (
         _load_macros().title_of_run(run),
@@ -96,7 +96,7 @@ def _render_files(files: RunFiles) -> str:
 def _render_file(file: ListedFile) -> Iterable[str]:
     is_download = not file.address.startswith("/report/")
     link = _load_macros().link(file.address, _load_macros().name(file.name), is_download)
-    return link, sized(file.size_bytes), _format_time(file.changed_ms)
+    return link, format_file_size(file.size_bytes), _format_time(file.changed_ms)
 
 
 def _format_time(moment_ms: float | None) -> str:
@@ -113,5 +113,5 @@ def _format_ranks(run: ListedRun) -> str:
     if run.num_ranks is None:
         return ""
     if run.world_size is None or run.world_size == run.num_ranks:
-        return counted(run.num_ranks, "rank")
-    return f"{run.num_ranks:,} of {counted(run.world_size, 'rank')}"
+        return format_count(run.num_ranks, "rank")
+    return f"{run.num_ranks:,} of {format_count(run.world_size, 'rank')}"

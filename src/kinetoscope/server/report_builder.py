@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 
-from kinetoscope.core.text.wording import reason_of_error
+from kinetoscope.core.text.wording import find_error_message
 from kinetoscope.server.job_queue import Job, JobQueue
 from kinetoscope.server.run_search import FoundRun
 
@@ -89,4 +89,4 @@ class ReportBuilder:
         elif page.path.exists():
             page.is_ready = True
         else:
-            page.problem = reason_of_error(errors)
+            page.problem = find_error_message(errors)

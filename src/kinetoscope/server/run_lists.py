@@ -10,8 +10,8 @@ from threading import Lock
 from urllib.parse import quote
 
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.core.paths.run_groups import RunGroup, group_of
-from kinetoscope.core.text.wording import counted, printable
+from kinetoscope.core.paths.run_groups import RunGroup, find_run_group
+from kinetoscope.core.text.wording import format_count, sanitize_sentence
 from kinetoscope.formats.run_row import RunRow, read_row
 from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles, StatusScreen
 from kinetoscope.server.row_filler import RowFiller
@@ -82,7 +82,7 @@ class RunLists:
         files = RunFiles(
             run=listed,
             now=self._read_live_status(run),
-            path=shlex.quote(printable(self.path_of(name))),
+            path=shlex.quote(sanitize_sentence(self.path_of(name))),
             is_only=len(found.runs) == 1 and found.is_complete,
             reports=[_build_file("report", file, run.name) for file in run.reports[:MAX_ROWS]],
             traces=[_build_file("trace", file, run.name) for file in run.traces[:MAX_ROWS]],
@@ -100,11 +100,11 @@ class RunLists:
     @property
     def folder_name(self) -> str:
         """What the folder is called in a page."""
-        return printable(self.folder.path.name or str(self.folder.path))
+        return sanitize_sentence(self.folder.path.name or str(self.folder.path))
 
     def title_of(self, name: str) -> str:
         """What a run is called in a page."""
-        return self.folder_name if name == "." else printable(name)
+        return self.folder_name if name == "." else sanitize_sentence(name)
 
     def path_of(self, name: str) -> str:
         """Where a run is."""
@@ -117,7 +117,7 @@ class RunLists:
         changes = any(run.is_waited_for or run.state in going for run in runs)
         return ListData(
             title=title,
-            folder=printable(str(self.folder.path)),
+            folder=sanitize_sentence(str(self.folder.path)),
             notes=[*notes],
             runs=runs,
             files=files,
@@ -147,7 +147,7 @@ class RunLists:
     def _read_group(self, name: str) -> RunGroup:
         """Return the group of a run, read once: its command does not change."""
         if name not in self._groups:
-            self._groups[name] = group_of(self.path_of(name))
+            self._groups[name] = find_run_group(self.path_of(name))
         return self._groups[name]
 
     def _build_row(self, run: FoundRun, rows: Mapping[str, RunRow], before: str | None) -> ListedRun:
@@ -166,8 +166,8 @@ class RunLists:
             when_ms=_to_ms(run.when_ns),
             has_began=run.started_ns is not None,
             changed_ms=_to_ms(run.changed_ns),
-            hosts=[printable(host) for host in run.hosts or row.hosts],
-            devices=[printable(name) for name in row.devices],
+            hosts=[sanitize_sentence(host) for host in run.hosts or row.hosts],
+            devices=[sanitize_sentence(name) for name in row.devices],
             num_ranks=len(run.ranks or row.ranks) or None,
             world_size=run.world_size,
             num_steps=row.num_steps,
@@ -175,7 +175,7 @@ class RunLists:
             change=row.step_ns / step_before_ns - 1 if row.step_ns is not None and step_before_ns else None,
             before_key=None if before is None else quote_name(before),
             before_title=None if before is None else self.title_of(before),
-            finding=None if row.finding is None else printable(row.finding),
+            finding=None if row.finding is None else sanitize_sentence(row.finding),
             saving_ns=row.saving_ns,
             mfu=row.mfu,
             peak_bytes=row.peak_bytes,
@@ -185,18 +185,20 @@ class RunLists:
             num_traces=len(run.traces),
             traces_bytes=sum(trace.size_bytes for trace in run.traces),
             notes=self._build_notes(run),
-            why_unknown=printable(row.why_unknown),
+            why_unknown=sanitize_sentence(row.why_unknown),
             is_waited_for=self._filler is not None and self._filler.is_pending(run.name),
         )
 
     def _build_notes(self, run: FoundRun) -> list[str]:
-        notes = [printable(note) for note in (run.no_data_reason, run.problem) if note]
+        notes = [sanitize_sentence(note) for note in (run.no_data_reason, run.problem) if note]
         if run.training_run is not None:
             number, description = run.training_run
             notes.insert(0, f"Training run {number} of its process: {description}.")
         if run.unsaved:
-            command = f"kinetoscope recover {shlex.quote(printable(self.path_of(run.name)))}"
-            notes.append(f"{counted(len(run.unsaved), 'killed rank')} left unsaved records. To make traces: {command}")
+            command = f"kinetoscope recover {shlex.quote(sanitize_sentence(self.path_of(run.name)))}"
+            notes.append(
+                f"{format_count(len(run.unsaved), 'killed rank')} left unsaved records. To make traces: {command}"
+            )
         return notes
 
 
@@ -237,7 +239,7 @@ def _build_address(kind: str, name: str) -> str:
 
 def _build_file(kind: str, file: FoundFile, run: str) -> ListedFile:
     return ListedFile(
-        name=printable(relative_to_run(file.name, run)),
+        name=sanitize_sentence(relative_to_run(file.name, run)),
         address=_build_address(kind, file.name),
         size_bytes=file.size_bytes,
         changed_ms=file.changed_ns / 1e6,

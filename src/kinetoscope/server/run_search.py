@@ -11,9 +11,9 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from kinetoscope.core.paths.attempt_folders import MANIFESTS, attempt_of_name
+from kinetoscope.core.paths.find_attempt_folders import MANIFESTS, parse_attempt_name
 from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
-from kinetoscope.core.paths.user_cache import own_code
+from kinetoscope.core.paths.user_cache import code_fingerprint
 from kinetoscope.errors import KinetoscopeError, TraceFileError
 from kinetoscope.formats.manifest import STARTED, RankManifest, read_manifest, reason_of
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
@@ -144,7 +144,7 @@ def find_runs(
     return FoundRuns(order, walk.is_complete)
 
 
-_code_fingerprint = cache(own_code)  # it looks at many files
+_code_fingerprint = cache(code_fingerprint)  # it looks at many files
 
 
 def is_trace_name(name: str) -> bool:
@@ -230,7 +230,7 @@ def _has_spool(run: Path) -> bool:
 def find_run_of_traces(directory: str) -> str:
     """The folder of the run whose manifest is in the folder ``place``: that of its traces, or of an attempt in it."""
     path = PurePosixPath(directory)
-    return str((path if attempt_of_name(path.name) is None else path.parent).parent)
+    return str((path if parse_attempt_name(path.name) is None else path.parent).parent)
 
 
 def _find_run_of_file(name: str, runs: Iterable[str]) -> str:
@@ -239,7 +239,7 @@ def _find_run_of_file(name: str, runs: Iterable[str]) -> str:
     for folder in (home, *home.parents):
         if str(folder) in runs:
             return str(folder)
-    while attempt_of_name(home.name) is not None or home.name in ("traces", "torch_traces"):
+    while parse_attempt_name(home.name) is not None or home.name in ("traces", "torch_traces"):
         home = home.parent
     return str(home)
 
@@ -324,7 +324,7 @@ def _select_last_attempt(manifests: list[str]) -> list[str]:
 
 
 def _parse_attempt(directory: str) -> int:
-    return attempt_of_name(PurePosixPath(directory).name) or 0
+    return parse_attempt_name(PurePosixPath(directory).name) or 0
 
 
 _STATE_OF_OWNER = {Owner.ALIVE: RunState.RECORDING, Owner.DEAD: RunState.KILLED, Owner.UNKNOWN: RunState.UNKNOWN}

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.core.background.private_names import find_all
-from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.job.event import skippable
 from kinetoscope.core.job.state import RunState
 from kinetoscope.core.paths.short_paths import shorten_paths
 from kinetoscope.core.paths.source_files import source_name
@@ -48,7 +48,7 @@ class CompileEvents(WindowSource):
     def install(self, run: RunContext) -> None:
         self._watch_if_loaded(run)
 
-    @unless_skipped
+    @skippable
     def batch_start(self, state: RunState, logger: object) -> None:
         if self._watch is None and self._run is not None:
             self._watch_if_loaded(self._run)

@@ -5,9 +5,9 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.job.event import skippable
 from kinetoscope.core.job.state import RunState
-from kinetoscope.core.paths.source_files import is_of_user, source_name
+from kinetoscope.core.paths.source_files import is_user_code, source_name
 from kinetoscope.formats.own_names import FLOAT64
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.source_events import SourceEvent
@@ -52,7 +52,7 @@ class Float64Tensors(WindowSource):
     def install(self, run: RunContext) -> None:
         self._has_looked = False
 
-    @unless_skipped
+    @skippable
     def batch_end(self, state: RunState, logger: Any) -> None:
         if self._run is not None and not self._has_looked and "torch.nn" in sys.modules:
             with look(self._run, sys._getframe().f_back) as objects:
@@ -158,7 +158,7 @@ def _default_line(objects: HeldObjects) -> Place | None:
     codes = [code for module in objects.modules for code in codes_of_module(module)]
     found: set[Place] = set()
     for code in codes:
-        if _DEFAULT & set(code.co_names) and is_of_user(code.co_filename):
+        if _DEFAULT & set(code.co_names) and is_user_code(code.co_filename):
             operations = list(operations_of(code))
             line = _named_line(operations, range(len(operations)), _DEFAULT)
             found |= set() if line is None else {(code.co_filename, line)}

@@ -10,7 +10,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from kinetoscope.core.paths.source_files import is_of_user, is_ours, line_of_user, name_of_line, source_name
+from kinetoscope.core.paths.source_files import (
+    find_user_line,
+    format_frame,
+    is_profiler_code,
+    is_user_code,
+    source_name,
+)
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.private_names import COMPILER, compiler
@@ -75,23 +81,23 @@ def _place_of(frame: FrameType | None) -> tuple[str, str, str]:
     there, if that is torch's compiler; "" where there is none."""
     called: list[FrameType] = []
     whose = ""
-    while frame is not None and not is_of_user(file := frame.f_code.co_filename):
+    while frame is not None and not is_user_code(file := frame.f_code.co_filename):
         if file.endswith(COMPILER):
             whose = ", of the compiler"
         called.append(frame)
         frame = frame.f_back
-    return line_of_user(frame), _innermost_of_library(called) if frame is not None and called else "", whose
+    return find_user_line(frame), _innermost_of_library(called) if frame is not None and called else "", whose
 
 
 def _innermost_of_library(called: list[FrameType]) -> str:
     """Of functions of libraries, the innermost first, the first one in the package of the last, which the user calls:
     others, such as torch's, that it calls say less about what it does. Ours do not count. "" if there are none."""
-    while called and is_ours(called[-1].f_code.co_filename):
+    while called and is_profiler_code(called[-1].f_code.co_filename):
         called.pop()
     package = _package_of(called[-1]) if called else ""
     for frame in called:
         if _package_of(frame) == package:
-            return name_of_line(frame.f_code, frame.f_lineno)
+            return format_frame(frame.f_code, frame.f_lineno)
     return ""
 
 

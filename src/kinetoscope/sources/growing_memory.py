@@ -6,9 +6,9 @@ from collections import deque
 from types import FrameType
 from typing import Any, NamedTuple
 
-from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.job.event import skippable
 from kinetoscope.core.job.state import RunState
-from kinetoscope.core.paths.source_files import is_of_user, source_name
+from kinetoscope.core.paths.source_files import is_user_code, source_name
 from kinetoscope.formats.own_names import MEMORY_HOLDER
 from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.run.plugin_api import RunContext
@@ -58,7 +58,7 @@ class GrowingMemory(WindowSource):
     def install(self, run: RunContext) -> None:
         self._thread, self._tid = threading.get_ident(), threading.get_native_id()
 
-    @unless_skipped
+    @skippable
     def batch_end(self, state: RunState, logger: Any) -> None:
         if self._run is None:
             return
@@ -170,7 +170,7 @@ def _place_args(held: Held) -> dict[str, Any]:
 def _function_of_user(frame: FrameType | None) -> str | None:
     """The name of the innermost function of the user's, from a frame outwards."""
     while frame is not None:
-        if is_of_user(frame.f_code.co_filename):
+        if is_user_code(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_code.co_qualname}"
         frame = frame.f_back
     return None

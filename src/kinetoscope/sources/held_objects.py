@@ -17,7 +17,7 @@ from time import thread_time_ns
 from types import CodeType, FrameType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from kinetoscope.core.paths.source_files import is_of_user, is_ours
+from kinetoscope.core.paths.source_files import is_profiler_code, is_user_code
 from kinetoscope.recording.markers.recorder import OWN_CATEGORY
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.gc_control import paused_gc
@@ -212,7 +212,7 @@ class HeldObjects:
         variables, modules = list[Inside](), dict[int, Scope]()
         while frame is not None and self.num_frames < _MOST_FRAMES:
             code = frame.f_code
-            if is_of_user(code.co_filename):
+            if is_user_code(code.co_filename):
                 self.num_frames += 1
                 names, is_function = frame.f_globals, code.co_flags & CO_OPTIMIZED
                 if is_function:
@@ -285,20 +285,20 @@ class HeldObjects:
     def _around_function(self, held: Held) -> Iterator[Inside]:
         """The variables that a function keeps between its calls, and those of its module if it is the user's."""
         code, path = held.value.__code__, held.path
-        if is_ours(code.co_filename):
+        if is_profiler_code(code.co_filename):
             return
         variables = self._relevant(variables_around(held.value))
         if variables:
             yield Inside(variables, "variable", path, (Scope(len(path), code=code),))
         names = held.value.__globals__
-        if is_of_user(code.co_filename) and id(names) not in self._namespaces:
+        if is_user_code(code.co_filename) and id(names) not in self._namespaces:
             self._namespaces.add(id(names))
             yield self._variables(names, Scope(len(path), names=names))._replace(path=path)
 
     def _names(self, module: ModuleType) -> list[tuple[Any, Any]]:
         names = module.__dict__
         file = names.get("__file__")
-        if type(file) is not str or not is_of_user(file) or id(names) in self._namespaces:
+        if type(file) is not str or not is_user_code(file) or id(names) in self._namespaces:
             return []
         self._namespaces.add(id(names))
         return self._visible(names)
@@ -374,7 +374,7 @@ def _is_class_of_user(owner: type) -> bool:
     if type(module) is not str or owner is object:
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
-    return is_of_user(file) if type(file) is str else module == "__main__"
+    return is_user_code(file) if type(file) is str else module == "__main__"
 
 
 def own_attributes(value: Any) -> dict[str, Any]:
@@ -432,7 +432,7 @@ def codes_in(names: Any) -> Iterator[CodeType]:
 def codes_of_class(owner: type) -> list[CodeType]:
     """The code of the methods of a class, and of those it is made from, that the user wrote."""
     codes = [code for base in _mro_of(owner) for code in codes_in(_dict_of(base))]
-    return [code for code in codes if is_of_user(code.co_filename)]
+    return [code for code in codes if is_user_code(code.co_filename)]
 
 
 def classes_in(names: dict[str, Any]) -> list[type]:

@@ -88,7 +88,7 @@ def _facts(iterator: Any) -> dict[str, Any]:
     kind = type(iterator)
     if kind.__module__ == loader_dataset.module:  # another library's may leave some out
         for attribute in (loader_dataset, loader_sampler, *loader_settings.values()):
-            if attribute.is_of(kind):
+            if attribute.belongs_to(kind):
                 attribute.check(own)
     sampler = own_attributes(loader_sampler.get(own))
     facts = {name: attribute.get(own) for name, attribute in loader_settings.items()}

@@ -4,8 +4,8 @@ import threading
 from functools import partial
 from typing import Any
 
-from kinetoscope.core.background.own_thread import OwnThread
-from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.background.background_thread import BackgroundThread
+from kinetoscope.core.job.event import skippable
 from kinetoscope.core.job.state import RunState
 from kinetoscope.formats.own_names import SAMPLES_TRACK
 from kinetoscope.recording.private_names import frames_of_threads
@@ -42,7 +42,7 @@ class StackSampler(WindowSource):
         self.interval_ms: float = interval_ms
         self.workers: bool = workers
         self._in_workers: WorkerSampling | None = None
-        self._thread: OwnThread | None = None
+        self._thread: BackgroundThread | None = None
         self._spans: StackSpans | None = None
         self._clocks: LoopClocks | None = None
 
@@ -64,10 +64,10 @@ class StackSampler(WindowSource):
         native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is still its parent's
         self._spans = StackSpans(run.recorder, threading.get_ident(), self.interval_ms, native_id=native_id)
         name = SAMPLES_TRACK.format(threading.current_thread().name)
-        self._thread = OwnThread(partial(_sample, run, self._spans), name)
-        self._thread.begin("The loop's stack is not sampled", run.report)
+        self._thread = BackgroundThread(partial(_sample, run, self._spans), name)
+        self._thread.try_start("The loop's stack is not sampled", run.report)
 
-    @unless_skipped
+    @skippable
     def batch_end(self, state: ProfiledState, logger: Any) -> None:
         if self._clocks is not None:
             self._clocks.read(state.profiler)

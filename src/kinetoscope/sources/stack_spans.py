@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from types import CodeType
 
-from kinetoscope.core.background.own_thread import OwnThread
-from kinetoscope.core.paths.source_files import is_of_user, is_ours, name_of_line
+from kinetoscope.core.background.background_thread import BackgroundThread
+from kinetoscope.core.paths.source_files import format_frame, is_profiler_code, is_user_code
 from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_EVERY, SAMPLED_STATE, WAITS
 from kinetoscope.native import native
 from kinetoscope.recording.markers.marker import RECORDING_ACTIONS
@@ -63,11 +63,11 @@ class StackSpans(native.StackSamples):
     def span_of_line(self, code: CodeType, line: int | None) -> NativeSpan | None:
         """The span of a line; None if it is ours."""
         file = code.co_filename
-        if is_ours(file):
+        if is_profiler_code(file):
             return None
-        name = name_of_line(code, line)
+        name = format_frame(code, line)
         if name not in self._spans:
-            self._spans[name] = self._new_span(name, SAMPLE if is_of_user(file) else SAMPLE_OF_LIBRARY)
+            self._spans[name] = self._new_span(name, SAMPLE if is_user_code(file) else SAMPLE_OF_LIBRARY)
         return self._spans[name]
 
     def span_of_state(self, state: str) -> NativeSpan:
@@ -86,7 +86,7 @@ class StackSpans(native.StackSamples):
         most_ns, holder = 0, None
         for thread in threading.enumerate():
             number = thread.native_id
-            if number is None or number == self._native_id or isinstance(thread, OwnThread):
+            if number is None or number == self._native_id or isinstance(thread, BackgroundThread):
                 continue
             self._processor_ns[number] = now_ns = _processor_ns(number)
             ran_ns = now_ns - before.get(number, 0)

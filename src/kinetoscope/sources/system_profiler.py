@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 
-from kinetoscope.core.background.own_thread import OwnThread
-from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.background.background_thread import BackgroundThread
+from kinetoscope.core.job.event import skippable
 from kinetoscope.core.job.state import RunState
 from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.run.plugin_api import ProfiledState, ProfilerContext, RunContext
@@ -85,17 +85,17 @@ class SystemProfiler(WindowSource):
         self._recording = self._begins = False
         self._clocks: LoopClocks | None = None
         self._closing = False
-        self._thread: OwnThread | None = None
+        self._thread: BackgroundThread | None = None
         self._failed: set[str] = set()
         self._markers: dict[str, Any] = {}
 
     def fit_start(self, state: ProfiledState, logger: object) -> None:
         if self._thread is None:
             self._closing = False
-            self._thread = OwnThread(partial(self._loop, state), "kinetoscope-system")
-            self._thread.begin("The machine's counters are not read", state.profiler.run.report)
+            self._thread = BackgroundThread(partial(self._loop, state), "kinetoscope-system")
+            self._thread.try_start("The machine's counters are not read", state.profiler.run.report)
 
-    @unless_skipped
+    @skippable
     def batch_start(self, state: ProfiledState, logger: object) -> None:
         action = state.profiler.get_action()
         was_recording, self._recording = self._recording, action is not ProfilerAction.SKIP
@@ -104,7 +104,7 @@ class SystemProfiler(WindowSource):
         if self._recording and (not was_recording or action is ProfilerAction.ACTIVE_AND_SAVE):
             self._wake.set()
 
-    @unless_skipped
+    @skippable
     def batch_end(self, state: ProfiledState, logger: object) -> None:
         if self._clocks is not None:
             self._clocks.read(state.profiler)

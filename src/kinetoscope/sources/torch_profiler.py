@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from kinetoscope.core.job.event import Callback, unless_skipped
+from kinetoscope.core.job.event import Callback, skippable
 from kinetoscope.core.job.file_names import FileNameFormat
 from kinetoscope.core.job.timestamp import Moment, plain_count
-from kinetoscope.core.text.wording import missing_options
+from kinetoscope.core.text.wording import format_missing_options
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.markers.process import signals_held
@@ -150,7 +150,7 @@ class TorchProfiler(Callback):
             self.save_if_recording_ends(state)
             self._move_on(state, self.profiler.follow_schedule)
 
-    @unless_skipped
+    @skippable
     def batch_end(self, state: ProfiledState, logger: object) -> None:
         if self.profiler is not None:
             self.save_if_recording_ends(state)
@@ -247,5 +247,5 @@ def _own_span(state: ProfiledState, name: str) -> Marker:
 
 
 def _check_memory_options(**options: bool) -> None:
-    if needed := missing_options(options):
+    if needed := format_missing_options(options):
         raise SettingsError(f"A memory timeline (memory_filename) needs {needed} as well.")

@@ -11,7 +11,7 @@ from multiprocessing.util import Finalize
 from types import CodeType
 from typing import Any
 
-from kinetoscope.core.background.own_thread import OwnThread
+from kinetoscope.core.background.background_thread import BackgroundThread
 from kinetoscope.core.background.private_names import find_all
 from kinetoscope.formats.own_names import SAMPLES_TRACK
 from kinetoscope.hooks.patching import ReplacedMethod
@@ -89,7 +89,9 @@ def _begin(interval_ms: float, outermost: CodeType) -> None:
     if run_file is not None:
         ident, native_id = threading.get_ident(), threading.get_native_id()
         spans = StackSpans(recorder, ident, interval_ms, outermost, native_id)
-        thread = OwnThread(partial(_sample, spans, run_file), SAMPLES_TRACK.format(threading.current_thread().name))
+        thread = BackgroundThread(
+            partial(_sample, spans, run_file), SAMPLES_TRACK.format(threading.current_thread().name)
+        )
         thread.start()
         Finalize(None, _end, (spans, thread), exitpriority=0)
 

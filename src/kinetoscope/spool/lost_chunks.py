@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.spool.window_log import LiveWindow
 
 
@@ -47,9 +47,9 @@ def describe_losses(chunks: Iterable[ChunkFound], log: Sequence[LiveWindow]) -> 
     ]
     for number in sorted(is_open):
         if gaps[number]:
-            sentences.append(f"Window {number}: {counted(gaps[number], 'file')} with records missing.")
+            sentences.append(f"Window {number}: {format_count(gaps[number], 'file')} with records missing.")
         if short[number]:
-            sentences.append(f"Window {number}: {counted(short[number], 'record')} missing at the end of files.")
+            sentences.append(f"Window {number}: {format_count(short[number], 'record')} missing at the end of files.")
     return sentences
 
 

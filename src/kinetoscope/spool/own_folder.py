@@ -104,7 +104,7 @@ class LiveFolder:
         self.run_folder = run_folder
         if run.ranks.local_rank == 0:  # once on each host
             report_leftovers(run_folder)
-        wanted = attempt.live_folder(run_folder)
+        wanted = attempt.spool_folder(run_folder)
         try:
             self.path = self._make(run_folder, wanted)
             self._lock = OwnerLock(self.path)  # before run.json: once that exists, others check the lock
@@ -202,7 +202,7 @@ class LiveFolder:
             self._said = True
             _log.warning(
                 "The live folder %s cannot be used: %s. Until it can, records stay in memory until they are saved, "
-                "and a kill would lose them. Choose another folder with live_folder=.",
+                "and a kill would lose them. Choose another folder with spool_folder=.",
                 path,
                 error.strerror or error,
             )

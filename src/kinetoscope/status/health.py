@@ -7,7 +7,7 @@ from enum import Enum
 from math import ceil
 from pathlib import Path
 
-from kinetoscope.core.text.wording import gaps_in
+from kinetoscope.core.text.wording import find_gaps
 from kinetoscope.pulse.glances import Glance, glance_at_pulses
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.stuck_phases import Unarrived
@@ -104,7 +104,7 @@ class RunStatus:
     @property
     def missing(self) -> list[tuple[int, int]]:
         """The ranks without a pulse, as pairs of the first and the last of those that follow one another."""
-        return gaps_in((rank.rank for rank in self.ranks), self.world_size or 0)
+        return find_gaps((rank.rank for rank in self.ranks), self.world_size or 0)
 
 
 def read_run_status(run_folder: Path) -> RunStatus:

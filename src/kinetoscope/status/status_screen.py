@@ -4,7 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from kinetoscope.core.text.wording import counted, lasting, memory_size, printable, ranks_named, shortened, shown
+from kinetoscope.core.text.wording import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_ranks,
+    sanitize,
+    sanitize_sentence,
+    shorten_name,
+)
 from kinetoscope.pages.run_list import RankLine, StatusScreen
 from kinetoscope.pulse.glances import NUM_LAST
 from kinetoscope.status.health import RankStatus, RunState, RunStatus
@@ -33,7 +41,7 @@ def build_status_screen(status: RunStatus) -> StatusScreen:
             *_describe_abnormal(ranks),
             *_limit_sentences(_describe_collectives(status), "more group"),
             *_describe_missing(status),
-            *_limit_sentences(map(printable, status.notes), "more note"),
+            *_limit_sentences(map(sanitize_sentence, status.notes), "more note"),
         ],
         columns=columns,
         rows=[
@@ -48,7 +56,11 @@ def _build_headline(status: RunStatus) -> str:
     if not status.ranks:
         return "nothing seen"
     num_ranks, world_size = len(status.ranks), status.world_size or 0
-    of = f"{num_ranks:,} of {counted(world_size, 'rank')}" if world_size > num_ranks else counted(num_ranks, "rank")
+    of = (
+        f"{num_ranks:,} of {format_count(world_size, 'rank')}"
+        if world_size > num_ranks
+        else format_count(num_ranks, "rank")
+    )
     parts = [f"attempt {status.attempt}" if status.attempt else "", of, *_describe_progress(status.ranks)]
     return f"{status.state.value}: {', '.join(filter(None, parts))}"
 
@@ -61,8 +73,8 @@ def _describe_progress(ranks: Sequence[RankStatus]) -> Iterable[str]:
     now = [rank.step_ns for rank in ranks if rank.step_ns is not None]
     whole = [rank.run_step_ns for rank in ranks if rank.run_step_ns is not None]
     if now:
-        over = f"; {lasting(median(whole))} over the run" if whole else ""
-        yield f"{lasting(median(now))} a step (last {NUM_LAST} steps{over})"
+        over = f"; {format_duration(median(whole))} over the run" if whole else ""
+        yield f"{format_duration(median(now))} a step (last {NUM_LAST} steps{over})"
 
 
 # -- sentences
@@ -83,7 +95,7 @@ def _limit_sentences(sentences: Iterable[str], noun: str) -> Iterable[str]:
     found = [*sentences]
     yield from found[:_MAX_SENTENCES]
     if len(found) > _MAX_SENTENCES:
-        yield f"And {counted(len(found) - _MAX_SENTENCES, noun)} like that."
+        yield f"And {format_count(len(found) - _MAX_SENTENCES, noun)} like that."
 
 
 def _describe_killed(rank: RankStatus) -> str:
@@ -101,7 +113,7 @@ def _describe_hung(ranks: Sequence[RankStatus]) -> Iterable[str]:
         if rank.state is RunState.HUNG:
             alike.setdefault((rank.is_stopped, rank.phase, rank.hang), []).append(rank)
     for found in alike.values():
-        first, names = found[0], ranks_named(sorted(one.rank for one in found)).capitalize()
+        first, names = found[0], format_ranks(sorted(one.rank for one in found)).capitalize()
         longest = max(found, key=lambda rank: rank.phase_ns or 0)
         where = f"in {_format_phase(first)} for {'' if len(found) == 1 else 'up to '}{_format_phase_time(longest)}"
         if first.is_stopped:
@@ -118,30 +130,33 @@ def _describe_slow_phase(rank: RankStatus) -> str:
 
 
 def _format_location(rank: RankStatus) -> str:
-    return f": {printable(rank.hang.place)}" if rank.hang and rank.hang.place else ""
+    return f": {sanitize_sentence(rank.hang.place)}" if rank.hang and rank.hang.place else ""
 
 
 def _describe_unresponsive(rank: RankStatus) -> str:
     if rank.state is not RunState.UNRESPONSIVE:
         return ""
-    return f"on {printable(rank.host)} has had no heartbeat for {lasting(rank.quiet_ns)}, in {_format_phase(rank)}"
+    return f"on {sanitize_sentence(rank.host)} has had no heartbeat for {format_duration(rank.quiet_ns)}, in {_format_phase(rank)}"
 
 
 def _describe_lag(rank: RankStatus) -> str:
-    return f"is {counted(rank.behind, 'step')} behind" if rank.behind else ""
+    return f"is {format_count(rank.behind, 'step')} behind" if rank.behind else ""
 
 
 def _describe_collectives(status: RunStatus) -> Iterable[str]:
     """Who waits for whom."""
     for found in status.collectives:
-        what, waits = printable(found.collective or "a collective"), "waits" if len(found.waiting) == 1 else "wait"
-        waiting, missing = map(ranks_named, (found.waiting, found.missing))
-        yield f"In {what}, number {found.sequence:,} of group {shown(found.group)}, {waiting} {waits} for {missing}."
+        what, waits = (
+            sanitize_sentence(found.collective or "a collective"),
+            "waits" if len(found.waiting) == 1 else "wait",
+        )
+        waiting, missing = map(format_ranks, (found.waiting, found.missing))
+        yield f"In {what}, number {found.sequence:,} of group {sanitize(found.group)}, {waiting} {waits} for {missing}."
 
 
 def _describe_missing(status: RunStatus) -> Iterable[str]:
     if status.missing:
-        yield f"There is no pulse of {ranks_named(status.missing)}."
+        yield f"There is no pulse of {format_ranks(status.missing)}."
 
 
 def _summarize_rest(ranks: Sequence[RankStatus]) -> str:
@@ -155,7 +170,7 @@ def _summarize_rest(ranks: Sequence[RankStatus]) -> str:
         ", ".join(_describe_progress(ranks)),
         ", ".join(f"{count:,} in {phase}" for phase, count in phases),
     ]
-    return f"{counted(len(ranks), 'more rank')}: {'; '.join(filter(None, parts))}"
+    return f"{format_count(len(ranks), 'more rank')}: {'; '.join(filter(None, parts))}"
 
 
 # -- cells; "" is what is not known
@@ -166,7 +181,7 @@ def _format_phase(rank: RankStatus) -> str:
 
 
 def _format_phase_time(rank: RankStatus) -> str:
-    return _format_known(rank.phase_ns, lasting)
+    return _format_known(rank.phase_ns, format_duration)
 
 
 def _format_state(rank: RankStatus) -> str:
@@ -184,13 +199,13 @@ _COLUMNS: dict[str, tuple[Callable[[RankStatus], str], bool]] = {
     "behind": (lambda rank: f"{rank.behind:,}" if rank.behind else "", True),
     "phase": (_format_phase, True),
     "for": (_format_phase_time, True),
-    "takes": (lambda rank: _format_known(rank.step_ns, lasting), False),
-    "over run": (lambda rank: _format_known(rank.run_step_ns, lasting), False),
+    "takes": (lambda rank: _format_known(rank.step_ns, format_duration), False),
+    "over run": (lambda rank: _format_known(rank.run_step_ns, format_duration), False),
     "loss": (lambda rank: _format_known(rank.loss, "{:.4g}".format), True),
-    "device": (lambda rank: _format_known(rank.device_bytes, memory_size), True),
-    "memory": (lambda rank: _format_known(rank.resident_bytes, memory_size), True),
+    "device": (lambda rank: _format_known(rank.device_bytes, format_memory), True),
+    "memory": (lambda rank: _format_known(rank.resident_bytes, format_memory), True),
     "samples/s": (lambda rank: _format_known(rank.samples_per_s, "{:,.4g}".format), True),
     "tokens/s": (lambda rank: _format_known(rank.tokens_per_s, "{:,.4g}".format), True),
-    "host": (lambda rank: shortened(rank.host, _MAX_HOST_LENGTH), False),
+    "host": (lambda rank: shorten_name(rank.host, _MAX_HOST_LENGTH), False),
 }
 """What is said of a rank, and whether a column in which nothing is known is left out."""

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kinetoscope.core.background.writer_thread import is_beside_training
+from kinetoscope.core.background.writer_thread import is_in_background
 from kinetoscope.core.clock.clock import choose_base_ns, process_base_ns
 from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, read_chrome
@@ -48,7 +48,7 @@ def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any], ask: 
 
 def _give_way() -> None:
     """Lets training have the GIL."""
-    if is_beside_training():
+    if is_in_background():
         time.sleep(_PAUSE_S)
 
 

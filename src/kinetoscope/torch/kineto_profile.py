@@ -16,7 +16,7 @@ from torch.autograd.profiler_util import EventList
 from torch.profiler import ProfilerActivity
 
 import kinetoscope.torch.private_names as private_names
-from kinetoscope.core.text.wording import missing_options
+from kinetoscope.core.text.wording import format_missing_options
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError, SettingsError
 from kinetoscope.torch.key_averages import INCLUDES_PYTHON_FUNCTIONS, Grouping
 from kinetoscope.torch.memory_timeline import MemoryTimeline
@@ -330,7 +330,7 @@ class KinetoProfile:
     def _check_memory_options(self) -> None:
         recorded = self._options() if self._results is None else self._session.options
         names = ("record_shapes", "profile_memory", "with_stack")
-        if needed := missing_options({name: getattr(recorded, name) for name in names}):
+        if needed := format_missing_options({name: getattr(recorded, name) for name in names}):
             raise SettingsError(f"{needed} required for memory profiling.")  # the words that torch's own tests expect
 
     def _stats(self) -> Any:

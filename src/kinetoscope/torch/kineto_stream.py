@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kinetoscope.core.background.writer_thread import is_beside_training
+from kinetoscope.core.background.writer_thread import is_in_background
 from kinetoscope.core.paths.atomic_file import make_folder, temporary_folder
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.native import kineto_save_module
@@ -182,7 +182,7 @@ class _Pipe:
             write_fd = os.open(f"{path}.tmp", os.O_WRONLY)
             _enlarge(write_fd)
             try:
-                niceness = _NICENESS if is_beside_training() else 0
+                niceness = _NICENESS if is_in_background() else 0
                 self._saving = kineto_save.start(kineto_results, LIBRARY, path, self.is_written, write_fd, niceness)
             except BaseException:
                 os.close(write_fd)

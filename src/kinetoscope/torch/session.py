@@ -29,8 +29,8 @@ import torch.autograd.profiler as autograd_profiler
 from torch.profiler import ProfilerActivity
 
 import kinetoscope.torch.private_names as private_names
+from kinetoscope.core.background.background_thread import unprofile_background_threads
 from kinetoscope.core.background.early_exit import early_exit, skip_handlers_in_forks
-from kinetoscope.core.background.own_thread import spare_own_threads
 from kinetoscope.errors import ActivityTypeError, NoActivitiesError, ProfilerStateError, SettingsError
 from kinetoscope.hooks.patching import ReplacedMethod
 
@@ -218,7 +218,7 @@ class Session:
             with private_names.kineto_silenced:
                 private_names.start_trace(self.autograd_profile)
             if self.options.with_stack:
-                spare_own_threads()
+                unprofile_background_threads()
         # torch's configuration does not reveal its arguments; a recording of all threads is not enabled on this one.
         self.all_threads = not private_names.records_on_this_thread()
         self._thread = threading.get_ident()

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.core.paths.atomic_file import atomic_file
-from kinetoscope.core.paths.remote_url import check_url, parse_url, without_credentials
+from kinetoscope.core.paths.remote_url import check_url, mask_credentials, parse_url
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.core.text.wording import counted, printable
+from kinetoscope.core.text.wording import format_count, sanitize_sentence
 from kinetoscope.errors import KinetoscopeError, UploadError
 from kinetoscope.uploads.upload_queue import ConfirmedUpload, QueuedUpload, build_queue_name, read_queue
 
@@ -69,7 +69,7 @@ class UploadReport:
 
 def describe_failures(failures: list[tuple[QueuedUpload, str]]) -> str:
     """Return lines on uploads that failed, each with its reason."""
-    lines = [f"Not uploaded, and still there: {counted(len(failures), 'file')}."]
+    lines = [f"Not uploaded, and still there: {format_count(len(failures), 'file')}."]
     lines += [
         f"  {printable_entry(waiting.upload.path)} -> {printable_entry(waiting.upload.url)}: {printable_entry(reason)}"
         for waiting, reason in failures[:_MAX_NAMED]
@@ -81,7 +81,7 @@ def describe_failures(failures: list[tuple[QueuedUpload, str]]) -> str:
 
 def printable_entry(text: str) -> str:
     """Return a path or URL of the queue, safe to print."""
-    return printable(without_credentials(text))
+    return sanitize_sentence(mask_credentials(text))
 
 
 @dataclass(order=True, slots=True)
@@ -176,7 +176,7 @@ class _QueueDrain:
                 folder.delete(name)
 
     def _handle_failure(self, attempt: _PendingUpload, error: Exception) -> None:
-        reason = without_credentials(f"{type(error).__name__}: {error}".strip())
+        reason = mask_credentials(f"{type(error).__name__}: {error}".strip())
         is_permanent = isinstance(error, _PERMANENT_ERRORS) or type(error).__name__ in _PERMANENT_ERROR_NAMES
         if is_permanent and attempt.num_failed + 1 >= _MAX_PERMANENT_FAILURES:
             self._report.failed.append((attempt.upload, reason))

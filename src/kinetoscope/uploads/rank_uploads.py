@@ -7,14 +7,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
+from kinetoscope.core.background.background_process import BackgroundProcess
 from kinetoscope.core.background.jobs import job_command
-from kinetoscope.core.background.side_process import SideProcess
-from kinetoscope.core.job.file_names import FileNameFormat, UsedNames
+from kinetoscope.core.job.file_names import FileNameFormat, UniqueNames
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Moment
 from kinetoscope.core.paths.remote_url import check_url
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.uploads.queue_drain import AllowedUploads
 from kinetoscope.uploads.upload_queue import (
@@ -60,7 +60,7 @@ class RankUploads:
         self._rank = rank
         self._upload_to = (upload_to or "").rstrip("/")
         self._remote_store = remote_store
-        self._process = SideProcess(self._handle_end)
+        self._process = BackgroundProcess(self._handle_end)
         self._allowed = [self._upload_to] if self._upload_to else []
         self._other_folders: list[Path] = []
         self._started_entries: set[Path] = set()
@@ -89,7 +89,7 @@ class RankUploads:
         """Continues the uploads that an earlier process of this rank left, if they go to this run's destinations:
         anybody may have written the queue."""
         if waiting := self._read_allowed():
-            _log.info("Resuming %s that an earlier start of this run left.", counted(len(waiting), "upload"))
+            _log.info("Resuming %s that an earlier start of this run left.", format_count(len(waiting), "upload"))
             self._start()
 
     def put(self, file: Path, remote_name: str) -> None:
@@ -160,7 +160,7 @@ class RankUploads:
             _log.warning(
                 "An earlier start of this run left %s outside of the run's folder, or for places to which this start "
                 "does not upload. They are not uploaded. To see them: kinetoscope upload %s",
-                counted(len(refused), "file"),
+                format_count(len(refused), "file"),
                 shlex.quote(str(self._run_folder)),
             )
         return [upload for upload in waiting if upload not in refused]
@@ -264,7 +264,7 @@ class RemoteName:
         if "://" in self._format.text:
             check_url(self._format.text, argument)
         self._uploads: RankUploads | None = None
-        self._used = UsedNames()
+        self._used = UniqueNames()
 
     @property
     def text(self) -> str:
@@ -289,7 +289,7 @@ class RemoteName:
         self._run_name, self._ranks, self._restart = run_name, run.ranks, run.attempt.restart
         if self._format.text and uploads.prepare(self._format.text, self._build_folder_url(uploads)):
             if not shared:
-                self._format.check_ranks_differ(run.ranks)
+                self._format.require_distinct_ranks(run.ranks)
             self._uploads = uploads
 
     def _build_folder_url(self, uploads: RankUploads) -> str:
@@ -329,7 +329,7 @@ def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
     before = [*read_confirmed(run_folder, rank), *waiting]
     if relative_to_run_folder(run_folder, file) in {upload.path for upload in before}:
         return
-    used = UsedNames(upload.url for upload in before)
+    used = UniqueNames(upload.url for upload in before)
     wanted = FileNameFormat(url).fill(cycle.run_name, cycle.ranks, cycle.timestamp)
     add_upload(run_folder, rank, file, used.choose(_add_attempt_folder(wanted, cycle.attempt.restart)))
 

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kinetoscope.core.background.background_process import lower_priority
 from kinetoscope.core.background.jobs import run_job
-from kinetoscope.core.background.side_process import give_way
 from kinetoscope.uploads.queue_drain import (
     BACKGROUND_RETRY_S,
     AllowedUploads,
@@ -20,7 +20,7 @@ def upload_rank(run_folder: str, rank: int, urls: Sequence[str], folders: Sequen
     Uploads that are not allowed are no failures: the run has logged them. Return 1 after a failure, and if another
     process uploads the queue.
     """
-    give_way()
+    lower_priority()
     allowed = AllowedUploads(urls, list(map(Path, folders)))
     report = drain_queue(Path(run_folder), rank, retry_for_s=BACKGROUND_RETRY_S, allowed=allowed)
     if report.failed:

@@ -104,7 +104,7 @@ def test_the_least_recently_used_cache_files_are_deleted_when_there_is_too_much(
         make_older(file, hours)
     kinetoscope.load(paths[1])  # used again: no longer the oldest
     size_bytes = kept[0].stat().st_size
-    monkeypatch.setattr(user_cache, "MOST_BYTES", size_bytes * 7 // 2)
+    monkeypatch.setattr(user_cache, "MAX_CACHE_BYTES", size_bytes * 7 // 2)
     kinetoscope.load(paths[3])
     assert [file.exists() for file in kept] == [False, True, True]
     assert sum(file.stat().st_size for file in own_cache.iterdir()) <= size_bytes * 7 // 2
@@ -113,7 +113,7 @@ def test_the_least_recently_used_cache_files_are_deleted_when_there_is_too_much(
 def test_a_cache_file_that_was_just_used_is_not_deleted_for_a_new_one(tmp_path, own_cache, monkeypatch):
     first = kinetoscope.load(write(tmp_path / "0.json"))
     first = kinetoscope.load(tmp_path / "0.json")  # it reads from the cache only when it is asked
-    monkeypatch.setattr(user_cache, "MOST_BYTES", next(own_cache.iterdir()).stat().st_size)
+    monkeypatch.setattr(user_cache, "MAX_CACHE_BYTES", next(own_cache.iterdir()).stat().st_size)
     assert kinetoscope.load(write(tmp_path / "1.json")).spans.collect().height == 1
     assert first.spans.collect().height == 1
     assert len(names(own_cache)) == 1

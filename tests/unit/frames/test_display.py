@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from kinetoscope.core.text.wording import shown
+from kinetoscope.core.text.wording import sanitize
 from kinetoscope.frames.display import MOST_ROWS, render_html
 
 HOSTILE = [
@@ -59,7 +59,7 @@ def test_of_a_long_text_begin_and_end_are_shown_and_its_length():
 
 
 def test_control_characters_and_lone_surrogates_are_escaped():
-    assert shown("a\x1b[2J\nb\ud800") == "a\\x1b[2J\\nb\\ud800"
+    assert sanitize("a\x1b[2J\nb\ud800") == "a\\x1b[2J\\nb\\ud800"
 
 
 def test_of_many_rows_the_first_are_shown_and_how_many_more_there_are():

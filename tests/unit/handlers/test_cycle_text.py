@@ -231,8 +231,8 @@ def test_a_long_window_takes_no_memory_of_pythons(tmp_path):
     tracemalloc.start()
     try:
         path = written(cycle, tmp_path)
-        _, most_bytes = tracemalloc.get_traced_memory()
+        _, max_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert len(json.loads(path.read_text())["traceEvents"]) > 80_000
-    assert most_bytes < 4 << 20 < file.stat().st_size  # as objects they take 60 MB
+    assert max_bytes < 4 << 20 < file.stat().st_size  # as objects they take 60 MB

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.core.job.ranks import current_attempt, current_ranks
+from kinetoscope.core.job.ranks import detect_attempt, detect_ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.pulse.layout import NUM_EXACT, Phase
 from kinetoscope.pulse.own_pulse import OwnPulse
@@ -17,8 +17,8 @@ def clock():
 @pytest.fixture
 def pulse(clock):
     pulse = OwnPulse(clock)
-    ranks = current_ranks({})
-    pulse.open(None, ranks, current_attempt(ranks, {}))
+    ranks = detect_ranks({})
+    pulse.open(None, ranks, detect_attempt(ranks, {}))
     yield pulse
     pulse.close()
 
@@ -57,7 +57,7 @@ def test_of_many_steps_the_last_are_told(pulse, clock):
 def test_before_it_is_open_and_after_its_end_nothing_is_told(clock):
     pulse = OwnPulse(clock)
     assert pulse.times_of(0, 10) == []
-    ranks = current_ranks({})
-    pulse.open(None, ranks, current_attempt(ranks, {}))
+    ranks = detect_ranks({})
+    pulse.open(None, ranks, detect_attempt(ranks, {}))
     pulse.close()
     assert pulse.times_of(0, 10) == []

@@ -118,7 +118,7 @@ def test_a_resumed_run_counts_from_its_position(tmp_path):
 
 def test_a_step_may_be_reported_after_its_end():
     clock = FakeClock()
-    driver = Profiler(SCHEDULE, MemoryTraceHandler(), clock=clock, quiet=True, live_folder=False).driver
+    driver = Profiler(SCHEDULE, MemoryTraceHandler(), clock=clock, quiet=True, spool_folder=False).driver
     driver.start(past_step_ends_ns=[0])
     clock.advance(10)
     driver.on_step(end_ns=6)

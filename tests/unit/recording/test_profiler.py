@@ -113,7 +113,7 @@ def test_an_argument_that_is_no_schedule_is_refused_by_name():
         ((ALWAYS,), {"grace_s": "x"}, "grace_s is a number of seconds.* not 'x'"),
         ((ALWAYS,), {"close_timeout_s": float("nan")}, "close_timeout_s is a number of seconds"),
         ((ALWAYS,), {"live_bytes_max": -1}, "live_bytes_max is a number of bytes, at least 0; not -1"),
-        ((ALWAYS,), {"live_folder": 3}, "live_folder must be a folder, or False"),
+        ((ALWAYS,), {"spool_folder": 3}, "spool_folder must be a folder, or False"),
     ],
 )
 def test_an_argument_that_cannot_work_is_refused_at_once_by_name(arguments, settings, words):

@@ -9,7 +9,7 @@ import pytest
 
 from kinetoscope import Timestamp
 from kinetoscope.core.job.ranks import Ranks
-from kinetoscope.core.paths.remote_url import without_credentials
+from kinetoscope.core.paths.remote_url import mask_credentials
 from kinetoscope.errors import FileNameError, SettingsError
 from kinetoscope.uploads import queue_drain
 from kinetoscope.uploads.queue_drain import drain_queue
@@ -202,7 +202,7 @@ def test_files_share_a_connection_and_every_second_retry_connects_anew(run_folde
     ],
 )
 def test_reasons_of_failures_have_no_credentials(text):
-    cleaned = without_credentials(text, {"AWS_SECRET_ACCESS_KEY": "s3cr3t-hunter22", "HOME": "host"})
+    cleaned = mask_credentials(text, {"AWS_SECRET_ACCESS_KEY": "s3cr3t-hunter22", "HOME": "host"})
     assert "hunter22" not in cleaned.lower()
     assert "***" in cleaned
 

@@ -32,7 +32,7 @@ from kinetoscope.analysis.compressed_pickle import each_by
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.analysis.titles import folders_apart
-from kinetoscope.core.text.wording import ranks_named, shown
+from kinetoscope.core.text.wording import format_ranks, sanitize
 from kinetoscope.frames.display import some
 from kinetoscope.frames.load import PathLike
 from kinetoscope.frames.trace import Trace, TraceSet
@@ -347,11 +347,11 @@ def _notes_on_ranks(reports: Sequence[RunReport], shared: frozenset[int]) -> lis
     ranks = [report.run["ranks"] for report in reports]
     if ranks[0] == ranks[1]:
         return []
-    before, after = (ranks_named(one) if one else "no rank" for one in ranks)
+    before, after = (format_ranks(one) if one else "no rank" for one in ranks)
     said = f"Before has {before}, after {after}"
     if not shared:
         return [f"{said}: none is in both, so that their average ranks are compared."]
-    return [f"{said}: of both, only {ranks_named(sorted(shared))} {'is' if len(shared) == 1 else 'are'} compared."]
+    return [f"{said}: of both, only {format_ranks(sorted(shared))} {'is' if len(shared) == 1 else 'are'} compared."]
 
 
 def _notes_on_devices(before: RunReport, after: RunReport) -> list[str]:
@@ -368,7 +368,7 @@ def _devices_of(report: RunReport) -> str | None:
     """The names of the devices of a run; None where they are not known."""
     names = sorted({row.device_name for row in report.ranks if row.device_name})
     if names:
-        return some(map(shown, names), len(names), _MOST_DEVICES, ", ")
+        return some(map(sanitize, names), len(names), _MOST_DEVICES, ", ")
     return None if any(row.window_ns is not None for row in report.ranks) else "no device"
 
 

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.run_report import RunFacts, name_of_run
-from kinetoscope.core.text.wording import printable_json, shown
+from kinetoscope.core.text.wording import escape_json, sanitize
 from kinetoscope.frames.display import some
 
 SCHEMA = 1
@@ -83,7 +83,7 @@ class Comparison(PlainData, ShownInNotebooks):
     def __repr__(self) -> str:
         before, after = name_of_run(self.before), name_of_run(self.after)
         lines = [f"<kinetoscope.Comparison of {before} and {after}: {len(self.rows)} rows, {len(self.worse)} got worse"]
-        lines += [f"  note  {shown(note)}" for note in self.notes]
+        lines += [f"  note  {sanitize(note)}" for note in self.notes]
         return (
             "\n".join(
                 filter(None, [*lines, some((f"  {_line(row)}" for row in self.rows), len(self.rows), _MOST_LINES)])
@@ -113,7 +113,7 @@ class Comparison(PlainData, ShownInNotebooks):
 
     def to_json(self) -> str:
         """The comparison as JSON: what ``kinetoscope diff A B --json`` prints."""
-        return printable_json(msgspec.json.encode(self.to_dict()).decode())
+        return escape_json(msgspec.json.encode(self.to_dict()).decode())
 
 
 def _line(row: ComparisonRow) -> str:
@@ -122,4 +122,4 @@ def _line(row: ComparisonRow) -> str:
         "unknown" if value is None else f"{value / divisor:,.4g} {unit}" for value in (row.before, row.after)
     )
     change = "" if row.change is None else f" ({row.change:+.1%})"
-    return f"{row.verdict:6}  {row.kind} {shown(row.name)}: {before}, then {after}{change}"
+    return f"{row.verdict:6}  {row.kind} {sanitize(row.name)}: {before}, then {after}{change}"

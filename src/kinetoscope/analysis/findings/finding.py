@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.measured import Measured
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.core.text.wording import shown
+from kinetoscope.core.text.wording import sanitize
 
 MAX_NAMED = 3
 """Spans, and source lines, that a finding names."""
@@ -64,7 +64,7 @@ class Finding(PlainData, ShownInNotebooks):
     """The change that its saving is from; None without a saving. It is no part of reports for other programs."""
 
     def __repr__(self) -> str:
-        return f"<kinetoscope.Finding {self.kind}: {shown(self.title)}; confidence {self.confidence}>"
+        return f"<kinetoscope.Finding {self.kind}: {sanitize(self.title)}; confidence {self.confidence}>"
 
     @property
     def worth_ns(self) -> int | None:

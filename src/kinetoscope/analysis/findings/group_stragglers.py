@@ -11,7 +11,7 @@ from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.late_ranks import locate_late
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
-from kinetoscope.core.text.wording import format_ms, numbers_named, ranks_named
+from kinetoscope.core.text.wording import format_ms, format_ranges, format_ranks
 
 _ADVICE_ON_BATCHES = (
     "Give all ranks batches of the same length: sort samples into buckets of similar length in a `batch_sampler=` that "
@@ -50,7 +50,7 @@ def find_uneven_loads(evidence: Evidence) -> Iterator[Finding]:
     on_lengths = f"Their inputs were from {lengths[0]:,} to {lengths[1]:,} long. " if lengths else ""
     yield build_finding(
         "straggler",
-        f"Stragglers: {ranks_named(sorted(ranks))} alternate, unequal loads cost {format_ms(saving_ns)} ms/step",
+        f"Stragglers: {format_ranks(sorted(ranks))} alternate, unequal loads cost {format_ms(saving_ns)} ms/step",
         on_lengths + (_ADVICE_ON_EXPERTS if has_exchanges else _ADVICE_ON_BATCHES),
         confidence=evidence.confidence.of_share(saving_ns / evidence.step_ns),
         evidence={
@@ -74,7 +74,7 @@ def find_slow_stages(evidence: Evidence) -> Iterator[Finding]:
     saving_ns = evidence.savings.saving_ns(fix) or 0.0
     ranks = sorted(slow.ranks)
     stages = sorted({pipeline.stages[rank] for rank in ranks})
-    name = f"stage{'s' if len(stages) > 1 else ''} {numbers_named(stages)} ({ranks_named(ranks)})"
+    name = f"stage{'s' if len(stages) > 1 else ''} {format_ranges(stages)} ({format_ranks(ranks)})"
     yield build_finding(
         "straggler",
         add_detail(f"Straggler: {name} delays every step by {format_ms(saving_ns)} ms", _SLOW_PARTS[slow.cause]),

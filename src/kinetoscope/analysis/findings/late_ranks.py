@@ -13,7 +13,7 @@ from kinetoscope.analysis.findings.late_group import are_late_together
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.steps.periods import how_often
-from kinetoscope.core.text.wording import format_ms, ranks_named
+from kinetoscope.core.text.wording import format_ms, format_ranks
 
 _EQUAL_WAIT_SHARE = 0.75
 """A straggler of a tensor parallel group is waited for there, and then as long in its data parallel group."""
@@ -72,7 +72,7 @@ def build_title(evidence: Evidence, rows: Sequence[StragglerRow], cost_ns: float
     group = _group_of(evidence, ranks)
     if not num_late or not are_late_together(rows):
         what = f" cost {format_ms(cost_ns)} ms/step"
-        return add_detail(add_detail(f"Alternating stragglers: {ranks_named(ranks)}", group, len(what)) + what, cause)
+        return add_detail(add_detail(f"Alternating stragglers: {format_ranks(ranks)}", group, len(what)) + what, cause)
     is_one = len(rows) == 1
     named = f"Straggler: rank {ranks[0]}" if is_one else f"Stragglers: {_name(evidence, ranks)}"
     verb = "delays" if is_one else "delay"
@@ -113,7 +113,7 @@ def _name(evidence: Evidence, ranks: Sequence[int]) -> str:
     """Return the name of several ranks, with their host where they are all of its ranks."""
     hosts = _hosts(evidence, ranks)
     named = f" of {', '.join(hosts)}" if hosts else ""
-    return f"{ranks_named(ranks)}{named}"
+    return f"{format_ranks(ranks)}{named}"
 
 
 def _hosts(evidence: Evidence, ranks: Sequence[int]) -> list[str]:
@@ -139,4 +139,4 @@ def advise_on_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> str:
 def _advice_on_some(rows: Sequence[StragglerRow]) -> str:
     """Return the advice on some of a group that are late for the same cause."""
     ranks = sorted(row.rank for row in rows)
-    return f"{ranks_named(ranks).capitalize()}: {ADVICE_ON_CAUSES[rows[0].cause]}"
+    return f"{format_ranks(ranks).capitalize()}: {ADVICE_ON_CAUSES[rows[0].cause]}"

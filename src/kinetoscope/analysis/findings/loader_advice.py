@@ -8,7 +8,7 @@ from kinetoscope.analysis.findings.cores import BUSY_SHARE, find_cores
 from kinetoscope.analysis.findings.evidence.loader import LoaderEvidence
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.loader_costs import costs_of_batch
-from kinetoscope.core.text.wording import in_percent
+from kinetoscope.core.text.wording import format_percent
 
 MIN_REACHED_SHARE = 0.8
 """Advice that can reach a smaller share of a saving is of medium confidence at most (the contract's share)."""
@@ -56,7 +56,7 @@ def advise_on_loader(evidence: Evidence, loader: LoaderEvidence, saving_ns: floa
     """Return the advice for a loop that gains ``saving_ns`` per step if it never waits for a batch."""
     starts = loader.epoch_start_share
     if loader.num_workers and starts is not None and starts >= _EPOCH_START_SHARE:
-        return LoaderAdvice(_ON_STARTS.format(in_percent(starts)))
+        return LoaderAdvice(_ON_STARTS.format(format_percent(starts)))
     return _Loop(evidence, loader, loader.wait_ns if saving_ns is None else saving_ns).advice()
 
 

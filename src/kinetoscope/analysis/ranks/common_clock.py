@@ -10,8 +10,8 @@ from kinetoscope.analysis.ranks.collectives import MOMENTS, ClockShift, collecti
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.ranks.stragglers import CLOCK_BOUNDS
 from kinetoscope.analysis.windows.reading import read_windows
-from kinetoscope.core.clock.file_clock import FileClock, Stretch
-from kinetoscope.core.text.wording import lasting, ranks_named
+from kinetoscope.core.clock.file_clock import DriftCorrection, FileClock
+from kinetoscope.core.text.wording import format_duration, format_ranks
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.frames.load import load_one
 
@@ -24,11 +24,11 @@ class TimeShift:
     """How the times of one trace are moved."""
 
     shift_ns: int = 0
-    stretch: Stretch | None = None
+    stretch: DriftCorrection | None = None
 
     def moved(self, time_ns: int) -> int:
         """A moment on the common clock."""
-        return self.shift_ns + (time_ns if self.stretch is None else self.stretch.moved(time_ns))
+        return self.shift_ns + (time_ns if self.stretch is None else self.stretch.apply(time_ns))
 
     def expression(self, column: str) -> pl.Expr:
         """A column of moments on the common clock, to about a nanosecond."""
@@ -47,7 +47,7 @@ class TimeShift:
 def shifts_beside_rank_0(clocks: Sequence[tuple[int | None, FileClock | None]]) -> list[TimeShift]:
     """For the rank and the clock of each trace, how its times are moved to rank 0's unix time, as merging does."""
     lines = [clock.line for rank, clock in clocks if rank == 0 and clock is not None]
-    return [TimeShift() if clock is None else TimeShift(*clock.beside_rank_0(lines)) for _, clock in clocks]
+    return [TimeShift() if clock is None else TimeShift(*clock.shift_to_rank_0(lines)) for _, clock in clocks]
 
 
 def estimate_clock_shifts(names: Iterable[str]) -> dict[int, ClockShift]:
@@ -80,8 +80,8 @@ def notes_on_clock_shifts(shifts: Mapping[int, ClockShift]) -> list[str]:
     }
     if not apart:
         return []
-    far = lasting(max(apart.values()))
-    return [f"The clocks of ranks differ by up to {far}, by the ends of their collectives: {ranks_named(apart)}."]
+    far = format_duration(max(apart.values()))
+    return [f"The clocks of ranks differ by up to {far}, by the ends of their collectives: {format_ranks(apart)}."]
 
 
 def with_bounds(rows: Sequence[RankRow], shifts: Mapping[int, ClockShift]) -> list[RankRow]:

@@ -8,7 +8,7 @@ from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.known import sum_of_known
-from kinetoscope.core.text.wording import in_percent
+from kinetoscope.core.text.wording import format_percent
 
 MIN_STEAL_SHARE = 0.03
 MIN_WALL_NS = 200_000_000
@@ -134,11 +134,11 @@ def notes_on_contention(contention: Contention | None) -> list[str]:
     if own is None or others is None:
         return [f"{said}This recording does not show who used the CPUs (top does)."]
     is_stolen = (steal or 0) >= 100 * MIN_STEAL_SHARE
-    stolen = f", other guests of its host took {in_percent((steal or 0) / 100)}" if is_stolen else ""
+    stolen = f", other guests of its host took {format_percent((steal or 0) / 100)}" if is_stolen else ""
     advice = (
         "Ask for CPUs that are not shared"
         if is_stolen and (steal or 0) > others
         else ("Move other programs to another machine, or reserve CPUs for this job (taskset, cpuset)")
     )
-    used = f"This job used {in_percent(own / 100)} of the CPU time, other processes {in_percent(others / 100)}"
+    used = f"This job used {format_percent(own / 100)} of the CPU time, other processes {format_percent(others / 100)}"
     return [f"{said}{used}{stolen}. {advice}."]

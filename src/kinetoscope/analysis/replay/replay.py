@@ -22,7 +22,7 @@ from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_s
 from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.analysis.windows.columns import at_least_0, frame_of
 from kinetoscope.analysis.windows.intervals import ended_before
-from kinetoscope.core.text.wording import in_percent
+from kinetoscope.core.text.wording import format_percent
 from kinetoscope.native import native
 
 EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collective", "thread", "loader")
@@ -174,7 +174,7 @@ class ReplayGraph:
         }
         for what, share in shares.items():
             if share > MOST_UNEXPLAINED:
-                return f"{in_percent(share)} {what}; above {in_percent(MOST_UNEXPLAINED)}, a replay is not trusted."
+                return f"{format_percent(share)} {what}; above {format_percent(MOST_UNEXPLAINED)}, a replay is not trusted."
         return None
 
     def replay(self, change: Change | None = None) -> pl.Series:

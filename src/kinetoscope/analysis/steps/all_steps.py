@@ -10,7 +10,7 @@ from typing import NamedTuple, TypedDict
 from kinetoscope.analysis.steps.periods import ordinal, period_of
 from kinetoscope.analysis.steps.step_time import stretches
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.core.text.wording import in_percent
+from kinetoscope.core.text.wording import format_percent
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, StepsRow
 
@@ -138,7 +138,7 @@ def on_odd_steps(about: AllSteps, what: str = "It rests on recorded steps, which
         return ""
     if change >= 1:
         return f"{what} took {1 + change:,.1f} times as long as the others."
-    return f"{what} took {in_percent(abs(change))} {'longer' if change > 0 else 'less'} than the others."
+    return f"{what} took {format_percent(abs(change))} {'longer' if change > 0 else 'less'} than the others."
 
 
 class _Recorded:

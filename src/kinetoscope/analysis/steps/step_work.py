@@ -12,7 +12,7 @@ from kinetoscope.analysis.windows.columns import frame_of, known_rows, known_whe
 from kinetoscope.analysis.windows.intervals import zeros
 from kinetoscope.analysis.windows.nesting import place_in
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.core.text.wording import in_percent
+from kinetoscope.core.text.wording import format_percent
 
 LEAST_COVERAGE = 0.8
 """If less of the time of kernels that compute products is covered by shapes, rates are not told."""
@@ -137,7 +137,7 @@ def notes_on_rates(parts: Sequence[ComputedSums], step_ns: float | None) -> list
     if not coverage:
         return []
     return [
-        f"FLOP/s and MFU are unknown: only {in_percent(coverage, 1)} of the time of matmul, convolution and attention "
+        f"FLOP/s and MFU are unknown: only {format_percent(coverage, 1)} of the time of matmul, convolution and attention "
         "kernels was launched by operators with recorded shapes. CUDA graphs, compiled code, or convolutions without "
         "arguments launched the rest."
     ]

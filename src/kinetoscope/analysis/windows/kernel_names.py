@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from kinetoscope.core.text.wording import shown
+from kinetoscope.core.text.wording import sanitize
 
 _NO_NAME = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _ARGUMENTS = re.compile("[<(]")
@@ -110,7 +110,7 @@ def notes_on_communication(kernels: Iterable[str]) -> list[str]:
     found = [name for name in kernels if looks_like_communication(name)]
     if not found:
         return []
-    names = ", ".join(shown(own_name(name).removeprefix("void ").strip()) for name in found[:3])
+    names = ", ".join(sanitize(own_name(name).removeprefix("void ").strip()) for name in found[:3])
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return [
         f"Communication is a lower bound: these kernels look like communication of an unknown library, and count as "

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from kinetoscope.core.text.wording import error_line
+from kinetoscope.core.text.wording import format_error_line
 from kinetoscope.errors import KinetoscopeError
 
 
@@ -24,7 +24,7 @@ def run_job(work: Callable[..., int]) -> NoReturn:
     try:
         status = work(*map(json.loads, sys.argv[1:]))
     except (KinetoscopeError, OSError) as error:
-        print(error_line(error), file=sys.stderr)
+        print(format_error_line(error), file=sys.stderr)
         status = 1
     for stream in filter(None, (sys.stdout, sys.stderr)):
         with suppress(OSError, ValueError):  # its reader may be gone; the exit code is what counts

@@ -25,18 +25,18 @@ class PrivateName:
     Where it is missing, its feature is off, and one line in the log says so: ``lost`` is the end of that sentence.
     """
 
-    def __init__(self, module: str, name: str, lost: str) -> None:
-        self.module, self.name, self._lost = module, name, lost
+    def __init__(self, module: str, name: str, consequence: str) -> None:
+        self.module, self.name, self._consequence = module, name, consequence
         self.attribute = name.rpartition(".")[2]
         """The last part of the name."""
-        self._is_told = False
+        self._is_logged = False
         names.append(self)
 
-    def tell(self, reason: str = "") -> None:
+    def warn_missing(self, reason: str = "") -> None:
         """Logs what is lost, and why, unless that was done before."""
-        if not self._is_told:
-            self._is_told = True
-            _log.warning("%s, so %s.", reason or f"{self._library()} does not have {self}", self._lost)
+        if not self._is_logged:
+            self._is_logged = True
+            _log.warning("%s, so %s.", reason or f"{self._library()} does not have {self}", self._consequence)
 
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
@@ -52,24 +52,24 @@ class PrivateObject(PrivateName):
     """What such a name of a module stands for. It is looked up once, when the library is ``loaded``: when that module
     is, by default the module itself."""
 
-    def __init__(self, module: str, name: str, lost: str, loaded: str | None = None) -> None:
-        super().__init__(module, name, lost)
+    def __init__(self, module: str, name: str, consequence: str, loaded: str | None = None) -> None:
+        super().__init__(module, name, consequence)
         self._loaded = loaded or module
-        self._is_looked_up = False
-        self._found: Any = None
+        self._is_resolved = False
+        self._object: Any = None
 
     def find(self) -> Any:
         """What it stands for. None if it is missing, and as long as the library is not loaded."""
-        if not self._is_looked_up and self._loaded in sys.modules:
-            self._found = self._look_up()
-            self._is_looked_up = True
-        return self._found
+        if not self._is_resolved and self._loaded in sys.modules:
+            self._object = self._resolve()
+            self._is_resolved = True
+        return self._object
 
-    def _look_up(self) -> Any:
+    def _resolve(self) -> Any:
         try:  # the library has imported this module, unless it does not have it any more
             return operator.attrgetter(self.name)(importlib.import_module(self.module))
         except (ImportError, AttributeError):
-            self.tell()
+            self.warn_missing()
             return None
 
 
@@ -80,9 +80,9 @@ class PrivateAttribute(PrivateName):
     def check(self, attributes: Mapping[str, Any]) -> None:
         """Tells if it is missing among the attributes of such an object."""
         if self.attribute not in attributes:
-            self.tell()
+            self.warn_missing()
 
-    def is_of(self, kind: type) -> bool:
+    def belongs_to(self, kind: type) -> bool:
         """Whether objects of this class have it: whether it is the name's class or one of those under it."""
         owner = self.name.rpartition(".")[0]
         return any((base.__module__, base.__name__) == (self.module, owner) for base in kind.__mro__)
@@ -104,7 +104,7 @@ def find_all(*wanted: PrivateObject) -> list[Any] | None:
 
 # -- CPython
 
-_TRIED = ((3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
+_TESTED_VERSIONS = ((3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
 """The versions of CPython with which `_PyEval_SetProfile` was tried; in others, a call could crash."""
 
 _set_profile = PrivateObject(
@@ -118,8 +118,8 @@ def find_set_profile() -> Callable[[int, None, None], object] | None:
 
     CPython exports it for its own extension modules, and may change it in any version.
     """
-    if sys.implementation.name != "cpython" or sys.version_info[:2] not in _TRIED:
-        _set_profile.tell(f"{_set_profile} was not tried with {_PYTHON}")
+    if sys.implementation.name != "cpython" or sys.version_info[:2] not in _TESTED_VERSIONS:
+        _set_profile.warn_missing(f"{_set_profile} was not tried with {_PYTHON}")
         return None
     function = _set_profile.find()
     if function is not None:

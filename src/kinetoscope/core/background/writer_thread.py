@@ -7,19 +7,19 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from kinetoscope.core.background.own_thread import OwnThread
+from kinetoscope.core.background.background_thread import BackgroundThread
 
 _log = logging.getLogger("kinetoscope")
-_here = threading.local()
+_thread_state = threading.local()
 # Python handles a signal that comes just before a wait only when the wait ends.
-_LONGEST_WAIT_S = 0.25
+_MAX_WAIT_S = 0.25
 
 Job = Callable[[], object]
 
 
-def is_beside_training() -> bool:
+def is_in_background() -> bool:
     """Whether the caller is a job of a `WriterThread` for which nobody waits."""
-    writer: WriterThread | None = getattr(_here, "writer", None)
+    writer: WriterThread | None = getattr(_thread_state, "writer", None)
     return writer is not None and not writer.is_awaited
 
 
@@ -67,7 +67,7 @@ class WriterThread:
                 self._wait(monotonic() + timeout_s)
             finally:
                 self._num_awaiting -= 1
-        return self._run_what_no_thread_will()
+        return self._run_leftover_jobs()
 
     def close(self, timeout_s: float) -> bool:
         """Drains, then ends and joins the thread; False if jobs are left after ``timeout_s``."""
@@ -98,11 +98,13 @@ class WriterThread:
             left = deadline - monotonic()
             if left <= 0 or self._thread is None or not self._thread.is_alive():
                 break
-            self._changed.wait(min(left, _LONGEST_WAIT_S))
+            self._changed.wait(min(left, _MAX_WAIT_S))
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = OwnThread(self._loop, self._name)  # before Ctrl-C can come in the start: there is one only
+            self._thread = BackgroundThread(
+                self._loop, self._name
+            )  # before Ctrl-C can come in the start: there is one only
             try:
                 self._thread.start()
             except RuntimeError as error:
@@ -110,14 +112,14 @@ class WriterThread:
                 # The interpreter is shutting down and starts no more threads: drain() runs the jobs itself.
                 _log.debug("No writer thread at interpreter shutdown: %s", error)
 
-    def _run_what_no_thread_will(self) -> bool:
+    def _run_leftover_jobs(self) -> bool:
         if self._thread is None or not self._thread.is_alive():
             while self._jobs:
                 self._run(*self._jobs.popleft())
         return not self._jobs and not self._running
 
     def _loop(self) -> None:
-        _here.writer = self
+        _thread_state.writer = self
         try:
             while (item := self._next()) is not None:
                 self._run(*item)

@@ -34,7 +34,7 @@ GRID_NS = 2**51
 _EXACT_NS = 2**42 * 1000  # a double holds so many microseconds to half a nanosecond
 # NTP slews a clock by at most 500 ppm. A larger drift between two anchors is a step, and unix time cannot be trusted.
 _STEP_TOLERANCE_NS = 1_000_000
-_LARGEST_SLEW = 1 / 1000
+_MAX_SLEW = 1 / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Anchor:
     bound_ns: int = 0
 
 
-def take_anchor(clock: Clock, tries: int = 5) -> Anchor:
+def read_anchor(clock: Clock, tries: int = 5) -> Anchor:
     """Reads both clocks ``tries`` times and keeps the pair that was read closest together."""
     return min((_read_pair(clock) for _ in range(tries)), key=lambda anchor: anchor.bound_ns)
 
@@ -71,7 +71,7 @@ class ClockLine:
     def stepped(self) -> bool:
         """Whether unix time jumped between the anchors."""
         elapsed = self.end.monotonic_ns - self.start.monotonic_ns
-        return abs(self._drift_ns()) > _STEP_TOLERANCE_NS + elapsed * _LARGEST_SLEW
+        return abs(self._drift_ns()) > _STEP_TOLERANCE_NS + elapsed * _MAX_SLEW
 
     @property
     def slope_ns(self) -> tuple[int, int]:

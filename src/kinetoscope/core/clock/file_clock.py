@@ -5,23 +5,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinetoscope.core.clock.clock import Anchor, ClockLine
-from kinetoscope.core.clock.relation import ClockRelation, relation_from_fields
+from kinetoscope.core.clock.relation import ClockRelation, decode_relation
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DriftCorrection:
     """A correction of drift: a time ``over_ns`` after ``begin_ns`` moves by ``gain_ns``, others in proportion."""
 
     begin_ns: int
     gain_ns: int
     over_ns: int
 
-    def moved(self, time_ns: int) -> int:
+    def apply(self, time_ns: int) -> int:
         """A moment without the drift."""
         return time_ns + (time_ns - self.begin_ns) * self.gain_ns // self.over_ns
 
-    def unmoved(self, time_ns: int) -> int:
-        """The inverse of `moved`, exact to about a nanosecond."""
+    def revert(self, time_ns: int) -> int:
+        """The inverse of `apply`, exact to about a nanosecond."""
         return self.begin_ns + (time_ns - self.begin_ns) * self.over_ns // (self.over_ns + self.gain_ns)
 
 
@@ -33,7 +33,7 @@ class FileClock:
     relation: ClockRelation | None
     world_size: int
 
-    def beside_rank_0(self, rank_0: Sequence[ClockLine]) -> tuple[int, Stretch | None]:
+    def shift_to_rank_0(self, rank_0: Sequence[ClockLine]) -> tuple[int, DriftCorrection | None]:
         """How far the file's times are moved to be rank 0's unix time, and how its drift is corrected before that.
 
         ``rank_0`` are the clocks of rank 0's own files; without one, rank 0's clock is as it was when they were
@@ -45,7 +45,7 @@ class FileClock:
         shift_ns = self._shift_at(begin_ns, self.relation, rank_0)
         gain_ns = self._shift_at(end_ns, self.relation, rank_0) - shift_ns
         drifts = gain_ns and end_ns > begin_ns
-        return shift_ns, Stretch(self.line.unix_ns(begin_ns), gain_ns, end_ns - begin_ns) if drifts else None
+        return shift_ns, DriftCorrection(self.line.unix_ns(begin_ns), gain_ns, end_ns - begin_ns) if drifts else None
 
     def _shift_at(self, monotonic_ns: int, relation: ClockRelation, rank_0: Sequence[ClockLine]) -> int:
         """How far rank 0's unix time is ahead of this rank's when this rank's clock shows ``monotonic_ns``."""
@@ -55,15 +55,15 @@ class FileClock:
         return line.unix_ns(on_rank_0_ns) - self.line.unix_ns(monotonic_ns)
 
 
-def file_clock(own_header: dict[str, Any]) -> FileClock | None:
+def parse_file_clock(kinetoscope_header: dict[str, Any]) -> FileClock | None:
     """The clock in a trace's own header; None if there is none or it makes no sense."""
     try:
-        clock = own_header["clock"]
+        clock = kinetoscope_header["clock"]
         begin, end = (
             Anchor(anchor["monotonic_ns"], anchor["unix_ns"], anchor["bound_ns"]) for anchor in clock["anchors"]
         )
         beside = clock.get("beside_rank0")
-        relation = relation_from_fields(beside) if beside else None
-        return FileClock(ClockLine(begin, end), relation, int(own_header.get("world_size", 1)))
+        relation = decode_relation(beside) if beside else None
+        return FileClock(ClockLine(begin, end), relation, int(kinetoscope_header.get("world_size", 1)))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -6,7 +6,7 @@ from typing import Any
 from kinetoscope.core.clock.clock import Anchor
 
 # The assumed drift of two clocks that were compared only once: NTP slews by at most 500 ppm, quartz is far better.
-_LARGEST_DRIFT_PPM = 200
+_MAX_DRIFT_PPM = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class ClockRelation:
         """By how many millionths rank 0's clock is faster; None if there is only one measurement."""
         if self.is_same:
             return 0.0
-        return (self.latest.offset_ns - self.first.offset_ns) * 1e6 / self._apart_ns if self._apart_ns > 0 else None
+        return (self.latest.offset_ns - self.first.offset_ns) * 1e6 / self._elapsed_ns if self._elapsed_ns > 0 else None
 
     def offset_ns(self, monotonic_ns: int) -> int:
         """How much more rank 0's clock shows at this clock's ``monotonic_ns``."""
-        if self._apart_ns <= 0:
+        if self._elapsed_ns <= 0:
             return self.first.offset_ns
         since_ns = monotonic_ns - self.first.monotonic_ns
-        return self.first.offset_ns + (self.latest.offset_ns - self.first.offset_ns) * since_ns // self._apart_ns
+        return self.first.offset_ns + (self.latest.offset_ns - self.first.offset_ns) * since_ns // self._elapsed_ns
 
     def bound_ns(self, monotonic_ns: int) -> int:
         """The error bound of `offset_ns`: between two measurements the larger of their bounds; outside, it grows."""
@@ -50,9 +50,9 @@ class ClockRelation:
             return 0
         largest = max(self.first.bound_ns, self.latest.bound_ns)
         outside_ns = max(self.first.monotonic_ns - monotonic_ns, monotonic_ns - self.latest.monotonic_ns, 0)
-        if self._apart_ns <= 0:
-            return largest + outside_ns * _LARGEST_DRIFT_PPM // 10**6
-        return largest + outside_ns * (self.first.bound_ns + self.latest.bound_ns) // self._apart_ns
+        if self._elapsed_ns <= 0:
+            return largest + outside_ns * _MAX_DRIFT_PPM // 10**6
+        return largest + outside_ns * (self.first.bound_ns + self.latest.bound_ns) // self._elapsed_ns
 
     def description(self, begin_ns: int, end_ns: int) -> dict[str, Any]:
         """For a trace of the window from ``begin_ns`` to ``end_ns`` on this clock: the offset in its middle, the drift,
@@ -62,7 +62,7 @@ class ClockRelation:
             "offset_ns": self.offset_ns((begin_ns + end_ns) // 2),
             "drift_ppm": self.drift_ppm,
             "bound_ns": max(self.bound_ns(begin_ns), self.bound_ns(end_ns)),
-            **relation_fields(self),
+            **encode_relation(self),
         }
 
     def with_latest(self, latest: Measurement) -> "ClockRelation":
@@ -70,7 +70,7 @@ class ClockRelation:
         return ClockRelation(self.first, latest, self.reference, self.is_same)
 
     @property
-    def _apart_ns(self) -> int:
+    def _elapsed_ns(self) -> int:
         return self.latest.monotonic_ns - self.first.monotonic_ns
 
 
@@ -80,7 +80,7 @@ def same_clock(reference: Anchor) -> ClockRelation:
     return ClockRelation(now, now, reference, is_same=True)
 
 
-def relation_fields(relation: ClockRelation) -> dict[str, Any]:
+def encode_relation(relation: ClockRelation) -> dict[str, Any]:
     """A relation as plain numbers, for a store."""
     moments = (relation.first, relation.latest)
     return {
@@ -90,7 +90,7 @@ def relation_fields(relation: ClockRelation) -> dict[str, Any]:
     }
 
 
-def relation_from_fields(fields: dict[str, Any]) -> ClockRelation:
-    """The inverse of `relation_fields`. Raises KeyError, TypeError or ValueError for anything else."""
+def decode_relation(fields: dict[str, Any]) -> ClockRelation:
+    """The inverse of `encode_relation`. Raises KeyError, TypeError or ValueError for anything else."""
     first, latest = (Measurement(*map(int, numbers)) for numbers in fields["measurements"])
     return ClockRelation(first, latest, Anchor(*map(int, fields["reference"])), bool(fields["same_clock"]))

@@ -24,18 +24,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.core.clock.clock import Anchor, Clock, take_anchor
+from kinetoscope.core.clock.clock import Anchor, Clock, read_anchor
 from kinetoscope.core.clock.relation import (
     ClockRelation,
     Measurement,
-    relation_fields,
-    relation_from_fields,
+    decode_relation,
+    encode_relation,
     same_clock,
 )
 
-NUM_QUESTIONS = 40
+NUM_ROUND_TRIPS = 40
 _IDLE_POLL_S, _BUSY_POLL_S = 0.1, 0.005
-_POLLS_PER_LOOK_AROUND = 10
+_POLLS_PER_CHECK = 10
 _STEP_TIMEOUT = timedelta(seconds=2)
 # The errors of a store when nobody answers. torch's are RuntimeErrors.
 STORE_ERRORS = (RuntimeError, OSError, LookupError, ValueError, TypeError)
@@ -70,7 +70,7 @@ class ClockServer:
         self._identity = identity
         self._world_size = world_size
         self._num_served = 0
-        self.reference = take_anchor(clock)
+        self.reference = read_anchor(clock)
 
     def serve(self, stop: threading.Event) -> None:
         """Answers until ``stop`` is set, or until all ranks have said that they share this clock.
@@ -79,12 +79,12 @@ class ClockServer:
         """
         self._offer()
         for poll in itertools.count():
-            if stop.is_set() or (poll % _POLLS_PER_LOOK_AROUND == 0 and self._nobody_needs_answers()):
+            if stop.is_set() or (poll % _POLLS_PER_CHECK == 0 and self._all_share_clock()):
                 break
             if not self._serve_next():
                 stop.wait(_IDLE_POLL_S)
 
-    def serve_the_last(self, timeout_s: float) -> None:
+    def serve_remaining(self, timeout_s: float) -> None:
         """Answers, for at most ``timeout_s`` seconds, ranks that have begun to ask and are not done."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until and self._count("asking") > self._count("done"):
@@ -98,7 +98,7 @@ class ClockServer:
         offer = {"identity": self._identity, "reference": reference, "run": self._run}
         self._store.set(f"{self._prefix}offer", json.dumps(offer))
 
-    def _nobody_needs_answers(self) -> bool:
+    def _all_share_clock(self) -> bool:
         """Whether all other ranks have said that they share this clock."""
         self._skip_exited()
         return self._count("sharing") >= self._world_size - 1
@@ -119,7 +119,7 @@ class ClockServer:
         if not self._store.check([self._question(0)]):
             return False
         with suppress(*STORE_ERRORS):  # the rank that asked has exited
-            for number in range(NUM_QUESTIONS + 1):
+            for number in range(NUM_ROUND_TRIPS + 1):
                 self._answer(number)
         self._num_served += 1
         return True
@@ -141,9 +141,9 @@ class ClockClient:
         self._prefix = prefix
         self._clock = clock
         self._identity = identity
-        self._run = self._own = ""
+        self._run = self._clock_prefix = ""
         self._reference: Anchor | None = None
-        self._asks = False
+        self._is_measuring = False
         self.relation: ClockRelation | None = None
         """The relation so far; None if rank 0 has not answered yet."""
 
@@ -153,14 +153,14 @@ class ClockClient:
         waiting = _Waiting(self._store, time.monotonic() + timeout_s, stop)
         waiting.wait_for(f"{self._prefix}offer")
         offer = json.loads(self._store.get(f"{self._prefix}offer"))
-        self._run, self._own = offer["run"], f"{offer['run']}clock/{self._identity}/"
+        self._run, self._clock_prefix = offer["run"], f"{offer['run']}clock/{self._identity}/"
         self._reference = Anchor(*offer["reference"])
         if offer["identity"] == self._identity:
             self._store.add(f"{self._run}sharing", 1)
             self.relation = same_clock(self._reference)
             return
-        self._asks = self._store.add(f"{self._own}claims", 1) == 1
-        if self._asks:
+        self._is_measuring = self._store.add(f"{self._clock_prefix}claims", 1) == 1
+        if self._is_measuring:
             self._store.add(f"{self._run}asking", 1)
         self._update(waiting)
 
@@ -171,26 +171,26 @@ class ClockClient:
 
     def end(self) -> None:
         """Tells rank 0 that this rank will not ask again. Raises what the store raises."""
-        if self._asks:
-            self._asks = False
+        if self._is_measuring:
+            self._is_measuring = False
             self._store.add(f"{self._run}done", 1)
 
     def _update(self, waiting: "_Waiting") -> None:
-        if self._asks:
-            self._take(self._measure(waiting))
-            self._store.set(f"{self._own}relation", json.dumps(relation_fields(self._known())))
+        if self._is_measuring:
+            self._add_measurement(self._measure(waiting))
+            self._store.set(f"{self._clock_prefix}relation", json.dumps(encode_relation(self._require_relation())))
         else:
-            waiting.wait_for(f"{self._own}relation")
-            self.relation = relation_from_fields(json.loads(self._store.get(f"{self._own}relation")))
+            waiting.wait_for(f"{self._clock_prefix}relation")
+            self.relation = decode_relation(json.loads(self._store.get(f"{self._clock_prefix}relation")))
 
-    def _known(self) -> ClockRelation:
+    def _require_relation(self) -> ClockRelation:
         assert self.relation is not None
         return self.relation
 
-    def _take(self, measurement: Measurement) -> None:
+    def _add_measurement(self, measurement: Measurement) -> None:
         assert self._reference is not None
-        known = self.relation or ClockRelation(measurement, measurement, self._reference)
-        self.relation = known.with_latest(measurement)
+        current = self.relation or ClockRelation(measurement, measurement, self._reference)
+        self.relation = current.with_latest(measurement)
 
     def _measure(self, waiting: "_Waiting") -> Measurement:
         exchange = f"{self._run}{self._store.add(f'{self._run}tickets', 1)}/"
@@ -198,24 +198,28 @@ class ClockClient:
             self._store.set(f"{exchange}question0", "")
             waiting.wait_for(f"{exchange}answer0")
             return min(
-                (self._ask(exchange, number + 1) for number in range(NUM_QUESTIONS)),
+                (self._measure_round_trip(exchange, number + 1) for number in range(NUM_ROUND_TRIPS)),
                 key=lambda measurement: measurement.bound_ns,
             )
         finally:
-            self._forget(exchange)
+            self._delete_keys(exchange)
 
-    def _ask(self, exchange: str, number: int) -> Measurement:
-        asked = self._clock.monotonic_ns()
+    def _measure_round_trip(self, exchange: str, number: int) -> Measurement:
+        before_ns = self._clock.monotonic_ns()
         self._store.set(f"{exchange}question{number}", "")
         self._store.wait([f"{exchange}answer{number}"], _STEP_TIMEOUT)
-        answered = self._clock.monotonic_ns()
+        after_ns = self._clock.monotonic_ns()
         received, sent = map(int, self._store.get(f"{exchange}answer{number}").split())
-        most, least = received - asked, sent - answered
-        return Measurement((asked + answered) // 2, (most + least) // 2, (most - least + 1) // 2 + 1)
+        max_offset_ns, min_offset_ns = received - before_ns, sent - after_ns
+        return Measurement(
+            (before_ns + after_ns) // 2,
+            (max_offset_ns + min_offset_ns) // 2,
+            (max_offset_ns - min_offset_ns + 1) // 2 + 1,
+        )
 
-    def _forget(self, exchange: str) -> None:
+    def _delete_keys(self, exchange: str) -> None:
         with suppress(*STORE_ERRORS):
-            for number in range(NUM_QUESTIONS + 1):
+            for number in range(NUM_ROUND_TRIPS + 1):
                 self._store.delete_key(f"{exchange}question{number}")
                 self._store.delete_key(f"{exchange}answer{number}")
 

@@ -103,15 +103,15 @@ for _event in Event:
     setattr(Callback, _event.value, _event_method(_event))
 
 
-def unless_skipped(method: F) -> F:
+def skippable(method: F) -> F:
     """Marks a method of a `Callback`: in batches that the run surely skips it need not be called. These then cost
     less, if no method of any callback is called.
     """
-    cast("Any", method).is_unless_skipped = True
+    cast("Any", method).is_skippable = True
     return method
 
 
-def wanted_events(callbacks: Iterable[object]) -> dict[Event, list[tuple[Any, Callable[..., Any]]]]:
+def collect_event_methods(callbacks: Iterable[object]) -> dict[Event, list[tuple[Any, Callable[..., Any]]]]:
     """For each event, the callbacks that want it, each with its method."""
     callbacks = list(callbacks)
     wanted: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
@@ -124,5 +124,5 @@ def wanted_events(callbacks: Iterable[object]) -> dict[Event, list[tuple[Any, Ca
 def overrides(callback: object, method: str, kind: type = Callback) -> bool:
     """Whether ``callback`` wants calls of ``method``: whether it overrides the one of ``kind``, or has it without being
     of that kind."""
-    own = getattr(type(callback), method, None) or getattr(callback, method, None)
-    return callable(own) and own is not getattr(kind, method)
+    method_found = getattr(type(callback), method, None) or getattr(callback, method, None)
+    return callable(method_found) and method_found is not getattr(kind, method)

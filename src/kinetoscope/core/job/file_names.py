@@ -16,7 +16,7 @@ RANK_VARIABLES = ("rank", "local_rank", "world_size", "local_world_size", "node_
 RUN_VARIABLES = ("run_name", *RANK_VARIABLES)
 TIMESTAMP_VARIABLES = COUNTS + DURATIONS
 _TOO_WIDE = re.compile("[0-9]{3}")
-_MOST_SHOWN = 200
+_MAX_SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class FileNameFormat:
         for variable in sorted(self.variables() - set(known)):
             listing = ", ".join(f"{{{name}}}" for name in known)
             raise FileNameError(f"{self._shown} has an unknown variable {{{variable}}}. Known variables: {listing}.")
-        if any("{" in how or _TOO_WIDE.search(how) for _, how in self._fields):
+        if any("{" in specification or _TOO_WIDE.search(specification) for _, specification in self._fields):
             raise FileNameError(f"{self._shown} pads to 100 characters or more, which is too long for a file name.")
         try:
             self.fill("run", Ranks(), Timestamp())
@@ -51,13 +51,17 @@ class FileNameFormat:
     def _fields(self) -> list[tuple[str, str]]:
         """The variables in the format, each with its format specification, such as ``03d``."""
         try:
-            return [(name, how or "") for _, name, how, _ in string.Formatter().parse(self.text) if name is not None]
+            return [
+                (name, specification or "")
+                for _, name, specification, _ in string.Formatter().parse(self.text)
+                if name is not None
+            ]
         except ValueError as error:
             raise FileNameError(f"{self._shown} is not a format: {error}.") from None
 
     @property
     def _shown(self) -> str:
-        return f"{self.argument}={self.text[:_MOST_SHOWN]!r}"
+        return f"{self.argument}={self.text[:_MAX_SHOWN_CHARACTERS]!r}"
 
     def fill(self, run_name: str, ranks: Ranks, timestamp: Moment | None = None) -> str:
         """The name for this run, rank and moment; ``timestamp`` can be omitted if no variable needs it."""
@@ -74,7 +78,7 @@ class FileNameFormat:
         shared = takewhile(lambda parts: parts[0] == parts[1], zip(first, second, strict=False))
         return "/".join(part for part, _ in shared)
 
-    def check_ranks_differ(self, ranks: Ranks, folder: str = "") -> None:
+    def require_distinct_ranks(self, ranks: Ranks, folder: str = "") -> None:
         """Raises `FileNameError` if two ranks of this world would write the same file in ``folder``."""
         used = self.variables() | FileNameFormat(folder, "folder").variables()
         enough = [{"rank"}, {"node_rank", "local_rank"}]
@@ -89,7 +93,7 @@ class FileNameFormat:
             )
 
 
-class UsedNames:
+class UniqueNames:
     """Hands out file names; a name that is already used gets a number."""
 
     def __init__(self, used: Iterable[str] = ()) -> None:
@@ -106,6 +110,6 @@ class UsedNames:
         self._used.add(name)
         return name
 
-    def give_back(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """Frees a chosen name under which nothing was written."""
         self._used.discard(name)

@@ -14,11 +14,18 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from kinetoscope.core.paths.attempt_folders import attempt_folder
+from kinetoscope.core.paths.find_attempt_folders import attempt_folder
 from kinetoscope.errors import SettingsError
 
 # The variables that launchers set in all processes of a job: torchrun, Slurm, MPI, and any that starts torch's ranks.
-_SHARED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")
+_LAUNCHER_VARIABLES = (
+    "TORCHELASTIC_RUN_ID",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "PMIX_NAMESPACE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 
 _COUNTS = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _NO_LOCAL_RANK = "-1"
@@ -49,19 +56,19 @@ class Ranks:
         return max(1, self.world_size // self.local_world_size)
 
     @property
-    def in_header(self) -> dict[str, Any]:
+    def header_fields(self) -> dict[str, Any]:
         """What the header of a trace says of them, in the form of Kineto's own traces."""
         return {"distributedInfo": {"rank": self.rank, "world_size": self.world_size}}
 
 
-def current_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
+def detect_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
     """This process's ranks: from torch.distributed if it is initialised, else from torchrun's environment variables,
     else from those of a step of Slurm with several tasks, else those of a single process.
 
     Raises `SettingsError` when a variable is set but is not a number, or not one that there can be.
     """
     if "RANK" not in environment and _read(environment, "SLURM_STEP_NUM_TASKS", 1, is_empty_unset=True) > 1:
-        environment = _as_torchrun_has_them(environment)
+        environment = _translate_slurm(environment)
     rank, world_size = _from_torch() or (_read(environment, "RANK", 0), _read(environment, "WORLD_SIZE", 1))
     local_world_size = _read(environment, "LOCAL_WORLD_SIZE", world_size)
     local_rank = rank % local_world_size
@@ -71,22 +78,24 @@ def current_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
     return Ranks(rank, local_rank, world_size, local_world_size, node_rank)
 
 
-_OF_SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
-_OF_SLURM |= {"NODE_RANK": "SLURM_NODEID"}
+_SLURM_VARIABLES = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
+_SLURM_VARIABLES |= {"NODE_RANK": "SLURM_NODEID"}
 
 
-def _as_torchrun_has_them(environment: Mapping[str, str]) -> dict[str, str]:
+def _translate_slurm(environment: Mapping[str, str]) -> dict[str, str]:
     """The ranks of a task that srun has started, under torchrun's names. In a script of sbatch, which is no step of
     several tasks, the variables of the whole job say nothing about the process."""
-    ranks = {name: environment[slurms] for name, slurms in _OF_SLURM.items() if environment.get(slurms)}
+    ranks = {
+        name: environment[slurm_name] for name, slurm_name in _SLURM_VARIABLES.items() if environment.get(slurm_name)
+    }
     node = ranks.get("NODE_RANK", "")
-    counts = _tasks_of_nodes(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    counts = _parse_tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
     if node.isdecimal() and int(node) < len(counts):
         ranks["LOCAL_WORLD_SIZE"] = str(counts[int(node)])
     return {**environment, **ranks}
 
 
-def _tasks_of_nodes(text: str) -> list[int]:
+def _parse_tasks_per_node(text: str) -> list[int]:
     """How many tasks each node has, of a text such as ``4(x2),3``; empty if it is none."""
     if not re.fullmatch(r"\d{1,6}(\(x\d{1,6}\))?(,\d{1,6}(\(x\d{1,6}\))?)*", text, re.ASCII):
         return []
@@ -94,7 +103,7 @@ def _tasks_of_nodes(text: str) -> list[int]:
     return [int(count) for count, times in pairs for _ in range(int(times or 1))]
 
 
-def run_name_all_ranks_agree_on(ranks: Ranks, now: str, environment: Mapping[str, str] = os.environ) -> str:
+def derive_run_name(ranks: Ranks, now: str, environment: Mapping[str, str] = os.environ) -> str:
     """A name for the run that every rank finds without communication.
 
     It is the launcher's run id if there is one, or ``now`` for a single process; on a single node, the host's name and
@@ -135,9 +144,11 @@ def _read(environment: Mapping[str, str], variable: str, default: int, *, is_emp
         number = int(text)
     except ValueError:
         raise SettingsError(f"The environment variable {variable} should be a number, but is {text!r}.") from None
-    least = 1 if variable in _COUNTS else 0
-    if not least <= number < 2**31:
-        raise SettingsError(f"The environment variable {variable} should be a number from {least} on, but is {text!r}.")
+    minimum = 1 if variable in _COUNTS else 0
+    if not minimum <= number < 2**31:
+        raise SettingsError(
+            f"The environment variable {variable} should be a number from {minimum} on, but is {text!r}."
+        )
     return number
 
 
@@ -164,12 +175,12 @@ class Attempt:
         """The folder of this attempt's traces: ``folder``, or after a restart ``attempt{n}`` in it."""
         return attempt_folder(folder, self.restart)
 
-    def live_folder(self, run_folder: Path) -> Path:
+    def spool_folder(self, run_folder: Path) -> Path:
         """The folder in which this process keeps what is not saved yet."""
         return run_folder / "live" / self.start
 
 
-def current_attempt(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> Attempt:
+def detect_attempt(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> Attempt:
     """The attempt this process belongs to, from the launcher's environment variables."""
     start = _new_start()
     run_id = launch_name(environment) if ranks.world_size > 1 or may_miss_restarts(environment) else start
@@ -205,7 +216,7 @@ def may_miss_restarts(environment: Mapping[str, str] = os.environ) -> bool:
 
 def launch_name(environment: Mapping[str, str] = os.environ) -> str:
     """A name that this run's processes share, even if a wrapper such as ``timeout`` or ``nsys`` starts each of them."""
-    values = (environment.get(variable, "") for variable in _SHARED)
+    values = (environment.get(variable, "") for variable in _LAUNCHER_VARIABLES)
     return "-".join(value.replace("/", "_") for value in values if value not in ("", "none")) or "run"
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kinetoscope.core.job.timestamp import Counting, Moment, Timestamp
+from kinetoscope.core.job.timestamp import LiveTimestamp, Moment, Timestamp
 
 
 class RunState(Protocol):
@@ -47,11 +47,11 @@ class State:
     profiler: Any = None
     callbacks: list[Any] = field(default_factory=list)
 
-    def follow(self, counting: Counting) -> None:
+    def track_progress(self, live_timestamp: LiveTimestamp) -> None:
         """From now on the timestamp is what is counted, until another one is set."""
-        _slot.__set__(self, counting)
+        _slot.__set__(self, live_timestamp)
 
-    def settle(self) -> None:
+    def freeze(self) -> None:
         """Stops to follow: the timestamp stays what it is by now."""
         self.timestamp = self.timestamp
 
@@ -62,7 +62,7 @@ _slot: Any = State.timestamp
 
 def _timestamp(state: State) -> Any:
     value = _slot.__get__(state)
-    return value.now() if type(value) is Counting else value
+    return value.now() if type(value) is LiveTimestamp else value
 
 
 def _set_timestamp(state: State, timestamp: Any) -> None:
@@ -70,7 +70,7 @@ def _set_timestamp(state: State, timestamp: Any) -> None:
         before = _slot.__get__(state)
     except AttributeError:  # a new state
         before = None
-    if type(before) is Counting:
+    if type(before) is LiveTimestamp:
         before.stop()
     _slot.__set__(state, timestamp)
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 COUNTS = ("epoch", "batch", "batch_in_epoch", "sample", "sample_in_epoch", "token", "token_in_epoch")
 DURATIONS = ("total_wct", "epoch_wct", "batch_wct")
 _ZERO = timedelta()
-_LARGEST_COUNT = 2**63 - 1
-_LONGEST_S = 10**12
+_MAX_COUNT = 2**63 - 1
+_MAX_DURATION_S = 10**12
 
 
 class Count(int):
@@ -165,18 +165,18 @@ class Timestamp:
         return Timestamp, self._fields
 
 
-Counted = tuple[int, int, int, int, int]
+CountedBatches = tuple[int, int, int, int, int]
 """How many batches, their samples, tokens and nanoseconds, and the nanoseconds of the last of them."""
 
 
-class Counting:
+class LiveTimestamp:
     """A timestamp that moves on by itself: ``begin``, and what ``count`` says that was counted since, until ``stop`` is
     called.
     """
 
     __slots__ = ("_begin", "_count", "stop")
 
-    def __init__(self, begin: Timestamp, count: Callable[[], Counted], stop: Callable[[], object]) -> None:
+    def __init__(self, begin: Timestamp, count: Callable[[], CountedBatches], stop: Callable[[], object]) -> None:
         self._begin, self._count = begin, count
         self.stop: Callable[[], object] = stop
 
@@ -185,8 +185,8 @@ class Counting:
         num_batches, samples, tokens, took_ns, last_ns = self._count()
         if not num_batches:
             return self._begin
-        took, of_last = (timedelta(microseconds=ns / 1000) for ns in (took_ns, last_ns))
-        return self._begin.to_later_batch(num_batches, samples, tokens, took, of_last)
+        duration, of_last = (timedelta(microseconds=ns / 1000) for ns in (took_ns, last_ns))
+        return self._begin.to_later_batch(num_batches, samples, tokens, duration, of_last)
 
 
 def timestamp_fields(timestamp: Moment) -> dict[str, int | float]:
@@ -207,7 +207,7 @@ def timestamp_from_fields(fields: Mapping[str, int | float]) -> Timestamp:
     impossible numbers become the nearest possible ones."""
     values: dict[str, Any] = {}
     for name in COUNTS:
-        values[name] = int(min(max(fields.get(name, 0), 0), _LARGEST_COUNT))
+        values[name] = int(min(max(fields.get(name, 0), 0), _MAX_COUNT))
     for name in DURATIONS:
-        values[name] = timedelta(seconds=min(max(fields.get(name, 0), 0), _LONGEST_S))
+        values[name] = timedelta(seconds=min(max(fields.get(name, 0), 0), _MAX_DURATION_S))
     return Timestamp(**values)

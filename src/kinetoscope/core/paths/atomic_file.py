@@ -36,7 +36,7 @@ except ImportError:  # not a POSIX system: then nothing is locked
     fcntl = None
 
 _NAME = re.compile(r"\..*\.([0-9a-f]{8})-[0-9a-f]{8}\.partial", re.DOTALL)
-_MOST_LETTERS = 40  # of the name: with up to four bytes each, the whole is not longer than a name may be
+_MAX_NAME_CHARACTERS = 40  # of the name: with up to four bytes each, the whole is not longer than a name may be
 _DAY_S = 86_400.0
 _LOCK = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 _NOT_LOCKED = -1
@@ -124,7 +124,7 @@ def partial_file(path: Path) -> Iterator[Path]:
 
     Raises OSError if it cannot be made.
     """
-    with _made(path.parent, path.name, partial(Path.touch, exist_ok=False)) as file:
+    with _create_locked(path.parent, path.name, partial(Path.touch, exist_ok=False)) as file:
         yield file
 
 
@@ -136,7 +136,7 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     folder cannot be made.
     """
     parent = parent or _system_folder(tempfile.gettempdir())
-    with _made(parent, "kinetoscope", partial(Path.mkdir, mode=0o700)) as folder:
+    with _create_locked(parent, "kinetoscope", partial(Path.mkdir, mode=0o700)) as folder:
         yield folder
 
 
@@ -155,25 +155,25 @@ def remove_partials(folder: Path) -> None:
         for entry in entries:
             if found := _NAME.fullmatch(entry.name):
                 with suppress(OSError):
-                    _remove_if_left(Path(entry.path), found[1])
+                    _remove_if_abandoned(Path(entry.path), found[1])
 
 
 @contextmanager
-def _made(parent: Path, name: str, make: Callable[[Path], object]) -> Iterator[Path]:
+def _create_locked(parent: Path, name: str, make: Callable[[Path], object]) -> Iterator[Path]:
     path, lock = _make_and_lock(parent, name, make)
     try:
         if _in_progress.is_over:
             raise InterruptedError(errno.EINTR, "the process ends", str(path))
         yield path
     finally:
-        _drop(path)
+        _delete_partial(path)
         if lock != _NOT_LOCKED:
             os.close(lock)
 
 
 def _make_and_lock(parent: Path, name: str, make: Callable[[Path], object]) -> tuple[Path, int]:
     while True:
-        path = parent / f".{name[:_MOST_LETTERS]}.{_machine()}-{os.urandom(4).hex()}.partial"
+        path = parent / f".{name[:_MAX_NAME_CHARACTERS]}.{_machine()}-{os.urandom(4).hex()}.partial"
         _in_progress.paths.add(path)  # before it is made: the process may end at any moment
         try:
             make(path)
@@ -182,14 +182,14 @@ def _make_and_lock(parent: Path, name: str, make: Callable[[Path], object]) -> t
             _in_progress.paths.discard(path)
             raise
         except BaseException:
-            _drop(path)
+            _delete_partial(path)
             raise
         if lock is not None:
             return path, lock
-        _drop(path)  # another process found it before it was locked, and is removing it
+        _delete_partial(path)  # another process found it before it was locked, and is removing it
 
 
-def _drop(path: Path) -> None:
+def _delete_partial(path: Path) -> None:
     _remove(path)
     _in_progress.paths.discard(path)
 
@@ -224,25 +224,25 @@ def _is_locked(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _remove_if_left(path: Path, machine: str) -> None:
+def _remove_if_abandoned(path: Path, machine: str) -> None:
     status = path.lstat()
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         return
     if fcntl is None:
-        if _is_old(status):
+        if _is_stale(status):
             _remove(path)
         return
     if status.st_uid != os.geteuid():
         return
     descriptor = os.open(path, _LOCK | os.O_RDONLY)
     try:
-        if _is_left(descriptor, machine):
+        if _is_abandoned(descriptor, machine):
             _remove(path)
     finally:
         os.close(descriptor)
 
 
-def _is_left(descriptor: int, machine: str) -> bool:
+def _is_abandoned(descriptor: int, machine: str) -> bool:
     """Whether the owner is dead. The lock taken here lasts as long as the descriptor is open."""
     assert fcntl is not None
     try:
@@ -252,10 +252,10 @@ def _is_left(descriptor: int, machine: str) -> bool:
         return False
     except OSError:
         proves_death = False
-    return proves_death or _is_old(os.fstat(descriptor))
+    return proves_death or _is_stale(os.fstat(descriptor))
 
 
-def _is_old(status: os.stat_result) -> bool:
+def _is_stale(status: os.stat_result) -> bool:
     return time.time() - status.st_mtime > _DAY_S
 
 

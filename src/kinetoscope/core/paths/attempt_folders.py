@@ -8,45 +8,45 @@ from pathlib import Path
 from shlex import quote
 
 from kinetoscope.core.paths.file_kinds import is_folder
-from kinetoscope.core.paths.run_folder import find_kind
+from kinetoscope.core.paths.run_folder import find_file_type
 
 _NAME = re.compile("attempt([0-9]{1,9})")
 MANIFESTS = ".manifest"
 """In a folder of traces, the folder in which ranks say which files they have finished."""
 
 
-_SHOW_A_RUN = ("pulse", "traces")
+_RUN_MARKERS = ("pulse", "traces")
 MAX_NAMED_RUNS = 5
 
-_WITHIN_A_RUN = ("traces", "torch_traces", "live", "slow_steps")
+_RUN_SUBFOLDERS = ("traces", "torch_traces", "live", "slow_steps")
 
 
-def folder_of_run(folder: str | os.PathLike[str]) -> Path:
+def resolve_run_folder(folder: str | os.PathLike[str]) -> Path:
     """The folder of the run that a folder is, or of whose traces it is one."""
     path = Path(os.path.realpath(folder))
-    while is_within_a_run(path.name) or attempt_of_name(path.name) is not None:
+    while is_run_subfolder(path.name) or parse_attempt_name(path.name) is not None:
         path = path.parent
     return path
 
 
-def is_within_a_run(name: str) -> bool:
+def is_run_subfolder(name: str) -> bool:
     """Whether a folder of this name is one that every run has, so that it names none."""
-    return name in _WITHIN_A_RUN
+    return name in _RUN_SUBFOLDERS
 
 
-def find_its_runs(folder: Path) -> list[Path]:
+def find_runs_below(folder: Path) -> list[Path]:
     """Return the runs in a folder that is none itself; an empty list for any other folder."""
     try:
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-        runs = [folder / name for name in names if any(is_folder(folder / name / part) for part in _SHOW_A_RUN)]
+        runs = [folder / name for name in names if any(is_folder(folder / name / part) for part in _RUN_MARKERS)]
     except OSError:
         return []
-    return [] if any(name in _SHOW_A_RUN for name in names) else runs
+    return [] if any(name in _RUN_MARKERS for name in names) else runs
 
 
-def say_its_runs(folder: Path) -> str:
+def suggest_runs(folder: Path) -> str:
     """Of a folder that has runs in it, and is none, which ones: "" of any other folder."""
-    if not (runs := find_its_runs(folder)):
+    if not (runs := find_runs_below(folder)):
         return ""
     paths = [quote(str(run)) for run in runs[:MAX_NAMED_RUNS]]
     more = f" and {len(runs) - len(paths)} more" if len(runs) > len(paths) else ""
@@ -58,53 +58,53 @@ def attempt_folder(traces: Path, restart: int) -> Path:
     return traces / f"attempt{restart}" if restart else traces
 
 
-def attempt_of_name(name: str) -> int | None:
+def parse_attempt_name(name: str) -> int | None:
     """The number of the attempt whose folder has this name; None for any other name."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
-def attempt_places(folder: Path, traces: str) -> dict[int, str]:
+def find_relative_attempt_folders(folder: Path, traces: str) -> dict[int, str]:
     """Where the traces of each attempt are, as names in ``folder``: the first one's are in its folder ``traces``, if
     there is one. Raises `UnsafePathError` for a link."""
-    if find_kind(folder, traces) != stat.S_IFDIR:
+    if find_file_type(folder, traces) != stat.S_IFDIR:
         return {}
-    places = {0: traces}
+    folders = {0: traces}
     for name in os.listdir(folder / traces):
-        place = f"{traces}/{name}"
-        if (number := attempt_of_name(name)) and find_kind(folder, place) == stat.S_IFDIR:
-            places[number] = place
-    return places
+        name_in_folder = f"{traces}/{name}"
+        if (number := parse_attempt_name(name)) and find_file_type(folder, name_in_folder) == stat.S_IFDIR:
+            folders[number] = name_in_folder
+    return folders
 
 
-def places_of_traces(folder: Path) -> tuple[str, str]:
+def order_trace_folders(folder: Path) -> tuple[str, str]:
     """In which order to look for the traces of a folder, in it and in its folder ``traces``: in a run's folder there
     may be other JSON files."""
-    attempts = attempt_folders(folder / "traces").values()
+    attempts = find_attempt_folders(folder / "traces").values()
     is_run = any(is_folder(attempt / MANIFESTS) for attempt in attempts)
     return ("traces", ".") if is_run else (".", "traces")
 
 
-def note_on_attempts(found: Collection[int], attempt: int | None) -> list[str]:
+def describe_attempts(attempts: Collection[int], attempt: int | None) -> list[str]:
     """Which of the attempts ``found`` is read, and how to read the others; nothing where there is only one."""
-    if len(found) < 2:
+    if len(attempts) < 2:
         return []
-    read = max(found) if attempt is None else attempt
-    others = [number for number in sorted(found) if number != read]
-    which = f"the last attempt, {read}" if read == max(found) else f"attempt {read}"
+    read = max(attempts) if attempt is None else attempt
+    others = [number for number in sorted(attempts) if number != read]
+    which = f"the last attempt, {read}" if read == max(attempts) else f"attempt {read}"
     return [
-        f"The run was restarted and has {len(found)} attempts with traces; this is {which}. "
+        f"The run was restarted and has {len(attempts)} attempts with traces; this is {which}. "
         f"To read another ({', '.join(map(str, others))}): --attempt N, or attempt=N in Python."
     ]
 
 
-def attempt_folders(traces: Path) -> dict[int, Path]:
+def find_attempt_folders(traces: Path) -> dict[int, Path]:
     """The folders that are there for the attempts of a run, by number. Links are left out: they may lead anywhere."""
     if not is_folder(traces):
         return {}
-    found = {0: traces}
+    folders = {0: traces}
     for path in traces.iterdir():
-        number = attempt_of_name(path.name)
+        number = parse_attempt_name(path.name)
         if number and is_folder(path) and not path.is_symlink():
-            found[number] = path
-    return found
+            folders[number] = path
+    return folders

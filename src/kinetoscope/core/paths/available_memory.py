@@ -15,11 +15,11 @@ def available_bytes() -> int | None:
         return psutil.virtual_memory().available
     fields = (line.split() for line in read_lines("/proc/meminfo") if line.startswith("MemAvailable:"))
     of_machine = (int(values[1]) * 1024 for values in fields)
-    of_groups = chain.from_iterable(map(_left_in, cgroup_folders("memory")))
+    of_groups = chain.from_iterable(map(_read_headroom, cgroup_folders("memory")))
     return min(chain(of_machine, of_groups), default=None)
 
 
-def _left_in(folder: Path) -> list[int]:
+def _read_headroom(folder: Path) -> list[int]:
     """Return the bytes up to the limit of a control group; none where it has no limit.
 
     Cached files that have not been used lately count as used there, but give way.

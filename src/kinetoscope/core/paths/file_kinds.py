@@ -21,7 +21,7 @@ def is_regular_file(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISREG(_mode(path))
 
 
-def is_there(path: str | os.PathLike[str]) -> bool:
+def path_exists(path: str | os.PathLike[str]) -> bool:
     """Return whether a path exists. Raises OSError if that cannot be found out."""
     return _mode(path) != 0
 

@@ -8,15 +8,15 @@ CLAIM = ".launch"
 """The file in a run's folder with the name of the launch whose folder it is."""
 
 
-def beside(folder: str) -> Iterator[str]:
+def enumerate_run_folders(folder: str) -> Iterator[str]:
     """Yield a folder and those that are used instead, in order."""
     yield folder
     yield from (f"{folder.rstrip('/') or folder}-{number}" for number in count(2))
 
 
-def find_later_run(run_folder: Path) -> Path | None:
+def find_latest_rerun(run_folder: Path) -> Path | None:
     """Return the latest run beside a run; None if there is none."""
-    folders = map(Path, beside(str(run_folder)))
+    folders = map(Path, enumerate_run_folders(str(run_folder)))
     next(folders)
     *_, latest = [None, *takewhile(lambda folder: (folder / CLAIM).is_file(), folders)]
     return latest

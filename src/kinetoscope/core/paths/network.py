@@ -4,7 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
-_NETWORK = (
+_NETWORK_FILE_SYSTEMS = (
     "nfs",
     "cifs",
     "smb",
@@ -25,10 +25,10 @@ def is_on_network(path: Path) -> bool:
     """Whether ``path``, or the folder in which it will be made, is on a network file system."""
     import psutil  # slow to import, and used once a run
 
-    place = Path(os.path.realpath(path))
+    resolved = Path(os.path.realpath(path))
     with contextlib.suppress(OSError):
-        mounts = [mount for mount in psutil.disk_partitions(all=True) if place.is_relative_to(mount.mountpoint)]
+        mounts = [mount for mount in psutil.disk_partitions(all=True) if resolved.is_relative_to(mount.mountpoint)]
         # if there are several in one place, the last one hides the others
         innermost = max(reversed(mounts), key=lambda mount: len(mount.mountpoint), default=None)
-        return innermost is not None and innermost.fstype.startswith(_NETWORK)
+        return innermost is not None and innermost.fstype.startswith(_NETWORK_FILE_SYSTEMS)
     return False

@@ -7,8 +7,8 @@ from contextlib import suppress
 from kinetoscope.errors import TraceFileError
 
 # A pipe is opened without waiting for somebody to write it, a terminal without becoming this process's own.
-_AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-_OPEN_ALREADY = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+_NON_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_DESCRIPTOR_PREFIXES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -17,10 +17,10 @@ _KINDS = (
 )
 
 
-def is_open_already(path: str | os.PathLike[str]) -> bool:
+def is_descriptor_path(path: str | os.PathLike[str]) -> bool:
     """Whether a path is the name of a descriptor of this process, as a shell passes ``<(command)``: its other end is
     open too."""
-    return os.fspath(path).startswith(_OPEN_ALREADY)
+    return os.fspath(path).startswith(_DESCRIPTOR_PREFIXES)
 
 
 def require_regular(path: str | os.PathLike[str]) -> None:
@@ -29,16 +29,16 @@ def require_regular(path: str | os.PathLike[str]) -> None:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return
-    if not is_open_already(path):
+    if not is_descriptor_path(path):
         _check(mode, os.fspath(path))
 
 
 def regular_opener(path: str, flags: int) -> int:
     """For ``open(path, opener=...)``: opens a file. Raises `TraceFileError` for anything else, and OSError as usual."""
-    if is_open_already(path):
+    if is_descriptor_path(path):
         return os.open(path, flags)
     require_regular(path)
-    descriptor = os.open(path, flags | _AT_ONCE)
+    descriptor = os.open(path, flags | _NON_BLOCKING)
     try:
         _check(os.fstat(descriptor).st_mode, path)
     except TraceFileError:
@@ -47,15 +47,15 @@ def regular_opener(path: str, flags: int) -> int:
     return descriptor
 
 
-def allow_more_files(num_open: int) -> None:
+def raise_open_file_limit(num_open: int) -> None:
     """Where half of the files that this process may have open are open, lets it open as many as the system allows: its
     own limit is often 1,024."""
     with suppress(ImportError, OSError, ValueError):
         import resource  # not on Windows
 
-        now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if num_open > now // 2:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if num_open > soft_limit // 2:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def _check(mode: int, path: str) -> None:

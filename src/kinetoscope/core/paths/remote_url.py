@@ -16,7 +16,7 @@ _LIBRARIES = {
     ("az", "abfs", "abfss", "adl"): ("adlfs", "kinetoscope[azure]"),
 }
 _SECRET_VARIABLE = re.compile(r"KEY|SECRET|TOKEN|PASS|CREDENTIAL|SAS|AUTH|CONNECTION_STRING", re.IGNORECASE)
-_LEAST_SECRET_LENGTH = 6
+_MIN_SECRET_LENGTH = 6
 _SECRET_PATTERNS = (
     re.compile(r"(?<=://)[^/@\s]+@"),  # user:password@host
     re.compile(r"(?<=Credential=)[^\s,&\"']+", re.IGNORECASE),
@@ -32,46 +32,46 @@ _WITHOUT_HOST = ("file", "local")
 _CONTAINER_AT_ACCOUNT = ("az", "abfs", "abfss", "adl")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _USER_IN_URL = re.compile(r"://[^/@]*:[^/@]*@")
-_MOST_SHOWN = 200
+_MAX_SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class RemotePlace:
+class RemoteLocation:
     """A place in a store: the scheme in lower case, the host or bucket, and the parts of the path."""
 
     scheme: str
     host: str
     parts: tuple[str, ...]
 
-    def is_below(self, other: "RemotePlace") -> bool:
+    def is_below(self, other: "RemoteLocation") -> bool:
         """Whether it is ``other`` itself or a place below it."""
         is_same_store = (self.scheme, self.host) == (other.scheme, other.host)
         return is_same_store and self.parts[: len(other.parts)] == other.parts
 
 
-def parse_url(url: str, argument: str) -> RemotePlace:
+def parse_url(url: str, argument: str) -> RemoteLocation:
     """The place that a URL names.
 
     Raises `SettingsError` for a URL with more than a place in it: credentials, options after ``?``, ``..``, chains of
     file systems (``a::b``).
     """
-    scheme, found, rest = url.partition("://")
-    if found and (_USER_IN_URL.search(url) or re.search(r"[?&](sig|token|key|.*signature)=", url, re.IGNORECASE)):
+    scheme, separator, rest = url.partition("://")
+    if separator and (_USER_IN_URL.search(url) or re.search(r"[?&](sig|token|key|.*signature)=", url, re.IGNORECASE)):
         raise SettingsError(
             f"{argument} holds credentials ({scheme}://...). They would end up in logs and files: leave them out, and "
             "give them to the store's own library by its environment variables or its configuration file."
         )
     host, _, path = rest.partition("/")
-    if not found or not rest or not ("::" in url or _SCHEME.fullmatch(scheme)):
+    if not separator or not rest or not ("::" in url or _SCHEME.fullmatch(scheme)):
         raise SettingsError(
-            f"{argument}={url[:_MOST_SHOWN]!r} is not a URL. Pass one such as 's3://bucket/runs' or 'file:///mnt/runs'."
+            f"{argument}={url[:_MAX_SHOWN_CHARACTERS]!r} is not a URL. Pass one such as 's3://bucket/runs' or 'file:///mnt/runs'."
         )
-    if reason := _what_is_too_much(url, scheme.lower(), host, path):
+    if reason := _find_unsupported_part(url, scheme.lower(), host, path):
         raise SettingsError(
-            f"{argument}={url[:_MOST_SHOWN]!r} cannot be uploaded to: it has {reason}. Pass only a place, such as "
+            f"{argument}={url[:_MAX_SHOWN_CHARACTERS]!r} cannot be uploaded to: it has {reason}. Pass only a place, such as "
             "'s3://bucket/runs', and set a store's options in its own library."
         )
-    return RemotePlace(scheme.lower(), host, tuple(part for part in path.split("/") if part not in ("", ".")))
+    return RemoteLocation(scheme.lower(), host, tuple(part for part in path.split("/") if part not in ("", ".")))
 
 
 def check_url(url: str, argument: str) -> None:
@@ -92,7 +92,7 @@ def missing_library(url: str, argument: str) -> str:
     return ""
 
 
-def _what_is_too_much(url: str, scheme: str, host: str, path: str) -> str:
+def _find_unsupported_part(url: str, scheme: str, host: str, path: str) -> str:
     """What a URL has in addition to a place; "" for nothing."""
     if "::" in url:
         return "a chain of file systems (::) in it"
@@ -109,11 +109,11 @@ def _what_is_too_much(url: str, scheme: str, host: str, path: str) -> str:
     return ""
 
 
-def without_credentials(text: str, environment: Mapping[str, str] = os.environ) -> str:
+def mask_credentials(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """``text`` with secrets replaced by ``***``: the values of environment variables whose names suggest a secret, and
     anything that looks like a key, a signature or a password."""
     secrets = [value for name, value in environment.items() if _SECRET_VARIABLE.search(name)]
-    for secret in sorted((secret for secret in secrets if len(secret) >= _LEAST_SECRET_LENGTH), key=len, reverse=True):
+    for secret in sorted((secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH), key=len, reverse=True):
         text = text.replace(secret, "***")
     for pattern in _SECRET_PATTERNS:
         text = pattern.sub("***", text)

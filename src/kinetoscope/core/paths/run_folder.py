@@ -32,8 +32,8 @@ _FOLDER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_DIRECTORY", "O_
 # Opening a named pipe could block for ever: it is opened without blocking, and then refused.
 _FILE = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 _WILDCARDS = frozenset("*?[")
-_SMALL_BYTES = 64 << 20
-_MOST_SHOWN = 200
+_DEFAULT_MAX_BYTES = 64 << 20
+_MAX_SHOWN_CHARACTERS = 200
 _CONTROL = frozenset(map(chr, [*range(32), *range(127, 160)]))
 
 
@@ -64,22 +64,22 @@ class RunFolder:
     def name_of(self, path: str | os.PathLike[str]) -> str:
         """The name in this folder of a path; a link in the path's last part is not followed."""
         path = Path(os.path.abspath(path))
-        whole = Path(os.path.realpath(path.parent), path.name)
-        if path != self.path and not whole.is_relative_to(self.path):
+        absolute_path = Path(os.path.realpath(path.parent), path.name)
+        if path != self.path and not absolute_path.is_relative_to(self.path):
             raise UnsafePathError(f"{path} is not in the folder {self.path}.")
-        return "." if path == self.path else str(whole.relative_to(self.path))
+        return "." if path == self.path else str(absolute_path.relative_to(self.path))
 
     def status(self, name: str) -> os.stat_result | None:
         """The status of a file or folder; None if it does not exist."""
         parts = _parts(name)
         try:
             with self._folder(parts[:-1], name) as folder:
-                found = os.stat(parts[-1] if parts else ".", dir_fd=folder, follow_symlinks=False)
+                file_status = os.stat(parts[-1] if parts else ".", dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return None
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(file_status.st_mode):
             raise self._link(name)
-        return found
+        return file_status
 
     def is_file(self, name: str) -> bool:
         """Whether there is an ordinary file of this name, reached without a link."""
@@ -113,7 +113,7 @@ class RunFolder:
     def open(self, name: str, mode: Literal["rb", "r+b", "ab", "ab+", "xb"] = "rb") -> BinaryIO:
         """Opens an ordinary file, unbuffered. Its folder must exist. A file that is opened for writing must not have a
         second name (a hard link), because it would change under that name too."""
-        parents, last = _place(name)
+        parents, last = _split(name)
         with self._folder(parents, name) as folder:
 
             def opener(path: str, flags: int) -> int:
@@ -122,39 +122,39 @@ class RunFolder:
             try:
                 stream = FileIO(last, mode, opener=opener)
             except OSError as error:
-                raise self._explained(error, folder, last, name) from error
+                raise self._explain(error, folder, last, name) from error
         self._check(stream, name, is_changed=mode != "rb")
         return cast("BinaryIO", stream)
 
-    def read(self, name: str, most_bytes: int = _SMALL_BYTES) -> bytes:
-        """The content of a file. Raises `UnsafePathError` if it is longer than ``most_bytes``."""
+    def read(self, name: str, max_bytes: int = _DEFAULT_MAX_BYTES) -> bytes:
+        """The content of a file. Raises `UnsafePathError` if it is longer than ``max_bytes``."""
         with self.open(name) as stream:
-            if os.fstat(stream.fileno()).st_size > most_bytes:
-                raise UnsafePathError(f"{self.path / name} is too large: it may have {most_bytes:,} bytes.")
+            if os.fstat(stream.fileno()).st_size > max_bytes:
+                raise UnsafePathError(f"{self.path / name} is too large: it may have {max_bytes:,} bytes.")
             content = bytearray()
-            while len(content) <= most_bytes and (piece := stream.read(most_bytes + 1 - len(content))):
+            while len(content) <= max_bytes and (piece := stream.read(max_bytes + 1 - len(content))):
                 content += piece
             return bytes(content)
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file completely or not at all, replacing one of this name. Its folder must exist, and nobody else
         may write the same file at the same time."""
-        parents, last = _place(name)
+        parents, last = _split(name)
         partial = "/".join([*parents, f".{last}.partial"])
         self.delete(partial)  # of a process that died
         try:
             with self.open(partial, "xb") as stream:
-                left = memoryview(content)
-                while left:
-                    left = left[stream.write(left) :]
+                remaining = memoryview(content)
+                while remaining:
+                    remaining = remaining[stream.write(remaining) :]
             self.rename(partial, name)
         finally:
             self.delete(partial)
 
     def rename(self, old: str, new: str) -> None:
         """Gives a file in a folder another name in the same folder."""
-        parents, last = _place(old)
-        new_parents, new_last = _place(new)
+        parents, last = _split(old)
+        new_parents, new_last = _split(new)
         if parents != new_parents:
             raise UnsafePathError(f"{old} and {new} are in two folders.")
         with self._folder(parents, old) as folder:
@@ -162,7 +162,7 @@ class RunFolder:
 
     def delete(self, name: str) -> None:
         """Deletes a file, or a link itself, if it is there."""
-        parents, last = _place(name)
+        parents, last = _split(name)
         try:
             with self._folder(parents, name) as folder:
                 os.unlink(last, dir_fd=folder)
@@ -171,14 +171,14 @@ class RunFolder:
 
     def delete_folder(self, name: str) -> None:
         """Deletes a folder with everything in it; links in it are deleted, not followed."""
-        parents, last = _place(name)
+        parents, last = _split(name)
         self.status(name)
         with self._folder(parents, name) as folder:
             shutil.rmtree(last, dir_fd=folder)
 
     def delete_empty(self, name: str) -> None:
         """Deletes an empty folder. Raises OSError if it is not empty."""
-        parents, last = _place(name)
+        parents, last = _split(name)
         with self._folder(parents, name) as folder:
             os.rmdir(last, dir_fd=folder)
 
@@ -186,10 +186,10 @@ class RunFolder:
 
     def _is(self, name: str, kind: Callable[[int], bool]) -> bool:
         try:
-            found = self.status(name)
+            file_status = self.status(name)
         except (UnsafePathError, NotADirectoryError):
             return False
-        return found is not None and kind(found.st_mode)
+        return file_status is not None and kind(file_status.st_mode)
 
     @contextmanager
     def _folder(self, parts: list[str], name: str, *, make: bool = False) -> Iterator[int]:
@@ -211,9 +211,9 @@ class RunFolder:
         try:
             return os.open(part, _FOLDER, dir_fd=folder)
         except OSError as error:
-            raise self._explained(error, folder, part, name) from error
+            raise self._explain(error, folder, part, name) from error
 
-    def _explained(self, error: OSError, folder: int, part: str, name: str) -> OSError:
+    def _explain(self, error: OSError, folder: int, part: str, name: str) -> OSError:
         """The error to raise where ``part`` of ``name`` cannot be opened: a link is reported as one."""
         try:
             is_link = stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)
@@ -227,11 +227,13 @@ class RunFolder:
         return _link_error(self.path / name)
 
     def _check(self, stream: FileIO, name: str, is_changed: bool) -> None:
-        found = os.fstat(stream.fileno())
-        if stat.S_ISREG(found.st_mode) and not (is_changed and found.st_nlink > 1):
+        file_status = os.fstat(stream.fileno())
+        if stat.S_ISREG(file_status.st_mode) and not (is_changed and file_status.st_nlink > 1):
             return
         stream.close()
-        why = "has a second name elsewhere (a hard link)" if stat.S_ISREG(found.st_mode) else "is no ordinary file"
+        why = (
+            "has a second name elsewhere (a hard link)" if stat.S_ISREG(file_status.st_mode) else "is no ordinary file"
+        )
         raise UnsafePathError(f"{self.path / name} is not used: it {why}.")
 
 
@@ -261,10 +263,10 @@ class FoundFile(str):
 
     def require_inside(self) -> None:
         """Raises `UnsafePathError` if there is a link between the folder and the file, or no ordinary file."""
-        whole = os.path.join(os.path.realpath(self.folder), *_parts(self.name))
-        if os.path.realpath(whole) != whole:
+        absolute_path = os.path.join(os.path.realpath(self.folder), *_parts(self.name))
+        if os.path.realpath(absolute_path) != absolute_path:
             raise _link_error(self)
-        if not stat.S_ISREG(os.lstat(whole).st_mode):
+        if not stat.S_ISREG(os.lstat(absolute_path).st_mode):
             raise UnsafePathError(f"{self} is not used: it is no ordinary file.")
 
     def open(self) -> BinaryIO:
@@ -291,30 +293,30 @@ def open_descriptor(path: str, flags: int) -> int:
         return os.dup(file.fileno())
 
 
-def find_files(folder: str | os.PathLike[str], place: str, suffixes: tuple[str, ...]) -> list[FoundFile]:
+def find_files(folder: str | os.PathLike[str], subfolder: str, suffixes: tuple[str, ...]) -> list[FoundFile]:
     """The files with one of these suffixes in the folder ``place`` of ``folder``, sorted; ``.`` is the folder itself.
 
     Raises `UnsafePathError` if one of them, or ``place``, is a link, a pipe or a device; OSError if the folder cannot
     be read. Folders with such names are no files, and left out.
     """
-    if find_kind(folder, place) != stat.S_IFDIR:
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.path.join(folder, place))
-    with os.scandir(os.path.join(folder, place)) as entries:
+    if find_file_type(folder, subfolder) != stat.S_IFDIR:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.path.join(folder, subfolder))
+    with os.scandir(os.path.join(folder, subfolder)) as entries:
         names = sorted(
             entry.name for entry in entries if entry.name.endswith(suffixes) and not entry.is_dir(follow_symlinks=False)
         )
-    found = [FoundFile(folder, name if place == "." else f"{place}/{name}") for name in names]
-    return [file for file in found if _is_there(file)]
+    found = [FoundFile(folder, name if subfolder == "." else f"{subfolder}/{name}") for name in names]
+    return [file for file in found if _still_exists(file)]
 
 
-def find_kind(folder: str | os.PathLike[str], place: str) -> int | None:
+def find_file_type(folder: str | os.PathLike[str], name: str) -> int | None:
     """What is at ``place`` in ``folder``, as `stat.S_IFMT` says it; None for nothing. Raises `UnsafePathError` if a
     link is there, or on the way."""
-    whole = os.path.join(os.path.realpath(folder), *_parts(place))
-    if os.path.realpath(whole) != whole:
-        raise _link_error(os.path.join(folder, place))
+    absolute_path = os.path.join(os.path.realpath(folder), *_parts(name))
+    if os.path.realpath(absolute_path) != absolute_path:
+        raise _link_error(os.path.join(folder, name))
     with suppress(FileNotFoundError, NotADirectoryError):
-        return stat.S_IFMT(os.lstat(whole).st_mode)
+        return stat.S_IFMT(os.lstat(absolute_path).st_mode)
     return None
 
 
@@ -328,7 +330,7 @@ def find_glob(pattern: str) -> list[FoundFile]:
     return [FoundFile(folder or ".", name) for name in names]
 
 
-def _is_there(file: FoundFile) -> bool:
+def _still_exists(file: FoundFile) -> bool:
     """False if it was deleted meanwhile. Raises `UnsafePathError` if it is not to be opened."""
     with suppress(FileNotFoundError):
         file.require_inside()
@@ -351,7 +353,7 @@ def is_name_inside(name: str) -> bool:
         return False
 
 
-def _place(name: str) -> tuple[list[str], str]:
+def _split(name: str) -> tuple[list[str], str]:
     """The parts of the parent folder's name, and the name in it."""
     parts = _parts(name)
     if not parts:
@@ -364,11 +366,11 @@ def _parts(name: str) -> list[str]:
     parts = name.split("/")
     if not name or name.startswith("/") or ".." in parts or not _CONTROL.isdisjoint(name):
         raise UnsafePathError(
-            f"{name[:_MOST_SHOWN]!r} is not used: a name in a run's folder is relative, without '..' and control "
+            f"{name[:_MAX_SHOWN_CHARACTERS]!r} is not used: a name in a run's folder is relative, without '..' and control "
             "characters."
         )
     try:
         os.fsencode(name)
     except UnicodeEncodeError:
-        raise UnsafePathError(f"{name[:_MOST_SHOWN]!r} is not used: no file can have this name.") from None
+        raise UnsafePathError(f"{name[:_MAX_SHOWN_CHARACTERS]!r} is not used: no file can have this name.") from None
     return [part for part in parts if part not in ("", ".")]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from kinetoscope.core.paths.user_cache import CachePlace
+from kinetoscope.core.paths.user_cache import CacheEntry
 
 _SALT = "salt"
 _NUM_SALT_BYTES = 16
@@ -29,11 +29,11 @@ class RunGroup(NamedTuple):
         return self.command == other.command
 
 
-def group_of(run_folder: str | os.PathLike[str]) -> RunGroup:
+def find_run_group(run_folder: str | os.PathLike[str]) -> RunGroup:
     """Return the group of a run, as far as this user's cache knows its command."""
     command = None
     with suppress(OSError):
-        command = CachePlace.of_command(Path(run_folder)).read().decode(errors="replace")
+        command = CacheEntry.of_command(Path(run_folder)).read().decode(errors="replace")
     name = PurePath(os.path.realpath(run_folder)).name
     return RunGroup(_NUMBER.sub("#", name), command)
 
@@ -46,14 +46,14 @@ def remember_command(run_folder: Path, command: Sequence[str]) -> None:
     with suppress(OSError):
         text = "\0".join([os.getcwd(), *command])
         digest = hashlib.blake2b(os.fsencode(text), key=_salt(), digest_size=16)
-        CachePlace.of_command(run_folder).write(digest.hexdigest().encode())
+        CacheEntry.of_command(run_folder).write(digest.hexdigest().encode())
 
 
 def _salt() -> bytes:
-    place = CachePlace(_SALT)
+    entry = CacheEntry(_SALT)
     try:
-        return place.read()[:_NUM_SALT_BYTES]
+        return entry.read()[:_NUM_SALT_BYTES]
     except OSError:
         salt = secrets.token_bytes(_NUM_SALT_BYTES)
-        place.write(salt)
+        entry.write(salt)
         return salt

@@ -30,10 +30,10 @@ def shorten_paths(text: str, project: str = "") -> str:
     """
     if "/" not in text and "\\" not in text:
         return text
-    return _PATH.sub(lambda match: _shortened(match[0], project), text)
+    return _PATH.sub(lambda match: _shorten(match[0], project), text)
 
 
-def name_of_file(path: str) -> str:
+def base_name(path: str) -> str:
     """The name of a file or folder without what it is in; "" for a home and where there is none. Of a URL, that of what
     it leads to: what follows a ``?`` may be a key. It is valid text, also where the file system's name is not."""
     path = path.partition("://")[2].partition("?")[0].partition("#")[0] if "://" in path else path
@@ -68,15 +68,15 @@ def is_in_library(path: str) -> bool:
     return _LIBRARY.match(_plain(path)) is not None
 
 
-def _shortened(found: str, project: str) -> str:
-    path = _plain(found)
+def _shorten(path_text: str, project: str) -> str:
+    path = _plain(path_text)
     if match := _LIBRARY.match(path):
         return path[match.end() :]
     if project and path.startswith(f"{_plain(project).rstrip('/')}/"):
         return path[len(_plain(project).rstrip("/")) + 1 :]
     parts = _parts(path)
     if not parts or (path.startswith("/") and parts[0] not in _ROOTS and not _FILE.fullmatch(parts[-1])):
-        return found
+        return path_text
     return "~" if len(parts) == 2 and parts[0] in _HOMES else parts[-1]
 
 

@@ -9,21 +9,21 @@ from types import CodeType, FrameType
 
 from kinetoscope.core.paths.short_paths import is_in_library, is_shared_folder, shorten_paths
 
-_OWN_FOLDER = str(Path(__file__).absolute().parents[2]) + os.sep
+_PACKAGE_FOLDER = str(Path(__file__).absolute().parents[2]) + os.sep
 _INTERACTIVE = ("<stdin>", "<ipython-input")
 
 
 @lru_cache(maxsize=4096)
-def is_of_user(file: str) -> bool:
+def is_user_code(file: str) -> bool:
     """Whether the code of ``file`` is the user's: neither a library's, nor Python's, nor ours."""
     if file.startswith("<"):
         return file.startswith(_INTERACTIVE)
-    return not (is_ours(file) or is_in_library(file))
+    return not (is_profiler_code(file) or is_in_library(file))
 
 
-def is_ours(file: str) -> bool:
+def is_profiler_code(file: str) -> bool:
     """Whether the code of ``file`` is this profiler's."""
-    return file.startswith(_OWN_FOLDER)
+    return file.startswith(_PACKAGE_FOLDER)
 
 
 @lru_cache(maxsize=4096)
@@ -33,25 +33,25 @@ def source_name(file: str) -> str:
     return shorten_paths(file, max((folder for folder in folders if not is_shared_folder(folder)), key=len, default=""))
 
 
-def name_of_line(code: CodeType, line: int | None) -> str:
+def format_frame(code: CodeType, line: int | None) -> str:
     """A line as Kineto names frames, with that line: ``train.py(41): loss``."""
     return f"{source_name(code.co_filename)}({line or code.co_firstlineno}): {code.co_name}"
 
 
-def frames_without_ours(frame: FrameType | None, most: int) -> Iterator[FrameType]:
+def skip_profiler_frames(frame: FrameType | None, max_frames: int) -> Iterator[FrameType]:
     """The frame and those that called it, the innermost first; at most so many."""
-    while frame is not None and most > 0:
-        if not is_ours(frame.f_code.co_filename):
+    while frame is not None and max_frames > 0:
+        if not is_profiler_code(frame.f_code.co_filename):
             yield frame
-            most -= 1
+            max_frames -= 1
         frame = frame.f_back
 
 
-def line_of_user(frame: FrameType | None) -> str:
+def find_user_line(frame: FrameType | None) -> str:
     """``file:line`` that the innermost function of the user's is at, from ``frame`` outwards; "" if there is none."""
     while frame is not None:
         file = frame.f_code.co_filename
-        if is_of_user(file):
+        if is_user_code(file):
             return f"{source_name(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

@@ -18,21 +18,21 @@ from kinetoscope.core.paths.run_folder import RunFolder, require_run_folders
 SUFFIX, REPORT_SUFFIX, ROW_SUFFIX, COMMAND_SUFFIX = ".parquet", ".report.json", ".row.json", ".command"
 """What is kept: a trace as columns, the report on a run, its row in a list of runs, a salted hash of its command."""
 
-MOST_BYTES = 2_000_000_000
+MAX_CACHE_BYTES = 2_000_000_000
 _IN_USE_S = 3600  # a trace may still read from a file that was used so recently
-_WHAT_REPORTS_REST_ON = ("analysis", "frames", "formats", "core/clock")
+_REPORT_PACKAGES = ("analysis", "frames", "formats", "core/clock")
 
 
-def own_code() -> str:
+def code_fingerprint() -> str:
     """The state of our own code, on which reports rest: its version, and its newest change, since a version may be
     worked on."""
     package = Path(kinetoscope.__file__).parent
     files = [file for file in package.iterdir() if file.is_file()]
-    files += [file for name in _WHAT_REPORTS_REST_ON for file in (package / name).rglob("*.py")]
+    files += [file for name in _REPORT_PACKAGES for file in (package / name).rglob("*.py")]
     return f"{kinetoscope.__version__} {max(file.stat().st_mtime_ns for file in files)}"
 
 
-class CachePlace:
+class CacheEntry:
     """The place of the file ``name`` in the user's own cache folder. Raises OSError if there is no such folder, as on
     systems without run folders."""
 
@@ -41,19 +41,19 @@ class CachePlace:
         self._folder, self._name = RunFolder(_user_folder()), name
 
     @classmethod
-    def of_trace(cls, name: str) -> "CachePlace":
+    def of_trace(cls, name: str) -> "CacheEntry":
         """The place of the trace in the file ``name``."""
-        return cls(_named_after(os.path.realpath(name)) + SUFFIX)
+        return cls(_hash_path(os.path.realpath(name)) + SUFFIX)
 
     @classmethod
-    def of_row(cls, run_folder: Path) -> "CachePlace":
+    def of_row(cls, run_folder: Path) -> "CacheEntry":
         """The place of the row of the run in ``run_folder``."""
-        return cls(_named_after(os.path.realpath(run_folder)) + ROW_SUFFIX)
+        return cls(_hash_path(os.path.realpath(run_folder)) + ROW_SUFFIX)
 
     @classmethod
-    def of_command(cls, run_folder: Path) -> "CachePlace":
+    def of_command(cls, run_folder: Path) -> "CacheEntry":
         """Return the place of the salted hash of the command of the run in ``run_folder``."""
-        return cls(_named_after(os.path.realpath(run_folder)) + COMMAND_SUFFIX)
+        return cls(_hash_path(os.path.realpath(run_folder)) + COMMAND_SUFFIX)
 
     def read(self) -> bytes:
         """The content of the file. Raises OSError if there is none."""
@@ -66,13 +66,13 @@ class CachePlace:
         partial = f".{self._name}.{secrets.token_hex(4)}.partial"
         try:
             with self._folder.open(partial, "xb") as stream:
-                left = memoryview(content)
-                while left:
-                    left = left[stream.write(left) :]
+                remaining = memoryview(content)
+                while remaining:
+                    remaining = remaining[stream.write(remaining) :]
             self._folder.rename(partial, self._name)
         finally:
             self._folder.delete(partial)
-        self.make_room()
+        self.evict()
 
     def find(self) -> Path | None:
         """The cache file, if it exists and is not a link."""
@@ -87,20 +87,20 @@ class CachePlace:
         """Where the cache file is, or is to be written."""
         return self._folder.path / self._name
 
-    def make_room(self) -> None:
-        """Deletes the files that were unused for longest, until there are at most `MOST_BYTES`. If all other files may
+    def evict(self) -> None:
+        """Deletes the files that were unused for longest, until there are at most `MAX_CACHE_BYTES`. If all other files may
         be in use, deletes the new one."""
         kept = sorted(_files(self._folder.path), key=lambda file: file[0])
-        too_much = sum(size_bytes for _, size_bytes, _ in kept) - MOST_BYTES
+        excess_bytes = sum(size_bytes for _, size_bytes, _ in kept) - MAX_CACHE_BYTES
         old = [file for file in kept if file[0] < time.time() - _IN_USE_S]
         new = [file for file in kept if file[2].name == self._name]
         for _, size_bytes, path in [*old, *new]:
-            if too_much > 0:
+            if excess_bytes > 0:
                 path.unlink(missing_ok=True)
-                too_much -= size_bytes
+                excess_bytes -= size_bytes
 
 
-def _named_after(path: str) -> str:
+def _hash_path(path: str) -> str:
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
 
 
@@ -121,11 +121,11 @@ def _user_folder() -> Path:
 
 def _files(folder: Path) -> list[tuple[float, int, Path]]:
     """Of each file in the user's cache: the time of last use, the size, and the path."""
-    found = []
+    files = []
     for path in folder.iterdir():
         if not path.name.endswith((SUFFIX, REPORT_SUFFIX, ROW_SUFFIX, COMMAND_SUFFIX)):
             continue
         with suppress(OSError):  # another process may delete it too
             status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
-    return found
+            files.append((status.st_mtime, status.st_size, path))
+    return files

@@ -10,7 +10,7 @@ class OnceLog:
     """Logs one message about each subject."""
 
     def __init__(self) -> None:
-        self._said: set[object] = set()
+        self._subjects: set[object] = set()
 
     def warn(self, message: str, *arguments: object, about: object = None, level: int = logging.WARNING) -> None:
         """Logs ``message`` with its ``arguments``, unless something was logged ``about`` this subject before. The
@@ -21,6 +21,6 @@ class OnceLog:
 
     def is_first(self, subject: object) -> bool:
         """Whether this is the first call for this subject."""
-        is_new = subject not in self._said
-        self._said.add(subject)
+        is_new = subject not in self._subjects
+        self._subjects.add(subject)
         return is_new

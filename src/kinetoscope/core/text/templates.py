@@ -3,7 +3,7 @@
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.core.text.wording import printable, shown
+from kinetoscope.core.text.wording import sanitize, sanitize_sentence
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -20,8 +20,8 @@ def load_macros(path: str) -> Any:
     return _environment().get_template(path).module
 
 
-def _shown_in_html(value: object, max_characters: int = _MAX_CHARACTERS) -> str:
-    return shown(value, max_characters, in_html=True)
+def _sanitize_html(value: object, max_characters: int = _MAX_CHARACTERS) -> str:
+    return sanitize(value, max_characters, in_html=True)
 
 
 @cache
@@ -36,5 +36,5 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters |= {"shown": _shown_in_html, "printable": printable}
+    environment.filters |= {"shown": _sanitize_html, "printable": sanitize_sentence}
     return environment

@@ -10,49 +10,49 @@ _LONG_S, _NEARLY_ONE = 99.95, 0.9995
 _LONG_UNITS = ((86400, "day", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 # What moves a terminal's cursor, or turns the direction in which it writes.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 # Halves of letters, but for bytes of a path that is no valid text, as surrogateescape has them.
 _HALVES = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")
 _CUT, _BEFORE_DIFFERENCE = "\N{HORIZONTAL ELLIPSIS}", 4
-_MOST_OF_NAME, _MOST_OF_SENTENCE, _LONGEST_PATH = 200, 1000, 4096
-_MOST_RANGES = 16
+_MAX_NAME_CHARACTERS, _MAX_SENTENCE_CHARACTERS, _MAX_PATH_CHARACTERS = 200, 1000, 4096
+_MAX_RANGES = 16
 
 
-def missing_options(options: Mapping[str, object]) -> str:
+def format_missing_options(options: Mapping[str, object]) -> str:
     """The options that are off, as arguments that switch them on, such as ``with_stack=True``; "" if there are none."""
     return ", ".join(f"{name}=True" for name, is_on in options.items() if not is_on)
 
 
-def counted(count: int, thing: str) -> str:
+def format_count(count: int, thing: str) -> str:
     """A count with its noun, such as ``1 file`` or ``2,000 events``."""
     plural = "es" if thing.endswith(("ch", "ss")) else "s"
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}{plural}"
 
 
-def sized(num_bytes: int) -> str:
+def format_file_size(num_bytes: int) -> str:
     """The size of a file in a readable unit, such as ``12.3 MB``."""
     if num_bytes < _KILO:
-        return counted(num_bytes, "byte")
+        return format_count(num_bytes, "byte")
     size, unit = num_bytes / _KILO, "kB"
     if size >= _KILO:
         size, unit = size / _KILO, "MB"
     return f"{size:.1f} {unit}"
 
 
-def memory_size(num_bytes: int) -> str:
+def format_memory(num_bytes: int) -> str:
     """A size of memory in a readable unit, as torch says it, such as ``12.3 MiB``."""
     for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if num_bytes >= size:
             return f"{num_bytes / size:.1f} {unit}"
-    return counted(num_bytes, "byte")
+    return format_count(num_bytes, "byte")
 
 
-def in_percent(share: float, digits: int = 0) -> str:
+def format_percent(share: float, digits: int = 0) -> str:
     """A share in a sentence, such as ``42 %``, with so many digits behind the point."""
     return f"{100 * share:,.{digits}f} %"
 
 
-def lasting(time_ns: float) -> str:
+def format_duration(time_ns: float) -> str:
     """A time in readable units, such as ``46.2 ms``, ``1.52 s`` or ``2 min 10 s``."""
     seconds = time_ns / 1e9
     if seconds < _LONG_S:
@@ -71,27 +71,27 @@ def format_ms(time_ns: float | None) -> str:
     return f"{time_ns / 1e6:,.{1 if abs(time_ns) >= 1e7 else 2 if abs(time_ns) >= 1e5 else 3}f}"
 
 
-def error_line(error: object) -> str:
+def format_error_line(error: object) -> str:
     """Return an error, or its message, as a line for stderr, with control characters escaped."""
     if isinstance(error, OSError) and not isinstance(error, KinetoscopeError):
         where = f" {error.filename}" if error.filename else ""
         error = f"Cannot read or write{where}: {error.strerror}."
-    return f"error: {printable_lines(error)}"
+    return f"error: {sanitize_lines(error)}"
 
 
-def reason_of_error(stderr: str) -> str:
+def find_error_message(stderr: str) -> str:
     """Return the message of the last ``error:`` line that a command printed; "" without one."""
     errors = [line for line in stderr.splitlines() if line.startswith("error: ")]
     return errors[-1].removeprefix("error: ") if errors else ""
 
 
-def ranks_named(ranks: Iterable[int | tuple[int, int]]) -> str:
+def format_ranks(ranks: Iterable[int | tuple[int, int]]) -> str:
     """Ranks, or ranges of them, in order, as ``ranks 0-3, 7``."""
-    named = numbers_named(ranks)
+    named = format_ranges(ranks)
     return f"{'rank' if named.isdecimal() else 'ranks'} {named}"
 
 
-def numbers_named(numbers: Iterable[int | tuple[int, int]], most: int = _MOST_RANGES) -> str:
+def format_ranges(numbers: Iterable[int | tuple[int, int]], max_ranges: int = _MAX_RANGES) -> str:
     """Numbers, or ranges of them, in order, as ``0-3, 7``; those that follow one another become one range. At ``most``
     so many ranges are named, and the others counted."""
     joined: list[tuple[int, int]] = []
@@ -101,91 +101,95 @@ def numbers_named(numbers: Iterable[int | tuple[int, int]], most: int = _MOST_RA
         else:
             joined.append((first, last))
     texts = [str(first) if first == last else f"{first}-{last}" for first, last in joined]
-    more = f" and {counted(len(texts) - most, 'more group')}" if len(texts) > most else ""
-    return f"{', '.join(texts[:most])}{more}"
+    more = f" and {format_count(len(texts) - max_ranges, 'more group')}" if len(texts) > max_ranges else ""
+    return f"{', '.join(texts[:max_ranges])}{more}"
 
 
-def gaps_in(present: Iterable[int], num_all: int) -> list[tuple[int, int]]:
+def find_gaps(present: Iterable[int], num_all: int) -> list[tuple[int, int]]:
     """The numbers from 0 on that are not ``present`` of ``num_all``, as pairs of the first and the last of a range."""
-    there = sorted(number for number in set(present) if number < num_all)
-    around = zip([-1, *there], [*there, num_all], strict=True)
+    inside = sorted(number for number in set(present) if number < num_all)
+    around = zip([-1, *inside], [*inside, num_all], strict=True)
     return [(before + 1, after - 1) for before, after in around if after - before > 1]
 
 
-def shown(text: object, most: int = _MOST_OF_NAME, *, in_html: bool = False) -> str:
+def sanitize(text: object, max_characters: int = _MAX_NAME_CHARACTERS, *, in_html: bool = False) -> str:
     """A foreign text of any kind on one line, without control characters; of a long one begin and end, and its length.
     A page (``in_html``) puts it into ``<bdi>``, out of which letters cannot turn the direction of writing."""
-    return _escaped(_cut(_as_text(text), most, most), _CONTROLS if in_html else _STEERING)
+    return _escaped(_cut(_as_text(text), max_characters, max_characters), _CONTROLS if in_html else _CONTROL_CHARACTERS)
 
 
-def printable(text: object) -> str:
+def sanitize_sentence(text: object) -> str:
     """A sentence that may contain foreign names, on one line, as `shown`."""
-    return shown(text, _MOST_OF_SENTENCE)
+    return sanitize(text, _MAX_SENTENCE_CHARACTERS)
 
 
-def printable_json(text: str) -> str:
+def escape_json(text: str) -> str:
     """Return JSON of one line with the letters escaped that turn the direction of writing in a terminal."""
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def shortened(name: object, longest: int) -> str:
+def shorten_name(name: object, max_width: int) -> str:
     """A foreign name for a cell of a table, of at most ``longest`` letters: of a long one begin and end."""
-    return cut_in_middle(_escaped(cut_in_middle(_as_text(name), 2 * longest)), longest)
+    return truncate_middle(_escaped(truncate_middle(_as_text(name), 2 * max_width)), max_width)
 
 
-def told_apart(names: Sequence[object], longest: int) -> list[str]:
+def shorten_distinctly(names: Sequence[object], max_width: int) -> list[str]:
     """Foreign names for the cells of a column, each `shortened`. Where that makes different names alike, their ends are
     cut too, so that what they differ in is seen."""
     texts = list(map(_as_text, names))
-    cut = [shortened(text, longest) for text in texts]
+    cut = [shorten_name(text, max_width) for text in texts]
     alike: dict[str, set[str]] = {}
     for short, text in zip(cut, texts, strict=True):
         alike.setdefault(short, set()).add(text)
     return [
-        short if len(alike[short]) == 1 else _with_difference(text, alike[short], longest)
+        short if len(alike[short]) == 1 else _keep_difference(text, alike[short], max_width)
         for short, text in zip(cut, texts, strict=True)
     ]
 
 
-def _with_difference(text: str, alike: set[str], longest: int) -> str:
+def _keep_difference(text: str, lookalikes: set[str], max_width: int) -> str:
     """A name beside others that it would be like: its begin, and what follows from where it is unlike the one that is
     most like it."""
-    place = max(_num_alike(text, other) for other in alike if other != text)
-    start = place - min(_BEFORE_DIFFERENCE, longest // 8)
-    begin = f"{text[: longest // 2]}{_CUT}" if start > longest // 2 else ""
-    rest, left = text[start if begin else 0 :], longest - len(begin)
-    return cut_in_middle(_escaped(begin + (rest if len(rest) <= left else f"{rest[: left - 1]}{_CUT}")), longest)
+    first_difference = max(_common_prefix_length(text, other) for other in lookalikes if other != text)
+    start = first_difference - min(_BEFORE_DIFFERENCE, max_width // 8)
+    begin = f"{text[: max_width // 2]}{_CUT}" if start > max_width // 2 else ""
+    rest, left = text[start if begin else 0 :], max_width - len(begin)
+    return truncate_middle(_escaped(begin + (rest if len(rest) <= left else f"{rest[: left - 1]}{_CUT}")), max_width)
 
 
-def _num_alike(one: str, other: str) -> int:
+def _common_prefix_length(one: str, other: str) -> int:
     """With how many of the same letters both begin."""
     pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (letter, others) in pairs if letter != others), min(len(one), len(other)))
+    return next((index for index, (letter, others) in pairs if letter != others), min(len(one), len(other)))
 
 
-def cut_in_middle(text: str, most: int) -> str:
+def truncate_middle(text: str, max_characters: int) -> str:
     """A text of at most so many letters. A long one is cut in its middle, as on the page (`cutInMiddle`): names that
     begin alike often differ at their ends, and a path ends with its file."""
-    num_end = (most - 1) // 2
-    return text if len(text) <= most else f"{text[: most - 1 - num_end]}{_CUT}{text[len(text) - num_end :]}"
+    num_end = (max_characters - 1) // 2
+    return (
+        text
+        if len(text) <= max_characters
+        else f"{text[: max_characters - 1 - num_end]}{_CUT}{text[len(text) - num_end :]}"
+    )
 
 
-def printable_lines(text: object) -> str:
+def sanitize_lines(text: object) -> str:
     """A text that may contain foreign names, with control characters escaped in each of its lines. What is longer than
     any path is cut, and so is a line that nobody would read."""
     return "\n".join(_escaped(_line(line)) for line in _as_text(text).split("\n"))
 
 
 def _line(line: str) -> str:
-    if len(line) <= _LONGEST_PATH:
+    if len(line) <= _MAX_PATH_CHARACTERS:
         return line
-    words = [_cut(word, _LONGEST_PATH, _MOST_OF_NAME) for word in line.split(" ")]
-    return _cut(" ".join(words), 2 * _LONGEST_PATH, 2 * _LONGEST_PATH)
+    words = [_cut(word, _MAX_PATH_CHARACTERS, _MAX_NAME_CHARACTERS) for word in line.split(" ")]
+    return _cut(" ".join(words), 2 * _MAX_PATH_CHARACTERS, 2 * _MAX_PATH_CHARACTERS)
 
 
-def _cut(text: str, longest: int, kept: int) -> str:
+def _cut(text: str, max_width: int, kept: int) -> str:
     """The text; of one that is longer than ``longest`` so many letters of begin and end, and how many it has."""
-    return text if len(text) <= longest else f"{cut_in_middle(text, kept)} ({len(text):,} characters)"
+    return text if len(text) <= max_width else f"{truncate_middle(text, kept)} ({len(text):,} characters)"
 
 
 def _as_text(text: object) -> str:
@@ -194,5 +198,5 @@ def _as_text(text: object) -> str:
     return _escaped(str(text), _HALVES)
 
 
-def _escaped(text: str, letters: re.Pattern[str] = _STEERING) -> str:
+def _escaped(text: str, letters: re.Pattern[str] = _CONTROL_CHARACTERS) -> str:
     return letters.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -12,9 +12,9 @@ from types import FrameType
 
 import msgspec
 
-from kinetoscope.core.background.own_thread import OwnThread
+from kinetoscope.core.background.background_thread import BackgroundThread
 from kinetoscope.core.job.ranks import Attempt, Ranks
-from kinetoscope.core.paths.source_files import frames_without_ours, is_of_user, name_of_line
+from kinetoscope.core.paths.source_files import format_frame, is_user_code, skip_profiler_frames
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.record_request import RecordRequest, read_request, request_sequence
 from kinetoscope.formats.redactor import Redactor
@@ -155,7 +155,7 @@ class HangWatchdog:
         self._is_over = threading.Event()
         self._look_at_saving: Callable[[], object] | None = None
         self._has_failed = False
-        self._thread = OwnThread(self._work, "kinetoscope-watch")
+        self._thread = BackgroundThread(self._work, "kinetoscope-watch")
 
     def start(self) -> None:
         """Begins, on a thread of its own."""
@@ -163,7 +163,7 @@ class HangWatchdog:
         self._pulse.writer.watch(self._request)
         if self._held_stacks is not None:
             self._held_stacks.begin()
-        self._thread.begin("Hangs are not detected, and kinetoscope record does not work")
+        self._thread.try_start("Hangs are not detected, and kinetoscope record does not work")
 
     def note_saving(self, look: Callable[[], object]) -> None:
         """Note that the run is being saved, which is never a hang. From now on call ``look`` each second."""
@@ -333,15 +333,15 @@ def _is_within(frame: FrameType | None, modules: Sequence[str]) -> bool:
 
 def _lines_of(frame: FrameType | None) -> list[str]:
     """The frames, the innermost first, as ``train.py(41): loss``. Ours are left out."""
-    return [name_of_line(each.f_code, each.f_lineno) for each in frames_without_ours(frame, _MOST_FRAMES)]
+    return [format_frame(each.f_code, each.f_lineno) for each in skip_profiler_frames(frame, _MOST_FRAMES)]
 
 
 def _place_of(frame: FrameType | None) -> str:
     """Where a thread is: the innermost line of the user's, and what that has called of libraries, if anything."""
     innermost = _lines_of(frame)[:1]
-    while frame is not None and not is_of_user(frame.f_code.co_filename):
+    while frame is not None and not is_user_code(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
         return "".join(innermost)
-    own = name_of_line(frame.f_code, frame.f_lineno)
+    own = format_frame(frame.f_code, frame.f_lineno)
     return own if innermost == [own] else f"{own}, in {innermost[0]}"

@@ -45,7 +45,7 @@ def teach_dynamo(*marker_types: type) -> None:
         dispatch().update(dict.fromkeys(new, _dynamo_wrapper(*others)))
         _taught.update(new)
     except (AttributeError, TypeError) as error:
-        variable_dispatch.tell(f"Dynamo is different in this torch ({error})")
+        variable_dispatch.warn_missing(f"Dynamo is different in this torch ({error})")
 
 
 def is_known(marker_type: type) -> bool:

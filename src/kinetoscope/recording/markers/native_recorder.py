@@ -12,7 +12,7 @@ from typing import Any
 
 from kinetoscope.core.background.fork_resets import reset_after_fork
 from kinetoscope.core.clock.clock import Clock, SystemClock
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.native import native, why_not_recorded
 from kinetoscope.recording.markers.process import this_process
 from kinetoscope.recording.markers.recorder import NameTable, WindowRecords
@@ -216,7 +216,7 @@ def _report_dropped(threads: list[ThreadRecords]) -> list[ThreadRecords]:
         _log.warning(
             "%s found no space and will be missing in the trace that is saved now, because unsaved records took all of "
             "live_bytes_max. Save more often, record less, or raise live_bytes_max.",
-            counted(num_dropped, "record"),
+            format_count(num_dropped, "record"),
         )
     return threads
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from kinetoscope.core.paths.short_paths import short_path
 from kinetoscope.core.text.templates import load_macros
-from kinetoscope.core.text.wording import printable_lines
+from kinetoscope.core.text.wording import sanitize_lines
 from kinetoscope.recording.messages.standard_error import write_line
 
 _log = logging.getLogger("kinetoscope")
@@ -54,7 +54,7 @@ class _Stderr:
             self.is_watched = self._stream.isatty()
 
     def tell(self, said: str, command: str = "") -> None:
-        said = printable_lines("\n".join(filter(None, [said and _NAME + said, command])))
+        said = sanitize_lines("\n".join(filter(None, [said and _NAME + said, command])))
         if self._stream is None or getattr(self._stream, "closed", False):
             _log.info(said)
             return
@@ -101,7 +101,7 @@ class _NotebookBlock:
         self._said: list[str] = []
 
     def tell(self, said: str, command: str = "") -> None:
-        self._said += map(printable_lines, filter(None, [said, command]))
+        self._said += map(sanitize_lines, filter(None, [said, command]))
         text = _NAME + "\n".join(self._said)
         try:
             content = {"text/plain": text, "text/html": self._as_html()}
@@ -119,7 +119,7 @@ class _NotebookBlock:
         """Return the parts of a line, each with the address that it links to, or with an empty string."""
         parts = [(said, "")]
         for path in filter(_is_below, map(short_path, self._paths)):
-            written = printable_lines(path)
+            written = sanitize_lines(path)
             for number, (text, address) in enumerate(parts):
                 if not address and written in text:
                     before, _, after = text.partition(written)

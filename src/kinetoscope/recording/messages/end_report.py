@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Protocol
 
 from kinetoscope.core.paths.short_paths import short_path
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.formats.trace_redaction import Ask
 from kinetoscope.recording.markers.schedule import CyclicSchedule, PulseOnly
 from kinetoscope.recording.messages.console import MessageSink, find_message_sink
@@ -110,7 +110,7 @@ class EndReport:
             return
         if self._counts.num_unsaved:
             found = " ".join(
-                filter(None, [found, f"{counted(self._counts.num_unsaved, 'window')} could not be saved."])
+                filter(None, [found, f"{format_count(self._counts.num_unsaved, 'window')} could not be saved."])
             )
         command = self._next_command(place)
         if found or command:
@@ -143,8 +143,8 @@ def what_there_is(counts: RunCounts, handlers: Iterable[object]) -> str:
     """Return the number of recorded windows, and the files in which they are (the handlers' ``saved_to``)."""
     places = _saved_to(handlers)
     where = f", saved to {' and '.join(map(short_path, places))}" if places else ""
-    what = counted(counts.num_saved, "window") if counts.num_saved else counted(counts.num_given, "event")
-    return f"{what} recorded in {counted(counts.num_batches, 'batch')}{where}"
+    what = format_count(counts.num_saved, "window") if counts.num_saved else format_count(counts.num_given, "event")
+    return f"{what} recorded in {format_count(counts.num_batches, 'batch')}{where}"
 
 
 def next_command(folder: Path, *, in_notebook: bool) -> str:
@@ -194,7 +194,7 @@ def _reason(schedule: object, counts: RunCounts, error: str) -> str:
         return f"the schedule answered skip for {_all(counts.num_batches)}."
     first = schedule.plan.first_recorded + 1 + counts.num_past
     if error:
-        num_batches = counted(counts.num_batches, "batch")
+        num_batches = format_count(counts.num_batches, "batch")
         return f"the program ended with {error} after {num_batches}; the first to record is {first:,}."
     if schedule.per == "run":
         had = f"the first batch to record is {first:,}; the run had {counts.num_batches:,}."

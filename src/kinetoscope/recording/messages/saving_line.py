@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec
 
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.recording.messages.console import find_message_sink
 
 P = ParamSpec("P")
@@ -73,7 +73,9 @@ class SavingLine:
         num_records = self._num_records()
         if not num_records or self._has_results:  # Kineto has most of the events, and does not count them
             return "what was recorded"
-        return f"{num_records / _MILLION:,.1f} M events" if num_records >= _MILLION else counted(num_records, "event")
+        return (
+            f"{num_records / _MILLION:,.1f} M events" if num_records >= _MILLION else format_count(num_records, "event")
+        )
 
     def _seconds_left(self, now_s: float) -> float | None:
         """Return an estimate; None while the sources stop, and once it is over."""

@@ -111,7 +111,7 @@ class ClockComparison:
         self._relation = same_clock(server.reference)
         self._agree(store)
         server.serve(self._stop)
-        server.serve_the_last(_LAST_TIMEOUT_S)
+        server.serve_remaining(_LAST_TIMEOUT_S)
 
     def _ask(self, store: Any) -> None:
         self._agree(store)

@@ -33,10 +33,10 @@ class CountedSteps:
         num_steps, writer = windows.count_idle_steps(), self._pulse.writer
         if num_steps <= 0 or writer is None or type(state) is not State:
             return True
-        counting = self._pulse.count_steps(num_steps, state.timestamp, with_fetches=calls_step)
-        if counting is None:
+        live_timestamp = self._pulse.count_steps(num_steps, state.timestamp, with_fetches=calls_step)
+        if live_timestamp is None:
             return True
-        state.follow(counting)
+        state.track_progress(live_timestamp)
         self.is_on = True
         if calls_step:
             self.end_step = writer.count_step
@@ -51,6 +51,6 @@ class CountedSteps:
         """
         called_step = self.end_step is not _count_nothing
         self.is_on, self.end_step = False, _count_nothing
-        self._state.settle()
+        self._state.freeze()
         self._run.windows.update_longest_epoch(self._state.timestamp)
         return self._pulse.counted_batch() if called_step else None

@@ -15,7 +15,7 @@ from typing import Any
 from kinetoscope.core.background.writer_thread import WriterThread
 from kinetoscope.core.job.event import overrides
 from kinetoscope.core.text.once_log import OnceLog
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.formats.redactor import Redactor
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.window.callbacks import Callbacks
@@ -134,9 +134,9 @@ class UnsavedCycles:
             "Cycle %d with its %s is lost: it could not be saved, and there is no more space for it within "
             "live_bytes_max. Lost so far: %s with %s.",
             oldest.cycle.number,
-            counted(oldest.num_records, "record"),
-            counted(self.num_lost, "cycle"),
-            counted(self.num_lost_records, "record"),
+            format_count(oldest.num_records, "record"),
+            format_count(self.num_lost, "cycle"),
+            format_count(self.num_lost_records, "record"),
         )
         return oldest
 

@@ -210,7 +210,7 @@ class RunLifecycle:
 
     def _open_live_folder(self) -> None:
         services, handlers = self.services, self.context.handlers
-        chosen = self.settings.live_folder
+        chosen = self.settings.spool_folder
         folder = run_folder_of(handlers) if chosen in (None, True) else chosen
         services.live.prepare_ahead()
         if folder:

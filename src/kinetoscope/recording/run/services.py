@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from kinetoscope.core.clock.clock import Clock, take_anchor
-from kinetoscope.core.job.ranks import Attempt, Ranks, current_attempt, current_ranks
+from kinetoscope.core.clock.clock import Clock, read_anchor
+from kinetoscope.core.job.ranks import Attempt, Ranks, detect_attempt, detect_ranks
 from kinetoscope.core.job.state import RunState
 from kinetoscope.core.text.once_log import OnceLog
 from kinetoscope.formats.redactor import Redactor
@@ -68,7 +68,7 @@ class RunServices:
         """Deliver events and cycles to these handlers from now on."""
         self.callbacks.set_handlers(handlers)
         self.pulse.count_no_more()
-        anchor, count = take_anchor(self.clock), self.delivery.count_event
+        anchor, count = read_anchor(self.clock), self.delivery.count_event
         names = self.recorder.names
         listeners = Listeners(handlers, names, self.state, anchor, self.guard, self.redactor, count)
         self.recorder.listener = listeners if listeners else None
@@ -89,8 +89,8 @@ def make_services(
     recorder, clock = markers.recorder, markers.clock
     guard = Guard(settings.strict)
     redactor = None if settings.redact is None else Redactor(settings.redact, guard.keep)
-    ranks = current_ranks()
-    attempt = redact_attempt(current_attempt(ranks), redactor)
+    ranks = detect_ranks()
+    attempt = redact_attempt(detect_attempt(ranks), redactor)
     callbacks = Callbacks(sources, state, guard)
     cost = _own_marker(markers, "kinetoscope/save", OWN_CATEGORY)
     delivery = Delivery(guard, callbacks, cost, settings.live_bytes_max, redactor)

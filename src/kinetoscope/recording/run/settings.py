@@ -78,7 +78,7 @@ class RunSettings:
     """How to record a run, as `kinetoscope.Profiler` describes it. Raises `SettingsError` for a setting that cannot
     work.
 
-    A relative ``live_folder`` is taken from the working folder at this moment.
+    A relative ``spool_folder`` is taken from the working folder at this moment.
     """
 
     schedule: Schedule
@@ -86,7 +86,7 @@ class RunSettings:
     strict: bool = False
     grace_s: float = 10.0
     close_timeout_s: float = 10.0
-    live_folder: str | os.PathLike[str] | bool | None = None
+    spool_folder: str | os.PathLike[str] | bool | None = None
     live_bytes_max: int = LIVE_BYTES_MAX
     is_quiet: bool = False
     redact: Callable[[str], str] | None = None
@@ -98,8 +98,8 @@ class RunSettings:
         if self.upload_to is not None:
             check_kind(self.upload_to, "upload_to", (str,), "a URL")
             check_url(self.upload_to, "upload_to")
-        if self.live_folder is not None:
-            check_kind(self.live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
+        if self.spool_folder is not None:
+            check_kind(self.spool_folder, "spool_folder", (str, os.PathLike, bool), "a folder, or False for none")
         check_flag(self.strict, "strict")
         check_flag(self.is_quiet, "quiet")
         check_flag(self.hangs, "hangs")
@@ -109,5 +109,5 @@ class RunSettings:
         check_number(self.live_bytes_max, "live_bytes_max", "bytes")
         if self.redact is not None and not callable(self.redact):
             raise SettingsError(f"redact must be a function from a string to its replacement, not {self.redact!r}.")
-        if self.live_folder and isinstance(self.live_folder, str | os.PathLike):
-            object.__setattr__(self, "live_folder", working_folder() / self.live_folder)
+        if self.spool_folder and isinstance(self.spool_folder, str | os.PathLike):
+            object.__setattr__(self, "spool_folder", working_folder() / self.spool_folder)

@@ -14,7 +14,7 @@ from shlex import quote
 from types import FrameType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.recording.hangs.hang_watchdog import HangWatchdog
 from kinetoscope.recording.markers.process import (
     is_termination_handler,
@@ -292,4 +292,4 @@ class RunEnd:
 
 
 def _are(number: int, thing: str) -> str:
-    return f"{counted(number, thing)} {'is' if number == 1 else 'are'}"
+    return f"{format_count(number, thing)} {'is' if number == 1 else 'are'}"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kinetoscope.core.job.event import Event, overrides, wanted_events
+from kinetoscope.core.job.event import Event, collect_event_methods, overrides
 from kinetoscope.core.job.state import RunState
 from kinetoscope.recording.window.guard import Guard
 
@@ -23,11 +23,11 @@ class Callbacks:
         """Finds out once which callback wants which event, so that unwanted events cost nothing."""
         self.handlers: list[Any] = handlers
         callbacks = [*self.sources, *handlers]
-        self._wanted = wanted_events(callbacks)
+        self._wanted = collect_event_methods(callbacks)
         self._in_windows = [callback for callback in callbacks if overrides(callback, "window_opened")]
         methods = [method for event in _OF_BATCHES for _, method in self._wanted[event]]
-        self.needs_all_batches: bool = not all(getattr(method, "is_unless_skipped", False) for method in methods)
-        """Whether one of them wants to be told also of batches that are skipped: see `unless_skipped`."""
+        self.needs_all_batches: bool = not all(getattr(method, "is_skippable", False) for method in methods)
+        """Whether one of them wants to be told also of batches that are skipped: see `skippable`."""
 
     def fire(self, event: Event, *, setup: bool = False) -> None:
         """Calls those that want an event. During ``setup`` their errors are raised."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.core.clock.clock import Anchor, Clock, ClockLine, process_base_ns, take_anchor
+from kinetoscope.core.clock.clock import Anchor, Clock, ClockLine, process_base_ns, read_anchor
 from kinetoscope.core.clock.relation import ClockRelation
 from kinetoscope.core.job.ranks import Attempt, Ranks, torch_distributed
 from kinetoscope.core.job.timestamp import Moment, plain_count
@@ -234,7 +234,7 @@ class Window:
         whether it did.
         """
         if action is not ProfilerAction.SKIP and not self.is_open:
-            self._begin_at(take_anchor(self._clock), timestamp)
+            self._begin_at(read_anchor(self._clock), timestamp)
             self._recorder.open_window()
         opens, self._is_fresh = self._is_fresh, False
         self._recorder.action = ACTION_BITS[action]
@@ -286,7 +286,7 @@ class Window:
         recorded = self._recorder.close_window(continues=following is not None)
         if following is not None:
             self._recorder.action = ACTION_BITS[following[0]]
-        end = take_anchor(self._clock)
+        end = read_anchor(self._clock)
         if following is not None:  # spans that are open in both windows must not overlap
             end = _anchor_before(end, recorded.closed_ns)
         cycle = Cycle(
@@ -325,7 +325,7 @@ def _anchor_before(anchor: Anchor, monotonic_ns: int) -> Anchor:
 
 
 def _distributed_info(ranks: Ranks) -> dict[str, Any]:
-    header = ranks.in_header
+    header = ranks.header_fields
     if distributed := torch_distributed():
         header["distributedInfo"]["backend"] = distributed.get_backend()
     return header

@@ -14,7 +14,7 @@ from pathlib import Path
 from kinetoscope.core.clock.sync import STORE_ERRORS
 from kinetoscope.core.job.file_names import FileNameFormat
 from kinetoscope.core.job.ranks import Ranks, is_process_alive, launch_name, may_miss_restarts, restart_count
-from kinetoscope.core.paths.later_run import CLAIM, beside
+from kinetoscope.core.paths.later_run import CLAIM, enumerate_run_folders
 from kinetoscope.errors import FolderNotWritableError
 from kinetoscope.recording.process_groups import find_store
 from kinetoscope.recording.window.trace_folder import is_used
@@ -64,7 +64,7 @@ def _choose_first(out: str, ranks: Ranks, run_name: str | None) -> str:
 
 def _candidates(out: str, ranks: Ranks, run_name: str | None) -> Iterator[tuple[str, Path]]:
     """Yield ``out`` and the folders beside it, each with its path, which takes 50 us to fill in."""
-    for folder in itertools.islice(beside(out), _MAX_RUNS):
+    for folder in itertools.islice(enumerate_run_folders(out), _MAX_RUNS):
         yield folder, _path_of(folder, ranks, run_name)
 
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from kinetoscope.core.background.own_thread import OwnThread
-from kinetoscope.core.clock.clock import Anchor, Clock, take_anchor
+from kinetoscope.core.background.background_thread import BackgroundThread
+from kinetoscope.core.clock.clock import Anchor, Clock, read_anchor
 from kinetoscope.core.clock.thread_times import SCHEDSTAT
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Timestamp
-from kinetoscope.core.paths.source_files import frames_without_ours, is_of_user, name_of_line, source_name
+from kinetoscope.core.paths.source_files import format_frame, is_user_code, skip_profiler_frames, source_name
 from kinetoscope.formats.own_names import BATCH, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLES_TRACK, WATCHED_PHASE
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.native import native
@@ -41,7 +41,7 @@ class _Frame(NamedTuple):
 
     name: str
     line: str
-    is_of_user: bool
+    is_user_code: bool
 
 
 Times = tuple[int, tuple[int, ...], int | None]
@@ -95,8 +95,8 @@ class SlowStepWatch:
         self._is_over = False
         writer.watch_slow_steps(self._slow)
         recorder.watch_slow_steps(self._slow)
-        self._thread = OwnThread(self._work, "kinetoscope-slow-steps")
-        if not self._thread.begin("Slow steps are not kept"):
+        self._thread = BackgroundThread(self._work, "kinetoscope-slow-steps")
+        if not self._thread.try_start("Slow steps are not kept"):
             self._leave()
 
     def judge(self, is_on: bool) -> None:
@@ -153,7 +153,7 @@ class SlowStepWatch:
 
     def _cycle_of(self, found: _Found, phase: int, every: int | None, samples: list[tuple[int, _Stack]]) -> Cycle:
         run_name, ranks, attempt = self._describe()
-        now, names = take_anchor(self._clock), self._recorder.names.names
+        now, names = read_anchor(self._clock), self._recorder.names.names
         records = list(_records_of(found, names))
         begin, end = (
             Anchor(at_ns, now.unix_ns + at_ns - now.monotonic_ns, now.bound_ns)
@@ -179,7 +179,7 @@ class SlowStepWatch:
             names=names,
             recorded=WindowRecords(lambda: self._threads(records)),
             contributions=contributions,
-            metadata=ranks.in_header,
+            metadata=ranks.header_fields,
             slow_step=_described(found, phase, every, samples, ranks.rank, attempt, begin.unix_ns),
         )
 
@@ -253,14 +253,14 @@ def _described(
 
 def _stack_of(ident: int) -> _Stack:
     """The stack of a thread without our own frames; only the innermost ones of a very deep stack."""
-    found = [_named(frame) for frame in frames_without_ours(frame_of_thread(ident), _MOST_FRAMES)]
+    found = [_named(frame) for frame in skip_profiler_frames(frame_of_thread(ident), _MOST_FRAMES)]
     return tuple(reversed(found))
 
 
 def _named(frame: FrameType) -> _Frame:
     code, line = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
-    name, file = name_of_line(code, line), source_name(code.co_filename)
-    return _Frame(name, f"{file}:{line}", is_of_user(code.co_filename))
+    name, file = format_frame(code, line), source_name(code.co_filename)
+    return _Frame(name, f"{file}:{line}", is_user_code(code.co_filename))
 
 
 def _line_of(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:
@@ -271,7 +271,7 @@ def _line_of(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:
 
 
 def _own_line(stack: _Stack) -> str:
-    return next((frame.line for frame in reversed(stack) if frame.is_of_user), stack[-1].line)
+    return next((frame.line for frame in reversed(stack) if frame.is_user_code), stack[-1].line)
 
 
 def _spans_of(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
@@ -283,7 +283,7 @@ def _spans_of(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[Source
             num_same += 1
         while len(is_open) > num_same:
             frame, begin_ns = is_open.pop()
-            category = SAMPLE if frame.is_of_user else SAMPLE_OF_LIBRARY
+            category = SAMPLE if frame.is_user_code else SAMPLE_OF_LIBRARY
             yield SourceEvent(frame.name, category, begin_ns, max(begin_ns, at_ns), _SAMPLES_TID, {})
         for frame in stack[num_same:]:
             is_open.append((frame, at_ns + FRAMES_APART_NS * len(is_open)))

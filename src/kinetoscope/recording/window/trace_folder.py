@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from kinetoscope.core.job.file_names import FileNameFormat, UsedNames
+from kinetoscope.core.job.file_names import FileNameFormat, UniqueNames
 from kinetoscope.core.job.ranks import Attempt, Ranks, may_miss_restarts
 from kinetoscope.core.job.timestamp import Moment, Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.core.paths.atomic_file import check_writable, remove_partials, working_folder
-from kinetoscope.core.paths.attempt_folders import MANIFESTS
 from kinetoscope.core.paths.file_kinds import is_folder
+from kinetoscope.core.paths.find_attempt_folders import MANIFESTS
 from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.errors import (
     FileNameError,
@@ -57,7 +57,7 @@ class TraceFolder:
         self._filename = FileNameFormat(filename, "filename")
         self._overwrite = overwrite
         self._num_traces_to_keep = num_traces_to_keep
-        self._used = UsedNames()
+        self._used = UniqueNames()
         self._kept: list[Path] = []
 
     def set_defaults(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
@@ -89,7 +89,7 @@ class TraceFolder:
         Raises `FileNameError` if two ranks would share a file, `FolderNotWritableError`, and `FolderNotEmptyError`
         if files of an earlier run are in the folder and it may not be overwritten.
         """
-        self._filename.check_ranks_differ(ranks, self._folder.text)
+        self._filename.require_distinct_ranks(ranks, self._folder.text)
         self._run_name, self._ranks = run_name, ranks
         base = self._here / Path(self._folder.fill(run_name, ranks)).expanduser()
         self.run_folder = base.parent
@@ -111,7 +111,7 @@ class TraceFolder:
         self._run_name, self._ranks, self._start = run_name, ranks, attempt.start
         self.run_folder = path.parent
         self.path = self._make(path)
-        self._used = UsedNames(file.name for file in self.path.iterdir())
+        self._used = UniqueNames(file.name for file in self.path.iterdir())
         if not any(manifest.rank == ranks.rank and manifest.started for manifest in read_manifest(self.path)):
             self._begin(attempt)
 
@@ -152,7 +152,7 @@ class TraceFolder:
     def written_for(self, cycle: int, timestamp: Moment) -> Iterator[Path]:
         """The existing files that this start has noted for the cycle, and those with names that `new_trace` gives for
         ``timestamp``."""
-        names, wanted = UsedNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
+        names, wanted = UniqueNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
         folder = RunFolder(self.path)
         own = [one for starts in read_starts(self.path) for one in starts if one.start == self._start]
         listed = [trace.path for one in own for trace in one.traces if trace.cycle == cycle]

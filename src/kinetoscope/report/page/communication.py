@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from statistics import median_low
 
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
-from kinetoscope.core.text.wording import counted, in_percent
+from kinetoscope.core.text.wording import format_count, format_percent
 from kinetoscope.pages.page_data import CallGroup, Column, Communication, LateRank, LedgerPart, Waits
 from kinetoscope.report.words import NOT_KNOWN, ledger_part
 
@@ -108,9 +108,9 @@ def _parts(total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> li
 
 
 def _said(num_calls: int, total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> str:
-    total = f"{counted(num_calls, 'call')} took {total_ns / 1e6:,.3g} ms"
+    total = f"{format_count(num_calls, 'call')} took {total_ns / 1e6:,.3g} ms"
     parts = _parts(total_ns, skew_ns, transfer_ns, unknown_ns)
-    said = [f"{in_percent(part.share)} {part.word}" for part in parts if part.time_ns and part.share]
+    said = [f"{format_percent(part.share)} {part.word}" for part in parts if part.time_ns and part.share]
     return f"{total}: {', '.join(said)}." if said else f"{total}."
 
 

@@ -15,7 +15,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
-from kinetoscope.core.text.wording import counted, format_ms, printable
+from kinetoscope.core.text.wording import format_count, format_ms, sanitize_sentence
 from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
 from kinetoscope.report.no_findings import no_findings
 from kinetoscope.report.sentences import below_title, evidence_line, fix_of, measured_line, split_code
@@ -45,7 +45,7 @@ def render_findings(report: RunReport, width: int, *, with_details: bool) -> Ite
     render = _table if width >= _MIN_TABLE_WIDTH else _list
     yield render(shown, report.run, with_details=with_details)
     if len(report.findings) > len(shown):
-        yield Text(f"{counted(len(report.findings) - len(shown), 'more finding')}: --details", style="dim")
+        yield Text(f"{format_count(len(report.findings) - len(shown), 'more finding')}: --details", style="dim")
     if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
         yield Text("Savings do not add up.", style="dim")
     if not with_details:
@@ -81,7 +81,9 @@ def _list(findings: Iterable[Finding], run: RunFacts, *, with_details: bool) -> 
 
 def _title(finding: Finding, run: RunFacts) -> Text:
     """Return the title, in bold unless the finding is minor."""
-    return _with_links(Text(printable(finding.title), style="" if is_minor(finding, run["step_ns"]) else "bold"))
+    return _with_links(
+        Text(sanitize_sentence(finding.title), style="" if is_minor(finding, run["step_ns"]) else "bold")
+    )
 
 
 def _with_links(text: Text) -> Text:
@@ -114,7 +116,7 @@ def _below(finding: Finding, run: RunFacts, *, with_details: bool) -> Iterable[R
         yield Text(link, style="dim")
     elif not is_minor(finding, run["step_ns"]):
         if lines := [line for line in finding.where.lines if line not in finding.title]:
-            yield _with_links(Text(f"At {printable(', '.join(lines))}"))
+            yield _with_links(Text(f"At {sanitize_sentence(', '.join(lines))}"))
         yield render_prose(fix_of(finding))
         if line := measured_line(finding):
             yield render_prose(line)
@@ -122,4 +124,6 @@ def _below(finding: Finding, run: RunFacts, *, with_details: bool) -> Iterable[R
 
 def render_prose(text: str) -> Text:
     """Return sentences with their code in colour."""
-    return Text.assemble(*((piece, "cyan" if is_code else "") for piece, is_code in split_code(printable(text))))
+    return Text.assemble(
+        *((piece, "cyan" if is_code else "") for piece, is_code in split_code(sanitize_sentence(text)))
+    )

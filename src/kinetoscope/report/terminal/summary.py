@@ -16,7 +16,7 @@ from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.memory.memory import MemoryRow
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
-from kinetoscope.core.text.wording import counted, format_ms, memory_size, printable, told_apart
+from kinetoscope.core.text.wording import format_count, format_memory, format_ms, sanitize_sentence, shorten_distinctly
 from kinetoscope.pages.page_data import CallSums
 from kinetoscope.report.calls import kernels_by_name, operators_by_name, steps_of_ranks
 from kinetoscope.report.sentences import (
@@ -131,7 +131,7 @@ def _header(report: RunReport, *, with_details: bool) -> Iterable[RenderableType
         yield Padding(Text(device_line(devices)), (0, 0, 0, 2))
     warnings = warnings_of(report)
     for warning in warnings:
-        yield _hanging("! ", printable(warning), "yellow")
+        yield _hanging("! ", sanitize_sentence(warning), "yellow")
     notes = [note for note in run["notes"] if note not in warnings]
     if run["all_steps"] is not None:
         yield Text(all_steps_line(run["all_steps"]))
@@ -143,7 +143,7 @@ def _header(report: RunReport, *, with_details: bool) -> Iterable[RenderableType
         line.style = "dim"
         yield line
     if len(notes) > num_shown:
-        yield Text(f"{counted(len(notes) - num_shown, 'more note')}: --details", style="dim")
+        yield Text(f"{format_count(len(notes) - num_shown, 'more note')}: --details", style="dim")
 
 
 def _hanging(mark: str, text: str, style: str) -> RenderableType:
@@ -293,7 +293,7 @@ def _named_table(
     header, texts = names
     return render_table(
         title,
-        {header: told_apart(texts, name_width(fitting, width)), **fitting},
+        {header: shorten_distinctly(texts, name_width(fitting, width)), **fitting},
         num_hidden_rows=num_hidden_rows,
         row_noun=row_noun,
         hidden_columns=[name for name in columns if name not in fitting],
@@ -305,10 +305,10 @@ def _memory_table(all_rows: Sequence[MemoryRow], width: int) -> RenderableType:
     columns = {
         "rank": [_number(row.rank) for row in rows],
         "device": ["CPU" if row.device is None else _number(row.device) for row in rows],
-        "peak": [memory_size(row.peak_bytes) for row in rows],
+        "peak": [format_memory(row.peak_bytes) for row in rows],
         "in step": [_number(row.peak_step) for row in rows],
         "growth/step": [
-            "" if row.growth_bytes_per_step is None else memory_size(row.growth_bytes_per_step) for row in rows
+            "" if row.growth_bytes_per_step is None else format_memory(row.growth_bytes_per_step) for row in rows
         ],
     }
     fitting = select_columns(columns, width + 2)

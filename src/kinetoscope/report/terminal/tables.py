@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 
 MAX_ROWS = 8
 MAX_NAME_LENGTH, MIN_NAME_LENGTH = 60, 20
@@ -33,9 +33,11 @@ def render_table(
         table.add_row(Text(first, no_wrap=True, overflow="ellipsis"), *others)
     hidden: list[str] = []
     if num_hidden_rows > 0:
-        hidden.append(f"{counted(num_hidden_rows, f'more {row_noun}')}: --json has all, --ranks selects some")
+        hidden.append(f"{format_count(num_hidden_rows, f'more {row_noun}')}: --json has all, --ranks selects some")
     if hidden_columns:
-        hidden.append(f"{counted(len(hidden_columns), 'column')} hidden at this width: {', '.join(hidden_columns)}")
+        hidden.append(
+            f"{format_count(len(hidden_columns), 'column')} hidden at this width: {', '.join(hidden_columns)}"
+        )
     return Group(Text(title, style="bold"), table, *(Text(line, style="dim") for line in hidden))
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kinetoscope.core.background.writer_thread import WriterThread, is_beside_training
+from kinetoscope.core.background.writer_thread import WriterThread, is_in_background
 from support.signal_injection import Presses
 
 
@@ -161,9 +161,9 @@ def test_a_job_knows_whether_it_is_waited_for():
     found, go_on = [], threading.Event()
 
     def look() -> None:
-        found.append(is_beside_training())
+        found.append(is_in_background())
         go_on.wait(5)
-        found.append(is_beside_training())
+        found.append(is_in_background())
 
     writer = WriterThread()
     writer.submit("beside", look)
@@ -175,7 +175,7 @@ def test_a_job_knows_whether_it_is_waited_for():
         time.sleep(0.001)
     go_on.set()
     waiting.join()
-    writer.submit("right here", lambda: found.append(is_beside_training()))
+    writer.submit("right here", lambda: found.append(is_in_background()))
     assert found == [True, False, False]
 
 

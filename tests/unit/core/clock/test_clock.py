@@ -17,7 +17,7 @@ from kinetoscope.core.clock.clock import (
     SystemClock,
     choose_base_ns,
     process_base_ns,
-    take_anchor,
+    read_anchor,
 )
 from kinetoscope.testing import FakeClock
 
@@ -25,7 +25,7 @@ SECOND = 10**9
 
 
 def test_an_anchor_reads_both_clocks_at_one_moment():
-    anchor = take_anchor(FakeClock(monotonic_ns=70, unix_ns=5000))
+    anchor = read_anchor(FakeClock(monotonic_ns=70, unix_ns=5000))
     assert anchor == Anchor(monotonic_ns=70, unix_ns=5000, bound_ns=0)
 
 
@@ -41,12 +41,12 @@ def test_an_anchor_is_the_pair_of_readings_that_were_closest_together():
             self.advance(next(self.waits))
             return now
 
-    anchor = take_anchor(Interrupted(monotonic_ns=0, unix_ns=5_000), tries=3)
+    anchor = read_anchor(Interrupted(monotonic_ns=0, unix_ns=5_000), tries=3)
     assert anchor == Anchor(monotonic_ns=18_010, unix_ns=23_010, bound_ns=10)
 
 
 def test_the_machines_own_clocks_are_read_within_a_bound():
-    anchor = take_anchor(SystemClock())
+    anchor = read_anchor(SystemClock())
     assert 0 <= anchor.bound_ns < SECOND
 
 
@@ -61,10 +61,10 @@ def test_the_line_goes_through_both_anchors():
 @pytest.mark.parametrize("step", [-3600 * SECOND, -5_000_000, 5_000_000, 3600 * SECOND])
 def test_a_step_of_unix_time_between_the_anchors_changes_no_duration(step):
     clock = FakeClock()
-    start = take_anchor(clock)
+    start = read_anchor(clock)
     clock.advance(SECOND)
     clock.step_unix(step)
-    line = ClockLine(start, take_anchor(clock))
+    line = ClockLine(start, read_anchor(clock))
     assert line.stepped
     assert line.unix_ns(start.monotonic_ns + SECOND) - line.unix_ns(start.monotonic_ns) == SECOND
 

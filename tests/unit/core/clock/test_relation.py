@@ -8,8 +8,8 @@ from kinetoscope.core.clock.clock import Anchor
 from kinetoscope.core.clock.relation import (
     ClockRelation,
     Measurement,
-    relation_fields,
-    relation_from_fields,
+    decode_relation,
+    encode_relation,
     same_clock,
 )
 
@@ -67,4 +67,4 @@ def test_the_same_clock_has_no_offset_no_drift_and_no_uncertainty():
 
 @given(relations())
 def test_a_relation_goes_through_a_store_unchanged(made):
-    assert relation_from_fields(relation_fields(made[0])) == made[0]
+    assert decode_relation(encode_relation(made[0])) == made[0]

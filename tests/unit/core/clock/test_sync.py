@@ -36,7 +36,7 @@ def rank_0(store, world_size=2):
 
     def serve():
         server.serve(stop)
-        server.serve_the_last(0.5)
+        server.serve_remaining(0.5)
 
     thread = threading.Thread(target=serve)
     thread.start()

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from kinetoscope import Timestamp
-from kinetoscope.core.job.file_names import FileNameFormat, UsedNames
+from kinetoscope.core.job.file_names import FileNameFormat, UniqueNames
 from kinetoscope.core.job.ranks import Ranks
 from kinetoscope.errors import FileNameError
 
@@ -71,7 +71,7 @@ def test_a_folder_cannot_depend_on_the_moment():
 @pytest.mark.parametrize("text", ["trace.json", "{batch}.json", "{local_rank}.json", "{node_rank}.json"])
 def test_a_name_that_two_ranks_would_share_is_refused(text):
     with pytest.raises(FileNameError, match=r"\{rank\}"):
-        FileNameFormat(text).check_ranks_differ(RANKS)
+        FileNameFormat(text).require_distinct_ranks(RANKS)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_a_name_that_two_ranks_would_share_is_refused(text):
     ],
 )
 def test_a_name_that_differs_between_ranks_is_accepted(text, folder, ranks):
-    FileNameFormat(text).check_ranks_differ(ranks, folder)
+    FileNameFormat(text).require_distinct_ranks(ranks, folder)
 
 
 def test_a_name_wanted_twice_gets_a_number_before_its_suffix():
-    used = UsedNames(["old.json"])
+    used = UniqueNames(["old.json"])
     wanted = ["a/rank0.json", "a/rank0.json", "a/rank0.json", "b.json.gz", "b.json.gz", "old.json"]
     assert [used.choose(name) for name in wanted] == [
         *("a/rank0.json", "a/rank0.2.json", "a/rank0.3.json"),

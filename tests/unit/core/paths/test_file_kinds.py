@@ -3,10 +3,10 @@
 import os
 
 import pytest
+from kinetoscope.core.paths.find_attempt_folders import find_attempt_folders
 
 from kinetoscope.cli.paths import require_replaceable
-from kinetoscope.core.paths.attempt_folders import attempt_folders
-from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file, is_there
+from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file, path_exists
 from kinetoscope.merge.trace_output import is_pipe_or_device
 
 
@@ -15,15 +15,15 @@ def test_kinds_are_those_of_the_system(tmp_path):
     os.symlink("loop", tmp_path / "loop")
     for path in (tmp_path, tmp_path / "file", tmp_path / "none", tmp_path / "file" / "below", tmp_path / "loop"):
         assert (is_folder(path), is_regular_file(path)) == (os.path.isdir(path), os.path.isfile(path))
-        assert is_there(path) == os.path.exists(path)
-    assert not is_there(tmp_path / "a\0b")
+        assert path_exists(path) == os.path.exists(path)
+    assert not path_exists(tmp_path / "a\0b")
 
 
 def require_one_free(path):
     require_replaceable([path], force=False)
 
 
-LOOKS = [is_folder, is_regular_file, is_there, attempt_folders, is_pipe_or_device, require_one_free]
+LOOKS = [is_folder, is_regular_file, path_exists, find_attempt_folders, is_pipe_or_device, require_one_free]
 
 
 @pytest.mark.parametrize("look", LOOKS)

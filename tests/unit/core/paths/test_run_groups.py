@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.core.paths.run_groups import group_of, remember_command
+from kinetoscope.core.paths.run_groups import find_run_group, remember_command
 
 
 @pytest.fixture(autouse=True)
@@ -12,20 +12,22 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_folders_that_differ_in_a_time_or_number_are_of_one_group(tmp_path):
-    assert group_of(tmp_path / "20261128-220501").has(group_of(tmp_path / "20261129-081500"))
-    assert group_of(tmp_path / "lr3-run1").has(group_of(tmp_path / "lr4-run12"))
-    assert not group_of(tmp_path / "main").has(group_of(tmp_path / "mine"))
+    assert find_run_group(tmp_path / "20261128-220501").has(find_run_group(tmp_path / "20261129-081500"))
+    assert find_run_group(tmp_path / "lr3-run1").has(find_run_group(tmp_path / "lr4-run12"))
+    assert not find_run_group(tmp_path / "main").has(find_run_group(tmp_path / "mine"))
 
 
 def test_commands_decide_where_they_are_known(tmp_path, monkeypatch):
     for name, command in (("slow", ["python", "a.py"]), ("fixed", ["python", "a.py"]), ("slow2", ["python", "b.py"])):
         remember_command(tmp_path / name, command)
-    assert group_of(tmp_path / "slow").has(group_of(tmp_path / "fixed"))
-    assert not group_of(tmp_path / "slow").has(group_of(tmp_path / "slow2"))
+    assert find_run_group(tmp_path / "slow").has(find_run_group(tmp_path / "fixed"))
+    assert not find_run_group(tmp_path / "slow").has(find_run_group(tmp_path / "slow2"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     remember_command(tmp_path / "fixed", ["python", "a.py"])
-    assert not group_of(tmp_path / "slow").has(group_of(tmp_path / "fixed")), "another directory, another program"
+    assert not find_run_group(tmp_path / "slow").has(find_run_group(tmp_path / "fixed")), (
+        "another directory, another program"
+    )
 
 
 def test_nothing_of_a_command_is_kept_and_only_in_the_cache(tmp_path, cache):
@@ -35,14 +37,14 @@ def test_nothing_of_a_command_is_kept_and_only_in_the_cache(tmp_path, cache):
     kept = [path for path in cache.rglob("*") if path.is_file()]
     assert len(kept) == 2
     assert not any(b"hunter2" in path.read_bytes() for path in kept)
-    first = group_of(tmp_path / "run").command
+    first = find_run_group(tmp_path / "run").command
     for path in kept:
         path.unlink()
     remember_command(tmp_path / "run", ["python", "train.py", "--token=hunter2"])
-    assert group_of(tmp_path / "run").command != first, "another salt"
+    assert find_run_group(tmp_path / "run").command != first, "another salt"
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, cache):
     cache.write_text("a file where the folder should be")
     remember_command(tmp_path / "run", ["python"])
-    assert group_of(tmp_path / "run").command is None
+    assert find_run_group(tmp_path / "run").command is None

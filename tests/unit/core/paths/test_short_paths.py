@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.core.paths.short_paths import name_of_file, project_folder, shorten_paths
+from kinetoscope.core.paths.short_paths import base_name, project_folder, shorten_paths
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_path_is_shortened_to_its_library_or_the_project(text, short):
     ],
 )
 def test_the_name_of_a_file_has_nothing_of_its_folders_and_no_key(path, name):
-    assert name_of_file(path) == name
+    assert base_name(path) == name
 
 
 def test_the_project_is_the_folder_of_all_sources_that_are_in_no_library():

@@ -3,15 +3,15 @@
 import pytest
 
 from kinetoscope.core.text.wording import (
-    gaps_in,
-    lasting,
-    numbers_named,
-    printable,
-    printable_lines,
-    ranks_named,
-    shortened,
-    shown,
-    told_apart,
+    find_gaps,
+    format_duration,
+    format_ranges,
+    format_ranks,
+    sanitize,
+    sanitize_lines,
+    sanitize_sentence,
+    shorten_distinctly,
+    shorten_name,
 )
 
 LONG = "x" * 100_000
@@ -19,7 +19,7 @@ STEERING = ["\x1b[2J", "\r", "\b", "\x9b", "\u202e", "\u2066", "\u2028", "\u200f
 
 
 @pytest.mark.parametrize("text", STEERING)
-@pytest.mark.parametrize("make", [shown, printable, printable_lines, lambda text: shortened(text, 40)])
+@pytest.mark.parametrize("make", [sanitize, sanitize_sentence, sanitize_lines, lambda text: shorten_name(text, 40)])
 def test_what_steers_a_terminal_is_escaped(make, text):
     made = make(f"a{text}b")
     assert made.isprintable()
@@ -28,22 +28,22 @@ def test_what_steers_a_terminal_is_escaped(make, text):
 
 
 def test_long_texts_are_cut_and_say_how_long_they_were():
-    assert shown(LONG) == "x" * 100 + "…" + "x" * 99 + " (100,000 characters)"
-    assert shown("abcdefghijklmnop", 10) == "abcde…mnop (16 characters)"
-    assert printable(LONG) == "x" * 500 + "…" + "x" * 499 + " (100,000 characters)"
-    assert printable_lines(f"Cannot read {LONG}: why.\nNext.") == (
+    assert sanitize(LONG) == "x" * 100 + "…" + "x" * 99 + " (100,000 characters)"
+    assert sanitize("abcdefghijklmnop", 10) == "abcde…mnop (16 characters)"
+    assert sanitize_sentence(LONG) == "x" * 500 + "…" + "x" * 499 + " (100,000 characters)"
+    assert sanitize_lines(f"Cannot read {LONG}: why.\nNext.") == (
         f"Cannot read {'x' * 100}…{'x' * 98}: (100,001 characters) why.\nNext."
     )
 
 
 @pytest.mark.parametrize(("longest", "cut"), [(26, "abcdefghijklmnopqrstuvwxyz"), (9, "abcd…wxyz"), (10, "abcde…wxyz")])
 def test_a_name_that_is_too_long_is_cut_in_its_middle(longest, cut):
-    assert shortened("abcdefghijklmnopqrstuvwxyz", longest) == cut
+    assert shorten_name("abcdefghijklmnopqrstuvwxyz", longest) == cut
 
 
 def test_a_name_with_control_characters_is_not_longer_than_its_cell():
-    assert len(shortened("\x1b" * 100, 40)) == 40
-    assert [shortened(name, 40) for name in ("", None, "é" * 40)] == ["", "None", "é" * 40]
+    assert len(shorten_name("\x1b" * 100, 40)) == 40
+    assert [shorten_name(name, 40) for name in ("", None, "é" * 40)] == ["", "None", "é" * 40]
 
 
 KERNEL = (
@@ -54,7 +54,7 @@ KERNEL = (
 @pytest.mark.parametrize("longest", [20, 40, 60, 100])
 def test_kernels_that_differ_in_one_argument_of_their_template_are_told_apart(longest):
     names = [KERNEL.format(of) for of in ("float", "double", "float")] + ["aten::mm", ""]
-    cut = told_apart(names, longest)
+    cut = shorten_distinctly(names, longest)
     assert cut[0] == cut[2]
     assert cut[0] != cut[1]
     assert cut[3:] == names[3:]
@@ -67,31 +67,31 @@ def test_of_three_names_those_that_differ_late_are_told_apart_too(longest):
     names = [
         f"{'begin ' * 10}{part}{' end' * 40}" for part in ("one " + "x" * 60 + "a", "one " + "x" * 60 + "b", "two")
     ]
-    cut = told_apart(names, longest)
+    cut = shorten_distinctly(names, longest)
     assert len(set(cut)) == 3
     assert all(len(name) <= longest for name in cut)
 
 
 def test_names_that_differ_at_their_ends_or_in_length_are_told_apart():
-    assert told_apart(["a" * 60 + "x", "a" * 60 + "y"], 9) == ["aaaa…aaax", "aaaa…aaay"]
-    short, long = told_apart(["a" * 60, "a" * 70], 20)
+    assert shorten_distinctly(["a" * 60 + "x", "a" * 60 + "y"], 9) == ["aaaa…aaax", "aaaa…aaay"]
+    short, long = shorten_distinctly(["a" * 60, "a" * 70], 20)
     assert short != long
-    assert told_apart([], 20) == []
+    assert shorten_distinctly([], 20) == []
 
 
 def test_a_long_line_of_short_words_is_cut_too():
-    assert len(printable_lines("ab " * 50_000)) < 9000
+    assert len(sanitize_lines("ab " * 50_000)) < 9000
 
 
 def test_short_texts_and_long_paths_stay_as_they_are():
     path = "/".join(["folder"] * 500)
-    assert printable_lines(f"Written: {path}") == f"Written: {path}"
-    assert shown("Grüße, 世界") == "Grüße, 世界"
-    assert shown(None) == "None"
+    assert sanitize_lines(f"Written: {path}") == f"Written: {path}"
+    assert sanitize("Grüße, 世界") == "Grüße, 世界"
+    assert sanitize(None) == "None"
 
 
 def test_bytes_of_a_path_that_is_no_text_are_kept_for_the_terminal():
-    assert printable_lines(b"\xff".decode(errors="surrogateescape")) == "\udcff"
+    assert sanitize_lines(b"\xff".decode(errors="surrogateescape")) == "\udcff"
 
 
 @pytest.mark.parametrize(
@@ -114,21 +114,21 @@ def test_bytes_of_a_path_that_is_no_text_are_kept_for_the_terminal():
     ],
 )
 def test_a_time_is_in_units_that_people_read(time_ns, said):
-    assert lasting(time_ns) == said
+    assert format_duration(time_ns) == said
 
 
 def test_numbers_are_named_in_ranges_and_from_a_limit_on_the_ranges_are_counted():
-    assert [ranks_named(ranks) for ranks in ([3], [2, 5], [0, 1, 2, 7], [(0, 2), (3, 9)])] == [
+    assert [format_ranks(ranks) for ranks in ([3], [2, 5], [0, 1, 2, 7], [(0, 2), (3, 9)])] == [
         "rank 3",
         "ranks 2, 5",
         "ranks 0-2, 7",
         "ranks 0-9",
     ]
-    assert numbers_named(range(0, 40, 2)).endswith(", 28, 30 and 4 more groups")
-    assert numbers_named([1, 3, 4, 8], most=2) == "1, 3-4 and 1 more group"
+    assert format_ranges(range(0, 40, 2)).endswith(", 28, 30 and 4 more groups")
+    assert format_ranges([1, 3, 4, 8], most=2) == "1, 3-4 and 1 more group"
 
 
 def test_gaps_are_found_among_numbers_in_any_order_and_none_of_nothing():
-    assert gaps_in([7, 3, 3, 0, 12], 10) == [(1, 2), (4, 6), (8, 9)]
-    assert gaps_in([], 10**12) == [(0, 10**12 - 1)]
-    assert gaps_in([0, 1], 2) == gaps_in([5], 0) == gaps_in([], -1) == []
+    assert find_gaps([7, 3, 3, 0, 12], 10) == [(1, 2), (4, 6), (8, 9)]
+    assert find_gaps([], 10**12) == [(0, 10**12 - 1)]
+    assert find_gaps([0, 1], 2) == find_gaps([5], 0) == find_gaps([], -1) == []

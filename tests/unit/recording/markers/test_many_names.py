@@ -71,7 +71,7 @@ def test_many_new_names_do_not_fill_memory_in_skipped_batches():
 
 def test_names_that_change_with_the_step_are_recorded_as_they_are_and_no_others_are_kept(tmp_path):
     handler = MemoryTraceHandler()
-    with Profiler(skip_but_for_the_last, handler, strict=True, live_folder=tmp_path) as profiler:
+    with Profiler(skip_but_for_the_last, handler, strict=True, spool_folder=tmp_path) as profiler:
         for number in profiler.batches(range(MANY)):
             with kinetoscope.marker(f"step {number}"), profiler.marker(f"inner {number}"):
                 kinetoscope.marker("loss").counter(number)

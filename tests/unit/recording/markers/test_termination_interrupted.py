@@ -33,7 +33,7 @@ def terminate_at(place, caplog, monkeypatch):
     presses, handler = Presses(signal.SIGCHLD, place, TerminationHandler._on_signal), MemoryTraceHandler()
     monkeypatch.setattr(os, "kill", lambda pid, number: ended_by.append(number))
     before = [signal.signal(signal.SIGCHLD, handle), signal.getsignal(signal.SIGTERM)]
-    profiler = Profiler(cyclic_schedule(active=4, warmup=0), handler, live_folder=False, quiet=True)
+    profiler = Profiler(cyclic_schedule(active=4, warmup=0), handler, spool_folder=False, quiet=True)
     try:
         profiler.start()
         with profiler.marker("step"):

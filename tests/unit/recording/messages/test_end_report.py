@@ -92,14 +92,14 @@ def test_a_window_that_its_handler_failed_to_take_is_not_told_as_one_without_any
         def process_cycle(self, cycle):
             raise error
 
-    run(Profiler(ALWAYS, Failing(), live_folder=False))
+    run(Profiler(ALWAYS, Failing(), spool_folder=False))
     assert caplog.messages[-1] == "Nothing was saved of what was recorded. The errors above say why."
 
 
 def test_traces_that_were_deleted_meanwhile_are_not_told_as_saved(tmp_path, monkeypatch, caplog, capsys):
     monkeypatch.chdir(tmp_path)
     schedule = cyclic_schedule(warmup=0, active=1, per="run")
-    profiler = Profiler(schedule, JSONTraceHandler("runs/mine/traces"), live_folder=False).start()
+    profiler = Profiler(schedule, JSONTraceHandler("runs/mine/traces"), spool_folder=False).start()
     profiler.step()
     profiler.lifecycle.drain(60)
     shutil.rmtree("runs")

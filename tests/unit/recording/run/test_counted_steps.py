@@ -9,7 +9,7 @@ import random
 import pytest
 
 from kinetoscope import Callback, JSONTraceHandler, Profiler, State, Timestamp, cyclic_schedule
-from kinetoscope.core.job.event import unless_skipped
+from kinetoscope.core.job.event import skippable
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 
@@ -27,7 +27,7 @@ class WantsWindows(Callback):
     def __init__(self):
         self.batches = []
 
-    @unless_skipped
+    @skippable
     def batch_end(self, state, logger):
         self.batches.append(int(state.timestamp.batch))
 

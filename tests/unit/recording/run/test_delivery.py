@@ -12,7 +12,7 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, load, marker, merge_traces
 from kinetoscope.core.job.event import Callback
-from kinetoscope.core.text.wording import counted
+from kinetoscope.core.text.wording import format_count
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.recording.window.trace_handler import TraceHandler
 from kinetoscope.spool.contents import read_live_folder
@@ -249,7 +249,7 @@ def test_the_oldest_unsaved_cycle_goes_when_they_take_too_much_and_the_next_trac
     merge_traces(tmp_path / "merged.json", *paths)
     for trace in (paths[-1], tmp_path / "merged.json"):
         assert sentence in " ".join(load(trace).notes)
-    assert f"Lost so far: {counted(num_lost, 'cycle')} with {counted(lost_records, 'record')}." in caplog.text
+    assert f"Lost so far: {format_count(num_lost, 'cycle')} with {format_count(lost_records, 'record')}." in caplog.text
 
 
 def test_unsaved_cycles_take_at_most_live_bytes_max(tmp_path):

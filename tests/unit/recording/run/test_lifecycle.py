@@ -9,7 +9,7 @@ from kinetoscope.testing import MemoryTraceHandler
 
 
 def make_run():
-    profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), quiet=True, live_folder=False)
+    profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), quiet=True, spool_folder=False)
     return profiler, profiler.lifecycle
 
 

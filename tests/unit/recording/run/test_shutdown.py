@@ -80,8 +80,8 @@ def record(profiler, num_spans=5):
             pass
 
 
-def parts_in(live_folder):
-    tracks = [track for process in read_live_folder(live_folder).processes for track in process.tracks]
+def parts_in(spool_folder):
+    tracks = [track for process in read_live_folder(spool_folder).processes for track in process.tracks]
     return [part for track in tracks for part in track.parts]
 
 
@@ -145,7 +145,7 @@ def test_a_source_that_was_switched_off_is_closed_all_the_same():
 def interrupted_in_its_close(folder):
     """A profiler whose close Ctrl-C has ended, while it waited for the handler to save."""
     handler = Blocking()
-    profiler = Profiler(ALWAYS, handler, live_folder=folder).start()
+    profiler = Profiler(ALWAYS, handler, spool_folder=folder).start()
     record(profiler)
     pressing = CtrlC(profiler, handler)
     with pytest.raises(KeyboardInterrupt):
@@ -158,7 +158,7 @@ def test_ctrl_c_ends_the_wait_for_a_save_and_another_close_finishes_it(tmp_path)
     profiler, handler = interrupted_in_its_close(tmp_path)
     assert (tmp_path / "live").exists()
     assert handler.num_closed == 0
-    with Profiler(ALWAYS, MemoryTraceHandler(), live_folder=tmp_path):  # another run in between
+    with Profiler(ALWAYS, MemoryTraceHandler(), spool_folder=tmp_path):  # another run in between
         pass
     handler.may_end.set()
     profiler.close()
@@ -260,7 +260,7 @@ def test_a_handler_of_ones_own_for_ctrl_c_is_left_alone():
 def test_a_run_within_the_worker_of_another_run_gives_the_workers_environment_back(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv(RUN_FILE_VARIABLE, "/run/of/the/parent")
-        with Profiler(ALWAYS, MemoryTraceHandler(), live_folder=tmp_path):
+        with Profiler(ALWAYS, MemoryTraceHandler(), spool_folder=tmp_path):
             assert os.environ[RUN_FILE_VARIABLE] != "/run/of/the/parent"
         assert os.environ[RUN_FILE_VARIABLE] == "/run/of/the/parent"
 

@@ -9,7 +9,7 @@ import pytest
 
 from kinetoscope import Profiler, cyclic_schedule
 from kinetoscope.core.clock.clock import SystemClock
-from kinetoscope.core.job.ranks import current_attempt, current_ranks
+from kinetoscope.core.job.ranks import detect_attempt, detect_ranks
 from kinetoscope.recording.markers.process import signals_held
 from kinetoscope.recording.run.clock_comparison import ClockComparison
 from kinetoscope.recording.run.lifecycle import RunLifecycle
@@ -36,7 +36,7 @@ def at_each_place(on_signal, method, numbers, every=1):
     signal. Gives of each training whether it went on to its end, and its trace handler."""
     for place in range(1, 10_000, every):
         presses, handler = Presses(numbers[place % len(numbers)], place, method), MemoryTraceHandler()
-        profiler = Profiler(cyclic_schedule(active=2, warmup=0), handler, live_folder=False)
+        profiler = Profiler(cyclic_schedule(active=2, warmup=0), handler, spool_folder=False)
         handle, went_on = (lambda number, frame, profiler=profiler: on_signal(profiler)), True
         before = [signal.signal(number, handle) for number in SIGNALS]
         try:
@@ -84,7 +84,7 @@ def test_a_live_folder_goes_as_a_whole_though_a_signal_breaks_off_the_end(tmp_pa
     for place in range(1, 1_000, 3):
         presses = Presses(signal.SIGTERM, place, RunEnd.finish_files)
         handler = MemoryTraceHandler()
-        profiler = Profiler(cyclic_schedule(active=2, warmup=0), handler, live_folder=tmp_path)
+        profiler = Profiler(cyclic_schedule(active=2, warmup=0), handler, spool_folder=tmp_path)
         before = signal.signal(signal.SIGTERM, lambda number, frame, profiler=profiler: interrupt(profiler))
         try:
             train(presses, profiler)
@@ -103,7 +103,7 @@ def test_a_live_folder_goes_as_a_whole_though_a_signal_breaks_off_the_end(tmp_pa
 def test_a_cycle_that_waits_for_clocks_is_delivered_once_though_ctrl_c_ends_the_wait():
     for place in range(1, 1_000):
         delivered = []
-        comparison = ClockComparison(SystemClock(), current_ranks(), current_attempt(current_ranks()))
+        comparison = ClockComparison(SystemClock(), detect_ranks(), detect_attempt(detect_ranks()))
         comparison._pending[0] = lambda delivered=delivered: delivered.append(0)
         presses = Presses(signal.SIGINT, place, ClockComparison.finish_windows)
         presses.start()

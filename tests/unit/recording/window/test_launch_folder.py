@@ -8,7 +8,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.core.job.ranks import Ranks
-from kinetoscope.core.paths.later_run import find_later_run
+from kinetoscope.core.paths.later_run import find_latest_rerun
 from kinetoscope.errors import FolderNotWritableError, ProfilerStateError
 from kinetoscope.recording.window.launch_folder import choose_run_folder
 from support.fork_server import run_command, run_program
@@ -71,8 +71,8 @@ def test_a_folder_of_a_process_that_ended_before_it_recorded_is_free(tmp_path):
 def test_a_second_run_goes_beside_the_first_and_a_second_training_of_a_process_into_its_folder(tmp_path):
     out = tmp_path / "run"
     assert [in_a_process(record, out) for _ in range(3)] == [str(out), f"{out}-2", f"{out}-3"]
-    assert find_later_run(out) == tmp_path / "run-3"
-    assert find_later_run(tmp_path / "run-3") is None
+    assert find_latest_rerun(out) == tmp_path / "run-3"
+    assert find_latest_rerun(tmp_path / "run-3") is None
     assert [record(out) for _ in range(3)] == [f"{out}-4", f"{out}-4/2", f"{out}-4/3"]
 
 

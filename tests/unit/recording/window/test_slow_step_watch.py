@@ -279,7 +279,7 @@ def test_what_goes_wrong_on_our_thread_is_told_and_training_goes_on(caplog, monk
     def fail(*_):
         raise RuntimeError("planted")
 
-    monkeypatch.setattr("kinetoscope.recording.window.slow_step_watch.take_anchor", fail)
+    monkeypatch.setattr("kinetoscope.recording.window.slow_step_watch.read_anchor", fail)
     handler = SlowStepHandler()
     with caplog.at_level(logging.WARNING):
         clock = train(handler, {150: 300})

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.core.text.wording import format_ms, in_percent
+from kinetoscope.core.text.wording import format_ms, format_percent
 
 _FULL_COLLECTION = "gc generation 2"
 
@@ -64,7 +64,9 @@ def _advise(line: str, inside: str, share: float | None) -> str:
     """Return the advice on collections that Python starts: most start where most objects are allocated."""
     on_line = ""
     if line and share is not None:
-        on_line = f"Allocate fewer objects at {line}, where {in_percent(share)} of the collections started{inside}. "
+        on_line = (
+            f"Allocate fewer objects at {line}, where {format_percent(share)} of the collections started{inside}. "
+        )
     return (
         f"{on_line}Let collections skip the objects that stay, once the model is built: `gc.collect(); gc.freeze()`. "
         "Or call `gc.disable()`, and `gc.collect()` between epochs."

@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.finding import MAX_NAMED, Finding, Where, bui
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS
-from kinetoscope.core.text.wording import lasting, ranks_named
+from kinetoscope.core.text.wording import format_duration, format_ranks
 from kinetoscope.pulse.stuck_phases import StuckPhase, Unarrived, unarrived
 
 _FRAME = re.compile(r"^(.+)\((\d+)\): .*$")
@@ -53,7 +53,7 @@ def _title(named: Sequence[tuple[int, StuckPhase]], *, num_hangs: int, has_ended
     rank, phase = max(named, key=lambda each: _length_ns(each[1]))
     label = PHASE_LABELS.get(phase.phase)
     phase_of = f" in {label}" if label else f" after step {phase.step - 1:,}"
-    length = lasting(_length_ns(phase))
+    length = format_duration(_length_ns(phase))
     state, bound = ("Hung, then continued", "") if has_ended else ("Hung", "over ")
     title = f"{state}: rank {rank} stuck{phase_of} for {bound}{length}"
     title = add_detail(title, _FRAME.sub(r" at \1:\2", phase.place))
@@ -67,7 +67,7 @@ def _advice(left: Sequence[tuple[int, StuckPhase]]) -> str:
 
 
 def _on_unarrived(found: Unarrived) -> str:
-    waiting, missing = map(ranks_named, (found.waiting, found.missing))
+    waiting, missing = map(format_ranks, (found.waiting, found.missing))
     return (
         f"Check the stacks of {missing}: {waiting} waited for {missing} in {found.collective or 'a collective'} "
         f"(number {found.sequence:,} of group {found.group})."

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.core.text.wording import format_ms, shown
+from kinetoscope.core.text.wording import format_ms, sanitize
 
 _MAX_NAME_LENGTH = 40
 _ON_GAPS = (
@@ -61,7 +61,7 @@ def find_host_bound(evidence: Evidence) -> Iterator[Diagnosis]:
 def _diagnose_operators(evidence: Evidence, part: str) -> Diagnosis:
     stalls = evidence.stalls(part)
     where = stalls.where()
-    name = shown(where.spans[0], _MAX_NAME_LENGTH) if where.spans else "an operator"
+    name = sanitize(where.spans[0], _MAX_NAME_LENGTH) if where.spans else "an operator"
     more = f" and {len(where.spans) - 1} more" if len(where.spans) > 1 else ""
     return Diagnosis(
         title=lambda _: f"{_TITLES[part]}: the GPU waits {format_ms(stalls.total_ns)} ms/step for {name}{more}",

@@ -8,7 +8,7 @@ from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.wait_reasons import advise_on_call
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
-from kinetoscope.core.text.wording import in_percent
+from kinetoscope.core.text.wording import format_percent
 
 
 @rule("hot_line")
@@ -20,7 +20,7 @@ def find_hot_line(evidence: Evidence) -> Iterator[Diagnosis]:
         return
 
     def title(cost_ns: float) -> str:
-        takes = f"takes {in_percent(cost_ns / evidence.step_ns)} of the step"
+        takes = f"takes {format_percent(cost_ns / evidence.step_ns)} of the step"
         return (
             f"Hot line: {found.line} {takes}"
             if found.is_title

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.memory.memory import MemoryRow
 from kinetoscope.analysis.memory.memory_owners import MemoryOwner
-from kinetoscope.core.text.wording import counted, memory_size, shown
+from kinetoscope.core.text.wording import format_count, format_memory, sanitize
 
 _MIN_GROWTH_SHARE = 0.0001
 _MIN_GROWTH_BYTES = 10_000
@@ -48,16 +48,16 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding]:
     worst = max(growing, key=lambda row: row.growth_bytes_per_step or 0)
     growth = worst.growth_bytes_per_step or 0
     total, owners = evidence.memory.device_bytes(worst), _plausible_owners(worst)
-    retained_by = f", retained by {shown(owners[0].name)}" if owners else ""
+    retained_by = f", retained by {sanitize(owners[0].name)}" if owners else ""
     is_of_optimizer, is_of_batches = (_is_mostly_of(part, worst) for part in ("optimizer", "data"))
     may_end = is_of_optimizer or (is_of_batches and not any(owner.num_graphs for owner in owners))
     is_sure = growth * evidence.num_steps >= _MIN_TOTAL_SHARE * worst.peak_bytes and not may_end
     of_part = _ADVICE_ON_OPTIMIZERS if is_of_optimizer else _ADVICE_ON_BATCHES
     steps_until_full = None if total is None else max(0, total - worst.peak_bytes) / growth
-    title = f"{'Memory growth' if may_end else 'Memory leak'}: +{memory_size(growth)}/step"
+    title = f"{'Memory growth' if may_end else 'Memory leak'}: +{format_memory(growth)}/step"
     title += " in the optimizer" if is_of_optimizer else ""
     if steps_until_full is not None and steps_until_full < SOON_STEPS:
-        title += f", out of memory in about {counted(round(steps_until_full), 'step')}"
+        title += f", out of memory in about {format_count(round(steps_until_full), 'step')}"
     yield build_finding(
         "memory_growth",
         add_detail(title, retained_by),
@@ -104,7 +104,7 @@ def _describe(owner: MemoryOwner) -> str:
     gets = f"gained {owner.num_tensors:,} tensors in {owner.num_steps:,} steps{graphs}"
     if owner.kind == "tensor":
         gets = f"retains the autograd graphs of all {owner.num_steps:,} steps"
-    return f"{shown(owner.name)} ({shown(owner.kind)}, {shown(owner.place)}) {gets}."
+    return f"{sanitize(owner.name)} ({sanitize(owner.kind)}, {sanitize(owner.place)}) {gets}."
 
 
 def _locate(growing: list[MemoryRow], worst: MemoryRow, owners: list[MemoryOwner]) -> Where:

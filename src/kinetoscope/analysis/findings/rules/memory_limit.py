@@ -6,7 +6,7 @@ from kinetoscope.analysis.findings.confidence import confidence_if
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.core.text.wording import in_percent
+from kinetoscope.core.text.wording import format_percent
 
 _FULL_SHARE = 0.95
 
@@ -23,7 +23,7 @@ def find_memory_limit(evidence: Evidence) -> Iterator[Finding]:
     share, row = max(full, key=lambda pair: pair[0])
     yield build_finding(
         "memory_limit",
-        f"Memory limit: the GPU's memory is {in_percent(share)} full at its peak",
+        f"Memory limit: the GPU's memory is {format_percent(share)} full at its peak",
         "Use smaller batches, or recompute activations: `torch.utils.checkpoint.checkpoint(block, x, "
         "use_reentrant=False)`. Set `PYTORCH_ALLOC_CONF=expandable_segments:True` (`PYTORCH_CUDA_ALLOC_CONF` in older "
         "versions) to reduce fragmentation.",

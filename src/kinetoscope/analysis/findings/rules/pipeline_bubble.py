@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.core.text.wording import in_percent
+from kinetoscope.core.text.wording import format_percent
 
 _ADVICE = (
     "Pass `n_microbatches={1}` or more to the schedule, give all stages as much to compute, or use "
@@ -22,8 +22,8 @@ def find_pipeline_bubble(evidence: Evidence) -> Iterator[Diagnosis]:
         return
     schedule = f"({pipeline.num_stages} stages, {pipeline.num_microbatches} microbatches)"
     yield Diagnosis(
-        title=lambda cost_ns: f"Pipeline bubble: {in_percent(cost_ns / evidence.step_ns)} of the step {schedule}",
-        advice=_ADVICE.format(in_percent(pipeline.schedule_share), 2 * pipeline.num_microbatches),
+        title=lambda cost_ns: f"Pipeline bubble: {format_percent(cost_ns / evidence.step_ns)} of the step {schedule}",
+        advice=_ADVICE.format(format_percent(pipeline.schedule_share), 2 * pipeline.num_microbatches),
         cost_ns=communication.exposed_ns * communication.message_waits.of_messages,
         fix=None,
         evidence=communication.evidence_of_bubble,

@@ -6,7 +6,7 @@ from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.ranks.contention import CpuUse
-from kinetoscope.core.text.wording import counted, in_percent
+from kinetoscope.core.text.wording import format_count, format_percent
 
 _MIN_SHARE_OF_DELAY = 0.5
 """A limit that stopped the process for this share of the run-queue delay is the reason."""
@@ -43,13 +43,13 @@ def _on_limit(use: CpuUse) -> tuple[str, str]:
 
 def _on_own_threads(use: CpuUse) -> tuple[str, str]:
     """Return a title and advice for a job with more threads than CPUs."""
-    cores, threads = counted(use.num_cores or 1, "core"), use.num_threads or 1
-    who = f"{counted(use.num_ranks, 'rank')} x {counted(threads, 'thread')} share {cores}"
+    cores, threads = format_count(use.num_cores or 1, "core"), use.num_threads or 1
+    who = f"{format_count(use.num_ranks, 'rank')} x {format_count(threads, 'thread')} share {cores}"
     if use.num_ranks * threads <= (use.num_cores or 1):
         who = f"this job's processes and threads share {cores}"
-    others = f", other processes {in_percent(use.others_share)}" if use.others_share is not None else ""
+    others = f", other processes {format_percent(use.others_share)}" if use.others_share is not None else ""
     return who, (
         "Set `OMP_NUM_THREADS` or call `torch.set_num_threads()` so that each rank, worker and torch thread has a "
-        f"core, or pass a smaller `num_workers` or `n_jobs`. This job used {in_percent(use.own_share or 0)} of the CPU "
+        f"core, or pass a smaller `num_workers` or `n_jobs`. This job used {format_percent(use.own_share or 0)} of the CPU "
         f"time{others}."
     )

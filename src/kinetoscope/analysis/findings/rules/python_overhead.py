@@ -13,7 +13,7 @@ from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.findings.wait_reasons import advise_on_call
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.core.text.wording import counted, format_ms, in_percent
+from kinetoscope.core.text.wording import format_count, format_ms, format_percent
 
 _LONG_PAUSE_NS, _MIN_SHARE_IN_LONG_PAUSES = 1_000_000, 0.6
 """Neither the Python of a model nor that of an optimizer takes so long between two operators."""
@@ -95,8 +95,8 @@ def _advise(evidence: Evidence, *, is_idle: bool) -> str:
     if share < _MIN_SHARE_IN_LONG_PAUSES:
         return _ADVICE
     on_pauses = _ON_LONG_PAUSES.format(
-        share=in_percent(share),
-        pauses=counted(num_pauses, "pause"),
+        share=format_percent(share),
+        pauses=format_count(num_pauses, "pause"),
         mean_ms=pauses_ns / num_pauses / 1e6,
         activity=_WAITS if is_idle else _RUNS if cpu.delay.is_recorded else _RUNS_OR_WAITS,
     )

@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.core.text.wording import counted, format_ms, shown
+from kinetoscope.core.text.wording import format_count, format_ms, sanitize
 
 _MAX_FIRST_STEPS = 2
 """Compilations in more steps than these recur."""
@@ -32,8 +32,8 @@ def find_recompilation(evidence: Evidence) -> Iterator[Diagnosis]:
 
     def title(cost_ns: float) -> str:
         if may_be_first:
-            return f"Compilation in {counted(len(where.steps), 'recorded step')}: {format_ms(cost_ns)} ms/step"
-        return f"Recompilation: {counted(num_compiles, 'recompile')}{name}, {format_ms(cost_ns)} ms/step"
+            return f"Compilation in {format_count(len(where.steps), 'recorded step')}: {format_ms(cost_ns)} ms/step"
+        return f"Recompilation: {format_count(num_compiles, 'recompile')}{name}, {format_ms(cost_ns)} ms/step"
 
     yield Diagnosis(
         title=title,
@@ -56,12 +56,12 @@ def _advise_on_guard(stalls: pl.DataFrame) -> str:
     failed = stalls.drop_nulls("guard").head(1).to_dicts()
     if not failed:
         return f"{advice} Set `TORCH_LOGS=recompiles` to print the guards that fail."
-    name, guard = shown(failed[0]["name"].removeprefix("compile/")), shown(failed[0]["guard"], _MAX_GUARD_LENGTH)
+    name, guard = sanitize(failed[0]["name"].removeprefix("compile/")), sanitize(failed[0]["guard"], _MAX_GUARD_LENGTH)
     return f"{advice} {name} was compiled again because {guard}."
 
 
 def _function_name(stalls: pl.DataFrame) -> str:
     """Return the recompiled function after "of"; "" where it is unknown or too long for a title."""
     names = stalls["name"].drop_nulls().unique().to_list()
-    name = shown(names[0].removeprefix("compile/")) if len(names) == 1 else ""
+    name = sanitize(names[0].removeprefix("compile/")) if len(names) == 1 else ""
     return f" of {name}" if 0 < len(name) <= _MAX_FUNCTION_LENGTH else ""

@@ -1,7 +1,7 @@
 """Our own threads, which are kept out of recordings of Python frames.
 
 When a recording has stacks, Python calls torch at every call and return on every thread, ours too. Our threads write
-what is recorded, so the recording would record itself. `spare_own_threads` removes torch's function from our threads.
+what is recorded, so the recording would record itself. `unprofile_background_threads` removes torch's function from our threads.
 """
 
 import ctypes
@@ -15,9 +15,9 @@ from kinetoscope.core.background.private_names import find_set_profile
 
 _log = logging.getLogger("kinetoscope")
 
-_state_of_this_thread: Any = ctypes.pythonapi.PyThreadState_Get
+_current_thread_state: Any = ctypes.pythonapi.PyThreadState_Get
 
-_state_of_this_thread.restype = ctypes.c_void_p
+_current_thread_state.restype = ctypes.c_void_p
 
 _lock = threading.Lock()
 
@@ -25,19 +25,19 @@ _states: dict[int, int] = {}
 """Of each of our running threads: its ident, and the address of its interpreter state."""
 
 
-class OwnThread(threading.Thread):
+class BackgroundThread(threading.Thread):
     """A daemon thread that calls ``target``. A daemon that hangs cannot keep the process alive."""
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
 
-    def begin(self, lost: str, tell: Callable[[str], object] = _log.warning) -> bool:
+    def try_start(self, consequence: str, log: Callable[[str], object] = _log.warning) -> bool:
         """Starts it. Returns False if the system allows no more threads, and tells what is ``lost``: training goes on
         without it."""
         try:
             self.start()
         except RuntimeError as error:
-            tell(f"{lost}: {error}.")
+            log(f"{consequence}: {error}.")
             return False
         return True
 
@@ -49,7 +49,7 @@ class OwnThread(threading.Thread):
     def run(self) -> None:
         ident = threading.get_ident()
         with _lock:
-            _states[ident] = _state_of_this_thread()
+            _states[ident] = _current_thread_state()
         try:
             super().run()
         finally:
@@ -57,7 +57,7 @@ class OwnThread(threading.Thread):
                 _states.pop(ident, None)  # a child that this thread has forked has forgotten it
 
 
-def spare_own_threads() -> None:
+def unprofile_background_threads() -> None:
     """Removes the profile function, set by `sys.setprofile` or in C, from all of our threads."""
     set_profile = find_set_profile()
     if set_profile is None:

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from kinetoscope.core.background import own_thread as own_thread_module
-from kinetoscope.core.background.own_thread import OwnThread, spare_own_threads
+from kinetoscope.core.background import background_thread as own_thread_module
+from kinetoscope.core.background.background_thread import BackgroundThread, unprofile_background_threads
 from kinetoscope.core.background.private_names import find_set_profile
 
 
@@ -52,7 +52,7 @@ class Busy:
 
 
 def own_thread(target):
-    return OwnThread(target, "kinetoscope-test")
+    return BackgroundThread(target, "kinetoscope-test")
 
 
 def users_thread(target):
@@ -69,7 +69,7 @@ def test_a_busy_thread_of_ours_is_no_longer_profiled():
     with Busy(own_thread) as busy:
         assert busy.profile() is not None
         assert busy.num_calls > 0
-        spare_own_threads()
+        unprofile_background_threads()
         assert busy.profile() is None
         before = busy.num_calls
         busy.profile()
@@ -80,21 +80,21 @@ def test_a_python_with_which_it_was_not_tried_leaves_all_profiles_as_they_are(mo
     """CPython may change the function that we call without notice, and then calling it could crash."""
     monkeypatch.setattr(sys, "version_info", (3, 99, 0, "final", 0))
     later = runpy.run_path(own_thread_module.__file__)
-    with Busy(lambda target: later["OwnThread"](target, "kinetoscope-test")) as busy:
-        later["spare_own_threads"]()
+    with Busy(lambda target: later["BackgroundThread"](target, "kinetoscope-test")) as busy:
+        later["unprofile_background_threads"]()
         assert busy.profile() is not None
 
 
 def test_the_users_threads_stay_profiled():
     with Busy(users_thread) as busy, Busy(own_thread):
-        spare_own_threads()
+        unprofile_background_threads()
         assert busy.profile() is not None
 
 
 def test_a_thread_that_has_ended_is_left_alone():
     with Busy(own_thread):
         pass
-    spare_own_threads()
+    unprofile_background_threads()
 
 
 @needs_a_tried_python
@@ -102,7 +102,7 @@ def test_a_thread_that_has_ended_is_left_alone():
 def test_a_profile_of_all_threads_does_not_include_our_threads():
     with Busy(users_thread) as users, Busy(own_thread) as ours:
         threading.setprofile_all_threads(users._count)
-        spare_own_threads()
+        unprofile_background_threads()
         try:
             assert ours.profile() is None
             assert users.profile() is not None
@@ -114,7 +114,7 @@ def test_a_forked_child_has_threads_of_its_own_only():
     with Busy(own_thread):
         child = os.fork()
         if child == 0:
-            spare_own_threads()
+            unprofile_background_threads()
             thread = own_thread(lambda: None)
             thread.start()
             thread.join(30)
@@ -127,4 +127,4 @@ def test_a_thread_whose_target_raises_is_no_longer_listed_as_ours(monkeypatch):
     thread = own_thread(lambda: 1 / 0)
     thread.start()
     thread.join(30)
-    spare_own_threads()
+    unprofile_background_threads()

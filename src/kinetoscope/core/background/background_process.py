@@ -10,14 +10,14 @@ from contextlib import suppress
 from time import monotonic
 
 _NICENESS = 10
-_LAST_WAIT_S = 1.0
+_KILL_WAIT_S = 1.0
 
 
-class SideProcess:
+class BackgroundProcess:
     """Runs one command at a time. After each, ``on_end(status, errors)`` is called with its exit status and stderr.
 
     The command runs in a new session, so that a signal to the training's process group does not end it. Its stdin is a
-    pipe to which nothing is written: when the pipe is closed, nobody waits for the process any more (`is_left`).
+    pipe to which nothing is written: when the pipe is closed, nobody waits for the process any more (`is_detached`).
     """
 
     def __init__(self, on_end: Callable[[int, str], None], *, keeps_output: bool = False) -> None:
@@ -26,11 +26,11 @@ class SideProcess:
         self.output = ""
         """What the last command has printed, if ``keeps_output``."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._waits_fd: int | None = None
+        self._stdin_fd: int | None = None
 
     def start(self, command: Sequence[str]) -> None:
         """Starts ``command`` and returns. Raises OSError if it cannot be started."""
-        stdin, self._waits_fd = os.pipe()
+        stdin, self._stdin_fd = os.pipe()
         try:
             self._process = subprocess.Popen(
                 command,
@@ -41,7 +41,7 @@ class SideProcess:
                 env=_environment(),
             )
         except OSError:
-            self.leave()
+            self.detach()
             raise
         finally:
             os.close(stdin)
@@ -55,32 +55,32 @@ class SideProcess:
         except subprocess.TimeoutExpired:
             return False
         status, self._process = self._process.returncode, None
-        self.leave()
+        self.detach()
         self.output = (output or b"").decode(errors="replace")
         self._on_end(status, errors.decode(errors="replace").strip())
         return True
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Tells the process, if one runs, that nobody waits for it any more."""
-        if self._waits_fd is not None:
-            os.close(self._waits_fd)
-            self._waits_fd = None
+        if self._stdin_fd is not None:
+            os.close(self._stdin_fd)
+            self._stdin_fd = None
 
     def kill(self) -> None:
         """Kills the process, if one runs. A signal handler may call this during `wait`."""
         if self._process is not None:
             self._process.kill()
 
-    def end(self) -> None:
+    def kill_and_wait(self) -> None:
         """Kills the process, if one runs, and waits for its end, a second at most. ``on_end`` is not called. What it
         has printed until then is in ``output``."""
         self.kill()
         process, self._process = self._process, None
-        self.leave()
+        self.detach()
         if process is None:
             return
         with suppress(subprocess.TimeoutExpired):  # while a file system does not answer, it cannot be killed
-            output, _ = process.communicate(timeout=_LAST_WAIT_S)
+            output, _ = process.communicate(timeout=_KILL_WAIT_S)
             self.output = (output or b"").decode(errors="replace")
         process.poll()  # or it stays a zombie, where another process that it has started has its pipes
         for stream in filter(None, (process.stdout, process.stderr)):
@@ -106,23 +106,23 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": imports_from, "PYTHONSAFEPATH": "1"}
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Lowers this process's priority, in favour of training, if the system can do that."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
 
 
-def end_when_left() -> None:
+def exit_when_detached() -> None:
     """From now on, this side process ends as soon as nobody waits for it any more."""
-    threading.Thread(target=_end_when_left, daemon=True).start()
+    threading.Thread(target=_exit_when_detached, daemon=True).start()
 
 
-def _end_when_left() -> None:
+def _exit_when_detached() -> None:
     os.read(sys.stdin.fileno(), 1)  # returns when the pipe's other end is closed
     os._exit(1)
 
 
-def is_left() -> bool:
+def is_detached() -> bool:
     """Whether this is a side process for which nobody waits any more, or whose parent has exited."""
     poll = select.poll()
     poll.register(sys.stdin.fileno(), 0)  # the closing of a pipe's other end is always reported

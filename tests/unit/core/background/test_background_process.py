@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from kinetoscope.core.background.side_process import SideProcess
+from kinetoscope.core.background.background_process import BackgroundProcess
 from support.polling import wait_for
 
 LONG_S = 60
@@ -28,7 +28,7 @@ def wait_until_ended(pid):
 
 def test_what_the_command_printed_is_kept_if_asked_for():
     ends = []
-    process = SideProcess(lambda *end: ends.append(end), keeps_output=True)
+    process = BackgroundProcess(lambda *end: ends.append(end), keeps_output=True)
     process.start([sys.executable, "-c", "import sys; print('found'); print('lost', file=sys.stderr); sys.exit(3)"])
     assert process.wait(time.monotonic() + LONG_S)
     assert (process.output, ends) == ("found\n", [(3, "lost")])
@@ -36,12 +36,12 @@ def test_what_the_command_printed_is_kept_if_asked_for():
 
 def test_a_process_that_is_ended_is_gone_and_another_one_can_be_started():
     ends = []
-    process = SideProcess(lambda *end: ends.append(end))
-    process.end()
+    process = BackgroundProcess(lambda *end: ends.append(end))
+    process.kill_and_wait()
     process.start([sys.executable, "-c", "import time; time.sleep(600)"])
     pid = process.pid
     assert is_running(pid)
-    process.end()
+    process.kill_and_wait()
     assert not Path(f"/proc/{pid}").exists(), "it was not waited for"
     assert (ends, process.pid, process.is_running) == ([], 0, False)
     process.start([sys.executable, "-c", ""])
@@ -51,12 +51,12 @@ def test_a_process_that_is_ended_is_gone_and_another_one_can_be_started():
 
 def test_ending_a_process_does_not_wait_for_one_that_it_has_started_and_leaves_nothing():
     started = "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
-    process = SideProcess(print, keeps_output=True)
+    process = BackgroundProcess(print, keeps_output=True)
     process.start([sys.executable, "-c", started])
     children = psutil.Process(process.pid).children
     sleeps = wait_for(lambda: [child for child in children() if child.name() == "sleep"])
     pid = process.pid
-    process.end()
+    process.kill_and_wait()
     assert sleeps[0].is_running()
     assert not psutil.pid_exists(pid), "not even as a zombie"
     sleeps[0].kill()
@@ -64,10 +64,10 @@ def test_ending_a_process_does_not_wait_for_one_that_it_has_started_and_leaves_n
 
 TRAINING_ELSEWHERE = """
 import os, sys, time
-from kinetoscope.core.background.side_process import SideProcess
+from kinetoscope.core.background.background_process import BackgroundProcess
 import helping
 os.chdir("elsewhere")
-process = SideProcess(lambda status, errors: None, keeps_output=True)
+process = BackgroundProcess(lambda status, errors: None, keeps_output=True)
 process.start([sys.executable, "-c", "import helping; print(helping.__file__)"])
 assert process.wait(time.monotonic() + 60)
 print(process.output)
@@ -89,7 +89,7 @@ def test_a_process_imports_from_where_the_training_does_that_has_changed_its_fol
 def test_nothing_is_imported_from_the_folder_in_which_a_command_is_started(tmp_path, monkeypatch):
     (tmp_path / "json.py").write_text("print('a stranger')")
     monkeypatch.chdir(tmp_path)
-    process = SideProcess(lambda status, errors: None, keeps_output=True)
+    process = BackgroundProcess(lambda status, errors: None, keeps_output=True)
     process.start([sys.executable, "-c", "import json; print(json.dumps('ours'))"])
     assert process.wait(time.monotonic() + LONG_S)
     assert process.output == '"ours"\n'
@@ -97,8 +97,8 @@ def test_nothing_is_imported_from_the_folder_in_which_a_command_is_started(tmp_p
 
 SIDE = """
 import os, time
-from kinetoscope.core.background.side_process import end_when_left
-end_when_left()
+from kinetoscope.core.background.background_process import exit_when_detached
+exit_when_detached()
 with open("pid.part", "w") as file:
     file.write(str(os.getpid()))
 os.rename("pid.part", "pid")
@@ -106,8 +106,8 @@ time.sleep(600)
 """
 TRAINING = f"""
 import sys, time
-from kinetoscope.core.background.side_process import SideProcess
-process = SideProcess(print)
+from kinetoscope.core.background.background_process import BackgroundProcess
+process = BackgroundProcess(print)
 process.start([sys.executable, "-c", {SIDE!r}])
 time.sleep(600)
 """
