@@ -64,7 +64,7 @@ from kinetoscope.analysis.summaries import (
 from kinetoscope.analysis.titles import title_of
 from kinetoscope.analysis.unrecorded_steps import with_odd_steps, without_recording_cost
 from kinetoscope.analysis.windows.kernel_names import notes_on_communication
-from kinetoscope.core.paths.find_attempt_folders import resolve_run_folder
+from kinetoscope.core.paths.attempt_folders import resolve_run_folder
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.experiments import read_experiments
 from kinetoscope.frames.all_steps import (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kinetoscope.core.paths.find_attempt_folders import is_run_subfolder, resolve_run_folder
+from kinetoscope.core.paths.attempt_folders import is_run_subfolder, resolve_run_folder
 from kinetoscope.core.paths.regular_file import is_descriptor_path
 from kinetoscope.core.paths.short_paths import base_name
 from kinetoscope.frames.load import STDIN, is_single

@@ -13,8 +13,8 @@ from kinetoscope.cli.options import PATH, add_attempt, add_force, add_json, add_
 from kinetoscope.cli.paths import open_trace_inputs, require_replaceable
 from kinetoscope.cli.progress import progress_bar
 from kinetoscope.core.background.background_process import lower_priority
+from kinetoscope.core.paths.attempt_folders import MANIFESTS
 from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
-from kinetoscope.core.paths.find_attempt_folders import MANIFESTS
 from kinetoscope.core.text.wording import format_count, format_file_size, sanitize_lines
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.manifest_merge import sources_of

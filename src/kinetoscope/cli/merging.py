@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from kinetoscope.cli.progress import progress_bar
+from kinetoscope.core.paths.attempt_folders import MANIFESTS, find_relative_attempt_folders, order_trace_folders
 from kinetoscope.core.paths.file_kinds import is_folder, path_exists
-from kinetoscope.core.paths.find_attempt_folders import MANIFESTS, find_relative_attempt_folders, order_trace_folders
 from kinetoscope.core.text.wording import sanitize_lines
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.merge.merge_mark import is_being_merged

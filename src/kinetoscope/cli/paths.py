@@ -12,8 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from kinetoscope.cli.merging import require_merged
-from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
-from kinetoscope.core.paths.find_attempt_folders import (
+from kinetoscope.core.paths.attempt_folders import (
     MANIFESTS,
     describe_attempts,
     find_relative_attempt_folders,
@@ -21,6 +20,7 @@ from kinetoscope.core.paths.find_attempt_folders import (
     parse_attempt_name,
     suggest_runs,
 )
+from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
 from kinetoscope.core.paths.later_run import find_latest_rerun
 from kinetoscope.core.paths.regular_file import is_descriptor_path, require_regular
 from kinetoscope.core.paths.run_folder import FoundFile, RunFolder, find_files, find_glob, require_run_folders

@@ -16,7 +16,7 @@ from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli import report as report_command
 from kinetoscope.cli.options import add_json, add_num_steps, add_ranks, add_run
 from kinetoscope.cli.paths import explain_no_pulse, find_run_folder
-from kinetoscope.core.paths.find_attempt_folders import find_attempt_folders, order_trace_folders
+from kinetoscope.core.paths.attempt_folders import find_attempt_folders, order_trace_folders
 from kinetoscope.core.text.wording import format_count, format_ranks, sanitize_lines
 from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.formats.manifest import read_manifest

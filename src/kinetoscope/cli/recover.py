@@ -11,7 +11,7 @@ from typing import Any
 
 from kinetoscope.cli.options import add_json, add_run
 from kinetoscope.cli.paths import find_run_folder
-from kinetoscope.core.paths.find_attempt_folders import attempt_folder, find_attempt_folders, parse_attempt_name
+from kinetoscope.core.paths.attempt_folders import attempt_folder, find_attempt_folders, parse_attempt_name
 from kinetoscope.core.text.wording import format_count, sanitize_lines, sanitize_sentence
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from kinetoscope.core.job.ranks import Attempt, Number, Ranks, Start
-from kinetoscope.core.paths.find_attempt_folders import MANIFESTS, find_attempt_folders
+from kinetoscope.core.paths.attempt_folders import MANIFESTS, find_attempt_folders
 from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.errors import KinetoscopeError, TraceFileError
 from kinetoscope.formats.header import Count, Moment, told

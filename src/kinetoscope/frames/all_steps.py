@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.core.paths.find_attempt_folders import resolve_run_folder
+from kinetoscope.core.paths.attempt_folders import resolve_run_folder
 from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.field_owners import field_of_name
 from kinetoscope.formats.slow_steps import SlowStep, read_slow_steps

@@ -11,9 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from kinetoscope.core.paths.available_memory import available_bytes
-from kinetoscope.core.paths.file_kinds import is_folder
-from kinetoscope.core.paths.find_attempt_folders import (
+from kinetoscope.core.paths.attempt_folders import (
     MAX_NAMED_RUNS,
     describe_attempts,
     find_relative_attempt_folders,
@@ -21,6 +19,8 @@ from kinetoscope.core.paths.find_attempt_folders import (
     order_trace_folders,
     suggest_runs,
 )
+from kinetoscope.core.paths.available_memory import available_bytes
+from kinetoscope.core.paths.file_kinds import is_folder
 from kinetoscope.core.paths.regular_file import is_descriptor_path, require_regular
 from kinetoscope.core.paths.run_folder import find_files, find_glob, open_file
 from kinetoscope.core.paths.user_cache import SUFFIX, CacheEntry

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.core.clock.file_clock import FileClock, file_clock
+from kinetoscope.core.clock.file_clock import FileClock, parse_file_clock
 from kinetoscope.core.paths.short_paths import base_name, shorten_paths
 from kinetoscope.core.text.wording import format_count, sanitize, sanitize_lines
 from kinetoscope.formats.anonymizer import Anonymizer
@@ -221,7 +221,7 @@ class Trace:
     @property
     def clock(self) -> FileClock | None:
         """How its clock ran beside unix time, and rank 0's; None if the file does not say so, or is merged."""
-        return None if self.is_merged else file_clock(self._own_header)
+        return None if self.is_merged else parse_file_clock(self._own_header)
 
     @property
     def run_name(self) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
-from kinetoscope.core.clock.parse_file_clock import DriftCorrection, FileClock, parse_file_clock
+from kinetoscope.core.clock.file_clock import DriftCorrection, FileClock, parse_file_clock
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.header import rank_in_name, require_ranges

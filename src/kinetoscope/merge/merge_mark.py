@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kinetoscope.core.paths.find_attempt_folders import MANIFESTS
+from kinetoscope.core.paths.attempt_folders import MANIFESTS
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.spool.owner_lock import Owner, OwnerLock, owner_state
 

@@ -146,17 +146,17 @@ def _how_to_tell(more_steps: int | None) -> str:
 
 def _table(rows: Sequence[ComparisonRow], width: int, *, num_all: int, with_details: bool) -> RenderableType:
     chosen = shown_rows(rows) if with_details else rows
-    lacks, room = _narrowed(sanitize, width)
+    lacks, room = _narrowed(chosen, width)
     table = Table(box=None, pad_edge=False)
     for name in COLUMNS:
         if name not in lacks:
             table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=name != "name")
-    for row, texts in zip(sanitize, cells_of(sanitize, room), strict=True):
+    for row, texts in zip(chosen, cells_of(chosen, room), strict=True):
         cells = (cell for name, cell in zip(COLUMNS, texts, strict=True) if name not in lacks)
         table.add_row(
             *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), style=_STYLES.get(row.verdict, "")
         )
-    num_left = num_all - len(sanitize)
+    num_left = num_all - len(chosen)
     where = "--json has all" if with_details else "--details"
     left = f"; {format_count(num_left, 'more row')}: {where}" if num_left else ""
     columns = ", ".join(name.removesuffix(", %") for name in lacks)

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from kinetoscope.core.paths.find_attempt_folders import MANIFESTS, parse_attempt_name
+from kinetoscope.core.paths.attempt_folders import MANIFESTS, parse_attempt_name
 from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.core.paths.user_cache import code_fingerprint
 from kinetoscope.errors import KinetoscopeError, TraceFileError

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from kinetoscope.core.paths.find_attempt_folders import attempt_folder
+from kinetoscope.core.paths.attempt_folders import attempt_folder
 from kinetoscope.errors import SettingsError
 
 # The variables that launchers set in all processes of a job: torchrun, Slurm, MPI, and any that starts torch's ranks.

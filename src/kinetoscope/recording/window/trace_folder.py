@@ -11,8 +11,8 @@ from kinetoscope.core.job.file_names import FileNameFormat, UniqueNames
 from kinetoscope.core.job.ranks import Attempt, Ranks, may_miss_restarts
 from kinetoscope.core.job.timestamp import Moment, Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.core.paths.atomic_file import check_writable, remove_partials, working_folder
+from kinetoscope.core.paths.attempt_folders import MANIFESTS
 from kinetoscope.core.paths.file_kinds import is_folder
-from kinetoscope.core.paths.find_attempt_folders import MANIFESTS
 from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.errors import (
     FileNameError,

@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from kinetoscope.core.paths.find_attempt_folders import find_attempt_folders
 
 from kinetoscope.cli.paths import require_replaceable
+from kinetoscope.core.paths.attempt_folders import find_attempt_folders
 from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file, path_exists
 from kinetoscope.merge.trace_output import is_pipe_or_device
 
