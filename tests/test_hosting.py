@@ -75,7 +75,7 @@ def test_workflows_and_ci_use_targets_of_the_makefile():
     assert used <= targets
 
 
-def test_the_pythons_of_workflows_are_those_of_the_package_and_of_the_table_of_systems():
+def test_python_versions_of_workflows_match_the_package_and_the_systems_table():
     classifiers = PROJECT["project"]["classifiers"]
     supported = [name.rpartition(" ")[2] for name in classifiers if re.search(r":: 3\.\d+$", name)]
     assert read("wheels.yml")["jobs"]["windows"]["strategy"]["matrix"]["python"] == supported

@@ -111,7 +111,7 @@ def test_batches_keep_the_type_of_what_an_iterable_yields(profiler: Profiler):
     assert_type(next(profiler.batches(iter([0.5]))), float)
 
 
-def test_batches_of_a_data_loader_have_the_type_that_torch_gives_them_or_the_declared_one(profiler: Profiler):
+def test_dataloader_batches_have_the_type_of_torch_or_the_declared_one(profiler: Profiler):
     """``DataLoader[T]`` has the type of a sample, here a tuple. Its collate function makes a list of several, for which
     torch has no type.
     """

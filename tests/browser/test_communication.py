@@ -6,7 +6,7 @@ from support.minimal_pages import serious_faults
 from trainsim import Fault, Settings
 
 
-def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the_late_rank(report_of, page, open_file):
+def test_calls_are_listed_by_size_with_skew_bandwidth_and_straggler(report_of, page, open_file):
     late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
     open_file(report_of(Settings(num_ranks=3, faults=(late,))), "#view=communication")
     kinds = page.get_by_role("table", name="Calls by group, name and size")

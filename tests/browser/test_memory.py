@@ -59,7 +59,7 @@ def legend(page):
     return page.locator(".memory-legend").inner_text()
 
 
-def test_the_peak_what_was_alive_then_and_what_grows_are_told(page, open_file, tmp_path):
+def test_peak_live_memory_at_the_peak_and_growth_are_reported(page, open_file, tmp_path):
     open_file(write_page(tmp_path / "page.html", {"memory": [over_time()]}, memory=[ROW]), "#view=memory")
 
     assert "at most 600 MiB" in page.locator("main h2").first.inner_text()
@@ -111,7 +111,7 @@ def test_bars_show_that_memory_grows_as_steps_end(page, open_file, tmp_path):
     assert "in step 7" in legend(page)
 
 
-def test_memory_that_was_not_recorded_is_said_to_be_so(page, open_file, tmp_path):
+def test_unrecorded_memory_is_reported_as_such(page, open_file, tmp_path):
     open_file(write_page(tmp_path / "page.html"), "#view=memory")
     assert "profile_memory=True" in page.locator(".empty").inner_text()
 

@@ -75,7 +75,7 @@ def test_a_report_that_is_too_large_leaves_rows_out_and_says_so(report, page, tm
     assert "kinetoscope report" in note
 
 
-def test_a_comparison_and_a_folder_are_shown_too_and_outside_of_a_notebook_it_says_what_to_do(report, page, tmp_path):
+def test_comparison_and_folder_are_shown_and_outside_a_notebook_instructions(report, page, tmp_path):
     shown = kinetoscope.view(kinetoscope.compare(report, report), height=500)
     page.goto(write_notebook(tmp_path / "notebook.html", shown).as_uri())
 

@@ -112,9 +112,7 @@ def test_kernels_have_kinds_and_rates_and_are_grouped_without_their_types(page, 
     assert_accessible(page)
 
 
-def test_a_name_of_several_shapes_has_a_median_and_a_line_tells_how_much_tensor_cores_compute(
-    page, open_file, tmp_path
-):
+def test_name_of_several_shapes_has_a_median_and_a_line_on_tensor_core_use(page, open_file, tmp_path):
     settings = Settings(num_ranks=1, num_steps=4, has_shapes=True)
     simulate(settings).write(tmp_path)
     assert main(["report", "--no-cache", str(tmp_path)]) == 0
@@ -148,7 +146,7 @@ def test_a_run_without_rows_says_how_to_record_them(page, open_file, tmp_path, v
     assert "kinetoscope.profile(" in page.locator(".empty").inner_text()
 
 
-def test_operators_and_kernels_are_told_by_the_line_that_called_them(page, open_file, tmp_path):
+def test_operators_and_kernels_are_listed_by_their_calling_line(page, open_file, tmp_path):
     simulate(Settings(has_stacks=True, has_device=True, num_ranks=1, num_steps=4)).write(tmp_path)
     assert main(["report", "--no-cache", str(tmp_path)]) == 0
 

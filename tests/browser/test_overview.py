@@ -34,7 +34,7 @@ def test_the_worst_finding_its_source_line_and_its_saving_are_seen_without_a_cli
     assert re.search(r"Cost per step\s+\d+ µs", first.inner_text())  # what the GPU waits, not the loop
 
 
-def test_the_numbers_of_a_rank_and_of_a_step_are_told_to_pointer_and_keys(slow_loader, page, open_file):
+def test_numbers_of_a_rank_and_a_step_are_available_by_pointer_and_keys(slow_loader, page, open_file):
     open_file(slow_loader)
     legend = page.locator(".step-picture .part-legend").first
     steps = page.get_by_role("slider")
@@ -115,9 +115,7 @@ def test_what_a_rank_computes_is_among_the_facts_with_its_share_of_the_peak(repo
     assert re.search(r"MFU\s+<?[\d.]+ % of the devices' peak", facts)
 
 
-def test_beside_a_device_that_nobody_understands_the_page_neither_says_that_there_is_none_nor_that_all_is_well(
-    page, open_file, tmp_path
-):
+def test_page_with_an_unclassified_device_claims_neither_no_device_nor_health(page, open_file, tmp_path):
     report = analysed(Settings(num_ranks=1, has_device=False))[1]
     for is_judged in (True, False):
         file = tmp_path / "report.html"

@@ -16,7 +16,7 @@ def late_rank(report_of):
     return report_of(Settings(num_ranks=4, num_steps=12, faults=(fault,)))
 
 
-def test_the_late_rank_its_steps_and_who_waits_for_it_are_told(late_rank, page, open_file):
+def test_straggler_is_reported_with_its_steps_and_the_waiting_ranks(late_rank, page, open_file):
     open_file(late_rank, "#view=ranks")
     steps, waits = page.get_by_role("application").all()
     said, waited = page.locator("output").all()
@@ -37,7 +37,7 @@ def test_the_late_rank_its_steps_and_who_waits_for_it_are_told(late_rank, page, 
     assert axe_violations(page) == []
 
 
-def test_gaps_between_windows_are_seen_in_the_map_and_told(report_of, page, open_file):
+def test_gaps_between_windows_are_visible_in_the_map_and_reported(report_of, page, open_file):
     open_file(report_of(Settings(num_ranks=2, num_cycles=2, num_steps=3)), "#view=ranks")
     steps = page.get_by_role("application").first
     said = page.locator("output").first

@@ -51,7 +51,7 @@ def test_the_page_writes_the_step_and_the_ledgers_of_the_report(settings, page, 
     assert [_ns(text) for text in bars] == [pytest.approx(row.step_ns, rel=0.006) for row in report.ranks]
 
 
-def test_a_killed_run_and_a_phase_that_is_not_known_are_said_on_the_page(page, open_file, tmp_path):
+def test_page_shows_a_killed_run_and_an_unknown_phase(page, open_file, tmp_path):
     report = analysed(_DEVICE_BOUND)[1]
     host = report.run["parts"]["host"] | {"backward_ns": None}
     run = report.run | {"state": "killed", "parts": report.run["parts"] | {"host": host}}

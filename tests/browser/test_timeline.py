@@ -149,7 +149,7 @@ def test_a_search_counts_and_goes_from_match_to_match(report, page, open_file):
     expect(count).to_have_text("")
 
 
-def test_three_clicks_lead_from_a_kernel_to_the_operator_and_the_python_frame_that_launched_it(report, page, open_file):
+def test_three_clicks_lead_from_a_kernel_to_its_operator_and_python_frame(report, page, open_file):
     open_file(report, "#view=timeline&from=12300000&to=12320000&rank=1")
     top = page.locator(".timeline-label", has_text="stream 7").nth(1).bounding_box()["y"]
 
@@ -210,7 +210,7 @@ def test_a_drag_moves_where_the_reader_chose_it_and_escape_ends_that(report, pag
     expect(page.get_by_role("button", name="Drag to move")).to_have_attribute("aria-pressed", "false")
 
 
-def test_the_map_of_all_there_is_moves_and_resizes_what_is_in_view_by_pointer_and_keys(report, page, open_file):
+def test_overview_map_moves_and_resizes_the_view_by_pointer_and_keys(report, page, open_file):
     open_file(report, "#view=timeline&from=4000000&to=9000000")
     minimap = page.get_by_role("slider", name="What is in view")
     box = minimap.bounding_box()

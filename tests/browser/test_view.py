@@ -187,7 +187,7 @@ def test_the_link_works_from_a_file_and_from_another_page_and_leaves_no_token_be
         assert "token" not in tab.url
 
 
-def test_who_never_had_the_link_is_told_so_also_after_coming_from_another_page(runs, context):
+def test_visitor_without_the_link_is_refused_even_from_another_page(runs, context):
     tab = context.new_page()
     with served(runs) as server, pages_of({"/": "<p>another page"}) as elsewhere:
         tab.goto(elsewhere)
@@ -350,7 +350,7 @@ def wait_for_cell(tab, run, title, text):
         tab.wait_for_timeout(50)
 
 
-def test_what_is_not_known_is_blank_until_a_process_beside_the_server_has_worked_it_out(analysed, tab):
+def test_unknown_values_are_blank_until_a_background_process_computes_them(analysed, tab):
     server, _ = analysed
     tab.goto(server.link)
     first = cells(tab, "after")
@@ -368,7 +368,7 @@ def test_what_is_not_known_is_blank_until_a_process_beside_the_server_has_worked
     assert cells(tab, "before")["First finding"] == "nothing found"
 
 
-def test_two_ticked_runs_lead_to_their_comparison_and_a_third_takes_the_place_of_the_first(analysed, tab):
+def test_two_selected_runs_open_their_comparison_and_a_third_replaces_the_first(analysed, tab):
     server, folder = analysed
     shutil.copytree(folder / "before", folder / "third")
     tab.goto(server.link)
@@ -541,7 +541,7 @@ def test_what_is_copied_can_be_pasted_into_a_spreadsheet(analysed_once, tab):
     assert [row.split("\t")[0] for row in rows] == ["after", "before"]
 
 
-def test_in_a_folder_without_runs_the_page_says_how_to_get_one_and_shows_the_first_one(tmp_path, tab):
+def test_page_of_an_empty_folder_explains_how_to_get_a_run_and_shows_the_first(tmp_path, tab):
     with served(tmp_path) as server:
         tab.goto(server.link)
         tab.get_by_text("There is no run here yet.").wait_for(timeout=WAIT_MS)

@@ -60,7 +60,7 @@ def test_the_examples_run_and_hide_what_they_say(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="states of threads are unknown")
-def test_with_the_example_that_lets_only_known_names_through_findings_are_still_told(tmp_path, monkeypatch):
+def test_findings_are_reported_with_the_example_that_passes_only_known_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[1]
     names = {}

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = ["kinetoscope.testing", "kinetoscope.recording.markers.schedule"]
 
 
-def test_the_code_in_the_readme_profiles_a_real_loop_and_once_more_when_it_is_run_again(tmp_path, monkeypatch):
+def test_readme_code_profiles_a_real_loop_also_when_run_again(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -51,7 +51,7 @@ def test_the_caption_of_the_picture_says_that_its_run_is_simulated():
     assert all(words in caption for words in ("four GPU ranks", "slow DataLoader", "memory leak"))
 
 
-def test_the_numbers_on_predictions_are_those_of_the_last_score_and_of_the_applied_fixes():
+def test_prediction_numbers_match_the_last_score_and_the_applied_fixes():
     score = (ROOT / "docs" / "score.md").read_text(encoding="utf-8")
     (total,) = re.findall(r"^\| all \| (.+) \|$", score, re.M)
     num_runs, right, false_high, savings, _, healthy, _ = (cell.replace("/", " of ") for cell in total.split(" | "))

@@ -59,7 +59,7 @@ def loss_in(printed):
 
 @IN_FULL
 @pytest.mark.timeout(600)
-def test_the_slow_data_set_is_found_by_its_line_and_mended_with_the_same_loss(tmp_path):
+def test_slow_dataset_is_found_by_its_line_and_fixed_with_equal_loss(tmp_path):
     page = page_of("data-loading")
     reader = follow(page, tmp_path)
     run, summary, chapter, _, mended_run, mended, comparison = reader.printed
@@ -79,7 +79,7 @@ def test_the_slow_data_set_is_found_by_its_line_and_mended_with_the_same_loss(tm
 
 @IN_FULL
 @pytest.mark.timeout(600)
-def test_what_keeps_memory_is_found_by_its_name_and_line_and_mended_with_the_same_losses(tmp_path):
+def test_memory_leak_is_found_by_name_and_line_and_fixed_with_equal_losses(tmp_path):
     page = page_of("memory-growth")
     reader = follow(page, tmp_path)
     run, summary, _, mended_run, comparison, mended = reader.printed
@@ -97,7 +97,7 @@ def test_what_keeps_memory_is_found_by_its_name_and_line_and_mended_with_the_sam
 
 @IN_FULL
 @pytest.mark.timeout(600)
-def test_the_late_rank_is_found_by_its_line_and_mended_with_the_same_loss(tmp_path):
+def test_straggler_is_found_by_its_line_and_fixed_with_equal_loss(tmp_path):
     page = page_of("straggler")
     reader = follow(page, tmp_path)
     run, summary, _, mended_run, comparison, mended = reader.printed
@@ -129,7 +129,7 @@ def test_the_slow_stage_is_found_and_balanced_stages_are_faster_with_the_same_lo
 
 
 @pytest.mark.timeout(600)
-def test_what_whatif_promises_for_the_simulated_device_is_what_its_mended_run_takes(tmp_path):
+def test_whatif_prediction_for_the_simulated_device_matches_its_fixed_run(tmp_path):
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     reader = follow(page_of("waiting-device"), tmp_path)
     _, summary, _, changes, fix, _, mended = reader.printed

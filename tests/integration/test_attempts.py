@@ -247,7 +247,7 @@ def test_ranks_below_wrappers_are_merged_under_torchrun(tmp_path):
     assert "same launch" not in notes_of(merged_trace(tmp_path))
 
 
-def test_ranks_without_a_store_are_merged_if_they_ran_at_the_same_time_and_the_trace_says_so(tmp_path):
+def test_simultaneous_ranks_without_a_store_are_merged_with_a_note_in_the_trace(tmp_path):
     logs = run_ranks(tmp_path, "no process group")
     assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
     sentence = "Ranks 0-1 are merged because they had the same launch and ran at the same time"
@@ -256,7 +256,7 @@ def test_ranks_without_a_store_are_merged_if_they_ran_at_the_same_time_and_the_t
     assert sentence in kinetoscope("info", merged_trace(tmp_path)).stdout
 
 
-def test_a_merged_trace_without_a_rank_whose_file_is_there_says_so_in_header_log_and_info(tmp_path):
+def test_merged_trace_without_an_existing_rank_is_marked_in_header_log_and_info(tmp_path):
     port = free_port()
     run_ranks(tmp_path, "alone", port=port, ranks=(1,))
     (log,) = run_ranks(tmp_path, "alone", port=port, ranks=(0,))
@@ -274,7 +274,7 @@ def test_a_merged_trace_without_a_rank_whose_file_is_there_says_so_in_header_log
 # -- a kill, and what `recover` makes of it ------------------------------------------------------------------------
 
 
-def test_recovering_one_killed_rank_keeps_the_others_in_the_merged_trace_and_queues_it_for_upload(tmp_path):
+def test_recovering_one_rank_keeps_the_others_in_the_merged_trace_and_queues_it(tmp_path):
     run_ranks(tmp_path, "store kill1 url")
     assert spans_by_rank(merged_trace(tmp_path)) == {0: 3}
     done = kinetoscope("recover", tmp_path / "run")

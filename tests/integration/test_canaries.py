@@ -72,7 +72,7 @@ def test_a_redacted_report_of_a_run_has_no_canary(run, tmp_path, options):
     assert canaries_in(tmp_path / "report.html") == []
 
 
-def test_a_redacted_report_still_tells_what_is_torchs_and_ours(run, tmp_path):
+def test_redacted_report_keeps_the_names_of_torch_and_kinetoscope(run, tmp_path):
     assert report(run, "--redact", "-o", tmp_path / "report.html") == 0
     page = page_text((tmp_path / "report.html").read_text())
     assert {"aten::mm", "ProfilerStep#5"} & set(page["timeline"]["texts"])

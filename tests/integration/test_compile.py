@@ -149,7 +149,7 @@ def test_functions_marked_without_parentheses_compile_into_one_graph_and_run(run
     assert torch.equal(step(torch.zeros(1)), torch.full((1,), 3.0))
 
 
-def test_every_method_of_a_marker_that_compiled_code_asks_for_compiles_into_one_graph(running):
+def test_each_marker_method_used_in_compiled_code_compiles_into_one_graph(running):
     for mark in (kinetoscope.marker, running.marker):
 
         def step(x, mark=mark):

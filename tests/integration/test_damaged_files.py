@@ -144,7 +144,7 @@ class OnTerminal:
         return self._running.wait(LONGEST_WAIT_S).returncode
 
 
-def test_a_bar_shows_how_far_a_damaged_file_was_read_in_memory_of_five_times_its_size(large, tmp_path, verb):
+def test_bar_shows_the_read_part_of_a_damaged_file_within_five_times_its_memory(large, tmp_path, verb):
     (tmp_path / "small").mkdir()
     write_trace(tmp_path / "small" / "in.json", [damaged_event(number) for number in range(400)])
     num_bytes = 2_500_000  # so that a file takes more memory than the command itself

@@ -168,7 +168,7 @@ def test_a_file_that_is_not_regular_is_named_and_not_read(run, num_spans, make, 
     assert count_spans(run) == num_spans
 
 
-def test_records_of_a_thread_whose_track_file_is_gone_are_recovered(run, num_spans):
+def test_records_of_a_thread_without_its_track_file_are_recovered(run, num_spans):
     file_of(run, ".track").unlink()
     code, _ = recover(run)
     assert code == 0
@@ -236,7 +236,7 @@ def test_what_could_not_be_read_at_first_is_in_the_same_traces_once_it_can_be_re
     assert (count_spans(run), len(list((run / "traces").glob("ep*.json")))) == (num_spans, num_traces)
 
 
-def test_recovering_again_what_cannot_be_read_changes_no_trace_and_discard_deletes_it_and_says_what(run, num_spans):
+def test_second_recovery_changes_no_trace_and_discard_deletes_and_lists_the_rest(run, num_spans):
     path = file_of(run, ".chunk")
     content = path.read_bytes()
     path.write_bytes(content[:8] + (99).to_bytes(4, "little") + content[12:])
@@ -273,7 +273,7 @@ def test_a_trace_that_a_source_contributed_and_that_cannot_be_read_stays(run, nu
     assert (contributed / "torch.json").exists()
 
 
-def test_a_folder_that_does_not_say_whose_it_is_is_deleted_on_request_if_its_process_is_dead(run):
+def test_folder_without_an_owner_is_deleted_on_request_if_its_process_is_dead(run):
     folder = spool_folder(run)
     (folder / "run.json").write_text('{"run_na')
     assert recover(run)[0] == 1

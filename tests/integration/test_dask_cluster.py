@@ -240,7 +240,7 @@ def test_the_address_of_a_worker_is_not_that_of_a_scheduler(client, runs, capsys
     assert f"{worker} is a Worker, not a Dask scheduler" in capsys.readouterr().err
 
 
-def test_what_is_no_address_is_said_to_be_none(distributed, tmp_path, capsys):
+def test_invalid_address_is_reported(distributed, tmp_path, capsys):
     assert main(["summary", str(tmp_path), "--dask", "nonsense"]) == 1
     assert "No Dask scheduler at nonsense: missing port number" in capsys.readouterr().err
 

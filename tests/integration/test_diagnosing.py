@@ -188,7 +188,7 @@ print("torch._dynamo" in sys.modules)
     assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
 
 
-def test_a_model_that_is_compiled_again_and_again_is_not_told_of_the_compilers_garbage(tmp_path):
+def test_recompiled_model_gets_no_finding_on_gc_pauses_of_the_compiler(tmp_path):
     pytest.importorskip("torch._dynamo")
     torch._dynamo.reset()
     model = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(8)))

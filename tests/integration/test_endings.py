@@ -136,7 +136,7 @@ def test_torchs_operators_are_saved_at_exit_if_the_profiler_was_not_closed(tmp_p
     assert (names.count("train"), names.count("aten::add")) == (3, 3)
 
 
-def test_a_forked_child_saves_nothing_has_no_part_in_its_parents_tracks_and_its_sigterm_kills_it(tmp_path):
+def test_forked_child_saves_nothing_shares_no_track_and_dies_of_sigterm(tmp_path):
     status, out, err = run(
         tmp_path,
         """
@@ -192,7 +192,7 @@ def test_a_forked_child_may_have_a_profiler_of_its_own(tmp_path):
     assert "of the child" not in span_names(tmp_path, "merged_trace.json")
 
 
-def test_a_child_that_a_garbage_collection_forks_while_markers_begin_goes_on_and_ends_well(tmp_path):
+def test_child_forked_in_a_gc_pause_between_markers_runs_and_exits_normally(tmp_path):
     code, out, err = run(
         tmp_path,
         """
@@ -337,7 +337,7 @@ def said_of(err, what):
 
 
 @pytest.mark.parametrize("num_windows", [8, 16])
-def test_on_a_full_disk_what_is_on_disk_and_what_is_in_memory_only_is_told_as_it_is(tmp_path, small_run, num_windows):
+def test_full_disk_report_separates_records_on_disk_from_those_in_memory(tmp_path, small_run, num_windows):
     status, _, err = run(tmp_path, FILL_THE_DISK.format(num_windows=num_windows, after=""))
     assert status == 0, err
     on_disk, in_memory = said_of(err, "on disk"), said_of(err, "in memory only")
@@ -356,7 +356,7 @@ def test_on_a_full_disk_what_is_on_disk_and_what_is_in_memory_only_is_told_as_it
     assert (num_found < all_spans) == (in_memory > 0)
 
 
-def test_once_a_full_disk_has_space_again_a_kill_loses_nothing_of_what_was_in_memory_only(tmp_path, small_run):
+def test_after_a_full_disk_has_space_again_a_kill_loses_no_record(tmp_path, small_run):
     after = """if batch == 12:
             assert profiler.lifecycle.drain(60)
             subprocess.run(["mount", "-o", "remount,size=200m", "small"], check=True)
@@ -495,7 +495,7 @@ def test_ctrl_c_while_a_run_is_saved_at_exit_ends_the_wait_without_a_word_of_pyt
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.5])
-def test_ctrl_c_twice_ends_the_process_though_a_save_takes_long_and_recover_has_every_span(tmp_path, delay_s):
+def test_ctrl_c_twice_ends_a_slow_save_and_recover_has_every_span(tmp_path, delay_s):
     process = start(tmp_path, BLOCKED_SAVE)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
@@ -513,7 +513,7 @@ def test_ctrl_c_twice_ends_the_process_though_a_save_takes_long_and_recover_has_
     assert list((tmp_path / "live").glob("*")) == []
 
 
-def test_a_job_that_was_started_with_ctrl_c_ignored_goes_on_and_is_saved(tmp_path):
+def test_job_started_with_sigint_ignored_continues_and_is_saved(tmp_path):
     program = f"""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.execv(sys.executable, [sys.executable, "-c", {PRELUDE + IGNORING!r}, folder])

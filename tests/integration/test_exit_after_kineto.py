@@ -81,7 +81,7 @@ sys.exit(5)
 
 
 @pytest.mark.parametrize("kind", ["joined", "not joined", "daemon"])
-def test_a_training_on_another_thread_whose_window_is_open_at_exit_keeps_its_status(tmp_path, kind):
+def test_training_on_another_thread_with_a_window_open_at_exit_keeps_its_status(tmp_path, kind):
     (tmp_path / "train.py").write_text(THREAD)
     done = run_recorded("-o", "out", command=["train.py", kind], folder=tmp_path, whole_end=True)
     assert (done.returncode, done.stdout) == (5, "done\n"), done.stderr

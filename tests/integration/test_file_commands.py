@@ -280,7 +280,7 @@ command()
 """
 
 
-def test_a_command_ends_when_its_threads_have_and_all_is_done_and_said_that_is_due_at_the_end():
+def test_command_exits_after_its_threads_with_all_exit_work_done_and_printed():
     done = run_program(ENDING, "explain", whole_end=True)
     assert (done.returncode, done.stderr) == (3, "")
     assert done.stdout == "the work\nthe thread\nwhat was registered\n"

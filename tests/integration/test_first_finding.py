@@ -196,7 +196,7 @@ def test_a_signal_while_the_search_is_being_started_ends_it_too(tmp_path, monkey
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_after_a_signal_in_the_loop_what_was_saved_is_told_and_nothing_is_searched(number, tmp_path):
+def test_after_a_signal_saved_files_are_listed_without_a_search(number, tmp_path):
     not_ignored = "signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # nohup ignores it
     in_batch = f"batch == 5 and os.kill(os.getpid(), {int(number)})"
     training = Training(tmp_path, before=not_ignored, in_batch=in_batch)
@@ -211,7 +211,7 @@ def test_after_a_signal_in_the_loop_what_was_saved_is_told_and_nothing_is_search
     ("settings", "environment"),
     [(", quiet=True", {}), ("", {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})],
 )
-def test_where_nothing_is_said_nothing_is_searched(settings, environment, tmp_path):
+def test_no_search_runs_without_a_report(settings, environment, tmp_path):
     training = Training(tmp_path, settings=settings, **environment)
     done = training.wait()
     assert done.returncode == 0

@@ -117,7 +117,7 @@ def test_recover_writes_into_the_runs_own_folder_whatever_folder_run_json_names(
     ],
     ids=lambda entry: ascii(entry["filename"])[:30],
 )
-def test_recover_gives_its_own_names_to_traces_whose_handlers_names_lead_elsewhere(run, outside, recipe):
+def test_recover_renames_traces_that_handlers_named_outside_the_folder(run, outside, recipe):
     change_run(run, {"filename": recipe["filename"].replace("OUTSIDE", str(outside))})
     before = seen(outside.parent)[0], seen(outside)
     done = run_command("recover", run)
@@ -152,7 +152,7 @@ def test_a_folder_outside_is_used_when_it_is_named_again(run, outside):
     assert (outside / "traces" / "merged_trace.json").exists()
 
 
-def test_traces_of_a_handler_outside_the_run_folder_are_recovered_there_when_asked_for(tmp_path):
+def test_traces_of_a_handler_outside_the_run_folder_are_recovered_on_request(tmp_path):
     kill_a_run(tmp_path / "there", tmp_path / "here")
     shutil.copytree(tmp_path / "here", tmp_path / "again")
     done = run_command("recover", tmp_path / "here")
@@ -176,9 +176,7 @@ def test_ranks_that_are_none_are_reported_and_end_no_recovery_in_a_traceback(run
 
 @pytest.mark.parametrize("token", ["", "\n", "\nsame", "\nother"], ids=ascii)
 @pytest.mark.parametrize("mode", [0o755, 0o700])
-def test_a_pointer_is_followed_only_if_both_ends_have_the_same_token_and_the_folder_is_private(
-    run, outside, once_killed, token, mode
-):
+def test_pointer_is_followed_only_with_equal_tokens_and_a_private_folder(run, outside, once_killed, token, mode):
     """The folder is that of another killed run of this user, not recovered yet."""
     victim = outside / "live"
     shutil.copytree(spool_folder(once_killed), victim)
@@ -269,7 +267,7 @@ def saved(tmp_path):
 @pytest.mark.parametrize(
     "path", ["../../../outside/traces/secret.json", "{outside}/traces/secret.json", "link", "sub/secret.json"]
 )
-def test_a_merge_neither_reads_nor_deletes_files_outside_its_folder_that_a_manifest_names(saved, outside, path):
+def test_merge_ignores_files_outside_its_folder_that_a_manifest_names(saved, outside, path):
     write_trace(outside / "traces" / "secret.json", name="secret")
     (saved / "traces" / "link").symlink_to(outside / "traces" / "secret.json")
     (saved / "traces" / "sub").symlink_to(outside / "traces")

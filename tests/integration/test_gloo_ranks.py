@@ -28,7 +28,7 @@ def run(tmp_path_factory):
     return kinetoscope.analyze(folder / "run", cache=False), came_ns
 
 
-def test_a_rank_that_sleeps_in_every_third_step_is_named_with_its_period_cause_and_cost(run):
+def test_rank_sleeping_in_every_third_step_is_named_with_period_cause_and_cost(run):
     report, came_ns = run
     late_by_ns = {row.step: came_ns[LATE_RANK][row.step] - came_ns[0][row.step] for row in report.steps}
     by_chance_ns = max(abs(late_ns) for step, late_ns in late_by_ns.items() if step % EVERY)

@@ -60,7 +60,7 @@ def test_a_task_that_ends_badly_costs_nothing_but_itself(tmp_path, kit_run, prog
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["1-one.zip", "2-two.zip", "results.json"]
 
 
-def test_tasks_for_which_no_time_is_left_are_listed_and_time_that_a_part_leaves_is_for_the_next(kit_run):
+def test_tasks_out_of_time_are_listed_and_unused_time_passes_to_the_next_part(kit_run):
     task = Task("succeeding", "succeeding", 60)
     parts, run = kit_run(Part("full", "", 0, (task,)), Part("next", "", 60, (task,)))
     assert parts["full"]["tasks"]["succeeding"]["status"] == "not started"

@@ -200,7 +200,7 @@ def test_a_training_that_gets_no_processor_is_no_hang(kind, num_greedy, start, t
     assert "hangs" not in said
 
 
-def test_an_evaluation_that_takes_long_is_called_long_and_goes_on(start, tmp_path):
+def test_long_evaluation_is_reported_as_long_and_continues(start, tmp_path):
     training = start("evaluation", least_s=LEAST_IF_HEALTHY_S)
     _, said = training.process.communicate(timeout=LONG_S)
     assert "Training continues: evaluation took" in said

@@ -66,7 +66,7 @@ def test_forward_and_backward_in_the_closure_of_an_optimizer_are_not_its_own(tmp
         assert row.optimizer_ns <= optimizer_ns - row.forward_ns - row.backward_ns
 
 
-def test_without_torchs_operators_hooks_tell_the_phases_and_what_nothing_tells_is_unknown(tmp_path):
+def test_hooks_report_phases_without_torch_operators_and_others_are_unknown(tmp_path):
     report = train(tmp_path, torch=False)
     parts = adds_up(report)
     assert all(parts[name] > 0 for name in ("forward_ns", "backward_ns", "optimizer_ns"))

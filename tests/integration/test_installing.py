@@ -119,7 +119,7 @@ def test_a_module_that_was_built_before_does_not_stay_when_it_cannot_be_built_ag
     assert not module.exists()
 
 
-def test_a_compiler_that_does_not_know_the_flag_for_thread_local_storage_builds_the_c_without_it(source, tmp_path):
+def test_compiler_without_the_thread_local_storage_flag_builds_the_extension(source, tmp_path):
     wheel = build_wheel(source, write_compiler(tmp_path, COMPILER_WITHOUT_TLS_DIALECTS))
     assert "-cp311-abi3-" in wheel.name
     assert modules_in(wheel) == {"_native", "_kineto_save"}

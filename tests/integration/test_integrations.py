@@ -94,7 +94,7 @@ def test_accumulated_batches_are_one_step(trainer, tmp_path):
 
 
 @pytest.mark.parametrize("trainer", HAS_EVALUATION)
-def test_an_evaluation_on_the_training_data_is_told_apart(trainer, tmp_path):
+def test_evaluation_on_the_training_data_is_distinguished(trainer, tmp_path):
     trainer = here(trainer)
     plain, _ = train(trainer, tmp_path / "plain", evaluates=True)
     losses, _ = train(trainer, tmp_path / "ours", integrate(trainer, tmp_path / "run", quiet=True), evaluates=True)
@@ -126,7 +126,7 @@ def test_a_second_training_is_a_run_of_its_own(trainer, tmp_path):
         assert kinetoscope.analyze(run).run["num_steps"] == len(RECORDED)
 
 
-def test_a_resumed_training_goes_on_where_it_was(trainer, tmp_path):
+def test_resumed_training_run_continues_at_its_position(trainer, tmp_path):
     _, checkpoint = train(trainer, tmp_path / "first")
     plain, _ = train(trainer, tmp_path / "plain", resumes_from=checkpoint)
     losses, _ = train(
@@ -260,7 +260,7 @@ losses, _ = train({trainer!r}, Path({trainer!r}) / "again")
 """
 
 
-def test_ctrl_c_in_a_notebook_ends_the_run_with_its_cell_and_the_magic_needs_no_callback(trainer, tmp_path):
+def test_ctrl_c_in_a_notebook_ends_the_run_and_the_magic_needs_no_callback(trainer, tmp_path):
     names = {"trainer": trainer, "tests": str(SCRIPT.parents[2])}
     texts = [CELL.format(**names), LOOKING, "%load_ext kinetoscope", MAGIC.format(**names).strip(), LOOKING]
     interrupted, looking, _, _, looking_again = run_cells(tmp_path, texts, allow_errors=True)

@@ -57,7 +57,7 @@ def test_an_interrupted_allocation_is_tried_again(tmp_path, interrupted):
     assert num_chunks > 1
 
 
-def test_where_every_try_is_interrupted_recording_goes_on_in_memory(tmp_path, interrupted):
+def test_recording_continues_in_memory_if_every_try_is_interrupted(tmp_path, interrupted):
     trouble, num_dropped, num_chunks = recorded(tmp_path, interrupted | {"ALWAYS": "1"})
     assert (trouble, num_dropped) == (errno.EINTR, 0)
     assert num_chunks > 1

@@ -159,7 +159,7 @@ def test_a_contributed_file_is_kept_until_it_is_saved_and_not_longer(tmp_path, t
 
 
 @pytest.mark.parametrize("place", [lambda tmp_path: tmp_path, other_file_system], ids=["beside", "elsewhere"])
-def test_a_file_contributed_to_a_window_that_a_kill_left_unsaved_is_in_the_recovered_trace(tmp_path, temporary, place):
+def test_file_contributed_to_an_unsaved_window_is_in_the_recovered_trace(tmp_path, temporary, place):
     assert contribute(tmp_path, place(tmp_path), "kill").returncode == -9
     assert os.listdir(temporary) == []
     recover(tmp_path / "run")
@@ -184,14 +184,14 @@ def half_written(tmp_path):
     return list((tmp_path / "run" / "traces").glob(".*.partial"))
 
 
-def test_a_trace_that_a_killed_process_left_half_written_goes_when_the_run_is_recovered(tmp_path):
+def test_partial_trace_of_a_killed_process_is_deleted_by_recovery(tmp_path):
     assert run_program(KILLED_IN_MID_FILE, folder=tmp_path).returncode == -9
     assert len(half_written(tmp_path)) == 1
     recover(tmp_path / "run")
     assert half_written(tmp_path) == []
 
 
-def test_a_trace_that_a_killed_process_left_half_written_goes_when_the_run_is_started_again(tmp_path):
+def test_partial_trace_of_a_killed_process_is_deleted_by_a_restart(tmp_path):
     assert run_program(KILLED_IN_MID_FILE, folder=tmp_path).returncode == -9
     again = """
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -203,7 +203,7 @@ with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler("run/traces", 
 
 
 @pytest.mark.parametrize("by", ["recover", "summary", "info", "the next start"])
-def test_an_empty_folder_of_a_dead_process_is_deleted_but_no_other_one_nor_by_load_or_status(tmp_path, by):
+def test_only_an_empty_folder_of_a_dead_process_is_deleted_and_not_by_readers(tmp_path, by):
     traces = JSONTraceHandler(str(tmp_path / "run" / "traces"), overwrite=True)
     with Profiler(lambda state: ProfilerAction.ACTIVE, traces) as profiler:
         profiler.step()

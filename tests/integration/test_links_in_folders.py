@@ -114,7 +114,7 @@ def test_a_folder_in_a_run_that_is_a_link_is_not_followed(run, capsys, command, 
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_run_whose_folder_is_a_link_is_read(run, capsys, command):
+def test_run_in_a_symlinked_folder_is_read(run, capsys, command):
     link = run.parent / "latest"
     link.symlink_to(run)
     code, said = call(command, link, capsys)
@@ -143,7 +143,7 @@ def test_a_link_that_the_user_names_is_converted(run, capsys, target):
 
 
 @pytest.mark.parametrize("command", [["summary"], ["info"], ["check"], ["merge", "-o", "{out}/merged.json"]])
-def test_a_glob_reads_no_link_that_it_finds_and_goes_through_links_that_the_user_names(run, capsys, command):
+def test_glob_skips_found_links_and_follows_links_named_by_the_user(run, capsys, command):
     (run.parent / "latest").symlink_to(run)
     arguments = [part.format(out=run.parent / "out") for part in command]
     assert main([*arguments, str(run.parent / "latest" / "traces" / "*.json")]) in (0, 1)

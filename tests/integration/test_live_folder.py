@@ -224,7 +224,7 @@ def test_markers_work_in_children_however_they_were_started(tmp_path, method):
     assert sorted(name for name, _, _ in handler.spans()) == ["m", "parent"]
 
 
-def test_children_of_a_fork_server_that_an_earlier_run_started_record_into_the_run_of_now(tmp_path):
+def test_children_of_an_earlier_runs_fork_server_record_into_the_current_run(tmp_path):
     context = multiprocessing.get_context("forkserver")
     for _ in range(2):
         handler, queue = MemoryTraceHandler(), context.SimpleQueue()
@@ -332,7 +332,7 @@ def test_a_folder_that_cannot_be_made_gives_one_warning_and_loses_no_span(tmp_pa
     assert "spool_folder=" in record.getMessage()
 
 
-def test_where_there_is_a_live_folder_and_no_path_to_a_chunk_there_is_one_warning_and_no_span_is_lost(tmp_path, caplog):
+def test_spool_without_chunk_paths_gives_one_warning_and_loses_no_span(tmp_path, caplog):
     room = "/live/20261122T120000-1234567-01234567/1234567-1.run\0"
     longest = os.pathconf(tmp_path, "PC_PATH_MAX") - len(room)
     folder = Path((str(tmp_path) + ("/" + "d" * 200) * 40)[:longest])
@@ -356,7 +356,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", mount], check=True)
 
 
-def test_on_a_full_disk_training_goes_on_and_the_records_that_fitted_are_readable(tmp_path, small_disk, caplog):
+def test_training_continues_on_a_full_disk_and_stored_records_are_readable(tmp_path, small_disk, caplog):
     num = 300_000  # they do not fit, however quickly the writer thread packs them to a third
     (small_disk / "file").write_bytes(bytes(1 << 20))
     with caplog.at_level(logging.WARNING, "kinetoscope"):

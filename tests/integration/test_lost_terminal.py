@@ -77,7 +77,7 @@ def take_terminal():
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def test_a_run_whose_terminal_is_closed_saves_what_it_recorded_and_then_ends_as_it_would_have(tmp_path):
+def test_run_with_a_closed_terminal_saves_and_then_exits_as_without_us(tmp_path):
     terminal = Terminal(tmp_path, "train(Profiler(always, JSONTraceHandler(folder)))")
     terminal.wait_until_it_trains()
     terminal.go_away()
@@ -134,7 +134,7 @@ def test_a_run_that_ends_without_its_terminal_saves_and_ends_well(tmp_path):
     assert (tmp_path / "ready.done").read_text() == "True"
 
 
-def test_under_nohup_a_run_goes_on_without_its_terminal(tmp_path):
+def test_run_under_nohup_continues_without_its_terminal(tmp_path):
     terminal = Terminal(tmp_path, "train(Profiler(always, JSONTraceHandler(folder)), num_batches=60)", before=["nohup"])
     terminal.wait_until_it_trains()
     terminal.go_away()
@@ -239,7 +239,7 @@ def test_nothing_is_left_to_recover(tmp_path):
     assert list((tmp_path / "live").glob("*")) == []
 
 
-def test_a_command_whose_terminal_goes_away_finishes_its_file(tmp_path):
+def test_command_finishes_its_file_after_its_terminal_closes(tmp_path):
     """A merge that goes on without its terminal, as after disown: its bar must not stop it."""
     events = [{"ph": "X", "name": "a", "pid": 0, "tid": 0, "ts": number, "dur": 1} for number in range(400_000)]
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))

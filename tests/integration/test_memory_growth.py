@@ -35,7 +35,7 @@ def report_on(folder, after_each_batch, **options):
     return kinetoscope.analyze(str(folder), cache=False)
 
 
-def test_a_leak_is_told_within_one_percent_with_the_function_that_holds_it(tmp_path):
+def test_leak_is_reported_within_one_percent_with_the_referencing_function(tmp_path):
     kept, values = [], torch.zeros(LEAK_BYTES // 4)
 
     def remember(loss):
@@ -81,7 +81,7 @@ def test_a_leak_of_graphs_is_named_by_what_holds_it_and_the_line_that_adds_to_it
     assert found.saving_ns_per_step is None
 
 
-def test_where_nothing_was_seen_to_hold_what_grows_that_is_said(tmp_path):
+def test_growth_without_a_known_reference_is_reported_as_such(tmp_path):
     hidden = queue.SimpleQueue()
     report = report_on(
         tmp_path / "run",
@@ -132,7 +132,7 @@ class ReadsOnce(torch.utils.data.Dataset):
 
 
 @pytest.mark.parametrize("sources", [[], [kinetoscope.GrowingMemory]])
-def test_what_a_dataset_keeps_is_no_sure_leak_and_not_told_as_a_loss_that_is_kept(tmp_path, sources):
+def test_memory_kept_by_a_dataset_is_no_certain_leak_and_no_kept_loss(tmp_path, sources):
     schedule = cyclic_schedule(skip_first=2, warmup=1, active=10, per="run")
     layer = torch.nn.Linear(500, 1)
     options = {"schedule": schedule, "system": False, "strict": True, "quiet": True, "profile_memory": True}

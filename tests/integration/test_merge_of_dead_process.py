@@ -66,7 +66,7 @@ def test_a_command_waits_for_the_process_that_merges(named, merging):
     assert [path.name for path in (run / "traces" / ".manifest").iterdir() if path.is_dir()] == []
 
 
-def test_a_merged_trace_that_a_killed_process_has_not_written_is_made_where_it_is_named(merging, capsys):
+def test_merged_trace_missing_after_a_kill_is_written_at_its_named_path(merging, capsys):
     run, pid = merging
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -84,7 +84,7 @@ def test_names_stay_text(outputs):
     assert f"after: {HOSTILE[0]}, 1 rank, 1,000 steps" in Page(outputs[3]["text/html"]).texts
 
 
-def test_a_change_of_a_replay_is_told_in_words(outputs):
+def test_change_of_a_replay_is_described_in_words(outputs):
     assert Page(outputs[5]["text/html"]).texts == ["no wait for data"]
 
 

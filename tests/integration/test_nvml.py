@@ -76,7 +76,7 @@ def test_gpus_are_left_alone_unless_wanted(library):
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
-def test_without_a_driver_there_are_no_gpus_and_a_warning_only_if_they_were_asked_for():
+def test_no_gpus_without_a_driver_and_a_warning_only_on_request():
     assert counters({}) == ({}, "")
     found, log = counters({"profile_gpu": True})
     assert found == {}
@@ -93,7 +93,7 @@ def busy(library, options=None, **machine):
     }
 
 
-def test_a_gpu_that_is_lost_or_hidden_leaves_the_others_and_is_named_if_gpus_were_asked_for(library):
+def test_lost_or_hidden_gpu_leaves_the_others_and_is_named_if_requested(library):
     assert busy(library, GPUS="3", LOST="1") == {"gpu/0": 0, "gpu/1": 2}
     found, log = counters({"profile_gpu": True}, library, GPUS="3", LOST="1")
     assert len(found) == 2
@@ -119,7 +119,7 @@ def test_a_gpu_that_is_lost_or_hidden_leaves_the_others_and_is_named_if_gpus_wer
         ("NoDevFiles", {}),
     ],
 )
-def test_only_gpus_that_the_process_can_use_are_counted_by_the_numbers_that_torch_gives_them(library, chosen, expected):
+def test_only_gpus_visible_to_the_process_are_counted_by_torchs_indices(library, chosen, expected):
     assert busy(library, GPUS="4", CUDA_VISIBLE_DEVICES=chosen) == expected
 
 
@@ -157,7 +157,7 @@ def test_once_torch_has_initialised_cuda_its_gpus_are_known_by_their_uuids(libra
     assert busy(library, **machine | {"torch": "UUIDS = ['5eed']" + TORCH}) == {"gpu/0": "instance"}
 
 
-def test_ranks_with_gpus_of_their_own_each_count_them_and_shared_ones_are_counted_once(library):
+def test_ranks_count_their_own_gpus_and_shared_ones_are_counted_once(library):
     second = {"GPUS": "2", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     assert busy(library, **second, CUDA_VISIBLE_DEVICES="1") == {"gpu/0": 1}
     assert busy(library, **second) == {}

@@ -95,7 +95,7 @@ IN_ONE_PROCESS = [str(name) for name in names if str(name) not in (OF_RANKS, OF_
 WITHOUT_COMPILATIONS = [str(name) for name in (*of_recording.in_dynamo, *of_sources.compilation_callbacks)]
 
 
-def test_with_all_names_nothing_is_told_and_everything_is_recorded(tmp_path):
+def test_nothing_is_reported_and_everything_recorded_if_all_names_exist(tmp_path):
     said, (events,) = run_without("", tmp_path / "run")
     assert "does not have" not in said
     found = names_of(events)
@@ -103,7 +103,7 @@ def test_with_all_names_nothing_is_told_and_everything_is_recorded(tmp_path):
 
 
 @pytest.mark.parametrize("name", IN_ONE_PROCESS)
-def test_without_a_private_name_training_goes_on_and_one_sentence_says_what_is_lost(name, tmp_path):
+def test_training_continues_without_a_private_name_with_one_sentence_on_the_loss(name, tmp_path):
     said, (events,) = run_without(name, tmp_path / "run")
     assert said.count(f"does not have {name}_renamed, so ") == said.count("does not have") == 1
     found = names_of(events)

@@ -175,7 +175,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(run + "/trac
 """
 
 
-def test_nodes_of_torchruns_that_count_restarts_differently_have_an_attempt_for_each_start(tmp_path):
+def test_torchrun_nodes_with_unequal_restart_counts_get_an_attempt_per_start(tmp_path):
     """torchrun counts only the failures of a node's own ranks: here 0 and 0, then 0 and 1, then 1 and 1."""
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(ON_TWO_NODES)

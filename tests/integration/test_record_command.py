@@ -116,7 +116,7 @@ def test_one_rank_of_two_and_its_summary(start, capsys):
     assert [path.name[-13:] for path in (job.folder / "traces").glob("ep*.json.gz")] == ["rank1.json.gz"]
 
 
-def test_of_requests_at_the_same_moment_one_is_answered_and_the_others_are_refused_at_once(start):
+def test_one_of_simultaneous_requests_is_answered_and_the_others_refused(start):
     job = start(1)
     command = [sys.executable, "-m", "kinetoscope", "record", str(job.folder), "--num-steps", "3"]
     asking = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]

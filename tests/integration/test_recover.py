@@ -101,7 +101,7 @@ with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) 
 """
 
 
-def test_each_span_of_a_worker_is_in_one_trace_also_when_its_window_was_saved_before_the_kill(tmp_path):
+def test_each_worker_span_is_in_one_trace_even_if_saved_before_the_kill(tmp_path):
     done = run_program(WORKER, tmp_path / "run")
     assert done.returncode == -signal.SIGKILL, done.stderr
     saved = list((tmp_path / "run" / "traces").glob("ep*.json"))
@@ -172,7 +172,7 @@ def test_a_run_is_recovered_from_a_folder_with_any_bytes_in_its_name(tmp_path, n
     assert sum(len(spans(path, f"item {number}")) for path in traces for number in range(12)) == 12
 
 
-def test_traces_in_a_folder_whose_name_is_no_text_are_saved_recovered_and_merged(tmp_path):
+def test_traces_in_a_folder_with_an_undecodable_name_are_saved_recovered_and_merged(tmp_path):
     script = WORKER.replace('"/traces"', 'os.fsdecode(b"/tr\\xe9ces")')
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -196,7 +196,7 @@ def killed(once_killed, tmp_path):
     return tmp_path
 
 
-def test_every_finished_span_of_the_open_window_is_recovered_and_the_open_ones_are_cut(killed):
+def test_all_finished_spans_of_the_open_window_are_recovered_and_open_ones_truncated(killed):
     done = recover(killed)
     assert done.returncode == 0, done.stderr
     path = killed / "run" / "traces" / "ep0-ba6-rank0.json"  # batch 6 was in progress: six were complete

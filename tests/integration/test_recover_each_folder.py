@@ -44,7 +44,7 @@ def span_names(tmp_path):
     return Counter(event["name"] for trace in traces for event in trace["traceEvents"] if event["ph"] == "X")
 
 
-def test_a_process_that_was_killed_before_its_first_window_does_not_keep_another_ones_spans(tmp_path):
+def test_process_killed_before_its_first_window_keeps_no_spans_of_another(tmp_path):
     train_and_kill(tmp_path, "skipped", "SKIP")
     train_and_kill(tmp_path, "recorded")
     done = recover(tmp_path)
@@ -63,7 +63,7 @@ def test_a_log_that_a_power_cut_left_empty_does_not_keep_another_ones_spans(tmp_
     assert span_names(tmp_path)["recorded"] == 3
 
 
-def test_a_folder_that_cannot_be_recovered_is_told_at_the_end_and_the_others_are_recovered(tmp_path):
+def test_unrecoverable_folder_is_reported_last_and_the_others_are_recovered(tmp_path):
     for name in ("before", "damaged", "after"):
         train_and_kill(tmp_path, name)
     damaged = live_folders(tmp_path)[1]
@@ -80,7 +80,7 @@ def mount(folder, *options):
         pytest.skip("this machine does not let us mount")
 
 
-def test_a_window_for_which_the_disk_has_no_space_stays_and_is_written_when_there_is_some(tmp_path):
+def test_window_without_disk_space_is_kept_and_written_later(tmp_path):
     train_and_kill(tmp_path, "work")
     traces = tmp_path / "run" / "traces"
     mount(traces, "-t", "tmpfs", "-o", "size=4k", "tmpfs")
@@ -133,7 +133,7 @@ def test_what_could_be_read_at_the_second_try_only_is_in_the_traces_once(tmp_pat
     assert not live_folders(tmp_path)
 
 
-def test_of_two_attempts_with_the_same_pid_killed_at_the_same_batch_neither_is_taken_for_the_other(same_pid):
+def test_two_attempts_with_equal_pid_killed_at_one_batch_are_not_confused(same_pid):
     done = recover(same_pid)
     assert done.returncode == 0, done.stderr
     assert (span_names(same_pid)["first"], span_names(same_pid)["second"]) == (3, 3)
@@ -182,7 +182,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, Killed(sys.argv[1] +
 """
 
 
-def test_what_a_worker_recorded_in_a_window_in_which_its_parent_had_recorded_nothing_yet_is_recovered(tmp_path):
+def test_worker_records_are_recovered_from_a_window_without_parent_records(tmp_path):
     done = run_program(WORKER, tmp_path / "run")
     assert done.returncode == -signal.SIGKILL, done.stderr
     done = recover(tmp_path)

@@ -196,7 +196,7 @@ def test_handlers_of_the_users_get_redacted_names_and_files(tmp_path):
     assert [text for text in listener.texts if "secret" in text] == []
 
 
-def test_a_function_that_fails_or_answers_with_no_text_lets_nothing_through_and_training_goes_on(tmp_path, caplog):
+def test_failing_redact_function_lets_nothing_through_and_training_continues(tmp_path, caplog):
     done = []
 
     def fail(text):
@@ -254,7 +254,7 @@ def test_if_every_text_becomes_the_same_all_values_of_a_counter_are_still_there(
         assert loaded.errors() == {}
 
 
-def test_a_contributed_file_that_cannot_be_read_is_left_out_and_one_that_is_damaged_is_noted(tmp_path):
+def test_unreadable_contributed_file_is_skipped_and_a_damaged_one_noted(tmp_path):
     unreadable, damaged = tmp_path / "tmp" / "secret-1.json", tmp_path / "tmp" / "secret-2.json"
     unreadable.write_text("secret text, no trace")
     damaged.write_text(json.dumps(FOREIGN)[:-1] + ', {"secret')

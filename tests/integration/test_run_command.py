@@ -237,7 +237,7 @@ def test_a_run_that_is_too_short_says_what_to_change_in_the_words_of_the_command
     assert line in run_command("summary", tmp_path / "run").stderr
 
 
-def test_trainings_of_one_command_are_runs_of_their_own_at_once_and_one_after_the_other(tmp_path):
+def test_training_jobs_of_one_command_are_separate_runs_in_parallel_and_in_turn(tmp_path):
     environment = environment_of("-o", "sweep", folder=tmp_path)
     for num_at_once in (2, 1):
         started = [start_recorded(environment, [TRAININGS, "no loader"], tmp_path) for _ in range(num_at_once)]
@@ -315,7 +315,7 @@ for thread in threads:
 
 
 @pytest.mark.parametrize(("how", "folders"), [("at once", ["run"]), ("one after the other", ["run", "run/2"])])
-def test_of_two_threads_that_train_at_once_one_is_recorded_and_both_if_one_follows_the_other(tmp_path, how, folders):
+def test_one_of_two_concurrent_training_threads_is_recorded_and_both_in_turn(tmp_path, how, folders):
     script = tmp_path / "threads.py"
     script.write_text(TWO_THREADS)
     options = ("-o", "run", "--after", "2", "--num-steps", "5")
@@ -391,7 +391,7 @@ def test_a_program_sees_what_it_sees_without_it(path, tmp_path):
     assert line.startswith("kinetoscope run: nothing was recorded: this process did not import torch")
 
 
-def test_a_sitecustomize_that_fails_is_told_by_python_as_always(tmp_path):
+def test_failing_sitecustomize_is_reported_by_python_as_usual(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("raise ValueError('the user broke it')\n")
     command = [sys.executable, "-c", "print('goes on')"]
     plain, ours = (
@@ -422,7 +422,7 @@ def test_a_python_without_kinetoscope_says_so_in_one_sentence_and_trains(tmp_pat
     assert "cannot import kinetoscope (not for this Python)" in done.stderr
 
 
-def test_a_script_with_the_name_of_ours_trains_once_and_is_told_why_nothing_is_recorded(tmp_path):
+def test_script_named_kinetoscope_trains_once_and_gets_the_reason_of_no_recording(tmp_path):
     script = tmp_path / "kinetoscope.py"
     script.write_text("import torch\nprint('trained')\n")
     (tmp_path / "torch.py").touch()  # what is asked for here is only who imports what
@@ -489,7 +489,7 @@ def test_one_line_in_the_script_does_the_same(tmp_path):
         ([str(BIN / "torchrun"), "--nnodes", "2", "train.py"], 2, "Pass -o"),
     ],
 )
-def test_what_cannot_be_run_is_told_and_nothing_begins(arguments, status, said, tmp_path):
+def test_unrunnable_command_is_reported_and_nothing_starts(arguments, status, said, tmp_path):
     (tmp_path / "data.txt").write_text("")
     done = run(KINETOSCOPE, "run", *arguments, folder=tmp_path)
     assert (done.returncode, done.stdout) == (status, "")

@@ -89,7 +89,7 @@ def test_trace_outside_of_its_run_does_not_tell(start, tmp_path):
     assert state(shutil.copy(first, tmp_path / "copied.json")) is None
 
 
-def test_warm_up_batches_and_an_unfinished_one_are_no_recorded_steps_whatever_they_are_read_from(start, tmp_path):
+def test_warmup_and_unfinished_batches_are_no_recorded_steps_in_any_source(start, tmp_path):
     process, traces = start(), tmp_path / "run" / "traces"
     assert [row.step for row in kinetoscope.analyze(traces).steps] == [1, 2, 3]
     (live,) = (tmp_path / "run" / "live").iterdir()

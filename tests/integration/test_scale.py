@@ -105,7 +105,7 @@ def stalling_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_rank_whose_disk_stalls_delays_no_other_ranks_step(tmp_path, stalling_disk):
+def test_disk_stall_of_a_rank_delays_no_step_of_other_ranks(tmp_path, stalling_disk):
     ranks = [start(tmp_path, rank, 2, 1, STEADY, f"node{rank}") for rank in (0, 1)]
     wait_for(lambda: all(traces_of(tmp_path, node) for node in (0, 1)), every_s=0.1)
     num_before = len(traces_of(tmp_path, 0))

@@ -82,7 +82,7 @@ LAUNCHERS = {
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_forked_ranks_with_a_process_group_of_their_own_share_a_run_beside_their_parents(tmp_path, launcher):
+def test_forked_ranks_with_their_own_process_group_share_a_run_of_their_own(tmp_path, launcher):
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | LAUNCHERS[launcher]
     done = start_with_torch(FORK, tmp_path / "mine", tmp_path / "meeting", environment=environment).wait(150)
     assert done.returncode == 0, done.stderr

@@ -105,7 +105,7 @@ def test_recording_opens_no_port_calls_nobody_and_sends_no_signal(tmp_path):
 
 
 @pytest.mark.parametrize(("num_mb", "is_whole"), [(480, False), (160, True)])
-def test_a_packed_file_over_256_mb_that_grows_to_400_times_its_size_is_read_up_to_there(tmp_path, num_mb, is_whole):
+def test_compressed_file_over_256_mb_is_read_up_to_400_times_its_size(tmp_path, num_mb, is_whole):
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(b" " * (1 << 24)) * (num_mb // 16))
     num_bytes, room = 0, memoryview(bytearray(1 << 20))

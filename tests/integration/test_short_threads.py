@@ -159,7 +159,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_after_a_kill_every_span_is_found_with_the_thread_that_recorded_it_ended_or_not(tmp_path):
+def test_after_a_kill_every_span_is_found_with_its_recording_thread(tmp_path):
     assert run_program(KILLED, tmp_path).returncode == -signal.SIGKILL
     (folder,) = live_folders(tmp_path)
     (process,) = read_live_folder(folder).processes

@@ -59,7 +59,7 @@ def test_a_training_without_steps_says_once_what_was_looked_for_and_seen(kind, s
         assert seen in " ".join((printed.stdout + printed.stderr).split())
 
 
-def test_the_process_of_the_command_says_so_if_there_was_no_sign_at_all_and_a_launcher_does_not(tmp_path):
+def test_command_process_reports_a_missing_start_and_a_launcher_does_not(tmp_path):
     (tmp_path / "idle.py").write_text("import torch\n")
     command = [KINETOSCOPE, "run", "-o", "run", sys.executable, "idle.py"]
     assert "0 optimizer steps, 0 fetches and 0 backward passes" in run(*command, folder=tmp_path).stderr

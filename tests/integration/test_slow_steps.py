@@ -153,7 +153,7 @@ def test_a_rank_that_is_late_is_named_and_not_the_one_that_waits_for_it(tmp_path
 
 @at_length
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not say who had no processor")
-def test_a_neighbour_that_takes_the_processor_is_told_from_a_slow_program(tmp_path):
+def test_neighbour_process_on_the_core_is_distinguished_from_a_slow_program(tmp_path):
     crowded = [130, 210, 290]
     done = run_program(
         CROWDED.read_text(), tmp_path / "run", tmp_path / "times", 350, json.dumps(crowded), timeout_s=300

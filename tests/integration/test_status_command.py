@@ -124,7 +124,7 @@ def test_ranks_that_train_are_recording_until_they_have_finished(tmp_path):
         assert loss == {0.25}
 
 
-def test_a_rank_that_is_stopped_hangs_until_it_goes_on(tmp_path):
+def test_suspended_rank_is_hung_until_it_continues(tmp_path):
     with training(tmp_path) as processes:
         wait_for(lambda: has_trained(tmp_path))
         os.kill(processes[1].pid, signal.SIGSTOP)
@@ -139,7 +139,7 @@ def test_a_rank_that_is_stopped_hangs_until_it_goes_on(tmp_path):
         assert told(tmp_path)[0] == 0
 
 
-def test_a_rank_that_says_it_hangs_is_told_with_its_phase_until_it_goes_on(tmp_path):
+def test_hung_rank_is_shown_with_its_phase_until_it_continues(tmp_path):
     environment = os.environ | {"KINETOSCOPE_HANG_S": "0.5"}
     process = start_prepared(OURS, HANG, tmp_path, environment=environment)
     try:
@@ -160,7 +160,7 @@ def test_a_rank_that_says_it_hangs_is_told_with_its_phase_until_it_goes_on(tmp_p
         ended(process)
 
 
-def test_a_rank_that_was_killed_is_told_with_its_last_step(tmp_path):
+def test_killed_rank_is_shown_with_its_last_step(tmp_path):
     with training(tmp_path) as processes:
         wait_for(lambda: has_trained(tmp_path))
         ended(processes[0])
@@ -185,7 +185,7 @@ def training_apart(folder, *options):
             process.kill()
 
 
-def test_in_another_container_of_this_machine_a_rank_is_known_to_live_and_to_be_killed(tmp_path):
+def test_rank_in_another_container_of_this_machine_is_known_live_or_killed(tmp_path):
     """Its pid is another one there, and the same number may be anything here."""
     with training_apart(tmp_path, "--pid", "--fork", "--kill-child"):
         (rank,) = told(tmp_path)[1]["ranks"]
@@ -193,14 +193,14 @@ def test_in_another_container_of_this_machine_a_rank_is_known_to_live_and_to_be_
     wait_for(lambda: states(tmp_path) == {0: "killed"})
 
 
-def test_in_a_time_namespace_whose_clock_is_behind_a_rank_is_not_told_to_be_killed(tmp_path):
+def test_rank_in_a_time_namespace_with_an_earlier_clock_is_not_reported_as_killed(tmp_path):
     """By its own clock, its process began later than it says."""
     with training_apart(tmp_path, "--time", "--monotonic", "-10"):
         assert states(tmp_path) == {0: "recording"}
 
 
 @pytest.mark.parametrize("environment", [{}, {"TORCHELASTIC_RESTART_COUNT": 1}])
-def test_after_another_start_that_one_is_told_of(environment, tmp_path):
+def test_after_a_restart_the_newest_start_is_reported(environment, tmp_path):
     with training(tmp_path) as processes:
         wait_for(lambda: has_trained(tmp_path))
         for process in processes:
@@ -233,7 +233,7 @@ def test_the_page_says_what_the_terminal_says(tmp_path):
             assert all(row.cells[place] in line for place, _ in columns)
 
 
-def test_nothing_to_see_is_told_as_such(tmp_path):
+def test_nothing_to_show_is_reported_as_such(tmp_path):
     code, text = said(tmp_path)
     assert code == 5
     assert text.startswith("nothing seen\n")
@@ -335,7 +335,7 @@ def hostile(folder):
         file.truncate(1 << 40)
 
 
-def test_a_stranger_s_folder_is_told_without_a_traceback(tmp_path):
+def test_folder_of_another_user_is_reported_without_a_traceback(tmp_path):
     hostile(tmp_path / FOLDER)
     code, text = said(tmp_path)
     assert code == 5

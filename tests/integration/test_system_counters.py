@@ -8,7 +8,7 @@ from kinetoscope.recording.profiler import Profiler
 from support.trace_processor.trace_processor import load
 
 
-def test_counters_of_the_machine_are_grouped_by_subject_and_unchanged_ones_are_a_group_in_it(tmp_path):
+def test_machine_counters_are_grouped_by_subject_with_unchanged_ones_together(tmp_path):
     handler = JSONTraceHandler(folder=str(tmp_path))
     source = SystemProfiler(
         profile_memory=True, profile_disk=True, profile_net=True, stats_thread_interval_seconds=0.01

@@ -84,12 +84,12 @@ def run_on_terminal(folder, program, *, columns=0):
     return said.decode().replace("\r\n", "\n")
 
 
-def test_without_a_terminal_the_end_is_told_once_though_the_log_shows_info_and_the_run_is_closed_twice(tmp_path):
+def test_end_report_appears_once_without_terminal_despite_info_log_and_double_close(tmp_path):
     logging = f"logging.basicConfig(level=logging.INFO)\n{IN_LONG_TIME}"
     assert FOUND.fullmatch(run(tmp_path, training(before=logging)))
 
 
-def test_no_terminal_no_time_what_was_saved_and_the_next_command_are_told_all_the_same(tmp_path):
+def test_saved_files_and_next_command_are_reported_without_terminal_and_time(tmp_path):
     assert run(tmp_path, training(before="search.MOST_SECONDS = 0.01")) == f"{SAVED}{NEXT}"
 
 
@@ -107,7 +107,7 @@ def test_in_40_columns_every_line_ends_between_words(tmp_path):
     assert words.endswith(" kinetoscope summary run")
 
 
-def test_on_a_terminal_that_does_not_know_its_width_the_end_is_told_too(tmp_path):
+def test_end_report_is_printed_on_a_terminal_of_unknown_width(tmp_path):
     said = run_on_terminal(tmp_path, training(), columns=0)
     assert "kinetoscope summary run" in " ".join(said.split())
 
@@ -136,7 +136,7 @@ def test_a_buffered_stderr_that_takes_nothing_leaves_the_exit_code_alone(stderr,
     assert ended.returncode == 0
 
 
-def test_a_warning_to_a_buffered_stderr_that_takes_nothing_leaves_the_exit_code_alone(tmp_path):
+def test_warning_to_an_unwritable_buffered_stderr_keeps_the_exit_code(tmp_path):
     unwritable = "import kinetoscope\nkinetoscope.profile('/proc/nowhere/run', torch=False, system=False)\n"
     for program in (BUFFERED + unwritable, unwritable):
         with open("/dev/full", "wb") as target:
@@ -150,7 +150,7 @@ def test_a_warning_to_a_buffered_stderr_that_takes_nothing_leaves_the_exit_code_
     assert "Nothing is recorded" in (tmp_path / "log").read_text()
 
 
-def test_with_closed_stderr_the_log_is_told(tmp_path):
+def test_messages_go_to_the_log_with_stderr_closed(tmp_path):
     before = f'logging.basicConfig(level=logging.INFO, filename="log", format="%(message)s")\n{IN_LONG_TIME}'
     (tmp_path / "train.py").write_text(training(before=before))
     line = f'"{sys.executable}" train.py 2>&-'
@@ -221,7 +221,7 @@ def test_what_the_search_has_found_is_kept_for_the_next_command(tmp_path):
     assert files_in(cache) == kept, "the command has written nothing, since all was there"
 
 
-def test_a_search_that_was_cut_short_goes_on_in_the_next_command_which_keeps_what_it_finds(tmp_path):
+def test_truncated_search_continues_in_the_next_command_and_keeps_its_results(tmp_path):
     cache, site = tmp_path / "cache", tmp_path / "site"
     site.mkdir()
     job = "kinetoscope.cli.top_finding_job"
@@ -265,7 +265,7 @@ def test_in_a_notebook_quiet_shows_nothing(tmp_path):
     assert run_cells(tmp_path, [training(settings=", quiet=True")]) == [[]]
 
 
-def test_in_ipythons_shell_on_a_terminal_the_end_is_told_as_on_any_other(tmp_path):
+def test_ipython_shell_prints_the_end_report_as_other_terminals(tmp_path):
     (tmp_path / "train.py").write_text(training())
     ended = subprocess.run(
         [sys.executable, "-m", "IPython", "--quick", "--no-banner", "train.py"],

@@ -77,7 +77,7 @@ def wandb_run(tmp_path, monkeypatch):
     wandb.teardown()
 
 
-def test_a_run_of_wandb_keeps_its_own_rows_and_has_ours_in_them(wandb_run, tmp_path):
+def test_wandb_run_keeps_its_rows_and_gets_kinetoscope_metrics_in_them(wandb_run, tmp_path):
     train(tmp_path / "run", wandb_run, wandb_run.log)
     wandb_run.finish()
     importlib.import_module("wandb").teardown()  # its process has written everything when it ends
@@ -94,7 +94,7 @@ def test_a_run_of_wandb_keeps_its_own_rows_and_has_ours_in_them(wandb_run, tmp_p
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_a_run_of_wandb_that_was_finished_is_told_of_once_and_training_goes_on(wandb_run, tmp_path, caplog):
+def test_finished_wandb_run_is_reported_once_and_training_continues(wandb_run, tmp_path, caplog):
     wandb_run.finish()
     train(tmp_path / "run", wandb_run)
     (said,) = [record.getMessage() for record in caplog.records if record.name == "kinetoscope"]

@@ -88,7 +88,7 @@ def _line_of(finding):
 
 
 @pytest.mark.skipif(VALIDATES, reason="all faults are tried below")
-def test_a_job_with_too_many_threads_is_told_of_its_own_contention(tmp_path):
+def test_job_with_too_many_threads_is_reported_as_its_own_cpu_contention(tmp_path):
     run_training("oversubscribed", tmp_path / "oversubscribed", "--steps", "20")
     report = kinetoscope.analyze(tmp_path / "oversubscribed", cache=False)
     contention = report.run["contention"]

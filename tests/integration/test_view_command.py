@@ -46,7 +46,7 @@ def get(server):
     return lambda path="/", **how: ask(server.server_port, path, **{"Cookie": cookie} | how)
 
 
-def test_the_link_gives_a_cookie_that_scripts_and_other_sites_do_not_get_and_leads_to_an_address_without_token(server):
+def test_login_link_sets_a_private_cookie_and_redirects_to_a_url_without_token(server):
     parts = urlsplit(server.link)
     assert parts.hostname == "127.0.0.1"
     status, headers, body = ask(server.server_port, f"/?{parts.query}")
@@ -154,7 +154,7 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("kind", ["trace", "report", "run", "."])
-def test_nothing_but_traces_and_reports_is_served_and_nothing_from_outside_of_the_folder(get, runs, kind):
+def test_only_traces_and_reports_inside_the_folder_are_served(get, runs, kind):
     (runs / "digits" / "traces" / "link.json").symlink_to(runs.parent / "secret.json")
     (runs / "linked").symlink_to(runs.parent)
     (runs / "digits" / ".hidden.json").write_bytes(SECRET)
@@ -283,7 +283,7 @@ def test_a_browser_that_goes_away_disturbs_nobody(server, get, runs, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_link_elsewhere_leads_here_only_through_a_page_of_ours(server):
+def test_external_link_leads_here_only_through_a_kinetoscope_page(server):
     """The browser keeps a strict cookie to itself when another page leads here, so it has to ask a second time."""
     elsewhere = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Site": "cross-site"}
     status, _, body = ask(server.server_port, "/run/digits", **elsewhere)
@@ -294,7 +294,7 @@ def test_a_link_elsewhere_leads_here_only_through_a_page_of_ours(server):
         assert ask(server.server_port, **elsewhere | other)[0] == 403
 
 
-def test_what_has_gone_or_is_not_ours_to_read_is_said_plainly(get, runs):
+def test_missing_and_unreadable_files_are_reported_plainly(get, runs):
     status, _, body = get("/run/none")
     assert status == 404
     assert b"There is no such run, report or trace." in body

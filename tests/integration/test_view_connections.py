@@ -43,7 +43,7 @@ def num_request_threads():
     return sum("process_request" in thread.name for thread in threading.enumerate())
 
 
-def test_a_client_that_holds_connections_does_not_keep_a_browser_out_and_gets_no_thread_for_each(server, get):
+def test_client_with_many_open_connections_blocks_no_browser_and_gets_few_threads(server, get):
     with ExitStack() as stack:
         held = [stack.enter_context(slow_loris(server.server_port)) for _ in range(200)]
         assert get()[0] == 200
@@ -52,7 +52,7 @@ def test_a_client_that_holds_connections_does_not_keep_a_browser_out_and_gets_no
         assert [get()[0] for _ in range(5)] == [200] * 5
 
 
-def test_a_request_that_does_not_end_in_time_is_ended_though_it_goes_on_sending(runs):
+def test_slow_request_is_closed_at_its_time_limit_while_it_keeps_sending(runs):
     with (
         served(runs, connections=Connections(request_timeout_s=0.2)) as server,
         slow_loris(server.server_port) as connection,

@@ -68,7 +68,7 @@ def test_a_trace_has_the_phases_of_a_loop_without_markers_of_them(tmp_path):
 
 
 @pytest.mark.parametrize("calls_step", [False, True])
-def test_a_loop_on_another_thread_than_the_one_that_began_the_run_has_its_phases_and_waits(tmp_path, calls_step):
+def test_loop_on_another_thread_than_the_start_has_its_phases_and_waits(tmp_path, calls_step):
     def train():
         model = torch.nn.Linear(2, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -117,7 +117,7 @@ def test_with_operators_it_is_these_that_tell_the_phases(tmp_path):
     assert report.run["bound_by"] == "host"
 
 
-def test_an_optimizer_in_whose_hook_the_step_ends_has_its_time(tmp_path):
+def test_optimizer_has_its_time_when_the_step_ends_in_its_hook(tmp_path):
     """Torch's span of it begins within the step and ends after it, so it is not on the loop's track."""
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

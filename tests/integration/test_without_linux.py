@@ -80,7 +80,7 @@ def test_a_process_records_two_runs_with_all_sources_and_each_command_reads_them
     assert status["ranks"][0]["resident_bytes"] > 10**6
 
 
-def test_a_training_whose_code_stays_as_it_is_is_recorded(macos, tmp_path):
+def test_uninstrumented_training_is_recorded(macos, tmp_path):
     (tmp_path / "train.py").write_text(UNMODIFIED)
     done = macos.command("run", "-o", "run", sys.executable, "train.py")
     assert (done.returncode, done.stdout) == (0, "trained darwin\n"), done.stderr

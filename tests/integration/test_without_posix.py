@@ -117,7 +117,7 @@ sys.exit(7)
 """
 
 
-def test_a_training_goes_on_and_hears_once_that_nothing_is_recorded(windows, tmp_path):
+def test_training_continues_with_one_message_that_nothing_is_recorded(windows, tmp_path):
     done = windows.program(TRAINING, new=True)
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert done.stderr.count("Nothing is recorded; training continues.") == 1
@@ -134,7 +134,7 @@ def test_a_strict_training_ends_before_it_begins(windows, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_training_whose_code_stays_as_it_is_does_so_too(windows, tmp_path):
+def test_uninstrumented_training_does_so_too(windows, tmp_path):
     done = windows.program_with_torch(TORCH_TRAINING)
     assert (done.returncode, done.stdout) == (7, "trained []\n")
     assert WITHOUT_FOLDERS in done.stderr

@@ -62,7 +62,7 @@ with profiler:
 
 
 @pytest.mark.parametrize("way", ["source", "save", "handler"])
-def test_a_worker_that_dies_while_the_run_is_saved_changes_neither_trace_nor_exit_code(way, tmp_path):
+def test_worker_death_during_a_save_changes_neither_trace_nor_exit_code(way, tmp_path):
     done = run_with_torch(TRAIN, tmp_path / "traces", way, whole_end=True)
     assert done.returncode == -signal.SIGTERM
     assert "Traceback" not in done.stderr, done.stderr

@@ -33,7 +33,7 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json*") if path.parent.name != ".manifest")
 
 
-def test_by_default_one_batch_is_skipped_one_warms_up_and_ten_are_recorded_once_in_the_run(tmp_path):
+def test_default_schedule_skips_one_batch_warms_up_one_and_records_ten_once(tmp_path):
     handler = MemoryTraceHandler()
     run(kinetoscope.profile(tmp_path, torch=False, handlers=handler))
     (cycle,) = handler.cycles
@@ -67,7 +67,7 @@ def test_time_in_out_is_the_moment_the_run_began(tmp_path):
     assert (tmp_path / profiler.state.run_name / "traces").is_dir()
 
 
-def test_a_second_run_of_two_ranks_gets_a_folder_of_its_own_though_both_share_all_they_have(tmp_path, monkeypatch):
+def test_second_run_of_two_ranks_gets_its_own_folder_although_all_is_shared(tmp_path, monkeypatch):
     for variable, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(variable, value)
     for rank, number in (("0", ""), ("1", ""), ("0", "-2"), ("1", "-2")):
@@ -138,7 +138,7 @@ def test_an_unknown_variable_in_out_is_refused_by_name(tmp_path):
         kinetoscope.profile(tmp_path / "a{b}c", torch=False)
 
 
-def test_a_torch_profiler_and_a_handler_brought_along_write_below_out_and_overwrite_as_asked(tmp_path, monkeypatch):
+def test_given_torch_profiler_and_handler_write_below_out_and_overwrite(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
@@ -233,7 +233,7 @@ def test_an_argument_that_cannot_work_is_refused_by_name(tmp_path, argument, wor
 
 
 @pytest.mark.parametrize("option", [{"with_stack": True}, {"with_flops": False}, {"record_shapes": False}])
-def test_an_option_of_torchs_beside_a_torch_profiler_of_ones_own_is_refused_naming_both(tmp_path, option):
+def test_torch_option_next_to_a_given_torch_profiler_is_refused_naming_both(tmp_path, option):
     pytest.importorskip("torch")
     ((name, value),) = option.items()
     with pytest.raises(SettingsError, match=rf"{name}={value} has no effect beside torch=TorchProfiler.*\({name}="):
@@ -241,7 +241,7 @@ def test_an_option_of_torchs_beside_a_torch_profiler_of_ones_own_is_refused_nami
     assert kinetoscope.profile(tmp_path, system=False, **option).run.sources
 
 
-def test_without_torch_what_is_not_to_be_recorded_may_be_said_and_what_is_may_not(tmp_path):
+def test_without_torch_options_may_be_false_but_not_true(tmp_path):
     assert kinetoscope.profile(tmp_path, torch=False, with_stack=False, with_flops=False)
     with pytest.raises(SettingsError, match=r"with_stack=True has no effect with torch=False"):
         kinetoscope.profile(tmp_path, torch=False, with_stack=True)

@@ -70,7 +70,7 @@ def test_the_printed_command_of_a_failing_property_test_reproduces_its_example(t
 
 
 @pytest.mark.parametrize("where", ["the test", "a fixture of the file"])
-def test_a_signal_handler_that_is_left_behind_fails_where_it_is_left_and_no_later_test(tmp_path, where):
+def test_leftover_signal_handler_fails_its_own_test_and_no_later_one(tmp_path, where):
     leaving = LEAVING if where != "the test" else LEAVING.replace("(failing):\n    pass", "():\n    install()")
     (tmp_path / "test_a.py").write_text(leaving)
     (tmp_path / "test_b.py").write_text(NEXT)

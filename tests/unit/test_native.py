@@ -33,7 +33,7 @@ def rewriting(num_events: int) -> "_native.TraceText":
     return text
 
 
-def test_lines_of_a_trace_stay_as_they_are_while_more_of_it_is_written_and_when_it_is_gone():
+def test_source_lines_of_a_trace_are_stable_while_it_grows_and_after_deletion():
     text, views = rewriting(1000), []
     for first in range(0, 1000, 100):
         piece = events(first, 100)
@@ -152,7 +152,7 @@ def test_a_recorder_that_starts_anew_in_its_own_process_records_on():
     assert sum(map(len, chunks)) == 2  # the track mark, and the span
 
 
-def test_a_span_whose_recorder_started_anew_before_it_began_is_not_recorded():
+def test_span_is_not_recorded_after_a_restart_of_its_recorder():
     recorder, span = recording()
     leave = span.__exit__  # as `with` looks it up
     recorder.forget()
@@ -161,7 +161,7 @@ def test_a_span_whose_recorder_started_anew_before_it_began_is_not_recorded():
     assert recorder.take_at_close() == []
 
 
-def test_a_thread_that_a_trace_did_not_have_when_it_was_looked_at_is_an_error_and_no_crash():
+def test_thread_missing_when_the_trace_was_scanned_is_an_error_and_no_crash():
     text = _native.TraceText(False, 1000, b"", False, False)
     piece = events(0, 3)
     text.survey(piece, 0, len(piece), True, 0)
@@ -172,7 +172,7 @@ def test_a_thread_that_a_trace_did_not_have_when_it_was_looked_at_is_an_error_an
         text.rewrite(changed, 0, len(changed), True, 0)
 
 
-def test_a_plan_whose_list_shrinks_while_it_is_read_is_taken_whole():
+def test_plan_is_read_completely_while_its_list_shrinks():
     class Yes:
         def __bool__(self):
             outputs.clear()

@@ -181,7 +181,7 @@ def test_saved_traces_are_listed_and_the_oldest_deleted():
     assert len(spans_of(read_events())["event/batch"]) == 5  # deleted traces are in the merged trace
 
 
-def test_traces_that_are_cut_off_or_packed_or_without_a_sync_merge_and_the_output_may_be_an_input():
+def test_truncated_compressed_and_unsynced_traces_merge_even_onto_an_input():
     train()
     events = [event for event in read_events("run/traces/ep0-ba3-rank0.json") if "kinetoscope" not in event["name"]]
     composers = [event | {"ts": event["ts"] + 1.7e15} if "ts" in event else event for event in events]

@@ -186,7 +186,7 @@ class InForward(Callback):
             self.result = self.do(state)
 
 
-def test_a_state_saved_in_mid_batch_names_every_callback_of_ours():
+def test_state_saved_in_mid_batch_names_every_kinetoscope_callback():
     callback = InForward(lambda state: list(state.state_dict()["callbacks"]))
     train(Profiler(ALWAYS, [JSONTraceHandler()], strict=True), num_batches=3, callbacks=[callback])
     names = callback.result
@@ -208,7 +208,7 @@ def test_a_callback_may_change_the_list_in_mid_batch_and_the_change_stays():
     assert len(spans_of(read_events())["event/batch"]) == 4
 
 
-def test_a_profiler_that_is_removed_from_the_callbacks_during_a_batch_saves_and_warns(caplog):
+def test_profiler_removed_from_the_callbacks_during_a_batch_saves_and_warns(caplog):
     callback = InForward(lambda state: state.callbacks.remove(state.profiler))
     train(Profiler(ALWAYS, [JSONTraceHandler()]), num_batches=4, callbacks=[callback])
     assert len(spans_of(read_events())["event/batch"]) >= 2
@@ -220,7 +220,7 @@ def test_a_profiler_that_is_removed_from_the_callbacks_during_a_batch_saves_and_
     assert threads_of_ours() == []
 
 
-def test_a_run_that_failed_in_a_batch_closes_every_callback_of_ours():
+def test_run_that_failed_in_a_batch_closes_every_kinetoscope_callback():
     trainer = make_trainer(Profiler(ALWAYS, [JSONTraceHandler()]), callbacks=[FailsInBatch(3)])
     with pytest.raises(ArithmeticError):
         trainer.fit()
@@ -234,7 +234,7 @@ def test_a_run_that_failed_in_a_batch_closes_every_callback_of_ours():
 
 
 @pytest.mark.reports_errors
-def test_a_handler_that_raises_is_switched_off_and_training_goes_on(caplog):
+def test_raising_handler_is_disabled_and_training_continues(caplog):
     class Broken(face.TraceHandler):
         def batch_end(self, state, logger):
             raise OSError("the handler's own mistake")
@@ -580,7 +580,7 @@ def test_composers_own_merger_reads_our_traces_and_the_merged_one():
         assert len(spans_of(read_events("composers.json"))["event/batch"]) == 2, path
 
 
-def test_our_traces_merged_by_composers_merger_merge_again_with_others_on_the_same_clock():
+def test_traces_merged_by_composers_merger_merge_again_on_the_same_clock():
     from composer.profiler.json_trace_merger import merge_traces as composers_merge
 
     train(profile_only_markers(cyclic_schedule(warmup=0, active=1, repeat=2)), num_batches=3)
@@ -623,7 +623,7 @@ def test_a_trainer_without_a_profiler_says_what_is_missing():
         Trainer(model=make_model(), callbacks=[JSONTraceHandler()], device="cpu", progress_bar=False)
 
 
-def test_a_handler_of_ours_in_composers_own_profiler_says_what_is_missing():
+def test_kinetoscope_handler_in_composers_profiler_reports_the_missing_parts():
     from composer.profiler import Profiler as ComposersProfiler
 
     with pytest.raises(RuntimeError, match=r"kinetoscope\.composer\.Profiler"):

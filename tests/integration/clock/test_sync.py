@@ -55,7 +55,7 @@ def test_hours_apart_in_a_time_namespace_the_truth_is_within_the_bound():
     check(compare(IN_A_TIME_NAMESPACE, TRUE_IN_NAMESPACE, NUM_RUNS), 200_000)
 
 
-def test_hours_apart_and_drifting_the_truth_is_within_the_bound_and_the_drift_is_found():
+def test_clocks_hours_apart_and_drifting_are_within_the_bound_with_their_drift():
     skip_unless(THREE_HOURS_AND_100_PPM)
     lines = compare(THREE_HOURS_AND_100_PPM, "kernel", NUM_RUNS)
     check(lines, 200_000)

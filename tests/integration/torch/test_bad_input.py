@@ -86,7 +86,7 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_bad_input_is_one_clear_error_of_ours_and_of_the_type_that_fits(what, monkeypatch, tmp_path):
+def test_bad_input_is_one_clear_kinetoscope_error_of_a_fitting_type(what, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     call, kind, named = BAD[what]
     with pytest.raises(kind, match=re.escape(named)) as raised:

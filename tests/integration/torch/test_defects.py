@@ -55,6 +55,6 @@ def test_every_defect_is_looked_at():
 @pytest.mark.parametrize(
     ("module", "place"), [pytest.param("torch.profiler", 0, marks=as_in_2_13), ("kinetoscope.torch", 1)]
 )
-def test_stock_has_the_defect_and_ours_does_not(defect, module, place):
+def test_torch_has_the_defect_and_kinetoscope_does_not(defect, module, place):
     outcome, expected = outcomes(module)[defect], STOCK_AND_OURS[defect][place]
     assert expected in outcome if isinstance(outcome, list) else outcome == expected

@@ -52,7 +52,7 @@ def test_stock_saves_nothing_on_sigterm(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_signal_that_comes_while_a_handler_exports_waits_until_the_trace_is_written(tmp_path):
+def test_signal_during_an_export_waits_until_the_trace_is_written(tmp_path):
     program = """
 import os, signal, sys, torch
 from kinetoscope.torch import profile, schedule
@@ -81,7 +81,7 @@ def test_a_handler_of_the_users_stays_in_place():
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_process_whose_profiler_is_a_global_ends_without_a_message():
+def test_process_with_a_global_profiler_exits_without_a_message():
     program = "import torch\nfrom kinetoscope.torch import profile\np = profile()\np.start()\ntorch.ones(2)\np.stop()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
@@ -117,7 +117,7 @@ p.export_chrome_trace("/dev/shm/kinetoscope-test.json" if os.path.isdir("/dev/sh
 
 
 @pytest.mark.parametrize("what", CRASHES)
-def test_programs_that_crash_torchs_profiler_do_not_crash_ours(what, tmp_path):
+def test_programs_that_crash_torchs_profiler_do_not_crash_kinetoscope(what, tmp_path):
     again = "with profile() as p:\n    torch.ones(3) + 1\nassert p.key_averages()\n"
     head = "import os, torch\nfrom {} import *\n"
     program = CRASHES[what].replace("/dev/shm", str(tmp_path)) + again
@@ -185,9 +185,7 @@ FORGOTTEN_ENDINGS = {
     [("export", IN_A_FUNCTION), ("tensorboard_trace_handler(sys.argv[1])", IN_THE_SCRIPT)],
     ids=["in a function", "in the script"],
 )
-def test_a_profiler_that_is_never_stopped_hands_its_window_over_at_the_end_of_the_process(
-    handler, place, ending, tmp_path
-):
+def test_never_stopped_profiler_delivers_its_window_at_process_exit(handler, place, ending, tmp_path):
     statement, code = FORGOTTEN_ENDINGS[ending]
     program = FORGOTTEN.format(handler=handler) + place.format(ending=statement)
     done = run_with_torch(program, str(tmp_path))
@@ -243,7 +241,7 @@ started.wait()
 """
 
 
-def test_a_profiler_of_another_thread_cannot_be_stopped_at_the_end_and_the_log_says_so(tmp_path):
+def test_profiler_of_another_thread_cannot_be_stopped_at_exit_and_is_logged(tmp_path):
     done = run_with_torch(FORGOTTEN.format(handler="export") + ON_ANOTHER_THREAD, str(tmp_path))
     assert done.stdout == ""
     assert "could not save its window at the end: The profiler was started on another thread" in done.stderr

@@ -218,7 +218,7 @@ def test_a_name_that_ends_in_zst_is_compressed(tmp_path):
     )
 
 
-def test_an_export_that_fails_names_the_path_leaves_nothing_and_may_be_tried_elsewhere(tmp_path):
+def test_failed_export_names_the_path_leaves_nothing_and_can_be_retried(tmp_path):
     profiler = record(["plain"])
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(FolderNotWritableError, match="file"):
@@ -253,7 +253,7 @@ def test_tensorboards_handler_names_the_folder_that_cannot_be_made(tmp_path):
             torch.ones(3)
 
 
-def test_of_several_traces_that_cannot_be_written_the_first_is_the_error_and_the_others_are_its_notes(tmp_path):
+def test_first_of_several_unwritable_traces_is_the_error_and_others_its_notes(tmp_path):
     with profile() as profiler:
         torch.ones(3)
     background, results = BackgroundExport(), profiler.take_results()
@@ -267,7 +267,7 @@ def test_of_several_traces_that_cannot_be_written_the_first_is_the_error_and_the
     assert "third" in third
 
 
-def test_tensorboards_handler_writes_in_the_background_and_is_done_when_the_with_ends(tmp_path, monkeypatch):
+def test_tensorboard_handler_writes_in_the_background_and_finishes_with_the_block(tmp_path, monkeypatch):
     threads = []
     export = KinetoResults.export_chrome_trace
 

@@ -155,7 +155,7 @@ def test_a_name_instead_of_an_activity_is_the_error_that_torch_raises():
 
 
 @since_2_13
-def test_a_backend_that_we_do_not_have_is_told():
+def test_unsupported_backend_is_reported():
     with pytest.warns(UserWarning, match="cupti_monitor"):
         ours.profile(
             activities=[CPU], experimental_config=ours._ExperimentalConfig(custom_profiler_config="cupti_monitor")

@@ -46,7 +46,7 @@ WITHOUT_OPERATORS = ("profile._prepare_trace", "profile._start_trace")
     [f"{module}:{name}" for module, name in private_names.used if name not in CALLED_BY_TORCH]
     + ["torch.profiler._memory_profiler"],
 )
-def test_without_a_private_name_of_torch_training_goes_on(name, tmp_path):
+def test_training_continues_without_a_private_name_of_torch(name, tmp_path):
     done = run_prepared(
         ("torch", "torch.profiler"), TAKE_AWAY + "import kinetoscope.torch\n" + TRAIN, name, tmp_path / "run"
     )
@@ -58,7 +58,7 @@ def test_without_a_private_name_of_torch_training_goes_on(name, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_without_the_name_by_which_torch_starts_profilers_ours_record(monkeypatch):
+def test_recording_works_without_the_name_by_which_torch_starts_profilers(monkeypatch):
     monkeypatch.setattr(private_names, "start_of_others", None)
     with profile() as profiler:
         torch.ones(3) + 1

@@ -111,7 +111,7 @@ def test_taken_results_are_gone_from_the_profiler():
         profiler.key_averages()
 
 
-def test_finish_window_hands_over_the_window_so_far_and_the_next_step_begins_a_new_one():
+def test_finish_window_delivers_the_window_and_the_next_step_starts_a_new_one():
     windows = []
     with profile(schedule=listed(RECORD), on_trace_ready=lambda p: windows.append(step_spans(p))) as profiler:
         profiler.step()
@@ -146,7 +146,7 @@ def test_follow_schedule_asks_the_schedule_again_for_the_same_step():
 
 
 @pytest.mark.parametrize("before", ["ours", "stock"])
-def test_a_second_profiler_in_the_process_is_refused_at_its_start_and_the_first_goes_on(before):
+def test_second_profiler_of_a_process_is_refused_and_the_first_continues(before):
     outer = profile() if before == "ours" else torch.profiler.profile()
     with outer:
         with pytest.raises(ProfilerStateError, match="Another torch profiler"), profile():
@@ -222,7 +222,7 @@ def test_the_configuration_for_other_backends_is_shown_as_torch_shows_it(text, s
     assert profile()._custom_profiler_config == {}
 
 
-def test_a_window_that_stocks_profiler_broke_off_is_lost_with_a_warning_and_not_with_a_crash():
+def test_window_aborted_by_torchs_profiler_is_lost_with_a_warning_and_no_crash():
     handed_over = []
     profiler = profile(on_trace_ready=handed_over.append)
     profiler.start()
@@ -236,7 +236,7 @@ def test_a_window_that_stocks_profiler_broke_off_is_lost_with_a_warning_and_not_
     assert_profiling_works()
 
 
-def test_a_profiler_of_stocks_that_began_within_ours_has_its_events_when_ours_stops_first():
+def test_torch_profiler_nested_in_kinetoscope_keeps_its_events_if_stopped_last():
     profiler, stock = profile(), torch.profiler.profile()
     profiler.start()
     work()
@@ -270,7 +270,7 @@ def test_a_profiler_can_start_again_after_it_stopped():
     assert [names.count("aten::add") for names in windows] == [1, 1]
 
 
-def test_stop_on_another_thread_is_an_error_and_the_recording_goes_on():
+def test_stop_on_another_thread_is_an_error_and_recording_continues():
     errors = []
 
     def stop() -> None:
@@ -408,7 +408,7 @@ def test_steps_are_counted_for_kinetos_daemon_and_for_nobody_else(monkeypatch, d
 
 
 @pytest.mark.parametrize(("num_steps", "acc_events", "num_warnings"), [(1, False, 0), (6, False, 1), (6, True, 0)])
-def test_that_a_new_cycle_replaces_the_one_before_is_said_when_it_does(num_steps, acc_events, num_warnings):
+def test_replacement_of_the_previous_cycle_is_reported_when_it_happens(num_steps, acc_events, num_warnings):
     WARNINGS_SHOWN.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

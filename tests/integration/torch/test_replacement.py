@@ -183,7 +183,7 @@ def test_the_attributes_that_programs_look_at_are_there():
     assert profiler._get_distributed_info() is None
 
 
-def test_attributes_that_torchs_own_tests_use_of_an_observer_and_of_a_memory_profile_exist(tmp_path):
+def test_observer_and_memory_profile_have_the_attributes_of_torchs_own_tests(tmp_path):
     observer = kinetoscope.torch.ExecutionTraceObserver().register_callback(str(tmp_path / "trace.json"))
     observer.start()
     assert observer._execution_trace_running

@@ -164,7 +164,7 @@ def test_each_object_has_the_attributes_that_torchs_has():
 
 
 @pytest.mark.parametrize("module", [stock, torch.profiler.profiler], ids=["profiler", "profiler.profiler"])
-def test_each_name_that_torch_defines_there_is_ours_too(module):
+def test_each_name_that_torch_defines_exists_here_too(module):
     defined = {
         name
         for name, value in vars(module).items()

@@ -179,7 +179,7 @@ def test_key_averages_can_be_pickled_with_the_events_around_its_rows():
 
 
 @needs_frames_among_events
-def test_frames_whose_names_torch_has_lost_are_in_tables_and_traces_all_the_same(tmp_path, monkeypatch):
+def test_frames_with_names_lost_by_torch_appear_in_tables_and_traces(tmp_path, monkeypatch):
     """Names of code that was freed before the stop, such as a module's, may be any bytes."""
     monkeypatch.syspath_prepend(tmp_path)
     for number in range(20):

@@ -231,7 +231,7 @@ def _all_text(folder):
     return "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
 
 
-def test_recovered_traces_of_a_killed_run_are_uploaded_too_and_nothing_is_deleted_before(tmp_path, s3):
+def test_recovered_traces_are_uploaded_before_anything_is_deleted(tmp_path, s3):
     environment = s3.environment("http://127.0.0.1:9")
     process = start(tmp_path, f"train(10**6, upload_to='s3://{BUCKET}/recovered')", environment, "recovered")
     for _ in range(5):

@@ -34,7 +34,7 @@ def test_processes_of_a_pool_find_the_same_as_this_one(folder, report):
     assert found.to_dict() == report.to_dict()
 
 
-def test_threads_and_loaded_traces_give_the_same_report_without_the_folder_as_its_title(folder, report):
+def test_threads_and_loaded_traces_give_an_equal_report_without_folder_title(folder, report):
     traces = kinetoscope.load(folder, cache=False)
     whole = report.to_dict() | {"run": report.run | {"title": None}}
     with ThreadPoolExecutor(2) as pool:

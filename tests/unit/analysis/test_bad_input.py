@@ -57,13 +57,13 @@ def test_without_steps_the_report_says_what_a_step_is(tmp_path):
     assert all(row.busy_ns for row in report.ranks)
 
 
-def test_a_name_that_no_step_has_is_told(tmp_path):
+def test_unknown_step_name_is_reported(tmp_path):
     (path,) = traces(tmp_path)[:1]
     report = kinetoscope.analyze(path, step="train", cache=False)
     assert is_said(report, "No step was found: no span of a thread is called train, with or without a number after it.")
 
 
-def test_a_name_that_is_like_one_of_spans_is_told_with_that_one(tmp_path):
+def test_unknown_name_is_reported_with_a_similar_span_name(tmp_path):
     (path,) = traces(tmp_path)[:1]
     trace = json.loads(path.read_text())
     trace["traceEvents"].append({"ph": "X", "pid": 1, "tid": 1, "ts": trace["traceEvents"][-1]["ts"], "dur": 1})
@@ -80,7 +80,7 @@ def test_a_rank_without_steps_is_named(tmp_path):
     assert {row.rank for row in report.steps} == {0}
 
 
-def test_without_a_device_the_times_of_devices_are_unknown_and_those_of_the_host_are_there(tmp_path):
+def test_device_times_are_unknown_and_cpu_times_known_without_a_device(tmp_path):
     report = analyse(*traces(tmp_path, has_device=False))
     assert is_said(report, "No GPU work was recorded")
     assert {(row.device, row.busy_ns, row.num_steps) for row in report.ranks} == {(None, None, 3)}
@@ -152,7 +152,7 @@ def test_clocks_hours_apart_are_put_right_by_collectives_that_end_together(has_s
         assert found == truth
 
 
-def test_clocks_that_are_not_sure_are_said_to_hide_a_late_rank(tmp_path):
+def test_uncertain_clocks_are_reported_as_hiding_a_straggler(tmp_path):
     assert is_said(analyse(*traces(tmp_path, jitter_ns=400_000)), "is within the error of its clock")
 
 

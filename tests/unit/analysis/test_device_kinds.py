@@ -31,7 +31,7 @@ def test_events_of_mtia_are_work_of_a_device_to_the_nanosecond(tmp_path):
 
 
 @pytest.mark.parametrize("category", ["hpu_op", "mtia_insight", "npu_kernel_of_tomorrow"])
-def test_events_that_nobody_understands_are_named_and_not_told_as_no_device(category, tmp_path):
+def test_unclassified_device_events_are_named_and_not_reported_as_no_device(category, tmp_path):
     run, report = with_category(tmp_path, dict.fromkeys(("kernel", "gpu_memcpy"), category))
     (window,) = run.ranks[0].windows
     (note,) = (note for note in report.run["notes"] if "device" in note)
@@ -40,7 +40,7 @@ def test_events_that_nobody_understands_are_named_and_not_told_as_no_device(cate
 
 
 @pytest.mark.parametrize("categories", [("kernel",), ("kernel", "gpu_memcpy")])
-def test_nothing_is_concluded_from_what_the_host_does_beside_a_device_that_nobody_understands(categories, tmp_path):
+def test_no_conclusions_from_cpu_activity_next_to_an_unclassified_device(categories, tmp_path):
     """The host of this loop is ahead of its device: it seemed to take 6.9 ms for 13.2, and to wait for data most."""
     for path in simulate(Settings(num_ranks=1, step_ns=15_000_000, reads_loss="never")).write(tmp_path):
         trace = json.loads(path.read_text())
@@ -63,9 +63,7 @@ def test_a_rank_without_a_device_beside_one_that_is_not_understood_is_named_as_s
     assert "No GPU work was recorded on rank 1." in report.run["notes"]
 
 
-def test_of_a_large_run_nothing_is_concluded_either_where_a_rank_that_is_not_replayed_is_not_understood(
-    tmp_path, monkeypatch
-):
+def test_large_run_with_an_unclassified_unreplayed_rank_gives_no_conclusions(tmp_path, monkeypatch):
     monkeypatch.setattr(sample, "MOST_REPLAYED", 2)
     late = Fault(kind="late_host", ranks=(0, 1), cost_ns=3_000_000)
     files = simulate(Settings(num_ranks=4, num_steps=8, has_memory=False, faults=(late,))).write(tmp_path)

@@ -52,7 +52,7 @@ def test_fetches_of_an_evaluation_are_no_wait_for_the_next_batch(report):
     assert "input_bound" not in [finding.kind for finding in report.findings]
 
 
-def test_operators_of_an_evaluation_are_no_forward_pass_and_its_waits_no_python_of_the_step(report):
+def test_evaluation_operators_are_no_forward_pass_and_its_waits_no_step_python(report):
     row = report.steps[5]
     assert (row.forward_ns, row.python_ns) == (10_000_000, 25_000_000)
 

@@ -26,7 +26,7 @@ def test_collections_while_something_is_compiled_are_no_finding(tmp_path):
     assert ("garbage_collection", "high") in kinds_with_pauses(tmp_path / "after", "gc generation 2", within=False)
 
 
-def test_collections_that_began_in_the_compiler_are_no_finding_beside_its_spans_either(tmp_path):
+def test_gc_pauses_started_in_the_compiler_are_no_finding_next_to_its_spans(tmp_path):
     kinds = kinds_with_pauses(tmp_path, "gc generation 2, of the compiler", within=False)
     assert kinds[0] == ("recompilation", "high")
     assert "garbage_collection" not in dict(kinds)

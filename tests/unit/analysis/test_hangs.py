@@ -24,6 +24,6 @@ def hang(rank, late):
         ({*RANKS} - {5}, "rank 5 waited for ranks 0-4, 6-999 in nccl:all_reduce (number 7 of group 0)"),
     ],
 )
-def test_who_waits_for_whom_is_told_in_ranges_however_many_they_are(late, said):
+def test_waiting_ranks_are_listed_in_ranges_for_any_number(late, said):
     (found,) = judge_pulse({rank: [hang(rank, late)] for rank in RANKS})
     assert said in found.advice

@@ -69,7 +69,7 @@ def test_a_wait_for_a_missing_rank_names_it_and_has_no_saving(kind, num_ranks, t
     assert "bucket_cap_mb" not in found.advice
 
 
-def test_slow_transfers_with_a_missing_rank_are_not_said_to_be_waits(tmp_path):
+def test_slow_transfers_with_a_missing_rank_are_not_reported_as_waits(tmp_path):
     fault = Fault(kind="slow_network", cost_ns=2 * MS)
     simulate(Settings(num_ranks=2, num_steps=12, step_ns=6 * MS, missing_ranks=(1,), faults=(fault,))).write(tmp_path)
     report = kinetoscope.analyze(tmp_path, cache=False)

@@ -135,7 +135,7 @@ def test_another_version_makes_a_new_report(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["__init__.py", "analysis/steps/steps.py", "analysis/findings/rule.py"])
-def test_changed_code_of_ours_makes_a_new_report(name, folder, monkeypatch):
+def test_changed_kinetoscope_code_makes_a_new_report(name, folder, monkeypatch):
     code = folder.parent / "package" / name
     code.parent.mkdir(parents=True)
     code.touch()

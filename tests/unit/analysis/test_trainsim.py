@@ -306,7 +306,7 @@ def test_a_loader_that_is_slow_on_one_rank_makes_that_rank_late_and_nothing_else
     assert (replace(fault, ranks=()).finding, replace(fault, ranks=()).cause) == ("input_bound", None)
 
 
-def test_gaps_that_nothing_explains_are_told_apart_from_those_of_launches():
+def test_unexplained_gaps_are_distinguished_from_launch_gaps():
     (row, *_) = simulate(replace(planted_settings(0, "idle_gaps"), num_steps=4)).truth.ranks
     assert row["idle_other_ns"] > 0.9 * row["idle_ns"] > 0.2 * row["window_ns"]
 
@@ -338,7 +338,7 @@ def test_a_graph_has_many_kernels_and_one_launch():
     assert max(graphs.values()) > 10
 
 
-def test_a_rank_whose_recording_began_late_has_missed_the_first_calls():
+def test_rank_with_a_late_recording_start_misses_the_first_calls():
     settings = Settings(num_ranks=4, late_ranks=(3,), num_missed_calls=2, reads_loss="each step", layout="tensor")
     run = simulate(settings)
     steps = {row["rank"]: row["num_steps"] for row in run.truth.ranks}
@@ -346,7 +346,7 @@ def test_a_rank_whose_recording_began_late_has_missed_the_first_calls():
     assert any(row["num_ranks"] == 1 for row in run.truth.collectives)
 
 
-def test_a_rank_whose_trace_is_lost_took_part_all_the_same():
+def test_rank_with_a_lost_trace_counts_as_a_participant():
     run = simulate(Settings(num_ranks=3, missing_ranks=(1,)))
     assert [rank.rank for rank in run.ranks] == [0, 2]
     assert {row["num_ranks"] for row in run.truth.collectives} <= {1, 2}

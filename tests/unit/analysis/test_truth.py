@@ -90,7 +90,7 @@ def test_collectives_are_joined_and_timed(any_run):
 
 
 @pytest.mark.parametrize("seed", RUNS_OF_RANKS)
-def test_collectives_that_do_not_quite_end_together_are_timed_to_one_percent_of_a_step(seed):
+def test_collectives_with_jittered_ends_are_timed_to_one_percent_of_a_step(seed):
     settings = replace(random_settings(seed), has_kernel_args=True, jitter_ns=2_000, offset_ns=5_000_000)
     run, report = measured(settings)
     truth = sorted((true_call(call, with_times=True) for call in run.truth.collectives), key=str)

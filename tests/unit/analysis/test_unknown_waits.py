@@ -16,7 +16,7 @@ def communication(**settings):
     return next(found for found in report.findings if found.kind == "exposed_communication")
 
 
-def test_with_the_traces_of_all_ranks_communication_is_shared_out_to_waiting_and_transfer():
+def test_traces_of_all_ranks_split_communication_into_waiting_and_transfer():
     found = communication()
     assert found.title.endswith("ms/step not overlapped with compute")
     assert dict(found.evidence)["share_not_known"] == 0

@@ -70,7 +70,7 @@ def test_few_steps_tell_a_factor_of_ten():
     assert compare_steps([5 * MS] * (MIN_STEPS - 1), [5 * MS] * 100, 0.05) is None
 
 
-def test_a_run_that_was_recorded_for_most_of_its_steps_is_faster_than_unrecorded_ones():
+def test_mostly_recorded_run_is_faster_than_unrecorded_runs():
     """Recording makes steps longer: what is faster all the same is faster, and what is slower may be by recording."""
     slow, fast = [60 * MS] * 16, [5 * MS] * 25
     verdicts = {}

@@ -22,7 +22,7 @@ def test_the_gap_between_cycles_is_no_step(has_device):
     assert report.run["step_ns"] == pytest.approx(analysed(replace(settings, num_cycles=1))[1].run["step_ns"], rel=0.1)
 
 
-def test_a_rank_that_is_late_by_a_part_of_a_step_is_named_though_much_lies_between_cycles():
+def test_rank_late_by_part_of_a_step_is_named_despite_long_gaps_between_cycles():
     """The same wait would be a small part of the time from one cycle's last step to the next one's first."""
     late = replace(LATE, kind="late_host", cost_ns=150_000)
     settings = Settings(num_ranks=2, num_steps=4, num_cycles=3, num_warmup_steps=20, has_device=False, faults=(late,))
@@ -31,7 +31,7 @@ def test_a_rank_that_is_late_by_a_part_of_a_step_is_named_though_much_lies_betwe
     assert [row.rank for row in report.stragglers] == [1]
 
 
-def test_two_recordings_of_one_training_differ_in_no_step_if_one_has_gaps_between_its_cycles():
+def test_recordings_of_one_training_match_despite_gaps_between_cycles():
     settings = Settings(num_ranks=1, num_steps=6, num_warmup_steps=20)
     one, several = (analysed(replace(settings, num_cycles=count))[1] for count in (1, 3))
     steps = [row for row in kinetoscope.compare(one, several).rows if row.kind == "step"]
@@ -39,7 +39,7 @@ def test_two_recordings_of_one_training_differ_in_no_step_if_one_has_gaps_betwee
     assert [row.after for row in steps] == pytest.approx([row.before for row in steps], rel=0.05)
 
 
-def test_what_ranks_wait_for_a_late_one_is_told_once_and_not_as_communication_too():
+def test_wait_for_a_straggler_is_reported_once_and_not_as_communication():
     _, report = analysed(Settings(num_ranks=3, num_steps=12, faults=(SLOW_NETWORK, LATE)))
     (found,) = (one for one in report.findings if one.kind == "exposed_communication")
     (late,) = report.stragglers

@@ -27,7 +27,7 @@ def report_on(folder, *names):
     return kinetoscope.analyze(path, cache=False)
 
 
-def test_without_operators_nothing_is_said_of_python(tmp_path):
+def test_no_python_overhead_is_reported_without_operators(tmp_path):
     report = report_on(tmp_path)
     assert "rank0.json has neither operators of torch nor work of a device." in " ".join(report.run["notes"])
     assert report.findings == []

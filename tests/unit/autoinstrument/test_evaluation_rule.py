@@ -44,7 +44,7 @@ def test_an_iterator_that_is_asked_again_and_nobody_trains_on_is_an_evaluation()
     assert found(rule, [train, train, None, train]) == [False] * 3
 
 
-def test_a_later_iterator_over_what_was_trained_on_may_be_asked_as_far_ahead_as_the_first_was():
+def test_later_iterator_over_training_data_may_prefetch_as_far_as_the_first():
     rule, _ = trained(num_ahead=5)
     second = Iterator(TRAIN)
     assert found(rule, [*[second] * 5, None, second, second]) == [False] * 7

@@ -53,7 +53,7 @@ def test_another_change_to_fail_at_is_an_error_that_says_how_to_write_it(part, r
     assert "Write it as in 5% or 0.05" in capsys.readouterr().err
 
 
-def test_a_step_of_which_nobody_knows_is_exit_code_3_and_says_how_many_more_steps_would_tell(tmp_path, capsys):
+def test_inconclusive_step_is_exit_code_3_with_the_number_of_steps_needed(tmp_path, capsys):
     simulate(replace(SETTINGS, num_steps=5)).write(tmp_path / "short")
     simulate(replace(SETTINGS, num_steps=5, seed=1)).write(tmp_path / "other")
     assert diff(tmp_path / "short", tmp_path / "other") == 3

@@ -93,7 +93,7 @@ def test_a_mistyped_verb_is_answered_with_the_nearest_one(capsys):
 
 @pytest.mark.parametrize("name", ["nope", "nope/deep.json", "nope*.json", "mine/traces/nope[12].json"])
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "explain"])
-def test_a_path_that_does_not_exist_is_told_in_one_line_with_exit_code_2(verb, name, run, capsys):
+def test_missing_path_is_one_line_with_exit_code_2(verb, name, run, capsys):
     assert called(*words_of(verb, name)) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -155,7 +155,7 @@ def test_a_folder_of_runs_that_is_called_traces_is_taken_as_it_is(run, capsys):
     assert "Nothing to recover in traces: " in capsys.readouterr().err
 
 
-def test_a_run_that_has_saved_nothing_is_told_as_such_and_how_to_get_its_traces(run, capsys):
+def test_run_without_saved_traces_is_reported_with_the_command_that_gets_them(run, capsys):
     shutil.rmtree("mine/traces")
     Path("mine/live", LIVE_FOLDER).mkdir(parents=True)
     assert called("check", "mine") == 1
@@ -163,7 +163,7 @@ def test_a_run_that_has_saved_nothing_is_told_as_such_and_how_to_get_its_traces(
 
 
 @pytest.mark.parametrize("verb", ["check", "merge", "convert"])
-def test_of_a_run_that_was_restarted_the_last_attempt_is_taken_or_the_one_that_is_asked_for(verb, run, capsys):
+def test_restarted_run_shows_the_last_or_the_requested_attempt(verb, run, capsys):
     again = Path("mine/traces/attempt1")
     again.mkdir()
     trace = Path("mine/traces/ep0-ba12-rank0.json.gz")
@@ -430,7 +430,7 @@ def test_another_json_file_in_the_folder_of_a_run_hides_no_trace(tmp_path, capsy
         assert str(tmp_path / "run" / "summary.json") not in capsys.readouterr().out
 
 
-def test_what_was_not_saved_is_told_before_why_nothing_was(tmp_path, capsys):
+def test_unsaved_data_is_reported_before_the_reason_of_no_recording(tmp_path, capsys):
     run = tmp_path / "my run"
     with kinetoscope.profile(run, torch=False, system=False, quiet=True):
         pass

@@ -130,7 +130,7 @@ def test_an_input_that_we_did_not_write_is_not_replaced_by_its_own_repair(tmp_pa
 
 @pytest.mark.parametrize(("option", "least"), [("--num-steps", 1), ("--after", 0)])
 @pytest.mark.parametrize("number", ["-1", "many", "1e3", "9" * 5000])
-def test_steps_to_record_that_are_no_whole_number_are_told_as_in_all_commands(option, least, number, capsys):
+def test_fractional_number_of_steps_to_record_is_an_error_as_in_all_commands(option, least, number, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["run", option, number, "true"])
     assert ended.value.code == 2

@@ -64,7 +64,7 @@ def test_a_list_without_events_is_refused(refusal, entries):
 
 
 @pytest.mark.parametrize("kept", [5, 12])
-def test_a_packed_file_of_which_nothing_can_be_unpacked_is_called_damaged_and_not_empty(refusal, kept):
+def test_compressed_file_without_readable_content_is_damaged_and_not_empty(refusal, kept):
     said = refusal(PACKED[:kept] + b"\xff" * (len(PACKED) - kept if kept > 10 else 0), "in.json.gz")
     assert "damaged" in said or "ends too early" in said
     assert "empty" not in said

@@ -104,7 +104,7 @@ def test_savings_are_unknown_where_a_device_waits_for_nothing_that_the_traces_sh
     assert {row["saving_ns_per_step"] for row in what_if(str(tmp_path), capsys)} == {None}
 
 
-def test_a_trace_without_steps_is_said_to_have_none(tmp_path, capsys):
+def test_trace_without_steps_is_reported_as_such(tmp_path, capsys):
     trace = tmp_path / "one.json"
     event = '{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
     trace.write_text(f'{{"traceEvents": [{event}]}}', encoding="utf-8")

@@ -120,7 +120,7 @@ class FormattingLogger:
         self.files[remote_file_name.format(rank=0)] = Path(file_path.format(rank=0)).read_bytes()
 
 
-def test_files_whose_names_have_braces_reach_the_store_under_these_names(tmp_path, monkeypatch):
+def test_files_with_braces_in_names_reach_the_store_under_these_names(tmp_path, monkeypatch):
     (tmp_path / "{rank} of {mine}").mkdir()
     monkeypatch.chdir(tmp_path / "{rank} of {mine}")
     logger = FormattingLogger()
@@ -314,7 +314,7 @@ def test_a_trainer_that_was_never_closed_is_closed_and_saved_when_another_one_st
     second.close()
 
 
-def test_a_profiler_bound_to_another_trainer_saves_the_run_that_was_left_open_and_records_the_other(caplog):
+def test_profiler_bound_to_another_trainer_saves_the_open_run_and_records_the_new(caplog):
     profiler = only_markers(cyclic_schedule(warmup=0, active=4), [JSONTraceHandler()], sys_prof_cpu=True)
     first = Engine(profiler)
     first.run(Event.FIT_START, Event.EPOCH_START, Event.BATCH_START)
@@ -330,7 +330,7 @@ def test_a_profiler_bound_to_another_trainer_saves_the_run_that_was_left_open_an
     assert not Path("second/live").exists()
 
 
-def test_a_trainer_whose_profiler_went_to_another_one_does_not_reach_into_that_ones_run():
+def test_trainer_that_lost_its_profiler_does_not_affect_the_new_trainers_run():
     profiler = only_markers(cyclic_schedule(warmup=0, active=4), [JSONTraceHandler()], sys_prof_cpu=True)
     first = Engine(profiler)
     second = Engine(profiler, run_name="second")
@@ -375,7 +375,7 @@ def test_a_trace_of_the_face_loads_as_one_of_its_rank():
     assert kinetoscope.load("run/traces/merged_trace.json").is_merged
 
 
-def test_a_setup_that_fails_is_told_by_its_own_error_alone(caplog):
+def test_failed_setup_is_reported_by_its_own_error_only(caplog):
     Path("run/traces").mkdir(parents=True)
     Path("run/traces/old.json").write_text("[]")
     profiler = only_markers(cyclic_schedule(warmup=0, active=4), [JSONTraceHandler()])

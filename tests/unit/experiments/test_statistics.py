@@ -72,7 +72,7 @@ def test_a_variant_of_one_round_has_no_verdict():
     assert judge(Rounds([(1e7, 1e7), (1e7, 1e7)]), [{0: 1e7}, {0: 1e7, 1: 1e7}])[0] is None
 
 
-def test_the_rounds_of_a_pair_are_compared_with_the_unmodified_starts_of_the_same_rounds():
+def test_rounds_of_a_pair_are_compared_with_the_baseline_of_the_same_rounds():
     rounds = Rounds([(1e7, 1e7)] * 3 + [(2e7, 2e7)] * 3)
     (judged,) = judge(rounds, [dict.fromkeys((3, 4, 5), 1e7)])
     assert judged.change == pytest.approx(-0.5)

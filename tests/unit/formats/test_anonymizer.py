@@ -36,7 +36,7 @@ def name_of(name, category="cpu_op", phase="X"):
         ("overhead", "Activity Buffer Request"),
     ],
 )
-def test_names_of_torch_and_ours_stay(category, name):
+def test_names_of_torch_and_kinetoscope_stay(category, name):
     event = {"ph": "X", "cat": category, "name": name}
     assert Anonymizer().event(event) == event
 
@@ -83,7 +83,7 @@ def test_an_operator_in_a_trace_of_another_profiler_stays():
     assert name_of("aten::mm", "another") == "aten::mm"
 
 
-def test_a_category_of_ours_is_a_word_of_the_users_on_another_event():
+def test_kinetoscope_category_is_user_text_on_another_event():
     anonymizer = Anonymizer()
     assert anonymizer.event({"ph": "X", "cat": "batch", "name": "event/batch"})["cat"] == "batch"
     assert anonymizer.event({"ph": "X", "cat": "batch", "name": "of cookies"})["cat"] == "category 1"
@@ -177,7 +177,7 @@ def test_a_sentence_of_a_user_is_left_out_although_our_code_has_its_words(senten
     assert Anonymizer().sentence(sentence) == LEFT_OUT
 
 
-def test_a_sentence_of_ours_keeps_numbers_only():
+def test_kinetoscope_sentence_keeps_only_its_numbers():
     left_out = "titan.json was left out: it holds the same as apple."
     assert Anonymizer().sentence(left_out) == "… was left out: it holds the same as …."
     assert Anonymizer().sentence("Events with a negative duration were left out: 3.").endswith("left out: 3.")

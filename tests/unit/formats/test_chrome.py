@@ -113,7 +113,7 @@ def test_gzip_of_several_members_is_read_whole(write):
 
 
 @pytest.mark.parametrize("content", [WHOLE[:-2], WHOLE], ids=["cut", "whole"])
-def test_a_file_whose_rest_is_a_hole_of_a_terabyte_is_read_up_to_the_hole(write, content):
+def test_file_that_ends_in_a_sparse_terabyte_is_read_up_to_the_hole(write, content):
     path = write(content)
     os.truncate(path, 1 << 40)
     trace = read_chrome(path)
@@ -128,7 +128,7 @@ def test_a_file_that_is_a_hole_of_a_terabyte_is_no_trace(write):
         read_chrome(path)
 
 
-def test_damaged_gzip_is_an_error_of_ours(write):
+def test_damaged_gzip_is_a_kinetoscope_error(write):
     packed = bytearray(gzip.compress(WHOLE.encode()))
     packed[12:16] = b"\xff\xff\xff\xff"
     with pytest.raises(TraceFileError):
@@ -229,7 +229,7 @@ def test_a_counter_that_is_not_finite_is_no_error_in_perfetto(tmp_path):
         assert trace.query("select value from counter") == [{"value": 1.0}]
 
 
-def test_scalars_and_odd_objects_are_written():
+def test_scalars_and_unusual_objects_are_written():
     args = {"n": Scalar(4), "d": Decimal("1.5"), (1, 2): {3}, "o": Path("x")}
     (event,) = written([{"ph": "X", "ts": BASE_NS, "args": args}])["traceEvents"]
     assert event["args"] == {"n": 4, "d": "1.5", "(1, 2)": [3], "o": "x"}

@@ -123,7 +123,7 @@ def test_events_without_a_time_that_makes_sense_are_left_out(read, ts):
         (SPAN | {"name": 'q"\\\n\té😀'}, "name", 'q"\\\n\té😀'),
     ],
 )
-def test_odd_values_get_the_meaning_they_have(read, event, column, value):
+def test_unusual_values_get_their_meaning(read, event, column, value):
     assert row(read, event)[column] == value
 
 
@@ -175,7 +175,7 @@ def test_a_field_that_comes_twice_counts_as_it_comes_last(read):
     assert reading.repairs == []
 
 
-def test_many_odd_events_among_others_come_in_their_order(read):
+def test_many_malformed_events_among_others_keep_their_order(read):
     names = [f"event {number}" for number in range(300)]
     odd = {number: [name] for number, name in enumerate(names) if number % 7 == 0 or 100 <= number < 200}
     reading = read([SPAN | {"name": odd.get(number, name)} for number, name in enumerate(names)])
@@ -213,7 +213,7 @@ def test_only_the_broken_events_are_lost(read):
         ("garbage before it", "event {}", "50 pieces that are not a complete event were left out."),
     ],
 )
-def test_a_file_whose_every_event_is_broken_in_the_same_way_is_read(read, kind, name, repair):
+def test_file_with_every_event_malformed_in_one_way_is_read(read, kind, name, repair):
     events = [SPAN | {"name": f"event {number}", "args": {"stream": number}} for number in range(50)]
     reading = read(broken_trace(break_event(event, kind) for event in events))
     assert [row["name"] for row in reading.rows] == [name.format(number) for number in range(50)]
@@ -306,7 +306,7 @@ _GARBAGE = [b'{"ph":', b'{"x":{"ph":1},', b'{"ph":"X","a":"', b'"', b"1,", b"{},
 
 
 @pytest.mark.parametrize("garbage", _GARBAGE, ids=repr)
-def test_millions_of_pieces_of_garbage_do_not_delay_reading_of_the_events_around_them(garbage):
+def test_millions_of_garbage_fragments_do_not_delay_reading_of_events(garbage):
     # Piece by piece this would take minutes, and the test would time out.
     good = b"".join(_GOOD % number for number in range(5000))
     reading = read_with(new_scanner(), b"[" + good + garbage * (GARBAGE_BYTES // len(garbage)) + b'"},\n' + good + b"]")

@@ -42,7 +42,7 @@ def test_what_is_appended_is_read(folder):
     assert read(folder) == (ENTRIES, [])
 
 
-def test_wherever_a_process_dies_all_complete_entries_are_read_and_more_can_be_appended(folder):
+def test_all_complete_entries_survive_a_kill_at_any_point_and_more_can_be_appended(folder):
     whole = b"\n".join(LINES) + b"\n"
     ends = [len(LINES[0]), len(LINES[0]) + 1 + len(LINES[1]), len(whole) - 1]
     for size in range(len(whole) + 1):

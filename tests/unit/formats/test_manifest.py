@@ -43,7 +43,7 @@ def test_a_folder_without_manifests_has_no_ranks(tmp_path):
 
 
 @pytest.mark.parametrize("torn", ['{"type":"finis', '{"type":"closed","rank":', "\x00\x00"])
-def test_an_incomplete_last_line_is_skipped_and_the_next_entry_is_on_a_line_of_its_own(tmp_path, torn):
+def test_incomplete_last_line_is_skipped_and_the_next_entry_starts_a_new_line(tmp_path, torn):
     append_entry(tmp_path, 0, started())
     with (tmp_path / ".manifest" / "rank0.jsonl").open("a") as stream:
         stream.write(torn)
@@ -65,7 +65,7 @@ def test_files_of_an_earlier_run_in_the_folder_do_not_count(tmp_path):
 WHY = "Nothing was recorded: no step() was called."
 
 
-def test_why_a_run_recorded_nothing_is_told_of_its_folder_and_of_that_of_its_traces(tmp_path):
+def test_reason_of_no_recording_is_reported_for_the_run_folder_and_its_traces(tmp_path):
     attempt = Attempt("run", 0, 1, "start")
     append_entry(tmp_path / "run" / "any", 0, RankStarted(Ranks(), attempt))
     assert why_nothing(tmp_path / "run") == ""
@@ -75,7 +75,7 @@ def test_why_a_run_recorded_nothing_is_told_of_its_folder_and_of_that_of_its_tra
     assert why_nothing(tmp_path / "nowhere") == ""
 
 
-def test_the_reason_of_an_earlier_start_or_attempt_is_not_told_of_a_later_one(tmp_path):
+def test_reason_of_an_earlier_start_is_not_reported_for_a_later_one(tmp_path):
     traces = tmp_path / "traces"
     for start in ("one", "two"):
         append_entry(traces, 0, RankStarted(Ranks(), Attempt("run", 0, 1, start)))
@@ -85,7 +85,7 @@ def test_the_reason_of_an_earlier_start_or_attempt_is_not_told_of_a_later_one(tm
     assert why_nothing(tmp_path) == ""
 
 
-def test_the_reason_is_not_told_where_another_rank_or_recover_has_made_a_trace(tmp_path):
+def test_reason_is_omitted_where_another_rank_or_recover_has_written_a_trace(tmp_path):
     for rank in (0, 1):
         append_entry(tmp_path, rank, RankStarted(Ranks(rank, rank, 2, 2), Attempt("run", 0, 1, f"{rank}")))
     append_entry(tmp_path, 0, NothingRecorded(WHY, "0"))
@@ -104,7 +104,7 @@ def test_the_reason_is_found_though_another_folder_of_the_run_has_a_manifest_too
     assert why_nothing(tmp_path) == ""
 
 
-def test_the_reason_of_the_last_attempt_is_told_though_an_earlier_one_has_recorded(tmp_path):
+def test_reason_of_the_last_attempt_is_reported_even_if_an_earlier_one_recorded(tmp_path):
     append_entry(tmp_path / "torch_traces", 0, RankStarted(Ranks(), Attempt("run", 0, 1, "one")))
     append_entry(tmp_path / "torch_traces", 0, finished("a.json"))
     last = tmp_path / "traces" / "attempt1"

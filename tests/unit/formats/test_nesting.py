@@ -86,7 +86,7 @@ def test_nesting_again_changes_nothing(events):
     assert events == once
 
 
-def test_a_python_frame_that_straddles_the_begin_of_a_marker_ends_where_the_marker_begins():
+def test_python_frame_across_the_start_of_a_marker_ends_at_that_start():
     frame, marker = span(0, 30 * US, "python_function"), span(20 * US, 900 * US, "marker")
     counts = nest([frame, marker], is_marker)
     assert bounds(frame) == (0, 20 * US)

@@ -40,14 +40,14 @@ def test_a_file_with_a_few_texts_of_zeros_is_refused(tmp_path):
         require_small(path)
 
 
-def test_what_is_no_parquet_file_is_told(tmp_path):
+def test_invalid_parquet_file_is_reported(tmp_path):
     for content in (b"", b"PAR1", b"PAR1" * 4, b"PAR1" + b"\xff" * 100 + b"PAR1", b'{"traceEvents": []}'):
         (tmp_path / "a.parquet").write_bytes(content)
         with pytest.raises(TraceFileError, match="is no Parquet file, or is damaged"):
             require_small(tmp_path / "a.parquet")
 
 
-def test_any_damaged_file_is_told_or_looked_at(tmp_path):
+def test_any_damaged_file_is_reported_or_read(tmp_path):
     path, chance = tmp_path / "a.parquet", random.Random(1)
     pl.DataFrame({"ts": list(range(1000)), "name": ["a", "b"] * 500}).write_parquet(path, row_group_size=100)
     whole = path.read_bytes()

@@ -127,7 +127,7 @@ def test_events_that_need_mending_count_too(tmp_path):
     ("name", "path"),
     [("/proc", "/proc | x"), ("proc/", "proc | x"), ("a/b/c", "a | b/c x"), ("", "x"), ("é/ü", "é | ü x")],
 )
-def test_odd_names_have_groups_too_but_an_empty_one(tmp_path, name, path):
+def test_unusual_names_have_groups_except_the_empty_one(tmp_path, name, path):
     found = merged_tree(tmp_path, counter(name, 1, {"x": 1, "y": 3}), counter(name, 2, {"x": 2, "y": 4}))
     assert found == {path: [1, 2], path[:-1] + "y": [3, 4]}
 

@@ -146,7 +146,7 @@ def test_a_thread_that_waits_is_not_woken_by_a_file_of_others(path, name):
     writer.close()
 
 
-def test_a_thread_that_waits_is_woken_by_a_phase_that_lasts_too_long_once_and_by_the_end(path):
+def test_waiting_thread_wakes_once_for_a_long_phase_and_at_the_end(path):
     writer = native.PulseWriter(bytearray(FILE_BYTES))
     writer.watch(b"")
     limits = (0,) * len(Phase)

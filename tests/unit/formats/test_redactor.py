@@ -17,7 +17,7 @@ def test_each_text_is_asked_once_until_the_window_is_over():
     assert asked == ["a", "b", "a"]
 
 
-def test_a_text_on_which_the_function_fails_is_written_as_redacted_and_the_log_says_so_once(caplog):
+def test_string_that_fails_redaction_is_written_as_redacted_and_logged_once(caplog):
     def fail(text):
         raise ValueError(f"no {text}")
 

@@ -75,7 +75,7 @@ def test_the_argument_names_from_which_operations_are_counted_are_kept():
     assert redacted == {"Input Dims": [[1, 2]], "Input type": [digest("float")], "Concrete Inputs": [digest("secret")]}
 
 
-def test_categories_of_torch_and_ours_are_kept_and_others_redacted():
+def test_categories_of_torch_and_kinetoscope_are_kept_and_others_redacted():
     assert redact_categories("cpu_op", hide) == "cpu_op"
     assert redact_categories("marker,secret team", hide) == "marker,# team"
 

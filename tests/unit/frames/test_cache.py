@@ -36,7 +36,7 @@ def make_older(path, hours):
     os.utime(path, (then, then))
 
 
-def test_nothing_is_written_beside_a_trace_that_we_did_not_write_and_the_users_own_cache_is_used(tmp_path, own_cache):
+def test_nothing_is_written_next_to_a_foreign_trace_and_the_user_cache_is_used(tmp_path, own_cache):
     path = write(tmp_path / "theirs" / "trace.json")
     assert kinetoscope.load(path).spans.collect().height == 1
     assert names(path.parent) == ["trace.json"]

@@ -51,7 +51,7 @@ def test_nulls_in_any_other_column_do_no_harm(parquet, tmp_path):
 
 @pytest.mark.parametrize("column", ["ts", "dur"])
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63)])
-def test_a_time_out_of_its_range_is_told(parquet, tmp_path, column, value):
+def test_timestamp_out_of_range_is_reported(parquet, tmp_path, column, value):
     path = changed(parquet, tmp_path / "a.parquet", column, value)
     with pytest.raises(TraceFileError, match=rf"have a number in the column {column} that is out of its range"):
         kinetoscope.load(path)
@@ -64,13 +64,13 @@ def test_numbers_at_the_limits_do_no_harm_in_any_other_column(parquet, tmp_path)
                 kinetoscope.analyze(changed(parquet, tmp_path / "a.parquet", column, value), cache=False)
 
 
-def test_a_track_that_has_no_name_is_told(parquet, tmp_path):
+def test_track_without_a_name_is_reported(parquet, tmp_path):
     path = changed(parquet, tmp_path / "a.parquet", "track", 2**32 - 1)
     with pytest.raises(TraceFileError, match=r"there is a track 4,294,967,295, but only \d+ tracks are named"):
         kinetoscope.load(path)
 
 
-def test_a_file_that_takes_a_thousand_times_its_size_is_refused_before_it_is_unpacked(parquet, tmp_path):
+def test_file_with_a_thousandfold_expansion_is_refused_before_unpacking(parquet, tmp_path):
     frame, path = pl.read_parquet(parquet), tmp_path / "a.parquet"
     first = frame.filter(pl.col("kind") == "span").head(1)
     many = first.select(pl.all().repeat_by(1_500_000).explode())

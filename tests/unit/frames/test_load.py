@@ -235,7 +235,7 @@ def test_of_a_folder_of_runs_the_error_names_them(tmp_path):
     assert f"name one of {runs}/first, '{runs}/the second', or see all: kinetoscope view {runs}" in str(raised.value)
 
 
-def test_a_trace_with_more_events_than_the_memory_allows_is_refused_with_their_number(tmp_path, monkeypatch):
+def test_trace_with_too_many_events_for_memory_is_refused_with_their_number(tmp_path, monkeypatch):
     event = b'{"ph":"X","name":"n","pid":1,"tid":1,"ts":1,"dur":2}'
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents":[' + b",".join([event] * 100_000) + b"]}"))

@@ -56,7 +56,7 @@ def test_a_trace_shows_its_ranks_its_time_and_its_content(tmp_path):
     ]
 
 
-def test_a_trace_whose_file_has_gone_can_be_read_and_one_whose_content_has_gone_still_has_a_repr(tmp_path):
+def test_trace_of_a_deleted_file_is_read_and_one_with_lost_content_has_a_repr(tmp_path):
     load(tmp_path, STEP)
     convert_parquet(tmp_path / "trace.json", tmp_path / "trace.parquet")
     trace = kinetoscope.load(tmp_path / "trace.parquet")

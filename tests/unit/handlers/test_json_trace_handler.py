@@ -61,7 +61,7 @@ def test_a_span_has_true_nanoseconds_its_threads_track_its_categories_and_its_ba
     assert (thread["tid"], thread["args"]["name"]) == (span["tid"], "MainThread")
 
 
-def test_the_header_says_whose_the_trace_is_and_how_its_clocks_relate(tmp_path):
+def test_header_has_the_owner_of_the_trace_and_the_clock_relation(tmp_path):
     record(JSONTraceHandler(str(tmp_path), merged_trace_filename=None), state=State(run_name="r"))
     header = json.loads((tmp_path / "ep0-ba1-rank0.json").read_text())
     ours = header["kinetoscope"]
@@ -71,7 +71,7 @@ def test_the_header_says_whose_the_trace_is_and_how_its_clocks_relate(tmp_path):
     assert header["distributedInfo"] == {"rank": 0, "world_size": 1}
 
 
-def test_odd_names_and_odd_values_make_a_valid_trace(tmp_path):
+def test_unusual_names_and_values_make_a_valid_trace(tmp_path):
     odd = ['quote "', "back\\slash", "tab\t", "new\nline", "\x00\x1f", "ünïcödé 火", "\ud800", "", "ends in \\"]
 
     def body(profiler, batch):
@@ -98,7 +98,7 @@ def test_odd_names_and_odd_values_make_a_valid_trace(tmp_path):
         assert row["n"] >= 2 * len(odd)
 
 
-def test_spans_that_interleave_on_one_thread_move_to_a_track_of_their_own_with_their_true_times(tmp_path):
+def test_interleaved_spans_of_a_thread_move_to_an_extra_track_with_their_times(tmp_path):
     clock = FakeClock(monotonic_ns=10**9)
 
     def body(profiler, batch):
@@ -166,7 +166,7 @@ def test_the_merged_file_holds_all_cycles(tmp_path):
     assert len({event["tid"] for event in batches}) == 1
 
 
-def test_all_traces_are_kept_unless_told_otherwise(tmp_path):
+def test_all_traces_are_kept_by_default(tmp_path):
     handler = JSONTraceHandler(str(tmp_path), merged_trace_filename=None)
     record(handler, batches=3)
     assert [(int(stamp.batch), [path.name for path in paths]) for stamp, paths in handler.saved_traces] == [
@@ -205,7 +205,7 @@ def test_spans_of_a_window_over_several_epochs_have_the_epoch_in_which_they_bega
 # -- folders and names ------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_not_empty_is_refused_naming_it_and_nothing_in_it_is_touched(tmp_path):
+def test_non_empty_folder_is_refused_by_name_and_left_untouched(tmp_path):
     (tmp_path / "precious.json").write_text("{}")
     with pytest.raises(FolderNotEmptyError, match=r"precious\.json.*overwrite=True"):
         record(JSONTraceHandler(str(tmp_path)))
@@ -309,7 +309,7 @@ def test_ranks_that_join_a_job_begin_an_attempt_with_those_that_were_there(tmp_p
     assert start_under_torchrun(tmp_path, monkeypatch, rank=0, world_size=2) == 1
 
 
-def test_a_second_run_of_one_process_in_the_same_folder_is_refused_under_torchrun_too(tmp_path, monkeypatch):
+def test_second_run_of_a_process_in_one_folder_is_refused_under_torchrun_too(tmp_path, monkeypatch):
     start_under_torchrun(tmp_path, monkeypatch, world_size=2)
     handler = JSONTraceHandler(str(tmp_path / "again"), merged_trace_filename=None)
     record(handler)
@@ -317,7 +317,7 @@ def test_a_second_run_of_one_process_in_the_same_folder_is_refused_under_torchru
         record(JSONTraceHandler(str(tmp_path / "again"), merged_trace_filename=None))
 
 
-def test_another_job_of_torchruns_in_a_used_folder_is_refused_though_it_has_the_same_id(tmp_path, monkeypatch):
+def test_another_torchrun_job_in_a_used_folder_is_refused_despite_an_equal_id(tmp_path, monkeypatch):
     start_under_torchrun(tmp_path, monkeypatch, port=1)
     with pytest.raises(FolderNotEmptyError):
         start_under_torchrun(tmp_path, monkeypatch, port=2)

@@ -156,7 +156,7 @@ def test_an_instant_of_a_source_leaves_its_thread_to_the_drain(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("in_pairs", [False, True])
-def test_an_op_of_one_of_several_files_that_reaches_out_of_a_marker_is_cut_as_the_marker_ends(tmp_path, in_pairs):
+def test_op_that_outlasts_its_marker_in_one_of_several_files_is_truncated_there(tmp_path, in_pairs):
     file, another, traces = tmp_path / "kineto.json", tmp_path / "another.json", tmp_path / "traces"
     traces.mkdir()
     op = {"ph": "X", "name": "aten::mm", "pid": 4000, "tid": 4000, "ts": 9, "dur": 1.5}

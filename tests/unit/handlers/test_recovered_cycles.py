@@ -44,7 +44,7 @@ def test_windows_that_are_not_in_the_log_yet_follow_the_last_one_in_it():
     assert second.begin.batch == 2  # the run's batch when the window before closed
 
 
-def test_a_window_whose_close_is_not_in_the_log_ends_before_the_next_one_begins():
+def test_window_without_a_logged_close_ends_before_the_next_starts():
     windows = find_unsaved_windows([logged(1, closed=False)], recorded({1: 1100, 2: 2100}), LAST_NS)
     assert spans_of_time(windows) == [(1, 1000, 2099), (2, 2100, LAST_NS)]
 

@@ -29,7 +29,7 @@ class Writer:
         pass
 
 
-def test_a_tracker_that_fails_is_told_of_once_and_asked_again_at_the_next_window(tmp_path, caplog, monkeypatch):
+def test_failing_tracker_is_reported_once_and_called_again_in_the_next_window(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("kinetoscope.handlers.first_finding.MOST_SECONDS_WITH_REPORT", 150.0)
     writer = Writer()
     schedule = kinetoscope.cyclic_schedule(warmup=1, active=2, repeat=0, per="run")

@@ -107,7 +107,7 @@ class Breaks(kinetoscope.Callback):
         raise RuntimeError("planted")
 
 
-def test_an_error_of_ours_is_logged_and_training_goes_on(tmp_path, loader, model, caplog):
+def test_internal_error_is_logged_and_training_continues(tmp_path, loader, model, caplog):
     run = run_of(tmp_path, sources=[Breaks()])
     run.start(Timestamp())
     epoch(run, loader, model)

@@ -80,13 +80,13 @@ def test_a_clock_that_was_never_compared_stays_and_the_trace_says_so(tmp_path):
     assert "The times of rank 1 are by the clock of the rank's own host, which was not compared" in report.notes[0]
 
 
-def test_clocks_that_were_never_compared_are_told_in_one_sentence(tmp_path):
+def test_never_compared_clocks_are_reported_in_one_sentence(tmp_path):
     files = [trace(tmp_path / f"rank{rank}.json", rank, [1.0], relation=rank == 0) for rank in range(100)]
     report = merge_traces(tmp_path / "merged.json", *files)
     assert [note[:30] for note in report.notes] == ["The times of ranks 1-99 are by"]
 
 
-def test_a_clock_compared_once_is_aligned_with_a_bound_that_grows_and_the_trace_says_so(tmp_path):
+def test_clock_compared_once_is_aligned_with_a_growing_bound_noted_in_the_trace(tmp_path):
     files = [trace(tmp_path / "rank0.json", 0, [0.0])]
     files.append(trace(tmp_path / "rank1.json", 1, [0.0], ahead_ns=HOURS_NS, measured_at=(0, 0)))
     spans, own, report = merge(tmp_path, *files)
@@ -110,7 +110,7 @@ def test_a_clock_that_is_not_complete_is_not_used(tmp_path):
 
 
 @pytest.mark.parametrize("measurements", [[[1]], "x", [[1, 2, -3]], [[2**70, 1, 1]]])
-def test_a_clock_with_numbers_that_no_clock_has_is_told(tmp_path, measurements):
+def test_clock_with_impossible_numbers_is_reported(tmp_path, measurements):
     file = damaged(tmp_path, {"measurements": measurements})
     with pytest.raises(TraceFileError, match=r"rank1[.]json: .* kinetoscope[.]clock[.]beside_rank0[.]measurements"):
         merge(tmp_path, file)

@@ -30,7 +30,7 @@ def starts_with(folder: Path, name: str | None = None) -> set[str]:
     return find_attempt(folder, 0, name).starts
 
 
-def test_starts_that_agreed_on_an_id_belong_together_and_those_with_another_id_do_not(tmp_path):
+def test_starts_with_an_agreed_id_belong_together_and_others_do_not(tmp_path):
     for rank in (0, 1):
         start(tmp_path, rank, f"1-{rank}", agreed="first")
     for rank in (0, 1):
@@ -86,7 +86,7 @@ def test_a_file_that_a_later_start_has_written_over_is_the_later_ones(tmp_path):
 
 
 @pytest.mark.parametrize("starts", [{"name": "../../elsewhere"}, {"name": "plain", "beside": ("../../elsewhere",)}])
-def test_a_start_whose_name_leads_to_another_folder_is_told_with_its_line(tmp_path, starts):
+def test_start_entry_with_a_name_outside_its_folder_is_reported_with_its_line(tmp_path, starts):
     start(tmp_path, 0, **starts)
     with pytest.raises(TraceFileError, match=r"rank0[.]jsonl: in line [12], \S+ cannot be part of a file's name"):
         find_attempt(tmp_path, 0, None)

@@ -70,7 +70,7 @@ def test_tracks_that_were_not_there_before_are_an_error(tmp_path, write, extensi
 
 
 @both_ways
-def test_events_whose_values_are_elsewhere_now_are_an_error(tmp_path, write):
+def test_events_with_moved_values_are_an_error(tmp_path, write):
     """The numbers stand where they stood, so that only the text around them tells."""
     before = text_of([span(100 + number) for number in range(500)])
     assert '"dur": 1}, {' in before

@@ -147,7 +147,7 @@ def test_a_note_names_the_overlap_track_by_its_number_where_others_were_there_be
     assert moved["args"]["kinetoscope"] == "moved from thread 1 to overlap 2: it overlaps a"
 
 
-def test_also_a_file_that_says_it_is_ours_is_made_to_nest(tmp_path):
+def test_file_that_claims_to_be_of_kinetoscope_is_nested_too(tmp_path):
     trace = {"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 3}}
     trace["traceEvents"] = [span(0, 500), span(250, 500)]
     repaired(tmp_path, trace)
@@ -277,7 +277,7 @@ def test_a_repair_does_not_make_a_far_time_one_that_viewers_round(tmp_path, firs
 
 @pytest.mark.parametrize("wrong", ['"xx":1.5', '"ts":"x"'])
 @pytest.mark.parametrize("phase", ["X", "Z"])
-def test_what_is_left_out_of_a_repair_is_not_mistaken_for_the_next_event_of_the_same_length(tmp_path, wrong, phase):
+def test_event_left_out_of_a_repair_is_not_confused_with_one_of_equal_length(tmp_path, wrong, phase):
     good = json.dumps(span(1.5), separators=(",", ":"))
     bad = good.replace('"ts":1.5', wrong).replace('"ph":"X"', f'"ph":"{phase}"')
     (tmp_path / "in.json").write_text(f'{{"traceEvents": [{good}, {bad}, {good}]}}')
@@ -285,12 +285,12 @@ def test_what_is_left_out_of_a_repair_is_not_mistaken_for_the_next_event_of_the_
     assert json.loads((tmp_path / "out.json").read_bytes())["traceEvents"] == [span(1.5), span(1.5)]
 
 
-def test_a_step_of_an_odd_pid_is_a_step_of_its_file(tmp_path):
+def test_step_with_an_unusual_pid_is_a_step_of_its_file(tmp_path):
     result = repaired(tmp_path, {"traceEvents": [span(1, name="ProfilerStep#3", pid={"a": 1}, tid=[2])]})
     assert (result["traceEvents"][0]["pid"], result["traceEvents"][0]["tid"]) == ("{'a': 1}", "[2]")
 
 
-def test_a_bare_list_of_ours_becomes_an_object_with_its_header(tmp_path):
+def test_bare_list_of_kinetoscope_becomes_an_object_with_its_header(tmp_path):
     header = {
         "ph": "M",
         "name": "kinetoscope_header",
@@ -311,7 +311,7 @@ def test_what_a_repair_writes_is_a_trace_also_where_no_event_has_a_phase_that_is
     assert {finding.kind for finding in check_trace(tmp_path / "out.json").findings} <= {"clock"}
 
 
-def test_flows_whose_ends_stand_before_their_begins_keep_their_ids_beside_one_that_begins_twice(tmp_path):
+def test_flows_that_end_before_their_start_keep_their_ids_next_to_a_duplicate_start(tmp_path):
     """As in every GPU trace of Kineto's: first the kernels, then the launches."""
     ends = [flow("f", number, 2) for number in reversed(range(1000))]
     begins = [flow("s", number, 2) for number in (*range(1000), 5)]
@@ -321,7 +321,7 @@ def test_flows_whose_ends_stand_before_their_begins_keep_their_ids_beside_one_th
     assert ids[2000] == ids[2001] != 5
 
 
-def test_a_flow_that_begins_twice_gets_a_new_id_also_after_many_flows_that_are_in_no_span(tmp_path):
+def test_flow_that_starts_twice_gets_a_new_id_after_many_flows_without_spans(tmp_path):
     num_hidden = 100_000
     hidden = [flow("s", number, 1, tid=2) for number in range(num_hidden)]
     shown = [span(1), *(flow("s", 200_000, 2) for _ in range(3))]
@@ -332,6 +332,6 @@ def test_a_flow_that_begins_twice_gets_a_new_id_also_after_many_flows_that_are_i
 
 
 @pytest.mark.parametrize(("world_size", "missing"), [(4, "1"), (10**15, "1, 4-999999999999999")])
-def test_ranks_without_a_file_are_told_in_ranges_also_of_a_number_of_ranks_that_no_run_has(world_size, missing):
+def test_ranks_without_a_file_are_listed_in_ranges_for_any_number_of_ranks(world_size, missing):
     checks = [FileCheck(f"rank{rank}.json", [rank], world_size) for rank in (0, 2, 3)]
     assert [found.text for found in compare_checks(checks)] == [f"Ranks without a file here: {missing}."]

@@ -18,7 +18,7 @@ def test_compressing_and_decompressing_a_trace_keeps_every_byte_and_prints_nothi
     assert (tmp_path / "out.json").read_bytes() == TEXT
 
 
-def test_a_compressed_trace_that_is_cut_off_is_read_up_to_there_and_the_user_is_told(tmp_path):
+def test_truncated_compressed_trace_is_read_up_to_the_cut_with_a_message(tmp_path):
     (tmp_path / "in.json.gz").write_bytes(gzip.compress(TEXT)[:-500])
     (note,) = convert_trace(tmp_path / "in.json.gz", tmp_path / "out.json")
     assert "gzip" in note

@@ -124,9 +124,7 @@ def test_ranks_of_an_earlier_run_in_the_same_folder_are_not_merged(tmp_path):
     assert "Rank 1 is not in this trace, though its files are in the same folder" in report.notes[0]
 
 
-def test_the_command_that_merges_all_ranks_anyway_works_in_any_folder_and_the_trace_does_not_say_where_it_was(
-    tmp_path, monkeypatch, caplog
-):
+def test_forced_merge_works_in_any_folder_and_the_trace_omits_its_path(tmp_path, monkeypatch, caplog):
     traces = tmp_path / "my run" / "traces"
     start(traces, 0)
     finish(traces, 0, "0.json")
@@ -143,7 +141,7 @@ def test_the_command_that_merges_all_ranks_anyway_works_in_any_folder_and_the_tr
     assert {event["pid"] for event in events if event["ph"] == "X"} == {0, 1}
 
 
-def test_the_same_attempt_merged_again_replaces_its_merged_file_and_does_not_put_another_beside_it(tmp_path):
+def test_second_merge_of_an_attempt_replaces_its_merged_file(tmp_path):
     for rank in (0, 1):
         start(tmp_path, rank)
         finish(tmp_path, rank, f"{rank}.json")

@@ -55,7 +55,7 @@ def test_every_rank_is_a_process_and_all_are_on_one_clock(tmp_path):
     assert report.ranks == [0, 1]
 
 
-def test_traces_that_are_years_apart_give_a_warning_in_json_and_none_in_perfettos_format(tmp_path):
+def test_traces_years_apart_give_a_warning_in_json_and_none_in_perfetto_format(tmp_path):
     early = write(tmp_path / "rank0.json", [cpu(10)], BASE_NS - 7 * 365 * 86_400 * 10**9)
     late = write(tmp_path / "rank1.json", [cpu(10.001 + n * 0.002, dur=0.001) for n in range(500)])
     report = merge_traces(tmp_path / "out.json", early, late)
@@ -123,7 +123,7 @@ def test_overlap_tracks_of_different_threads_stay_apart_over_cycles(tmp_path):
 
 
 @pytest.mark.parametrize("tid", ["50", "050", "stream 50"])
-def test_a_thread_whose_number_is_written_in_two_ways_is_one_track_on_which_spans_nest(tmp_path, tid):
+def test_thread_id_in_two_notations_is_one_track_with_nested_spans(tmp_path, tid):
     file = write(tmp_path / "a.json", [cpu(0, dur=500), cpu(250, tid=tid, dur=500), cpu(900, tid=tid)])
     report = merge_traces(tmp_path / "out.json", file)
     assert report.num_moved == 1
@@ -305,7 +305,7 @@ def test_a_merged_trace_that_is_a_bare_list_keeps_its_ranks_when_it_is_merged_ag
     assert not [event for event in merged["traceEvents"] if event["name"] == "kinetoscope_header"]
 
 
-def test_a_merged_list_has_the_metadata_for_composers_merger_once_even_if_it_is_merged_again(tmp_path):
+def test_merged_list_has_composers_metadata_once_even_after_a_second_merge(tmp_path):
     files = [write(tmp_path / f"rank{rank}.json", [cpu(rank)]) for rank in (0, 1)]
     merge_traces(tmp_path / "list.json", *files, as_list=True)
     merge_traces(tmp_path / "list.json", tmp_path / "list.json", as_list=True)
@@ -371,7 +371,7 @@ def test_files_of_one_rank_and_one_time_are_reported_as_overlapping(tmp_path):
     assert note.startswith("a-rank0.json and b-rank0.json are both of rank 0 and overlap in time")
 
 
-def test_cycles_of_one_rank_that_follow_one_another_are_not_said_to_overlap(tmp_path):
+def test_consecutive_cycles_of_a_rank_are_not_reported_as_overlapping(tmp_path):
     files = [write(tmp_path / f"{cycle}-rank0.json", [cpu(cycle * 7_000, dur=4_000)]) for cycle in range(4)]
     assert merge_traces(tmp_path / "out.json", *files).notes == []
 
@@ -394,7 +394,7 @@ def test_progress_ends_where_everything_is_done(tmp_path):
         {"name": None, "origin": "a", "overlap_of": None},
     ],
 )
-def test_names_of_threads_that_only_look_like_ours_are_no_crash(tmp_path, args):
+def test_thread_names_that_resemble_kinetoscopes_do_not_crash(tmp_path, args):
     name = {"ph": "M", "name": "thread_name", "pid": 40, "tid": 50, "args": args}
     report = merge_traces(tmp_path / "out.json", write(tmp_path / "rank0.json", [name, cpu(1), cpu(2, tid=51)]))
     assert len({span["tid"] for span in spans(report.output)}) == 2
@@ -483,7 +483,7 @@ def test_traces_merge_also_while_python_ends_when_no_thread_can_be_started(tmp_p
     "header",
     [{"baseTimeNanoseconds": 10**19}, {"distributedInfo": {"rank": 1, "world_size": "two"}, "schemaVersion": -1}],
 )
-def test_what_another_program_wrote_into_its_header_keeps_nobody_from_reading_the_merged_trace(tmp_path, header):
+def test_foreign_header_fields_do_not_prevent_reading_the_merged_trace(tmp_path, header):
     event = {"ph": "X", "name": "step", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
     (tmp_path / "in.json").write_text(json.dumps(header | {"traceEvents": [event]}))
     merge_traces(tmp_path / "merged.json", tmp_path / "in.json")

@@ -141,7 +141,7 @@ def test_both_read_minus_zero_as_zero(tmp_path, monkeypatch, field):
 
 
 @pytest.mark.parametrize("names", ["abba", "aba", "abab", "abcacb"])
-def test_a_thread_that_is_named_several_times_has_the_last_name_though_it_had_that_before(tmp_path, monkeypatch, names):
+def test_thread_named_several_times_has_the_last_name_even_if_repeated(tmp_path, monkeypatch, names):
     named = [{"ph": "M", "name": "thread_name", "pid": 3, "tid": 7, "args": {"name": name}} for name in names]
     overlapping = [{"ph": "X", "name": "step", "pid": 3, "tid": 7, "ts": ts, "dur": 900} for ts in (0, 500)]
     text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": [*named, *overlapping]}).encode()
@@ -154,7 +154,7 @@ def test_a_thread_that_is_named_several_times_has_the_last_name_though_it_had_th
 
 
 @pytest.mark.parametrize("kind", ["bare quotes", "control character", "NaN in a field", "two commas"])
-def test_a_file_whose_every_event_is_broken_is_merged(tmp_path, monkeypatch, kind):
+def test_file_with_every_event_malformed_is_merged(tmp_path, monkeypatch, kind):
     event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {"b": 1}}
     counts, _ = agree(broken_trace([break_event(event, kind)] * 20), tmp_path, monkeypatch)
     assert counts == (20, 0, 0)
@@ -173,7 +173,7 @@ def test_nan_and_infinities_become_null_and_a_note(tmp_path, monkeypatch, litera
 
 
 @pytest.mark.parametrize("piece", ["\x01", "\t", "\udcff"])
-def test_control_characters_and_broken_utf_8_in_a_name_are_mended(tmp_path, piece):
+def test_control_characters_and_invalid_utf_8_in_a_name_are_repaired(tmp_path, piece):
     event = f'{{"ph": "X", "name": "a{piece}b", "pid": 1, "tid": 1, "ts": 1, "dur": 1}}'
     text = f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{event}, {event}]}}'
     result = merged_native(text.encode(errors="surrogateescape"), tmp_path)

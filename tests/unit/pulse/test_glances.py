@@ -136,7 +136,7 @@ def test_copies_on_a_network_file_system_are_of_the_moment_when_they_were_writte
     assert [glance.header.has_ended for glance in glance_at_pulses(run).last] == [True, True]
 
 
-def test_a_pulse_that_is_just_being_made_is_not_told_as_a_damaged_one(tmp_path):
+def test_pulse_in_creation_is_not_reported_as_damaged(tmp_path):
     rank = Rank(tmp_path)
     (tmp_path / FOLDER / f"new{SUFFIX}").write_bytes(bytes(500_000))
     found = glance_at_pulses(tmp_path)
@@ -165,7 +165,7 @@ def test_of_very_many_files_those_that_began_last_are_looked_at(tmp_path, monkey
         rank.close()
 
 
-def test_any_changed_bytes_are_read_without_an_error_or_told_in_a_sentence(tmp_path):
+def test_any_changed_bytes_are_read_or_reported_in_a_sentence(tmp_path):
     rank = Rank(tmp_path)
     rank.step(10 * MS, 50)
     rank.close()

@@ -40,7 +40,7 @@ def take(pulse, count):
         pulse.end_step(Timestamp(batch=number + 1))
 
 
-def test_one_rank_copies_those_of_all_and_another_goes_on_when_it_is_gone(on_network):
+def test_one_rank_copies_for_all_and_another_continues_when_it_is_gone(on_network):
     first, second = (open_pulse(on_network, rank) for rank in range(2))
     take(first, 3)
     take(second, 4)

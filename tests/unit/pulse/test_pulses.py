@@ -64,7 +64,7 @@ def test_each_step_has_its_number_its_time_and_its_phases(tmp_path):
     run.pulse.close()
 
 
-def test_what_it_does_now_is_told_with_its_memory_and_speed(tmp_path):
+def test_current_activity_is_shown_with_memory_and_speed(tmp_path):
     run = Run(tmp_path)
     for count in range(1, 40):
         run.step(100 * MS, samples=count * 8)

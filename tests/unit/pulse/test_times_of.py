@@ -33,7 +33,7 @@ def take_steps(pulse, clock, first, num_steps):
         pulse.end_step(Timestamp(batch=step + 1))
 
 
-def test_the_steps_that_were_asked_for_are_told_with_what_is_known_of_their_phases(pulse, clock):
+def test_requested_steps_are_reported_with_their_known_phases(pulse, clock):
     pulse.begin_step()
     take_steps(pulse, clock, 0, 10)
     times = pulse.times_of(3, 6)
@@ -48,13 +48,13 @@ def test_steps_have_the_numbers_of_a_resumed_run(pulse, clock):
     assert [duration for duration, _ in pulse.times_of(1003, 1005)] == [2003, 2004]
 
 
-def test_of_many_steps_the_last_are_told(pulse, clock):
+def test_last_of_many_steps_are_listed(pulse, clock):
     pulse.begin_step()
     take_steps(pulse, clock, 0, NUM_EXACT + 10)
     assert len(pulse.times_of(0, NUM_EXACT + 10)) == NUM_EXACT
 
 
-def test_before_it_is_open_and_after_its_end_nothing_is_told(clock):
+def test_nothing_is_reported_before_open_and_after_close(clock):
     pulse = OwnPulse(clock)
     assert pulse.times_of(0, 10) == []
     ranks = detect_ranks({})

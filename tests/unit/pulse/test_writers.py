@@ -143,7 +143,7 @@ def test_a_phase_in_which_a_step_ends_is_one_stretch():
     assert stretch == (Phase.OPTIMIZER, 10**12, 10**12 + 7)
 
 
-def test_what_other_threads_do_is_not_told():
+def test_activity_of_other_threads_is_not_reported():
     training = Training()
     training.writer.watch_thread(get_ident() + 1)
     before = bytes(training.file)
@@ -153,7 +153,7 @@ def test_what_other_threads_do_is_not_told():
     assert (training.file, training.writer.num_backward()) == (before, 0)
 
 
-def test_a_second_is_told_once():
+def test_second_one_is_reported_once():
     training = Training()
     told = [training.step((Phase.OTHER, 300_000_000)) for _ in range(10)]
     assert [place for place, is_told in enumerate(told) if is_told] == [3, 7]
@@ -267,7 +267,7 @@ def test_the_forward_pass_is_where_the_graph_is_built_also_before_the_fetch():
         assert times[Phase.FORWARD] == (700 if number else 800), "a metric builds a graph too, a smaller one"
 
 
-def test_a_rollout_without_a_graph_is_told_apart_from_the_forward_pass():
+def test_rollout_without_autograd_is_distinguished_from_the_forward_pass():
     graph = Graph()
     writer, clock = graph.training.writer, graph.training.clock
     assert writer.has_no_graph()

@@ -30,7 +30,7 @@ def run_batches(profiler, num_batches, epochs=1):
 # -- the disabled profiler ---------------------------------------------------------------------------------------
 
 
-def test_a_run_whose_every_batch_is_skipped_leaves_nothing():
+def test_run_with_all_batches_skipped_leaves_no_files():
     handler, threads_before = MemoryTraceHandler(), set(threading.enumerate())
     with Profiler(NEVER, handler) as profiler:
         marker = profiler.marker("m")
@@ -42,7 +42,7 @@ def test_a_run_whose_every_batch_is_skipped_leaves_nothing():
     assert handler.cycles == []
 
 
-def test_a_run_whose_every_batch_is_skipped_holds_no_memory():
+def test_run_with_all_batches_skipped_holds_no_memory():
     import tracemalloc
 
     with Profiler(NEVER, MemoryTraceHandler(), clock=FakeClock()) as profiler:  # nobody looks for hangs then
@@ -208,7 +208,7 @@ def test_an_epoch_of_unknown_length_that_ends_in_an_active_stretch_is_saved():
     assert [int(cycle.timestamp.batch) for cycle in handler.cycles] == [4, 8]
 
 
-def test_a_schedule_that_pauses_keeps_its_window_open_and_records_nothing_during_the_pause():
+def test_pausing_schedule_keeps_its_window_open_and_records_nothing_meanwhile():
     plan = [ProfilerAction.ACTIVE, ProfilerAction.SKIP, ProfilerAction.ACTIVE_AND_SAVE, ProfilerAction.SKIP]
     handler = MemoryTraceHandler()
     with Profiler(lambda state: plan[min(state.timestamp.batch, 3)], handler) as profiler:
@@ -229,7 +229,7 @@ def test_the_records_of_a_window_are_between_its_anchors():
 # -- states ------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_profiler_while_one_runs_is_a_clear_error_and_the_first_goes_on():
+def test_second_concurrent_profiler_is_a_clear_error_and_the_first_continues():
     handler = MemoryTraceHandler()
     with Profiler(ALWAYS, handler) as profiler:
         with pytest.raises(ProfilerStateError, match="Another Profiler is active"):
@@ -289,7 +289,7 @@ class FailingAtInit(TraceHandler):
 
 
 @pytest.mark.parametrize("broken", [FailingAtCycle(), FailingAtBatch()])
-def test_a_source_that_fails_during_training_is_reported_once_and_switched_off_and_training_goes_on(broken, caplog):
+def test_failing_source_is_reported_once_and_disabled_and_training_continues(broken, caplog):
     good = MemoryTraceHandler()
     with caplog.at_level(logging.ERROR, "kinetoscope"):
         with Profiler(cyclic_schedule(warmup=0, active=1, repeat=0), [broken, good]) as profiler:
@@ -341,7 +341,7 @@ class FileReader(TraceHandler):
         self.of_cycles.append([json.loads(file.read_text()) for file in cycle.files])
 
 
-def test_a_contributed_file_reaches_every_handler_though_the_caller_deletes_it_at_once(tmp_path):
+def test_contributed_file_deleted_at_once_still_reaches_every_handler(tmp_path):
     handler = FileReader()
     with Profiler(ALWAYS, handler) as profiler:
         for batch in profiler.batches(range(2)):
@@ -355,7 +355,7 @@ def test_a_contributed_file_reaches_every_handler_though_the_caller_deletes_it_a
     assert os.listdir(tmp_path) == []
 
 
-def test_a_contributed_file_that_does_not_exist_is_reported_and_training_goes_on(tmp_path, caplog):
+def test_missing_contributed_file_is_reported_and_training_continues(tmp_path, caplog):
     handler = MemoryTraceHandler()
     with Profiler(ALWAYS, handler) as profiler:
         profiler.record_chrome_json_trace_file(tmp_path / "missing.json")
@@ -364,7 +364,7 @@ def test_a_contributed_file_that_does_not_exist_is_reported_and_training_goes_on
     assert "missing.json" in caplog.text
 
 
-def test_where_no_thread_can_start_training_goes_on_without_what_needs_one(monkeypatch, caplog):
+def test_training_continues_without_features_that_need_a_thread_if_none_can_start(monkeypatch, caplog):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 

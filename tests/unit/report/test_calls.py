@@ -22,7 +22,7 @@ def by(tables, of, how):
     return next(table.rows for table in tables if (table.of, table.by) == (of, how))
 
 
-def test_the_mean_and_the_quantiles_of_a_name_are_of_all_its_calls_also_where_shapes_differ():
+def test_mean_and_quantiles_of_a_name_cover_all_its_calls_of_any_shape():
     b, a = operators_by_name([operator("a", 1, 10), operator("b", 2, 70), operator("a", 3, 50)])
     assert (a.name, a.num_rows, a.num_calls, a.total_ns, a.mean_ns, a.max_ns) == ("a", 2, 4, 60, 15, 25)
     assert (a.p50_ns, a.p95_ns, a.device_ns) == (8, 11, None)

@@ -95,14 +95,14 @@ def test_the_bar_is_the_ledger_that_bounds_the_run(report):
     assert sorted(cell.widths) == pytest.approx(sorted(shares), abs=0.01)
 
 
-def test_a_part_that_takes_little_of_a_step_is_not_told_as_nothing_of_it(report):
+def test_small_part_of_a_step_is_not_reported_as_zero(report):
     parts = {side: ledger and dict(ledger) for side, ledger in report.run["parts"].items()}
     parts["host"]["gc_ns"] = parts["host"]["data_wait_ns"] = 0.001 * report.run["step_ns"]
     told = lines(replace(report, run=report.run | {"parts": parts, "bound_by": "data"}))
     assert any("GC pauses" in line and "(<1%)" in line and "(0%)" not in line for line in told)
 
 
-def test_what_the_loop_counts_what_is_not_known_and_a_kill_are_told(report):
+def test_loop_counts_unknown_values_and_a_kill_are_shown(report):
     parts = {**report.run["parts"], "host": {**report.run["parts"]["host"], "optimizer_ns": None}}
     run = report.run | {"samples_per_s": 1234.0, "state": "killed", "parts": parts, "bound_by": "host"}
     shown = lines(replace(report, run=run, findings=[]))

@@ -36,14 +36,14 @@ def comparison(*rows, before=RUN, after=RUN):
     return Comparison(before=before, after=after, threshold=0.05, rows=list(rows), more_steps=None, notes=[])
 
 
-def test_nothing_got_slower_is_not_said_beside_a_step_that_may_be_half_as_slow_again():
+def test_no_regression_is_not_claimed_for_a_step_that_may_be_50_percent_slower():
     said = " ".join(comparison_sentences(comparison(row("step", "typical step", "unsure", 0.5))))
     assert "Nothing" not in said
     assert "1 of 1 row are inconclusive: " in said
     assert "such as typical step (+50.0 %)" in said
 
 
-def test_a_small_change_that_may_be_a_large_one_is_not_told_as_none():
+def test_small_change_with_a_wide_interval_is_inconclusive():
     step = row("step", "typical step", "same", 0.0, (-0.01, 0.01))
     said = " ".join(comparison_sentences(comparison(step, row("operator", "aten::mm", "unsure", 0.01, (-0.3, 0.4)))))
     assert "Nothing" not in said
@@ -57,19 +57,19 @@ def test_a_change_of_which_nothing_is_known_is_no_number_of_billions():
     assert "such as GPU idle (more than 10x)" in said
 
 
-def test_nothing_got_slower_is_said_where_that_is_sure_of_every_row():
+def test_no_regression_is_claimed_where_every_row_is_certain():
     said = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01))))
     assert said[-1] == "Nothing got slower or larger by more than 5 %."
 
 
-def test_a_killed_run_is_said_to_be_killed():
+def test_killed_run_is_reported_as_killed():
     killed = RUN | {"state": "killed"}
     said = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01)), after=killed))
     assert any(sentence.startswith("After: This run was killed") for sentence in said)
     assert not any(sentence.startswith("Before:") for sentence in said)
 
 
-def test_runs_on_different_devices_are_said_to_be_so():
+def test_runs_on_different_devices_are_reported():
     _, on_device = analysed(Settings(num_ranks=1))
     _, without = analysed(Settings(num_ranks=1, has_device=False))
     other = replace(on_device, ranks=[replace(row, device_name="NVIDIA H100") for row in on_device.ranks])
@@ -88,7 +88,7 @@ def screen(found, width=160):
     return [re.split(r"\s{2,}", line.strip()) for line in lines[begin + 1 : -1]], lines[-1].strip()
 
 
-def test_a_table_shows_each_row_before_and_after_how_much_it_changed_and_between_what():
+def test_table_shows_each_row_before_and_after_with_change_and_interval():
     step = row("step", "typical step", "slower", 1.5, (1.4, 1.625))
     small = replace(row("operator", "aten::add", "faster", -0.25), before=400_000.0, after=300_000.0)
     memory = replace(row("memory", "peak", "slower", 9.0), before=3.0 * 2**20, after=30.0 * 2**20, unit="bytes")
@@ -101,7 +101,7 @@ def test_a_table_shows_each_row_before_and_after_how_much_it_changed_and_between
     assert caption == UNITS
 
 
-def test_rows_that_did_not_change_are_shown_where_there_is_room_and_at_least_8_of_them():
+def test_unchanged_rows_fill_the_screen_with_at_least_8_of_them():
     same = [row("operator", f"aten::op{number}", "same", 0.0, (0.0, 0.0)) for number in range(40)]
     slower = [row("kernel", f"kernel{number}", "slower", 0.5, (0.4, 0.6)) for number in range(12)]
     for changed, num_same in ((slower[:2], 14), (slower, 8)):
@@ -111,7 +111,7 @@ def test_rows_that_did_not_change_are_shown_where_there_is_room_and_at_least_8_o
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
-def test_two_long_names_are_told_apart_on_any_screen(width):
+def test_two_long_names_are_distinguished_on_any_screen(width):
     names = [f"void at::native::elementwise_kernel<4, Functor<{of}>, std::array<char*, 1ul> >(int)" for of in "ab"]
     rows = [row("kernel", name, "slower", 0.5, (0.4, 0.6)) for name in names]
     (one, *numbers), (other, *_) = (line[1:] for line in screen(comparison(*rows), width)[0])

@@ -40,7 +40,7 @@ def test_a_gpu_trace_of_somebody_else_has_the_same_numbers_everywhere(name):
     assert_one_truth(kinetoscope.analyze(_DATA / name, cache=False))
 
 
-def test_a_device_bound_step_is_told_with_what_the_host_is_ahead():
+def test_gpu_bound_step_is_reported_with_the_cpu_run_ahead():
     report = analysed(_RUNS["a device that the loop never waits for"])[1]
     head = screen(report)
     assert report.run["bound_by"] == "compute"

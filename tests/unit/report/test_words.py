@@ -42,9 +42,7 @@ def test_a_run_without_steps_has_no_side_that_bounds_it():
     ("late_wait_ms", "expected"), [(0, "communication"), (18, "communication"), (20, "ranks"), (37, "ranks")]
 )
 @pytest.mark.parametrize("has_device", [False, True])
-def test_a_step_that_mostly_waits_for_other_ranks_is_bound_by_that_however_late_they_are(
-    has_device, late_wait_ms, expected
-):
+def test_step_that_mostly_waits_for_ranks_is_bound_by_them_however_late(has_device, late_wait_ms, expected):
     """The demo waited for communication for 37.8 of 86 ms, half of it for late ranks, and was "CPU-bound"."""
     host = dict.fromkeys(HOST_PARTS, 0.0) | {"communication_wait_ns": 37.8 * _MS, "backward_ns": 27.6 * _MS}
     device = None

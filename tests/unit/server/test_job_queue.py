@@ -40,6 +40,6 @@ def test_jobs_that_come_while_there_are_none_are_run():
     assert ends == ["error: ['0']", "error: ['1']", "error: ['2']"]
 
 
-def test_a_process_that_takes_too_long_is_killed_and_one_that_cannot_be_started_has_no_status():
+def test_too_slow_process_is_killed_and_an_unstartable_one_has_no_status():
     assert ends_of_jobs(SLEEPING, ["slow"], timeout_s=0.2) == {"slow": (None, "")}
     assert ends_of_jobs(["/no such command"], ["none"]) == {"none": (None, "")}

@@ -56,7 +56,7 @@ def test_nine_reports_that_are_waited_for_at_once_are_all_made_and_each_once(tmp
     assert len(list((tmp_path / "pages").iterdir())) == MOST_KEPT
 
 
-def test_a_report_that_could_not_be_made_says_why_and_is_made_when_it_is_asked_for_again(tmp_path, made):
+def test_failed_report_shows_its_reason_and_is_built_on_the_next_request(tmp_path, made):
     run = found("digits")
     (tmp_path / "go").touch()
     (tmp_path / "disk is full").touch()

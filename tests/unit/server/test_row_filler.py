@@ -84,7 +84,7 @@ def test_without_a_cache_each_run_is_worked_out_once_though_nothing_is_kept_of_i
     assert said(tmp_path) == ["a b c"]
 
 
-def test_without_a_cache_those_beside_a_run_that_kills_the_process_are_tried_again_alone(tmp_path, filler, no_cache):
+def test_runs_next_to_one_that_kills_the_process_are_retried_alone_without_cache(tmp_path, filler, no_cache):
     runs = [found(tmp_path, name) for name in ("a", "b", "bad", "c")]
     ask_again_until_all_are_tried(filler, runs)
     assert said(tmp_path) == ["a b bad c", "b", "bad", "c"]

@@ -62,7 +62,7 @@ def test_what_is_kept_of_a_run_is_in_its_row_and_what_nobody_knows_is_none(folde
     assert data.runs[0].when_ms == BEGAN_NS / 1e6
 
 
-def test_a_step_is_compared_with_that_of_the_run_before_in_its_folder_with_as_many_ranks_on_the_same_devices(folder):
+def test_step_is_compared_with_the_previous_run_on_equal_ranks_and_devices(folder):
     def run(name, hours, step_ns, **facts):
         one = found(name, started_ns=BEGAN_NS + hours * HOUR_NS)
         if step_ns is not None:
@@ -124,7 +124,7 @@ def test_a_killed_run_says_how_to_make_traces_of_what_it_left(folder):
     assert text_of(note).replace("'", "&#39;") in said
 
 
-def test_why_a_run_recorded_nothing_and_what_could_not_be_read_is_said(folder):
+def test_reason_of_no_recording_and_unreadable_files_are_reported(folder):
     why = "Nothing was recorded: no step() was called."
     runs = [found("one", no_data_reason=why, traces=[]), found("two", problem="Cannot read the manifest x.")]
     data = Known(folder, runs).all()
@@ -162,7 +162,7 @@ def test_one_run_is_shown_at_once_and_several_as_a_list(folder):
     assert re.findall('href="(/run/[a-z]*)"', render_plain_list(data)) == ["/run/one", "/run/two"]
 
 
-def test_what_is_not_shown_is_said(folder, monkeypatch):
+def test_omitted_rows_are_mentioned(folder, monkeypatch):
     monkeypatch.setattr(run_lists, "MAX_ROWS", 2)
     data = Known(folder, [found(str(number)) for number in range(5)], is_complete=False).all()
     assert len(data.runs) == 2

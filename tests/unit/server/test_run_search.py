@@ -106,7 +106,7 @@ def test_the_folder_of_a_run_and_of_its_traces_can_be_viewed_too(tmp_path, below
     assert (run.name, run.state) == (".", RunState.FINISHED)
 
 
-def test_only_pages_of_ours_are_reports(tmp_path):
+def test_only_kinetoscope_pages_are_reports(tmp_path):
     write(tmp_path / "ours.html", REPORT)
     write(tmp_path / "theirs.html", "<!doctype html><p>anything</p>")
     write(tmp_path / "late.html", "x" * 5000 + REPORT)
@@ -122,7 +122,7 @@ def test_merged_traces_come_first_and_rank_2_before_rank_10(tmp_path):
     assert names(run.traces) == ["merged_trace.json", "rank2.json", "rank10.json"]
 
 
-def test_links_hidden_files_and_odd_names_are_left_out(tmp_path):
+def test_links_hidden_files_and_unusual_names_are_skipped(tmp_path):
     write(tmp_path / "outside" / "trace.json")
     inside = tmp_path / "inside"
     write(inside / "trace.json")
@@ -144,7 +144,7 @@ def test_a_damaged_manifest_hides_no_other_run(tmp_path):
     assert names(found["good"].traces) == ["good/traces/rank0.json"]
 
 
-def test_a_huge_folder_is_searched_from_the_top_and_the_result_says_that_it_is_not_all(tmp_path, monkeypatch):
+def test_huge_folder_is_searched_from_the_top_and_marked_incomplete(tmp_path, monkeypatch):
     monkeypatch.setattr(run_search, "MAX_ENTRIES", 20)
     for number in range(30):
         write(tmp_path / "deep" / "down" / f"{number}.json")

@@ -34,7 +34,7 @@ def test_a_trace_comes_whole_and_a_head_request_gets_its_size_alone(server):
     assert (head.headers["Content-Length"], head.read()) == ("18", b"")
 
 
-def test_a_request_that_cannot_be_understood_is_told_why(server):
+def test_invalid_request_is_answered_with_the_reason(server):
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as connection:
         connection.sendall(b"GET / HTTP/x.y\r\n\r\n")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))

@@ -41,7 +41,7 @@ def record(work):
     return handler.events("compile")
 
 
-def test_each_compilation_in_a_window_is_a_span_with_the_function_its_line_and_the_guard_that_failed(dynamo):
+def test_each_compilation_in_a_window_is_a_span_with_function_line_and_guard(dynamo):
     compiled = torch.compile(scaled_sum, backend="eager")
     spans = record(lambda number: compiled(torch.ones((32, 17, 18, 19)[number], 4), 2.0 + (number == 3)))
     assert [span.name for span in spans] == ["compile/scaled_sum"] * 2
@@ -93,7 +93,7 @@ def compile_with_a_broken_clock(dynamo, results, *, begins_broken, strict=False)
 
 
 @pytest.mark.parametrize("begins_broken", [True, False])
-def test_an_error_of_ours_in_a_compilation_does_not_reach_training_and_is_logged_once(dynamo, caplog, begins_broken):
+def test_internal_error_in_a_compilation_is_logged_once_and_hidden_from_training(dynamo, caplog, begins_broken):
     results = []
     assert compile_with_a_broken_clock(dynamo, results, begins_broken=begins_broken) == []
     assert results == [2.0, 4.0, 6.0, 8.0]
@@ -120,5 +120,5 @@ def test_a_strict_run_raises_such_an_error_at_its_end_and_not_in_the_compilation
         ("0/1: something in /home/ann/model.py that nobody foresaw", "something in model.py that nobody foresaw"),
     ],
 )
-def test_a_failed_guard_is_told_in_words_without_paths_and_stacks(reason, words):
+def test_failed_guard_is_described_without_paths_and_stacks(reason, words):
     assert guard_in_words(reason) == words

@@ -96,7 +96,7 @@ def test_the_line_may_be_in_the_class_of_a_dataset():
     assert loader is not None
 
 
-def test_where_float64_is_torchs_default_that_is_said_and_the_line_that_sets_it():
+def test_float64_as_torchs_default_dtype_is_reported_with_the_line_that_sets_it():
     recording = Recording()
     try:
         set_default()

@@ -92,7 +92,7 @@ def test_a_collection_of_what_torchs_compiler_makes_is_named_so(tmp_path):
     assert {pause.name for pause in mine} == {"gc generation 2"}, "the user's code is inside of the compiler's"
 
 
-def test_in_a_library_its_innermost_function_is_recorded_and_no_function_of_others_that_it_calls():
+def test_innermost_function_of_a_library_is_recorded_without_its_callees_elsewhere():
     copy = partial(shutil.copyfileobj, SimpleNamespace(read=gc.collect), SimpleNamespace(write=[].append), 2)
 
     def copies(number):
@@ -162,7 +162,7 @@ def test_a_list_of_callbacks_that_somebody_has_cleared_is_no_error():
         gc.callbacks[:] = before
 
 
-def test_nothing_is_left_after_an_error_in_the_loop_and_the_same_source_serves_a_second_run():
+def test_nothing_is_left_after_a_loop_error_and_the_source_is_reusable():
     before, source = list(gc.callbacks), GCPauses()
 
     def fail(number):
@@ -255,7 +255,7 @@ def collect_with_a_broken_clock(*, strict):
     return handler
 
 
-def test_an_error_of_ours_in_a_collection_is_logged_once_and_python_does_not_hear_of_it(caplog, monkeypatch):
+def test_internal_error_in_a_gc_callback_is_logged_once_and_hidden_from_python(caplog, monkeypatch):
     heard, before = [], list(gc.callbacks)
     monkeypatch.setattr(sys, "unraisablehook", heard.append)
     assert collect_with_a_broken_clock(strict=False).events("gc") == []

@@ -229,7 +229,7 @@ def test_what_does_not_keep_tensors_from_step_to_step_is_not_named():
     assert (seen["complete"], seen["holders"]) == (1, 0)
 
 
-def test_a_sum_whose_graphs_were_used_up_keeps_no_memory_and_is_not_named():
+def test_sum_with_freed_graphs_keeps_no_memory_and_is_not_named():
     recording, total = Recording(), 0
     for _ in recording:
         loss = forward()
@@ -246,7 +246,7 @@ def test_a_result_that_depends_on_one_from_before_the_loop_does_not_grow():
     assert loss is not None
 
 
-def test_nothing_is_said_once_the_function_of_the_loop_has_ended():
+def test_nothing_is_printed_after_the_function_of_the_loop_returns():
     handler = MemoryTraceHandler()
     profiler = Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[GrowingMemory()], strict=True)
 

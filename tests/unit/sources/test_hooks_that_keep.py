@@ -72,7 +72,7 @@ def model_with(register, hook):
 @pytest.mark.parametrize(
     "decorate", [lambda hook: hook, decorated, torch.no_grad()], ids=["plain", "wrapped", "torch's"]
 )
-def test_a_list_in_the_closure_of_a_forward_hook_is_named_with_its_line_and_its_module(decorate):
+def test_list_in_the_closure_of_a_forward_hook_is_named_with_line_and_module(decorate):
     (holder,) = run(model_with("register_forward_hook", decorate(make_hook()))).holders.values()
     assert (holder["holder"], holder["line"]) == ("kept", line_here(make_hook))
     assert holder["tensors"] == NUM_STEPS

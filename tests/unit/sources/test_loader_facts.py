@@ -215,7 +215,7 @@ class Loader(data.DataLoader):
         return Unhashable(self)
 
 
-def test_an_error_of_ours_in_a_fetch_is_logged_once_and_the_batches_come_all_the_same(caplog):
+def test_internal_error_in_a_fetch_is_logged_once_and_batches_still_arrive(caplog):
     handler, fetched = MemoryTraceHandler(), []
     with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[LoaderFacts()]) as profiler:
         for _ in profiler.batches(range(2)):

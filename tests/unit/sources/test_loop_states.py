@@ -119,7 +119,7 @@ def test_a_sample_in_fsync_says_so(tmp_path):
 
 
 @needs_states
-def test_a_thread_that_waits_for_the_gil_is_told_which_thread_ran():
+def test_thread_that_waits_for_the_gil_shows_the_running_thread():
     def compute_beside(seconds=0.3):
         is_over = threading.Event()
         other = threading.Thread(target=lambda: [None for _ in iter(is_over.is_set, True)], name="tokenizer")
@@ -276,7 +276,7 @@ def test_nothing_stays_open_after_the_run():
         ("processors", "processors", "processors"),
     ],
 )
-def test_names_of_states_are_ours_and_shown_in_redacted_pages(category, name, redacted):
+def test_names_of_thread_states_are_shown_in_redacted_pages(category, name, redacted):
     assert Anonymizer().event({"ph": "X", "cat": category, "name": name}) == {
         "ph": "X",
         "cat": category,

@@ -147,7 +147,7 @@ def test_a_forked_child_has_no_sampler_and_leaves_the_parents_alone():
     assert sampled(fork).spans(line_of(slow_load, 1))
 
 
-def test_a_sampler_that_cannot_read_stacks_says_so_and_training_goes_on(monkeypatch, caplog):
+def test_sampler_without_access_to_stacks_reports_it_and_training_continues(monkeypatch, caplog):
     def refuse():
         raise RuntimeError("no frames today")
 
@@ -194,7 +194,7 @@ def shares(function, *offsets):
     return [total / sum(totals) for total in totals]
 
 
-def test_a_line_that_takes_the_time_is_found_although_a_later_one_gives_the_gil_away_more_often():
+def test_slow_line_is_found_although_a_later_one_releases_the_gil_more_often():
     first, *later = shares(parse_and_check, 1, 2, 3)
     assert first > 2 * sum(later)
 
@@ -422,7 +422,7 @@ def deep(function, depth):
     deep(function, depth - 1) if depth else function()
 
 
-def test_of_an_endless_stack_the_inner_frames_are_recorded_and_that_others_are_left_out():
+def test_endless_stack_keeps_its_inner_frames_with_a_note_on_omitted_ones():
     samples = OwnSamples()
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(30_000)
@@ -439,7 +439,7 @@ def dumps():
     json.dumps([{"row": number} for number in range(50_000)], indent=1)
 
 
-def test_frames_of_libraries_are_told_from_the_users_own():
+def test_library_frames_are_distinguished_from_user_frames():
     """Where the time goes is told by the innermost line of the user's, so a viewer must know which are."""
     names = {name for cycle in sampled(dumps).cycles for _, _, name in cycle.records()}
     categories = {name.name.split("(")[0]: name.categories for name in names}
@@ -447,7 +447,7 @@ def test_frames_of_libraries_are_told_from_the_users_own():
     assert {categories[file] for file in categories if file.startswith("json/")} == {("stack_sample", "library")}
 
 
-def test_a_sampler_of_several_windows_goes_on_after_each_of_them():
+def test_sampler_of_several_windows_continues_after_each():
     recorder = NativeRecorder()
 
     class Stopping(StackSpans):

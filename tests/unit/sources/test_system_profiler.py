@@ -91,7 +91,7 @@ def processor_notes(handler):
 
 
 @pytest.mark.parametrize("kinds", [(SystemProfiler,), (StackSampler,), (SystemProfiler, StackSampler)])
-def test_each_batch_is_read_once_and_each_window_has_one_note_whatever_sources_there_are(kinds):
+def test_each_batch_is_read_once_and_each_window_has_one_note_for_any_sources(kinds):
     def schedule(state):
         return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
 
@@ -147,7 +147,7 @@ def test_a_short_window_is_read_at_its_beginning_and_at_its_last_batch():
     assert len([value for _, series, value in found["process"] if series == "threads"]) == 2
 
 
-def test_the_first_reading_of_a_window_says_no_percents_since_there_is_no_time_before_it(monkeypatch):
+def test_first_sample_of_a_window_has_no_percentages(monkeypatch):
     def schedule(state):
         return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
 

@@ -100,9 +100,7 @@ def test_in_a_folder_that_was_deleted_there_is_nothing_to_delete(tmp_path):
     delete_child_records(tmp_path / "gone", closed_ns=0)
 
 
-def test_of_a_living_worker_the_chunks_that_are_full_and_read_are_deleted_and_the_one_it_writes_into_stays(
-    tmp_path, recorder
-):
+def test_full_read_chunks_of_a_live_worker_are_deleted_and_the_current_one_stays(tmp_path, recorder):
     record(recorder, NUM)
     num_chunks = len(list(tmp_path.glob("*.chunk")))
     assert num_chunks > 1

@@ -65,7 +65,7 @@ def leave(run_folder, rank):
     write_live_run(folder, LiveRun("run", Ranks(rank, rank, 16, 16), attempt, [], token="token"))
 
 
-def test_all_ranks_that_were_killed_are_told_in_one_line(tmp_path, caplog):
+def test_all_killed_ranks_are_reported_in_one_line(tmp_path, caplog):
     run = tmp_path / "my run"
     leave(run, 3)
     report_leftovers(run)

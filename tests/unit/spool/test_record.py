@@ -22,7 +22,7 @@ def test_columns_have_the_fields_of_all_records_in_order():
 
 
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63) + 1, 2**63, -(2**63), 2**200])
-def test_a_counter_of_any_size_is_recorded_exactly_if_64_bits_hold_it_and_else_as_a_float(value):
+def test_counter_is_exact_if_it_fits_64_bits_and_a_float_otherwise(value):
     (record,) = unpack_records(pack_records([Record(1, value, 0, 0, 0, Kind.COUNTER, Flag.NONE)]))
     assert record.end == value
     assert type(record.end) is (int if abs(value) < 2**63 else float)

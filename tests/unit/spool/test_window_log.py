@@ -69,7 +69,7 @@ def test_an_unfinished_line_is_skipped_and_later_lines_are_read(tmp_path):
     assert "line 2" in damages[0]
 
 
-def test_a_long_run_keeps_the_lines_of_windows_that_are_not_saved_and_its_log_stays_small(tmp_path):
+def test_long_run_keeps_entries_of_unsaved_windows_and_its_log_stays_small(tmp_path):
     log = WindowLog(tmp_path)
     log.append(opened(1))
     for window in range(2, 20_000):

@@ -146,7 +146,7 @@ def test_later_training_runs_of_the_process_are_listed(run, monkeypatch):
     assert said in build_status_screen(read_run_status(folder)).sentences
 
 
-def test_who_is_behind_is_told_with_how_many_steps(run):
+def test_ranks_behind_are_reported_with_their_number_of_steps(run):
     make, _ = run
     status = read_run_status(make(50, 49, 20, 0))
     lags = {rank.rank: rank.behind for rank in status.ranks}
@@ -213,7 +213,7 @@ def test_a_rank_that_could_not_look_closer_for_long_holds_its_gil(run, monkeypat
     assert hang_told(rank, folder)[0].place.endswith("train.py(9): hold")
 
 
-def test_of_ranks_that_hang_it_is_told_who_waits_for_whom(run):
+def test_hung_ranks_are_reported_with_who_waits_for_whom(run):
     make, ranks = run
     folder = make(20, 20, 20)
     for number, rank in enumerate(ranks):

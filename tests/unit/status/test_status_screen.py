@@ -102,11 +102,11 @@ def test_what_is_not_known_is_blank_and_a_column_of_it_left_out():
         ({"behind": 12}, "Rank 1 is 12 steps behind."),
     ],
 )
-def test_what_is_odd_is_a_sentence(more, sentence):
+def test_each_anomaly_is_a_sentence(more, sentence):
     assert build_status_screen(status(replace(RANK, rank=1, **more), RANK)).sentences == [sentence]
 
 
-def test_of_many_ranks_the_odd_ones_have_rows_and_the_rest_is_summed_up():
+def test_abnormal_ranks_of_many_have_rows_and_the_rest_is_summarized():
     odd = [replace(RANK, rank=rank, state=RunState.KILLED) for rank in (31, 500)]
     rest = [
         replace(RANK, rank=rank, phase=["forward", "backward"][rank % 2])
@@ -123,7 +123,7 @@ def test_of_many_ranks_the_odd_ones_have_rows_and_the_rest_is_summed_up():
     assert len(printed(now)) < 10
 
 
-def test_if_all_of_many_are_odd_there_are_some_of_them_and_their_number():
+def test_if_all_of_many_ranks_are_abnormal_some_are_listed_with_their_number():
     now = build_status_screen(status(*(replace(RANK, rank=rank, state=RunState.UNRESPONSIVE) for rank in range(100))))
     assert len(now.rows) == MAX_ROWS
     assert now.rest.startswith(f"{100 - MAX_ROWS} more ranks: {100 - MAX_ROWS} silent")
@@ -154,14 +154,14 @@ def test_who_waits_for_whom_is_a_sentence():
     assert sentence == "In all_reduce, number 1,204 of group default_pg, ranks 0-2, 5 wait for ranks 3-4."
 
 
-def test_of_many_groups_that_wait_some_are_told_and_the_others_counted():
+def test_some_of_many_waiting_groups_are_listed_and_the_others_counted():
     waited = [Unarrived(f"group {number}", 7, "all_reduce", [0], [1]) for number in range(9)]
     sentences = build_status_screen(status(RANK, collectives=waited)).sentences
     assert len(sentences) < 9
     assert sentences[-1] == f"And {10 - len(sentences)} more groups like that."
 
 
-def test_ranks_of_several_hosts_say_where_they_are_in_letters_that_a_terminal_can_show():
+def test_ranks_of_several_hosts_show_their_host_in_printable_characters():
     hostile = replace(RANK, rank=1, host="no\x1b[2Jde\u202e" + "x" * 5000, state=RunState.UNRESPONSIVE)
     now = build_status_screen(status(hostile, RANK, notes=["Cannot read a\x1b[2J.pulse: gone."]))
     assert now.columns[-1] == "host"

@@ -118,7 +118,7 @@ def test_quotes_in_a_name_are_escaped_as_its_line_is_made(name, num_bytes):
     assert text.may_have_changed_names  # a newline in it would be missing
 
 
-def test_quotes_in_a_name_are_escaped_where_an_old_torch_writes_all_fields_on_one_line():
+def test_quotes_in_a_name_are_escaped_in_the_one_line_output_of_old_torch():
     events = [span(name, begin).replace('",\n    "', '", "') for name, begin in (('say "hi"', 0), ("last", 9))]
     text = read_text(Pieces(kineto(*events)), [])
     assert [event["name"] for event in events_of(text)] == ['say "hi"', "last"]
@@ -131,7 +131,7 @@ def test_a_frame_with_another_name_than_at_its_reading_keeps_what_kineto_wrote()
     assert [event["name"] for event in events_of(text)] == ["first", "unknown", "last"]
 
 
-def test_names_that_are_found_later_are_put_right_also_where_their_spans_were_clipped():
+def test_names_found_later_are_corrected_even_for_clipped_spans():
     events = [span("outer", 0, 100), span("unknown", 40, 63), span("unknown", 60, 2), span("a/b", 200, 1)]
     text = read_text(Pieces(kineto(*events, frame("a/b", 300, "null"))), [])
     names = {(40, 63): ["\u00e9"], (60, 2): ["t\tb"], (200, 1): ["a\\b", "other\n"], (300, 1): ["c\\d"]}
@@ -153,7 +153,7 @@ def test_names_that_are_found_later_are_put_right_also_where_their_spans_were_cl
         span(args='"a": ' + "[" * 100 + "]" * 100),
     ],
 )
-def test_from_an_odd_event_on_all_text_is_kept_as_it_is(odd):
+def test_text_after_a_malformed_event_is_kept_unmodified(odd):
     content = kineto(span("first", 0), odd, span("last", 20))
     text = read_text(Pieces(content), [])
     assert not text.is_right
@@ -248,7 +248,7 @@ def test_our_frames_go_and_their_children_are_those_of_the_frame_above(tmp_path,
 @pytest.mark.parametrize(
     "decoy", ['"note": {"Python parent id": 1, "Python id": 7}', '"say \\"Python parent id": 1, "say \\"Python id": 7']
 )
-def test_a_frame_is_told_by_its_own_fields_not_by_such_words_in_others(tmp_path, decoy):
+def test_frame_is_recognized_by_its_own_fields_not_by_words_in_other_fields(tmp_path, decoy):
     names = [
         ("train.py(1): <module>", "null"),
         ("kinetoscope/loop.py(2): batches", 1),
@@ -268,7 +268,7 @@ def test_without_our_frames_a_text_is_as_right_as_with_them(tmp_path):
     assert parents_of(tmp_path / "trace.json")["data.py(4): __next__"] == 1
 
 
-def test_names_that_kineto_changes_are_corrected_after_frames_of_ours():
+def test_names_that_kineto_changes_are_corrected_after_kinetoscope_frames():
     renamed = [Renamed(1, "kinetoscope/\u00e9.py(1): f", "unknown"), Renamed(2, "a\tb", "unknown")]
     events = [frame("train.py(1): f", 1, "null"), frame("unknown", 2, 1), span("unknown", 5)]
     text = read_text(Pieces(kineto(*events)), renamed)

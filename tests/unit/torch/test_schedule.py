@@ -127,7 +127,7 @@ def state_in(action: ProfilerAction | None) -> str:
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(SCHEDULED, (*SCHEDULED, None))))
-def test_every_transition_takes_kineto_from_where_one_action_has_it_to_where_the_next_needs_it(before, after):
+def test_each_transition_moves_kineto_to_the_state_of_the_next_action(before, after):
     assert state_after(TRANSITIONS[before, after].calls, state_in(before)) == state_in(after)
 
 
@@ -143,7 +143,7 @@ def test_only_transitions_that_lose_a_window_or_a_warm_up_are_called_mistakes():
 
 
 @pytest.mark.parametrize("answer", [None, 3, "RECORD", True])
-def test_a_schedule_that_returns_no_action_raises_an_error_with_the_step_and_the_value(answer):
+def test_schedule_without_a_valid_action_raises_an_error_with_step_and_value(answer):
     with pytest.raises(ScheduleError, match="step 7") as raised:
         check_action(answer, 7)
     assert repr(answer) in str(raised.value)

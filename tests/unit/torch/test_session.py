@@ -35,7 +35,7 @@ def test_an_activity_of_another_type_raises_a_type_error_that_shows_it(wrong):
         select_activities(wrong)
 
 
-def test_no_activity_at_all_is_an_assertion_error_of_ours():
+def test_no_activity_is_a_kinetoscope_assertion_error():
     with pytest.raises(AssertionError, match="empty") as raised:
         select_activities([])
     assert isinstance(raised.value, SettingsError)
@@ -47,6 +47,6 @@ def test_the_device_is_the_one_recorded_beside_the_cpu(activities, device):
 
 
 @pytest.mark.parametrize("types", [3, "cpu_op"])
-def test_types_that_are_no_list_of_names_raise_a_type_error_that_says_what_is_accepted(types):
+def test_types_other_than_a_list_of_names_raise_a_type_error_with_accepted_types(types):
     with pytest.raises(TypeError, match="a list of the names"):
         select_activities([{ProfilerActivity.CPU: types}])

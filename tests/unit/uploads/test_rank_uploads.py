@@ -81,7 +81,7 @@ def test_one_file_that_fails_does_not_hold_up_the_others(run_folder, tmp_path):
     assert [len(report.confirmed), len(report.failed)] == [3, 1]
 
 
-def test_an_expired_file_goes_only_once_its_upload_is_confirmed(run_folder, tmp_path):
+def test_expired_file_is_deleted_only_after_its_confirmed_upload(run_folder, tmp_path):
     file = queue(run_folder, "rank0.json", "trace", unreachable(tmp_path))
     delete_when_uploaded(run_folder, file)
     upload(run_folder)
@@ -102,7 +102,7 @@ def test_an_expired_file_that_was_uploaded_or_never_was_to_be_goes_at_once(run_f
         assert not file.exists()
 
 
-def test_a_file_uploaded_again_to_its_place_waits_once_and_the_newest_content_arrives(run_folder, tmp_path):
+def test_file_uploaded_again_is_queued_once_and_the_newest_content_arrives(run_folder, tmp_path):
     queue(run_folder, "merged.json", "old", tmp_path / "store")
     queue(run_folder, "merged.json", "new", tmp_path / "store")
     assert len(read_queue(run_folder, 0)) == 1
@@ -219,7 +219,7 @@ class Shelf:
         self.files[remote_name] = file.read_bytes()
 
 
-def test_without_a_url_files_go_to_another_trainers_store_and_may_go_once_it_has_them(run_folder):
+def test_files_without_a_url_go_to_another_trainers_store_before_deletion(run_folder):
     shelf = Shelf()
     uploads = RankUploads(run_folder, 0, None, shelf)
     file = run_folder / "traces" / "rank0.json"

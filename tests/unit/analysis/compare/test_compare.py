@@ -85,7 +85,7 @@ def simulated(settings):
 
 
 @pytest.mark.parametrize("seed", range(NUM_COMPARISONS))
-def test_a_slower_operator_is_named_first_and_another_recording_of_one_program_is_no_change(seed):
+def test_slower_operator_comes_first_and_a_repeated_recording_shows_no_change(seed):
     step_ns = (3_000_000, 30_000_000)[seed % 2]
     settings = replace(healthy_settings(seed, step_ns), num_steps=10, jitter_ns=2_000)
     name = ("aten::mm", "aten::addmm")[(seed + seed // 2) % 2]
@@ -234,7 +234,7 @@ def test_a_change_of_one_operator_is_found_beside_others_that_are_as_before():
 
 
 @pytest.mark.parametrize(("is_told", "verdict"), [(False, "unsure"), (True, "faster")])
-def test_operators_that_a_step_calls_less_often_do_not_tell_how_far_recordings_differ_by_chance(is_told, verdict):
+def test_operators_called_less_often_do_not_set_the_noise_between_recordings(is_told, verdict):
     draw = random.Random(0)
     names = [f"aten::op{place}" for place in range(12)]
     fewer = names[4:]
@@ -247,7 +247,7 @@ def test_operators_that_a_step_calls_less_often_do_not_tell_how_far_recordings_d
     assert compare_reports(run(10, 0.5, 32), run(4, 0.1, 4)).step.verdict == verdict
 
 
-def test_a_step_that_waits_for_the_device_is_as_steady_as_the_device_however_busy_the_host():
+def test_step_that_waits_for_the_device_is_as_steady_despite_a_busy_cpu():
     draw = random.Random(0)
     names = [f"aten::op{place}" for place in range(12)]
 
@@ -360,7 +360,7 @@ def test_steps_without_a_length_are_compared_too():
     assert verdicts(found) == {"typical step": "slower", "mean step": "slower"}
 
 
-def test_different_programs_are_said_to_be_so():
+def test_different_programs_are_reported():
     draw = random.Random(7)
     before = report(noisy(draw, 10), operators={"aten::conv2d": noisy(draw, 8)})
     after = report(noisy(draw, 10), operators={"aten::mm": noisy(draw, 8)})

@@ -22,7 +22,7 @@ def logging_in_the_trainer(begin):
     yield from stack(LOOP_SAMPLES, begin + 70_000, 20_000, "torch/trainer.py(360): _maybe_save")
 
 
-def test_the_librarys_function_is_named_and_not_the_users_line_which_is_in_every_sample(tmp_path):
+def test_library_function_is_named_and_not_the_user_line_in_every_sample(tmp_path):
     events = [*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, logging_in_the_trainer)]
     found = found_in(events, "python_overhead", tmp_path, told=True)
     assert found.where.lines == ("torch/trainer.py:340",)

@@ -12,7 +12,7 @@ from trainsim import Settings, simulate
 
 
 @pytest.mark.parametrize("is_counted", [True, False])
-def test_samples_and_tokens_in_a_second_are_told_where_the_loop_counts_them(tmp_path, is_counted):
+def test_samples_and_tokens_per_second_are_shown_where_the_loop_counts_them(tmp_path, is_counted):
     schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=4, repeat=2)
     with kinetoscope.profile(tmp_path / "run", schedule=schedule, torch=False, system=False, quiet=True) as profiler:
         for _ in profiler.batches(range(20)):

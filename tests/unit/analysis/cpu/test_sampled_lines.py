@@ -35,7 +35,7 @@ def loop_that_waits(begin):
     yield from stack(LOOP_SAMPLES, begin + 80_000, 20_000, "train.py(10): <module>")
 
 
-def test_a_loop_that_waits_for_its_workers_is_told_which_of_their_lines_takes_the_time(tmp_path):
+def test_loop_that_waits_for_workers_gets_the_slow_line_of_the_workers(tmp_path):
     events = each_step(waiting_steps, loop_that_waits, worker)
     found = found_in(events, "input_bound", tmp_path, told=True)
     assert found.where.lines == ("dataset.py:41", "dataset.py:31")
@@ -76,7 +76,7 @@ def test_batches_that_workers_make_for_an_evaluation_are_not_those_of_training(t
     assert (lines, of_training) == (("dataset.py:41", "dataset.py:31"), ())
 
 
-def test_a_loop_that_makes_its_batches_itself_is_told_which_line_takes_the_time(tmp_path):
+def test_loop_that_builds_its_batches_itself_gets_the_slow_line(tmp_path):
     def loop(begin):
         yield from stack(LOOP_SAMPLES, begin, 80_000, "train.py(9): <module>", "data.py(5): __getitem__")
         yield from stack(LOOP_SAMPLES, begin + 80_000, 20_000, "train.py(10): <module>")
@@ -102,9 +102,7 @@ def test_python_between_operators_is_named_by_the_line_that_was_executing(tmp_pa
 
 
 @pytest.mark.parametrize(("waits_us", "is_told"), [(10_000, False), (40_000, True)])
-def test_the_advice_is_on_what_a_line_waits_for_only_where_it_waits_for_longer_than_it_runs(
-    waits_us, is_told, tmp_path
-):
+def test_advice_is_on_the_wait_of_a_line_only_if_it_waits_longer_than_it_runs(waits_us, is_told, tmp_path):
     def loop(begin):
         yield from stack(LOOP_SAMPLES, begin + 20_000, 70_000, "train.py(3): loss")
         yield span("waits: GIL, reader ran", "stack_sample,state", LOOP_SAMPLES, begin + 20_000, waits_us)
@@ -187,7 +185,7 @@ def read_late(begin):
     yield from stack(LOOP_SAMPLES, begin + 70_000, 20_000, "a.py(4): loss")
 
 
-def test_of_a_line_that_was_read_late_nothing_is_said_to_be_sure(tmp_path):
+def test_late_sampled_line_has_no_certain_statement(tmp_path):
     found = found_in(each_step(busy_steps, read_late), "python_overhead", tmp_path)
     assert found.where.lines == ("a.py:3", "a.py:4")
     assert "a.py:3, or code shortly before it, takes 71 % of this time." in found.advice
@@ -195,7 +193,7 @@ def test_of_a_line_that_was_read_late_nothing_is_said_to_be_sure(tmp_path):
     assert (evidence["late_share_of_line"], evidence["least_share_of_line"]) == (1, 0)
 
 
-def test_where_nobody_knows_which_samples_were_late_nothing_is_said_to_be_sure(tmp_path):
+def test_unknown_delays_of_samples_give_no_certain_statement(tmp_path):
     samples = list(seen_at("a.py(3): loss", "a.py(3): loss", "a.py(3): loss"))
     found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20)
     assert "a.py:3, or code shortly before it, takes 100 % of this time." in found.advice
@@ -245,14 +243,14 @@ def test_a_loop_that_calls_small_operators_is_named_by_the_line_that_calls_them(
     assert "train.py:23 takes 100 % of this time" in found.advice
 
 
-def test_values_that_are_read_one_by_one_are_told_as_such(tmp_path):
+def test_values_read_one_by_one_are_reported_as_such(tmp_path):
     found = found_in(each_step(reading_steps, seen_reading), "small_kernels", tmp_path, interval_ms=20)
     assert found.title.startswith("Small operators: 600 .item() calls/step take ")
     assert ".tolist()" in found.advice
     assert dict(found.evidence)["num_items"] == 600
 
 
-def test_values_that_operators_read_are_not_told_as_the_loops_own(tmp_path):
+def test_values_read_by_operators_are_not_attributed_to_the_loop(tmp_path):
     def steps(begin):
         """Each value is read within an operator, as of ``torch.multinomial``."""
         for event in reading_steps(begin):
@@ -265,7 +263,7 @@ def test_values_that_operators_read_are_not_told_as_the_loops_own(tmp_path):
     assert "num_items" not in dict(found.evidence)
 
 
-def test_values_that_the_optimizer_reads_are_told_as_its_own(tmp_path):
+def test_values_read_by_the_optimizer_are_attributed_to_it(tmp_path):
     def steps(begin):
         yield from reading_steps(begin)
         yield span("Optimizer.step#LBFGS.step", "user_annotation", LOOP, begin + 19_900, 35_000)
@@ -313,7 +311,7 @@ def test_values_that_are_read_one_by_one_are_at_the_line_that_reads_them(tmp_pat
     assert "train.py:4 takes 100 % of this time" in found.advice
 
 
-def test_values_that_a_library_reads_one_by_one_are_said_to_be_read_in_it(tmp_path):
+def test_values_read_one_by_one_in_a_library_are_attributed_to_it(tmp_path):
     frames = "train.py(4): step", "torch/metrics.py(7): update"
     events = each_step(reading_and_adding_steps, seen_reading_in(*frames))
     found = found_in(events, "small_kernels", tmp_path, interval_ms=1, told=True)

@@ -126,7 +126,7 @@ def test_a_thread_without_a_processor_is_not_surely_overhead_of_python():
     assert [finding.confidence for finding in report.findings].count("high") == 1
 
 
-def test_what_python_between_operators_costs_is_without_the_time_that_it_had_no_processor():
+def test_python_time_between_operators_excludes_run_queue_delay():
     quiet, busy = (found(report_on(LOOP_OF_ELEMENTS, *more), "python_overhead") for more in ((), (PREEMPTED,)))
     assert busy.cost_ns_per_step == pytest.approx(quiet.cost_ns_per_step, rel=0.05)
 
@@ -157,11 +157,11 @@ def test_time_slices_of_others_within_fetches_are_not_saved_by_a_fix_of_the_load
 
 
 @pytest.mark.parametrize("fault", [Fault(kind="gc", cost_ns=20_000), Fault(kind="blocked", cost_ns=60_000)])
-def test_what_takes_next_to_nothing_is_no_finding_either_where_the_loop_had_no_processor(fault):
+def test_negligible_costs_are_no_finding_even_under_cpu_contention(fault):
     assert set(kinds(report_on(PREEMPTED, fault))) == {"processor_contention", "python_overhead"}
 
 
-def test_a_rank_that_is_late_now_and_then_where_loops_had_no_processor_may_be_so_by_chance():
+def test_rank_sometimes_late_under_cpu_contention_is_within_noise():
     at_random = [
         Fault(kind="preempted", cost_ns=30_000_000, ranks=(1,), every=5),
         Fault(kind="preempted", cost_ns=30_000_000, ranks=(1,), every=7, first=3),
@@ -185,7 +185,7 @@ def test_a_rank_that_has_no_processor_for_longer_than_the_others_is_late_for_tha
     assert "processor_longer_ns" not in dict(unknown.evidence)
 
 
-def test_a_rank_that_does_more_and_so_has_no_processor_for_longer_too_is_late_for_what_it_does():
+def test_rank_with_more_work_and_more_cpu_contention_is_late_for_its_work():
     more = Fault(kind="late_host", cost_ns=6_000_000, ranks=(1,))
     report = report_on(more, replace(PREEMPTED, cost_ns=6_000_000, ranks=(1,)), num_ranks=2)
     assert [row.cause for row in report.stragglers] == ["host"]
@@ -302,7 +302,7 @@ def test_a_gap_of_python_that_is_long_in_one_or_two_steps_is_no_pattern(num_slic
 # -- without operators
 
 
-def test_without_operators_nothing_is_said_of_python_but_the_line_where_the_time_goes():
+def test_only_the_hot_line_is_reported_for_python_without_operators():
     report = report_on(has_torch=False, step_spans="event/batch")
     assert kinds(report) == ["hot_line"]
     hot = report.findings[0]
@@ -311,7 +311,7 @@ def test_without_operators_nothing_is_said_of_python_but_the_line_where_the_time
     assert hot.confidence != "high"
 
 
-def test_without_operators_and_samples_nothing_is_said():
+def test_nothing_is_reported_without_operators_and_samples():
     assert kinds(report_on(has_torch=False, step_spans="event/batch", has_states=False)) == []
 
 

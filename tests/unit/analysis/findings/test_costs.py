@@ -30,7 +30,7 @@ def most_waiting_ns(report):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_fault_costs_more_than_is_waited_for_and_each_fix_saves_what_its_finding_says(seed):
+def test_no_fault_costs_more_than_its_wait_and_each_fix_saves_the_prediction(seed):
     _, report = analysed(random_settings(seed))
     step_ns, waiting_ns = report.run["step_ns"], most_waiting_ns(report)
     for number, found in enumerate(report.findings, start=1):
@@ -68,7 +68,7 @@ def report_after(change, settings, folder):
     return kinetoscope.analyze(folder, cache=False)
 
 
-def test_a_device_that_waits_for_slow_operators_around_launches_costs_more_than_the_launch_calls(tmp_path):
+def test_device_waiting_for_slow_operators_costs_more_than_the_launch_calls(tmp_path):
     """Operators of 40 us, of which the launch takes 4, before kernels of 4 us; an event without a reason makes the
     replay one that is not trusted, so that the cost decides."""
     events = []
@@ -119,7 +119,7 @@ def test_a_loop_that_waits_for_data_costs_what_the_ledger_of_a_step_says():
     assert found.cost_ns_per_step <= max(waited_ns, found.saving_ns_per_step)
 
 
-def test_a_finding_whose_numbers_leave_late_ranks_out_says_how_many():
+def test_finding_without_straggler_numbers_shows_the_number_of_excluded_ranks():
     late, slow = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000), Fault(kind="items", count=60)
     _, report = analysed(Settings(num_ranks=4, num_steps=9, faults=(late, slow)))
     assert dict(the(report, "synchronisation").evidence)["num_late_ranks_left_out"] == 1

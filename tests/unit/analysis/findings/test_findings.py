@@ -143,7 +143,7 @@ def test_a_loop_that_waits_for_its_data_gains_nothing_by_waiting_less_for_the_de
 # -- what a finding says
 
 
-def test_a_fault_costs_what_the_device_waits_not_what_the_host_takes_while_the_device_is_busy():
+def test_fault_costs_the_device_wait_not_cpu_time_while_the_device_is_busy():
     _, report = planted("recompilation")
     found = report.findings[0]
     assert dict(found.evidence)["compile_ns"] > 1.1 * found.cost_ns_per_step
@@ -194,7 +194,7 @@ def test_what_was_recorded_is_not_advised_a_short_recording_says_how_long_it_tak
     assert "system=True" not in advice
 
 
-def test_a_loop_that_makes_its_batches_itself_is_told_to_use_workers():
+def test_loop_that_builds_its_batches_itself_is_advised_to_use_workers():
     fault = Fault(kind="slow_loader", cost_ns=3_000_000)
     report = report_on(Settings(num_ranks=1, num_steps=8, num_workers=0, faults=(fault,)))
     found = finding(report, "input_bound")
@@ -202,7 +202,7 @@ def test_a_loop_that_makes_its_batches_itself_is_told_to_use_workers():
     assert found.advice.startswith("The loop builds its batches itself")
 
 
-def test_a_loop_whose_batches_are_made_quickly_is_not_told_to_use_workers():
+def test_loop_with_fast_batches_is_not_advised_to_use_workers():
     fault = Fault(kind="slow_loader", cost_ns=300_000)
     report = report_on(Settings(num_ranks=1, num_steps=8, num_workers=0, has_device=False, faults=(fault,)))
     advice = finding(report, "input_bound").advice
@@ -222,7 +222,7 @@ def test_a_loop_that_may_have_waited_for_a_core_is_not_surely_slow(tmp_path, cor
     assert (said in found.advice) == (confidence == "medium")
 
 
-def test_a_few_long_pauses_are_not_told_to_be_the_python_of_a_model_or_an_optimizer():
+def test_few_long_pauses_are_not_attributed_to_python_of_model_or_optimizer():
     def advice(cost_ns, every):
         fault = Fault(kind="slow_python", cost_ns=cost_ns, every=every)
         settings = Settings(num_ranks=1, num_steps=9, has_device=False, faults=(fault,))
@@ -234,7 +234,7 @@ def test_a_few_long_pauses_are_not_told_to_be_the_python_of_a_model_or_an_optimi
     assert "Pass `diagnose=True` to record the lines" in advice(9_000_000, 3)
 
 
-def test_a_process_that_hardly_had_a_core_is_not_told_to_run_python(tmp_path):
+def test_descheduled_process_gets_no_python_overhead(tmp_path):
     fault = Fault(kind="slow_python", cost_ns=30_000_000)
     settings = Settings(num_ranks=1, num_steps=9, has_device=False, faults=(fault,))
     titles = {
@@ -331,7 +331,7 @@ def test_one_slow_batch_of_a_loop_that_makes_its_own_does_not_hide_other_faults(
     assert found.saving_ns_per_step == pytest.approx(found.cost_ns_per_step, rel=0.02)
 
 
-def test_a_run_without_a_device_is_not_told_how_long_its_device_had_no_work():
+def test_run_without_a_device_has_no_device_idle_time():
     settings = planted_settings(0, "slow_python")
     evidence = dict(finding(report_on(replace(settings, has_device=False)), "python_overhead").evidence)
     assert "python_ns" in evidence
@@ -395,7 +395,7 @@ def test_a_loop_that_was_stopped_once_or_twice_by_chance_has_no_python_overhead(
     assert [found.kind for found in kinetoscope.analyze(path, cache=False).findings] == kinds
 
 
-def test_what_the_profiler_does_once_at_the_begin_of_a_recording_is_no_cost_of_each_step(tmp_path):
+def test_one_time_profiler_work_at_the_start_is_no_per_step_cost(tmp_path):
     def look_around(trace):
         first = min((event for event in trace["traceEvents"] if event.get("cat") == "batch"), key=lambda e: e["ts"])
         look = {"name": "kinetoscope/look at memory", "cat": "kinetoscope", "dur": first["dur"] / 2}
@@ -416,7 +416,7 @@ def test_a_report_that_was_kept_has_the_same_findings(tmp_path):
 # -- lines that sources record
 
 
-def test_the_line_at_which_most_collections_begin_comes_first_even_if_others_took_longer(tmp_path):
+def test_line_that_triggers_most_gc_pauses_comes_first_even_if_others_are_longer(tmp_path):
     def add_lines(trace):
         pauses = [event for event in trace["traceEvents"] if event.get("cat") == "gc"]
         for number, pause in enumerate(pauses):
@@ -438,7 +438,7 @@ def test_the_line_at_which_most_collections_begin_comes_first_even_if_others_too
 @pytest.mark.parametrize(
     ("younger", "advice"), [(0, "Move `gc.collect()` at train.py:9 out of the step"), (1, "Allocate fewer objects")]
 )
-def test_collections_that_the_program_asks_for_are_told_from_pythons_own(younger, advice, tmp_path):
+def test_explicit_gc_collections_are_distinguished_from_automatic_ones(younger, advice, tmp_path):
     def make_full(trace):
         pauses = [event for event in trace["traceEvents"] if event.get("cat") == "gc"]
         for number, pause in enumerate(pauses):
@@ -459,9 +459,7 @@ def test_the_evidence_has_how_many_calls_a_step_has():
 
 
 @pytest.mark.parametrize(("in_collate", "named"), [(0.6, ("train.py:9", "some_trainer.py:15")), (0.4, ("train.py:9",))])
-def test_where_most_collections_begin_in_one_function_of_a_library_it_is_named_beside_the_users_line(
-    in_collate, named, tmp_path
-):
+def test_library_function_with_most_gc_pauses_is_named_next_to_the_user_line(in_collate, named, tmp_path):
     def add_lines(trace):
         pauses = [event for event in trace["traceEvents"] if event.get("cat") == "gc"]
         for number, pause in enumerate(pauses):
@@ -518,7 +516,7 @@ def test_a_loaders_facts_that_cannot_be_are_as_good_as_none(fact, number, tmp_pa
     assert "a larger num_workers" in found.advice
 
 
-def test_a_device_whose_memory_cannot_be_is_taken_for_one_that_does_not_say_it(tmp_path):
+def test_device_with_impossible_memory_counts_as_unknown_memory(tmp_path):
     def change(trace):
         trace["deviceProperties"] = [{"id": 0, "name": "GPU", "totalGlobalMem": 10**400}]
 
@@ -527,7 +525,7 @@ def test_a_device_whose_memory_cannot_be_is_taken_for_one_that_does_not_say_it(t
     assert "steps_until_full" not in dict(found.evidence)
 
 
-def test_recompilation_says_which_function_was_compiled_again_since_which_guard_failed(tmp_path):
+def test_recompilation_names_the_function_and_the_failed_guard(tmp_path):
     def add_words(trace):
         for span in (event for event in trace["traceEvents"] if event.get("cat") == "compile"):
             span["args"] = {"function": "forward", "line": "model.py:12", "guard": "`x.size()[0]` was 32, is 17"}
@@ -538,7 +536,7 @@ def test_recompilation_says_which_function_was_compiled_again_since_which_guard_
     assert found.where.lines == ("model.py:12",)
 
 
-def test_recompilation_is_told_from_what_torch_itself_records_of_its_compiler(tmp_path):
+def test_recompilation_is_reported_from_torchs_own_compiler_records(tmp_path):
     def as_torch_has_it(trace):
         for span in [event for event in trace["traceEvents"] if event.get("cat") == "compile"]:
             span |= {"cat": "cpu_op", "name": "_compile.compile_inner (dynamo_timed)"}
@@ -553,7 +551,7 @@ def test_recompilation_is_told_from_what_torch_itself_records_of_its_compiler(tm
         assert dict(found.evidence)[name] == pytest.approx(dict(noted.evidence)[name])
 
 
-def test_a_compilation_in_the_first_recorded_steps_is_not_told_to_be_another_one(tmp_path):
+def test_compilation_in_the_first_recorded_steps_is_no_recompilation(tmp_path):
     def keep_first(trace):
         events = trace["traceEvents"]
         spans = sorted((event for event in events if event.get("cat") == "compile"), key=lambda span: span["ts"])

@@ -63,7 +63,7 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_ranks_that_are_late_are_one_finding_whose_saving_is_that_of_a_run_without_them(name):
+def test_stragglers_are_one_finding_with_the_saving_of_a_run_without_them(name):
     settings, ranks = GROUPS[name]
     run, report = analysed(settings)
     found = [finding for finding in report.findings if finding.kind == "straggler"]
@@ -103,7 +103,7 @@ def test_a_host_is_named_where_all_of_its_ranks_are_late():
     assert report.findings[0].title.startswith("Stragglers: ranks 2, 5 delay every step by ")
 
 
-def test_ranks_that_are_late_in_turns_are_said_to_be():
+def test_alternating_stragglers_are_reported_as_such():
     _, report = analysed(GROUPS["two that alternate"][0])
     assert report.findings[0].title.startswith("Alternating stragglers: ranks 1-2 cost ")
     assert set(report.findings[0].where.steps) >= set(range(4, 13))
@@ -118,7 +118,7 @@ def test_a_rank_that_is_late_behind_a_later_one_costs_the_others_nothing():
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
 
 
-def test_a_rank_that_is_late_by_far_less_is_not_told_with_the_late_one():
+def test_much_less_late_rank_is_not_reported_with_the_straggler():
     """Now and then each rank is late by a little, on hosts without a processor for each."""
     little = (late((1,), 11, every=4), late((3,), 9, every=4, first=2))
     run, report = analysed(Settings(num_ranks=4, num_steps=16, has_device=False, faults=(late((2,), 30), *little)))
@@ -139,7 +139,7 @@ def test_a_rank_that_is_late_now_and_then_on_full_cores_may_be_so_by_chance(tmp_
     assert ("its loop may have waited for a core" in found.advice) == is_chance
 
 
-def test_of_ranks_that_are_all_late_in_turns_all_but_one_are_told():
+def test_all_but_one_of_the_alternating_stragglers_are_reported():
     faults = tuple(late((rank,), 5, every=4, first=rank) for rank in range(4))
     run, report = analysed(Settings(num_ranks=4, num_steps=12, faults=faults))
     found = report.findings[0]
@@ -148,7 +148,7 @@ def test_of_ranks_that_are_all_late_in_turns_all_but_one_are_told():
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
 
 
-def test_where_most_ranks_wait_for_data_in_turns_the_loaders_are_slow_and_no_rank_is_late():
+def test_ranks_alternately_waiting_for_data_mean_slow_loaders_and_no_straggler():
     settings, _ = planted_run(579_700)  # seven of eight ranks are late in some step, all with the same slow loader
     _, report = analysed(settings)
     assert [finding.kind for finding in report.findings] == ["input_bound"]
@@ -174,7 +174,7 @@ def test_ranks_that_are_late_by_chance_are_no_finding(num_ranks, noise):
         assert [finding.kind for finding in report.findings if finding.kind == "straggler"] == []
 
 
-def test_where_no_replay_is_trusted_late_ranks_are_told_without_a_saving():
+def test_stragglers_have_no_saving_without_a_trusted_replay():
     settings, ranks = GROUPS["a slow node"]
     _, report = analysed(replace(settings, missing_ranks=(0,)))
     found = report.findings[0]
@@ -183,13 +183,13 @@ def test_where_no_replay_is_trusted_late_ranks_are_told_without_a_saving():
     assert (found.confidence, found.saving_ns_per_step) == ("medium", None)
 
 
-def test_what_the_others_wait_for_a_group_is_told_once():
+def test_wait_for_a_late_group_is_reported_once():
     _, report = analysed(GROUPS["ranks on the CPU"][0])
     assert report.findings[0].cost_ns_per_step == pytest.approx(3_000_000, rel=0.05)
     assert {row.rank for row in report.stragglers} == {0, 2}
 
 
-def test_a_run_whose_ranks_wait_for_late_ones_most_is_bound_by_ranks():
+def test_run_that_mostly_waits_for_stragglers_is_bound_by_ranks():
     _, report = analysed(Settings(num_ranks=4, has_device=False, faults=(late((1,), 6),)))
     assert report.run["bound_by"] == "ranks"
     _, report = analysed(Settings(num_ranks=4, has_device=False))
@@ -212,7 +212,7 @@ ONCE = {
 
 
 @pytest.mark.parametrize("cause", ONCE)
-def test_a_rank_that_is_late_in_one_step_is_told_as_that_and_nothing_else_is(cause):
+def test_rank_late_in_one_step_is_the_only_finding(cause):
     run, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=(ONCE[cause],)))
     (found,) = report.findings
     assert found.title.startswith("Straggler: rank 3 delayed one of 10 steps by ")
@@ -229,7 +229,7 @@ def test_a_rank_that_is_late_in_one_step_is_told_as_that_and_nothing_else_is(cau
     assert report.saving_of_fix(1) == pytest.approx(found.saving_ns_per_step, abs=1)
 
 
-def test_a_rank_that_is_late_in_one_step_is_told_without_a_saving_where_no_replay_is_trusted():
+def test_rank_late_in_one_step_has_no_saving_without_a_trusted_replay():
     settings = Settings(num_ranks=4, reads_loss="each step", missing_ranks=(0,), faults=(ONCE["host"],))
     _, report = analysed(settings)
     assert report.graph.why_untrusted
@@ -241,7 +241,7 @@ def test_a_rank_that_is_late_in_one_step_is_told_without_a_saving_where_no_repla
     assert [finding.kind for finding in report.findings if finding.kind == "straggler"] == []
 
 
-def test_of_two_ranks_the_one_that_is_late_by_more_comes_first_where_no_replay_is_trusted():
+def test_later_of_two_stragglers_comes_first_without_a_trusted_replay():
     """It was late in one step, and the other by less in two."""
     little = (late((1,), 5, every=50, first=4), late((1,), 5, every=50, first=9))
     much = late((2,), 30, every=50, first=7)
@@ -251,7 +251,7 @@ def test_of_two_ranks_the_one_that_is_late_by_more_comes_first_where_no_replay_i
     assert [(where.ranks, where.steps) for where in found] == [((2,), (7,)), ((1,), (4, 9))]
 
 
-def test_beside_a_group_a_rank_that_is_late_in_one_step_is_told_too():
+def test_rank_late_in_one_step_is_reported_along_with_a_late_group():
     faults = (late((1, 2), 4), late((5,), 12, every=50, first=7))
     run, report = analysed(Settings(num_ranks=8, faults=faults))
     assert [(found.where.ranks, found.confidence) for found in report.findings] == [((1, 2), "high"), ((5,), "medium")]
@@ -261,7 +261,7 @@ def test_beside_a_group_a_rank_that_is_late_in_one_step_is_told_too():
         assert report.saving_of_fix(place + 1) == pytest.approx(found.saving_ns_per_step, abs=1)
 
 
-def test_of_two_groups_that_are_late_for_different_reasons_each_is_told_its_own():
+def test_two_late_groups_each_get_their_own_cause():
     slow_loops, slow_devices = late((1, 2), 4), late((5, 6), 1.5, "late_device")
     run, report = analysed(two_nodes(slow_loops, slow_devices))
     found = report.findings[0]

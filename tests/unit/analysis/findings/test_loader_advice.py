@@ -131,7 +131,7 @@ def test_a_pool_is_made_as_large_as_it_must_be(tmp_path):
     assert 2 < wanted < 31
 
 
-def test_batches_that_a_pool_builds_about_as_fast_as_it_sends_them_are_to_be_read_at_once(tmp_path):
+def test_batches_built_about_as_fast_as_they_are_sent_are_read_at_once(tmp_path):
     found, _ = input_bound(tmp_path, build_ns=900_000, num_workers=1, step_ns=300_000)
     assert "BatchSampler" in found.advice
     assert found.confidence != "high"

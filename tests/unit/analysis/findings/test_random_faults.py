@@ -137,7 +137,7 @@ def test_the_first_finding_names_a_fault_in_95_of_100(verdicts):
     assert len(wrong) <= 0.05 * len(verdicts), shown(wrong)
 
 
-def test_of_large_faults_80_of_100_are_told_with_high_confidence(verdicts):
+def test_at_least_80_percent_of_large_faults_have_high_confidence(verdicts):
     told = [is_told for one in verdicts for _, is_told in one.told]
     assert told.count(True) >= 0.8 * len(told), shown(
         one for one in verdicts if not all(known for _, known in one.told)

@@ -166,7 +166,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "with_fetch"), [*((name, True) for name in FAULTS), ("data", False)])
-def test_of_a_part_of_the_steps_is_said_what_is_said_of_all(fault, with_fetch, tmp_path):
+def test_part_of_the_steps_gets_the_same_statements_as_all(fault, with_fetch, tmp_path):
     run = simulate(Settings(num_steps=24, reads_loss="each step", faults=(FAULTS[fault],)))
     for path in run.write(tmp_path):
         mark_steps(path, 9, 20, with_fetch=with_fetch)
@@ -210,7 +210,7 @@ def test_no_saving_is_known_where_a_rank_has_not_recorded_all_steps():
     )
 
 
-def test_what_the_loop_launches_waits_for_communication_though_autograds_thread_asked_for_that():
+def test_kernels_of_the_loop_wait_for_communication_requested_by_autograds_thread():
     """Late devices hide behind slow launches; without these, the next step waits for the later one in each step."""
     turns = (Fault(kind="late_device", ranks=(rank,), cost_ns=1_500_000, every=2, first=rank) for rank in (0, 1))
     settings = Settings(num_steps=12, reads_loss="never", faults=(*turns, Fault(kind="slow_launches", cost_ns=150_000)))
@@ -227,7 +227,7 @@ def test_calls_in_flight_when_a_recording_began_do_not_look_like_missing_ranks()
     assert report.findings[0].saving_ns_per_step == near(run, run.without())
 
 
-def test_a_device_that_waits_for_what_was_in_flight_before_the_recording_is_no_riddle():
+def test_device_waits_for_work_from_before_the_recording_are_explained():
     faults = (Fault(kind="float32", cost_ns=170_682), Fault(kind="slow_network", cost_ns=804_383))
     settings = Settings(
         seed=1022, num_ranks=4, num_steps=9, layout="sharded", reads_loss="never", jitter_ns=2_000, faults=faults
@@ -278,7 +278,7 @@ def test_a_call_that_never_waited_makes_an_interval_of_a_saving():
 READS = Settings(num_ranks=1, num_steps=12, num_microbatches=3, reads_loss="never")
 
 
-def test_a_wait_for_the_device_saves_more_as_long_as_pauses_stay_that_it_leaves_the_device_without_work_in():
+def test_device_wait_saves_more_while_pauses_that_idle_the_device_remain():
     pauses = Fault(kind="recompilation", cost_ns=3_700_000, every=2)
     run, report = analysed(replace(READS, faults=(Fault(kind="items", count=16), pauses)))
     found, truth_ns, step_ns = (
@@ -340,7 +340,7 @@ def test_a_loop_without_its_fault_is_no_faster_than_workers_that_were_sampled(fa
     assert not any("keeps up" in note for note in report.run["notes"])
 
 
-def test_a_loop_whose_workers_are_quick_gains_all_that_its_fault_costs():
+def test_loop_with_fast_workers_gains_the_full_cost_of_its_fault():
     settings = Settings(num_ranks=2, num_steps=14, faults=(Fault(kind="gc", cost_ns=4_000_000),), workers_do="compute")
     run, report = analysed(settings)
     found, step_ns = the(report, "garbage_collection"), run.time_ns / run.num_steps
@@ -349,7 +349,7 @@ def test_a_loop_whose_workers_are_quick_gains_all_that_its_fault_costs():
     assert "DataLoader" not in found.advice
 
 
-def test_what_a_loader_without_time_to_spare_takes_back_is_told_though_nothing_is_saved():
+def test_saving_lost_to_a_busy_loader_is_reported_even_if_nothing_remains():
     faults = (Fault(kind="gc", cost_ns=4_000_000), Fault(kind="slow_loader", cost_ns=5_600_000))
     settings = Settings(num_ranks=1, num_steps=14, num_warmup_steps=40, faults=faults, workers_do="compute")
     _, report = analysed(settings)
@@ -360,7 +360,7 @@ def test_what_a_loader_without_time_to_spare_takes_back_is_told_though_nothing_i
     assert report.saving_of_fix(report.findings.index(found) + 1) == pytest.approx(found.saving_ns_per_step, abs=1)
 
 
-def test_savings_hold_only_if_a_loader_keeps_up_whose_workers_were_not_sampled():
+def test_savings_depend_on_a_loader_without_sampled_workers():
     _, report = analysed(Settings(num_steps=14, faults=(Fault(kind="slow_launches", cost_ns=150_000), HIDDEN)))
     assert any("Savings hold only if the DataLoader keeps up" in note for note in report.run["notes"])
     _, report = analysed(RUNS["a slow loader"])

@@ -66,7 +66,7 @@ def test_several_traces_have_the_name_of_their_run():
     assert title_of([], None) is None
 
 
-def test_a_name_that_is_no_valid_text_is_titled_and_told_all_the_same(tmp_path, capsys):
+def test_undecodable_name_is_titled_and_reported(tmp_path, capsys):
     (file,) = simulate(Settings(num_ranks=1, num_steps=2)).write(tmp_path)
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.json")
     os.rename(file, odd)
@@ -108,7 +108,7 @@ def test_a_trace_that_was_loaded_is_titled_as_its_file(folder):
 
 
 @pytest.mark.parametrize("within", ["", "traces"])
-def test_two_traces_of_one_name_are_told_apart_by_the_folders_that_differ(folder, tmp_path, within):
+def test_two_traces_of_one_name_are_distinguished_by_differing_folders(folder, tmp_path, within):
     paths = [tmp_path / run / within / "trace.json" for run in ("main", "mine")]
     for path in paths:
         path.parent.mkdir(parents=True)
@@ -120,7 +120,7 @@ def test_two_traces_of_one_name_are_told_apart_by_the_folders_that_differ(folder
     assert [run["title"] for run in (same.before, same.after)] == ["trace.json", "trace.json"]
 
 
-def test_two_runs_of_one_name_are_told_apart_in_a_report_too(tmp_path):
+def test_two_runs_of_one_name_are_distinguished_in_a_report_too(tmp_path):
     paths = [tmp_path / run / "digits" for run in ("main", "mine")]
     for path in paths:
         simulate(Settings(num_ranks=1, num_steps=2)).write(path)
@@ -147,5 +147,5 @@ def test_no_user_and_no_key_tells_two_runs_apart(before, after, monkeypatch):
     assert folders_apart(before, after) is None
 
 
-def test_traces_behind_urls_are_told_apart_by_their_folders():
+def test_traces_behind_urls_are_distinguished_by_their_folders():
     assert folders_apart("s3://bucket/main/traces/t.json?key=1", "s3://bucket/mine/traces/t.json") == ("main", "mine")

@@ -99,7 +99,7 @@ def test_the_share_of_the_peak_is_that_of_the_type_of_numbers(device, dtype, ker
     assert row.mfu == (None if peak is None else pytest.approx(FLOPS / 500e-6 / peak, rel=1e-4))
 
 
-def test_an_operator_whose_kernels_were_not_recorded_has_operations_but_no_rate(tmp_path):
+def test_operator_without_recorded_kernels_has_flops_but_no_rate(tmp_path):
     report = analyzed(tmp_path, product(), *launched(1, 40, 50, 10, "another"))
     row = rows_of(report.operators)["aten::mm"]
     assert (row.flops, row.flops_per_s, row.mfu) == (FLOPS, None, None)
@@ -171,13 +171,13 @@ def test_a_convolution_has_as_many_places_as_padding_stride_and_dilation_leave()
     assert work.elements == 2 * 3 * 9 * 12 + 8 * 3 * 3 * 5 + 2 * 8 * 5 * 4
 
 
-def test_attention_whose_heads_stand_behind_places_is_the_same():
+def test_attention_with_heads_after_positions_counts_the_same():
     heads_first, heads_last = [[2, 4, 6, 8]] * 3, [[2, 6, 4, 8]] * 3
     one = work_of("aten::_scaled_dot_product_flash_attention", heads_first)
     assert work_of("aten::_flash_attention_forward", [*heads_last, [], []]) == one
 
 
-def test_weights_of_a_convolution_in_groups_are_counted_as_torch_does_but_not_taken_for_done():
+def test_grouped_convolution_weights_count_as_in_torch_but_not_as_executed():
     shapes, values = [[2, 8, 9, 9], [2, 8, 9, 9], [8, 1, 3, 3]], ["", "", "", "[8]", "[1, 1]", "[1, 1]", "[1, 1]"]
     work = work_of("aten::convolution_backward", shapes, [*values, "False", "[0, 0]", "8", "[False, True, False]"])
     assert work is not None
@@ -201,7 +201,7 @@ def simulated(tmp_path, **settings):
     return kinetoscope.analyze(tmp_path, cache=False)
 
 
-def test_what_few_operators_beside_a_cuda_graph_compute_is_not_told_as_the_share_of_the_peak(tmp_path):
+def test_few_operators_outside_a_cuda_graph_give_no_share_of_the_peak(tmp_path):
     report = simulated(tmp_path, has_cuda_graph=True, has_eager_head=True, num_ranks=1)
     rows = [report.run, *(row.to_dict() for row in report.steps)]
     assert all(0.001 < row["mfu_coverage"] < 0.2 for row in rows)
@@ -210,14 +210,14 @@ def test_what_few_operators_beside_a_cuda_graph_compute_is_not_told_as_the_share
     assert f" {100 * report.run['mfu_coverage']:.1f} % of the time" in note
 
 
-def test_what_a_run_computes_in_a_second_is_what_it_computes_in_a_step_by_the_time_of_a_step(tmp_path):
+def test_flops_per_second_are_flops_per_step_over_step_time(tmp_path):
     run = simulated(tmp_path, num_ranks=2).run
     assert run["mfu_coverage"] == 1
     assert run["flops_per_s"] * run["step_ns"] / 1e9 == pytest.approx(run["flops_per_step"])
     assert run["mfu"] == pytest.approx(run["flops_per_s"] / 312e12, rel=1e-3)
 
 
-def test_a_share_of_the_peak_above_all_of_it_is_not_told():
+def test_share_above_the_whole_peak_is_not_reported():
     assert computed([ComputedSums(1, True, 8.0, 8.0, 900.0, 10, 10)], 1000.0)["mfu"] == 0.9
     beyond = [ComputedSums(1, True, 8.0, 8.0, 1100.0, 10, 10)]
     nothing = {"flops_per_step": None, "flops_per_s": None, "mfu": None, "mfu_coverage": 1}
@@ -232,7 +232,7 @@ def test_no_operator_or_kernel_is_faster_than_the_peak_of_its_device(tmp_path):
         assert told.flops_per_s is told.mfu is None
 
 
-def test_a_step_alone_takes_as_long_as_its_host_where_that_takes_longer_than_its_device(tmp_path):
+def test_single_step_lasts_as_long_as_its_cpu_if_slower_than_its_device(tmp_path):
     one = span("ProfilerStep#0", 0, 2000, "user_annotation")
     (row,) = analyzed(tmp_path, one, product(), *launched(1, 12, 20, 500, "gemm")).steps
     assert (row.flops_per_s, row.mfu_coverage) == (pytest.approx(FLOPS / 2000e-6), 1)

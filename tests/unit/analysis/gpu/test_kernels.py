@@ -16,7 +16,7 @@ def shares(*rows):
     return tuple(tensor_cores(rows).values())
 
 
-def test_a_kernel_whose_name_does_not_tell_is_of_the_whole_and_counts_for_neither():
+def test_kernel_with_an_ambiguous_name_counts_in_the_total_only():
     assert shares(kernel(60, USES), kernel(30, USES_NONE), kernel(10, UNKNOWN)) == (0.6, pytest.approx(0.9))
 
 

@@ -92,7 +92,7 @@ def keep(recording, **takes):
 @pytest.mark.parametrize(
     ("every", "num_steps", "has_device"), [(1, 8, True), (2, 9, False), (3, 8, True), (3, 10, False), (4, 12, True)]
 )
-def test_a_leak_in_every_nth_step_is_told_in_bytes_per_step_with_its_operator_and_line(every, num_steps, has_device):
+def test_leak_in_every_nth_step_is_reported_per_step_with_operator_and_line(every, num_steps, has_device):
     leak = Fault(kind="leak", every=every, num_bytes=999_000)
     settings = Settings(num_ranks=1, num_steps=num_steps, has_device=has_device, has_stacks=True, faults=(leak,))
     run, report = measured(settings)
@@ -102,7 +102,7 @@ def test_a_leak_in_every_nth_step_is_told_in_bytes_per_step_with_its_operator_an
     assert {step % every for step in row.holders[0].steps} == {0}
 
 
-def test_the_peak_of_each_rank_and_its_step_are_told_also_of_a_merged_trace(tmp_path):
+def test_peak_and_its_step_are_reported_per_rank_also_for_a_merged_trace(tmp_path):
     leak = Fault(kind="leak", ranks=(1,), num_bytes=2_000_000)
     run = simulate(Settings(num_ranks=2, num_steps=8, faults=(leak,)))
     kinetoscope.merge_traces(tmp_path / "merged.json", *run.write(tmp_path / "traces"))
@@ -149,7 +149,7 @@ def test_what_a_later_window_frees_was_there_before_it(tmp_path):
     assert [row.peak_memory_bytes for row in kinetoscope.analyze(tmp_path, cache=False).steps] == [5700, 5110]
 
 
-def test_of_fewer_than_eight_steps_no_growth_is_told():
+def test_fewer_than_eight_steps_report_no_growth():
     _, report = analysed(Settings(num_ranks=1, num_steps=7, faults=(Fault(kind="leak", num_bytes=1_000_000),)))
     assert [(row.growth_bytes_per_step, row.holders) for row in report.memory] == [(None, ())]
 
@@ -161,7 +161,7 @@ def test_the_finding_tells_growth_in_the_unit_of_its_size(num_bytes, size):
     assert found.title.startswith(f"Memory leak: +{size}/step")
 
 
-def test_of_memory_without_addresses_no_growth_is_told(tmp_path):
+def test_memory_without_addresses_reports_no_growth(tmp_path):
     recording = Recording()
     for step in range(10):
         recording.step(step, keep(recording, **{f"kept{step}": 1000}))
@@ -223,7 +223,7 @@ def test_caches_that_fill_in_the_first_steps_are_no_growth(tmp_path):
     assert recording.row(tmp_path).growth_bytes_per_step == 0
 
 
-def test_what_is_kept_in_the_last_steps_only_is_not_said_to_grow(tmp_path):
+def test_memory_kept_only_in_the_last_steps_is_no_growth(tmp_path):
     recording = Recording()
     for step in range(10):
         recording.step(step, keep(recording, **({f"kept{step}": 1000} if step > 4 else {})))

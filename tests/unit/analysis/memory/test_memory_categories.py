@@ -108,7 +108,7 @@ def test_other_threads_do_not_work_for_the_forward_pass(tmp_path):
     ],
     ids=["no addresses", "an address is missing", "something was freed unseen"],
 )
-def test_nothing_is_said_of_categories_where_it_is_not_known_what_was_freed(events, tmp_path):
+def test_memory_categories_are_omitted_where_frees_are_unknown(events, tmp_path):
     assert categories(tmp_path, *events) == {}
 
 

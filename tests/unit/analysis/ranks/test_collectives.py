@@ -32,7 +32,7 @@ def assert_timed(run, report):
     assert Counter((row.step, row.skew_ns, row.transfer_ns) for row in report.collectives) == truth
 
 
-def test_clocks_of_ranks_that_share_no_call_with_the_first_are_aligned_through_others(tmp_path):
+def test_clocks_without_calls_shared_with_rank_0_are_aligned_through_others(tmp_path):
     run, report = analyse(tmp_path, num_ranks=4, layout="tensor", offset_ns=CLOCKS_APART_NS)
     assert_timed(run, report)
 
@@ -79,7 +79,7 @@ def test_calls_in_flight_when_each_cycle_began_are_joined_without_numbers(tmp_pa
     assert_joined(run, report)
 
 
-def test_calls_are_joined_without_numbers_though_a_rank_began_to_record_within_a_step(tmp_path):
+def test_calls_without_numbers_are_joined_if_a_rank_starts_within_a_step(tmp_path):
     for layout in ("data", "pipeline"):
         run, report = analyse(tmp_path / layout, layout=layout, late_ranks=(1,), num_missed_calls=2, has_sequence=False)
         assert_joined(run, report)
@@ -115,7 +115,7 @@ def test_a_wait_for_a_call_that_is_seen_to_end_after_it_is_no_work_of_python(tmp
     assert savings[1] == pytest.approx(savings[0], rel=0.02)
 
 
-def test_without_steps_and_numbers_a_rank_that_stopped_earlier_is_not_taken_for_a_late_clock(tmp_path):
+def test_rank_that_stopped_earlier_is_no_late_clock_without_steps_and_numbers(tmp_path):
     """The last calls of ranks are then not the same ones."""
     run = simulate(Settings(num_steps=8, has_sequence=False, offset_ns=CLOCKS_APART_NS))
     for rank, path in enumerate(run.write(tmp_path)):

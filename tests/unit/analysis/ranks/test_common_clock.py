@@ -63,7 +63,7 @@ def test_a_replay_of_ranks_with_clocks_hours_apart_takes_as_long_as_the_run(tmp_
     assert report.graph.time_ns(report.graph.replay()) < 1.2 * run.time_ns
 
 
-def test_ranks_whose_clocks_were_never_compared_are_put_together_by_their_collectives(tmp_path):
+def test_ranks_with_never_compared_clocks_are_aligned_by_their_collectives(tmp_path):
     run = simulate(Settings(num_ranks=4, offset_ns=5_000_000))
     run.write(tmp_path)
     report = kinetoscope.analyze(tmp_path, cache=False)

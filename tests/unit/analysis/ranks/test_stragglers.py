@@ -56,7 +56,7 @@ def test_what_takes_hardly_longer_on_a_late_rank_is_not_why_it_is_late(longer_ns
     assert (row.rank, row.cause) == (1, cause)
 
 
-def test_a_rank_whose_backward_pass_takes_longer_on_the_cpu_is_slower_on_the_host():
+def test_rank_with_a_slow_backward_pass_on_the_cpu_is_slower_on_the_cpu():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
     _, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
     first = {row.step: row for row in report.steps if row.rank == 0}
@@ -66,7 +66,7 @@ def test_a_rank_whose_backward_pass_takes_longer_on_the_cpu_is_slower_on_the_hos
 
 
 @pytest.mark.parametrize(("starved_ns", "cause"), [(1_400_000, "host"), (3_800_000, "processor")])
-def test_a_rank_that_is_late_for_longer_than_it_had_no_processor_is_not_late_for_that(starved_ns, cause):
+def test_rank_later_than_its_cpu_contention_is_not_late_because_of_it(starved_ns, cause):
     late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
     _, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
     first = [replace(row, starved_ns=0) for row in report.steps if row.rank == 0]

@@ -65,7 +65,7 @@ def test_what_a_fetch_costs_anyway_is_not_saved(step_ns):
     assert finding.saving_ns_per_step == pytest.approx(saving_ns, abs=0.05 * run.time_ns / run.num_steps)
 
 
-def test_loops_that_are_ahead_of_their_devices_do_not_hide_the_rank_with_the_slow_loader():
+def test_cpu_run_ahead_does_not_hide_the_rank_with_the_slow_loader():
     """They fetch all that their workers make, but their devices take longer for it."""
     fault = Fault(kind="slow_loader", cost_ns=24_000_000, ranks=(2,))
     settings = Settings(

@@ -41,7 +41,7 @@ def test_moments_that_wait_for_each_other_are_an_error():
         replayed([0, 0], [(0, 1, 0, 0), (1, 0, 0, 0)])
 
 
-def test_moments_of_a_damaged_recording_that_wait_for_each_other_are_replayed_all_the_same():
+def test_circular_waits_of_a_damaged_recording_are_replayed():
     nodes = pl.DataFrame({"time": [5, 9, 9], "is_end": [False, False, True], "rank": [0, 0, 0]})
     edges = [(0, 1, "host", 4, 0), (1, 0, "launch", -4, 0), (1, 2, "device", 0, 0), (2, 1, "sync", 0, 0)]
     schema = {"source": pl.UInt32, "target": pl.UInt32, "kind": pl.String, "weight": pl.Int64, "rank": pl.Int64}
@@ -103,7 +103,7 @@ def test_a_replay_with_many_kernels_faster_takes_little_more_memory_than_with_on
     assert int(done.stdout) < 50  # MB; it was 1,100 for twelve kernels, and four times as much for two more
 
 
-def test_a_run_without_a_part_of_its_hosts_time_is_the_same_beside_a_change_that_changes_nothing(tmp_path):
+def test_removed_cpu_time_gives_the_same_run_next_to_a_change_without_effect(tmp_path):
     """Most replays take another way than those with operators that are faster."""
     simulate(Settings(num_ranks=2, num_steps=4)).write(tmp_path)
     graph, as_it_is = kinetoscope.analyze(tmp_path, cache=False).graph, []

@@ -74,7 +74,7 @@ def test_a_run_that_gets_slower_says_since_when(tmp_path):
 
 
 @pytest.mark.parametrize("last_recorded", [60, 20])
-def test_that_recorded_steps_and_those_while_they_were_saved_took_longer_is_no_change(tmp_path, last_recorded):
+def test_slower_steps_while_recording_and_saving_are_no_change(tmp_path, last_recorded):
     durations = noisy(10, 400)
     durations[10:60] = noisy(16, 50)
     said = about(tmp_path, durations, recorded=range(10, last_recorded))
@@ -94,7 +94,7 @@ def test_a_run_that_only_seems_to_change_says_nothing(tmp_path, what):
     assert (said["changed_at"], said["change"]) == (None, None)
 
 
-def test_recorded_steps_that_are_unlike_the_others_are_told_in_each_finding(tmp_path):
+def test_unrepresentative_recorded_steps_are_mentioned_in_each_finding(tmp_path):
     durations = noisy(10, 400)
     durations[10:14] = noisy(15, 4)
     said = about(tmp_path, durations)
@@ -107,7 +107,7 @@ def test_recorded_steps_that_are_unlike_the_others_are_told_in_each_finding(tmp_
     assert on_odd_steps(said, "The recorded steps") in all_steps_line(said)
 
 
-def test_of_a_short_run_it_is_told_too_that_the_recorded_steps_are_unlike_most(tmp_path):
+def test_short_run_reports_too_that_recorded_steps_differ_from_most(tmp_path):
     """As where the first epoch reads what the others have in memory."""
     durations = [*noisy(37, 20), *noisy(1, 40)]
     assert about(tmp_path / "first", durations, range(2, 12))["is_odd"]
@@ -129,7 +129,7 @@ def test_recorded_steps_that_mostly_wait_for_their_batches_are_compared_too(tmp_
     assert re.fullmatch(r"They took 9\.\d times as long as the others\.", on_odd_steps(said, "They"))
 
 
-def test_recorded_steps_like_the_others_are_not_odd_nor_are_some_by_chance(tmp_path):
+def test_recorded_steps_like_the_others_are_no_outliers_nor_is_noise(tmp_path):
     durations = noisy(10, 400)
     assert not about(tmp_path / "alike", durations)["is_odd"]
     wild = random.Random(3).choices([5, 40], k=400)
@@ -138,7 +138,7 @@ def test_recorded_steps_like_the_others_are_not_odd_nor_are_some_by_chance(tmp_p
 
 
 @pytest.mark.parametrize("duration_ms", [5.0, 0.0])
-def test_a_run_of_which_all_was_recorded_or_whose_steps_take_no_time_compares_nothing(tmp_path, duration_ms):
+def test_fully_recorded_run_or_run_with_zero_step_times_compares_nothing(tmp_path, duration_ms):
     for name, recorded in (("all", range(150)), ("some", range(10, 14))):
         said = about(tmp_path / name, [duration_ms] * 150, recorded)
         assert said["num_steps"] == 150

@@ -59,7 +59,7 @@ def test_regular_steps_are_one_row_also_those_before_it_was_known():
     assert (other["step"], other["every"], other["num_kept"]) == (131, None, 1)
 
 
-def test_a_step_whose_thread_had_no_processor_says_so():
+def test_step_of_a_descheduled_thread_is_marked():
     (row,) = slow_step_rows([slow(starved_ns=25 * MS)])
     assert row["is_machines"]
     assert why_slow(row) == "waiting for a CPU"

@@ -73,7 +73,7 @@ def test_an_idle_device_names_the_part_of_the_host_that_it_waits_for():
     assert bound_by(parts, 100 * MS, on_device=False) == "data"
 
 
-def test_at_the_pace_of_the_device_late_ranks_bound_a_step_that_mostly_waits_for_them():
+def test_gpu_limited_step_that_mostly_waits_for_stragglers_is_bound_by_them():
     host = dict.fromkeys(HOST_PARTS, 0.0) | {"forward_ns": 20.0 * MS}
     device = DeviceParts(
         compute_ns=40.0 * MS, exposed_communication_ns=58.0 * MS, exposed_copy_ns=0.0, idle_ns=2.0 * MS

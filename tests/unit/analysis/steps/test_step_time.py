@@ -230,7 +230,7 @@ def test_real_trace_has_the_pace_of_its_device(name, step_ms):
     assert_adds_up(run)
 
 
-def test_run_whose_host_is_ahead_says_by_how_much():
+def test_run_with_cpu_run_ahead_shows_its_length():
     _, report = measured(HOST)
     assert report.run["parts"]["host"]["ahead_ns"] > 5 * MS
 
@@ -301,7 +301,7 @@ def test_the_last_step_counts_where_its_end_is_known(tmp_path, gap_us, step_ms):
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 10])
-def test_fewer_than_three_recorded_steps_are_said_to_tell_little(num_steps):
+def test_fewer_than_three_recorded_steps_are_reported_as_too_few(num_steps):
     _, report = measured(replace(HOST, num_steps=num_steps))
     said = [note for note in report.run["notes"] if "the step time is uncertain" in note]
     assert len(said) == (num_steps < 3)
@@ -331,7 +331,7 @@ def test_a_step_alone_in_its_window_has_what_it_launched_and_the_rest_is_idle(tm
 
 
 @pytest.mark.parametrize("last_ns", [10, 37, 41, 70])
-def test_a_step_gains_more_the_more_is_saved_and_no_larger_part_than_of_all_that_was_recorded(last_ns):
+def test_step_gains_grow_with_savings_up_to_the_share_of_all_recorded_time(last_ns):
     share = 10 / ((20 + last_ns) / 3)
     gains = [gained_ns(saved_ns, 3, 10.0, share) for saved_ns in range(last_ns)]
     assert gains == sorted(gains)

@@ -77,7 +77,7 @@ CALLS = st.lists(st.tuples(st.sampled_from(["mm", "add"]), st.sampled_from("abc"
 
 
 @given(CALLS, CALLS)
-def test_quantiles_of_a_name_are_of_all_its_calls_whatever_else_is_told_apart(first, second):
+def test_quantiles_of_a_name_cover_all_its_calls_whatever_else_is_split(first, second):
     schema, by = {"name": pl.String, "shapes": pl.String, "dur": pl.Int64}, ["name", "shapes"]
     windows = [sum_calls(pl.DataFrame(calls, schema, orient="row"), by, []) for calls in (first, second)]
     rows = with_quantiles_by_name(add_calls(windows, by, [])).rows(named=True)

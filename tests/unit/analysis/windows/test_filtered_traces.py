@@ -61,7 +61,7 @@ def test_a_trace_that_has_most_of_its_events_was_not_thinned_out(is_kept, tmp_pa
     assert not any("was filtered" in note for note in report.run["notes"])
 
 
-def test_launches_of_few_numbers_beside_all_operators_are_those_that_a_profiler_does_not_record(tmp_path):
+def test_launches_next_to_all_operators_exclude_those_a_profiler_never_records(tmp_path):
     path, trace = numbered(tmp_path)
     for event in trace["traceEvents"]:
         if isinstance(number := (event.get("args") or {}).get("correlation"), int):

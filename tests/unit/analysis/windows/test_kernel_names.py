@@ -94,7 +94,7 @@ def test_kernels_that_only_look_like_communication_have_a_note(name):
     assert looks_like_communication(name)
 
 
-def test_of_many_kernels_that_look_like_communication_three_are_named_and_the_rest_is_counted():
+def test_three_of_many_communication_like_kernels_are_named_and_the_rest_counted():
     (note,) = notes_on_communication([*COMPUTES, *LOOKS_LIKE_IT])
     assert note.endswith(", reduce_scatter_v2 and 3 more.")
     assert notes_on_communication(COMPUTES) == []
@@ -182,6 +182,6 @@ def test_kernels_that_look_like_communication_make_it_a_lower_bound(tmp_path):
     assert sum("ommunication is a lower bound" in line for line in screen(report)) == 1
 
 
-def test_a_rank_without_a_device_does_not_say_that_it_communicates_at_least_something(tmp_path):
+def test_rank_without_a_device_claims_no_minimal_communication(tmp_path):
     simulate(Settings(num_ranks=2, num_steps=4, has_device=False)).write(tmp_path)
     assert [row.communication_is_at_least for row in kinetoscope.analyze(tmp_path).ranks] == [None, None]

@@ -49,7 +49,7 @@ def test_a_process_that_is_ended_is_gone_and_another_one_can_be_started():
     assert ends == [(0, "")]
 
 
-def test_ending_a_process_does_not_wait_for_one_that_it_has_started_and_leaves_nothing():
+def test_process_exit_does_not_wait_for_a_started_process_and_leaves_nothing():
     started = "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
     process = BackgroundProcess(print, keeps_output=True)
     process.start([sys.executable, "-c", started])

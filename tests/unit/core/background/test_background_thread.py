@@ -65,7 +65,7 @@ needs_a_tried_python = pytest.mark.skipif(
 
 
 @needs_a_tried_python
-def test_a_busy_thread_of_ours_is_no_longer_profiled():
+def test_busy_kinetoscope_thread_is_no_longer_profiled():
     with Busy(own_thread) as busy:
         assert busy.profile() is not None
         assert busy.num_calls > 0
@@ -122,7 +122,7 @@ def test_a_forked_child_has_threads_of_its_own_only():
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_thread_whose_target_raises_is_no_longer_listed_as_ours(monkeypatch):
+def test_thread_with_a_raising_target_leaves_the_list_of_kinetoscope_threads(monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
     thread = own_thread(lambda: 1 / 0)
     thread.start()

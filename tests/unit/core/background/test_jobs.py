@@ -31,7 +31,7 @@ def run(tmp_path, *arguments):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_a_job_gets_its_arguments_also_paths_that_are_not_utf_8_and_its_result_is_the_exit_status(tmp_path):
+def test_job_gets_its_arguments_even_non_utf_8_paths_and_returns_its_exit_status(tmp_path):
     assert run(tmp_path, "a\udc80 b", [1, 2]) == (2, "'a\\udc80 b' [1, 2]\n", "")
 
 

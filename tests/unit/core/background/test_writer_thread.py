@@ -227,7 +227,7 @@ def submit_at_place(place):
     return threads, presses.num_places < place
 
 
-def test_wherever_ctrl_c_comes_while_a_job_is_submitted_there_is_one_thread_for_the_next_ones():
+def test_ctrl_c_at_any_point_of_a_submit_leaves_one_thread_for_later_jobs():
     for place in range(1, 1_000):
         threads, is_last = submit_at_place(place)
         assert (len(threads), len(set(threads))) == (3, 1)

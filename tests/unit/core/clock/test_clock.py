@@ -101,7 +101,7 @@ def test_the_base_of_a_process_stays_when_a_line_of_the_grid_is_passed():
     assert choose_base_ns(started_ns + 2 * GRID_NS, started_ns) == started_ns + 2 * GRID_NS  # too far for a double
 
 
-def test_the_base_of_traces_that_are_merged_is_the_earliest_of_theirs_where_it_is_ours():
+def test_base_of_a_merged_trace_is_the_earliest_kinetoscope_base():
     line_ns = NOW_NS // GRID_NS * GRID_NS
     kinetos_ns = NOW_NS - 10**15
     assert choose_base_ns(NOW_NS, line_ns - GRID_NS, line_ns, kinetos_ns) == line_ns - GRID_NS

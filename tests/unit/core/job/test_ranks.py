@@ -48,7 +48,7 @@ def test_the_launchers_run_id_names_the_run():
     assert derive_run_name(Ranks(0, 0, 16, 8, 0), "now", {"TORCHELASTIC_RUN_ID": "job7"}) == "job7"
 
 
-def test_ranks_of_several_nodes_with_nothing_in_common_are_told_what_to_do():
+def test_ranks_of_several_nodes_with_nothing_shared_get_instructions():
     with pytest.raises(SettingsError, match="run_name"):
         derive_run_name(Ranks(0, 0, 16, 8, 0), "now", {"TORCHELASTIC_RUN_ID": "none"})
 
@@ -62,7 +62,7 @@ def test_ranks_of_several_nodes_with_nothing_in_common_are_told_what_to_do():
         {"TORCHELASTIC_RUN_ID": "job7"},
     ],
 )
-def test_ranks_below_wrappers_share_their_attempt_with_each_other_and_with_no_other_job(shared, monkeypatch):
+def test_ranks_below_wrappers_share_their_attempt_only_within_their_job(shared, monkeypatch):
     ranks = [Ranks(rank, rank, 2, 2, 0) for rank in (0, 1)]
     names, folders = set(), set()
     for rank, parent in zip(ranks, (100, 200), strict=True):
@@ -105,7 +105,7 @@ def test_attempts_are_numbered_by_the_one_count_that_the_launcher_gives():
     assert numbers_of((None, None), ("", ""), ("2", None), ("2", ""), (None, "3"), ("", "3")) == [0, 0, 2, 2, 3, 3]
 
 
-def test_under_both_launchers_each_pair_of_counts_has_a_number_of_its_own_and_they_are_in_order():
+def test_each_pair_of_restart_counts_has_its_own_ordered_number_per_launcher():
     pairs = [(str(requeue), str(restart)) for requeue in range(4) for restart in range(120)]
     numbers = numbers_of(*pairs)
     assert numbers == sorted(set(numbers))

@@ -123,7 +123,7 @@ WRITER = """
 """
 
 
-def test_half_written_files_of_a_killed_writer_are_removed_and_those_of_a_living_one_stay(tmp_path):
+def test_partial_files_of_a_killed_writer_are_removed_and_of_a_live_one_kept(tmp_path):
     living, dead = start(WRITER, tmp_path), start(WRITER, tmp_path)
     assert len(os.listdir(tmp_path)) == 4
     kill(dead)

@@ -175,7 +175,7 @@ def test_a_missing_file_has_no_status_and_no_names(run):
         run.read("nothing")
 
 
-def test_the_refusal_is_an_error_of_ours_and_one_of_the_system():
+def test_refusal_is_a_kinetoscope_error_and_an_os_error():
     assert issubclass(UnsafePathError, KinetoscopeError)
     assert issubclass(UnsafePathError, OSError)
 

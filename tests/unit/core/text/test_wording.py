@@ -52,7 +52,7 @@ KERNEL = (
 
 
 @pytest.mark.parametrize("longest", [20, 40, 60, 100])
-def test_kernels_that_differ_in_one_argument_of_their_template_are_told_apart(longest):
+def test_kernels_that_differ_in_one_template_argument_are_distinguished(longest):
     names = [KERNEL.format(of) for of in ("float", "double", "float")] + ["aten::mm", ""]
     cut = shorten_distinctly(names, longest)
     assert cut[0] == cut[2]
@@ -63,7 +63,7 @@ def test_kernels_that_differ_in_one_argument_of_their_template_are_told_apart(lo
 
 
 @pytest.mark.parametrize("longest", [12, 20, 40])
-def test_of_three_names_those_that_differ_late_are_told_apart_too(longest):
+def test_three_names_that_differ_late_are_distinguished_too(longest):
     names = [
         f"{'begin ' * 10}{part}{' end' * 40}" for part in ("one " + "x" * 60 + "a", "one " + "x" * 60 + "b", "two")
     ]
@@ -72,7 +72,7 @@ def test_of_three_names_those_that_differ_late_are_told_apart_too(longest):
     assert all(len(name) <= longest for name in cut)
 
 
-def test_names_that_differ_at_their_ends_or_in_length_are_told_apart():
+def test_names_that_differ_at_their_ends_or_in_length_are_distinguished():
     assert shorten_distinctly(["a" * 60 + "x", "a" * 60 + "y"], 9) == ["aaaa…aaax", "aaaa…aaay"]
     short, long = shorten_distinctly(["a" * 60, "a" * 70], 20)
     assert short != long

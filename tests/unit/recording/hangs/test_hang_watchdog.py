@@ -10,7 +10,7 @@ S = 1_000_000_000
 
 
 @pytest.mark.parametrize("text", ["inf", "1e300", "1e10", "nan", "-1", "soon", "", "1e-9"])
-def test_whatever_the_variable_for_hangs_is_training_goes_on(text, tmp_path, monkeypatch, caplog):
+def test_training_continues_with_any_value_of_the_hang_variable(text, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv(HANG_VARIABLE, text)
     traces = JSONTraceHandler(str(tmp_path / "traces"))
     with Profiler(lambda _: ProfilerAction.SKIP, traces, quiet=True, hangs=True) as profiler:
@@ -18,7 +18,7 @@ def test_whatever_the_variable_for_hangs_is_training_goes_on(text, tmp_path, mon
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_what_was_told_and_went_on_is_told_again_if_it_takes_twice_as_long():
+def test_continued_hang_is_reported_again_after_twice_the_time():
     usual = UsualPhases(30)
     usual.add(100, [(S,) * len(Phase)] * 100)
     usual.note_goes_on(Phase.OTHER, 45 * S)

@@ -65,7 +65,7 @@ def test_a_run_file_that_is_gone_is_named_in_the_error(tmp_path, child):
         child.follow_parent(str(tmp_path), str(tmp_path / "gone.run"), LIMIT_BYTES)
 
 
-def test_a_folder_whose_name_is_no_text_serves_as_any_other(tmp_path, child):
+def test_folder_with_an_undecodable_name_works_as_any_other(tmp_path, child):
     from kinetoscope.recording.markers.native_recorder import NativeRecorder, NativeSpan
 
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")

@@ -69,7 +69,7 @@ def test_many_new_names_do_not_fill_memory_in_skipped_batches():
         assert bytes_of_many(profiler.marker) < 1 << 20
 
 
-def test_names_that_change_with_the_step_are_recorded_as_they_are_and_no_others_are_kept(tmp_path):
+def test_names_that_vary_by_step_are_recorded_unmodified_without_being_cached(tmp_path):
     handler = MemoryTraceHandler()
     with Profiler(skip_but_for_the_last, handler, strict=True, spool_folder=tmp_path) as profiler:
         for number in profiler.batches(range(MANY)):

@@ -52,7 +52,7 @@ def test_without_a_profiler_running_a_marker_records_nothing_and_works():
     assert marker(lambda: 3)() == 3
 
 
-def test_spans_instants_and_counters_are_recorded_in_the_actions_of_their_marker_only():
+def test_spans_instants_and_counters_are_recorded_only_in_actions_of_their_marker():
     actions = [ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE]
     run = Run(lambda state: actions[int(state.timestamp.batch) % 3])
     with run as profiler:
@@ -257,7 +257,7 @@ def test_a_decorated_function_returns_its_own_result_and_keeps_its_signature():
     assert str(inspect.signature(add)) == "(a: int, b: int = 2) -> int"
 
 
-def test_a_decorated_coroutine_function_stays_one_and_its_span_lasts_until_it_is_done():
+def test_decorated_coroutine_function_stays_one_with_a_span_until_it_completes():
     run = Run(tick_ns=0)
     with run as profiler:
 
@@ -295,7 +295,7 @@ def test_a_decorated_generator_function_stays_one_and_passes_everything_through(
     assert run.durations("generator") == [30]
 
 
-def test_a_decorated_async_generator_function_stays_one_and_passes_everything_through():
+def test_decorated_async_generator_function_stays_one_and_passes_all_values():
     run = Run()
     log = []
 
@@ -326,7 +326,7 @@ def test_a_decorated_async_generator_function_stays_one_and_passes_everything_th
     assert run.handler.cut_spans() == []
 
 
-def test_a_decorated_object_whose_call_is_a_coroutine_has_a_span_that_lasts_until_it_is_done():
+def test_decorated_object_with_coroutine_call_has_a_span_until_it_completes():
     run = Run(tick_ns=0)
 
     class Client:
@@ -343,7 +343,7 @@ def test_a_decorated_object_whose_call_is_a_coroutine_has_a_span_that_lasts_unti
     assert run.durations("client") == [70, 70]
 
 
-def test_a_decorated_object_whose_call_is_a_generator_has_a_span_that_lasts_until_it_is_used_up():
+def test_decorated_object_with_generator_call_has_a_span_until_it_is_exhausted():
     run = Run(tick_ns=0)
 
     class Loader:
@@ -492,7 +492,7 @@ def test_what_is_neither_text_nor_function_is_refused_at_once(marking, subject):
         marking.mark(subject)
 
 
-def test_a_marker_decorates_static_and_class_methods_and_refuses_what_cannot_be_called(marking):
+def test_marker_decorates_static_and_class_methods_and_refuses_non_callables(marking):
     class Model:
         @marking.mark("negate")
         @staticmethod
@@ -612,7 +612,7 @@ def test_a_span_that_began_before_the_window_is_not_recorded():
     assert "early" not in run.names()
 
 
-def test_a_with_block_that_began_before_the_window_does_not_end_an_inner_one_of_the_same_marker():
+def test_with_block_from_before_the_window_does_not_end_an_inner_one():
     run = Run(lambda state: ProfilerAction.ACTIVE if state.timestamp.batch else ProfilerAction.SKIP, tick_ns=0)
     with run as profiler:
         marker = profiler.marker("nested")
@@ -687,7 +687,7 @@ def test_a_marker_of_one_name_is_created_once():
         assert profiler.marker("other", categories=["a"]) is profiler.marker("other")
 
 
-def test_asking_for_a_marker_with_other_options_keeps_the_first_and_warns_once_naming_both(caplog):
+def test_marker_requested_with_other_options_keeps_the_first_and_warns_once(caplog):
     with Run() as profiler, caplog.at_level(logging.WARNING, "kinetoscope"):
         first = profiler.marker("m", categories=["first"])
         assert profiler.marker("m", categories=["second"]) is first

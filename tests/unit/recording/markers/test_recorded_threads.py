@@ -90,7 +90,7 @@ def test_a_thread_is_named_though_its_name_is_no_text(native):
     assert [thread.name for thread in native.close()] == ["worker \\ud800"]
 
 
-def test_a_thread_goes_on_where_one_that_has_ended_stopped_and_has_its_own_records(native):
+def test_new_thread_continues_the_chunk_of_an_ended_one_with_its_own_records(native):
     spans = [native.span(f"span {number}") for number in range(200)]
     tids = []
 

@@ -110,9 +110,7 @@ def test_an_error_of_who_is_asked_for_space_does_not_reach_training(native, monk
 
 
 @pytest.mark.parametrize("num_bytes", range(8, 24))
-def test_a_folder_with_too_long_a_path_for_chunks_is_refused_and_everything_stays_in_memory(
-    native, tmp_path, num_bytes
-):
+def test_folder_with_too_long_a_path_is_refused_and_records_stay_in_memory(native, tmp_path, num_bytes):
     """``num_bytes``: how many bytes are left for the name of a file."""
     longest = os.pathconf(tmp_path, "PC_PATH_MAX") - len("/") - num_bytes - len("\0")
     folder = (str(tmp_path) + ("/" + "d" * 200) * 40)[:longest]

@@ -115,7 +115,7 @@ def test_a_resumption_shifts_no_later_epoch():
 
 
 @pytest.mark.parametrize("wrong", [{"active": 0}, {"wait": -1}, {"skip_first": -1}, {"repeat": -2}, {"warmup": 1.5}])
-def test_a_schedule_that_makes_no_sense_is_refused_at_once_by_the_name_of_its_argument(wrong):
+def test_invalid_schedule_is_refused_at_once_by_the_name_of_its_argument(wrong):
     with pytest.raises(ScheduleError, match=next(iter(wrong))) as caught:
         cyclic_schedule(**wrong)
     assert isinstance(caught.value, ValueError)

@@ -10,7 +10,7 @@ from kinetoscope.recording.markers.process import TerminationHandler
 
 @pytest.mark.usefixtures("sighup_ends_programs")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_dataloader_worker_that_was_forked_while_its_parent_saves_dies_of_a_signal_at_once(number):
+def test_dataloader_worker_forked_during_a_save_dies_of_a_signal_at_once(number):
     reached, told = os.pipe()
 
     def save():

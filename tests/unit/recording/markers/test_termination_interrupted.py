@@ -52,7 +52,7 @@ def terminate_at(place, caplog, monkeypatch):
     return presses.num_places, handler, ended_by
 
 
-def test_a_raising_handler_of_sigchld_neither_loses_the_window_nor_keeps_the_process_alive(caplog, monkeypatch):
+def test_raising_sigchld_handler_neither_loses_the_window_nor_blocks_exit(caplog, monkeypatch):
     places = [*range(1, 60), *range(60, 10_000, 7)]  # the first ones are in the handler itself
     for place in places:
         num_places, handler, ended_by = terminate_at(place, caplog, monkeypatch)

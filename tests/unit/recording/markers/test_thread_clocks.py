@@ -52,7 +52,7 @@ def test_the_parts_are_the_time_between_two_readings():
     assert 0 < values["running_ns"] < sum(values.values())
 
 
-def test_time_without_a_processor_is_what_the_system_has_counted_since_the_last_reading(schedstat):
+def test_run_queue_delay_is_the_systems_count_since_the_last_sample(schedstat):
     clocks = native.ThreadClocks(str(schedstat))
     wait()
     schedstat.write_text("7 1600 3\n")

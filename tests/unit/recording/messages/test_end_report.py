@@ -24,7 +24,7 @@ def run(profiler, batches=6):
             pass
 
 
-def test_stderr_is_told_what_was_left_and_which_command_comes_next(tmp_path, monkeypatch, capsys):
+def test_stderr_shows_unsaved_data_and_the_next_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run(Profiler(ALWAYS, JSONTraceHandler("runs/mine/traces"), close_timeout_s=CLOSE_S))
     assert capsys.readouterr().err == (
@@ -33,7 +33,7 @@ def test_stderr_is_told_what_was_left_and_which_command_comes_next(tmp_path, mon
     )
 
 
-def test_it_is_said_once_and_not_also_in_a_log_that_shows_info(caplog, capsys):
+def test_message_appears_once_and_not_also_in_an_info_log(caplog, capsys):
     caplog.set_level(logging.INFO, "kinetoscope")
     profiler = Profiler(ALWAYS, MemoryTraceHandler())
     run(profiler)
@@ -42,16 +42,14 @@ def test_it_is_said_once_and_not_also_in_a_log_that_shows_info(caplog, capsys):
     assert caplog.messages == []
 
 
-def test_where_there_is_no_stderr_the_log_is_told(caplog, monkeypatch):
+def test_messages_go_to_the_log_without_stderr(caplog, monkeypatch):
     caplog.set_level(logging.INFO, "kinetoscope")
     monkeypatch.setattr("sys.stderr", None)
     run(Profiler(ALWAYS, MemoryTraceHandler()))
     assert caplog.messages == ["Kinetoscope: 1 window recorded in 6 batches"]
 
 
-def test_a_command_can_be_copied_though_the_folder_has_a_space_and_no_name_steers_the_terminal(
-    tmp_path, monkeypatch, capsys
-):
+def test_command_is_copyable_with_a_space_in_the_folder_and_names_are_escaped(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run(Profiler(ALWAYS, JSONTraceHandler("my run\x1b[31m/traces")))
     said = capsys.readouterr().err
@@ -78,7 +76,7 @@ def test_a_stderr_that_cannot_be_written_to_is_no_error_of_the_run(error, monkey
     assert caplog.messages == []
 
 
-def test_quiet_stops_what_is_said_and_not_the_warning(caplog, capsys):
+def test_quiet_suppresses_messages_but_not_the_warning(caplog, capsys):
     caplog.set_level(logging.INFO, "kinetoscope")
     run(Profiler(ALWAYS, MemoryTraceHandler(), quiet=True))
     assert (caplog.messages, capsys.readouterr().err) == ([], "")
@@ -87,7 +85,7 @@ def test_quiet_stops_what_is_said_and_not_the_warning(caplog, capsys):
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit])
-def test_a_window_that_its_handler_failed_to_take_is_not_told_as_one_without_anything(error, caplog):
+def test_window_that_its_handler_failed_to_save_is_not_reported_as_empty(error, caplog):
     class Failing(TraceHandler):
         def process_cycle(self, cycle):
             raise error
@@ -96,7 +94,7 @@ def test_a_window_that_its_handler_failed_to_take_is_not_told_as_one_without_any
     assert caplog.messages[-1] == "Nothing was saved of what was recorded. The errors above say why."
 
 
-def test_traces_that_were_deleted_meanwhile_are_not_told_as_saved(tmp_path, monkeypatch, caplog, capsys):
+def test_traces_deleted_meanwhile_are_not_reported_as_saved(tmp_path, monkeypatch, caplog, capsys):
     monkeypatch.chdir(tmp_path)
     schedule = cyclic_schedule(warmup=0, active=1, per="run")
     profiler = Profiler(schedule, JSONTraceHandler("runs/mine/traces"), spool_folder=False).start()
@@ -110,7 +108,7 @@ def test_traces_that_were_deleted_meanwhile_are_not_told_as_saved(tmp_path, monk
     assert "The traces in runs/mine/traces were deleted or moved during the run." in caplog.messages
 
 
-def test_a_source_of_ours_that_fails_says_so_in_one_line_and_one_of_the_users_says_where(caplog):
+def test_kinetoscope_source_failure_is_one_line_and_user_source_failure_a_location(caplog):
     class Failing(Callback):
         def batch_end(self, state, logger):
             raise ValueError("no such tensor\nand more")
@@ -200,14 +198,14 @@ def fail(self, state, logger):
 
 
 @pytest.mark.parametrize("event", ["init", "fit_start"])
-def test_a_setup_that_fails_is_told_by_its_own_error_alone(event, tmp_path, caplog):
+def test_failed_setup_is_reported_by_its_own_error_only(event, tmp_path, caplog):
     source = type("Failing", (Callback,), {event: fail})()
     with pytest.raises(ValueError, match="not today"):
         run(Profiler(ALWAYS, JSONTraceHandler(str(tmp_path / "traces")), sources=source))
     assert caplog.messages == []
 
 
-def test_a_folder_that_is_used_or_no_folder_is_told_by_its_own_error_alone(tmp_path, caplog):
+def test_used_or_invalid_folder_is_reported_by_its_own_error_only(tmp_path, caplog):
     (tmp_path / "traces").mkdir()
     (tmp_path / "traces" / "old.json").write_text("[]")
     (tmp_path / "file").write_text("")
@@ -217,7 +215,7 @@ def test_a_folder_that_is_used_or_no_folder_is_told_by_its_own_error_alone(tmp_p
     assert caplog.messages == []
 
 
-def test_a_run_whose_working_folder_was_deleted_says_where_its_traces_are(tmp_path, monkeypatch, caplog, capsys):
+def test_run_with_a_deleted_working_folder_reports_where_its_traces_are(tmp_path, monkeypatch, caplog, capsys):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("PYTHONPATH", "src")  # a relative one: no Python starts in a folder that is gone
@@ -236,7 +234,7 @@ class Unsayable(MemoryTraceHandler):
         raise RuntimeError("no place")
 
 
-def test_uploads_are_waited_for_though_what_was_saved_cannot_be_said(tmp_path, caplog):
+def test_uploads_are_awaited_even_if_saved_files_cannot_be_printed(tmp_path, caplog):
     pytest.importorskip("fsspec")
     handlers = [JSONTraceHandler(str(tmp_path / "run" / "traces")), Unsayable()]
     run(Profiler(ALWAYS, handlers, upload_to=f"file://{tmp_path}/store", close_timeout_s=CLOSE_S))

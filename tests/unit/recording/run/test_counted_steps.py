@@ -132,7 +132,7 @@ class RandomLoop:
 
 @pytest.mark.parametrize("loads", [False, True], ids=["", "with a DataLoader"])
 @pytest.mark.parametrize("seed", range(30))
-def test_a_loop_is_the_same_whether_its_steps_are_counted_or_told(tmp_path, seed, loads):
+def test_loop_gives_equal_records_with_counted_and_reported_steps(tmp_path, seed, loads):
     if loads:
         pytest.importorskip("torch")
     told, counted = (
@@ -147,7 +147,7 @@ def test_a_loop_is_the_same_whether_its_steps_are_counted_or_told(tmp_path, seed
         assert counted.handler.spans(name) == told.handler.spans(name), name
 
 
-def test_only_who_needs_all_batches_is_told_of_skipped_ones(tmp_path):
+def test_skipped_batches_are_reported_only_to_those_that_need_all(tmp_path):
     source = WantsWindows()
     schedule = cyclic_schedule(skip_first=50, warmup=1, active=2, per="run")
     handler = JSONTraceHandler(str(tmp_path / "traces"), merged_trace_filename=None)

@@ -80,7 +80,7 @@ class Failing(TraceHandler):
         self.took.append(cycle.number)
 
 
-def test_a_folder_that_cannot_be_written_for_one_cycle_loses_no_span_and_is_reported_once(tmp_path, caplog):
+def test_folder_unwritable_for_one_cycle_loses_no_span_and_is_reported_once(tmp_path, caplog):
     handler = json_handler(tmp_path)
     with Profiler(every_second_batch_is_a_cycle, handler) as profiler:
         record_cycle(profiler)
@@ -229,7 +229,7 @@ def test_if_a_source_can_never_write_the_cycles_lack_only_its_trace(tmp_path, ca
     assert "is lost" in caplog.text
 
 
-def test_the_oldest_unsaved_cycle_goes_when_they_take_too_much_and_the_next_trace_says_so(tmp_path, caplog):
+def test_oldest_unsaved_cycle_is_dropped_at_the_limit_and_noted_in_the_next_trace(tmp_path, caplog):
     handler = json_handler(tmp_path)
     with Profiler(every_second_batch_is_a_cycle, handler, live_bytes_max=1 << 20) as profiler:
         with unwritable(tmp_path / "run" / "traces"):
@@ -263,7 +263,7 @@ def test_unsaved_cycles_take_at_most_live_bytes_max(tmp_path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), SystemExit(3), GeneratorExit()])
-def test_a_broken_handler_is_switched_off_and_its_unsaved_cycles_stay_in_the_live_folder(tmp_path, error, caplog):
+def test_failing_handler_is_disabled_and_its_unsaved_cycles_stay_in_the_spool(tmp_path, error, caplog):
     class Broken(JSONTraceHandler):
         def process_cycle(self, cycle):
             raise error
@@ -281,7 +281,7 @@ def test_a_broken_handler_is_switched_off_and_its_unsaved_cycles_stay_in_the_liv
     shutil.rmtree(folder)
 
 
-def test_a_broken_handler_of_a_user_keeps_no_live_data_that_other_handlers_have_saved(tmp_path):
+def test_failing_user_handler_keeps_no_spooled_data_that_others_have_saved(tmp_path):
     handlers = [Failing(range(10), RuntimeError("a bug")), json_handler(tmp_path)]
     with Profiler(every_second_batch_is_a_cycle, handlers) as profiler:
         record_cycle(profiler)

@@ -97,7 +97,7 @@ def test_step_records_the_batches_that_batches_would():
     assert len(handler.spans("event/batch")) == 6
 
 
-def test_a_loop_left_by_break_has_completed_its_batch_and_the_next_loop_begins_the_next_epoch():
+def test_loop_left_by_break_completes_its_batch_and_the_next_is_a_new_epoch():
     with Profiler(NEVER) as profiler:
         for batch in profiler.batches(range(10)):
             if batch == 3:
@@ -136,7 +136,7 @@ def test_a_loop_outside_the_profiler_raises_an_error_that_says_where_it_belongs(
         next(iter(profiler.batches(range(3))))
 
 
-def test_an_epoch_inside_an_epoch_is_ignored_with_a_warning_and_training_goes_on(caplog):
+def test_nested_epoch_is_ignored_with_a_warning_and_training_continues(caplog):
     with Profiler(NEVER) as profiler, profiler.epoch():
         with profiler.epoch():
             profiler.step()
@@ -158,7 +158,7 @@ def test_an_error_of_the_data_loader_is_raised():
 # -- loops that end early ----------------------------------------------------------------------------------------
 
 
-def test_a_loop_that_ends_early_but_is_still_referenced_ends_there_and_the_next_one_is_an_epoch():
+def test_early_ended_loop_still_referenced_ends_there_and_the_next_is_an_epoch():
     handler = MemoryTraceHandler()
     with Profiler(ALWAYS, handler) as profiler:
         held = []
@@ -192,7 +192,7 @@ def test_a_progress_bar_around_a_loop_that_is_left_changes_nothing():
     assert batches_of(handler) == [0, 1, 2, 3]
 
 
-def test_an_iterator_that_is_still_referenced_ends_when_the_next_loop_over_the_same_data_begins():
+def test_referenced_iterator_ends_when_the_next_loop_over_its_data_starts():
     data, handler = list(range(5)), MemoryTraceHandler()
     with Profiler(ALWAYS, handler) as profiler:
         held = iter(profiler.batches(data))
@@ -213,7 +213,7 @@ def test_what_is_recorded_in_a_window_of_many_epochs_knows_its_epoch():
     assert [cycle.epoch_at(begin_ns) for begin_ns in sorted(begins)] == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_loop_that_was_taken_for_left_and_goes_on_is_an_epoch_of_its_own():
+def test_resumed_loop_that_counted_as_left_is_a_new_epoch():
     diary, data = Diary(), range(3)
     with Profiler(NEVER, [], sources=[diary]) as profiler:
         first = iter(profiler.batches(data))
@@ -240,7 +240,7 @@ def test_the_same_batches_may_be_iterated_over_in_every_epoch():
 
 
 @pytest.mark.parametrize("how", ["break", "error", "ctrl-c while waiting"])
-def test_a_window_that_is_saved_because_the_loop_was_left_belongs_to_the_epoch_it_was_in(how):
+def test_window_saved_on_leaving_the_loop_belongs_to_its_epoch(how):
     def data():
         yield from range(3)
         raise KeyboardInterrupt
@@ -266,7 +266,7 @@ def test_a_stretch_that_a_break_cuts_short_is_saved_as_of_the_epoch_that_was_lef
     assert ends(handler) == [(0, 4), (1, 10)]
 
 
-def test_a_loop_after_the_run_has_ended_goes_on_unrecorded():
+def test_loop_after_the_end_of_the_run_continues_unrecorded():
     handler = MemoryTraceHandler()
     with Profiler(ALWAYS, handler) as profiler:
         run_batches(profiler, 2)
@@ -332,7 +332,7 @@ def test_between_batches_only_the_span_of_an_evaluation_is_recorded():
 
 
 @pytest.mark.parametrize("calls_step", [False, True])
-def test_a_training_that_goes_on_beside_an_evaluation_on_another_thread_counts_its_batches(calls_step):
+def test_training_counts_its_batches_during_an_evaluation_on_another_thread(calls_step):
     handler = MemoryTraceHandler()
     begun, over = threading.Event(), threading.Event()
 
@@ -413,7 +413,7 @@ def test_steps_inside_an_evaluation_do_not_count():
 # -- loops that call step ----------------------------------------------------------------------------------------
 
 
-def test_a_loop_of_steps_has_one_span_for_each_batch_and_the_first_begins_with_the_run():
+def test_loop_of_steps_has_one_span_per_batch_and_the_first_starts_with_the_run():
     clock, handler = FakeClock(), MemoryTraceHandler()
     with Profiler(ALWAYS, handler, clock=clock) as profiler:
         for _ in range(3):
@@ -535,7 +535,7 @@ def test_micro_batches_are_fetched_within_their_batch():
     assert [end - begin for _, begin, end in handler.spans("event/batch")] == [2900] * 2
 
 
-def test_an_evaluation_right_after_a_step_is_between_batches_if_there_is_a_dataloader():
+def test_evaluation_after_a_step_is_between_batches_with_a_dataloader():
     data = pytest.importorskip("torch.utils.data")
     clock, handler = FakeClock(), MemoryTraceHandler()
     with Profiler(ALWAYS, handler, clock=clock) as profiler:
@@ -602,7 +602,7 @@ def test_an_epoch_that_ends_within_a_window_says_when_it_began_and_ended():
 # -- profilers that nobody closed --------------------------------------------------------------------------------
 
 
-def test_a_profiler_that_was_never_closed_is_closed_and_saved_when_another_one_starts(caplog):
+def test_never_closed_profiler_is_closed_and_saved_when_another_starts(caplog):
     first, second = MemoryTraceHandler(), MemoryTraceHandler()
     for handler in (first, second):  # a notebook's cell that is run again
         profiler = Profiler(ALWAYS, handler, run_name="notebook").start()
@@ -636,7 +636,7 @@ def test_a_thread_that_ends_between_start_and_finish_leaves_nothing_to_a_later_o
     assert errors == []
 
 
-def test_an_object_with_a_method_of_its_own_gets_the_event_as_an_object_of_a_class_does():
+def test_object_with_an_instance_method_gets_the_event_like_a_class_method():
     seen = []
     handler = SimpleNamespace(batch_end=lambda state, logger: seen.append(int(state.timestamp.batch)))
     with Profiler(cyclic_schedule(active=2), handler) as profiler:

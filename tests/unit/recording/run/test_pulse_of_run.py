@@ -130,7 +130,7 @@ def test_a_fetch_that_fails_goes_back_to_the_phase_before(tmp_path):
     assert loop.rows()[1] == (1, 10, {"DATA_WAIT": 5, "OTHER": 5})
 
 
-def test_a_resumed_run_goes_on_counting(tmp_path):
+def test_resumed_run_continues_its_count(tmp_path):
     from kinetoscope import State, Timestamp
 
     loop = Loop(tmp_path, state=State(run_name="run", timestamp=Timestamp(batch=500, epoch=3)))
@@ -168,7 +168,7 @@ def test_a_run_without_a_folder_has_no_pulse(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_cannot_be_made_is_told_once_and_training_goes_on(tmp_path, caplog):
+def test_folder_creation_failure_is_reported_once_and_training_continues(tmp_path, caplog):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / FOLDER).write_text("a file of the user's")
     loop = Loop(tmp_path / "run")

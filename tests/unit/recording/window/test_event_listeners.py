@@ -48,7 +48,7 @@ def test_a_listener_gets_the_begin_and_the_end_of_a_span_in_unix_nanoseconds():
     assert run(body, clock=clock).events == [("m", True, 1_000_000), ("m", False, 1_000_070)]
 
 
-def test_instants_and_counters_are_told_with_the_timestamp():
+def test_instants_and_counters_are_delivered_with_the_timestamp():
     clock = FakeClock(unix_ns=500)
 
     def body(profiler):

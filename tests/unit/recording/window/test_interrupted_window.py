@@ -117,7 +117,7 @@ def test_a_cycle_that_waits_for_clocks_is_delivered_once_though_ctrl_c_ends_the_
     assert place > 10
 
 
-def test_held_signals_all_take_effect_though_the_first_raises_and_another_thread_has_none_to_hold():
+def test_deferred_signals_all_take_effect_if_the_first_raises_on_this_thread_only():
     seen = []
 
     def handle(number, frame):

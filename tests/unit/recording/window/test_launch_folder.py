@@ -68,7 +68,7 @@ def test_a_folder_of_a_process_that_ended_before_it_recorded_is_free(tmp_path):
     assert choose_run_folder(out, Ranks()) == out
 
 
-def test_a_second_run_goes_beside_the_first_and_a_second_training_of_a_process_into_its_folder(tmp_path):
+def test_second_run_gets_a_folder_and_a_second_training_of_a_process_shares_it(tmp_path):
     out = tmp_path / "run"
     assert [in_a_process(record, out) for _ in range(3)] == [str(out), f"{out}-2", f"{out}-3"]
     assert find_latest_rerun(out) == tmp_path / "run-3"

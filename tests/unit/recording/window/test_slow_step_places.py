@@ -47,7 +47,7 @@ def test_what_comes_regularly_is_kept_again_in_the_next_hour():
     assert places.take(550, CHECKPOINT, HOUR_NS) == (False, 50)
 
 
-def test_two_regular_kinds_beside_each_other_are_told_apart_by_their_phase():
+def test_two_simultaneous_periodic_kinds_are_distinguished_by_their_phase():
     places = SlowStepPlaces()
     told = {}
     for step in range(1000):

@@ -250,7 +250,7 @@ def test_slow_steps_is_true_or_false():
         Profiler(NEVER, slow_steps="always")
 
 
-def test_files_of_one_name_are_told_apart_and_nothing_else_is_written(tmp_path):
+def test_files_of_one_name_are_disambiguated_and_nothing_else_is_written(tmp_path):
     for _ in range(2):  # a second run into the same folder has the same steps
         handler = JSONTraceHandler(str(tmp_path / "run/traces"), overwrite=True)
         train(handler, {150: 300})
@@ -275,7 +275,7 @@ def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path, caplog):
     assert any("could not save a slow step" in record.message for record in caplog.records)
 
 
-def test_what_goes_wrong_on_our_thread_is_told_and_training_goes_on(caplog, monkeypatch):
+def test_error_on_a_kinetoscope_thread_is_reported_and_training_continues(caplog, monkeypatch):
     def fail(*_):
         raise RuntimeError("planted")
 

@@ -79,7 +79,7 @@ def test_the_profilers_own_spans_have_a_graph_apart(tmp_path):
     assert frames_of(own) == {"kinetoscope: between steps": (30_000, 30_000, 1)}
 
 
-def test_the_order_in_which_calls_first_began_is_told(tmp_path):
+def test_order_of_first_calls_is_reported(tmp_path):
     events = [span("aten::b", 0, 10), span("aten::a", 20, 50), span("aten::c", 30, 5), span("aten::b", 100, 10)]
     (graph,) = page_of(write_trace(tmp_path / "rank0.json", events)).flame_graphs
     names = [graph.texts[name] for name in read_column(graph.names)]

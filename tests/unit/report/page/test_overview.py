@@ -14,7 +14,7 @@ def as_rows(totals):
     return [(one.kind, one.num_calls, one.total_ns, one.self_ns) for one in totals]
 
 
-def test_operators_and_kernels_have_a_sum_each_and_so_have_the_kinds_of_kernels_the_longest_first():
+def test_operators_kernels_and_kernel_kinds_have_sums_sorted_by_time():
     operators = [calls("operator", 2, 70, 50), calls("operator", 1, 30, 30)]
     kernels = [calls("copy", 4, 10, 10), calls("matmul", 1, 40, 40), calls("copy", 1, 5, 5)]
     kinds = [("matmul", 1, 40, 40), ("copy", 5, 15, 15)]

@@ -106,7 +106,7 @@ def test_a_note_in_a_header_is_left_out_and_our_own_notes_stay(redacted_page):
     assert any(note.startswith("The estimated savings of findings are unknown: ") for note in notes)
 
 
-def test_a_user_whose_name_is_a_word_of_ours_changes_no_field(monkeypatch, tmp_path):
+def test_user_name_equal_to_a_kinetoscope_word_changes_no_field(monkeypatch, tmp_path):
     monkeypatch.setattr("getpass.getuser", lambda: "per")
     events = [span("ProfilerStep#0", 0, 900), span("aten::mm", 5, 40, note="of per", per="1")]
     trace = write_trace(tmp_path / "rank0.json", events, kinetoscope={"rank": 0, "run_name": "per"})
@@ -143,7 +143,7 @@ def test_a_note_of_a_user_is_left_out_also_if_our_code_has_its_words(tmp_path, n
     assert not {"google", "titan", "apple"} & set(text.lower().split())
 
 
-def test_a_note_of_ours_stays_with_its_numbers_and_without_names(tmp_path):
+def test_kinetoscope_note_keeps_its_numbers_and_loses_names(tmp_path):
     events = [*steps_with_secrets(), *({"ph": "X", "name": "secret", "pid": 1, "tid": 1, "ts": 5, "dur": -1},) * 3]
     page = page_of(write_trace(tmp_path / "secret_rank0.json", events, **HEADER), redact=True)
     notes = page.report["run"]["notes"]

@@ -176,7 +176,7 @@ def test_of_too_many_spans_the_long_ones_are_shown_and_something_in_every_stretc
     assert any("4,000 of 5,002 spans" in note for note in timeline.notes)
 
 
-def test_what_the_profiler_cost_per_step_is_told_for_traces_of_ours(tmp_path):
+def test_profiler_overhead_per_step_is_reported_for_kinetoscope_traces(tmp_path):
     events = [span("event/batch", 100 * at, 100, category="batch", batch=at) for at in range(4)]
     events += [span("kinetoscope/stop", 350, 40, category="kinetoscope")]
     events += [span("kinetoscope/save", 390, 70, category="kinetoscope")]
@@ -246,7 +246,7 @@ def sampled(path, window, tid):
     return write_trace(path, [name, span("aten::mm", begin, 90), *lines], kinetoscope={"rank": 0})
 
 
-def test_the_samples_of_a_thread_are_one_track_below_the_threads_however_many_windows_there_are(tmp_path):
+def test_samples_of_a_thread_are_one_track_below_it_for_any_number_of_windows(tmp_path):
     paths = [sampled(tmp_path / f"rank0-{window}.json", window, 70 + window) for window in range(3)]
     timeline = page_of(*paths).timeline
 
@@ -281,7 +281,7 @@ def test_a_timeline_that_shows_all_spans_leaves_none_out(simulated):
     assert simulated[1].timeline.left_out is None
 
 
-def test_the_last_seconds_are_those_of_each_rank_also_of_files_whose_names_tell_no_rank(tmp_path):
+def test_last_seconds_are_per_rank_even_for_files_without_a_rank_in_their_names(tmp_path):
     """A rank whose clock is 30 s behind recorded just as much."""
     files = [(tmp_path / name, 1_000.0 * start_s) for name, start_s in (("one.json", 0), ("two.json", 30))]
     for rank, (path, start_ms) in enumerate(files):

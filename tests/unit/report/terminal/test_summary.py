@@ -353,7 +353,7 @@ def test_a_finding_that_is_worth_little_comes_last_and_without_its_fix(report):
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
-def test_kernels_that_differ_in_one_argument_of_a_template_have_different_short_names(report, width):
+def test_kernels_with_one_different_template_argument_have_different_short_names(report, width):
     many = "vectorized_elementwise_kernel<4, at::native::FillFunctor<{}>, std::array<char*, 1ul> >(int, long, long)"
     longest = max(report.kernels, key=lambda row: row.total_ns)
     rows = [replace(longest, name=f"void at::native::{many.format(of)}") for of in ("float", "double")]
