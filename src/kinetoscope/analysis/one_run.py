@@ -40,8 +40,8 @@ def _require_one(what: str, by_file: Mapping[str, object]) -> None:
         (one, file), (other, other_file), *_ = files.items()
         raise MergeError(
             f"Cannot analyze traces of different runs together: the {what} of the run is {sanitize(one)} in "
-            f"{_named(file)}, and {sanitize(other)} in {_named(other_file)}. Pass the traces of one run; kinetoscope diff "
-            "compares two."
+            f"{_named(file)}, and {sanitize(other)} in {_named(other_file)}. Pass the traces of one run; kinetoscope "
+            "diff compares two."
         )
 
 
@@ -213,7 +213,8 @@ def _on_no_steps(traces: Sequence[SummedTrace]) -> str:
     named = " or ".join(map(sanitize, near))
     if name is not None:
         meant = f" Did you mean {named}?" if near else ""
-        return f"No step was found: no span of a thread is called {sanitize(name)}, with or without a number after it.{meant}"
+        called = f"called {sanitize(name)}, with or without a number after it"
+        return f"No step was found: no span of a thread is {called}.{meant}"
     choice = f"Spans that recur: {named}. Pass one of them" if near else "If they are called otherwise, pass the name"
     return (
         "No step was found: steps are spans called ProfilerStep#n, which torch.profiler's step() makes, or "

@@ -68,4 +68,5 @@ def _print_summaries(summaries: list[TraceSummary]) -> None:
 def _summarize(summaries: list[TraceSummary]) -> str:
     ranks = {rank for summary in summaries for rank in summary.ranks}
     num_spans = sum(summary.num_spans for summary in summaries)
-    return f"{format_count(len(summaries), 'trace')} of {format_count(len(ranks), 'rank')}, {format_count(num_spans, 'span')}"
+    traces = f"{format_count(len(summaries), 'trace')} of {format_count(len(ranks), 'rank')}"
+    return f"{traces}, {format_count(num_spans, 'span')}"

@@ -174,8 +174,8 @@ class _Job:
         asked = [rank for number, rank in self._found.items() if before.is_for(number)]
         if any(rank.answer(before) is Asked.NONE and not rank.is_over(before) for rank in asked):
             raise KinetoscopeError(
-                f"Another request was first: {format_count(before.num_steps, 'step')} from step {before.first_step:,} on. "
-                "Try again when these are recorded."
+                f"Another request was first: {format_count(before.num_steps, 'step')} from step {before.first_step:,} "
+                "on. Try again when these are recorded."
             )
 
     def _require_going(self) -> None:

@@ -33,8 +33,8 @@ class NotebookPage:
 
     def __repr__(self) -> str:
         return (
-            f"<The page of {self.title}, {format_file_size(len(self._frame.encode()))}. A notebook shows it as the last line of a "
-            "cell. Elsewhere, `kinetoscope report PATH --open` shows it in the browser.>"
+            f"<The page of {self.title}, {format_file_size(len(self._frame.encode()))}. A notebook shows it as the last line "
+            "of a cell. Elsewhere, `kinetoscope report PATH --open` shows it in the browser.>"
         )
 
     def _repr_html_(self) -> str:
@@ -116,7 +116,8 @@ def _with_note(page: PageData, counts: dict[str, int]) -> PageData:
     """Says what is left out; before, there were so many rows."""
     kept = {name: len(rows) for name, rows in _tables(page).items()}
     cut = [f"{kept[name]:,} of {counts[name]:,} {name}" for name in kept if kept[name] < counts[name]]
-    said = f"To stay below {format_file_size(MOST_BYTES)} in a notebook, this page has only {', '.join(cut)}, the first ones."
+    limit = format_file_size(MOST_BYTES)
+    said = f"To stay below {limit} in a notebook, this page has only {', '.join(cut)}, the first ones."
     others = [note for note in page.notes if not note.startswith("To stay below")]
     return replace(page, notes=[*others, f"{said} `kinetoscope report` writes a page with all of them."])
 

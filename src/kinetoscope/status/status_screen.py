@@ -136,7 +136,8 @@ def _format_location(rank: RankStatus) -> str:
 def _describe_unresponsive(rank: RankStatus) -> str:
     if rank.state is not RunState.UNRESPONSIVE:
         return ""
-    return f"on {sanitize_sentence(rank.host)} has had no heartbeat for {format_duration(rank.quiet_ns)}, in {_format_phase(rank)}"
+    silence = f"has had no heartbeat for {format_duration(rank.quiet_ns)}"
+    return f"on {sanitize_sentence(rank.host)} {silence}, in {_format_phase(rank)}"
 
 
 def _describe_lag(rank: RankStatus) -> str:

@@ -174,7 +174,8 @@ class ReplayGraph:
         }
         for what, share in shares.items():
             if share > MOST_UNEXPLAINED:
-                return f"{format_percent(share)} {what}; above {format_percent(MOST_UNEXPLAINED)}, a replay is not trusted."
+                limit = format_percent(MOST_UNEXPLAINED)
+                return f"{format_percent(share)} {what}; above {limit}, a replay is not trusted."
         return None
 
     def replay(self, change: Change | None = None) -> pl.Series:

@@ -137,7 +137,7 @@ def notes_on_rates(parts: Sequence[ComputedSums], step_ns: float | None) -> list
     if not coverage:
         return []
     return [
-        f"FLOP/s and MFU are unknown: only {format_percent(coverage, 1)} of the time of matmul, convolution and attention "
-        "kernels was launched by operators with recorded shapes. CUDA graphs, compiled code, or convolutions without "
+        f"FLOP/s and MFU are unknown: only {format_percent(coverage, 1)} of the time of matmul, convolution and "
+        "attention kernels was launched by operators with recorded shapes. CUDA graphs, compiled code, or convolutions without "
         "arguments launched the rest."
     ]

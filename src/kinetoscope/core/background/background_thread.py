@@ -1,7 +1,8 @@
 """Our own threads, which are kept out of recordings of Python frames.
 
 When a recording has stacks, Python calls torch at every call and return on every thread, ours too. Our threads write
-what is recorded, so the recording would record itself. `unprofile_background_threads` removes torch's function from our threads.
+what is recorded, so the recording would record itself. `unprofile_background_threads` removes torch's function from
+them.
 """
 
 import ctypes

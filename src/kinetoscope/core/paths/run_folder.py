@@ -366,8 +366,8 @@ def _parts(name: str) -> list[str]:
     parts = name.split("/")
     if not name or name.startswith("/") or ".." in parts or not _CONTROL.isdisjoint(name):
         raise UnsafePathError(
-            f"{name[:_MAX_SHOWN_CHARACTERS]!r} is not used: a name in a run's folder is relative, without '..' and control "
-            "characters."
+            f"{name[:_MAX_SHOWN_CHARACTERS]!r} is not used: a name in a run's folder is relative, without '..' and "
+            "control characters."
         )
     try:
         os.fsencode(name)

@@ -88,8 +88,8 @@ class CacheEntry:
         return self._folder.path / self._name
 
     def evict(self) -> None:
-        """Deletes the files that were unused for longest, until there are at most `MAX_CACHE_BYTES`. If all other files may
-        be in use, deletes the new one."""
+        """Deletes the files that were unused for longest, until there are at most `MAX_CACHE_BYTES`. If all other files
+        may be in use, deletes the new one."""
         kept = sorted(_files(self._folder.path), key=lambda file: file[0])
         excess_bytes = sum(size_bytes for _, size_bytes, _ in kept) - MAX_CACHE_BYTES
         old = [file for file in kept if file[0] < time.time() - _IN_USE_S]

@@ -50,6 +50,6 @@ def _on_own_threads(use: CpuUse) -> tuple[str, str]:
     others = f", other processes {format_percent(use.others_share)}" if use.others_share is not None else ""
     return who, (
         "Set `OMP_NUM_THREADS` or call `torch.set_num_threads()` so that each rank, worker and torch thread has a "
-        f"core, or pass a smaller `num_workers` or `n_jobs`. This job used {format_percent(use.own_share or 0)} of the CPU "
-        f"time{others}."
+        "core, or pass a smaller `num_workers` or `n_jobs`. This job used "
+        f"{format_percent(use.own_share or 0)} of the CPU time{others}."
     )
