@@ -46,8 +46,9 @@ def require_small(file: BinaryIO, name: str) -> None:
         ) from error
     if unpacked_bytes > max(_MOST_BYTES_OF_SMALL, _LARGEST_RATIO * size_bytes):
         raise TraceFileError(
-            f"Cannot read {name}: its {format_file_size(size_bytes)} would take over {format_file_size(unpacked_bytes)} of "
-            f"memory, more than {_LARGEST_RATIO} times as much, which no trace does. Convert the trace again, or ask who made the file."
+            f"Cannot read {name}: its {format_file_size(size_bytes)} would take over "
+            f"{format_file_size(unpacked_bytes)} of memory, more than {_LARGEST_RATIO} times as much, which no trace "
+            "does. Convert the trace again, or ask who made the file."
         )
 
 

@@ -177,7 +177,8 @@ class _Blocks:
             raise TraceFileError(
                 f"Cannot read the trace {self._name}: it has too many events for this machine. The first "
                 f"{self._num_events:,} take {format_file_size(self._size_bytes)}, and "
-                f"{format_file_size(self._available_bytes)} of memory were available. Read it on a larger machine, or a file of fewer steps or ranks."
+                f"{format_file_size(self._available_bytes)} of memory were available. Read it on a larger machine, or "
+                "a file of fewer steps or ranks."
             )
 
 

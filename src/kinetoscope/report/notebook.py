@@ -33,8 +33,8 @@ class NotebookPage:
 
     def __repr__(self) -> str:
         return (
-            f"<The page of {self.title}, {format_file_size(len(self._frame.encode()))}. A notebook shows it as the last line "
-            "of a cell. Elsewhere, `kinetoscope report PATH --open` shows it in the browser.>"
+            f"<The page of {self.title}, {format_file_size(len(self._frame.encode()))}. A notebook shows it as the "
+            "last line of a cell. Elsewhere, `kinetoscope report PATH --open` shows it in the browser.>"
         )
 
     def _repr_html_(self) -> str:

@@ -138,6 +138,6 @@ def notes_on_rates(parts: Sequence[ComputedSums], step_ns: float | None) -> list
         return []
     return [
         f"FLOP/s and MFU are unknown: only {format_percent(coverage, 1)} of the time of matmul, convolution and "
-        "attention kernels was launched by operators with recorded shapes. CUDA graphs, compiled code, or convolutions without "
-        "arguments launched the rest."
+        "attention kernels was launched by operators with recorded shapes. CUDA graphs, compiled code, or convolutions "
+        "without arguments launched the rest."
     ]

@@ -68,8 +68,8 @@ def parse_url(url: str, argument: str) -> RemoteLocation:
         )
     if reason := _find_unsupported_part(url, scheme.lower(), host, path):
         raise SettingsError(
-            f"{argument}={url[:_MAX_SHOWN_CHARACTERS]!r} cannot be uploaded to: it has {reason}. Pass only a place, such "
-            "as 's3://bucket/runs', and set a store's options in its own library."
+            f"{argument}={url[:_MAX_SHOWN_CHARACTERS]!r} cannot be uploaded to: it has {reason}. Pass only a place, "
+            "such as 's3://bucket/runs', and set a store's options in its own library."
         )
     return RemoteLocation(scheme.lower(), host, tuple(part for part in path.split("/") if part not in ("", ".")))
 

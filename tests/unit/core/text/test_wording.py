@@ -125,7 +125,7 @@ def test_numbers_are_named_in_ranges_and_from_a_limit_on_the_ranges_are_counted(
         "ranks 0-9",
     ]
     assert format_ranges(range(0, 40, 2)).endswith(", 28, 30 and 4 more groups")
-    assert format_ranges([1, 3, 4, 8], most=2) == "1, 3-4 and 1 more group"
+    assert format_ranges([1, 3, 4, 8], max_ranges=2) == "1, 3-4 and 1 more group"
 
 
 def test_gaps_are_found_among_numbers_in_any_order_and_none_of_nothing():
