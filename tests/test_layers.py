@@ -277,7 +277,7 @@ DRIVER_API = {
 COMPOSER_API = {
     # Public classes, from which those of `composer` derive.
     "profiler": {"AnyProfiler"},
-    "markers.marker": {"Marker", "MarkerSettings", "ProfilerMarkers", "AskedMarker", "MOST_IDLE"},
+    "markers.marker": {"Marker", "MarkerSettings", "ProfilerMarkers", "MarkerArguments", "MAX_CACHED_MARKERS"},
     "markers.schedule": {"ProfilerAction", "cyclic_schedule"},
     "window": {"trace_handler"},
     # The run that the events of a Trainer drive.

@@ -25,7 +25,7 @@ from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.formats.chrome import ChromeWriter
 from kinetoscope.handlers.cycle_events import Drain, thread_events
-from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
+from kinetoscope.recording.markers.recorder_types import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.spool.record import Flag, Kind, Record, ThreadRecords, pack_records
 

@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 
 # Each public name and its module, which is imported when the name is first used. So `import kinetoscope` is quick. The
 # two of IPython's extensions are for ``%load_ext kinetoscope``.
-_HOMES = {
+_MODULES = {
     "Callback": "kinetoscope.core.job.event",
     "CompileEvents": "kinetoscope.sources.compile_events",
     "Driver": "kinetoscope.recording.driver",
@@ -98,7 +98,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'kinetoscope' has no attribute {name!r}")
     from importlib import import_module
 
@@ -106,7 +106,7 @@ def __getattr__(name: str) -> Any:
         from kinetoscope.analysis.in_notebooks import show_in_notebooks
 
         show_in_notebooks(lambda result: import_module("kinetoscope.report.cells").render_cell(result))
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 
 

@@ -25,8 +25,8 @@ from kinetoscope.recording.markers.schedule import ProfilerAction, Schedule, cyc
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.run.settings import check_callbacks, check_flag, check_number
 from kinetoscope.recording.window.launch_folder import choose_run_folder
-from kinetoscope.recording.window.memory_limit import SHARE, SHARE_OF_OPERATORS
-from kinetoscope.recording.window.trace_folder import check_keep
+from kinetoscope.recording.window.memory_limit import MAX_GROWTH_SHARE, MAX_GROWTH_SHARE_WITH_OPERATORS
+from kinetoscope.recording.window.trace_folder import check_num_traces
 from kinetoscope.sources.system_profiler import SystemProfiler
 
 if TYPE_CHECKING:
@@ -106,39 +106,39 @@ def profile(
     processes apart (`UnsupportedSystemError`), and without the native extension (`NativeExtensionError`).
     """
     _check_flags(diagnose=diagnose, overwrite=overwrite, report=report)
-    check_keep(num_traces_to_keep)
-    begin = _timestamp_at(first_step)
+    check_num_traces(num_traces_to_keep)
+    start_timestamp = _make_timestamp(first_step)
     options = {"record_shapes": record_shapes, "profile_memory": profile_memory}
     options |= {"with_stack": with_stack, "with_flops": with_flops}
-    _check_flags(**_given(options))
+    _check_flags(**_drop_none(options))
     options |= {"activities": activities, "experimental_config": experimental_config}
-    asked = check_callbacks(sources, "sources")
-    asked += _diagnosing(asked) if diagnose else []
-    asked += _system_source(system, system_interval_s)
-    handlers = [_compressing_handler()] if handlers is None else check_callbacks(handlers, "handlers")
-    asked += _torch_source(torch, _given(options), writes_file=not any(map(_writes_traces, handlers)))
+    all_sources = check_callbacks(sources, "sources")
+    all_sources += _make_diagnostic_sources(all_sources) if diagnose else []
+    all_sources += _make_system_source(system, system_interval_s)
+    handlers = [_make_handler()] if handlers is None else check_callbacks(handlers, "handlers")
+    all_sources += _make_torch_source(torch, _drop_none(options), writes_file=not any(map(_writes_traces, handlers)))
     _check_can_report(report, handlers)
     search = FirstFinding(writes_report=report)
     if log_to is not None:
         handlers.append(trackers := Trackers(log_to))
         search = LoggedFinding(trackers)
-    keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
-    _check_can_keep(keep, [*handlers, *asked])
-    out = _checked_out(out)
+    file_settings = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
+    _check_file_settings(file_settings, [*handlers, *all_sources])
+    out = _check_out(out)
     if strict:
         require_run_folders(out)
         require_recorder()
     elif not HAS_RUN_FOLDERS:
-        return _without_recording(WITHOUT_RUN_FOLDERS)
+        return _make_idle_profiler(WITHOUT_RUN_FOLDERS)
     elif reason := why_not_recorded():
-        return _without_recording(reason)
+        return _make_idle_profiler(reason)
     if isinstance(upload_to, str) and not strict and (missing := missing_library(upload_to, "upload_to")):
         _log.warning("Nothing is uploaded, and files stay on this machine. %s", missing)
         upload_to = None
     profiler = Profiler(
         cyclic_schedule(skip_first=1, warmup=1, active=10, per="run") if schedule is None else schedule,
         handlers,
-        sources=asked,
+        sources=all_sources,
         run_name=run_name,
         upload_to=upload_to,
         strict=strict,
@@ -149,23 +149,25 @@ def profile(
         slow_steps=slow_steps,
     )
     try:  # last: where an argument is refused, no folder is left
-        needs_folder = any(getattr(callback, "needs_folder", False) for callback in (*handlers, *asked))
-        folder = _run_folder(out, run_name, overwrite=overwrite or not needs_folder)
+        needs_folder = any(getattr(callback, "needs_folder", False) for callback in (*handlers, *all_sources))
+        folder = _choose_folder(out, run_name, overwrite=overwrite or not needs_folder)
     except FolderNotWritableError as error:
         if strict:
             raise
-        return _without_recording(error)
-    _set_defaults(handlers, f"{folder}/traces", keep)
-    _set_defaults(asked, f"{folder}/torch_traces", keep)
+        return _make_idle_profiler(error)
+    _set_defaults(handlers, f"{folder}/traces", file_settings)
+    _set_defaults(all_sources, f"{folder}/torch_traces", file_settings)
     profiler.state.run_name = (Path(folder).name or profiler.state.run_name) if run_name is None else run_name
-    profiler.state.timestamp = begin
+    profiler.state.timestamp = start_timestamp
     profiler.lifecycle.set_search(search)
     profiler.lifecycle.tolerates_active_run = not strict
-    profiler.lifecycle.windows.memory_limit.share = SHARE_OF_OPERATORS if any(map(_records_operators, asked)) else SHARE
+    profiler.lifecycle.windows.memory_limit.share = (
+        MAX_GROWTH_SHARE_WITH_OPERATORS if any(map(_records_operators, all_sources)) else MAX_GROWTH_SHARE
+    )
     return profiler
 
 
-def _without_recording(reason: object) -> Profiler:
+def _make_idle_profiler(reason: object) -> Profiler:
     _log.warning("Nothing is recorded; training continues. %s", reason)
     profiler = Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
     profiler.lifecycle.tolerates_active_run = True
@@ -177,23 +179,23 @@ def _records_operators(source: object) -> bool:
     return module is not None and isinstance(source, module.TorchProfiler)
 
 
-_MOST_STEPS = 10**15
+_MAX_FIRST_STEP = 10**15
 
 
-def _timestamp_at(first_step: Any) -> Timestamp:
+def _make_timestamp(first_step: Any) -> Timestamp:
     """Before this step. A checkpoint may have its number as an integer of numpy's or torch's."""
     with suppress(TypeError):
         number = index(first_step)
-        if 0 <= number <= _MOST_STEPS and not isinstance(first_step, bool):
+        if 0 <= number <= _MAX_FIRST_STEP and not isinstance(first_step, bool):
             return Timestamp(batch=number)
-    raise SettingsError(f"first_step is the number of a step, from 0 to {_MOST_STEPS:,}; not {first_step!r}.")
+    raise SettingsError(f"first_step is the number of a step, from 0 to {_MAX_FIRST_STEP:,}; not {first_step!r}.")
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _drop_none(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _checked_out(out: Any) -> str:
+def _check_out(out: Any) -> str:
     """``out`` as a text. Raises `SettingsError` for what names no folder."""
     text = os.fspath(out) if isinstance(out, str | os.PathLike) else None
     if not isinstance(text, str) or not text.strip():
@@ -209,7 +211,7 @@ def _check_flags(**flags: Any) -> None:
 _TRACE, _MERGED_TRACE = "ep{epoch}-ba{batch}-rank{rank}.json.gz", "merged_trace.json.gz"
 
 
-def _compressing_handler() -> JSONTraceHandler:
+def _make_handler() -> JSONTraceHandler:
     folder = "{run_name}/traces"
     return JSONTraceHandler(
         filename=_TRACE,
@@ -232,41 +234,41 @@ def _check_can_report(report: bool, handlers: list[Any]) -> None:
         )
 
 
-_DEFAULT_KEEP = {"overwrite": False, "num_traces_to_keep": -1}
+_DEFAULT_FILE_SETTINGS = {"overwrite": False, "num_traces_to_keep": -1}
 
 
-def _check_can_keep(keep: dict[str, Any], callbacks: list[Any]) -> None:
+def _check_file_settings(file_settings: dict[str, Any], callbacks: list[Any]) -> None:
     """Raises `SettingsError` for a setting of files, if nothing that was asked for writes any."""
-    changed = [f"{name}={value!r}" for name, value in keep.items() if value != _DEFAULT_KEEP[name]]
+    changed = [f"{name}={value!r}" for name, value in file_settings.items() if value != _DEFAULT_FILE_SETTINGS[name]]
     if changed and not any(hasattr(callback, "set_defaults") for callback in callbacks):
         raise SettingsError(f"{changed[0]} has no effect: neither handlers nor torch write files. Leave it out.")
 
 
 _SYSTEM_INTERVAL_S = 0.1
-_DIAGNOSING = ("CompileEvents", "GCPauses", "GrowingMemory", "Float64Tensors", "LoaderFacts", "StackSampler")
+_DIAGNOSTIC_SOURCES = ("CompileEvents", "GCPauses", "GrowingMemory", "Float64Tensors", "LoaderFacts", "StackSampler")
 """The sources that `diagnose` adds. What they cost together is measured by `benchmarks/sources`."""
 
 
-def _diagnosing(asked: list[Any]) -> list[Any]:
+def _make_diagnostic_sources(all_sources: list[Any]) -> list[Any]:
     """A source of each of these classes that the user has not brought along."""
-    kinds = [getattr(kinetoscope, name) for name in _DIAGNOSING]
-    return [kind() for kind in kinds if not any(isinstance(source, kind) for source in asked)]
+    kinds = [getattr(kinetoscope, name) for name in _DIAGNOSTIC_SOURCES]
+    return [kind() for kind in kinds if not any(isinstance(source, kind) for source in all_sources)]
 
 
-def _system_source(system: Any, interval_s: float | None) -> list[Any]:
+def _make_system_source(system: Any, interval_s: float | None) -> list[Any]:
     if not isinstance(system, bool | SystemProfiler):
         raise SettingsError(f"system must be True, False or a SystemProfiler, not {system!r}.")
     if interval_s is not None:
-        check_number(interval_s, "system_interval_s", "seconds", least=0.001, most=86_400)
+        check_number(interval_s, "system_interval_s", "seconds", min_value=0.001, max_value=86_400)
     if system is True:
         interval_s = _SYSTEM_INTERVAL_S if interval_s is None else interval_s
         return [SystemProfiler(profile_memory=True, stats_thread_interval_seconds=interval_s)]
     if interval_s is not None:
-        raise _no_effect("system_interval_s", interval_s, "system", system, "stats_thread_interval_seconds")
+        raise _make_no_effect_error("system_interval_s", interval_s, "system", system, "stats_thread_interval_seconds")
     return [system] if system else []
 
 
-def _torch_source(torch: Any, options: dict[str, Any], *, writes_file: bool) -> list[Any]:
+def _make_torch_source(torch: Any, options: dict[str, Any], *, writes_file: bool) -> list[Any]:
     """Return the source of torch's operators, if torch is installed; or the user's own.
 
     Ours writes a file of Kineto's only with ``writes_file``: otherwise a handler's trace contains all of it.
@@ -277,7 +279,7 @@ def _torch_source(torch: Any, options: dict[str, Any], *, writes_file: bool) -> 
     if torch is not True:
         for name, value in options.items():
             if torch or value is not False:
-                raise _no_effect(name, value, "torch", torch, name)
+                raise _make_no_effect_error(name, value, "torch", torch, name)
         return [torch] if torch else []
     if importlib.util.find_spec("torch") is None:
         return []
@@ -286,7 +288,7 @@ def _torch_source(torch: Any, options: dict[str, Any], *, writes_file: bool) -> 
     return [TorchProfiler(**options) if writes_file else TorchProfiler(filename=None, **options)]
 
 
-def _no_effect(name: str, value: Any, argument: str, given: Any, name_there: str) -> SettingsError:
+def _make_no_effect_error(name: str, value: Any, argument: str, given: Any, name_there: str) -> SettingsError:
     if given is False:
         return SettingsError(f"{name}={value!r} has no effect with {argument}=False. Leave one of them out.")
     kind = type(given).__name__
@@ -296,14 +298,14 @@ def _no_effect(name: str, value: Any, argument: str, given: Any, name_there: str
     )
 
 
-def _set_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> None:
+def _set_defaults(callbacks: list[Any], folder: str, file_settings: dict[str, Any]) -> None:
     """Let sources or handlers without a folder of their own write to ``folder``."""
     for callback in callbacks:
         if (set_defaults := getattr(callback, "set_defaults", None)) is not None:
-            set_defaults(folder, **keep)
+            set_defaults(folder, **file_settings)
 
 
-def _run_folder(out: str, run_name: str | None, *, overwrite: bool) -> str:
+def _choose_folder(out: str, run_name: str | None, *, overwrite: bool) -> str:
     """Return the run's folder: ``out`` with ``{time}`` replaced by a time that is the same on all ranks, or one beside
     it if an earlier run is there."""
     ranks = detect_ranks()

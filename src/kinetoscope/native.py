@@ -125,10 +125,12 @@ class _StandIn:
     def __getattr__(self, name: str) -> Any:
         if hasattr(self._module, name):
             return getattr(self._module, name)
-        return type(name, (Exception,), {"__new__": _refuse})  # a base class, or what ``except`` names, may be loaded
+        return type(
+            name, (Exception,), {"__new__": _raise_missing}
+        )  # a base class, or what ``except`` names, may be loaded
 
 
-def _refuse(*_: object, **__: object) -> Any:
+def _raise_missing(*_: object, **__: object) -> Any:
     raise NativeExtensionError(why_not_recorded())
 
 

@@ -153,7 +153,7 @@ def test_a_line_that_is_no_arguments_is_refused_with_the_forms_there_are(line):
 def test_diagnose_may_be_an_option_as_in_the_command(line, monkeypatch):
     made = []
     monkeypatch.setattr(notebook, "ProfileArguments", lambda out="", **options: made.append((out, options)))
-    notebook._arguments_of(line, Shell.user_ns)
+    notebook._parse_line(line, Shell.user_ns)
     ((out, options),) = made
     assert out == "runs/x"
     assert options["diagnose"] is True

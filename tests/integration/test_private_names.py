@@ -124,8 +124,8 @@ import os, torch.distributed
 os.environ["TORCH_FR_BUFFER_SIZE"] = "100"
 torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}-store", rank=0, world_size=1)
 torch.distributed.all_reduce(torch.ones(1))
-from kinetoscope.recording.process_groups import groups_now
-print([(group.sequence, group.collective) for group in groups_now()])
+from kinetoscope.recording.process_groups import read_group_states
+print([(group.sequence, group.collective) for group in read_group_states()])
 """
 
 

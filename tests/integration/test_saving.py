@@ -56,11 +56,11 @@ def test_a_close_that_takes_long_is_saving_and_never_a_hang(tmp_path):
 
 EARLIER = """
 import os, sys, time, kinetoscope
-import kinetoscope.recording.messages.saving_line as saving_line
+import kinetoscope.recording.messages.saving_progress as saving_progress
 from kinetoscope import ProfilerAction
 
-saving_line._FIRST_LINE_AFTER_S = 0.0
-saving_line._SAVE_PER_STOP = 1000.0
+saving_progress._FIRST_LINE_AFTER_S = 0.0
+saving_progress._SAVING_S_PER_STOP_S = 1000.0
 way, run, ready = sys.argv[1:]
 
 class SlowToStop(kinetoscope.Callback):
@@ -74,7 +74,7 @@ class SlowToStop(kinetoscope.Callback):
 
     def stop(self):
         open("stopped", "w").close()
-        time.sleep(saving_line._MIN_STOP_S + 0.1)
+        time.sleep(saving_progress._MIN_STOP_S + 0.1)
 
 class Blocked(kinetoscope.TraceHandler):
     def process_cycle(self, cycle):

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kinetoscope.composer.trainer_loop import TrainerLoop, trainer_loop_of
+from kinetoscope.composer.trainer_loop import TrainerLoop, find_trainer_loop
 from kinetoscope.core.job.event import Callback, Event
 from kinetoscope.core.job.state import RunState
 from kinetoscope.errors import ProfilerStateError
@@ -61,7 +61,7 @@ def _handled_by(kind: type) -> frozenset[str]:
 
 def require_profiler(callback: object, state: RunState) -> TrainerLoop:
     """Return the loop of the Trainer's run. Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
-    loop = trainer_loop_of(state)
+    loop = find_trainer_loop(state)
     if loop is None:
         raise ProfilerStateError(
             f"{type(callback).__name__} works only with a kinetoscope.composer.Profiler. Pass one to the Trainer."

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from kinetoscope.composer.marker import EngineMarker
-from kinetoscope.recording.markers.marker import MOST_IDLE, AskedMarker, Marker, MarkerSettings
+from kinetoscope.recording.markers.marker import MAX_CACHED_MARKERS, Marker, MarkerArguments, MarkerSettings
 from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.window.cycle import LastingSpans
 
 _PARTS = ("forward", "loss", "backward")
-_OF_MICROBATCH = frozenset(prefix + part for prefix in ("", "before_", "after_") for part in _PARTS)
-_LASTING = frozenset(("fit", "epoch", "eval"))
+_MICROBATCH_EVENTS = frozenset(prefix + part for prefix in ("", "before_", "after_") for part in _PARTS)
+_LASTING_EVENTS = frozenset(("fit", "epoch", "eval"))
 _ENGINE = "event/"
 
 MakeMarker = Callable[[MarkerSettings, type[Marker]], Marker]
@@ -28,40 +28,40 @@ class EngineMarkers:
     def __init__(self, make: MakeMarker, lasting: Callable[[], LastingSpans]) -> None:
         self._make = make
         self._lasting = lasting
-        self._known_by_microbatch: list[dict[str, tuple[Marker, tuple[Any, ...]]]] = [{}]
+        self._cached_by_microbatch: list[dict[str, tuple[Marker, tuple[Any, ...]]]] = [{}]
         self._microbatch = 0
-        self._known = self._known_by_microbatch[0]
+        self._cached = self._cached_by_microbatch[0]
 
-    def find(self, asked: AskedMarker) -> Marker:
+    def find(self, arguments: MarkerArguments) -> Marker:
         """The marker that the face was asked for."""
-        known = self._known.get(asked[0])
-        return known[0] if known is not None and known[1] == asked else self._make_known(asked)
+        cached = self._cached.get(arguments[0])
+        return cached[0] if cached is not None and cached[1] == arguments else self._make_marker(arguments)
 
-    def forget_open(self) -> None:
+    def finish_open(self) -> None:
         """Ends the spans that the engine left open because the Trainer was interrupted."""
-        for known in list(self._known_by_microbatch):
-            for marker, _ in known.values():
+        for cached in list(self._cached_by_microbatch):
+            for marker, _ in cached.values():
                 if isinstance(marker, EngineMarker):
                     marker.finish()
-        self._turn_to(0)
+        self._switch_to(0)
 
-    def _begin_batch(self) -> None:
-        self._turn_to(0)
+    def _start_batch(self) -> None:
+        self._switch_to(0)
 
     def _end_microbatch(self) -> None:
-        self._turn_to(self._microbatch + 1)
+        self._switch_to(self._microbatch + 1)
 
-    def _turn_to(self, microbatch: int) -> None:
-        if microbatch == len(self._known_by_microbatch):
-            self._known_by_microbatch.append({})
-        self._microbatch, self._known = microbatch, self._known_by_microbatch[microbatch]
+    def _switch_to(self, microbatch: int) -> None:
+        if microbatch == len(self._cached_by_microbatch):
+            self._cached_by_microbatch.append({})
+        self._microbatch, self._cached = microbatch, self._cached_by_microbatch[microbatch]
 
-    def _make_known(self, asked: AskedMarker) -> Marker:
-        name, actions, on_start, on_finish, categories = asked
+    def _make_marker(self, arguments: MarkerArguments) -> Marker:
+        name, actions, on_start, on_finish, categories = arguments
         event = name.rpartition(_ENGINE)[2] if _ENGINE in name else ""
         # Callbacks after a backward pass belong to the microbatch that has just ended.
         microbatch = max(0, self._microbatch - (event == "after_backward"))
-        args = (("microbatch", microbatch),) if event in _OF_MICROBATCH else ()
+        args = (("microbatch", microbatch),) if event in _MICROBATCH_EVENTS else ()
         is_engine = name == _ENGINE + event
         recorded = {ProfilerAction(action) for action in actions}
         if is_engine:
@@ -71,26 +71,26 @@ class EngineMarkers:
         settings = MarkerSettings(name, recorded, on_start, on_finish, categories, args)
         marker = self._make(settings, EngineMarker if is_engine else Marker)
         if isinstance(marker, EngineMarker):
-            self._follow(marker, event)
-        if len(self._known) >= MOST_IDLE:
-            self._forget_names_of_others()
-        self._known[name] = marker, tuple(list(given) if isinstance(given, list) else given for given in asked)
+            self._connect(marker, event)
+        if len(self._cached) >= MAX_CACHED_MARKERS:
+            self._drop_other_markers()
+        self._cached[name] = marker, tuple(list(value) if isinstance(value, list) else value for value in arguments)
         return marker
 
-    def _forget_names_of_others(self) -> None:
+    def _drop_other_markers(self) -> None:
         """Forgets names when there are many: the engine uses few, but a callback may ask for new ones without end."""
-        for name, known in list(self._known.items()):
-            if not isinstance(known[0], EngineMarker):
-                del self._known[name]
+        for name, cached in list(self._cached.items()):
+            if not isinstance(cached[0], EngineMarker):
+                del self._cached[name]
 
-    def _follow(self, marker: EngineMarker, event: str) -> None:
-        if event in _LASTING:
-            marker.on_start = lambda: self._begin_lasting(marker)
+    def _connect(self, marker: EngineMarker, event: str) -> None:
+        if event in _LASTING_EVENTS:
+            marker.on_start = lambda: self._start_lasting(marker)
             marker.on_finish = lambda: self._lasting().end(marker)
         else:
-            marker.on_start = self._begin_batch if event == "batch" else None
+            marker.on_start = self._start_batch if event == "batch" else None
             marker.on_finish = self._end_microbatch if event == "backward" else None
 
-    def _begin_lasting(self, marker: EngineMarker) -> None:
+    def _start_lasting(self, marker: EngineMarker) -> None:
         self._lasting().end(marker)  # the engine never ended it
         self._lasting().begin(marker, is_recorded=marker.is_recorded)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, require_profiler
-from kinetoscope.composer.remote import path_in_bucket
+from kinetoscope.composer.remote import strip_bucket
 from kinetoscope.core.job.state import RunState
 from kinetoscope.handlers import json_trace_handler
 from kinetoscope.recording.window.cycle import Cycle
@@ -33,9 +33,9 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
         super().__init__(
             folder,
             filename,
-            path_in_bucket(remote_file_name, "remote_file_name"),
+            strip_bucket(remote_file_name, "remote_file_name"),
             merged_trace_filename,
-            path_in_bucket(merged_trace_remote_file_name, "merged_trace_remote_file_name"),
+            strip_bucket(merged_trace_remote_file_name, "merged_trace_remote_file_name"),
             overwrite=overwrite,
             num_traces_to_keep=num_traces_to_keep,
         )
@@ -59,7 +59,7 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
 
     def close(self, state: RunState, logger: object) -> None:
         if self._is_open:
-            require_profiler(self, state).close_if_left_out()
+            require_profiler(self, state).close_if_removed()
             self._is_open = False
             super().close(state, logger)
 

@@ -27,9 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Merges traces of many ranks into one.")
     parser.add_argument("input_files", nargs="+", metavar="INPUT", help="trace files")
     parser.add_argument("-o", "--output_file", required=True, metavar="OUTPUT", help="the file to write")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        merge_traces(given.output_file, *given.input_files)
+        merge_traces(options.output_file, *options.input_files)
     except (KinetoscopeError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from kinetoscope.composer.callback import TrainerCallback
 from kinetoscope.composer.engine_markers import EngineMarkers
 from kinetoscope.composer.json_trace_handler import JSONTraceHandler
-from kinetoscope.composer.remote import TrainerLogger, logger_store
+from kinetoscope.composer.remote import TrainerLogger, make_logger_store
 from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
 from kinetoscope.composer.trainer_loop import TrainerLoop
@@ -119,18 +119,18 @@ class Profiler(AnyProfiler, TrainerCallback):
         saved if it is still open.
         """
         if self._trainer_state is not None:
-            self._leave(self._trainer_state)
+            self._unbind(self._trainer_state)
         self._make_run(state, self.trace_handlers)
         self._trainer_state = state
         state.profiler = self
-        self.lifecycle.windows.show_action()
+        self.lifecycle.windows.update_listeners()
         state.callbacks.extend(self._all_callbacks())
 
-    def _leave(self, state: TrainerState) -> None:
+    def _unbind(self, state: TrainerState) -> None:
         if self.lifecycle.is_running:
             self.lifecycle.close_for_next_run()
-        ours = set(map(id, self._all_callbacks()))
-        state.callbacks[:] = [callback for callback in state.callbacks if id(callback) not in ours]
+        callback_ids = set(map(id, self._all_callbacks()))
+        state.callbacks[:] = [callback for callback in state.callbacks if id(callback) not in callback_ids]
 
     def _all_callbacks(self) -> list[Any]:
         return [self, *self._callbacks, *self.trace_handlers]
@@ -148,8 +148,8 @@ class Profiler(AnyProfiler, TrainerCallback):
         """Begins a new run if the profiler was closed. Raises `ProfilerStateError` if another profiler is active."""
         if self.lifecycle.is_closed:
             self._make_run(self.lifecycle.state, self.trace_handlers)
-        self.lifecycle.can_begin()
-        self.run.remote_store = logger_store(logger)
+        self.lifecycle.prepare_to_start()
+        self.run.remote_store = make_logger_store(logger)
 
     def close(self, state: RunState | None = None, logger: TrainerLogger | None = None) -> None:
         """Saves what was recorded and waits until it is written. The engine closes sources and handlers next."""

@@ -27,13 +27,13 @@ class LoggerStore:
         self._logger.upload_file(remote_file_name=name, file_path=path, overwrite=True)
 
 
-def logger_store(logger: TrainerLogger | None) -> LoggerStore | None:
+def make_logger_store(logger: TrainerLogger | None) -> LoggerStore | None:
     """The store behind a Trainer's logger; None if the logger takes no files."""
     can_upload = getattr(logger, "has_file_upload_destination", None)
     return LoggerStore(logger) if logger is not None and can_upload is not None and can_upload() else None
 
 
-def path_in_bucket(remote_name: str | None, argument: str) -> str | None:
+def strip_bucket(remote_name: str | None, argument: str) -> str | None:
     """The part of ``s3://bucket/path`` that names the file: the Trainer makes one logger per bucket.
 
     Raises `SettingsError` for a URL without a path after the bucket.

@@ -3,7 +3,7 @@
 import logging
 
 from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, require_profiler
-from kinetoscope.composer.remote import TrainerLogger, path_in_bucket
+from kinetoscope.composer.remote import TrainerLogger, strip_bucket
 from kinetoscope.core.job.state import RunState
 from kinetoscope.sources import torch_profiler
 from kinetoscope.torch import profile
@@ -12,7 +12,7 @@ from kinetoscope.torch.results import KinetoResults
 __all__ = ["TorchProfiler"]
 
 _log = logging.getLogger(__name__)
-_ROWS = 20
+_MAX_ROWS = 20
 
 
 class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallback):
@@ -37,12 +37,12 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         with_flops: bool = True,
         num_traces_to_keep: int = -1,
     ) -> None:
-        self.remote_file_name = path_in_bucket(remote_file_name, "remote_file_name")
-        self.memory_remote_file_name: str | None = path_in_bucket(memory_remote_file_name, "memory_remote_file_name")
+        self.remote_file_name = strip_bucket(remote_file_name, "remote_file_name")
+        self.memory_remote_file_name: str | None = strip_bucket(memory_remote_file_name, "memory_remote_file_name")
         self.filename = filename
         self.memory_filename: str | None = memory_filename
         if use_gzip:
-            self.filename, self.remote_file_name = map(_packed, (self.filename, self.remote_file_name))
+            self.filename, self.remote_file_name = map(_add_gz_suffix, (self.filename, self.remote_file_name))
         super().__init__(
             folder,
             self.filename,
@@ -102,9 +102,9 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         results, self._last_results = self._last_results, None
         if results is not None:
             averages = results.key_averages()
-            _log.info(averages.table(sort_by="cpu_time_total", row_limit=_ROWS))
+            _log.info(averages.table(sort_by="cpu_time_total", row_limit=_MAX_ROWS))
             if self.profile_memory:
-                _log.info(averages.table(sort_by="self_cpu_memory_usage", row_limit=_ROWS))
+                _log.info(averages.table(sort_by="self_cpu_memory_usage", row_limit=_MAX_ROWS))
 
     def note_results(self, results: KinetoResults) -> None:
         """Keeps the last window for the tables, if INFO is logged."""
@@ -115,5 +115,5 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         return self.make_profile(state, lambda: state.profiler.schedule(state))
 
 
-def _packed(name: str | None) -> str | None:
+def _add_gz_suffix(name: str | None) -> str | None:
     return f"{name}.gz" if name and not name.endswith(".gz") else name

@@ -22,12 +22,12 @@ class TrainerLoop:
         run.loop = self
         self._engine_markers = engine_markers
         self._saves_at_next_event = self._acts_at_next_event = False
-        self._has_begun = False
+        self._has_started = False
 
     def run_event(self, name: str) -> None:
         """Handles the event with the value ``name``, any but INIT."""
         if self._acts_at_next_event:
-            self._run.context.call(self._run.profiler, self._act)
+            self._run.context.call(self._run.profiler, self._apply_end)
         if (phase := _PHASES.get(name)) is not None:
             self._run.services.pulse.enter(phase)
         if name in _HANDLED:
@@ -41,32 +41,32 @@ class TrainerLoop:
 
     def fit_start(self) -> None:
         """Begins recording at the first fit, when handlers and sources are set up. A window never outlasts its fit."""
-        if self._has_begun:  # the fit before may have been interrupted in the middle of a window
+        if self._has_started:  # the fit before may have been interrupted in the middle of a window
             self._finish()
             self._run.windows.save()
-            self._engine_markers.forget_open()
+            self._engine_markers.finish_open()
         else:
-            self._has_begun = True
-            self._run.begin()
-        self._run.windows.next_action()
+            self._has_started = True
+            self._run.start()
+        self._run.windows.advance_action()
         self._run.windows.apply_action()
         self._run.services.pulse.begin_step()
 
     def epoch_start(self) -> None:
-        self._run.windows.next_action()
+        self._run.windows.advance_action()
         self._run.windows.apply_action()
 
     def batch_end(self) -> None:
         """The timestamp already counts the batch. The sources act next, so what follows waits for the next event."""
         self._run.windows.end_step_of_pulse()
-        before = self._run.windows.next_action()
+        before = self._run.windows.advance_action()
         self._saves_at_next_event = before is ProfilerAction.ACTIVE_AND_SAVE
         self._acts_at_next_event = True
 
     def epoch_end(self) -> None:
         """Saves a recording that the epoch's end cuts off. The timestamp is already in the next epoch."""
-        before = self._run.windows.next_action()
-        self._saves_at_next_event = self._acts_at_next_event = self._run.windows.is_broken_off(before)
+        before = self._run.windows.advance_action()
+        self._saves_at_next_event = self._acts_at_next_event = self._run.windows.is_cut_short(before)
 
     def fit_end(self) -> None:
         """Saves what was recorded before `Trainer.fit` returns, also in the middle of a window."""
@@ -101,7 +101,7 @@ class TrainerLoop:
         """The seconds that saving may take when a fit or the run ends."""
         return self._run.settings.close_timeout_s
 
-    def close_if_left_out(self) -> None:
+    def close_if_removed(self) -> None:
         """Called by handlers, which are closed after the profiler. If the run is still open then, somebody took the
         profiler out of the Trainer's callbacks, so it is closed here.
         """
@@ -112,7 +112,7 @@ class TrainerLoop:
             )
             self._run.close(clean=True)
 
-    def _act(self) -> None:
+    def _apply_end(self) -> None:
         """Does what follows from the end of a batch or an epoch, after the sources got their event."""
         saves, self._saves_at_next_event, self._acts_at_next_event = self._saves_at_next_event, False, False
         if saves:
@@ -123,7 +123,7 @@ class TrainerLoop:
 
     def _finish(self) -> None:
         if self._acts_at_next_event:
-            self._act()
+            self._apply_end()
         for source in self._run.context.sources:
             self._run.context.call(source, source.fit_end, self._run.state, None)
 
@@ -139,7 +139,7 @@ _PHASES = {
 _HANDLED = frozenset({"after_load", "fit_start", "epoch_start", "batch_end", "epoch_end", "fit_end"})
 
 
-def trainer_loop_of(state: RunState) -> TrainerLoop | None:
+def find_trainer_loop(state: RunState) -> TrainerLoop | None:
     """Return the loop of the run of a Trainer's ``state``; None if the Trainer has no Profiler of ours."""
     loop = getattr(getattr(state.profiler, "lifecycle", None), "loop", None)
     return loop if isinstance(loop, TrainerLoop) else None

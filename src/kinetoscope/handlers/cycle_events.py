@@ -15,7 +15,7 @@ from kinetoscope.formats.chrome import ChromeWriter, encode_text
 from kinetoscope.formats.track_ids import role_of
 from kinetoscope.merge.cycle_text import CycleText, read_cycle_text
 from kinetoscope.native import native
-from kinetoscope.recording.markers.recorder import SpanName
+from kinetoscope.recording.markers.recorder_types import SpanName
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.spool.record import RECORD_BYTES, Flag, Kind, Record, ThreadRecords, unpack_records
 

@@ -35,7 +35,7 @@ from kinetoscope.handlers.cycle_events import (
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.recording.run.plugin_api import ProfiledState
 from kinetoscope.recording.window.cycle import Cycle
-from kinetoscope.recording.window.source_events import MOST_EVENTS
+from kinetoscope.recording.window.source_events import MAX_EVENTS
 from kinetoscope.recording.window.trace_folder import TraceFolder
 from kinetoscope.recording.window.trace_handler import TraceHandler
 from kinetoscope.spool.folders import TraceRecipe
@@ -108,8 +108,8 @@ class JSONTraceHandler(TraceHandler):
         run = state.profiler.run
         self._rank = run.ranks.rank
         self._tracks = RankTracks(self._rank)
-        run.take_attempt(self._folder.open(state.run_name, run.ranks, run.attempt))
-        run.agree_on_attempt(self._folder.path, self._folder.note_agreed)
+        run.replace_attempt(self._folder.open(state.run_name, run.ranks, run.attempt))
+        run.agree_on_attempt(self._folder.path, self._folder.record_agreement)
         self._uploads = get_uploads(run, self._folder.run_folder)
         self._remote.open(run, state.run_name, self._uploads)
         self._merged_remote.open(run, state.run_name, self._uploads, shared=True)
@@ -147,9 +147,9 @@ class JSONTraceHandler(TraceHandler):
         """Whether all that it wrote was deleted or moved meanwhile, though it should be kept."""
         return self._folder.has_lost_traces and self.saved_to == self._folder.path
 
-    def note_nothing(self, why: str) -> None:
+    def record_empty_run(self, why: str) -> None:
         """Notes beside the traces why the run recorded none. Raises OSError if it cannot."""
-        self._folder.note_nothing(why)
+        self._folder.record_empty_run(why)
 
     @property
     def recipe(self) -> TraceRecipe:
@@ -235,14 +235,14 @@ class JSONTraceHandler(TraceHandler):
 
         If `recover` wrote it when other parts of the cycle could not be read, it is written anew.
         """
-        written = ((path, _own_header(path)) for path in self._folder.written_for(cycle.number, cycle.timestamp))
+        written = ((path, _own_header(path)) for path in self._folder.list_written(cycle.number, cycle.timestamp))
         path, header = next(((path, header) for path, header in written if _holds(header, cycle)), (None, {}))
         if path is None:
             return None
         is_other = header.get("recovered") is True and header["kinetoscope"].get("repaired") != _damages(cycle)
         if is_other:
             self._write_to(path, cycle)
-        if is_other or not self._folder.is_noted(path):
+        if is_other or not self._folder.is_listed(path):
             self._folder.add(path, cycle.number, cycle.timestamp)
         return path
 
@@ -317,7 +317,7 @@ def _damages(cycle: Cycle) -> list[str]:
 
 def _left_out(cycle: Cycle) -> list[str]:
     number = cycle.contributions.events.num_left_out
-    return [f"{format_count(number, 'event')} of sources are left out: a window keeps {MOST_EVENTS}."] if number else []
+    return [f"{format_count(number, 'event')} of sources are left out: a window keeps {MAX_EVENTS}."] if number else []
 
 
 def _from_kineto(header: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from kinetoscope.core.clock.clock import Anchor
 from kinetoscope.core.job.timestamp import Timestamp, timestamp_from_fields
 from kinetoscope.formats.own_names import BATCH
-from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
+from kinetoscope.recording.markers.recorder_types import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.spool.contents import LivePart, LiveProcess, LiveTrack, child_records_in_window, read_live_folder
 from kinetoscope.spool.folders import LiveRun, contributed_files

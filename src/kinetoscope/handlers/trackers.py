@@ -128,7 +128,7 @@ class Trackers(TraceHandler):
         if self._run is None or cycle.first_active is None:
             return
         batch = plain_count(cycle.timestamp.batch)
-        if steps := self._run.times_of_steps(cycle.first_active, batch):
+        if steps := self._run.step_times(cycle.first_active, batch):
             self._batch, metrics = batch, metrics_of(steps)
             for tracker in self._trackers:
                 self._tell(tracker, "log_metrics", metrics, batch)

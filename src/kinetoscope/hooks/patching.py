@@ -38,5 +38,5 @@ class ReplacedMethod:
     def _top(self) -> "ReplacedMethod | None":
         """The replacement whose function is called first; None for the original, and for other code's."""
         current = getattr(self._kind, self._name)
-        found = getattr(current, "replacement", None)  # `functools.wraps` copies it
-        return found if isinstance(found, ReplacedMethod) and found._replaced is current else None
+        candidate = getattr(current, "replacement", None)  # `functools.wraps` copies it
+        return candidate if isinstance(candidate, ReplacedMethod) and candidate._replaced is current else None

@@ -60,7 +60,7 @@ def reserve_hooks() -> None:
     hooks: it goes through a dictionary of them, and raises an error into the training if that has changed meanwhile.
     """
     for name in ("pre", "post"):
-        register = _register(name)
+        register = _find_register(name)
         if register is not None and name not in _relays:
             relay = _relays[name] = _Relay()
             relay.handle = register(relay)
@@ -72,7 +72,7 @@ def release_hooks() -> None:
         _relays.popitem()[1].handle.remove()
 
 
-def _register(name: str) -> Callable[[Any], Any] | None:
+def _find_register(name: str) -> Callable[[Any], Any] | None:
     """Torch's function that registers a hook before or after the steps of all optimizers, as it has since 2.0."""
     return getattr(sys.modules.get("torch.optim.optimizer"), f"register_optimizer_step_{name}_hook", None)
 
@@ -154,7 +154,7 @@ class PhaseHooks:
             if (relay := _relays.get(name)) is not None:
                 relay.target = hook
                 self._removals.append(partial(setattr, relay, "target", _do_nothing))
-            elif (register := _register(name)) is not None:
+            elif (register := _find_register(name)) is not None:
                 self._removals.append(register(hook).remove)
 
     def _hook_backward(self) -> None:
@@ -187,11 +187,11 @@ class PhaseHooks:
         return result
 
     def _hook_checkpoints(self) -> None:
-        for place in list(self._unhooked):
-            module_name, name = place
+        for function in list(self._unhooked):
+            module_name, name = function
             module = sys.modules.get(module_name)
             if module is not None:
-                self._unhooked.remove(place)
+                self._unhooked.remove(function)
                 if callable(getattr(module, name, None)):
                     self._removals.append(ReplacedMethod(module, name, self._write_checkpoint).restore)
 
@@ -206,7 +206,7 @@ class PhaseHooks:
 
 def _is_in_module_call(frame: FrameType | None) -> bool:
     """Return whether the call of a torch module leads to this frame."""
-    code = _code_of_module_calls()
+    code = _find_code_of_module_calls()
     while frame is not None:
         if frame.f_code is code:
             return True
@@ -215,7 +215,7 @@ def _is_in_module_call(frame: FrameType | None) -> bool:
 
 
 @cache
-def _code_of_module_calls() -> object:
+def _find_code_of_module_calls() -> object:
     """Return the code of `torch.nn.Module.__call__`, which runs in a frame for each call of a module."""
     module: Any = sys.modules.get("torch.nn")
     return getattr(module.Module.__call__, "__code__", None) if module is not None else None

@@ -28,4 +28,4 @@ class ProfileKwargs:
 
     def build(self) -> Profiler:
         """A new Profiler; accelerate calls this. Raises what `kinetoscope.profile` does."""
-        return self._arguments.make()
+        return self._arguments.make_profiler()

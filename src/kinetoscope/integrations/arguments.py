@@ -59,12 +59,12 @@ class ProfileArguments:
         self._out, self._options = out, options
         self._num_made = 0
 
-    def refuse(self, option: str, why: str) -> None:
+    def reject(self, option: str, why: str) -> None:
         """Raises `SettingsError` if this option was given, which has no effect here."""
         if option in self._options:
             raise SettingsError(f"{option}={self._options[option]!r} has no effect: {why}. Leave it out.")
 
-    def make(self, **options: Unpack[ProfileOptions]) -> Profiler:
+    def make_profiler(self, **options: Unpack[ProfileOptions]) -> Profiler:
         """Return a new Profiler, on each rank for the same folder. ``options`` replace those that were given.
 
         Raises what `kinetoscope.profile` does.

@@ -15,7 +15,7 @@ from kinetoscope.integrations.trainer_run import TrainerRun
 from kinetoscope.recording.markers.marker import Marker
 
 _CATEGORY = "lightning"
-_WAITS = "train_dataloader_next"
+_FETCH_ACTION = "train_dataloader_next"
 """The end of the action that is recorded as the loop's own wait for data."""
 
 
@@ -89,7 +89,7 @@ class KinetoscopeCallback:
         self._trainer: Any = None
         self._replaced: Any = None
         """The profiler of the Trainer that does nothing, whose place ours takes while it trains."""
-        self._num_taken = 0
+        self._num_optimizer_steps = 0
         """How many steps the optimizers have taken when the last step ended."""
 
     def __getattr__(self, name: str) -> None:
@@ -100,8 +100,8 @@ class KinetoscopeCallback:
     # -- what the Trainer tells --
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        self._trainer, self._num_taken = trainer, trainer.global_step
-        loop, length = trainer.fit_loop, _num_steps(trainer)
+        self._trainer, self._num_optimizer_steps = trainer, trainer.global_step
+        loop, length = trainer.fit_loop, _find_num_steps(trainer)
         in_epoch = loop.epoch_loop.batch_progress.current.ready // trainer.accumulate_grad_batches
         at = Timestamp(batch=trainer.global_step, epoch=trainer.current_epoch, batch_in_epoch=in_epoch)
         self.run.start(at, length)
@@ -109,11 +109,11 @@ class KinetoscopeCallback:
             self._replaced, trainer.profiler = trainer.profiler, _Actions(self.run, trainer.profiler)
 
     def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-        self.run.on_epoch(True, _num_steps(trainer))
+        self.run.on_epoch(True, _find_num_steps(trainer))
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if trainer.global_step != self._num_taken:
-            self._num_taken = trainer.global_step
+        if trainer.global_step != self._num_optimizer_steps:
+            self._num_optimizer_steps = trainer.global_step
             self.run.on_step()
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
@@ -202,10 +202,10 @@ class _Actions:
 
     def stop(self, action_name: str) -> None:
         """Ends the action that began last under this name. Others that began in it have been left by an exception."""
-        for place in range(len(self._open) - 1, -1, -1):
-            name, marker, token = self._open[place]
+        for index in range(len(self._open) - 1, -1, -1):
+            name, marker, token = self._open[index]
             if name == action_name:
-                del self._open[place]
+                del self._open[index]
                 marker.end(token)
                 return
 
@@ -219,12 +219,12 @@ class _Actions:
 
     def _find(self, action_name: str) -> Marker | None:
         """The marker of an action; None for what we do ourselves."""
-        if action_name.endswith(_WAITS) or action_name.startswith(f"[Callback]{KinetoscopeCallback.state_key}."):
+        if action_name.endswith(_FETCH_ACTION) or action_name.startswith(f"[Callback]{KinetoscopeCallback.state_key}."):
             return None
         return self._profiler.marker(action_name, categories=(_CATEGORY,))
 
 
-def _num_steps(trainer: Any) -> int | None:
+def _find_num_steps(trainer: Any) -> int | None:
     """How many steps an epoch has, if that is known."""
     num_batches = trainer.num_training_batches
     return math.ceil(num_batches / trainer.accumulate_grad_batches) if math.isfinite(num_batches) else None

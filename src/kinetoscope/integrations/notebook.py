@@ -14,7 +14,7 @@ from kinetoscope.integrations.arguments import ProfileArguments
 from kinetoscope.recording.profiler import Profiler
 
 _MAGIC = "kinetoscope"
-_FORMS = (
+_USAGE = (
     "Its forms: %%kinetoscope; %%kinetoscope runs/mine; %%kinetoscope --diagnose runs/mine; or the arguments of "
     'kinetoscope.profile, as in %%kinetoscope "runs/mine", diagnose=True.'
 )
@@ -46,23 +46,23 @@ def profile_cell(ipython: Any, line: str, cell: str) -> None:
     finds them: by what is fetched from torch's DataLoaders and by steps of optimizers.
     """
     __tracebackhide__ = True  # IPython leaves these frames out when the cell raises
-    profiling = _CellProfiling(_arguments_of(line, ipython.user_ns))
-    profiling.begin()
+    profiling = _CellProfiling(_parse_line(line, ipython.user_ns))
+    profiling.start()
     try:
         _run_cell(ipython, cell)
     except KeyboardInterrupt:
-        profiling.end()
-        profiling.tell_where()
+        profiling.stop()
+        profiling.print_location()
         raise
     except BaseException:
-        profiling.end()
+        profiling.stop()
         profiling.show()
         raise
-    profiling.end()
+    profiling.stop()
     profiling.show()
 
 
-def _arguments_of(line: str, names: dict[str, Any]) -> ProfileArguments:
+def _parse_line(line: str, names: dict[str, Any]) -> ProfileArguments:
     """What the line of a magic says; names in it are the notebook's."""
     words = line.split()
     if "--diagnose" in words:
@@ -71,13 +71,13 @@ def _arguments_of(line: str, names: dict[str, Any]) -> ProfileArguments:
         line = f"{rest!r}, diagnose=True" if _is_folder(rest) else f"{rest}, diagnose=True".lstrip(", ")
     line = line.strip()
     if line.startswith("-"):
-        raise SettingsError(f"After %%kinetoscope, there is no option {line.split()[0]}. {_FORMS}")
+        raise SettingsError(f"After %%kinetoscope, there is no option {line.split()[0]}. {_USAGE}")
     if _is_folder(line):
         return ProfileArguments(line, quiet=True)
     try:
         call = ast.parse(f"ProfileArguments({line})", "<%%kinetoscope>", "eval")
     except SyntaxError as error:
-        raise SettingsError(f"After %%kinetoscope, {line!r} cannot be read. {_FORMS}") from error
+        raise SettingsError(f"After %%kinetoscope, {line!r} cannot be read. {_USAGE}") from error
 
     def quiet_arguments(*arguments: Any, **options: Any) -> ProfileArguments:
         return ProfileArguments(*arguments, **({"quiet": True} | options))
@@ -98,29 +98,31 @@ class _CellProfiling:
         self._arguments = arguments
         self._profiler: Profiler | None = None
         self._training: Any = None
-        self._why = "the cell took no step of a torch optimizer"
+        self._reason = "the cell took no step of a torch optimizer"
 
-    def begin(self) -> None:
+    def start(self) -> None:
         if importlib.util.find_spec("torch") is None:
-            self._why = "torch is not installed"
+            self._reason = "torch is not installed"
             return
         import torch  # noqa: F401 - who trains has it
 
         from kinetoscope.autoinstrument.training import UnmodifiedTraining
 
-        self._training = UnmodifiedTraining(self._make, self._give_up)
+        self._training = UnmodifiedTraining(self._make, self._set_reason)
         self._training.watch()
 
     def _make(self, number: int, num_over: int) -> Profiler:
         """Return the profiler of the n-th training run of the cell. The first one is shown."""
-        profiler = self._arguments.make() if number == 1 else self._arguments.make(first_step=num_over)
+        profiler = (
+            self._arguments.make_profiler() if number == 1 else self._arguments.make_profiler(first_step=num_over)
+        )
         self._profiler = self._profiler or profiler
         return profiler
 
-    def _give_up(self, why: str) -> None:
-        self._profiler, self._why = None, why
+    def _set_reason(self, why: str) -> None:
+        self._profiler, self._reason = None, why
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Ends it, and all watching."""
         if self._training is not None:
             self._training.end()
@@ -129,7 +131,7 @@ class _CellProfiling:
     def _folder(self) -> Path | None:
         return None if self._profiler is None else self._profiler.driver.folder
 
-    def tell_where(self) -> None:
+    def print_location(self) -> None:
         """Says where it was saved: whoever pressed Ctrl-C does not wait for more."""
         if self._folder is not None:
             print(
@@ -141,7 +143,7 @@ class _CellProfiling:
         """Shows the summary and the report below the cell. What cannot be shown is said, and raises nothing."""
         folder, display = self._folder, sys.modules["IPython.display"].display
         if folder is None:
-            print(f"Kinetoscope: nothing was recorded: {self._why}.", file=sys.stderr)
+            print(f"Kinetoscope: nothing was recorded: {self._reason}.", file=sys.stderr)
             return
         try:
             report = kinetoscope.analyze(folder)

@@ -24,7 +24,7 @@ class TrainerRun:
     """
 
     def __init__(self, arguments: ProfileArguments, fetch_listener: Callable[[Any], object] | None = None) -> None:
-        arguments.refuse("first_step", "the trainer says at which step it begins")
+        arguments.reject("first_step", "the trainer says at which step it begins")
         self._arguments, self._fetch_listener = arguments, fetch_listener
         self.profiler: Profiler | None = None
         """That of the training that is running, or of the last one."""
@@ -53,7 +53,7 @@ class TrainerRun:
         """
         if self.is_running:
             self.end(clean=False)
-        self.profiler = self._arguments.make()
+        self.profiler = self._arguments.make_profiler()
         driver = self._driver = self.profiler.driver
         driver.start(at, fetch_listener=self._fetch_listener)
         self._end_with_cell()

@@ -47,7 +47,7 @@ class KinetoscopeCallback:
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
         self._control, self._is_in_epoch, self._is_in_step = control, False, False
-        self._length = _num_steps(train_dataloader, args)
+        self._length = _find_num_steps(train_dataloader, args)
         self._iterators, self._fetched = WeakSet(), WeakSet()
         batch = state.global_step
         epoch, in_epoch = divmod(batch, self._length) if self._length else (0, 0)
@@ -104,7 +104,7 @@ class KinetoscopeCallback:
             self._fetched.add(iterator)
 
 
-def _num_steps(loader: Any, args: Any) -> int | None:
+def _find_num_steps(loader: Any, args: Any) -> int | None:
     """How many steps an epoch over a loader has, if that is known."""
     try:
         num_batches = len(loader) if isinstance(loader, Sized) else 0

@@ -212,7 +212,7 @@ class Driver:
 
     def step_times_ns(self, first: int, end: int) -> list[int]:
         """Return the duration of the steps from number ``first`` to before ``end``, of those that are still kept."""
-        return [duration_ns for duration_ns, _ in self._run.context.times_of_steps(first, end)]
+        return [duration_ns for duration_ns, _ in self._run.context.step_times(first, end)]
 
     # -- inside -----------------------------------------------------------------------------------------------
 

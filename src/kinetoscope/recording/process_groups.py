@@ -12,7 +12,7 @@ from kinetoscope.core.job.ranks import torch_distributed
 from kinetoscope.pulse.stuck_phases import GroupState
 from kinetoscope.recording.private_names import default_store, dump_flight_recorder, groups_of_process
 
-_MOST_GROUPS = 64
+_MAX_GROUPS = 64
 _FLIGHT_RECORDER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
@@ -24,31 +24,31 @@ def find_store() -> Any:
     return None
 
 
-def groups_now() -> list[GroupState]:
+def read_group_states() -> list[GroupState]:
     """How far this rank is in each of its process groups, at most 64. Nothing is asked of other ranks."""
-    found: list[GroupState] = []
-    last = _last_collectives()
-    for group, ranks in list(_groups().items())[:_MOST_GROUPS]:
+    states: list[GroupState] = []
+    last = _read_last_collectives()
+    for group, ranks in list(_find_groups().items())[:_MAX_GROUPS]:
         with suppress(Exception):  # a group that is being destroyed
             sequence = int(group._get_sequence_number_for_group())
             name = str(group.group_name)
             members = sorted(int(rank) for rank in ranks)
-            found.append(GroupState(name, members, sequence, last.get((name, sequence), ""), _timeout_s(group)))
-    return found
+            states.append(GroupState(name, members, sequence, last.get((name, sequence), ""), _read_timeout_s(group)))
+    return states
 
 
-def group_timeout_s() -> float | None:
+def read_group_timeout_s() -> float | None:
     """What a collective of the default group may take, in seconds; None if there is none that says so."""
-    groups = _groups()
-    return _timeout_s(next(iter(groups))) if groups else None
+    groups = _find_groups()
+    return _read_timeout_s(next(iter(groups))) if groups else None
 
 
-def _groups() -> dict[Any, Any]:
+def _find_groups() -> dict[Any, Any]:
     world = groups_of_process.find()
     return getattr(world, "pg_group_ranks", None) or {}
 
 
-def _timeout_s(group: Any) -> float | None:
+def _read_timeout_s(group: Any) -> float | None:
     with suppress(Exception):  # a backend without options
         for device in group._device_types:
             timeout = group._get_backend(device).options._timeout
@@ -57,7 +57,7 @@ def _timeout_s(group: Any) -> float | None:
     return None
 
 
-def _last_collectives() -> dict[tuple[str, int], str]:
+def _read_last_collectives() -> dict[tuple[str, int], str]:
     """The names of collectives by group and number, if torch's flight recorder is on."""
     dump = dump_flight_recorder.find()
     if dump is None or not any(os.environ.get(name, "0") not in ("", "0") for name in _FLIGHT_RECORDER):

@@ -13,14 +13,14 @@ from kinetoscope.core.job.state import RunState, State
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.driver import Driver
 from kinetoscope.recording.markers import compiler
-from kinetoscope.recording.markers.marked_function import mark_function
 from kinetoscope.recording.markers.marker import (
     RECORDING_ACTIONS,
-    AskedMarker,
     Marker,
+    MarkerArguments,
     ProfilerMarkers,
-    compiled_marker,
+    inert_marker,
 )
+from kinetoscope.recording.markers.marker_decorator import mark_function
 from kinetoscope.recording.markers.process import this_process
 from kinetoscope.recording.markers.schedule import ProfilerAction, Schedule
 from kinetoscope.recording.messages.standard_error import log_without_buffer
@@ -41,7 +41,7 @@ class AnyProfiler:
 
     lifecycle: RunLifecycle
     """The lifecycle of the run, which its loop drives."""
-    _find_marker: Callable[[AskedMarker], Marker]
+    _find_marker: Callable[[MarkerArguments], Marker]
 
     @property
     def run(self) -> RunContext:
@@ -101,7 +101,7 @@ class AnyProfiler:
         options = (actions, record_instant_on_start, record_instant_on_finish, categories)
         if not isinstance(name, str):
             return mark_function(name, lambda text: self._find_marker((text, *options)))
-        return compiled_marker() if compiler.is_compiling() else self._find_marker((name, *options))
+        return inert_marker() if compiler.is_compiling() else self._find_marker((name, *options))
 
     def get_action(self) -> ProfilerAction:
         """The action of the current batch."""
@@ -221,7 +221,7 @@ class Profiler(AnyProfiler):
         slow_steps: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        state, schedule, trace_handlers = _in_order(arguments, state, schedule, trace_handlers)
+        state, schedule, trace_handlers = _order_arguments(arguments, state, schedule, trace_handlers)
         settings = RunSettings(
             schedule=schedule,
             upload_to=upload_to,
@@ -235,7 +235,7 @@ class Profiler(AnyProfiler):
             hangs=hangs,
             slow_steps=slow_steps,
         )
-        state = _checked_state(state, run_name)
+        state = _make_state(state, run_name)
         state.profiler = self
         markers = ProfilerMarkers(clock or SystemClock())
         self._find_marker = markers.find
@@ -305,13 +305,13 @@ class Profiler(AnyProfiler):
 
     def __enter__(self) -> Self:
         self.start()
-        self.lifecycle.is_held = True
+        self.lifecycle.is_in_context = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.lifecycle.is_held = False
+        self.lifecycle.is_in_context = False
         try:
             self.lifecycle.close(clean=kind is None)
         except KeyboardInterrupt:
@@ -322,36 +322,38 @@ class Profiler(AnyProfiler):
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(
-                _not_here(type(self).__name__, name, self.__dict__.get("lifecycle")), name=name, obj=self
+                _explain_missing(type(self).__name__, name, self.__dict__.get("lifecycle")), name=name, obj=self
             )
 
 
-_ELSEWHERE = {
+_ALTERNATIVES = {
     "stop": "close() ends the run, and so does the end of `with profiler:`",
     "export_chrome_trace": "it saves its traces itself, below {run}, and merges those of all ranks",
     "export_stacks": "record with_stack=True, and look at the flame graph: kinetoscope report {run}",
     "export_memory_timeline": "look at the memory over time after the run: kinetoscope report {run}",
-    "key_averages": "after the run, look at kinetoscope.analyze({place}).operators, or run: kinetoscope summary {run}",
-    "events": "after the run, look at kinetoscope.load({place}).spans",
-    "summary": "after the run, look at kinetoscope.analyze({place}), or run: kinetoscope summary {run}",
+    "key_averages": "after the run, look at kinetoscope.analyze({path}).operators, or run: kinetoscope summary {run}",
+    "events": "after the run, look at kinetoscope.load({path}).spans",
+    "summary": "after the run, look at kinetoscope.analyze({path}), or run: kinetoscope summary {run}",
     "add_metadata": "only that of torch has metadata",
     "add_metadata_json": "only that of torch has metadata",
 }
 """What people know from other profilers, and how it is done here."""
 
 
-def _not_here(kind: str, name: str, run: RunLifecycle | None) -> str:
+def _explain_missing(kind: str, name: str, run: RunLifecycle | None) -> str:
     """What is said where a name is asked for that a Profiler does not have."""
-    if name not in _ELSEWHERE:
+    if name not in _ALTERNATIVES:
         return f"{kind!r} object has no attribute {name!r}"
     folder = None
     with contextlib.suppress(Exception):  # before the run begins, a handler may not know it
         folder = run_folder_of(run.context.handlers if run is not None else ())
-    here = _ELSEWHERE[name].format(run=quote(str(folder or "RUN")), place=repr(str(folder or "RUN")))
+    here = _ALTERNATIVES[name].format(run=quote(str(folder or "RUN")), path=repr(str(folder or "RUN")))
     return f"A Kinetoscope Profiler has no {name}: {here}. (kinetoscope.torch.profile has all names of torch.profiler.)"
 
 
-def _in_order(arguments: tuple[Any, ...], state: Any, schedule: Any, trace_handlers: Any) -> tuple[Any, Any, Any]:
+def _order_arguments(
+    arguments: tuple[Any, ...], state: Any, schedule: Any, trace_handlers: Any
+) -> tuple[Any, Any, Any]:
     """The three arguments that may be positional, in either order, or be named; none of them both."""
     names = ["state", "schedule", "trace_handlers"] if hasattr(next(iter(arguments), None), "timestamp") else []
     names = names or ["schedule", "trace_handlers"]
@@ -367,7 +369,7 @@ def _in_order(arguments: tuple[Any, ...], state: Any, schedule: Any, trace_handl
     return named["state"], named["schedule"], named["trace_handlers"]
 
 
-def _checked_state(state: Any, run_name: str | None) -> Any:
+def _make_state(state: Any, run_name: str | None) -> Any:
     """The given state, or a new one with that name."""
     if run_name is not None and (not isinstance(run_name, str) or not run_name):
         raise SettingsError(f"run_name must be a string, not {run_name!r}.")

@@ -105,7 +105,7 @@ class _Watch:
         ended, self._ended = self._ended, []
         for begin_ns, tid, end_ns, compile_id in ended:
             name, args = _described(_metrics_of(compile_id))
-            self._run.note(SourceEvent(name, "compile", begin_ns, end_ns, tid, args))
+            self._run.add_event(SourceEvent(name, "compile", begin_ns, end_ns, tid, args))
 
 
 def _metrics_of(compile_id: str) -> Mapping[str, Any]:

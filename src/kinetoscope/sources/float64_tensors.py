@@ -72,7 +72,7 @@ class Float64Tensors(WindowSource):
         notes.sort(key=lambda note: "line" not in note)
         for note in notes[:_MOST_NOTED]:
             name = f"float64 {note['holder']}"
-            run.note(SourceEvent(name, FLOAT64, run.clock.monotonic_ns(), None, tid, note))
+            run.add_event(SourceEvent(name, FLOAT64, run.clock.monotonic_ns(), None, tid, note))
 
 
 def _note(name: str, kind: str, place: str, line: Place | None) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class GCPauses(WindowSource):
 
 def _make_watch(source: GCPauses, run: RunContext) -> _Watch:
     """A function for `gc.callbacks`. Python never runs two collections at a time, and prints what is raised in it."""
-    now, note = run.clock.monotonic_ns, run.note
+    now, note = run.clock.monotonic_ns, run.add_event
     begin_ns, place = 0, ("", "", "")
 
     def look(phase: str, info: dict[str, int]) -> None:

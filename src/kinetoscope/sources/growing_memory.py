@@ -106,7 +106,7 @@ class GrowingMemory(WindowSource):
             self._note(run, "memory holders were looked for", seen)
 
     def _note(self, run: RunContext, name: str, args: dict[str, Any]) -> None:
-        run.note(SourceEvent(name, MEMORY_HOLDER, run.clock.monotonic_ns(), None, self._tid, args))
+        run.add_event(SourceEvent(name, MEMORY_HOLDER, run.clock.monotonic_ns(), None, self._tid, args))
 
 
 class _Change(NamedTuple):

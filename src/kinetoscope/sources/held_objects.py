@@ -18,9 +18,9 @@ from types import CodeType, FrameType, FunctionType, GetSetDescriptorType, Membe
 from typing import Any, NamedTuple
 
 from kinetoscope.core.paths.source_files import is_profiler_code, is_user_code
-from kinetoscope.recording.markers.recorder import OWN_CATEGORY
+from kinetoscope.recording.markers.recorder_types import PROFILER_CATEGORY
 from kinetoscope.recording.run.plugin_api import RunContext
-from kinetoscope.recording.window.gc_control import paused_gc
+from kinetoscope.recording.window.gc_control import pause_gc
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.held_functions import HOOKS, hooks_of, parts_of_partial, variables_around
 from kinetoscope.sources.private_names import module_children, of_modules
@@ -149,12 +149,12 @@ def look(run: RunContext, frame: FrameType | None) -> Iterator["HeldObjects"]:
     A look makes so many small objects that Python would collect garbage because of them, so that waits meanwhile.
     """
     begin_ns = run.clock.monotonic_ns()
-    with paused_gc():
+    with pause_gc():
         objects = HeldObjects(frame)
         yield objects
         objects.found.clear()
     end_ns, tid = run.clock.monotonic_ns(), get_native_id()
-    run.note(SourceEvent("kinetoscope/look at memory", OWN_CATEGORY, begin_ns, end_ns, tid, {}))
+    run.add_event(SourceEvent("kinetoscope/look at memory", PROFILER_CATEGORY, begin_ns, end_ns, tid, {}))
 
 
 class HeldObjects:

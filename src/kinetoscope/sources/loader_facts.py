@@ -79,7 +79,7 @@ class _Loaders:
         if facts not in self._recorded:
             self._recorded.append(facts)
             now_ns, tid = self._run.clock.monotonic_ns(), threading.get_native_id()
-            self._run.note(SourceEvent("DataLoader", LOADER, now_ns, None, tid, facts | _size_of(batch)))
+            self._run.add_event(SourceEvent("DataLoader", LOADER, now_ns, None, tid, facts | _size_of(batch)))
 
 
 def _facts(iterator: Any) -> dict[str, Any]:

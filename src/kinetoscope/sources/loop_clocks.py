@@ -46,7 +46,7 @@ class LoopClocks:
         """Notes what the processors did since the window opened."""
         used = processor_use_since(self._before, self._native_id, self._run.command_pid)
         now_ns = self._run.clock.monotonic_ns()
-        self._run.note(SourceEvent(PROCESSORS, PROCESSORS, now_ns, None, threading.get_native_id(), used))
+        self._run.add_event(SourceEvent(PROCESSORS, PROCESSORS, now_ns, None, threading.get_native_id(), used))
 
     def close(self) -> None:
         """Close the file of the clocks."""

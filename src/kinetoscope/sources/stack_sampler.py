@@ -38,7 +38,7 @@ class StackSampler(WindowSource):
 
     def __init__(self, interval_ms: float = 10.0, workers: bool = True) -> None:
         super().__init__()
-        check_number(interval_ms, "interval_ms", "milliseconds", least=0.01, most=86_400_000)
+        check_number(interval_ms, "interval_ms", "milliseconds", min_value=0.01, max_value=86_400_000)
         self.interval_ms: float = interval_ms
         self.workers: bool = workers
         self._in_workers: WorkerSampling | None = None

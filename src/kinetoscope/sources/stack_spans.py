@@ -11,7 +11,7 @@ from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLE_OF_LIBRARY, SAMPL
 from kinetoscope.native import native
 from kinetoscope.recording.markers.marker import RECORDING_ACTIONS
 from kinetoscope.recording.markers.native_recorder import NativeRecorder, NativeSpan
-from kinetoscope.recording.markers.recorder import ACTION_BITS
+from kinetoscope.recording.markers.recorder_types import ACTION_BITS
 
 _MASK = sum(ACTION_BITS[action] for action in RECORDING_ACTIONS)
 _GAP = "frames left out: of a stack, the 100 innermost and the 100 outermost are recorded"

@@ -61,7 +61,7 @@ class SystemProfiler(WindowSource):
     ) -> None:
         super().__init__()
         check_number(
-            stats_thread_interval_seconds, "stats_thread_interval_seconds", "seconds", least=0.001, most=86_400
+            stats_thread_interval_seconds, "stats_thread_interval_seconds", "seconds", min_value=0.001, max_value=86_400
         )
         if profile_gpu:
             nvml.require()

@@ -11,8 +11,8 @@ from kinetoscope.core.job.timestamp import Moment, plain_count
 from kinetoscope.core.text.wording import format_missing_options
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.markers.marker import Marker
-from kinetoscope.recording.markers.process import signals_held
-from kinetoscope.recording.markers.recorder import OWN_CATEGORY
+from kinetoscope.recording.markers.process import hold_signals
+from kinetoscope.recording.markers.recorder_types import PROFILER_CATEGORY
 from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
 from kinetoscope.recording.window.cycle import Contributions
@@ -118,7 +118,7 @@ class TorchProfiler(Callback):
         self._run_name, self._ranks = state.run_name, run.ranks
         if not self._needs_folder:
             return
-        run.take_attempt(self._folder.open(state.run_name, run.ranks, run.attempt))
+        run.replace_attempt(self._folder.open(state.run_name, run.ranks, run.attempt))
         self._uploads = get_uploads(run, self._folder.run_folder)
         self._remote.open(run, state.run_name, self._uploads)
         if self._memory_filename.text:
@@ -164,7 +164,7 @@ class TorchProfiler(Callback):
         assert self.profiler is not None
         action = self.profiler.current_action
         if action is TorchAction.RECORD_AND_SAVE:
-            with _own_span(state, "kinetoscope/stop"), signals_held():
+            with _own_span(state, "kinetoscope/stop"), hold_signals():
                 move()
         elif action not in _RECORDING and _TORCH_ACTIONS[state.profiler.get_action()] in _RECORDING:
             with _own_span(state, "kinetoscope/start"):
@@ -187,7 +187,7 @@ class TorchProfiler(Callback):
     def close(self, state: ProfiledState, logger: object) -> None:
         torch_profiler, self.profiler = self.profiler, None
         if torch_profiler is not None:
-            with signals_held():
+            with hold_signals():
                 torch_profiler.finish_window()
             torch_profiler.stop()
 
@@ -201,7 +201,7 @@ class TorchProfiler(Callback):
         assert self.profiler is not None
         next_action = _TORCH_ACTIONS[state.profiler.get_action()]
         if self.profiler.current_action is TorchAction.RECORD and next_action not in _RECORDING:
-            with _own_span(state, "kinetoscope/stop"), signals_held():
+            with _own_span(state, "kinetoscope/stop"), hold_signals():
                 self.profiler.finish_window()
 
     def _hand_over(self, state: ProfiledState, results: KinetoResults | None) -> None:
@@ -243,7 +243,7 @@ class TorchProfiler(Callback):
 
 
 def _own_span(state: ProfiledState, name: str) -> Marker:
-    return state.profiler.marker(name, categories=(OWN_CATEGORY,))
+    return state.profiler.marker(name, categories=(PROFILER_CATEGORY,))
 
 
 def _check_memory_options(**options: bool) -> None:

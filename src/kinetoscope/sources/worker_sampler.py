@@ -84,7 +84,7 @@ class SamplingStart:
 
 def _begin(interval_ms: float, outermost: CodeType) -> None:
     """Samples the calling thread, in this code, until the process, or the parent's run, ends."""
-    recorder = marker.library_recorder()
+    recorder = marker.current_library_recorder()
     run_file = getattr(recorder, "followed_run_file", None)
     if run_file is not None:
         ident, native_id = threading.get_ident(), threading.get_native_id()

@@ -51,7 +51,7 @@ class FilesRecorder(Protocol):
     request: Callable[[], object] | None
     """Called when there may soon be too little space to record into."""
     run_file: str | None
-    window_began_ns: int
+    window_opened_ns: int
 
     @property
     def window(self) -> int: ...
@@ -61,13 +61,13 @@ class FilesRecorder(Protocol):
         ...
 
     def prepare(self) -> None: ...
-    def is_short(self) -> bool: ...
+    def is_low_on_space(self) -> bool: ...
     def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None: ...
     def close_folder(self, *, leave_files: bool = False) -> None: ...
 
 
 class LiveFolder:
-    """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread. ``make_room(is_short)``
+    """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread. ``free_space(is_short)``
     discards cycles that could not be saved, as long as space is short. ``tell_children(run_file)`` lets child processes
     find the folder, and returns a function that undoes that.
 
@@ -78,12 +78,12 @@ class LiveFolder:
         self,
         recorder: FilesRecorder,
         submit: Callable[[str, Callable[[], object]], None],
-        make_room: Callable[[Callable[[], bool]], object],
+        free_space: Callable[[Callable[[], bool]], object],
         tell_children: Callable[[str], Callable[[], object]],
     ) -> None:
         self._recorder = recorder
         self._submit = submit
-        self._make_room = make_room
+        self._free_space = free_space
         self._tell_children = tell_children
         self._tell_children_no_more: Callable[[], object] | None = None
         self._is_closed = False
@@ -120,7 +120,7 @@ class LiveFolder:
     def note_opened(self, cycle: int, timestamp: Moment) -> None:
         """Has the writer thread log that the window of a cycle has opened."""
         if self.path is not None:
-            window, began_ns = self._recorder.window, self._recorder.window_began_ns
+            window, began_ns = self._recorder.window, self._recorder.window_opened_ns
             self._note(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
 
     def note_epoch(self, began_ns: int, epoch: int) -> None:
@@ -190,7 +190,7 @@ class LiveFolder:
 
     def _prepare(self) -> None:
         self._recorder.prepare()
-        self._make_room(self._recorder.is_short)
+        self._free_space(self._recorder.is_low_on_space)
         self._say_trouble()
 
     def _say_trouble(self) -> None:

@@ -18,7 +18,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent, Interval, Ker
 from torch.profiler import DeviceType
 
 import kinetoscope.torch.private_names as private_names
-from kinetoscope.recording.window.gc_control import paused_gc
+from kinetoscope.recording.window.gc_control import pause_gc
 from kinetoscope.torch.event_columns import EventColumns, event_method, name_of, readable_name
 from kinetoscope.torch.stacks import recorded_stacks
 
@@ -98,7 +98,7 @@ class WindowEvent(FunctionEvent):
 
 def list_events(columns: EventColumns, **options: Any) -> tuple[WindowEvents, EventList]:
     """The events of one window, and torch's list of their objects; ``options`` are those of `EventList`."""
-    with paused_gc():
+    with pause_gc():
         events = WindowEvents(columns)
         listed = EventList(map(events.event, columns.shown()), **options)
     listed._tree_built = True

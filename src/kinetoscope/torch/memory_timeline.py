@@ -19,7 +19,7 @@ from typing import Any
 
 import kinetoscope
 from kinetoscope.pages.memory_timeline import render_memory_timeline
-from kinetoscope.recording.window.gc_control import paused_gc
+from kinetoscope.recording.window.gc_control import pause_gc
 from kinetoscope.torch.data_flow import Allocation, DataFlow, FlowNode, Tensor, all_versions, read_data_flow
 from kinetoscope.torch.export import trace_stream
 
@@ -278,7 +278,7 @@ def build_memory_timeline(kineto_results: Any, device: str) -> MemoryTimeline:
     """The memory of ``device``, such as ``cuda:0`` or ``cpu``, over one window."""
     kind, _, index = device.partition(":")
     wanted = (kind, int(index) if index else -1)
-    with paused_gc():
+    with pause_gc():
         flow = read_data_flow(kineto_results)
         return MemoryTimeline(device, list(_changes(flow, classify_memory(flow), wanted)))
 

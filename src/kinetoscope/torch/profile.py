@@ -33,7 +33,7 @@ from kinetoscope.torch.schedule import (
     Schedule,
     Transition,
     check_action,
-    is_used_up,
+    is_exhausted,
     record_everything,
 )
 from kinetoscope.torch.session import Activity
@@ -165,7 +165,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
 
         Without a call of `stop`, the window is handed over when the profiler is dropped or the process ends.
         """
-        if self._has_started and is_used_up(self.schedule, self.step_num):
+        if self._has_started and is_exhausted(self.schedule, self.step_num):
             warnings.warn(
                 f"Nothing will be recorded: all cycles of the schedule were over at step {self.step_num}, where this "
                 "start() continues. Make a new profiler, or a schedule with repeat=0.",

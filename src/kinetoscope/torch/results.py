@@ -15,7 +15,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent
 from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
 from kinetoscope.formats.trace_redaction import Ask
-from kinetoscope.recording.window.gc_control import paused_gc
+from kinetoscope.recording.window.gc_control import pause_gc
 from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
 from kinetoscope.torch.export import copy_trace, rewrite_trace
@@ -62,7 +62,7 @@ class Window:
     def columns(self) -> EventColumns:
         """The events, read at the first access."""
         self._check_events()
-        with paused_gc():
+        with pause_gc():
             return read_columns(self.kineto_results, self.autograd_profile.use_device)
 
     @cached_property

@@ -62,14 +62,14 @@ def schedule(
             raise ScheduleError(f"Steps are counted from 0, so there is no step {step}.")
         return _TORCH_ACTIONS[plan.action(step)]
 
-    action_of.plan = plan  # pyright: ignore[reportFunctionMemberAccess] - for `is_used_up`
+    action_of.plan = plan  # pyright: ignore[reportFunctionMemberAccess] - for `is_exhausted`
     return action_of
 
 
-def is_used_up(schedule: Schedule, step: int) -> bool:
+def is_exhausted(schedule: Schedule, step: int) -> bool:
     """Return whether a schedule of ours records nothing from ``step`` on, because its ``repeat`` cycles are over."""
     plan = getattr(schedule, "plan", None)
-    return isinstance(plan, CyclePlan) and plan.is_used_up(step)
+    return isinstance(plan, CyclePlan) and plan.is_exhausted(step)
 
 
 def _count(name: str, value: SupportsIndex | float) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import kinetoscope
-from kinetoscope.recording.window import slow_step_places
+from kinetoscope.recording.window import slow_step_quota
 
 SLEEP_S = 0.3
 
@@ -89,7 +89,7 @@ def main(out, times, num_steps, slow, meeting_place=""):
     torch.set_num_threads(1)
     if meeting_place:
         torch.distributed.init_process_group("gloo", init_method=f"file://{meeting_place}", rank=rank, world_size=2)
-    slow_step_places.MOST_AN_HOUR = slow_step_places.MOST_IN_A_ROW = 10_000  # the machine may make others slow, too
+    slow_step_quota.MAX_PER_HOUR = slow_step_quota.MAX_CONSECUTIVE = 10_000  # the machine may make others slow, too
     slow, ended_ns = {int(step): way for step, way in json.loads(slow).items()}, []
     schedule = kinetoscope.cyclic_schedule(skip_first=1, active=5)
     with kinetoscope.profile(out, schedule=schedule, system=False, slow_steps=True, quiet=True) as profiler:

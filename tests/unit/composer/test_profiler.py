@@ -20,7 +20,7 @@ from kinetoscope.composer import (
     cyclic_schedule,
 )
 from kinetoscope.errors import FolderNotEmptyError, ProfilerStateError
-from kinetoscope.recording.markers.marker import MOST_IDLE
+from kinetoscope.recording.markers.marker import MAX_CACHED_MARKERS
 from kinetoscope.testing import MemoryTraceHandler
 from support.composer_run.traces import read_events, spans_of
 from support.fork_server import run_with_torch
@@ -168,7 +168,7 @@ def test_a_marker_may_be_used_once_the_profiler_is_bound():
 def test_many_new_names_of_a_callback_are_not_all_kept():
     profiler = only_markers(lambda state: ProfilerAction.SKIP, MemoryTraceHandler())
     profiler.bind_to_state(State())
-    for number in range(3 * MOST_IDLE):
+    for number in range(3 * MAX_CACHED_MARKERS):
         with profiler.marker(f"a callback's step {number}"):
             pass
     gc.collect()
@@ -177,7 +177,7 @@ def test_many_new_names_of_a_callback_are_not_all_kept():
         for marker in gc.get_objects()
         if issubclass(type(marker), kinetoscope.Marker) and marker.name.startswith("a callback's step ")
     ]
-    assert len(markers) <= MOST_IDLE
+    assert len(markers) <= MAX_CACHED_MARKERS
     profiler.close()
 
 

@@ -16,7 +16,7 @@ from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.handlers import json_trace_handler
 from kinetoscope.handlers.cycle_events import cycle_text
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
+from kinetoscope.recording.markers.recorder_types import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.spool.folders import TraceRecipe
 from kinetoscope.spool.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records

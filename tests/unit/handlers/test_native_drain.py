@@ -15,7 +15,7 @@ from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.handlers.cycle_events import Drain
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.recording.markers.recorder import SpanName, WindowRecords
+from kinetoscope.recording.markers.recorder_types import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.spool.folders import TraceRecipe

@@ -23,7 +23,7 @@ class GilStallStacks:
         self._pulse = pulse
         self._file: int | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Begins, once the pulse is watched, unless other code uses the signal."""
         if _SIGNAL <= 0 or signal.getsignal(_SIGNAL) != signal.SIG_DFL:
             return
@@ -33,7 +33,7 @@ class GilStallStacks:
             faulthandler.register(_SIGNAL, self._file, all_threads=True)
             self._pulse.writer.signal_if_held(_SIGNAL)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Ends it; a file in which nothing was written is deleted."""
         file, self._file = self._file, None
         if file is None:

@@ -24,7 +24,7 @@ from kinetoscope.pulse.stuck_phases import STUCK_SUFFIX, StuckFile, StuckPhase, 
 from kinetoscope.recording.hangs.gil_stall_stacks import GilStallStacks
 from kinetoscope.recording.hangs.thread_probe import ThreadProbe
 from kinetoscope.recording.private_names import all_frames
-from kinetoscope.recording.process_groups import group_timeout_s, groups_now
+from kinetoscope.recording.process_groups import read_group_states, read_group_timeout_s
 from kinetoscope.recording.window.run_redaction import redact_group
 
 _log = logging.getLogger("kinetoscope")
@@ -32,43 +32,43 @@ _log = logging.getLogger("kinetoscope")
 HANG_VARIABLE = "KINETOSCOPE_HANG_S"
 """The environment variable with the seconds that a phase may last at least, however short it usually is."""
 
-_LEAST_S, _MOST_S = 30.0, 1e8
-_MEDIANS = 20
-_FEWEST_STEPS, _FEWEST_SEEN, _MOST_KEPT = 5, 3, 512
-_LONGEST_WAIT_S, _FIRST_WAIT_S = 15.0, 1.0
+_MIN_LIMIT_S, _MAX_LIMIT_S = 30.0, 1e8
+_MEDIANS_IN_LIMIT = 20
+_MIN_STEPS, _MIN_DURATIONS, _MAX_DURATIONS = 5, 3, 512
+_MAX_WAIT_S, _STARTUP_WAIT_S = 15.0, 1.0
 _NEVER_NS = 1 << 62
-_NUM_LOOKS = 8
-_SECONDS_BETWEEN_LOOKS = 1.0  # while a run is saved
+_NUM_SAMPLES = 8
+_SAVING_POLL_S = 1.0  # while a run is saved
 _COMPILERS = ("torch._dynamo.convert_frame", "torch._inductor.compile_fx", "torch._inductor.async_compile")
 _DEBUGGERS = ("pdb", "pydevd")  # which wait for a person
-_MOST_UNREADABLE = 60
-_MOST_THREADS, _MOST_FRAMES, _MOST_PHASES = 64, 64, 20
+_MAX_UNREADABLE_READS = 60
+_MAX_THREADS, _MAX_FRAMES, _MAX_PHASES = 64, 64, 20
 _JOIN_S = 5.0
-_OWN_THREADS = "kinetoscope"
+_PROFILER_THREADS = "kinetoscope"
 
 
-def _least_seconds() -> float:
+def _read_min_limit_s() -> float:
     """How long a phase may last at least before it is called stuck: 30 s where nothing, or no number, is asked."""
     try:
-        asked = float(os.environ.get(HANG_VARIABLE, _LEAST_S))
+        requested_s = float(os.environ.get(HANG_VARIABLE, _MIN_LIMIT_S))
     except ValueError:
-        return _LEAST_S
-    return min(asked, _MOST_S) if asked > 0 else _LEAST_S
+        return _MIN_LIMIT_S
+    return min(requested_s, _MAX_LIMIT_S) if requested_s > 0 else _MIN_LIMIT_S
 
 
-class UsualPhases:
+class PhaseLimits:
     """How long each phase takes in the steps so far, and how long it may last."""
 
-    def __init__(self, least_s: float) -> None:
-        self._least_ns = round(least_s * 1e9)
+    def __init__(self, min_limit_s: float) -> None:
+        self._min_limit_ns = round(min_limit_s * 1e9)
         self._num_steps = 0
-        self._times: list[deque[int]] = [deque(maxlen=_MOST_KEPT) for _ in Phase]
-        self._spared: dict[int, int] = {}
+        self._times: list[deque[int]] = [deque(maxlen=_MAX_DURATIONS) for _ in Phase]
+        self._extended_ns: dict[int, int] = {}
         """The nanoseconds that a phase may last since it was seen to be at work."""
-        self._went_on: dict[int | None, int] = {}
+        self._resumed_ns: dict[int | None, int] = {}
         """The same since it was told to hang and went on, or, for None, to last so long after a loop."""
 
-    def add(self, num_steps: int, steps: Iterable[tuple[int, ...]]) -> None:
+    def add_steps(self, num_steps: int, steps: Iterable[tuple[int, ...]]) -> None:
         """Adds steps, each the nanoseconds by phase; there are ``num_steps`` by now."""
         self._num_steps = num_steps
         for by_phase in steps:
@@ -76,43 +76,47 @@ class UsualPhases:
                 if time_ns:
                     self._times[phase].append(time_ns)
 
-    def is_known(self) -> bool:
+    def has_enough_steps(self) -> bool:
         """Whether there were enough steps to say what is usual."""
-        return self._num_steps >= _FEWEST_STEPS
+        return self._num_steps >= _MIN_STEPS
 
-    def is_usual(self, phase: int) -> bool:
+    def has_usual_duration(self, phase: int) -> bool:
         """Whether it was seen often enough to say what is usual."""
-        return len(self._times[phase]) >= _FEWEST_SEEN
+        return len(self._times[phase]) >= _MIN_DURATIONS
 
-    def limits(self, group_timeout_s: float | None, *, is_after_loop: bool = False) -> tuple[int, ...]:
+    def limits_ns(self, group_timeout_s: float | None, *, is_after_loop: bool = False) -> tuple[int, ...]:
         """How long each phase may last, in nanoseconds: at most half of what collectives may. ``is_after_loop``: what
         is in no other phase is after a loop."""
-        if not self.is_known():
+        if not self.has_enough_steps():
             return (_NEVER_NS,) * len(Phase)
-        most_ns = _NEVER_NS if group_timeout_s is None else round(group_timeout_s * 1e9 / 2)
+        max_ns = _NEVER_NS if group_timeout_s is None else round(group_timeout_s * 1e9 / 2)
         return tuple(
-            max(min(self._limit_ns(phase, is_after_loop), most_ns), self._spared.get(phase, 0)) for phase in Phase
+            max(min(self._limit_ns(phase, is_after_loop), max_ns), self._extended_ns.get(phase, 0)) for phase in Phase
         )
 
     def _limit_ns(self, phase: int, is_after_loop: bool) -> int:
         usual_ns = median(self._times[phase]) if self._times[phase] else 0
-        return max(self._least_ns, round(_MEDIANS * usual_ns), self._went_on.get(_key(phase, is_after_loop), 0))
+        return max(
+            self._min_limit_ns,
+            round(_MEDIANS_IN_LIMIT * usual_ns),
+            self._resumed_ns.get(_limit_key(phase, is_after_loop), 0),
+        )
 
-    def note_goes_on(self, phase: int, lasted_ns: int, *, is_after_loop: bool = False) -> None:
+    def extend_after_report(self, phase: int, duration_ns: int, *, is_after_loop: bool = False) -> None:
         """The phase was told, and is over after so long: it is told again if it takes twice as long."""
-        key = _key(phase, is_after_loop)
-        self._went_on[key] = max(2 * lasted_ns, self._went_on.get(key, 0))
+        key = _limit_key(phase, is_after_loop)
+        self._resumed_ns[key] = max(2 * duration_ns, self._resumed_ns.get(key, 0))
 
-    def spare(self, phase: int, lasted_ns: int) -> None:
+    def extend_while_active(self, phase: int, duration_ns: int) -> None:
         """The phase was at work after so long: it is looked at again when it has taken twice as long."""
-        self._spared[phase] = 2 * lasted_ns
+        self._extended_ns[phase] = 2 * duration_ns
 
-    def spare_no_more(self) -> None:
+    def clear_extensions(self) -> None:
         """The phase that was spared is over."""
-        self._spared.clear()
+        self._extended_ns.clear()
 
 
-def _key(phase: int, is_after_loop: bool) -> int | None:
+def _limit_key(phase: int, is_after_loop: bool) -> int | None:
     return None if is_after_loop and phase == Phase.OTHER else phase
 
 
@@ -123,7 +127,7 @@ class HangWatchdog:
     closely for two seconds (`ThreadProbe`): a thread that comes back to Python is at work, and one that does not hangs.
     The pulse says so and where, with the stacks of all threads beside it; nothing is ended.
 
-    ``take`` gets the requests to record that arrive in the run's folder. ``with_held_stacks``: whether the stacks are
+    ``take`` gets the requests to record that arrive in the run's folder. ``with_gil_stacks``: whether the stacks are
     written, too, where the GIL is held.
     """
 
@@ -132,42 +136,42 @@ class HangWatchdog:
         pulse: OwnPulse,
         ranks: Ranks,
         attempt: Attempt,
-        take: Callable[[RecordRequest], object],
+        accept_request: Callable[[RecordRequest], object],
         *,
-        with_held_stacks: bool,
+        with_gil_stacks: bool,
         redactor: Redactor | None,
     ) -> None:
-        self._pulse, self._take = pulse, take
-        self._training, self._native_id = pulse.thread
-        self._phases = StuckFile(ranks, attempt, [])
+        self._pulse, self._accept = pulse, accept_request
+        self._training_ident, self._native_id = pulse.thread
+        self._stuck_file = StuckFile(ranks, attempt, [])
         self._redact: Callable[[str], str] = redactor or (lambda text: text)
-        self._least_s = _least_seconds()
-        self._usual = UsualPhases(self._least_s)
-        self._wait_s = min(_LONGEST_WAIT_S, self._least_s / 2)
-        self._held_stacks = GilStallStacks(pulse) if with_held_stacks and redactor is None else None
-        self._looked_since_ns = self._stuck_since_ns = 0
+        self._min_limit_s = _read_min_limit_s()
+        self._phase_limits = PhaseLimits(self._min_limit_s)
+        self._wait_s = min(_MAX_WAIT_S, self._min_limit_s / 2)
+        self._gil_stacks = GilStallStacks(pulse) if with_gil_stacks and redactor is None else None
+        self._probed_since_ns = self._stuck_since_ns = 0
         """When the phase began that was looked at closely, and when the one that was found stuck."""
-        self._is_after_loop = False
+        self._is_stuck_after_loop = False
         """Whether that one is what comes after a loop."""
         self._request = os.fsencode(pulse.request_file)
         self._sequence = request_sequence(self._request) if self._request else 0
         self._num_unreadable = 0
         self._is_over = threading.Event()
-        self._look_at_saving: Callable[[], object] | None = None
+        self._report_saving: Callable[[], object] | None = None
         self._has_failed = False
         self._thread = BackgroundThread(self._work, "kinetoscope-watch")
 
     def start(self) -> None:
         """Begins, on a thread of its own."""
-        self._pulse.note_stuck(Stuck.NONE, *self._pulse.phase_now(), self._training)
+        self._pulse.note_stuck(Stuck.NONE, *self._pulse.phase_now(), self._training_ident)
         self._pulse.writer.watch(self._request)
-        if self._held_stacks is not None:
-            self._held_stacks.begin()
+        if self._gil_stacks is not None:
+            self._gil_stacks.start()
         self._thread.try_start("Hangs are not detected, and kinetoscope record does not work")
 
-    def note_saving(self, look: Callable[[], object]) -> None:
+    def watch_saving(self, report: Callable[[], object]) -> None:
         """Note that the run is being saved, which is never a hang. From now on call ``look`` each second."""
-        self._look_at_saving = look
+        self._report_saving = report
         self._pulse.writer.stop_waiting()
 
     def stop(self) -> None:
@@ -176,153 +180,157 @@ class HangWatchdog:
         if (writer := self._pulse.writer) is not None:  # else this was called before
             writer.stop_waiting()
         self._thread.join(_JOIN_S)
-        if self._held_stacks is not None:
-            self._held_stacks.end()
+        if self._gil_stacks is not None:
+            self._gil_stacks.stop()
 
     # -- on the thread --
 
     def _work(self) -> None:
         while not self._is_over.is_set():
             try:
-                self._look()
-                if self._look_at_saving is not None:
-                    self._look_at_saving()
-                    self._is_over.wait(_SECONDS_BETWEEN_LOOKS)
+                self._update()
+                if self._report_saving is not None:
+                    self._report_saving()
+                    self._is_over.wait(_SAVING_POLL_S)
                     continue
                 woken = self._wait()
                 if woken is Woken.ASKED:
-                    self._take_request()
+                    self._read_request()
                 elif woken is Woken.STUCK:
-                    self._look_closely()
+                    self._probe()
             except Exception:  # such as an audit hook's that refuses: training must not hear of it
                 if not self._has_failed:
                     self._has_failed = True
                     _log.exception("The hang watchdog failed and is restarted. Training continues.")
                 self._is_over.wait(self._wait_s)
         with suppress(Exception):
-            self._look()  # what hung may go on
+            self._update()  # what hung may go on
 
     def _wait(self) -> Woken:
         limits = self._limits()
-        is_usual = self._usual.is_known() and not self._stuck_since_ns  # else something is soon to be seen
-        wait_s = self._wait_s if is_usual else min(self._wait_s, _FIRST_WAIT_S)
+        has_usual_duration = (
+            self._phase_limits.has_enough_steps() and not self._stuck_since_ns
+        )  # else something is soon to be seen
+        wait_s = self._wait_s if has_usual_duration else min(self._wait_s, _STARTUP_WAIT_S)
         wait_ns = round(wait_s * 1e9)
         return Woken(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._sequence))
 
     def _limits(self) -> tuple[int, ...]:
-        if self._look_at_saving is not None:
+        if self._report_saving is not None:
             return (_NEVER_NS,) * len(Phase)
-        return self._usual.limits(group_timeout_s(), is_after_loop=self._pulse.is_between_loops)
+        return self._phase_limits.limits_ns(read_group_timeout_s(), is_after_loop=self._pulse.is_between_loops)
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         """What is done each time it is awake."""
-        self._usual.add(*self._pulse.new_steps())
+        self._phase_limits.add_steps(*self._pulse.new_steps())
         phase, since_ns = self._pulse.phase_now()
-        if self._pulse.thread[0] != self._training:
-            self._training, self._native_id = self._pulse.thread
-            self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
-        if self._looked_since_ns not in (0, since_ns):
+        if self._pulse.thread[0] != self._training_ident:
+            self._training_ident, self._native_id = self._pulse.thread
+            self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training_ident)
+        if self._probed_since_ns not in (0, since_ns):
             if self._stuck_since_ns:
-                self._note_goes_on(time.monotonic_ns() - self._stuck_since_ns)
-            self._looked_since_ns = self._stuck_since_ns = 0
-            self._usual.spare_no_more()
+                self._report_resumed(time.monotonic_ns() - self._stuck_since_ns)
+            self._probed_since_ns = self._stuck_since_ns = 0
+            self._phase_limits.clear_extensions()
 
-    def _take_request(self) -> None:
+    def _read_request(self) -> None:
         """One that cannot be read may be half written, so it is read again at the next looks, for a minute."""
         sequence, request = request_sequence(self._request), read_request(self._request)
         if request is not None:
             self._sequence, self._num_unreadable = request.sequence, 0
-            self._take(request)
+            self._accept(request)
             return
         self._num_unreadable += 1
-        if self._num_unreadable >= _MOST_UNREADABLE:
+        if self._num_unreadable >= _MAX_UNREADABLE_READS:
             self._sequence, self._num_unreadable = sequence, 0
 
     # -- a phase that lasts too long --
 
-    def _look_closely(self) -> None:
+    def _probe(self) -> None:
         phase, since_ns = self._pulse.phase_now()
-        looks = ThreadProbe(self._training, self._native_id, self._pulse.writer.ask_main_thread)
-        looks.add()
-        for _ in range(_NUM_LOOKS):
-            if self._is_over.wait(LOOK_S) or self._look_at_saving is not None or self._pulse.phase_now()[1] != since_ns:
-                return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
-            looks.add()
-            self._pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, self._training)  # nothing holds the GIL
-        self._looked_since_ns = since_ns
-        lasted_ns = time.monotonic_ns() - since_ns
-        if looks.is_at_work():
-            self._usual.spare(phase, lasted_ns)
-            return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training)
+        probe = ThreadProbe(self._training_ident, self._native_id, self._pulse.writer.ask_main_thread)
+        probe.add_sample()
+        for _ in range(_NUM_SAMPLES):
+            if self._is_over.wait(LOOK_S) or self._report_saving is not None or self._pulse.phase_now()[1] != since_ns:
+                return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training_ident)
+            probe.add_sample()
+            self._pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, self._training_ident)  # nothing holds the GIL
+        self._probed_since_ns = since_ns
+        duration_ns = time.monotonic_ns() - since_ns
+        if probe.is_active():
+            self._phase_limits.extend_while_active(phase, duration_ns)
+            return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training_ident)
         self._stuck_since_ns = since_ns
-        self._is_after_loop = self._pulse.is_between_loops and phase == Phase.OTHER
-        self._note_stuck(phase, since_ns, lasted_ns)
+        self._is_stuck_after_loop = self._pulse.is_between_loops and phase == Phase.OTHER
+        self._report_stuck(phase, since_ns, duration_ns)
         return None
 
-    def _note_stuck(self, phase: int, since_ns: int, lasted_ns: int) -> None:
+    def _report_stuck(self, phase: int, since_ns: int, duration_ns: int) -> None:
         frames = all_frames()
-        frame = frames.get(self._training)
-        is_usual = self._usual.is_usual(phase) and not self._is_after_loop
-        hangs = is_usual and not _is_within(frame, (*_COMPILERS, *_DEBUGGERS))
-        place = self._redact(_place_of(frame))
-        self._pulse.note_stuck(Stuck.HANGS if hangs else Stuck.LONG, phase, since_ns, self._training, place)
+        frame = frames.get(self._training_ident)
+        has_usual_duration = self._phase_limits.has_usual_duration(phase) and not self._is_stuck_after_loop
+        hangs = has_usual_duration and not _is_called_by(frame, (*_COMPILERS, *_DEBUGGERS))
+        location = self._redact(_find_location(frame))
+        self._pulse.note_stuck(Stuck.HANGS if hangs else Stuck.LONG, phase, since_ns, self._training_ident, location)
         unix_ns = time.time_ns()
         found = StuckPhase(
             phase=Phase(phase).name.lower(),
             hangs=hangs,
             step=self._pulse.num_steps(),
-            since_ns=unix_ns - lasted_ns,
+            since_ns=unix_ns - duration_ns,
             found_ns=unix_ns,
             limit_ns=self._limits()[phase],
-            place=place,
+            place=location,
             stacks=self._stacks(frames),
-            groups=[redact_group(group, self._redact) for group in groups_now()],
+            groups=[redact_group(group, self._redact) for group in read_group_states()],
         )
-        self._phases.phases.append(found)
-        del self._phases.phases[:-_MOST_PHASES]
-        why_not = self._save()
+        self._stuck_file.phases.append(found)
+        del self._stuck_file.phases[:-_MAX_PHASES]
+        why_not = self._write_file()
         _log.warning(
             "Training %s: %s has taken %.0f s%s. The stacks of all threads are in %s.",
-            "hangs" if hangs else "has been stuck since its loop ended" if self._is_after_loop else "takes long",
+            "hangs" if hangs else "has been stuck since its loop ended" if self._is_stuck_after_loop else "takes long",
             found.phase.replace("_", " "),
-            lasted_ns / 1e9,
-            f", at {place}" if place else "",
+            duration_ns / 1e9,
+            f", at {location}" if location else "",
             f"no file: {why_not}" if why_not else self._pulse.path_beside(STUCK_SUFFIX),
         )
 
-    def _note_goes_on(self, lasted_ns: int) -> None:
-        found = self._phases.phases[-1]
-        self._phases.phases[-1] = msgspec.structs.replace(found, goes_on_ns=time.time_ns())
-        self._save()
-        if found.hangs or self._is_after_loop:
-            self._usual.note_goes_on(Phase[found.phase.upper()], lasted_ns, is_after_loop=self._is_after_loop)
-        _log.warning("Training continues: %s took %.0f s.", found.phase.replace("_", " "), lasted_ns / 1e9)
+    def _report_resumed(self, duration_ns: int) -> None:
+        found = self._stuck_file.phases[-1]
+        self._stuck_file.phases[-1] = msgspec.structs.replace(found, goes_on_ns=time.time_ns())
+        self._write_file()
+        if found.hangs or self._is_stuck_after_loop:
+            self._phase_limits.extend_after_report(
+                Phase[found.phase.upper()], duration_ns, is_after_loop=self._is_stuck_after_loop
+            )
+        _log.warning("Training continues: %s took %.0f s.", found.phase.replace("_", " "), duration_ns / 1e9)
 
-    def _save(self) -> str:
-        """Returns why it cannot be saved, "" if it is. The pulse has room for the place, also on a full disk."""
+    def _write_file(self) -> str:
+        """Returns why it cannot be saved, "" if it is. The pulse has room for the location, also on a full disk."""
         if not self._pulse.path_beside(STUCK_SUFFIX):
             return "the pulse of this run has none, either"
         try:
-            self._pulse.write_beside(STUCK_SUFFIX, self._phases.encoded())
+            self._pulse.write_beside(STUCK_SUFFIX, self._stuck_file.encoded())
         except (OSError, UnsafePathError) as error:
             return (error.strerror if isinstance(error, OSError) else None) or f"{error}".rstrip(".")
         return ""
 
     def _stacks(self, frames: dict[int, FrameType]) -> list[ThreadStack]:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
-        others = [ident for ident in frames if not names.get(ident, "").startswith(_OWN_THREADS)]
-        order = sorted(others, key=lambda ident: ident != self._training)[:_MOST_THREADS]
+        others = [ident for ident in frames if not names.get(ident, "").startswith(_PROFILER_THREADS)]
+        order = sorted(others, key=lambda ident: ident != self._training_ident)[:_MAX_THREADS]
         return [
             ThreadStack(
                 self._redact(names.get(ident, f"thread {ident}")),
-                ident == self._training,
-                [self._redact(line) for line in _lines_of(frames[ident])],
+                ident == self._training_ident,
+                [self._redact(line) for line in _format_frames(frames[ident])],
             )
             for ident in order
         ]
 
 
-def _is_within(frame: FrameType | None, modules: Sequence[str]) -> bool:
+def _is_called_by(frame: FrameType | None, modules: Sequence[str]) -> bool:
     """Whether code of one of these has called, at any depth, what runs in it. It takes as long as it takes."""
     while frame is not None:
         if frame.f_globals.get("__name__") in modules:
@@ -331,14 +339,14 @@ def _is_within(frame: FrameType | None, modules: Sequence[str]) -> bool:
     return False
 
 
-def _lines_of(frame: FrameType | None) -> list[str]:
+def _format_frames(frame: FrameType | None) -> list[str]:
     """The frames, the innermost first, as ``train.py(41): loss``. Ours are left out."""
-    return [format_frame(each.f_code, each.f_lineno) for each in skip_profiler_frames(frame, _MOST_FRAMES)]
+    return [format_frame(each.f_code, each.f_lineno) for each in skip_profiler_frames(frame, _MAX_FRAMES)]
 
 
-def _place_of(frame: FrameType | None) -> str:
+def _find_location(frame: FrameType | None) -> str:
     """Where a thread is: the innermost line of the user's, and what that has called of libraries, if anything."""
-    innermost = _lines_of(frame)[:1]
+    innermost = _format_frames(frame)[:1]
     while frame is not None and not is_user_code(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:

@@ -10,24 +10,24 @@ from kinetoscope.core.clock.thread_times import SCHEDSTAT
 from kinetoscope.pulse.layout import LOOK_S, STOOD_STILL_S
 from kinetoscope.recording.private_names import frame_of_thread
 
-_BUSY = 0.05  # of the time between looks in which it did not wait for a processor
-_READY = "R"
+_MIN_CPU_SHARE = 0.05  # of the time between looks in which it did not wait for a processor
+_RUNNABLE = "R"
 
 
-class _Look(NamedTuple):
+class _Sample(NamedTuple):
     """What one look at a thread finds. What the system does not say is None."""
 
     at_s: float
-    place: tuple[int, int] | None
+    position: tuple[int, int] | None
     num_answers: int
-    ran_s: float | None
+    cpu_s: float | None
     delay_s: float | None
     state: str | None
     num_waits: int | None
 
-    def has_run_since(self, before: "_Look") -> bool:
+    def ran_since(self, before: "_Sample") -> bool:
         """Whether it had a processor in between: Linux counts a delay once it is over."""
-        return (self.ran_s, self.delay_s) != (before.ran_s, before.delay_s)
+        return (self.cpu_s, self.delay_s) != (before.cpu_s, before.delay_s)
 
 
 class ThreadProbe:
@@ -38,76 +38,76 @@ class ThreadProbe:
     without the GIL does not notice. The main thread answers, too, whenever it comes back to Python.
     """
 
-    def __init__(self, ident: int, native_id: int, ask_main_thread: Callable[[], int]) -> None:
+    def __init__(self, ident: int, native_id: int, ping_main_thread: Callable[[], int]) -> None:
         self._ident, self._native_id = ident, native_id
-        self._ask = ask_main_thread if ident == threading.main_thread().ident else lambda: 0
-        self._seen: list[_Look] = []
+        self._ping = ping_main_thread if ident == threading.main_thread().ident else lambda: 0
+        self._samples: list[_Sample] = []
 
-    def add(self) -> None:
+    def add_sample(self) -> None:
         """Looks once more."""
         frame = frame_of_thread(self._ident)
-        state, num_waits = _state_and_waits(self._native_id)
-        self._seen.append(
-            _Look(
+        state, num_waits = _read_state_and_waits(self._native_id)
+        self._samples.append(
+            _Sample(
                 at_s=time.monotonic(),
-                place=None if frame is None else (id(frame), frame.f_lasti),
-                num_answers=self._ask(),
-                ran_s=_processor_s(self._ident),
-                delay_s=delay_s(self._native_id),
+                position=None if frame is None else (id(frame), frame.f_lasti),
+                num_answers=self._ping(),
+                cpu_s=_read_cpu_time_s(self._ident),
+                delay_s=read_run_queue_delay_s(self._native_id),
                 state=state,
                 num_waits=num_waits,
             )
         )
 
-    def is_at_work(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it ran while it could, and went on. One that waits again and again is not at work.
 
         Nobody can tell of one that had no processor, so it is not called stuck.
         """
-        first, last = self._seen[0], self._seen[-1]
-        if first.ran_s is None or last.ran_s is None:
-            return self._has_moved()
-        could_run_s = self._looked_s() - self._without_processor_s()
-        if could_run_s < LOOK_S:
+        first, last = self._samples[0], self._samples[-1]
+        if first.cpu_s is None or last.cpu_s is None:
+            return self._has_advanced()
+        runnable_s = self._observed_s() - self._run_queue_delay_s()
+        if runnable_s < LOOK_S:
             return True
-        return last.ran_s - first.ran_s > _BUSY * could_run_s and (self._has_moved() or self._hands_over())
+        return last.cpu_s - first.cpu_s > _MIN_CPU_SHARE * runnable_s and (self._has_advanced() or self._waits_often())
 
-    def _looked_s(self) -> float:
+    def _observed_s(self) -> float:
         """How long the looks took, but for times in which the process was stopped."""
-        return sum(min(after.at_s - seen.at_s, STOOD_STILL_S) for seen, after in pairwise(self._seen))
+        return sum(min(after.at_s - sample.at_s, STOOD_STILL_S) for sample, after in pairwise(self._samples))
 
-    def _has_moved(self) -> bool:
-        places = {seen.place for seen in self._seen if seen.place is not None}
-        return len(places) > 1 or self._seen[-1].num_answers > self._seen[0].num_answers
+    def _has_advanced(self) -> bool:
+        positions = {sample.position for sample in self._samples if sample.position is not None}
+        return len(positions) > 1 or self._samples[-1].num_answers > self._samples[0].num_answers
 
-    def _hands_over(self) -> bool:
-        before, after = self._seen[0].num_waits, self._seen[-1].num_waits
-        return before is not None and after is not None and after - before >= len(self._seen) // 2
+    def _waits_often(self) -> bool:
+        before, after = self._samples[0].num_waits, self._samples[-1].num_waits
+        return before is not None and after is not None and after - before >= len(self._samples) // 2
 
-    def _without_processor_s(self) -> float:
+    def _run_queue_delay_s(self) -> float:
         """How long it was ready to run, without a processor. What goes on is not in the system's count yet."""
-        first, last = self._seen[0], self._seen[-1]
+        first, last = self._samples[0], self._samples[-1]
         if first.delay_s is None or last.delay_s is None:
             return 0.0
         since_s = last.at_s
-        for seen in reversed(self._seen):
-            if seen.state != _READY or last.has_run_since(seen):
+        for sample in reversed(self._samples):
+            if sample.state != _RUNNABLE or last.ran_since(sample):
                 break
-            since_s = seen.at_s
+            since_s = sample.at_s
         return last.delay_s - first.delay_s + last.at_s - since_s
 
 
-def _state_and_waits(native_id: int) -> tuple[str | None, int | None]:
+def _read_state_and_waits(native_id: int) -> tuple[str | None, int | None]:
     """The state of a thread, a letter, and how often it has waited for anything, if the system says it."""
     try:
         with open(f"/proc/self/task/{native_id}/status", "rb") as file:
-            said = dict(line.split(b":", 1) for line in file if b":" in line)
-        return said[b"State"].split()[0].decode(), int(said[b"voluntary_ctxt_switches"])
+            fields = dict(line.split(b":", 1) for line in file if b":" in line)
+        return fields[b"State"].split()[0].decode(), int(fields[b"voluntary_ctxt_switches"])
     except (OSError, ValueError, LookupError):
         return None, None
 
 
-def _processor_s(ident: int) -> float | None:
+def _read_cpu_time_s(ident: int) -> float | None:
     """The processor time of a thread of this process, in seconds."""
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(ident))
@@ -115,7 +115,7 @@ def _processor_s(ident: int) -> float | None:
         return None
 
 
-def delay_s(native_id: int) -> float | None:
+def read_run_queue_delay_s(native_id: int) -> float | None:
     """How long a thread of this process has been ready to run, without a processor; None where no system says it."""
     try:
         with open(SCHEDSTAT.format(native_id), "rb") as file:

@@ -11,7 +11,7 @@ from kinetoscope.core.background.private_names import find_all
 from kinetoscope.recording.private_names import in_dynamo, variable_dispatch
 
 _tried: set[type] = set()
-_taught: set[type] = set()
+_registered: set[type] = set()
 
 
 def is_compiling() -> bool:  # noqa: F811 - it replaces itself
@@ -27,7 +27,7 @@ def is_compiling() -> bool:  # noqa: F811 - it replaces itself
     return False
 
 
-def teach_dynamo(*marker_types: type) -> None:
+def register_with_dynamo(*marker_types: type) -> None:
     """Makes Dynamo, if it is loaded, ignore ``with marker:`` and treat a marker's methods as returning None.
 
     Dynamo has no public way to do this. If its internals differ from what we expect, one warning says so, and a
@@ -37,23 +37,23 @@ def teach_dynamo(*marker_types: type) -> None:
         return
     new = [kind for kind in marker_types if kind not in _tried]
     _tried.update(new)
-    found = find_all(*in_dynamo)
-    if found is None:
+    objects = find_all(*in_dynamo)
+    if objects is None:
         return
-    dispatch, *others = found
+    dispatch, *others = objects
     try:
-        dispatch().update(dict.fromkeys(new, _dynamo_wrapper(*others)))
-        _taught.update(new)
+        dispatch().update(dict.fromkeys(new, _make_dynamo_wrapper(*others)))
+        _registered.update(new)
     except (AttributeError, TypeError) as error:
         variable_dispatch.warn_missing(f"Dynamo is different in this torch ({error})")
 
 
-def is_known(marker_type: type) -> bool:
+def is_registered(marker_type: type) -> bool:
     """Whether Dynamo was taught to ignore these markers."""
-    return marker_type in _taught
+    return marker_type in _registered
 
 
-def _dynamo_wrapper(install_guards: Any, type_match: Any, make_constant: Any, null_context: Any) -> Any:
+def _make_dynamo_wrapper(install_guards: Any, type_match: Any, make_constant: Any, null_context: Any) -> Any:
     """The function that makes Dynamo's variable for a marker."""
 
     class InertMarkerVariable(null_context):

@@ -12,14 +12,14 @@ from kinetoscope.core.clock.clock import Clock
 from kinetoscope.core.text.once_log import OnceLog
 from kinetoscope.errors import MarkerError
 from kinetoscope.recording.markers import compiler
-from kinetoscope.recording.markers.marked_function import mark_function, marked
+from kinetoscope.recording.markers.marker_decorator import mark_function, wrap_in_spans
 from kinetoscope.recording.markers.native_recorder import NativeRecorder, NativeSpan
-from kinetoscope.recording.markers.process import find_parents_run, this_process
-from kinetoscope.recording.markers.recorder import (
+from kinetoscope.recording.markers.process import find_parent_run_file, this_process
+from kinetoscope.recording.markers.recorder_types import (
     ACTION_BITS,
     INSTANT_ON_BEGIN,
     INSTANT_ON_END,
-    MOST_NAMES,
+    MAX_NAMES,
     NO_NAME,
     SpanName,
 )
@@ -28,11 +28,11 @@ from kinetoscope.recording.markers.schedule import ProfilerAction
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MOST_IDLE = 4096
+MAX_CACHED_MARKERS = 4096
 RECORDING_ACTIONS = (ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE)
 
 
-AskedMarker = tuple[str, Iterable[ProfilerAction], bool, bool, Iterable[str]]
+MarkerArguments = tuple[str, Iterable[ProfilerAction], bool, bool, Iterable[str]]
 """What a face was asked for: the arguments of its ``marker``, in their order, with which `MarkerSettings` begins."""
 
 
@@ -116,7 +116,7 @@ class Marker(NativeSpan):
         """Makes the marker record into another recorder from now on."""
         self.attach(recorder, NO_NAME)
 
-    def rest(self) -> None:
+    def unpin(self) -> None:
         """Drops what makes the next ``with`` quick and keeps the marker alive, so that an unused marker is freed."""
         self.attach(self._recorder, self.name_id)
 
@@ -132,8 +132,8 @@ class Marker(NativeSpan):
         """
         if compiler.is_compiling():
             return
-        started = _started_here()
-        if started.get(self, _BY_PARENT) is not _BY_PARENT:
+        started = _started_on_thread()
+        if started.get(self, _STARTED_BY_PARENT) is not _STARTED_BY_PARENT:
             raise MarkerError(
                 f"Marker {self.name!r} was started on this thread and not finished. To nest a marker in itself use "
                 "`with marker:`, and `token = marker.begin()`, `marker.end(token)` across threads or tasks."
@@ -147,14 +147,14 @@ class Marker(NativeSpan):
         """
         if compiler.is_compiling():
             return
-        started = _started_here()
+        started = _started_on_thread()
         if self not in started:
             raise MarkerError(
                 f"Marker {self.name!r} cannot finish: this thread has not started it. If another thread or task did, "
                 "use `token = marker.begin()` there and `marker.end(token)` here."
             )
         token = started.pop(self)
-        if token is not _BY_PARENT:
+        if token is not _STARTED_BY_PARENT:
             self.end(token)
 
     def plain_values(self, values: Mapping[str, Any] | float) -> dict[str, int | float]:
@@ -167,7 +167,7 @@ class Marker(NativeSpan):
             return {self.settings.name: values}
         if not isinstance(values, Mapping):
             values = {self.name: values}
-        return dict(_numbers(self.name, values))
+        return dict(_convert_values(self.name, values))
 
     @overload
     def __call__(self, func: None = None) -> "Marker": ...
@@ -178,7 +178,7 @@ class Marker(NativeSpan):
 
         A ``staticmethod`` or ``classmethod`` stays one. Raises `SettingsError` for what cannot be called.
         """
-        return self if func is None else marked(self, func)
+        return self if func is None else wrap_in_spans(self, func)
 
     def __copy__(self) -> "Marker":
         return self
@@ -195,7 +195,7 @@ class Marker(NativeSpan):
         return f"<Marker {self.name!r} {self.settings}>"
 
 
-_BY_PARENT = object()
+_STARTED_BY_PARENT = object()
 """In a forked child, in place of the token of a span that is its parent's: the child may finish it, without effect."""
 
 
@@ -210,31 +210,31 @@ class _Started(threading.local):
 _started = _Started()
 
 
-def _started_here() -> dict[Marker, Any]:
+def _started_on_thread() -> dict[Marker, Any]:
     if _started.pid != os.getpid():
-        _started.pid, _started.tokens = os.getpid(), dict.fromkeys(_started.tokens, _BY_PARENT)
+        _started.pid, _started.tokens = os.getpid(), dict.fromkeys(_started.tokens, _STARTED_BY_PARENT)
     return _started.tokens
 
 
 _empty_context = cast("Marker", contextlib.nullcontext())
 
 
-def compiled_marker() -> Marker:
+def inert_marker() -> Marker:
     """What code gets for any marker while torch's compiler traces it: one that never records, if Dynamo knows markers;
     else an empty context, which Dynamo always knows."""
-    return _inert if compiler.is_known(Marker) else _empty_context
+    return _inert_marker if compiler.is_registered(Marker) else _empty_context
 
 
-def _numbers(marker_name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
+def _convert_values(marker_name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
     for name, value in values.items():
         try:
-            yield str(name), _number(value)
+            yield str(name), _to_number(value)
         except (TypeError, ValueError, RuntimeError) as error:
             message = "Counter %r leaves out %r: %r is not a number (%s)."
             this_process.once.warn(message, marker_name, name, value, error, about=("no number", marker_name))
 
 
-def _number(value: Any) -> int | float:
+def _to_number(value: Any) -> int | float:
     """``value`` as a plain number; scalars of numpy and torch return it from ``item()``."""
     if isinstance(value, int | float):
         return value + 0
@@ -245,7 +245,7 @@ def _number(value: Any) -> int | float:
 # -- the markers of a profiler -----------------------------------------------------------------------------------------
 
 
-class KnownMarkers:
+class MarkerCache:
     """Remembers all markers in use, and the latest few thousand others.
 
     Those in ``recent`` are kept alive here, so that finding one is usually one look-up in a dict.
@@ -253,33 +253,33 @@ class KnownMarkers:
 
     def __init__(self) -> None:
         self.recent: dict[Any, Marker] = {}
-        self._living: weakref.WeakValueDictionary[Any, Marker] = weakref.WeakValueDictionary()
+        self._alive: weakref.WeakValueDictionary[Any, Marker] = weakref.WeakValueDictionary()
 
     def get(self, key: object) -> Marker | None:
         """The marker with that key, if it is still known."""
-        known = self.recent.get(key)
-        if known is None and (known := self._living.get(key)) is not None:
-            known = self.add(key, known)
-        return known
+        cached = self.recent.get(key)
+        if cached is None and (cached := self._alive.get(key)) is not None:
+            cached = self.add(key, cached)
+        return cached
 
     def add(self, key: object, marker: Marker) -> Marker:
         """Remembers and returns ``marker`` for ``key``, or the marker that another thread has just added."""
-        if len(self.recent) >= MOST_IDLE:
-            self._forget_idle(marker.name)
-        known = self.recent.setdefault(key, marker)
-        self._living[key] = known
-        return known
+        if len(self.recent) >= MAX_CACHED_MARKERS:
+            self._unpin_all(marker.name)
+        cached = self.recent.setdefault(key, marker)
+        self._alive[key] = cached
+        return cached
 
-    def living(self) -> list[Marker]:
+    def list_alive(self) -> list[Marker]:
         """All markers that exist."""
-        return [marker for reference in self._living.valuerefs() if (marker := reference()) is not None]
+        return [marker for reference in self._alive.valuerefs() if (marker := reference()) is not None]
 
-    def _forget_idle(self, name: str) -> None:
+    def _unpin_all(self, name: str) -> None:
         """Frees the markers that are not in use."""
-        _warn_of_many(name)
+        _warn_about_many_names(name)
         recent, self.recent = self.recent, {}
         for marker in recent.values():
-            marker.rest()
+            marker.unpin()
 
 
 class ProfilerMarkers:
@@ -288,37 +288,37 @@ class ProfilerMarkers:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.recorder: NativeRecorder = NativeRecorder(clock)
-        self._known = KnownMarkers()
+        self._cache = MarkerCache()
         self._once = OnceLog()
 
-    def find(self, asked: AskedMarker) -> Marker:
+    def find(self, marker_arguments: MarkerArguments) -> Marker:
         """The marker for which a face was asked."""
-        return self.get(MarkerSettings(*asked))
+        return self.get(MarkerSettings(*marker_arguments))
 
-    def get(self, asked: MarkerSettings, kind: type[Marker] = Marker) -> Marker:
+    def get(self, requested: MarkerSettings, kind: type[Marker] = Marker) -> Marker:
         """The marker with the key of ``asked``. If there is none, it is made, of class ``kind``. If there is one with
         other settings, those stay, and one warning says so.
         """
-        known = self._known.get(asked.key)
-        if known is None:
-            compiler.teach_dynamo(kind)
-            return self._known.add(asked.key, kind(self.recorder, asked))
-        if asked not in (known.settings, MarkerSettings(asked.name, args=asked.args)):
+        cached = self._cache.get(requested.key)
+        if cached is None:
+            compiler.register_with_dynamo(kind)
+            return self._cache.add(requested.key, kind(self.recorder, requested))
+        if requested not in (cached.settings, MarkerSettings(requested.name, args=requested.args)):
             message = "Marker %r was made with %s and is now asked for with %s. It keeps the first settings."
-            subject = (asked, known.settings)
-            self._once.warn(message, asked.name, known.settings, asked, about=subject)
-        return known
+            subject = (requested, cached.settings)
+            self._once.warn(message, requested.name, cached.settings, requested, about=subject)
+        return cached
 
 
-def _warn_of_many(name: str) -> None:
+def _warn_about_many_names(name: str) -> None:
     this_process.once.warn(
         "More than %d different markers were asked for; the latest is %r. Each new name takes time and memory, and "
         "once %d have been recorded, the digits of further ones become #. Give such markers one name, and put what "
         'changes into a counter, as in marker("step").counter({"number": 7}). The batch is in the args of every '
         "span anyway.",
-        MOST_IDLE,
+        MAX_CACHED_MARKERS,
         name,
-        MOST_NAMES,
+        MAX_NAMES,
     )
 
 
@@ -326,10 +326,10 @@ def _warn_of_many(name: str) -> None:
 
 # Libraries call `kinetoscope.marker` and do not know the user's Profiler, so the recorder of library markers must be
 # global. A run that begins makes them record into its own recorder; before and after that they record into `_home`.
-_idle = NativeRecorder()
-_inert = Marker(_idle, MarkerSettings("inert", actions=()))
-_home = _current = _idle
-_known = KnownMarkers()
+_idle_recorder = NativeRecorder()
+_inert_marker = Marker(_idle_recorder, MarkerSettings("inert", actions=()))
+_default_recorder = _current_recorder = _idle_recorder
+_cache = MarkerCache()
 
 
 @overload
@@ -365,55 +365,55 @@ def marker(
         options = (actions, record_instant_on_start, record_instant_on_finish, categories)
         return mark_function(name, lambda text: marker(text, *options))
     if compiler.is_compiling():
-        return compiled_marker()
+        return inert_marker()
     if actions is RECORDING_ACTIONS and not (record_instant_on_start or record_instant_on_finish or categories):
-        return _known.recent.get(name) or _library_marker(MarkerSettings(name))
+        return _cache.recent.get(name) or _get_library_marker(MarkerSettings(name))
     settings = MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)
-    return _library_marker(settings)
+    return _get_library_marker(settings)
 
 
-def _library_marker(settings: MarkerSettings) -> Marker:
-    compiler.teach_dynamo(Marker)
+def _get_library_marker(settings: MarkerSettings) -> Marker:
+    compiler.register_with_dynamo(Marker)
     key = settings.name if settings == MarkerSettings(settings.name) else settings
-    return _known.get(key) or _known.add(key, Marker(_current, settings))
+    return _cache.get(key) or _cache.add(key, Marker(_current_recorder, settings))
 
 
-def library_recorder() -> NativeRecorder:
+def current_library_recorder() -> NativeRecorder:
     """What library markers record into now: in a child process, such as a DataLoader worker, for the parent's run."""
-    return _current
+    return _current_recorder
 
 
-def begin_library_markers(recorder: NativeRecorder) -> None:
+def attach_library_markers(recorder: NativeRecorder) -> None:
     """Makes library markers record into the ``recorder`` of the run that begins."""
-    _move_to(recorder)
+    _set_recorder(recorder)
 
 
-def end_library_markers(recorder: NativeRecorder) -> None:
+def detach_library_markers(recorder: NativeRecorder) -> None:
     """Makes library markers idle again, unless they record into another recorder by now."""
-    if _current is recorder:
-        _move_to(_home)
+    if _current_recorder is recorder:
+        _set_recorder(_default_recorder)
 
 
-def _move_to(recorder: NativeRecorder) -> None:
-    global _current
-    _current = recorder
-    for known in _known.living():
-        known.record_into(recorder)
+def _set_recorder(recorder: NativeRecorder) -> None:
+    global _current_recorder
+    _current_recorder = recorder
+    for library_marker in _cache.list_alive():
+        library_marker.record_into(recorder)
 
 
-def _join_parents_run() -> None:
+def _follow_parent_run() -> None:
     """Records into the run of the parent process, if there is one and this process has no profiler of its own."""
-    run_file = find_parents_run() if _current is _idle else None
+    run_file = find_parent_run_file() if _current_recorder is _idle_recorder else None
     if run_file is not None:
-        _idle.follow(run_file)
+        _idle_recorder.follow(run_file)
 
 
 @reset_after_fork
-def _keep_recorder() -> None:
+def _reset_in_child() -> None:
     """In a forked child, which has no profiler yet, let markers record for the parent's run if there is one."""
-    global _home
-    _home = _current
-    _join_parents_run()
+    global _default_recorder
+    _default_recorder = _current_recorder
+    _follow_parent_run()
 
 
-_join_parents_run()
+_follow_parent_run()

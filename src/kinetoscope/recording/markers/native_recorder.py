@@ -15,7 +15,7 @@ from kinetoscope.core.clock.clock import Clock, SystemClock
 from kinetoscope.core.text.wording import format_count
 from kinetoscope.native import native, why_not_recorded
 from kinetoscope.recording.markers.process import this_process
-from kinetoscope.recording.markers.recorder import NameTable, WindowRecords
+from kinetoscope.recording.markers.recorder_types import NameTable, WindowRecords
 from kinetoscope.spool.chunk import NamesFile
 from kinetoscope.spool.contents import delete_child_records, take_child_records
 from kinetoscope.spool.record import ThreadRecords
@@ -37,19 +37,19 @@ class NativeRecorder(native.Recorder):
         self.names: NameTable = NameTable()
         self.run_file: str | None = None
         self._folder: str | None = None
-        self._parked: dict[int, SpooledWindow] = {}
+        self._spooled: dict[int, SpooledWindow] = {}
         self._unreleased: set[int] = set()
         self._limit_bytes = _MEMORY_LIMIT_BYTES
         self._files: NamesFile | None = None
         self.followed_run_file: str | None = None
         """In a child process: the file of the parent's run, which exists until that ends."""
-        self.window_began_ns: int = 0
+        self.window_opened_ns: int = 0
         """When the last window opened, on the monotonic clock."""
         reset_after_fork(self.reset_in_child)
 
     def open_window(self) -> None:
         """Start keeping records."""
-        self.window_began_ns = time.monotonic_ns()
+        self.window_opened_ns = time.monotonic_ns()
         super().open_window()
 
     def close_window(self, *, continues: bool = False) -> WindowRecords:
@@ -58,27 +58,27 @@ class NativeRecorder(native.Recorder):
         With ``continues``, the next window opens at the same nanosecond, so that no thread and no child process finds
         recording off in between.
         """
-        window, began_ns = self.window, self.window_began_ns
-        taken, closed_ns = self.take_at_close(continues), self.closed_ns
+        window, opened_ns = self.window, self.window_opened_ns
+        closed_tracks, closed_ns = self.take_at_close(continues), self.closed_ns
         if continues:
-            self.window_began_ns = closed_ns + 1
+            self.window_opened_ns = closed_ns + 1
         folder = Path(self._folder) if self._folder is not None else None
         self._unreleased.add(window)
-        parked = self._parked_window(window)
-        in_files = (chunk for *_, chunks in taken for chunk in chunks if chunk.has_file)
-        num_written = parked.num_written + sum(map(len, in_files))
+        spooled = self._spooled_window(window)
+        in_files = (chunk for *_, chunks in closed_tracks for chunk in chunks if chunk.has_file)
+        num_written = spooled.num_written + sum(map(len, in_files))
 
         def threads() -> list[ThreadRecords]:
-            parked.add(taken)
+            spooled.add(closed_tracks)
             self.remove_ended()
-            taken.clear()  # if this fails later, it is called again, and must not add them twice
-            children = take_child_records(folder, self.names.intern, began_ns, closed_ns) if folder is not None else []
-            return _report_dropped(parked.threads() + children)
+            closed_tracks.clear()  # if this fails later, it is called again, and must not add them twice
+            children = take_child_records(folder, self.names.intern, opened_ns, closed_ns) if folder is not None else []
+            return _report_dropped(spooled.threads() + children)
 
         def release() -> None:
-            taken.clear()
-            self._parked.pop(window, None)
-            parked.release()
+            closed_tracks.clear()
+            self._spooled.pop(window, None)
+            spooled.release()
             self._unreleased.discard(window)
             # A child process's file may hold records of several windows: it stays while an earlier one is needed.
             # `min` reads the set in one piece: the training thread may add a window meanwhile.
@@ -88,22 +88,22 @@ class NativeRecorder(native.Recorder):
         def keep_on_disk() -> int:
             if self._files is not None:
                 self._files.flush()
-            return parked.keep_on_disk()
+            return spooled.keep_on_disk()
 
         return WindowRecords(
-            threads, release, window, closed_ns, parked.set_aside, folder is not None, num_written, keep_on_disk
+            threads, release, window, closed_ns, spooled.set_aside, folder is not None, num_written, keep_on_disk
         )
 
     def prepare(self) -> None:
         """On the writer thread: makes sure that there is space to record into, and spools filled chunks."""
-        for _ in range(_ROUNDS_AT_ONCE):
+        for _ in range(_MAX_ROUNDS):
             self.ready_spares()
             window, filled = self.take_filled()
-            if window == 0 or not self._parked_window(window).put_away(filled):
+            if window == 0 or not self._spooled_window(window).put_away(filled):
                 break
 
-    def _parked_window(self, window: int) -> SpooledWindow:
-        return self._parked.setdefault(window, SpooledWindow(window, self._folder, _warn_of_full_spool))
+    def _spooled_window(self, window: int) -> SpooledWindow:
+        return self._spooled.setdefault(window, SpooledWindow(window, self._folder, _warn_about_full_spool))
 
     def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None:
         """Keeps what is recorded from now on in chunk files in ``folder``, at most ``limit_bytes`` at a time.
@@ -117,12 +117,12 @@ class NativeRecorder(native.Recorder):
             self.set_folder(None, rank, limit_bytes)
             names.delete()
             raise error
-        self.names.tell(names.write_new)
+        self.names.subscribe(names.write_new)
         self._files = names
         self._folder, self._limit_bytes = folder, limit_bytes
         self.run_file = str(next(Path(folder).glob(f"{os.getpid()}-*.run")))
 
-    def is_short(self) -> bool:
+    def is_low_on_space(self) -> bool:
         """Whether less than a quarter of the limit is left to record into."""
         return self.used_bytes > self._limit_bytes - self._limit_bytes // 4
 
@@ -147,7 +147,7 @@ class NativeRecorder(native.Recorder):
         """In a forked child, start empty, leave records and files to the parent, and record into the same run."""
         self.forget()
         self._files = self._folder = self.followed_run_file = None
-        self._parked, self._unreleased = {}, set()
+        self._spooled, self._unreleased = {}, set()
         self.names.reset_in_child()
         run_file, self.run_file = self.run_file, None
         if run_file is not None:
@@ -169,14 +169,14 @@ class NativeRecorder(native.Recorder):
         is_main, name = thread is threading.main_thread(), thread.name
         if self.followed_run_file is not None:
             if self._files is None:
-                self._begin_names(os.path.dirname(self.followed_run_file))
-            name = _worker_name() if is_main else f"{_worker_name()}: {name}"
+                self._open_names_file(os.path.dirname(self.followed_run_file))
+            name = _process_name() if is_main else f"{_process_name()}: {name}"
         return threading.get_native_id(), name.encode(errors="backslashreplace").decode(), is_main
 
-    def _begin_names(self, folder: str) -> None:
+    def _open_names_file(self, folder: str) -> None:
         with contextlib.suppress(OSError):
             self._files = NamesFile(folder, os.getpid(), self.names.names)
-            self.names.tell(self._files.write_new)
+            self.names.subscribe(self._files.write_new)
 
     def intern_series(self, name: str) -> int:
         """The id of the name of a counter's value."""
@@ -200,7 +200,7 @@ class NativeSpan(native.Span):
         return dict(values)
 
 
-def _warn_of_full_spool(folder: str, error: OSError) -> None:
+def _warn_about_full_spool(folder: str, error: OSError) -> None:
     this_process.once.warn(
         "Filled chunks cannot be packed into a file in %s: %s. They stay unpacked until they are saved. Once they take "
         "live_bytes_max, new records are dropped, and the trace says how many.",
@@ -222,12 +222,12 @@ def _report_dropped(threads: list[ThreadRecords]) -> list[ThreadRecords]:
 
 
 _log = logging.getLogger("kinetoscope")
-_ROUNDS_AT_ONCE = 64  # then other jobs of the writer thread run
+_MAX_ROUNDS = 64  # then other jobs of the writer thread run
 _MEMORY_LIMIT_BYTES = 256 << 20
 _CHILD_LIMIT_BYTES = 64 << 20  # in one window
 
 
-def _worker_name() -> str:
+def _process_name() -> str:
     """The name of a child process in the trace: its number as a DataLoader worker, or multiprocessing's name for it."""
     worker = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
     if worker is not None:

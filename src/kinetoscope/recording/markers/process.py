@@ -30,9 +30,9 @@ RUN_FILE_VARIABLE = "KINETOSCOPE_RUN_FILE"
 
 _FORK_SERVER = "multiprocessing.forkserver"
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-_OTHERS = ("SIGINT", "SIGUSR1", "SIGUSR2", "SIGALRM")
+_OTHER_SIGNALS = ("SIGINT", "SIGUSR1", "SIGUSR2", "SIGALRM")
 # Those of ours are held last and free first: what handles another one may end the run, and so remove our handlers.
-_HELD_SIGNALS = [*(getattr(signal, name) for name in _OTHERS if hasattr(signal, name)), *_SIGNALS]
+_HELD_SIGNALS = [*(getattr(signal, name) for name in _OTHER_SIGNALS if hasattr(signal, name)), *_SIGNALS]
 _Handler = Callable[[int, FrameType | None], Any]
 _MAX_INTERRUPTIONS = 8
 """Exceptions of other signals' handlers in one save: torch's raises once for each DataLoader that lost a worker."""
@@ -76,11 +76,11 @@ class Process:
     def make_inactive(self, run: ActiveRun) -> None:
         """Undoes `make_active`, unless another run is active by now. A signal that waited takes effect."""
         try:
-            self._let_go_of(run)
+            self._remove_handlers(run)
         finally:  # what handles a signal may have raised above
-            self._let_go_of(run)
+            self._remove_handlers(run)
 
-    def _let_go_of(self, run: ActiveRun) -> None:
+    def _remove_handlers(self, run: ActiveRun) -> None:
         atexit.unregister(run.save_at_exit)
         if self.run is run and self._termination is not None:
             self._termination.remove()
@@ -90,7 +90,7 @@ class Process:
         """In a forked child, drop the active run, which is the parent's."""
         self.run = None
 
-    def tell_children(self, run_file: str) -> Callable[[], None]:
+    def export_run_file(self, run_file: str) -> Callable[[], None]:
         """Lets child processes that are started from now on find their run. Returns a function that undoes this."""
         before = os.environ.get(RUN_FILE_VARIABLE)
         os.environ[RUN_FILE_VARIABLE] = run_file
@@ -127,11 +127,11 @@ class TerminationHandler:
     def install(self) -> None:
         """Installs the handler, over the default one only and on the main thread only."""
         free = [number for number in _SIGNALS if _is_unhandled(signal.getsignal(number))]
-        self._installed += [number for number in free if take_signal(number, self._on_signal)]
+        self._installed += [number for number in free if install_signal_handler(number, self._on_signal)]
 
     def remove(self) -> None:
         """Restores the default handlers, unless other code has replaced ours since."""
-        if on_main_thread():
+        if is_on_main_thread():
             while self._installed:
                 restore_signal(self._installed[-1], self._on_signal, signal.SIG_DFL)
                 self._installed.pop()
@@ -142,20 +142,20 @@ class TerminationHandler:
         del frame
         for _ in range(_MAX_INTERRUPTIONS):
             try:
-                self._save_and_end(number)
+                self._save_and_terminate(number)
                 return
             except Exception as error:  # what is left of the save is done in the next round
                 _log.debug("Another signal's handler raised while the run was saved: %r", error)
-        self._end_by(number)
+        self._terminate_by(number)
 
-    def _save_and_end(self, number: int) -> None:
+    def _save_and_terminate(self, number: int) -> None:
         # Forked DataLoader workers inherit this handler, and SIGTERM is the usual way to end them.
         if os.getpid() == self._pid and not self._save():
             self._pending = number
         else:
-            self._end_by(number)
+            self._terminate_by(number)
 
-    def _end_by(self, number: int) -> None:
+    def _terminate_by(self, number: int) -> None:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -165,15 +165,15 @@ def is_termination_handler(handler: object) -> bool:
     return isinstance(getattr(handler, "__self__", None), TerminationHandler)
 
 
-def on_main_thread() -> bool:
+def is_on_main_thread() -> bool:
     """Whether this is the only thread on which Python runs signal handlers and allows setting them."""
     return threading.current_thread() is threading.main_thread()
 
 
-def take_signal(number: int, handler: Callable[[int, FrameType | None], None]) -> bool:
+def install_signal_handler(number: int, handler: Callable[[int, FrameType | None], None]) -> bool:
     """Installs ``handler`` for a signal. Returns False, and does nothing, on any thread but the main one of the
     process's first interpreter."""
-    if not on_main_thread():
+    if not is_on_main_thread():
         return False
     try:
         signal.signal(number, handler)
@@ -183,44 +183,46 @@ def take_signal(number: int, handler: Callable[[int, FrameType | None], None]) -
 
 
 @contextlib.contextmanager
-def signals_held() -> Iterator[None]:
+def hold_signals() -> Iterator[None]:
     """What handles signals in Python waits until the block has ended, so that it neither raises in it nor ends the run
     there. For a short block without waits; on other threads than the main one, where nothing handles signals, it does
     nothing.
     """
     handlers: dict[int, _Handler] = {}
-    came: list[tuple[int, FrameType | None]] = []
+    received: list[tuple[int, FrameType | None]] = []
     pid = os.getpid()
 
     def hold(number: int, frame: FrameType | None) -> None:
         if os.getpid() == pid:
-            came.append((number, frame))
+            received.append((number, frame))
         else:  # a child that another thread has forked meanwhile, where the block does not end
             handlers[number](number, frame)
 
     try:
-        for number in _HELD_SIGNALS if on_main_thread() else ():
+        for number in _HELD_SIGNALS if is_on_main_thread() else ():
             handler = signal.getsignal(number)
             if callable(handler):
                 handlers[number] = handler
-                take_signal(number, hold)
+                install_signal_handler(number, hold)
         yield
     finally:
         try:
-            _let_go(handlers, hold, came)
+            _release_signals(handlers, hold, received)
         finally:  # a signal that comes after the first has its handler again may raise above
-            _let_go(handlers, hold, came)
+            _release_signals(handlers, hold, received)
 
 
-def _let_go(handlers: dict[int, _Handler], hold: _Handler, came: list[tuple[int, FrameType | None]]) -> None:
+def _release_signals(
+    handlers: dict[int, _Handler], hold: _Handler, received: list[tuple[int, FrameType | None]]
+) -> None:
     for number, handler in reversed(handlers.items()):
         restore_signal(number, hold, handler)
-    if came:
-        number, frame = came.pop(0)
+    if received:
+        number, frame = received.pop(0)
         try:
             handlers[number](number, frame)
         finally:
-            _let_go(handlers, hold, came)
+            _release_signals(handlers, hold, received)
 
 
 def restore_signal(number: int, handler: Callable[[int, FrameType | None], None], before: Any) -> None:
@@ -236,27 +238,27 @@ def _is_unhandled(handler: object) -> bool:
     return handler is signal.SIG_DFL or is_inherited
 
 
-def find_parents_run() -> str | None:
+def find_parent_run_file() -> str | None:
     """The run file of the parent process's run; None if there is none."""
-    told = os.environ.get(RUN_FILE_VARIABLE)
-    if _FORK_SERVER not in sys.modules or (told is not None and os.path.exists(told)):
-        return told
+    inherited = os.environ.get(RUN_FILE_VARIABLE)
+    if _FORK_SERVER not in sys.modules or (inherited is not None and os.path.exists(inherited)):
+        return inherited
     return _find_among_ancestors()
 
 
 def _find_among_ancestors() -> str | None:
     server = os.getppid()
     with contextlib.suppress(OSError, ValueError):
-        return _mapped_run_file(_parent_of(server)) or _mapped_run_file(server)
+        return _find_mapped_run_file(_read_parent_pid(server)) or _find_mapped_run_file(server)
     return None
 
 
-def _parent_of(pid: int) -> int:
+def _read_parent_pid(pid: int) -> int:
     """Field 4 of /proc/pid/stat (proc(5)); the name before it, in parentheses, may hold anything."""
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
 
 
-def _mapped_run_file(pid: int) -> str | None:
+def _find_mapped_run_file(pid: int) -> str | None:
     """The run file that a process has mapped; its name begins with the process's pid."""
     with open(f"/proc/{pid}/maps", "rb") as maps:
         for line in maps:

@@ -45,7 +45,7 @@ class ProfilerAction(StrEnum):
     __str__ = Enum.__str__
 
 
-_FOR_EVER = 1 << 60
+_FOREVER = 1 << 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,9 +95,9 @@ class CyclePlan:
             return ProfilerAction.WARMUP
         return ProfilerAction.ACTIVE if position < length - 1 else ProfilerAction.ACTIVE_AND_SAVE
 
-    def is_used_up(self, index: int) -> bool:
+    def is_exhausted(self, index: int) -> bool:
         """Return whether no batch from batch ``index`` on is recorded, because all cycles are over."""
-        return index > self.first_recorded and self.num_skipped(index) == _FOR_EVER
+        return index > self.first_recorded and self.num_skipped(index) == _FOREVER
 
     def num_skipped(self, index: int) -> int:
         """How many batches, from batch ``index`` on, are surely skipped."""
@@ -106,7 +106,7 @@ class CyclePlan:
         position = index - self.skip_first + (self.wait if self.skip_first_wait else 0)
         cycle, position = divmod(position, self.wait + self.warmup + self.active)
         if self.repeat and cycle >= self.repeat:
-            return _FOR_EVER
+            return _FOREVER
         return max(0, self.wait - position)
 
 
@@ -145,11 +145,11 @@ class CyclicSchedule:
     def __call__(self, state: ScheduleState) -> ProfilerAction:
         """The action for the current batch of ``state``."""
         if self.per == "run":
-            return self.plan.action(plain_value(state.timestamp.batch) - _first_batch_of_run(state))
+            return self.plan.action(plain_value(state.timestamp.batch) - _get_first_batch(state))
         batch, length = plain_value(state.timestamp.batch_in_epoch), plain_value(state.dataloader_len)
         if length is not None and batch >= length:
             return ProfilerAction.SKIP
-        action = self.plan.action(batch - _resumption_batch(state))
+        action = self.plan.action(batch - _get_resumption_batch(state))
         if action is ProfilerAction.ACTIVE and length is not None and batch == length - 1:
             return ProfilerAction.ACTIVE_AND_SAVE
         return action
@@ -157,8 +157,8 @@ class CyclicSchedule:
     def num_skipped(self, state: ScheduleState) -> int:
         """How many batches, from the current one on, are surely skipped, in this epoch."""
         if self.per == "run":
-            return self.plan.num_skipped(plain_value(state.timestamp.batch) - _first_batch_of_run(state))
-        return self.plan.num_skipped(plain_value(state.timestamp.batch_in_epoch) - _resumption_batch(state))
+            return self.plan.num_skipped(plain_value(state.timestamp.batch) - _get_first_batch(state))
+        return self.plan.num_skipped(plain_value(state.timestamp.batch_in_epoch) - _get_resumption_batch(state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,19 +205,19 @@ def check_schedule(schedule: object) -> None:
         raise SettingsError(f"schedule must be a function from State to ProfilerAction, not {schedule!r}.")
 
 
-def _first_batch_of_run(state: ScheduleState) -> int:
+def _get_first_batch(state: ScheduleState) -> int:
     """The batch at which this process began or resumed the run."""
-    return getattr(_run_of(state), "first_batch", 0)
+    return getattr(_get_run(state), "first_batch", 0)
 
 
-def _resumption_batch(state: ScheduleState) -> int:
+def _get_resumption_batch(state: ScheduleState) -> int:
     """The batch at which the current epoch was resumed, or 0."""
     batch = getattr(getattr(state, "profiler", None), "resumption_batch_idx", 0)
-    epoch = getattr(_run_of(state), "resumption_epoch", None)
+    epoch = getattr(_get_run(state), "resumption_epoch", None)
     is_other_epoch = isinstance(epoch, int) and plain_value(state.timestamp.epoch) != epoch
     return 0 if is_other_epoch else batch
 
 
-def _run_of(state: ScheduleState) -> Any:
+def _get_run(state: ScheduleState) -> Any:
     """The run of our Profiler; None if there is no Profiler, or another one."""
     return getattr(getattr(state, "profiler", None), "run", None)

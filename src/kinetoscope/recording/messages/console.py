@@ -21,8 +21,8 @@ from kinetoscope.core.text.wording import sanitize_lines
 from kinetoscope.recording.messages.standard_error import write_line
 
 _log = logging.getLogger("kinetoscope")
-_NAME = "Kinetoscope: "
-_LONGEST_WAIT_MS = 1000
+_PREFIX = "Kinetoscope: "
+_MAX_WAIT_MS = 1000
 
 
 class MessageSink(Protocol):
@@ -31,15 +31,15 @@ class MessageSink(Protocol):
     is_watched: bool
     is_notebook: bool
 
-    def tell(self, said: str, command: str = "") -> None:
+    def show(self, message: str, command: str = "") -> None:
         """Show a line, and below it the command to type next; either may be empty."""
         ...
 
 
 def find_message_sink(paths: Sequence[Path]) -> MessageSink:
     """The place of this process. In a notebook, ``paths`` become links."""
-    kernel = _kernel_of_notebook()
-    return _Stderr() if kernel is None else _NotebookBlock(kernel, paths)
+    display_function = _find_notebook_display()
+    return _Stderr() if display_function is None else _NotebookBlock(display_function, paths)
 
 
 class _Stderr:
@@ -53,17 +53,17 @@ class _Stderr:
         with suppress(Exception):  # the stream may be an object of the program's own
             self.is_watched = self._stream.isatty()
 
-    def tell(self, said: str, command: str = "") -> None:
-        said = sanitize_lines("\n".join(filter(None, [said and _NAME + said, command])))
+    def show(self, message: str, command: str = "") -> None:
+        message = sanitize_lines("\n".join(filter(None, [message and _PREFIX + message, command])))
         if self._stream is None or getattr(self._stream, "closed", False):
-            _log.info(said)
+            _log.info(message)
             return
         with suppress(Exception):  # also if a signal came while the program itself was writing there
-            if _takes_more(self._stream):
-                write_line(self._stream, _wrapped(said, self._stream) if self.is_watched else said)
+            if _accepts_output(self._stream):
+                write_line(self._stream, _wrap(message, self._stream) if self.is_watched else message)
 
 
-def _takes_more(stream: Any) -> bool:
+def _accepts_output(stream: Any) -> bool:
     """Whether a stream can be written to without waiting: not a pipe that is full and that nobody reads."""
     try:
         number = stream.fileno()
@@ -73,10 +73,10 @@ def _takes_more(stream: Any) -> bool:
         return True
     poll = select.poll()
     poll.register(number, select.POLLOUT)
-    return bool(poll.poll(_LONGEST_WAIT_MS))
+    return bool(poll.poll(_MAX_WAIT_MS))
 
 
-def _wrapped(said: str, terminal: Any) -> str:
+def _wrap(message: str, terminal: Any) -> str:
     """Wrap each line between words. A path that is longer than a line stays whole, and so does a command."""
     try:
         columns = os.get_terminal_size(terminal.fileno()).columns
@@ -84,8 +84,8 @@ def _wrapped(said: str, terminal: Any) -> str:
         columns = 0
     width = columns or shutil.get_terminal_size().columns
     return "\n".join(
-        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) if line.startswith(_NAME) else line
-        for line in said.split("\n")
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) if line.startswith(_PREFIX) else line
+        for line in message.split("\n")
     )
 
 
@@ -98,27 +98,27 @@ class _NotebookBlock:
     def __init__(self, display: Any, paths: Sequence[Path]) -> None:
         self._display, self._paths = display, paths
         self._shown: Any = None
-        self._said: list[str] = []
+        self._messages: list[str] = []
 
-    def tell(self, said: str, command: str = "") -> None:
-        self._said += map(sanitize_lines, filter(None, [said, command]))
-        text = _NAME + "\n".join(self._said)
+    def show(self, message: str, command: str = "") -> None:
+        self._messages += map(sanitize_lines, filter(None, [message, command]))
+        text = _PREFIX + "\n".join(self._messages)
         try:
-            content = {"text/plain": text, "text/html": self._as_html()}
+            content = {"text/plain": text, "text/html": self._render_html()}
             if self._shown is None:
                 self._shown = self._display(content, raw=True, display_id=True)
             else:
                 self._shown.update(content, raw=True)
         except Exception:  # a kernel that is ending, or a stand-in for one
-            _Stderr().tell(said, command)
+            _Stderr().show(message, command)
 
-    def _as_html(self) -> str:
-        return str(load_macros("recording/messages/console.jinja").block(list(map(self._with_links, self._said))))
+    def _render_html(self) -> str:
+        return str(load_macros("recording/messages/console.jinja").block(list(map(self._split_links, self._messages))))
 
-    def _with_links(self, said: str) -> list[tuple[str, str]]:
+    def _split_links(self, message: str) -> list[tuple[str, str]]:
         """Return the parts of a line, each with the address that it links to, or with an empty string."""
-        parts = [(said, "")]
-        for path in filter(_is_below, map(short_path, self._paths)):
+        parts = [(message, "")]
+        for path in filter(_is_linkable, map(short_path, self._paths)):
             written = sanitize_lines(path)
             for number, (text, address) in enumerate(parts):
                 if not address and written in text:
@@ -128,12 +128,12 @@ class _NotebookBlock:
         return parts
 
 
-def _is_below(path: str) -> bool:
+def _is_linkable(path: str) -> bool:
     """Whether a notebook can link to a path: one from the folder in which it runs."""
     return not os.path.isabs(path)
 
 
-def _kernel_of_notebook() -> Any:
+def _find_notebook_display() -> Any:
     """The function that shows something below the present cell; None outside a notebook. IPython is not imported."""
     with suppress(Exception):  # IPython's names may change
         shell = sys.modules["IPython"].get_ipython()

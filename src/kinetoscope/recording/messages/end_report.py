@@ -22,7 +22,7 @@ REPORT = "report.html"
 _log = logging.getLogger("kinetoscope")
 
 
-class FindsFirst(Protocol):
+class FindingSearch(Protocol):
     """Finds the top finding on a run that was saved, for the report at its end."""
 
     @property
@@ -41,7 +41,7 @@ class FindsFirst(Protocol):
         ...
 
 
-class Find(Protocol):
+class FindTopFinding(Protocol):
     """Looks for the first finding, and returns it as a sentence; "" if there is none, or none in time. It may take
     longer if somebody ``is_watching``."""
 
@@ -61,12 +61,12 @@ class RunCounts:
     num_saved: int = 0
     num_unsaved: int = 0
     num_missed: int = 0
-    num_given: int = 0
+    num_delivered: int = 0
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty_run(self) -> bool:
         """Whether no handler got anything, or a window that it should have was not saved."""
-        return not self.num_saved and (bool(self.num_unsaved) or not self.num_given)
+        return not self.num_saved and (bool(self.num_unsaved) or not self.num_delivered)
 
 
 class EndReport:
@@ -80,70 +80,72 @@ class EndReport:
         counts: RunCounts,
         schedule: object,
         handlers: Iterable[object],
-        ask: Ask | None = None,
+        redact: Ask | None = None,
         *,
         is_quiet: bool,
     ) -> None:
         self._counts, self._schedule, self._handlers = counts, schedule, list(handlers)
-        self._ask: Ask = ask or str
-        self._place: MessageSink | None = None if is_quiet or counts.is_nothing else find_message_sink(self._linked())
+        self._redact: Ask = redact or str
+        self._sink: MessageSink | None = (
+            None if is_quiet or counts.is_empty_run else find_message_sink(self._list_linkable())
+        )
 
-    def tell(self) -> None:
+    def show(self) -> None:
         """Says what there is, or why there is nothing."""
-        if self._counts.is_nothing:
-            why = why_nothing(self._schedule, self._counts, self._ask(uncaught_error()))
+        if self._counts.is_empty_run:
+            why = explain_empty_run(self._schedule, self._counts, self._redact(uncaught_error_name()))
             if not isinstance(self._schedule, PulseOnly):
                 _log.warning(why)
-            self._note_nothing(why)
-        elif self._place is not None:
-            for path in lost_traces(self._handlers):
+            self._write_reason(why)
+        elif self._sink is not None:
+            for path in find_lost_folders(self._handlers):
                 _log.warning("The traces in %s were deleted or moved during the run.", short_path(path))
-            self._place.tell(what_there_is(self._counts, self._handlers))
+            self._sink.show(describe_saved(self._counts, self._handlers))
 
-    def tell_found(self, find: Find, *, always: bool = False) -> None:
+    def show_finding(self, find: FindTopFinding, *, always: bool = False) -> None:
         """Show the top finding, and the next command. Call ``find`` only if something is shown, or ``always`` if
         something was recorded."""
-        place, found = self._place, ""
-        if place is not None or (always and not self._counts.is_nothing):
-            found = find(is_watching=place is not None and place.is_watched)
-        if place is None:
+        sink, finding = self._sink, ""
+        if sink is not None or (always and not self._counts.is_empty_run):
+            finding = find(is_watching=sink is not None and sink.is_watched)
+        if sink is None:
             return
         if self._counts.num_unsaved:
-            found = " ".join(
-                filter(None, [found, f"{format_count(self._counts.num_unsaved, 'window')} could not be saved."])
+            finding = " ".join(
+                filter(None, [finding, f"{format_count(self._counts.num_unsaved, 'window')} could not be saved."])
             )
-        command = self._next_command(place)
-        if found or command:
-            place.tell(found, command)
+        command = self._next_command(sink)
+        if finding or command:
+            sink.show(finding, command)
 
-    def _note_nothing(self, why: str) -> None:
+    def _write_reason(self, why: str) -> None:
         """Keeps the reason in the folders of traces, where commands and the list of runs find it."""
         for handler in self._handlers:
-            if (note := getattr(handler, "note_nothing", None)) is not None:
+            if (note := getattr(handler, "record_empty_run", None)) is not None:
                 with suppress(OSError):  # a full disk: it was logged
                     note(why)
 
-    def _next_command(self, place: MessageSink) -> str:
+    def _next_command(self, sink: MessageSink) -> str:
         run_folder = run_folder_of(self._handlers)
         if self._counts.num_unsaved and run_folder is not None:
             return f"kinetoscope recover {quote(short_path(run_folder))}"
-        paths = self._paths()
-        return next_command(run_folder or paths[0], in_notebook=place.is_notebook) if paths else ""
+        paths = self._list_paths()
+        return next_command(run_folder or paths[0], in_notebook=sink.is_notebook) if paths else ""
 
-    def _paths(self) -> list[Path]:
-        return _saved_to(self._handlers)
+    def _list_paths(self) -> list[Path]:
+        return _list_saved(self._handlers)
 
-    def _linked(self) -> list[Path]:
+    def _list_linkable(self) -> list[Path]:
         """The files that may be named."""
         run_folder = run_folder_of(self._handlers)
-        return self._paths() + ([] if run_folder is None else [run_folder / REPORT])
+        return self._list_paths() + ([] if run_folder is None else [run_folder / REPORT])
 
 
-def what_there_is(counts: RunCounts, handlers: Iterable[object]) -> str:
+def describe_saved(counts: RunCounts, handlers: Iterable[object]) -> str:
     """Return the number of recorded windows, and the files in which they are (the handlers' ``saved_to``)."""
-    places = _saved_to(handlers)
+    places = _list_saved(handlers)
     where = f", saved to {' and '.join(map(short_path, places))}" if places else ""
-    what = format_count(counts.num_saved, "window") if counts.num_saved else format_count(counts.num_given, "event")
+    what = format_count(counts.num_saved, "window") if counts.num_saved else format_count(counts.num_delivered, "event")
     return f"{what} recorded in {format_count(counts.num_batches, 'batch')}{where}"
 
 
@@ -153,27 +155,27 @@ def next_command(folder: Path, *, in_notebook: bool) -> str:
     return f"kinetoscope.view({path!r})" if in_notebook else f"kinetoscope summary {quote(path)}"
 
 
-def _saved_to(handlers: Iterable[object]) -> list[Path]:
+def _list_saved(handlers: Iterable[object]) -> list[Path]:
     """Return where handlers have saved traces, which are there still."""
     handlers = list(handlers)
-    lost = lost_traces(handlers)
-    places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
-    return [place for place in places if place not in lost]
+    lost = find_lost_folders(handlers)
+    places = [sink for handler in handlers if isinstance(sink := getattr(handler, "saved_to", None), Path)]
+    return [sink for sink in places if sink not in lost]
 
 
-def lost_traces(handlers: Iterable[object]) -> list[Path]:
+def find_lost_folders(handlers: Iterable[object]) -> list[Path]:
     """Return the folders of handlers of which all traces were deleted or moved during the run."""
     lost = (handler for handler in handlers if getattr(handler, "has_lost_traces", False))
-    return [place for handler in lost if isinstance(place := getattr(handler, "saved_to", None), Path)]
+    return [sink for handler in lost if isinstance(sink := getattr(handler, "saved_to", None), Path)]
 
 
-def uncaught_error() -> str:
+def uncaught_error_name() -> str:
     """Return the name of the exception that has ended this program; "" if none has, or it is still running."""
     error = getattr(sys, "last_value", None)
     return "" if error is None else type(error).__name__
 
 
-def why_nothing(schedule: object, counts: RunCounts, error: str = "") -> str:
+def explain_empty_run(schedule: object, counts: RunCounts, error: str = "") -> str:
     """Return why a run recorded nothing, and what to change. An ``error`` that ended it needs no other advice."""
     if counts.num_unsaved or counts.num_missed:
         return "Nothing was saved of what was recorded. The errors above say why."
@@ -191,7 +193,7 @@ def _reason(schedule: object, counts: RunCounts, error: str) -> str:
     if isinstance(schedule, PulseOnly):
         return f"{schedule.why}."
     if not isinstance(schedule, CyclicSchedule):
-        return f"the schedule answered skip for {_all(counts.num_batches)}."
+        return f"the schedule answered skip for {_count_batches(counts.num_batches)}."
     first = schedule.plan.first_recorded + 1 + counts.num_past
     if error:
         num_batches = format_count(counts.num_batches, "batch")
@@ -205,5 +207,5 @@ def _reason(schedule: object, counts: RunCounts, error: str) -> str:
     )
 
 
-def _all(num_batches: int) -> str:
+def _count_batches(num_batches: int) -> str:
     return "the only batch" if num_batches == 1 else f"each of the {num_batches:,} batches"

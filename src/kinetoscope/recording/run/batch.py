@@ -41,7 +41,7 @@ class OpenSpan:
         token, self._token, self.is_open = self._token, None, False
         self._marker.abandon(token)
         if self._lasting is not None:
-            self._lasting.end(self._marker, is_one=False)
+            self._lasting.end(self._marker, is_valid=False)
 
 
 class BatchPhase(Enum):
@@ -64,26 +64,26 @@ NONE, EXPECTED, UNANNOUNCED, ANNOUNCED = BatchPhase
 class Batch:
     """The current batch."""
 
-    __slots__ = ("_now", "added", "began_ns", "phase", "span")
+    __slots__ = ("_now", "added_counts", "phase", "span", "start_ns")
 
     def __init__(self, marker: Marker, now: Callable[[], int]) -> None:
         self.span, self._now = OpenSpan(marker), now
         self.phase = NONE
-        self.began_ns = 0
-        self.added: tuple[int, int] = (0, 0)
+        self.start_ns = 0
+        self.added_counts: tuple[int, int] = (0, 0)
         """Samples and tokens that `step` added in a loop over `batches`."""
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """True if it has begun, and is not only expected."""
         return self.phase is ANNOUNCED or self.phase is UNANNOUNCED
 
     def begin(self, phase: BatchPhase) -> None:
         self.phase = phase
-        self.began_ns = self._now()
+        self.start_ns = self._now()
         self.span.begin()
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Abandon the batch: it was none after all."""
         self.span.abandon()
         self.phase = NONE
@@ -92,4 +92,4 @@ class Batch:
         """End it, now or at an earlier time, and return its duration."""
         self.span.end(end_ns)
         self.phase = NONE
-        return timedelta(microseconds=max(0, (self._now() if end_ns is None else end_ns) - self.began_ns) / 1000)
+        return timedelta(microseconds=max(0, (self._now() if end_ns is None else end_ns) - self.start_ns) / 1000)

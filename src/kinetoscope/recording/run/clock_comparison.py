@@ -14,12 +14,12 @@ from kinetoscope.core.clock.clock import Clock
 from kinetoscope.core.clock.relation import ClockRelation, same_clock
 from kinetoscope.core.clock.sync import STORE_ERRORS, ClockClient, ClockServer, clock_identity
 from kinetoscope.core.job.ranks import Attempt, Ranks, agree_on_attempt
-from kinetoscope.recording.markers.process import signals_held
+from kinetoscope.recording.markers.process import hold_signals
 from kinetoscope.recording.process_groups import find_store
 from kinetoscope.recording.window.cycle import Cycle
 
 _log = logging.getLogger("kinetoscope")
-_BEGIN_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LAST_TIMEOUT_S = 30.0, 5.0, 2.0
+_START_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LAST_TIMEOUT_S = 30.0, 5.0, 2.0
 
 
 class ClockComparison:
@@ -39,36 +39,36 @@ class ClockComparison:
         self._client: ClockClient | None = None
         self._relation: ClockRelation | None = None
         self._pending: dict[int, Callable[[], None]] = {}
-        self._begun = self._said = self._compares = False
+        self._is_started = self._has_warned = self._is_comparing = False
 
-    def agree(self, folder: str, take: Callable[[str], object]) -> None:
+    def agree_on_id(self, folder: str, set_id: Callable[[str], object]) -> None:
         """Before `begin`: lets the ranks that write into ``folder`` agree on an id of this attempt.
 
         ``take`` is called with it on another thread, once there is a store; without a store it is never called.
         """
         key = f"{self._prefix}attempt/{folder}/"
-        own = self._ranks.rank, self.attempt.start
-        self._agreements.append(lambda store: take(agree_on_attempt(store, key, *own)))
+        identity = self._ranks.rank, self.attempt.start
+        self._agreements.append(lambda store: set_id(agree_on_attempt(store, key, *identity)))
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Begins to compare, if there are other ranks and a store. May be called again."""
-        if self._begun or self._ranks.world_size == 1 or (store := find_store()) is None:
+        if self._is_started or self._ranks.world_size == 1 or (store := find_store()) is None:
             return
-        self._begun = True
-        self._compares = self._ranks.rank > 0
-        job = self._serve if self._ranks.rank == 0 else self._ask
-        self._thread.submit("Comparing clocks", lambda: job(_own_connection(store)))
+        self._is_started = True
+        self._is_comparing = self._ranks.rank > 0
+        job = self._serve if self._ranks.rank == 0 else self._measure
+        self._thread.submit("Comparing clocks", lambda: job(_open_connection(store)))
 
-    def pass_on(self, cycle: Cycle, deliver: Callable[[Cycle], None], *, measure: bool) -> None:
+    def forward(self, cycle: Cycle, deliver: Callable[[Cycle], None], *, measure: bool) -> None:
         """Delivers ``cycle`` with the known clock relation, after one more measurement if ``measure``."""
-        self.begin()
-        measure = measure and self._compares
+        self.start()
+        measure = measure and self._is_comparing
         if not measure and not self._pending:
-            _deliver(cycle, self._known(), deliver)
+            _deliver(cycle, self._latest_relation(), deliver)
             return
         # In order, after the waiting cycles. Whatever takes it out of the dict delivers it: the job on the other
         # thread, or `finish_windows` when time is up.
-        self._pending[cycle.number] = lambda: _deliver(cycle, self._known(), deliver)
+        self._pending[cycle.number] = lambda: _deliver(cycle, self._latest_relation(), deliver)
         self._thread.submit("Comparing clocks", lambda: self._update(cycle.number, measure))
 
     def finish_windows(self, timeout_s: float) -> None:
@@ -85,23 +85,23 @@ class ClockComparison:
             self._thread.submit("Comparing clocks", client.end)
         self._stop.set()
         self._thread.close(min(timeout_s, 2 * _LAST_TIMEOUT_S))
-        self._let_go()
+        self._disconnect()
 
     @property
     def _prefix(self) -> str:
         """Of its keys in the store, which may outlive the attempt."""
         return f"kinetoscope/{self.attempt.restart}/"
 
-    def _known(self) -> ClockRelation | None:
+    def _latest_relation(self) -> ClockRelation | None:
         client = self._client  # read once: the other thread may set it to None
         return client.relation if client is not None else self._relation
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         """Keeps the known relation, and closes the second connection to the store."""
-        self._relation = self._known()
-        self._client, self._compares = None, False
+        self._relation = self._latest_relation()
+        self._client, self._is_comparing = None, False
 
-    def _agree(self, store: Any) -> None:
+    def _run_agreements(self, store: Any) -> None:
         for agreement in self._agreements:
             with suppress(*STORE_ERRORS):  # then the id stays unknown, and merging says how it tells attempts apart
                 agreement(store)
@@ -109,16 +109,16 @@ class ClockComparison:
     def _serve(self, store: Any) -> None:
         server = ClockServer(store, self._prefix, self._clock, clock_identity(), self._ranks.world_size)
         self._relation = same_clock(server.reference)
-        self._agree(store)
+        self._run_agreements(store)
         server.serve(self._stop)
         server.serve_remaining(_LAST_TIMEOUT_S)
 
-    def _ask(self, store: Any) -> None:
-        self._agree(store)
+    def _measure(self, store: Any) -> None:
+        self._run_agreements(store)
         client = self._client = ClockClient(store, self._prefix, self._clock, clock_identity())
-        client.begin(_BEGIN_TIMEOUT_S, self._stop)
+        client.begin(_START_TIMEOUT_S, self._stop)
         if client.relation is not None and client.relation.is_same:
-            self._let_go()
+            self._disconnect()
 
     def _update(self, number: int, measure: bool) -> None:
         client = self._client
@@ -129,14 +129,14 @@ class ClockComparison:
             self._deliver_pending(number)
 
     def _deliver_pending(self, number: int) -> None:
-        with signals_held():  # between the two, nobody has the cycle
+        with hold_signals():  # between the two, nobody has the cycle
             job = self._pending.pop(number, None)
             if job is not None:
                 job()
 
     def _report(self, job: str, error: BaseException) -> None:
-        if not self._said and not self._stop.is_set():
-            self._said = True
+        if not self._has_warned and not self._stop.is_set():
+            self._has_warned = True
             _log.warning(
                 "Rank %d could not compare its clock with rank 0's (%s: %s). Its timestamps use its own host's clock.",
                 self._ranks.rank,
@@ -150,7 +150,7 @@ def _deliver(cycle: Cycle, relation: ClockRelation | None, deliver: Callable[[Cy
     deliver(cycle)
 
 
-def _own_connection(store: Any) -> Any:
+def _open_connection(store: Any) -> Any:
     """A second connection to the same store, so that waiting here does not block the one that training uses."""
     if hasattr(store, "clone"):
         return store.clone()

@@ -20,7 +20,7 @@ from kinetoscope.formats.redactor import Redactor
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.window.callbacks import Callbacks
 from kinetoscope.recording.window.cycle import Contributions, Cycle
-from kinetoscope.recording.window.guard import Guard, name_of
+from kinetoscope.recording.window.guard import Guard, owner_name
 from kinetoscope.recording.window.run_redaction import redact_cycle
 from kinetoscope.recording.window.trace_handler import TraceHandler, recipe_of
 from kinetoscope.spool.record import RECORD_BYTES
@@ -28,10 +28,10 @@ from kinetoscope.spool.record import RECORD_BYTES
 _log = logging.getLogger("kinetoscope")
 
 
-class Result(Enum):
+class DeliveryResult(Enum):
     """Result of one delivery to one handler."""
 
-    TAKEN = 1
+    ACCEPTED = 1
     FAILED = 2
     """It may succeed next time."""
     REFUSED = 3
@@ -45,32 +45,32 @@ class Save:
     cycle: Cycle
     waiting: list[Any]
     missed: list[Any] = field(default_factory=list)
-    num_took: int = 0
+    num_accepted: int = 0
     num_records: int = 0
     num_in_memory: int = 0
     """The number of its records that were in memory only at the last look."""
     is_redacted: bool = False
 
     @property
-    def is_to_try(self) -> bool:
+    def is_retryable(self) -> bool:
         """True if trying (again) may help."""
         contributions = self.cycle.contributions
-        return bool(self.waiting or contributions.to_retry or contributions.not_taken)
+        return bool(self.waiting or contributions.to_retry or contributions.undelivered)
 
     @property
     def is_for_recover(self) -> bool:
         """True if the live folder should keep the cycle for `recover`: a handler missed it whose traces `recover` can
         make, or no handler has taken it."""
-        is_missing = bool(self.missed) and (self.num_took == 0 or any(map(recipe_of, self.missed)))
+        is_missing = bool(self.missed) and (self.num_accepted == 0 or any(map(recipe_of, self.missed)))
         return is_missing and self.cycle.recorded.in_files
 
-    def settle(self, handler: Any, result: Result) -> None:
+    def apply_result(self, handler: Any, result: DeliveryResult) -> None:
         """Take the result of a delivery to a waiting handler into account."""
-        if result is not Result.FAILED:
+        if result is not DeliveryResult.FAILED:
             self.waiting.remove(handler)
-        if result is Result.TAKEN:
-            self.num_took += 1
-        elif result is Result.REFUSED:
+        if result is DeliveryResult.ACCEPTED:
+            self.num_accepted += 1
+        elif result is DeliveryResult.REFUSED:
             self.missed.append(handler)
 
 
@@ -107,9 +107,9 @@ class UnsavedCycles:
         for save in self._saves:
             save.num_in_memory = save.cycle.recorded.keep_on_disk()
 
-    def to_try(self) -> list[Save]:
+    def list_retryable(self) -> list[Save]:
         """The cycles that may still be saved; the one whose last try is longest ago comes first."""
-        return [save for save in self._saves if save.is_to_try]
+        return [save for save in self._saves if save.is_retryable]
 
     def keep(self, save: Save) -> None:
         """Keeps a cycle; it is the last to be tried again."""
@@ -121,10 +121,10 @@ class UnsavedCycles:
         if save in self._saves:
             self._saves.remove(save)
 
-    def give_up_oldest(self, is_short: Callable[[], bool]) -> Save | None:
+    def discard_oldest(self, is_low_on_space: Callable[[], bool]) -> Save | None:
         """Discards and returns the oldest cycle if they take too much space or space ``is_short``; else None."""
         num_bytes = RECORD_BYTES * sum(save.num_records for save in self._saves)
-        if not self._saves or not (num_bytes > self._limit_bytes or is_short()):
+        if not self._saves or not (num_bytes > self._limit_bytes or is_low_on_space()):
             return None
         oldest = min(self._saves, key=lambda save: save.cycle.number)
         self.drop(oldest)
@@ -141,10 +141,10 @@ class UnsavedCycles:
         return oldest
 
 
-_PASSING = (OSError, MemoryError)
+_TRANSIENT_ERRORS = (OSError, MemoryError)
 """Errors after which a second try may succeed. Any other error is a fault of the handler, which is switched off."""
-_MAX_HELD = 2  # results of sources; each may take much of the memory
-Make = Callable[[Contributions], object]
+_MAX_RETAINED = 2  # results of sources; each may take much of the memory
+AddFiles = Callable[[Contributions], object]
 
 
 class Delivery:
@@ -167,8 +167,8 @@ class Delivery:
         self._callbacks = callbacks
         self._cost = cost
         self._redactor = redactor
-        self._held: list[tuple[Make, Contributions]] = []
-        self._said: set[object] = set()
+        self._retained: list[tuple[AddFiles, Contributions]] = []
+        self._logged: set[object] = set()
         self._once = OnceLog()
         self.unsaved: UnsavedCycles = UnsavedCycles(limit_bytes)
         self.num_saved: int = 0
@@ -177,55 +177,55 @@ class Delivery:
         """The number of these that were not empty."""
         self.num_missed: int = 0
         """The number of lost cycles: every handler failed to take them, and no file keeps them."""
-        self.num_files_taken: int = 0
+        self.num_files_delivered: int = 0
         """The number of files that handlers have got, each counted once for each handler."""
-        self.num_events_taken: int = 0
+        self.num_events_delivered: int = 0
         """The number of single events that handlers have got."""
         self.writer: WriterThread = WriterThread(on_error=guard.report)
 
-    def cycle(self, cycle: Cycle) -> None:
+    def submit_cycle(self, cycle: Cycle) -> None:
         """Delivers a finished cycle, after all contributions to it."""
         self.writer.submit(f"Saving cycle {cycle.number}", lambda: self._save(cycle))
 
-    def slow_step(self, cycle: Cycle) -> None:
+    def submit_slow_step(self, cycle: Cycle) -> None:
         """Delivers the window of a slow step."""
         self.writer.submit("Saving a slow step", lambda: self._save_slow_step(cycle))
 
-    def contribution(self, make: Make, to: Contributions) -> None:
+    def submit_contribution(self, make: AddFiles, target: Contributions) -> None:
         """Calls ``make`` on the writer thread, where a source adds trace files to a cycle."""
-        self.writer.submit("Taking over a trace file", lambda: self._contribute(make, to))
+        self.writer.submit("Taking over a trace file", lambda: self._contribute(make, target))
 
     def count_event(self) -> None:
         """Count a single event that a handler got while it was recorded."""
-        self.num_events_taken += 1
+        self.num_events_delivered += 1
 
-    def try_again(self) -> None:
+    def retry_unsaved(self) -> None:
         """At the end of the run: tries for the last time to save what could not be saved."""
         if self.unsaved:
-            self.writer.submit("Saving what could not be saved before", self._try_all)
+            self.writer.submit("Saving what could not be saved before", self._retry_all)
 
     def keep_on_disk(self) -> None:
         """Once the writer thread has nothing to do: writes to the live folder what is in memory only of unsaved cycles,
         as far as the disk has space."""
         self.unsaved.keep_on_disk()
 
-    def make_room(self, is_short: Callable[[], bool] = lambda: False) -> None:
+    def free_space(self, is_low_on_space: Callable[[], bool] = lambda: False) -> None:
         """On the writer thread: discards the oldest unsaved cycles, as long as they take too much space or space
         ``is_short`` for what is being recorded."""
-        while (save := self.unsaved.give_up_oldest(is_short)) is not None:
+        while (save := self.unsaved.discard_oldest(is_low_on_space)) is not None:
             self._release(save.cycle)
 
     # -- one handler ------------------------------------------------------------------------------------------
 
     def _deliver(
         self, handler: TraceHandler, method: Callable[[Any], object], argument: object, *, is_optional: bool = False
-    ) -> Result:
+    ) -> DeliveryResult:
         """Call a method of a handler, unless it is switched off, and return the result.
 
         An error of a delivery that ``is_optional`` switches no handler off: cycles matter more.
         """
         if self._guard.is_off(handler):
-            return Result.REFUSED
+            return DeliveryResult.REFUSED
         try:
             method(argument)
         except BaseException as error:
@@ -233,28 +233,28 @@ class Delivery:
             if is_interrupt and (is_optional or threading.current_thread() is threading.main_thread()):
                 raise  # Ctrl-C
             return self._handle_failure(handler, argument, error, is_optional)
-        return Result.TAKEN
+        return DeliveryResult.ACCEPTED
 
     def _handle_failure(
         self, handler: TraceHandler, argument: object, error: BaseException, is_optional: bool
-    ) -> Result:
+    ) -> DeliveryResult:
         if is_optional:
             self._guard.keep(error)
             self._once.warn(
                 "%s could not save a slow step: %s: %s. Slow steps that cannot be saved are left out.",
-                name_of(handler),
+                owner_name(handler),
                 type(error).__name__,
                 str(error).rstrip("."),
                 about=id(handler),
             )
-            return Result.FAILED
-        if isinstance(error, _PASSING):
+            return DeliveryResult.FAILED
+        if isinstance(error, _TRANSIENT_ERRORS):
             job = f"save cycle {argument.number}" if isinstance(argument, Cycle) else f"take over {argument}"
-            self._log_once(f"{name_of(handler)} could not {job}", error, id(handler))
-            return Result.FAILED
+            self._log_once(f"{owner_name(handler)} could not {job}", error, id(handler))
+            return DeliveryResult.FAILED
         self._guard.switch_off(handler, error)
         self._guard.keep(error)
-        return Result.REFUSED
+        return DeliveryResult.REFUSED
 
     def _handlers_with(self, method: str) -> list[Any]:
         """Return the handlers that override a method."""
@@ -263,8 +263,8 @@ class Delivery:
     def _log_once(self, failure: str, error: BaseException, key: object = None) -> None:
         """Log a failure to save, once for each ``key`` until everything is saved again."""
         self._guard.keep(error)
-        if (key or failure) not in self._said:
-            self._said.add(key or failure)
+        if (key or failure) not in self._logged:
+            self._logged.add(key or failure)
             _log.error(
                 "%s: %s: %s. The data is kept, within live_bytes_max, and saving is tried again with the next window "
                 "and at the end of the run.",
@@ -277,53 +277,53 @@ class Delivery:
 
     def _save(self, cycle: Cycle) -> None:
         """Save a cycle, after those that could not be saved before."""
-        save, earlier = Save(cycle, self._handlers_with("process_cycle")), self.unsaved.to_try()
+        save, earlier = Save(cycle, self._handlers_with("process_cycle")), self.unsaved.list_retryable()
         self.unsaved.keep(save)  # until it is saved
         for other in earlier:
-            if not self._try(other):
+            if not self._save_now(other):
                 break
-        self._try(save)
+        self._save_now(save)
         if self._redactor is not None:
             self._redactor.forget()
 
-    def _try_all(self) -> None:
-        for save in self.unsaved.to_try():
-            self._try(save, is_last=True)
+    def _retry_all(self) -> None:
+        for save in self.unsaved.list_retryable():
+            self._save_now(save, is_last=True)
 
-    def _try(self, save: Save, *, is_last: bool = False) -> bool:
+    def _save_now(self, save: Save, *, is_last: bool = False) -> bool:
         """Deliver a cycle to the handlers that have not taken it yet; return whether all have taken it now."""
         cycle = save.cycle
         cycle.num_lost_cycles, cycle.num_lost_records = self.unsaved.num_lost, self.unsaved.num_lost_records
         self.unsaved.keep(save)
         try:
-            if self._complete(save, is_last):
+            if self._prepare(save, is_last):
                 with self._cost:
                     for handler in list(save.waiting):
-                        save.settle(handler, self._deliver(handler, handler.process_cycle, cycle))
+                        save.apply_result(handler, self._deliver(handler, handler.process_cycle, cycle))
         except Exception as error:  # the records cannot be read
             self._log_once(f"Cycle {cycle.number} could not be read", error, "reading")
-        if save.is_to_try or save.is_for_recover:
+        if save.is_retryable or save.is_for_recover:
             cycle.recorded.set_aside()
             save.num_in_memory = cycle.recorded.keep_on_disk()
-            self.make_room()
+            self.free_space()
             return False
         self.unsaved.drop(save)
         self.num_saved += 1
-        self.num_recorded += bool(save.num_took)
-        self.num_missed += bool(save.missed) and not save.num_took
+        self.num_recorded += bool(save.num_accepted)
+        self.num_missed += bool(save.missed) and not save.num_accepted
         self._release(cycle)
-        if not self.unsaved and self._said:
-            self._said.clear()
+        if not self.unsaved and self._logged:
+            self._logged.clear()
             _log.info("Data that could not be saved earlier is saved now.")
         return True
 
-    def _complete(self, save: Save, is_last: bool) -> bool:
+    def _prepare(self, save: Save, is_last: bool) -> bool:
         """Complete a cycle with files that sources failed to write; return whether it can be delivered now."""
         contributions = save.cycle.contributions
         self._contribute_again(contributions)
         if contributions.to_retry and not is_last:
             return False
-        self._forget(contributions)
+        self._drop_retained(contributions)
         if self._redactor is not None and not save.is_redacted:
             redact_cycle(save.cycle, self._redactor)
             save.is_redacted = True
@@ -333,7 +333,7 @@ class Delivery:
         return bool(save.waiting)
 
     def _release(self, cycle: Cycle) -> None:
-        self._forget(cycle.contributions)
+        self._drop_retained(cycle.contributions)
         try:
             cycle.release()
         except OSError as error:
@@ -348,48 +348,48 @@ class Delivery:
 
     # -- contributed files ------------------------------------------------------------------------------------
 
-    def _contribute(self, make: Make, to: Contributions) -> None:
-        num_before = len(to.files)
+    def _contribute(self, make: AddFiles, target: Contributions) -> None:
+        num_before = len(target.files)
         try:
             with self._cost:
-                make(to)
-        except _PASSING as error:
-            self._hold(make, to, error)
+                make(target)
+        except _TRANSIENT_ERRORS as error:
+            self._retain(make, target, error)
         except Exception as error:
             self._guard.report("Taking over a trace file", error)
-        for file in to.files[num_before:]:
+        for file in target.files[num_before:]:
             for handler in self._handlers_with("process_chrome_json_trace_file"):
-                self._deliver_file(handler, file, to)
+                self._deliver_file(handler, file, target)
 
-    def _deliver_file(self, handler: TraceHandler, file: Path, to: Contributions) -> None:
+    def _deliver_file(self, handler: TraceHandler, file: Path, target: Contributions) -> None:
         result = self._deliver(handler, handler.process_chrome_json_trace_file, file)
-        self.num_files_taken += result is Result.TAKEN
-        if result is Result.FAILED:
-            to.not_taken.append((handler, file))
+        self.num_files_delivered += result is DeliveryResult.ACCEPTED
+        if result is DeliveryResult.FAILED:
+            target.undelivered.append((handler, file))
 
-    def _contribute_again(self, to: Contributions) -> None:
-        makes, not_taken = list(to.to_retry), list(to.not_taken)
-        to.to_retry.clear()
-        to.not_taken.clear()
-        for handler, file in not_taken:
-            self._deliver_file(handler, file, to)
+    def _contribute_again(self, target: Contributions) -> None:
+        makes, undelivered = list(target.to_retry), list(target.undelivered)
+        target.to_retry.clear()
+        target.undelivered.clear()
+        for handler, file in undelivered:
+            self._deliver_file(handler, file, target)
         for make in makes:
-            self._held.remove((make, to))
-            self._contribute(make, to)
+            self._retained.remove((make, target))
+            self._contribute(make, target)
 
-    def _hold(self, make: Make, to: Contributions, error: BaseException) -> None:
+    def _retain(self, make: AddFiles, target: Contributions, error: BaseException) -> None:
         """Keep what a source could not write, to try again; only the last few, because they are in memory."""
         self._log_once("A source could not write its trace", error)
-        to.to_retry.append(make)
-        self._held.append((make, to))
-        if len(self._held) > _MAX_HELD:
-            lost, contributions = self._held.pop(0)
+        target.to_retry.append(make)
+        self._retained.append((make, target))
+        if len(self._retained) > _MAX_RETAINED:
+            lost, contributions = self._retained.pop(0)
             contributions.to_retry.remove(lost)
             _log.error(
                 "A trace of a source is lost: it could not be written, and only the last %d such traces are kept.",
-                _MAX_HELD,
+                _MAX_RETAINED,
             )
 
-    def _forget(self, contributions: Contributions) -> None:
+    def _drop_retained(self, contributions: Contributions) -> None:
         contributions.to_retry.clear()
-        self._held = [(make, to) for make, to in self._held if to is not contributions]
+        self._retained = [(make, target) for make, target in self._retained if target is not contributions]

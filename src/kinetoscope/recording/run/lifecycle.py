@@ -21,14 +21,14 @@ from kinetoscope.errors import ProfilerStateError
 from kinetoscope.native import require_recorder, why_not_recorded
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.recording.hangs.hang_watchdog import HangWatchdog
-from kinetoscope.recording.markers.marker import ProfilerMarkers, begin_library_markers, end_library_markers
-from kinetoscope.recording.markers.process import signals_held, this_process
+from kinetoscope.recording.markers.marker import ProfilerMarkers, attach_library_markers, detach_library_markers
+from kinetoscope.recording.markers.process import hold_signals, this_process
 from kinetoscope.recording.markers.schedule import ProfilerAction
-from kinetoscope.recording.messages.end_report import EndReport, FindsFirst, RunCounts
+from kinetoscope.recording.messages.end_report import EndReport, FindingSearch, RunCounts
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.run.services import RunServices, make_services
 from kinetoscope.recording.run.settings import SAVE_TIMEOUT_S, RunSettings
-from kinetoscope.recording.run.shutdown import Ending, RunEnd
+from kinetoscope.recording.run.shutdown import RunShutdown, ShutdownSteps
 from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.recording.window.run_redaction import redact_training
 from kinetoscope.recording.window.trace_handler import recipe_of, run_folder_of
@@ -100,17 +100,17 @@ class RunLifecycle:
         self.state: RunState = state
         self.services: RunServices = make_services(settings, markers, state, sources, handlers)
         self.windows: WindowController = WindowController(self.services)
-        self._end = RunEnd(self.services)
-        self.context: RunContext = RunContext(self.services, self.windows, self._end)
-        self.is_held: bool = False
+        self._shutdown = RunShutdown(self.services)
+        self.context: RunContext = RunContext(self.services, self.windows, self._shutdown)
+        self.is_in_context: bool = False
         """True inside the profiler's `with` block."""
         self.tolerates_active_run: bool = False
         """True if it records nothing, and raises nothing, where another run is active."""
         self._phase, self._pid = Phase.NEW, os.getpid()
-        self._training: TrainingFacts | None = None
+        self._facts: TrainingFacts | None = None
         self._num_past_steps = 0
-        self._watch: HangWatchdog | None = None
-        self._search: FindsFirst | None = None
+        self._watchdog: HangWatchdog | None = None
+        self._search: FindingSearch | None = None
         self._has_reported = False
 
     # -- phases -----------------------------------------------------------------------------------------------
@@ -147,16 +147,16 @@ class RunLifecycle:
 
     # -- its start --------------------------------------------------------------------------------------------
 
-    def set_search(self, search: FindsFirst | None) -> None:
+    def set_search(self, search: FindingSearch | None) -> None:
         """Let this search the traces for the top finding when the run ends; None for no search."""
         self._search = search
 
     def set_facts(self, training: TrainingFacts | None) -> None:
         """Set the facts that distinguish this run from others of its process, before it starts."""
-        self._training = training
+        self._facts = training
         self.context.command_pid = 0 if training is None else training.command_pid
 
-    def can_begin(self) -> bool:
+    def prepare_to_start(self) -> bool:
         """Return whether it can start. If not, it is over without a record, and one line in the log gives the reason.
 
         Raises `ProfilerStateError` if it has started before, and if another run is active that cannot be closed, unless
@@ -181,7 +181,7 @@ class RunLifecycle:
 
         Raises `ProfilerStateError` inside its profiler's `with` block.
         """
-        if self.is_held:
+        if self.is_in_context:
             raise ProfilerStateError("Another Profiler is active in this process. Close it before starting this one.")
         _log.warning(
             "The Profiler of run %r was not closed. It is closed and saved now, because another one starts. Use `with "
@@ -190,7 +190,7 @@ class RunLifecycle:
         )
         self.loop.close_abandoned()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Become the process's active run. Handlers and sources must be set up."""
         self.windows.first_batch = plain_count(self.state.timestamp.batch)
         can_record = not why_not_recorded()  # else it only counts
@@ -199,14 +199,14 @@ class RunLifecycle:
             self._open_pulse()
         for uploads in self.context.uploads.values():
             self.context.call(uploads, uploads.resume)
-        begin_library_markers(self.services.recorder)
+        attach_library_markers(self.services.recorder)
         self._enter(Phase.RUNNING)
         if self.settings.slow_steps:
             self.windows.watch_slow_steps()
         this_process.make_active(self)
-        self.services.clocks.begin()
+        self.services.clocks.start()
         if can_record:
-            self._begin_watch()
+            self._start_watchdog()
 
     def _open_live_folder(self) -> None:
         services, handlers = self.services, self.context.handlers
@@ -223,27 +223,27 @@ class RunLifecycle:
                 base_ns=process_base_ns(),
                 redacts=services.redactor is not None,
             )
-            with signals_held():  # an unregistered folder would be left behind
+            with hold_signals():  # an unregistered folder would be left behind
                 services.live.open(Path(str(folder)), run, self.context.attempt, self.settings.live_bytes_max)
 
     def _open_pulse(self) -> None:
         services = self.services
-        training = redact_training(self._training, services.redactor)
+        training = redact_training(self._facts, services.redactor)
         services.pulse.open(run_folder_of(self.context.handlers), services.ranks, self.context.attempt, training)
 
-    def _begin_watch(self) -> None:
+    def _start_watchdog(self) -> None:
         """Watch the thread that trains, which is this one. A test's clock does not measure how long things take."""
         services = self.services
         if isinstance(services.clock, SystemClock):
-            self._watch = HangWatchdog(
+            self._watchdog = HangWatchdog(
                 services.pulse,
                 services.ranks,
                 self.context.attempt,
                 self.windows.on_demand.accept,
-                with_held_stacks=self.settings.hangs,
+                with_gil_stacks=self.settings.hangs,
                 redactor=services.redactor,
             )
-            self._watch.start()
+            self._watchdog.start()
 
     def add_past_steps(self, ends_ns: Sequence[int]) -> None:
         """Add the steps before its first batch to the pulse, which ended at these monotonic times, in phases that are
@@ -291,48 +291,48 @@ class RunLifecycle:
 
     def _close(self, timeout_s: float, save_s: float = 0.0, *, clean: bool, at_exit: bool = False) -> None:
         """Take all steps of the close. If one fails, that is reported, and the rest is done all the same."""
-        is_over = self._phase is Phase.CLOSED and not self._end.is_unfinished
+        is_over = self._phase is Phase.CLOSED and not self._shutdown.is_unfinished
         if self._phase is Phase.CLOSING or is_over or self.is_forked:
             return
         if self._search is not None and isinstance(sys.exc_info()[1], KeyboardInterrupt):
             self._search.give_up()  # after Ctrl-C nothing may take long
-        with self._end.begin(timeout_s, save_s) as ending:
+        with self._shutdown.begin(timeout_s, save_s) as steps:
             was_running = self.is_running
             try:
                 self._enter(Phase.CLOSING)
-                self._take_steps_of_close(ending, was_running=was_running, clean=clean, at_exit=at_exit)
+                self._run_close_steps(steps, was_running=was_running, clean=clean, at_exit=at_exit)
             except BaseException:  # a signal's handler may raise between two steps: then another close takes the rest
-                self._end.is_unfinished = True
+                self._shutdown.is_unfinished = True
                 if self._phase is Phase.CLOSING:
                     self._enter(Phase.CLOSED)
                 raise
 
-    def _take_steps_of_close(self, ending: Ending, *, was_running: bool, clean: bool, at_exit: bool) -> None:
+    def _run_close_steps(self, steps: ShutdownSteps, *, was_running: bool, clean: bool, at_exit: bool) -> None:
         services = self.services
-        ending.take(self._end.note_saving, self._watch)
-        ending.take(self.windows.stop_slow_steps)
+        steps.run_step(self._shutdown.start_saving, self._watchdog)
+        steps.run_step(self.windows.stop_slow_steps)
         if at_exit:
-            ending.take(self._end.stop_writer)
+            steps.run_step(self._shutdown.stop_writer)
         # In the phase CLOSING no batch can end; an epoch can, without ending its batch.
-        ending.take(services.callbacks.tell_of_window, is_open=False)
+        steps.run_step(services.callbacks.notify_window, is_open=False)
         if was_running:
-            ending.take(self.loop.end, clean)
-        ending.take(self._end.close_sources)
-        ending.take(self.windows.save, measure=clean)
-        ending.take(self._end.finish_windows)
-        ending.take(self.loop.close_handlers)
-        ending.take(self._end.finish_clocks)
-        ending.take(self._end.finish_files)
-        ending.take(end_library_markers, services.recorder)
-        if self._watch is not None:
-            ending.take(self._watch.stop)
-        ending.take(services.pulse.close)
+            steps.run_step(self.loop.end, clean)
+        steps.run_step(self._shutdown.close_sources)
+        steps.run_step(self.windows.save, measure=clean)
+        steps.run_step(self._shutdown.finish_windows)
+        steps.run_step(self.loop.close_handlers)
+        steps.run_step(self._shutdown.finish_clocks)
+        steps.run_step(self._shutdown.finish_files)
+        steps.run_step(detach_library_markers, services.recorder)
+        if self._watchdog is not None:
+            steps.run_step(self._watchdog.stop)
+        steps.run_step(services.pulse.close)
         self._enter(Phase.CLOSED)  # a signal that has waited for the close takes effect in the next step
-        ending.take(this_process.make_inactive, self)
+        steps.run_step(this_process.make_inactive, self)
 
     def close_callbacks(self) -> None:
         """Wait, while closing, until everything is written, and close handlers, sources and uploads."""
-        if not self.drain_or_give_up() or not self._end.is_there_news_for_handlers():
+        if not self.drain_or_give_up() or not self._shutdown.has_new_saves():
             return
         self.services.callbacks.close_handlers()
         self.finish_uploads()
@@ -340,21 +340,21 @@ class RunLifecycle:
     def drain_or_give_up(self) -> bool:
         """Wait, while closing, until everything is written, and try again to save what could not be saved. Return False
         and log it if time is up before."""
-        return self._end.drain_or_give_up()
+        return self._shutdown.drain_or_give_up()
 
     def finish_uploads(self) -> None:
         """Report, while closing, what was recorded, or why nothing was; wait for uploads, and report the top finding.
 
         Raises nothing, and waits whatever else fails.
         """
-        report = self._try_to_report(self._end_report)
+        report = self._try_to_report(self._make_end_report)
         if report is not None:
-            self._try_to_report(report.tell)
+            self._try_to_report(report.show)
         for uploads in self.context.uploads.values():
-            self.context.call(uploads, uploads.finish, self._end.seconds_left)
+            self.context.call(uploads, uploads.finish, self._shutdown.seconds_left)
         if report is not None:
             writes_report = self._search is not None and self._search.writes_report
-            self._try_to_report(report.tell_found, self._find_first, always=writes_report)
+            self._try_to_report(report.show_finding, self._find_top_finding, always=writes_report)
 
     def _try_to_report(self, step: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | None:
         """Return the result of a step of the report on the run; None if it failed, which is logged."""
@@ -364,24 +364,24 @@ class RunLifecycle:
             self.services.guard.report("Saying what was recorded", error)
             return None
 
-    def _end_report(self) -> EndReport | None:
+    def _make_end_report(self) -> EndReport | None:
         """Return the report of this run, once, on rank 0."""
         services, handlers = self.services, self.context.handlers
         if self._has_reported or services.ranks.rank != 0 or not handlers:
             return None
         self._has_reported = True
         schedule, is_quiet = self.settings.schedule, self.settings.is_quiet
-        return EndReport(self._counts(), schedule, handlers, services.redactor, is_quiet=is_quiet)
+        return EndReport(self._count(), schedule, handlers, services.redactor, is_quiet=is_quiet)
 
-    def _find_first(self, *, is_watching: bool) -> str:
+    def _find_top_finding(self, *, is_watching: bool) -> str:
         folder = next((recipe.folder for handler in self.context.handlers if (recipe := recipe_of(handler))), None)
         search = self._search
         if search is None or folder is None:
             return ""
         find = partial(search.find, is_watching=is_watching)
-        return self.context.call(search, find, Path(folder), self._end.seconds_to_search) or ""
+        return self.context.call(search, find, Path(folder), self._shutdown.seconds_to_search) or ""
 
-    def _counts(self) -> RunCounts:
+    def _count(self) -> RunCounts:
         delivery = self.services.delivery
         return RunCounts(
             num_batches=plain_count(self.state.timestamp.batch) - self.windows.first_batch + self._num_past_steps,
@@ -391,5 +391,5 @@ class RunLifecycle:
             num_saved=delivery.num_recorded,
             num_unsaved=len(delivery.unsaved),
             num_missed=delivery.num_missed,
-            num_given=delivery.num_events_taken + delivery.num_files_taken,
+            num_delivered=delivery.num_events_delivered + delivery.num_files_delivered,
         )

@@ -34,38 +34,38 @@ class Batches(Generic[T]):
     def __init__(self, loop: "Loop", iterable: Iterable[T], length: int | None) -> None:
         self._loop = loop
         self._iterable = iterable
-        self._length = length
-        self._own: Iterator[T] | None = None
+        self._find_length = length
+        self._iterator: Iterator[T] | None = None
 
     def __iter__(self) -> Iterator[T]:
-        return self._own or self._loop.iterate(self._iterable, self._length)
+        return self._iterator or self._loop.iterate(self._iterable, self._find_length)
 
     def __next__(self) -> T:
-        if self._own is None:
-            self._own = self._loop.iterate(self._iterable, self._length)
-        return next(self._own)
+        if self._iterator is None:
+            self._iterator = self._loop.iterate(self._iterable, self._find_length)
+        return next(self._iterator)
 
     def __len__(self) -> int:
-        if self._length is not None:
-            return self._length
+        if self._find_length is not None:
+            return self._find_length
         return len(self._iterable)  # pyright: ignore[reportArgumentType] - raises TypeError if it has no length
 
 
-class _Iterator(Generic[T]):
+class _LazyIterator(Generic[T]):
     """An iterator that begins at the first item, so that starting a loader's workers is a part of waiting for it."""
 
-    __slots__ = ("_iterable", "_own")
+    __slots__ = ("_iterable", "_iterator")
 
     def __init__(self, iterable: Iterable[T]) -> None:
-        self._iterable, self._own = iterable, cast("Iterator[T] | None", None)
+        self._iterable, self._iterator = iterable, cast("Iterator[T] | None", None)
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        if self._own is None:
-            self._own = iter(self._iterable)
-        return next(self._own)
+        if self._iterator is None:
+            self._iterator = iter(self._iterable)
+        return next(self._iterator)
 
 
 class _EpochEnd(Enum):
@@ -105,20 +105,20 @@ class Loop:
     def start(self) -> None:
         """Begins the run. Raises what a source or handler raises while it sets up, and `ProfilerStateError`."""
         run = self._run
-        if not run.can_begin():
+        if not run.prepare_to_start():
             return
         try:
             self._callbacks.fire(Event.INIT, setup=True)
-            run.begin()
-            self._windows.next_action()
+            run.start()
+            self._windows.advance_action()
             self._callbacks.fire(Event.FIT_START, setup=True)
             self._windows.apply_action()
         except BaseException:
             run.close_failed_setup()
             raise
-        self._begin()
+        self._start_first_batch()
 
-    def _begin(self) -> None:
+    def _start_first_batch(self) -> None:
         """Begins the first batch, in case the loop turns out to call `step`."""
         self.fetches.thread = threading.get_ident()
         self._epoch_span.begin()
@@ -138,13 +138,13 @@ class Loop:
         """Ends the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
         self.fetches.watch.remove()
         self.phases.remove()
-        self._catch_up()
+        self._sync_counted_steps()
         if self._scopes.epoch is None:
             self._epoch_span.abandon()
-        if clean or not self._batch.has_begun or self._scopes.epoch is None:
-            self._batch.forget()
+        if clean or not self._batch.has_started or self._scopes.epoch is None:
+            self._batch.discard()
         if clean and (epoch := self._scopes.epoch) is not None:
-            self._tell(Event.EPOCH_END)
+            self._fire(Event.EPOCH_END)
             self._scopes.remove(epoch)
             self._epoch_span.end()
         self._callbacks.fire(Event.FIT_END)
@@ -161,13 +161,13 @@ class Loop:
 
     def iterate(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
         """Yields the items of ``iterable`` as the batches of an epoch; as an evaluation within one of its batches."""
-        self._catch_up()
-        if self._is_over():
+        self._sync_counted_steps()
+        if self._is_inactive():
             yield from iterable
         elif self._is_evaluation(iterable):
             yield from self._evaluate(iterable)
         else:
-            yield from self._train(iterable, _length(iterable) if length is None else length)
+            yield from self._train(iterable, _find_length(iterable) if length is None else length)
 
     def _is_evaluation(self, iterable: object) -> bool:
         """Whether this loop is inside an evaluation or a batch.
@@ -177,7 +177,7 @@ class Loop:
         """
         epoch = self._scopes.epoch
         is_within = self._is_in_evaluation()
-        if is_within or epoch is None or not self._batch.has_begun:
+        if is_within or epoch is None or not self._batch.has_started:
             return is_within
         if epoch.iterable is iterable:
             self._end_batch()
@@ -185,23 +185,23 @@ class Loop:
         return epoch.iterable is not iterable
 
     def _train(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
-        self._batch.forget()
+        self._batch.discard()
         if self._scopes.epoch is not None and self._scopes.epoch.is_implied:
             self._end_epoch(self._scopes.epoch, _EpochEnd.LEFT)
-        is_ours = self._scopes.epoch is None  # else it belongs to `Profiler.epoch`, which ends it
-        epoch = self._scopes.epoch or self._begin_epoch(length)
+        owns_epoch = self._scopes.epoch is None  # else it belongs to `Profiler.epoch`, which ends it
+        epoch = self._scopes.epoch or self._start_epoch(length)
         epoch.iterable = iterable
         end = _EpochEnd.FAILED
         try:
-            iterator = _Iterator(iterable)
+            iterator = _LazyIterator(iterable)
             while (item := self._fetch_next(iterator)) is not None:
-                self._begin_batch()
+                self._start_batch()
                 yield item[0]
                 del item  # do not keep it alive while the next batch is loaded
                 if self._scopes.epoch is epoch:
                     self._end_batch()
                 elif self._scopes.epoch is None:  # we took the loop for left, but it goes on
-                    epoch, is_ours = self._begin_epoch(length), True
+                    epoch, owns_epoch = self._start_epoch(length), True
             end = _EpochEnd.COMPLETE
         except GeneratorExit:
             # `break` left the loop, so its last batch and the epoch are complete. After an exception, Python closes the
@@ -212,21 +212,21 @@ class Loop:
             if end is _EpochEnd.LEFT and self._scopes.epoch is epoch:
                 self._end_batch()
             epoch.iterable = None
-            if is_ours:
+            if owns_epoch:
                 self._end_epoch(epoch, end)
 
     def _fetch_next(self, iterator: Iterator[T]) -> tuple[T] | None:
         """The next batch as a tuple of one; None at the end."""
-        self._tell(Event.BEFORE_DATALOADER)
+        self._fire(Event.BEFORE_DATALOADER)
         try:
             item = (self.fetches.wait(iterator.__next__),)
         except StopIteration:
             return None
-        self._tell(Event.AFTER_DATALOADER)
+        self._fire(Event.AFTER_DATALOADER)
         return item
 
-    def _begin_batch(self) -> None:
-        self._tell(Event.BATCH_START)
+    def _start_batch(self) -> None:
+        self._fire(Event.BATCH_START)
         self._batch.begin(ANNOUNCED)
         if self.counted.is_on:
             self._pulse.writer.begin_batch()
@@ -238,20 +238,20 @@ class Loop:
 
         In a loop over `batches` the batch ends with its pass; then this adds samples and tokens.
         """
-        if self._is_over() or self._is_in_evaluation():
+        if self._is_inactive() or self._is_in_evaluation():
             return
-        if self._is_over_batches():
-            self._batch.added = (self._batch.added[0] + samples, self._batch.added[1] + tokens)
+        if self._is_in_batches_loop():
+            self._batch.added_counts = (self._batch.added_counts[0] + samples, self._batch.added_counts[1] + tokens)
             return
-        self._catch_up()
+        self._sync_counted_steps()
         self.follow_thread()
         self._pulse.is_between_loops = False
         if self._scopes.epoch is None:
-            self._begin_epoch(None, is_implied=True)
+            self._start_epoch(None, is_implied=True)
         if self._batch.phase is NONE:  # its begin is unknown: after a loop over batches
             self._batch.begin(UNANNOUNCED)
         if self._batch.phase is not ANNOUNCED:
-            self._tell(Event.BATCH_START)
+            self._fire(Event.BATCH_START)
         self._end_batch(samples, tokens, end_ns)
         self._batch.begin(EXPECTED)
         self.fetches.watch.install()
@@ -260,24 +260,24 @@ class Loop:
     @contextlib.contextmanager
     def epoch(self, length: int | None) -> Iterator[None]:
         """A context around an epoch, whose batches are counted by `step` or by a loop over `batches`."""
-        self._catch_up()
-        if self._is_over() or self._scopes.epoch is not None:
+        self._sync_counted_steps()
+        if self._is_inactive() or self._scopes.epoch is not None:
             if self._scopes.epoch is not None:
                 self._run.services.report(
                     "An epoch was begun inside an epoch; epochs do not nest, so the inner one is ignored."
                 )
             yield
             return
-        self._batch.forget()
-        epoch = self._begin_epoch(length)
+        self._batch.discard()
+        epoch = self._start_epoch(length)
         self._batch.begin(EXPECTED)
         end = _EpochEnd.FAILED
         try:
             yield
             end = _EpochEnd.COMPLETE
         finally:
-            self._catch_up()
-            self._batch.forget()  # the time after the last step is no batch
+            self._sync_counted_steps()
+            self._batch.discard()  # the time after the last step is no batch
             self._end_epoch(epoch, end)
 
     def _fetch_watched(self, fetch: Callable[[], T]) -> T:
@@ -288,10 +288,10 @@ class Loop:
         return self._fetch_expected(fetch) if self._batch.phase is EXPECTED else self.fetches.wait(fetch)
 
     def _fetch_expected(self, fetch: Callable[[], T]) -> T:
-        self._batch.forget()
-        has_begun = self._scopes.epoch is not None  # else this is before the first `step`, which begins the epoch
-        if has_begun:
-            self._tell(Event.BEFORE_DATALOADER)
+        self._batch.discard()
+        has_started = self._scopes.epoch is not None  # else this is before the first `step`, which begins the epoch
+        if has_started:
+            self._fire(Event.BEFORE_DATALOADER)
         self._pulse.is_between_loops = False
         try:
             item = self.fetches.wait(fetch)
@@ -299,9 +299,9 @@ class Loop:
             self._pulse.is_between_loops = True
             self._batch.begin(EXPECTED)
             raise
-        if has_begun:
-            self._tell(Event.AFTER_DATALOADER)
-            self._begin_batch()
+        if has_started:
+            self._fire(Event.AFTER_DATALOADER)
+            self._start_batch()
         else:
             self._batch.begin(UNANNOUNCED)
         return item
@@ -311,22 +311,22 @@ class Loop:
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
         """A context around an evaluation. Between batches, only its own span is recorded."""
-        self._catch_up()
-        if self._is_over():
+        self._sync_counted_steps()
+        if self._is_inactive():
             yield
             return
-        span, scopes = self._begin_evaluation(), self._scopes
+        span, scopes = self._start_evaluation_span(), self._scopes
         is_between = self._is_on_loop() and not scopes.is_evaluating and self._is_between_batches()
         is_expected = is_between and self._batch.phase is EXPECTED
         if is_between:
-            self._batch.forget()
+            self._batch.discard()
         evaluation = self._windows.enter_evaluation(pauses=is_between)
         before = self._pulse.enter(_EVALUATION)
-        self._tell(Event.EVAL_START)
+        self._fire(Event.EVAL_START)
         try:
             yield
         finally:
-            self._tell(Event.EVAL_END)
+            self._fire(Event.EVAL_END)
             self._pulse.enter(before)
             self._windows.end_evaluation(evaluation, is_running=self._run.is_running)
             span.end()
@@ -340,7 +340,7 @@ class Loop:
     def _is_on_loop(self) -> bool:
         return threading.get_ident() == self.fetches.thread
 
-    def _begin_evaluation(self) -> OpenSpan:
+    def _start_evaluation_span(self) -> OpenSpan:
         span = OpenSpan(self._eval, self._lasting)
         span.begin()
         return span
@@ -354,29 +354,29 @@ class Loop:
     def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
         """Yields evaluation batches. It changes nothing in the loop, because it may be left and stay referenced."""
         is_alone, before = not self._scopes.is_evaluating, _OTHER
-        span = self._begin_evaluation() if is_alone else None
+        span = self._start_evaluation_span() if is_alone else None
         try:
             if is_alone:
                 before = self._pulse.enter(_EVALUATION)
-                self._tell(Event.EVAL_START)
+                self._fire(Event.EVAL_START)
             for item in iterable:
-                self._tell(Event.EVAL_BATCH_START)
+                self._fire(Event.EVAL_BATCH_START)
                 batch = self._eval_batch.begin()
                 try:
                     yield item
                 finally:
                     self._eval_batch.end(batch)
                 del item
-                self._tell(Event.EVAL_BATCH_END)
+                self._fire(Event.EVAL_BATCH_END)
         finally:
             if span is not None:
-                self._tell(Event.EVAL_END)
+                self._fire(Event.EVAL_END)
                 self._pulse.enter(before)
                 span.end()
 
     # -- batches and epochs -----------------------------------------------------------------------------------
 
-    def _is_over(self) -> bool:
+    def _is_inactive(self) -> bool:
         """Whether nothing is recorded any more, because the run is closed or this is a forked child.
 
         Raises `ProfilerStateError` before the run.
@@ -385,40 +385,40 @@ class Loop:
             raise ProfilerStateError("This Profiler is not running. Put the loop inside `with profiler:`.")
         return self._run.is_forked or not self._run.is_running
 
-    def _tell(self, event: Event) -> None:
+    def _fire(self, event: Event) -> None:
         if self._run.is_running:
             self._callbacks.fire(event)
 
     def _end_batch(self, samples: int = 0, tokens: int = 0, end_ns: int | None = None) -> None:
-        added, self._batch.added = self._batch.added, (0, 0)
-        samples, tokens = samples + added[0], tokens + added[1]
+        added_counts, self._batch.added_counts = self._batch.added_counts, (0, 0)
+        samples, tokens = samples + added_counts[0], tokens + added_counts[1]
         if self.counted.is_on and self._pulse.writer.count_step(samples, tokens):
             self._batch.phase = NONE
             return
-        self._catch_up()
+        self._sync_counted_steps()
         duration = self._batch.end(end_ns)
         if self._run.is_running:
             state = self._state
             state.timestamp = state.timestamp.to_next_batch(samples, tokens, duration)
             self._windows.end_batch(end_ns)
-            if not self.counted.start(calls_step=not self._is_over_batches()):
-                self._catch_up()
+            if not self.counted.start(calls_step=not self._is_in_batches_loop()):
+                self._sync_counted_steps()
 
-    def _catch_up(self) -> None:
+    def _sync_counted_steps(self) -> None:
         """End a stretch of steps that were only counted: the loop is where the pulse has counted it to be."""
         if self.counted.is_on and (batch := self.counted.stop()) is not None:
-            self._batch.began_ns, is_fetched = batch
+            self._batch.start_ns, is_fetched = batch
             self._batch.phase = ANNOUNCED if is_fetched else EXPECTED
 
-    def _is_over_batches(self) -> bool:
+    def _is_in_batches_loop(self) -> bool:
         """Whether this is a loop over `batches`."""
         return self._scopes.epoch is not None and self._scopes.epoch.iterable is not None
 
     # -- their epochs -----------------------------------------------------------------------------------------
 
-    def _begin_epoch(self, length: int | None, *, is_implied: bool = False) -> Epoch:
+    def _start_epoch(self, length: int | None, *, is_implied: bool = False) -> Epoch:
         """Begins an epoch. If it is the first and implied, its span is open since the run began."""
-        self._catch_up()
+        self._sync_counted_steps()
         self.follow_thread()
         self._pulse.is_between_loops = False
         epoch = self._scopes.push(Epoch(is_implied))
@@ -438,21 +438,21 @@ class Loop:
     def _end_epoch(self, epoch: Epoch, end: _EpochEnd) -> None:
         if self._scopes.epoch is not epoch:
             return
-        self._catch_up()
+        self._sync_counted_steps()
         self._scopes.remove(epoch)
         self._pulse.is_between_loops = True
         self._epoch_span.end()
         if not self._run.is_running:
             return
         if end is not _EpochEnd.FAILED:
-            self._tell(Event.EPOCH_END)
+            self._fire(Event.EPOCH_END)
         if end is _EpochEnd.COMPLETE:
             state = self._state
             state.timestamp = state.timestamp.to_next_epoch()
         self._last_end = end
 
 
-def _length(iterable: Iterable[object]) -> int | None:
+def _find_length(iterable: Iterable[object]) -> int | None:
     try:
         return len(iterable)  # pyright: ignore[reportArgumentType]
     except TypeError:

@@ -13,7 +13,7 @@ from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
 from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.run.services import RunServices
-from kinetoscope.recording.run.shutdown import RunEnd
+from kinetoscope.recording.run.shutdown import RunShutdown
 from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.recording.window.cycle import Contributions
 from kinetoscope.recording.window.run_redaction import add_redacted
@@ -23,7 +23,7 @@ from kinetoscope.recording.window.source_events import SourceEvent
 class RunContext:
     """A run, for its sources and handlers: its facts, and the ways to add to its windows."""
 
-    def __init__(self, services: RunServices, windows: WindowController, end: RunEnd) -> None:
+    def __init__(self, services: RunServices, windows: WindowController, end: RunShutdown) -> None:
         self._services, self._windows, self._end = services, windows, end
         self.ranks: Ranks = services.ranks
         self.upload_to: str | None = services.settings.upload_to
@@ -86,7 +86,7 @@ class RunContext:
         """True while markers record: a window is open, and neither paused nor skipped."""
         return self._windows.is_recording
 
-    def times_of_steps(self, first: int, end: int) -> list[StepTimes]:
+    def step_times(self, first: int, end: int) -> list[StepTimes]:
         """Return the duration of the steps from number ``first`` to before ``end`` in nanoseconds: in total, and by
         phase. Any thread may call it.
         """
@@ -114,7 +114,7 @@ class RunContext:
 
     # -- additions to the open window -------------------------------------------------------------------------
 
-    def note(self, event: SourceEvent) -> None:
+    def add_event(self, event: SourceEvent) -> None:
         """Add a span or an instant to the cycle of the open window. Any thread may call it."""
         self._services.window.contributions.events.add(event)
 
@@ -124,7 +124,7 @@ class RunContext:
 
     def contribute(self, make: Callable[[Contributions], object]) -> None:
         """Call ``make`` on the writer thread, where it adds files to the cycle that is being recorded now."""
-        self._services.delivery.contribution(make, self._services.window.contributions)
+        self._services.delivery.submit_contribution(make, self._services.window.contributions)
 
     def temporary_folder(self, cycle: int) -> Path:
         """Return, on the writer thread, the folder for files that are needed only until the cycle is saved."""
@@ -149,16 +149,16 @@ class RunContext:
 
     # -- before the run starts --------------------------------------------------------------------------------
 
-    def take_attempt(self, attempt: Attempt) -> None:
+    def replace_attempt(self, attempt: Attempt) -> None:
         """Set the restart attempt, with the number that the folder of its traces gives it."""
         self._services.set_attempt(attempt)
 
-    def agree_on_attempt(self, folder: Path, take: Callable[[str], object]) -> None:
+    def agree_on_attempt(self, folder: Path, set_id: Callable[[str], object]) -> None:
         """Let all ranks of this attempt that write into ``folder`` agree on an id.
 
         ``take`` is called with it on another thread; never if there is no store through which they can agree.
         """
-        self._services.clocks.agree(str(folder), take)
+        self._services.clocks.agree_on_id(str(folder), set_id)
 
 
 class ProfilerContext(Protocol):

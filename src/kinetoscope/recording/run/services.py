@@ -11,14 +11,14 @@ from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.recording.markers.marker import Marker, MarkerSettings, ProfilerMarkers
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
 from kinetoscope.recording.markers.process import this_process
-from kinetoscope.recording.markers.recorder import OWN_CATEGORY
-from kinetoscope.recording.messages.saving_line import SavingLine
+from kinetoscope.recording.markers.recorder_types import PROFILER_CATEGORY
+from kinetoscope.recording.messages.saving_progress import SavingProgress
 from kinetoscope.recording.run.clock_comparison import ClockComparison
 from kinetoscope.recording.run.delivery import Delivery
 from kinetoscope.recording.run.settings import RunSettings
 from kinetoscope.recording.window.callbacks import Callbacks
 from kinetoscope.recording.window.cycle import LastingSpans, Window
-from kinetoscope.recording.window.event_listeners import Listeners
+from kinetoscope.recording.window.event_listeners import EventListeners
 from kinetoscope.recording.window.guard import Guard
 from kinetoscope.recording.window.run_redaction import redact_attempt
 from kinetoscope.spool.own_folder import LiveFolder, TemporaryFiles
@@ -43,7 +43,7 @@ class RunServices:
     clocks: ClockComparison
     live: LiveFolder
     temporary: TemporaryFiles
-    saving_line: SavingLine
+    saving_progress: SavingProgress
     once: OnceLog
 
     @property
@@ -58,7 +58,7 @@ class RunServices:
 
     def marker(self, name: str, category: str) -> Marker:
         """Return a marker for spans of the profiler itself, such as the loop's and its own costs."""
-        return _own_marker(self.markers, name, category)
+        return _get_profiler_marker(self.markers, name, category)
 
     def report(self, message: str) -> None:
         """Log a warning, once."""
@@ -70,7 +70,7 @@ class RunServices:
         self.pulse.count_no_more()
         anchor, count = read_anchor(self.clock), self.delivery.count_event
         names = self.recorder.names
-        listeners = Listeners(handlers, names, self.state, anchor, self.guard, self.redactor, count)
+        listeners = EventListeners(handlers, names, self.state, anchor, self.guard, self.redactor, count)
         self.recorder.listener = listeners if listeners else None
 
     def set_attempt(self, attempt: Attempt) -> None:
@@ -92,9 +92,9 @@ def make_services(
     ranks = detect_ranks()
     attempt = redact_attempt(detect_attempt(ranks), redactor)
     callbacks = Callbacks(sources, state, guard)
-    cost = _own_marker(markers, "kinetoscope/save", OWN_CATEGORY)
+    cost = _get_profiler_marker(markers, "kinetoscope/save", PROFILER_CATEGORY)
     delivery = Delivery(guard, callbacks, cost, settings.live_bytes_max, redactor)
-    live = LiveFolder(recorder, delivery.writer.submit, delivery.make_room, this_process.tell_children)
+    live = LiveFolder(recorder, delivery.writer.submit, delivery.free_space, this_process.export_run_file)
     is_quiet = settings.is_quiet or ranks.rank != 0
     services = RunServices(
         settings=settings,
@@ -111,12 +111,12 @@ def make_services(
         clocks=ClockComparison(clock, ranks, attempt),
         live=live,
         temporary=TemporaryFiles(live),
-        saving_line=SavingLine(lambda: delivery.unsaved.num_records, is_quiet=is_quiet),
+        saving_progress=SavingProgress(lambda: delivery.unsaved.num_records, is_quiet=is_quiet),
         once=OnceLog(),
     )
     services.set_handlers(handlers)
     return services
 
 
-def _own_marker(markers: ProfilerMarkers, name: str, category: str) -> Marker:
+def _get_profiler_marker(markers: ProfilerMarkers, name: str, category: str) -> Marker:
     return markers.get(MarkerSettings(name, categories=(category,)))

@@ -13,21 +13,21 @@ from kinetoscope.core.paths.atomic_file import working_folder
 from kinetoscope.core.paths.remote_url import check_url
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.markers.schedule import Schedule, check_schedule
-from kinetoscope.recording.window.guard import name_of
+from kinetoscope.recording.window.guard import owner_name
 from kinetoscope.recording.window.trace_handler import TraceHandler
 from kinetoscope.spool.own_folder import LIVE_BYTES_MAX
 
 _METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if not name.startswith("_")}
 
 
-def check_callbacks(given: Any, argument: str) -> list[Any]:
+def check_callbacks(callbacks_or_one: Any, argument: str) -> list[Any]:
     """Returns one or several trace handlers or sources as a list. Each must have some of their methods."""
-    several = isinstance(given, Sequence | set | frozenset) and not isinstance(given, str | bytes)
-    callbacks = list(given) if several else [given]
-    for place, callback in enumerate(callbacks):
+    several = isinstance(callbacks_or_one, Sequence | set | frozenset) and not isinstance(callbacks_or_one, str | bytes)
+    callbacks = list(callbacks_or_one) if several else [callbacks_or_one]
+    for index, callback in enumerate(callbacks):
         _check_callback(callback, argument)
-        if any(other is callback for other in callbacks[:place]):
-            raise SettingsError(f"{argument} holds the same {name_of(callback)} twice. Pass it once.")
+        if any(other is callback for other in callbacks[:index]):
+            raise SettingsError(f"{argument} holds the same {owner_name(callback)} twice. Pass it once.")
     return callbacks
 
 
@@ -44,22 +44,22 @@ def _check_callback(callback: object, argument: str) -> None:
         raise SettingsError(f"{argument} holds {callback!r}, which has no method of Callback or TraceHandler.")
 
 
-def check_number(value: object, argument: str, unit: str, *, least: float = 0, most: float = math.inf) -> None:
+def check_number(value: object, argument: str, unit: str, *, min_value: float = 0, max_value: float = math.inf) -> None:
     """Raises `SettingsError` unless ``value`` is a number from ``least`` to ``most``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        bounds = f"at least {least:,}" if most == math.inf else f"from {least:,} to {most:,}"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not min_value <= value <= max_value:
+        bounds = f"at least {min_value:,}" if max_value == math.inf else f"from {min_value:,} to {max_value:,}"
         raise SettingsError(f"{argument} is a number of {unit}, {bounds}; not {value!r}.")
 
 
-def check_kind(value: object, argument: str, kinds: Iterable[type], words: str) -> None:
+def check_type(value: object, argument: str, types: Iterable[type], description: str) -> None:
     """Raises `SettingsError` unless ``value`` has one of the types ``kinds``, which ``words`` describe."""
-    if not isinstance(value, tuple(kinds)):
-        raise SettingsError(f"{argument} must be {words}, not {value!r}.")
+    if not isinstance(value, tuple(types)):
+        raise SettingsError(f"{argument} must be {description}, not {value!r}.")
 
 
 def check_flag(value: object, argument: str) -> None:
     """Raises `SettingsError` unless ``value`` is True or False."""
-    check_kind(value, argument, (bool,), "True or False")
+    check_type(value, argument, (bool,), "True or False")
 
 
 def check_state(state: object) -> None:
@@ -96,10 +96,10 @@ class RunSettings:
     def __post_init__(self) -> None:
         check_schedule(self.schedule)
         if self.upload_to is not None:
-            check_kind(self.upload_to, "upload_to", (str,), "a URL")
+            check_type(self.upload_to, "upload_to", (str,), "a URL")
             check_url(self.upload_to, "upload_to")
         if self.spool_folder is not None:
-            check_kind(self.spool_folder, "spool_folder", (str, os.PathLike, bool), "a folder, or False for none")
+            check_type(self.spool_folder, "spool_folder", (str, os.PathLike, bool), "a folder, or False for none")
         check_flag(self.strict, "strict")
         check_flag(self.is_quiet, "quiet")
         check_flag(self.hangs, "hangs")

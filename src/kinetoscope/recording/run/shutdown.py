@@ -17,25 +17,25 @@ from typing import Any, ParamSpec, Self, TypeVar
 from kinetoscope.core.text.wording import format_count
 from kinetoscope.recording.hangs.hang_watchdog import HangWatchdog
 from kinetoscope.recording.markers.process import (
+    hold_signals,
+    install_signal_handler,
+    is_on_main_thread,
     is_termination_handler,
-    on_main_thread,
     restore_signal,
-    signals_held,
-    take_signal,
 )
 from kinetoscope.recording.run.services import RunServices
 
 _log = logging.getLogger("kinetoscope")
 _LAST_WAIT_S = 1.0
-_LONGEST_S = 7 * 86_400.0  # beyond some weeks, and for ever, the system's waits raise OverflowError
+_MAX_TIMEOUT_S = 7 * 86_400.0  # beyond some weeks, and for ever, the system's waits raise OverflowError
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Ending:
+class ShutdownSteps:
     """One close of a profiler, in at most ``timeout_s`` seconds: the steps taken within ``with Ending(...) as ending``.
 
-    Before `note_saved` the limit is ``save_timeout_s``, if that is longer: what is in memory only would be lost.
+    Before `mark_saved` the limit is ``save_timeout_s``, if that is longer: what is in memory only would be lost.
 
     Ctrl-C ends the current wait or call of the user's code, and there are no more waits after it. It never leaves a
     step of ours half done: between waits it is held back. This needs the main thread and Python's own handler of
@@ -49,22 +49,22 @@ class Ending:
     def __init__(
         self, timeout_s: float, on_error: Callable[[str, Exception], None], save_timeout_s: float = 0.0
     ) -> None:
-        self._timeout_s, self._is_normal = min(timeout_s, _LONGEST_S), save_timeout_s > 0
+        self._timeout_s, self._is_normal = min(timeout_s, _MAX_TIMEOUT_S), save_timeout_s > 0
         self._until = time.monotonic() + max(self._timeout_s, save_timeout_s)
         self._on_error = on_error
         self._thread = threading.get_ident()
         self._raised: BaseException | None = None
-        self._holds_back = self._may_raise = False
+        self._defers_interrupt = self._may_raise = False
         self._deferred: dict[int, tuple[Callable[..., Any], Callable[..., None]]] = {}
-        self.is_hurried: bool = False
+        self.is_interrupted: bool = False
         """Whether Ctrl-C was pressed since this began."""
 
     def __enter__(self) -> Self:
         try:
-            if on_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                self._holds_back = True  # before: another handler may raise as soon as ours is installed
-                self._holds_back = take_signal(signal.SIGINT, self._on_signal)
-            for number in signal.valid_signals() if on_main_thread() else ():
+            if is_on_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                self._defers_interrupt = True  # before: another handler may raise as soon as ours is installed
+                self._defers_interrupt = install_signal_handler(signal.SIGINT, self._on_signal)
+            for number in signal.valid_signals() if is_on_main_thread() else ():
                 self._defer(number)
         except BaseException:  # of a handler that is not deferred yet
             try:
@@ -88,7 +88,7 @@ class Ending:
                 self._keep(error)
 
         self._deferred[number] = handler, defer
-        take_signal(number, defer)
+        install_signal_handler(number, defer)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -98,7 +98,7 @@ class Ending:
         finally:  # a handler that has been restored may raise above
             self._restore_handlers()
         raised, self._raised = self._raised, None
-        if raised is None and self._holds_back and self.is_hurried:
+        if raised is None and self._defers_interrupt and self.is_interrupted:
             raised = KeyboardInterrupt()
         if raised is not None:
             raise raised
@@ -106,24 +106,24 @@ class Ending:
     def _restore_handlers(self) -> None:
         for number, (handler, defer) in self._deferred.items():
             restore_signal(number, defer, handler)
-        if self._holds_back:
+        if self._defers_interrupt:
             restore_signal(signal.SIGINT, self._on_signal, signal.default_int_handler)
 
     @property
     def seconds_left(self) -> float:
         """The time left, in seconds."""
-        return 0.0 if self.is_hurried else max(0.0, self._until - time.monotonic())
+        return 0.0 if self.is_interrupted else max(0.0, self._until - time.monotonic())
 
     @property
     def seconds_to_search(self) -> float:
         """The time left for the search for findings, in seconds: at a normal close it has a limit of its own."""
-        return _LONGEST_S if self._is_normal and not self.is_hurried else self.seconds_left
+        return _MAX_TIMEOUT_S if self._is_normal and not self.is_interrupted else self.seconds_left
 
-    def note_saved(self) -> None:
+    def mark_saved(self) -> None:
         """Note that all is on disk: from now on the waits are for other processes, which finish also by themselves."""
         self._until = min(self._until, time.monotonic() + self._timeout_s)
 
-    def take(self, step: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
+    def run_step(self, step: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
         """Takes a step. Raises nothing: an Exception is reported, and anything else is raised at the end."""
         try:
             step(*arguments, **options)
@@ -154,63 +154,63 @@ class Ending:
             self._may_raise = False
 
     def _keep(self, error: BaseException) -> None:
-        self.is_hurried |= isinstance(error, KeyboardInterrupt) and not self._holds_back
+        self.is_interrupted |= isinstance(error, KeyboardInterrupt) and not self._defers_interrupt
         if self._raised is None:
             self._raised = error
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        self.is_hurried = True
+        self.is_interrupted = True
         if self._may_raise:
             self._may_raise = False  # only once: the handling of the first must not be interrupted
             raise KeyboardInterrupt
 
 
-class RunEnd:
+class RunShutdown:
     """Ends the parts of a run. A second close finishes what the first one could not."""
 
     def __init__(self, services: RunServices) -> None:
         self._services = services
         self._guard, self._clocks, self._delivery = services.guard, services.clocks, services.delivery
-        self._live, self._line = services.live, services.saving_line
-        self._ending: Ending | None = None
+        self._live, self._progress = services.live, services.saving_progress
+        self._steps: ShutdownSteps | None = None
         self._handlers_closed_at = -1
         self._is_drained = False
         self.is_unfinished: bool = False
         """Whether another close could save more."""
 
     @contextmanager
-    def begin(self, timeout_s: float, save_timeout_s: float) -> Iterator[Ending]:
+    def begin(self, timeout_s: float, save_timeout_s: float) -> Iterator[ShutdownSteps]:
         """A context in which the steps of a close are taken."""
-        with Ending(timeout_s, self._guard.report, save_timeout_s) as ending:
-            self._ending, self._guard.wait_for = ending, ending.wait_for
+        with ShutdownSteps(timeout_s, self._guard.report, save_timeout_s) as steps:
+            self._steps, self._guard.wait_for = steps, steps.wait_for
             self._guard.closing = self.is_unfinished = True
             try:
-                yield ending
+                yield steps
             finally:
                 self._guard.wait_for = None
 
     @property
     def seconds_left(self) -> float:
         """How much of the time that closing may take is left."""
-        return self._ending.seconds_left if self._ending is not None else 0.0
+        return self._steps.seconds_left if self._steps is not None else 0.0
 
     @property
     def seconds_to_search(self) -> float:
         """The time left for the search for findings, in seconds."""
-        return self._ending.seconds_to_search if self._ending is not None else 0.0
+        return self._steps.seconds_to_search if self._steps is not None else 0.0
 
-    def note_saving(self, watch: HangWatchdog | None) -> None:
+    def start_saving(self, watchdog: HangWatchdog | None) -> None:
         """Note in the pulse that the run is being saved, and let the watch report it if that takes long."""
-        self._line.begin()
+        self._progress.start()
         self._services.pulse.note_saving()
-        if watch is not None:
-            watch.note_saving(self._line.look)
+        if watchdog is not None:
+            watchdog.watch_saving(self._progress.report)
 
     def close_sources(self) -> None:
         """Close the sources: Kineto's stop alone may take half of the close."""
-        self._line.time_stop(self._services.callbacks.close_sources)
-        self._line.note_sources_closed()
+        self._progress.time_source_stop(self._services.callbacks.close_sources)
+        self._progress.mark_sources_closed()
 
     def stop_writer(self) -> None:
         """At the exit of the interpreter, where no thread can be started: lets the writer thread finish its jobs. Later
@@ -227,20 +227,20 @@ class RunEnd:
         writer = self._delivery.writer
         done = self._wait(lambda: writer.drain(self.seconds_left))
         if done and self._delivery.unsaved:
-            self._delivery.try_again()
+            self._delivery.retry_unsaved()
             done = self._wait(lambda: writer.drain(self.seconds_left))
         num_left = len(self._delivery.unsaved) if done else writer.num_waiting + 1
         if num_left and done:
             self._wait(self._delivery.keep_on_disk)
         if num_left:
-            self._say_left("The run is over" if done else "Time to close is up", num_left, is_known=bool(done))
+            self._log_unsaved("The run is over" if done else "Time to close is up", num_left, is_known=bool(done))
         self._is_drained = bool(done)
-        if done and self._ending is not None:
-            self._ending.note_saved()
-            self._line.end()
+        if done and self._steps is not None:
+            self._steps.mark_saved()
+            self._progress.end()
         return self._is_drained
 
-    def is_there_news_for_handlers(self) -> bool:
+    def has_new_saves(self) -> bool:
         """Whether handlers have saved something since the last call; then they must be closed (again)."""
         before, self._handlers_closed_at = self._handlers_closed_at, self._delivery.num_saved
         return before != self._handlers_closed_at
@@ -254,7 +254,7 @@ class RunEnd:
         self._live.stop_preparing()
         is_written = self._wait(lambda: self._delivery.writer.close(min(_LAST_WAIT_S, self.seconds_left)))
         is_saved = bool(is_written) and not self._delivery.unsaved and not self._services.window.is_open
-        with signals_held():  # half a live folder would look as if it had something to recover
+        with hold_signals():  # half a live folder would look as if it had something to recover
             self._live.close(is_saved=is_saved)
             if is_saved:
                 self._services.temporary.close()
@@ -262,13 +262,13 @@ class RunEnd:
 
     def _wait(self, call: Callable[[], T]) -> T | None:
         """Calls ``call``, which waits, and returns its result; None if Ctrl-C ended it."""
-        return self._ending.wait_for(call) if self._ending is not None else call()
+        return self._steps.wait_for(call) if self._steps is not None else call()
 
-    def _say_left(self, why: str, num_left: int, *, is_known: bool) -> None:
-        saves = f"{_are(num_left, 'save')} not done."
-        _log.error("%s, and %s", why, " ".join([saves, *self._where_left(is_known)]))
+    def _log_unsaved(self, why: str, num_left: int, *, is_known: bool) -> None:
+        saves = f"{_num_is(num_left, 'save')} not done."
+        _log.error("%s, and %s", why, " ".join([saves, *self._describe_unsaved(is_known)]))
 
-    def _where_left(self, is_known: bool) -> Iterator[str]:
+    def _describe_unsaved(self, is_known: bool) -> Iterator[str]:
         """Yield sentences on the records of unsaved windows: on disk, in memory only, or lost. A command comes last."""
         unsaved, folder = self._delivery.unsaved, self._live.path
         on_disk, in_memory = unsaved.num_records_on_disk, unsaved.num_records_in_memory
@@ -277,19 +277,19 @@ class RunEnd:
         elif not is_known:
             yield f"What was recorded of them and is on disk stays in {folder}."
         elif on_disk:
-            yield f"{_are(on_disk, 'record')} on disk, in {folder}."
+            yield f"{_num_is(on_disk, 'record')} on disk, in {folder}."
         if folder is not None and is_known and in_memory:
             yield (
-                f"{_are(in_memory, 'record')} in memory only, because the disk is full, and lost when this process "
+                f"{_num_is(in_memory, 'record')} in memory only, because the disk is full, and lost when this process "
                 "ends. Make space, and call close() once more before."
             )
         if unsaved.num_lost_records:
-            yield f"{_are(unsaved.num_lost_records, 'record')} lost: there was no space to keep them in."
+            yield f"{_num_is(unsaved.num_lost_records, 'record')} lost: there was no space to keep them in."
         if folder is not None and (on_disk or not is_known):
             run = quote(str(self._live.run_folder))
             when = "When" if is_known and in_memory else "Call close() once more, or when"
             yield f"{when} this process has ended: kinetoscope recover {run}"
 
 
-def _are(number: int, thing: str) -> str:
+def _num_is(number: int, thing: str) -> str:
     return f"{format_count(number, thing)} {'is' if number == 1 else 'are'}"

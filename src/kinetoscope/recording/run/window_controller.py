@@ -12,13 +12,13 @@ from kinetoscope.core.job.timestamp import Moment, plain_count
 from kinetoscope.formats.own_names import WATCHED_PHASE
 from kinetoscope.recording.markers import compiler
 from kinetoscope.recording.markers.marker import Marker
-from kinetoscope.recording.markers.process import signals_held
-from kinetoscope.recording.markers.recorder import ACTION_BITS
+from kinetoscope.recording.markers.process import hold_signals
+from kinetoscope.recording.markers.recorder_types import ACTION_BITS
 from kinetoscope.recording.markers.schedule import CyclicSchedule, ProfilerAction
 from kinetoscope.recording.run.scopes import Evaluation, ScopeStack
 from kinetoscope.recording.run.services import RunServices
 from kinetoscope.recording.window.cycle import Cycle
-from kinetoscope.recording.window.event_listeners import Listeners
+from kinetoscope.recording.window.event_listeners import EventListeners
 from kinetoscope.recording.window.memory_limit import MemoryLimit
 from kinetoscope.recording.window.on_demand import OnDemandRecording
 from kinetoscope.recording.window.slow_step_watch import SlowStepWatch
@@ -62,7 +62,7 @@ class WindowController:
             action = self.on_demand.action(plain_count(state.timestamp.batch), action)
         return action if self.memory_limit.share is None else self.memory_limit.next_action(action)
 
-    def next_action(self) -> ProfilerAction:
+    def advance_action(self) -> ProfilerAction:
         """Choose the action of the current batch; return the action before it.
 
         It takes effect in `apply_action`, after sources and handlers have had their event.
@@ -81,20 +81,20 @@ class WindowController:
             if self.adds_phases:
                 self._services.pulse.note_phases()
             live.note_opened(self._window.num_cycles, timestamp)
-            self._services.callbacks.tell_of_window(is_open=True)
-        if self._window.notes_active(self.action, self._recorder.batch):
+            self._services.callbacks.notify_window(is_open=True)
+        if self._window.mark_active(self.action, self._recorder.batch):
             live.note_active(self._recorder.batch)
         if self._slow_steps is not None:
-            self._slow_steps.judge(self.action is ProfilerAction.SKIP)
+            self._slow_steps.set_enabled(self.action is ProfilerAction.SKIP)
         self._skips_until = self._find_end_of_skipping()
-        compiler.teach_dynamo(Marker)
+        compiler.register_with_dynamo(Marker)
 
-    def show_action(self) -> None:
+    def update_listeners(self) -> None:
         """Let handlers with per-event methods get events as the current action says. No window opens."""
         if self._recorder.listener is not None:
             self._recorder.action = ACTION_BITS[self.schedule(self._state)]
 
-    def is_broken_off(self, before: ProfilerAction) -> bool:
+    def is_cut_short(self, before: ProfilerAction) -> bool:
         """Return whether recording ends here without a batch that saves. ``before``: the action of the last batch."""
         return before is ProfilerAction.ACTIVE and self.action in (ProfilerAction.SKIP, ProfilerAction.WARMUP)
 
@@ -131,9 +131,9 @@ class WindowController:
         """Fire the start of an epoch. If the epoch before ended while recording was on, save its window, with the
         timestamp ``left_at`` if that epoch was left in its middle.
         """
-        before = self.next_action()
-        if self.is_broken_off(before):
-            self._services.saving_line.time_stop(self._services.callbacks.fire, Event.EPOCH_START)
+        before = self.advance_action()
+        if self.is_cut_short(before):
+            self._services.saving_progress.time_source_stop(self._services.callbacks.fire, Event.EPOCH_START)
             self.save(timestamp=left_at, continues=True)
         else:
             self._services.callbacks.fire(Event.EPOCH_START)
@@ -146,13 +146,13 @@ class WindowController:
         if plain_count(timestamp.batch) < self._skips_until and self.on_demand.request is None:
             self.update_longest_epoch(timestamp)  # nothing else changes: a step is cheap
             callbacks.fire(Event.BATCH_END)
-            compiler.teach_dynamo(Marker)
+            compiler.register_with_dynamo(Marker)
             return
         if self.memory_limit.share is not None:
-            self.action = self.memory_limit.last_action(self.action)
-        before = self.next_action()
+            self.action = self.memory_limit.ended_action(self.action)
+        before = self.advance_action()
         if saves := before is ProfilerAction.ACTIVE_AND_SAVE:
-            self._services.saving_line.time_stop(callbacks.fire, Event.BATCH_END)
+            self._services.saving_progress.time_source_stop(callbacks.fire, Event.BATCH_END)
             self.save(continues=True)
         else:
             callbacks.fire(Event.BATCH_END)
@@ -193,25 +193,25 @@ class WindowController:
         unless it skips, the next window opens in the moment in which this one closes. DataLoader workers and other
         threads record all the time: a span that began while nothing is recorded would be lost.
         """
-        self._services.callbacks.tell_of_window(is_open=False)
+        self._services.callbacks.notify_window(is_open=False)
         continues = continues and self.action is not ProfilerAction.SKIP and not self.scopes.is_paused
         if not continues:
             self._recorder.action = 0
-        if isinstance(listener := self._recorder.listener, Listeners):
-            listener.cut(self._services.clock.monotonic_ns())
-        with signals_held():  # until the writer thread gets the cycle, only this frame refers to its records
+        if isinstance(listener := self._recorder.listener, EventListeners):
+            listener.close_spans(self._services.clock.monotonic_ns())
+        with hold_signals():  # until the writer thread gets the cycle, only this frame refers to its records
             self._close(self._state.timestamp if timestamp is None else timestamp, measure, continues)
 
     def _close(self, timestamp: Moment, measure: bool, continues: bool) -> None:
         services = self._services
         if self.adds_phases and self._window.is_open:
             self._add_phases()
-        lasting = services.lasting.take(self._recorder.window)
+        lasting = services.lasting.collect(self._recorder.window)
         following = (self.action, self._state.timestamp) if continues else None
         cycle = self._window.close(self._state.run_name, timestamp, lasting, following)
         if cycle is not None:
-            self._follow_saving(cycle)
-            services.clocks.pass_on(cycle, services.delivery.cycle, measure=measure)
+            self._track_saving(cycle)
+            services.clocks.forward(cycle, services.delivery.submit_cycle, measure=measure)
 
     def _add_phases(self) -> None:
         """Add spans of the phases on a track of their own: a forward pass need not nest in spans of the loop's."""
@@ -223,7 +223,7 @@ class WindowController:
         for phase, begin_ns, end_ns in stretches:
             events.add(SourceEvent(PHASE_NAMES[phase], WATCHED_PHASE, begin_ns, end_ns, PHASES_TID, {}))
 
-    def _follow_saving(self, cycle: Cycle) -> None:
+    def _track_saving(self, cycle: Cycle) -> None:
         """Let the live folder and a request follow what becomes of a window that has closed."""
         recorded, live, afterwards = cycle.recorded, self._services.live, cycle.contributions.afterwards
         live.note_closed(recorded.window, recorded.closed_ns, cycle.timestamp, recorded.num_written)
@@ -241,7 +241,7 @@ class WindowController:
             self._recorder,
             services.clock,
             lambda: (self._state.run_name, services.ranks, self._window.attempt),
-            services.delivery.slow_step,
+            services.delivery.submit_slow_step,
             services.report,
         )
 

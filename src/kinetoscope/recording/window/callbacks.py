@@ -6,7 +6,7 @@ from kinetoscope.core.job.event import Event, collect_event_methods, overrides
 from kinetoscope.core.job.state import RunState
 from kinetoscope.recording.window.guard import Guard
 
-_OF_BATCHES = (Event.BEFORE_DATALOADER, Event.AFTER_DATALOADER, Event.BATCH_START, Event.BATCH_END)
+_BATCH_EVENTS = (Event.BEFORE_DATALOADER, Event.AFTER_DATALOADER, Event.BATCH_START, Event.BATCH_END)
 
 
 class Callbacks:
@@ -16,7 +16,7 @@ class Callbacks:
         self.sources: list[Any] = sources
         self._unclosed = list(sources)
         self._state, self._guard = state, guard
-        self._has_told_of_window = False
+        self._is_window_open = False
         self.set_handlers([])
 
     def set_handlers(self, handlers: list[Any]) -> None:
@@ -25,7 +25,7 @@ class Callbacks:
         callbacks = [*self.sources, *handlers]
         self._wanted = collect_event_methods(callbacks)
         self._in_windows = [callback for callback in callbacks if overrides(callback, "window_opened")]
-        methods = [method for event in _OF_BATCHES for _, method in self._wanted[event]]
+        methods = [method for event in _BATCH_EVENTS for _, method in self._wanted[event]]
         self.needs_all_batches: bool = not all(getattr(method, "is_skippable", False) for method in methods)
         """Whether one of them wants to be told also of batches that are skipped: see `skippable`."""
 
@@ -37,10 +37,10 @@ class Callbacks:
             else:
                 self._guard(callback, method, (self._state, None))
 
-    def tell_of_window(self, *, is_open: bool) -> None:
+    def notify_window(self, *, is_open: bool) -> None:
         """Tells them that a window has opened, or that it closes, once."""
-        if is_open is not self._has_told_of_window:
-            self._has_told_of_window = is_open
+        if is_open is not self._is_window_open:
+            self._is_window_open = is_open
             for callback in self._in_windows:
                 self._guard(callback, callback.window_opened if is_open else callback.window_closing, (self._state,))
 

@@ -17,7 +17,7 @@ from kinetoscope.core.job.timestamp import Moment, plain_count
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
-from kinetoscope.recording.markers.recorder import ACTION_BITS, OWN_CATEGORY, SpanName, WindowRecords
+from kinetoscope.recording.markers.recorder_types import ACTION_BITS, PROFILER_CATEGORY, SpanName, WindowRecords
 from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.window.source_events import SourceEvent, SourceEvents
 from kinetoscope.spool.record import Record, ThreadRecords
@@ -43,7 +43,7 @@ class Contributions:
     temporary: list[Path] = field(default_factory=list)
     afterwards: list[Callable[[], object]] = field(default_factory=list)
     to_retry: list[Callable[["Contributions"], object]] = field(default_factory=list)
-    not_taken: list[tuple[Any, Path]] = field(default_factory=list)
+    undelivered: list[tuple[Any, Path]] = field(default_factory=list)
     damages: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     events: SourceEvents = field(default_factory=SourceEvents)
@@ -84,16 +84,16 @@ class LastingSpans:
         window = self._recorder.window if is_recorded else 0
         self._spans.append(LastingSpan(marker.settings.span_name, self._now(), window))
 
-    def end(self, marker: Marker, *, is_one: bool = True) -> None:
+    def end(self, marker: Marker, *, is_valid: bool = True) -> None:
         """Notes that the latest open span of ``marker`` has ended, or if not ``is_one``, that it was none after all."""
         name = marker.settings.span_name
         span = next((span for span in reversed(self._spans) if span.end_ns is None and span.name == name), None)
         if span is not None:
             span.end_ns = self._now()
-            if not is_one or not self._recorder.window:
+            if not is_valid or not self._recorder.window:
                 self._spans.remove(span)
 
-    def take(self, window: int) -> list[LastingSpan]:
+    def collect(self, window: int) -> list[LastingSpan]:
         """The spans that the trace of the window that closes now must show besides its records."""
         shown = [replace(span) for span in self._spans if span.recorded_in != window]
         self._spans = [span for span in self._spans if span.end_ns is None]
@@ -186,7 +186,7 @@ class Cycle:
         before.
         """
         categories = (self.names[record.name].categories for thread in self.threads for record in thread.records())
-        return not self.files and not self.events and all(OWN_CATEGORY in names for names in categories)
+        return not self.files and not self.events and all(PROFILER_CATEGORY in names for names in categories)
 
     def release(self) -> None:
         """Deletes the files that kept the cycle until it was saved: in the live folder, and temporary files."""
@@ -218,7 +218,7 @@ class Window:
         self.attempt: Attempt = attempt
         self._begin: Anchor | None = None
         self._begin_timestamp: Any = None
-        self._is_fresh = False
+        self._is_just_opened = False
         self._epoch = 0
         self._epochs: list[tuple[int, int]] = []
         self._first_active: int | None = None
@@ -234,13 +234,13 @@ class Window:
         whether it did.
         """
         if action is not ProfilerAction.SKIP and not self.is_open:
-            self._begin_at(read_anchor(self._clock), timestamp)
+            self._open_at(read_anchor(self._clock), timestamp)
             self._recorder.open_window()
-        opens, self._is_fresh = self._is_fresh, False
+        opens, self._is_just_opened = self._is_just_opened, False
         self._recorder.action = ACTION_BITS[action]
         return opens
 
-    def notes_active(self, action: ProfilerAction, batch: int) -> bool:
+    def mark_active(self, action: ProfilerAction, batch: int) -> bool:
         """Notes the first batch of the window that is no warm-up; returns whether this is it, after a warm-up."""
         if not self.is_open or self._first_active is not None or action in (ProfilerAction.SKIP, ProfilerAction.WARMUP):
             return False
@@ -264,8 +264,8 @@ class Window:
         """How many windows have closed, which is the number of the next cycle."""
         return self._num_cycles
 
-    def _begin_at(self, begin: Anchor, timestamp: Moment) -> None:
-        self._begin, self._begin_timestamp, self._is_fresh = begin, timestamp, True
+    def _open_at(self, begin: Anchor, timestamp: Moment) -> None:
+        self._begin, self._begin_timestamp, self._is_just_opened = begin, timestamp, True
 
     def close(
         self,
@@ -288,7 +288,7 @@ class Window:
             self._recorder.action = ACTION_BITS[following[0]]
         end = read_anchor(self._clock)
         if following is not None:  # spans that are open in both windows must not overlap
-            end = _anchor_before(end, recorded.closed_ns)
+            end = _shift_anchor(end, recorded.closed_ns)
         cycle = Cycle(
             number=self._num_cycles,
             run_name=run_name,
@@ -302,7 +302,7 @@ class Window:
             names=self._recorder.names.names,
             recorded=recorded,
             contributions=self.contributions,
-            metadata=_distributed_info(self._ranks),
+            metadata=_build_header(self._ranks),
             lasting=lasting,
             epochs=self._epochs,
             first_active=self._first_active,
@@ -310,13 +310,13 @@ class Window:
         self._num_cycles += 1
         self._begin, self._epochs, self._first_active = None, [], None
         if following is not None:
-            self._begin_at(end, following[1])
+            self._open_at(end, following[1])
             self._epoch = plain_count(following[1].epoch)
         self.contributions = Contributions(cycle=self._num_cycles)
         return cycle
 
 
-def _anchor_before(anchor: Anchor, monotonic_ns: int) -> Anchor:
+def _shift_anchor(anchor: Anchor, monotonic_ns: int) -> Anchor:
     """Return the anchor of an earlier moment; ``anchor`` if the moment is later, or of another clock."""
     earlier_ns = anchor.monotonic_ns - monotonic_ns
     if not 0 <= earlier_ns < _MAX_SHIFT_NS:
@@ -324,7 +324,7 @@ def _anchor_before(anchor: Anchor, monotonic_ns: int) -> Anchor:
     return replace(anchor, monotonic_ns=monotonic_ns, unix_ns=anchor.unix_ns - earlier_ns)
 
 
-def _distributed_info(ranks: Ranks) -> dict[str, Any]:
+def _build_header(ranks: Ranks) -> dict[str, Any]:
     header = ranks.header_fields
     if distributed := torch_distributed():
         header["distributedInfo"]["backend"] = distributed.get_backend()

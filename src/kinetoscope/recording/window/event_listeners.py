@@ -9,13 +9,13 @@ from kinetoscope.core.clock.clock import Anchor, ClockLine
 from kinetoscope.core.job.event import overrides
 from kinetoscope.core.job.state import RunState
 from kinetoscope.formats.redactor import Redactor
-from kinetoscope.recording.markers.recorder import NameTable
+from kinetoscope.recording.markers.recorder_types import NameTable
 from kinetoscope.recording.window.guard import Guard
 from kinetoscope.recording.window.run_redaction import redact_name
 from kinetoscope.recording.window.trace_handler import TraceHandler
 
 
-class Listeners:
+class EventListeners:
     """Calls the per-event methods of the handlers that override them, one event at a time.
 
     It is the recorder's `SpanListener`. ``anchor`` turns nanoseconds into unix time; ``guard(handler, method,
@@ -35,9 +35,9 @@ class Listeners:
     ) -> None:
         handlers = list(handlers)
         self._count_event = count_event
-        self._on_duration = _methods(handlers, "process_duration_event")
-        self._on_instant = _methods(handlers, "process_instant_event")
-        self._on_counter = _methods(handlers, "process_counter_event")
+        self._on_duration = _find_methods(handlers, "process_duration_event")
+        self._on_instant = _find_methods(handlers, "process_instant_event")
+        self._on_counter = _find_methods(handlers, "process_counter_event")
         self._names = names
         self._redactor = redactor
         self._clock = ClockLine(anchor, anchor)
@@ -73,7 +73,7 @@ class Listeners:
             ask = self._redactor or str
             self._call(self._on_counter, name, now_ns, values={ask(series): value for series, value in values.items()})
 
-    def cut(self, now_ns: int) -> None:
+    def close_spans(self, now_ns: int) -> None:
         """Reports the end of every span whose begin was reported, because the window closes or the run ends."""
         with self._lock:
             reported, self._reported = self._reported, {}
@@ -95,5 +95,5 @@ class Listeners:
                 self._count_event()
 
 
-def _methods(handlers: list[object], name: str) -> list[tuple[object, Callable[..., object]]]:
+def _find_methods(handlers: list[object], name: str) -> list[tuple[object, Callable[..., object]]]:
     return [(handler, getattr(handler, name)) for handler in handlers if overrides(handler, name, TraceHandler)]

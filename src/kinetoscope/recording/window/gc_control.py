@@ -7,14 +7,16 @@ from contextlib import contextmanager
 
 from kinetoscope.core.background.fork_resets import reset_after_fork
 
-_SELDOM = 1_000_003  # new objects between two collections; an unusual number, by which we know the setting as ours
+_RARE_THRESHOLD = (
+    1_000_003  # new objects between two collections; an unusual number, by which we know the setting as ours
+)
 _lock = threading.RLock()
 _num_inside = 0
-_before = gc.get_threshold()
+_user_thresholds = gc.get_threshold()
 
 
 @contextmanager
-def paused_gc() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Makes the garbage collector run rarely inside the block, where many objects are made that will stay.
 
     Only its thresholds are changed, and restored unless somebody else has set them meanwhile. We do not switch it off
@@ -28,21 +30,21 @@ def paused_gc() -> Iterator[None]:
 
 
 def _enter() -> None:
-    global _num_inside, _before
+    global _num_inside, _user_thresholds
     with _lock:
         _num_inside += 1
         thresholds = gc.get_threshold()
-        if 0 < thresholds[0] < _SELDOM:  # at 0 it never runs anyway
-            _before = thresholds
-            gc.set_threshold(_SELDOM, *thresholds[1:])
+        if 0 < thresholds[0] < _RARE_THRESHOLD:  # at 0 it never runs anyway
+            _user_thresholds = thresholds
+            gc.set_threshold(_RARE_THRESHOLD, *thresholds[1:])
 
 
 def _leave() -> None:
     global _num_inside
     with _lock:
         _num_inside -= 1
-        if _num_inside == 0 and gc.get_threshold()[0] == _SELDOM:
-            gc.set_threshold(*_before)
+        if _num_inside == 0 and gc.get_threshold()[0] == _RARE_THRESHOLD:
+            gc.set_threshold(*_user_thresholds)
 
 
 @reset_after_fork

@@ -28,11 +28,11 @@ class Guard:
         self.wait_for: Callable[..., Any] | None = None
         """While the run ends, calls are made through this, so that Ctrl-C can end them."""
         self._first: BaseException | None = None
-        self._off: list[object] = []
+        self._switched_off: list[object] = []
 
     def __call__(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> Any:
         """The method's result, or None if it raised or its owner is switched off."""
-        if self._off and self.is_off(owner):
+        if self._switched_off and self.is_off(owner):
             return None
         try:
             return self._call(method, arguments)
@@ -45,7 +45,7 @@ class Guard:
 
     def in_hook(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
         """The same in a hook that other code calls and that must not raise: with ``strict`` the error is kept."""
-        if self._off and self.is_off(owner):
+        if self._switched_off and self.is_off(owner):
             return None
         try:
             return method(*arguments)
@@ -59,38 +59,38 @@ class Guard:
         try:
             self._call(method, arguments)
         except Exception as error:
-            self.report(f"Closing {name_of(owner)}", error)
+            self.report(f"Closing {owner_name(owner)}", error)
 
     def _call(self, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
         wait_for = self.wait_for  # read once: the run may end on another thread meanwhile
         return method(*arguments) if wait_for is None else wait_for(method, *arguments)
 
     def is_off(self, owner: object) -> bool:
-        return any(other is owner for other in self._off)
+        return any(other is owner for other in self._switched_off)
 
     def switch_off(self, owner: object, error: BaseException) -> None:
         """Logs what failed, and makes sure that ``owner`` is not called again."""
         if not self.is_off(owner):
-            self._off.append(owner)
-            is_own = type(owner).__module__.partition(".")[0] == _PACKAGE
+            self._switched_off.append(owner)
+            is_from_this_package = type(owner).__module__.partition(".")[0] == _PACKAGE
             _log.error(
                 "%s failed and is switched off for the rest of this run. Training continues. %s",
-                name_of(owner),
-                _in_one_line(error) if is_own else _describe(error),
+                owner_name(owner),
+                _format_one_line(error) if is_from_this_package else _format_for_log(error),
             )
-            if is_own:
-                _log.debug("Where %s failed: %s", name_of(owner), _text_of(error))
+            if is_from_this_package:
+                _log.debug("Where %s failed: %s", owner_name(owner), _format_error(error))
 
     def report(self, job: str, error: BaseException) -> None:
         """Logs and keeps an error that cannot be raised to the user, such as one on the writer thread."""
         with suppress(OSError):  # a log that goes to a terminal which is gone
-            _log.error("%s failed: %s", job, _describe(error))
+            _log.error("%s failed: %s", job, _format_for_log(error))
         self.keep(error)
 
     def keep(self, error: BaseException) -> None:
         """With ``strict``: keeps a reported error for `raise_first`."""
         if self.strict and self._first is None:
-            error.add_note(_text_of(error))
+            error.add_note(_format_error(error))
             error.__traceback__ = error.__cause__ = error.__context__ = None
             self._first = error
 
@@ -101,24 +101,24 @@ class Guard:
             raise first
 
 
-def name_of(owner: object) -> str:
+def owner_name(owner: object) -> str:
     """The name of a source, a handler or a schedule in messages."""
     return getattr(owner, "__qualname__", None) or type(owner).__name__
 
 
-def _describe(error: BaseException) -> str:
+def _format_for_log(error: BaseException) -> str:
     """Return an error for the log. Our own errors have the advice in their text, so they need no traceback."""
-    return f"{type(error).__name__}: {error}" if isinstance(error, KinetoscopeError) else _text_of(error)
+    return f"{type(error).__name__}: {error}" if isinstance(error, KinetoscopeError) else _format_error(error)
 
 
-def _in_one_line(error: BaseException) -> str:
+def _format_one_line(error: BaseException) -> str:
     """Return an error of our own code for a log that is the user's: its text, and the line that raised it."""
     lines = str(error).splitlines()
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}{f': {lines[0]}' if lines else ''}{place}"
+    location = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{f': {lines[0]}' if lines else ''}{location}"
 
 
-def _text_of(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """The error and its traceback as text, which unlike the traceback keeps no records alive."""
     return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error)).rstrip()}"

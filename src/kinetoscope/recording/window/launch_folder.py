@@ -40,7 +40,7 @@ def choose_run_folder(out: str, ranks: Ranks, run_name: str | None = None) -> st
     try:
         if (first := _chosen.get((os.getpid(), out))) is not None:
             numbered = (first if number == 1 else os.path.join(first, str(number)) for number in itertools.count(1))
-            return next(folder for folder in numbered if not is_used(_path_of(folder, ranks, run_name), ranks))
+            return next(folder for folder in numbered if not is_used(_fill_path(folder, ranks, run_name), ranks))
         folder = _choose_first(out, ranks, run_name)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -52,28 +52,28 @@ def choose_run_folder(out: str, ranks: Ranks, run_name: str | None = None) -> st
 
 
 def _choose_first(out: str, ranks: Ranks, run_name: str | None) -> str:
-    launch = _launch(ranks)
+    launch = _launch_id(ranks)
     if restart_count() > 0 or may_miss_restarts():
-        claimed = itertools.takewhile(lambda one: (one[1] / CLAIM).exists(), _candidates(out, ranks, run_name))
-        if own := [folder for folder, path in claimed if _text_of(path) == launch]:
-            return own[-1]
-    candidates = _candidates(out, ranks, run_name)
-    free = (folder for folder, path in candidates if _claims(path, launch, ranks) and not is_used(path, ranks))
+        claimed = itertools.takewhile(lambda one: (one[1] / CLAIM).exists(), _list_candidates(out, ranks, run_name))
+        if restarted := [folder for folder, path in claimed if _read_claim(path) == launch]:
+            return restarted[-1]
+    candidates = _list_candidates(out, ranks, run_name)
+    free = (folder for folder, path in candidates if _try_to_claim(path, launch, ranks) and not is_used(path, ranks))
     return next(free, out)
 
 
-def _candidates(out: str, ranks: Ranks, run_name: str | None) -> Iterator[tuple[str, Path]]:
+def _list_candidates(out: str, ranks: Ranks, run_name: str | None) -> Iterator[tuple[str, Path]]:
     """Yield ``out`` and the folders beside it, each with its path, which takes 50 us to fill in."""
     for folder in itertools.islice(enumerate_run_folders(out), _MAX_RUNS):
-        yield folder, _path_of(folder, ranks, run_name)
+        yield folder, _fill_path(folder, ranks, run_name)
 
 
-def _path_of(folder: str, ranks: Ranks, run_name: str | None) -> Path:
+def _fill_path(folder: str, ranks: Ranks, run_name: str | None) -> Path:
     filled = FileNameFormat(folder, "out", has_timestamp=False).fill(run_name or Path(folder).name, ranks)
     return Path(filled).expanduser()
 
 
-def _launch(ranks: Ranks) -> str:
+def _launch_id(ranks: Ranks) -> str:
     """Return a name that all ranks of a launch share, and no other launch has. It contains no name of the user's.
 
     A child process may have a process group of its own, with ranks that its launcher did not assign: these agree
@@ -81,12 +81,12 @@ def _launch(ranks: Ranks) -> str:
     """
     if _is_launched(ranks):
         return _digest(launch_name())
-    if (agreed := _agree(ranks)) is not None:
+    if (agreed := _agree_on_name(ranks)) is not None:
         return _digest(agreed)
     if ranks.world_size > 1 and "MASTER_PORT" in os.environ:  # also where the first rank starts the others
         return _digest(launch_name())
-    own = f"ranks-of-{os.getppid()}" if ranks.world_size > 1 else str(os.getpid())
-    return f"{_digest(socket.gethostname())}-{own}"
+    suffix = f"ranks-of-{os.getppid()}" if ranks.world_size > 1 else str(os.getpid())
+    return f"{_digest(socket.gethostname())}-{suffix}"
 
 
 def _is_launched(ranks: Ranks) -> bool:
@@ -97,7 +97,7 @@ def _is_launched(ranks: Ranks) -> bool:
     return (rank, world_size or str(ranks.world_size)) == (str(ranks.rank), str(ranks.world_size))
 
 
-def _agree(ranks: Ranks) -> str | None:
+def _agree_on_name(ranks: Ranks) -> str | None:
     """Return a name that one rank of torch's process group has given to it; None without a group or a store."""
     if ranks.world_size == 1 or (store := find_store()) is None:
         return None
@@ -110,25 +110,25 @@ def _digest(name: str) -> str:
     return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def _claims(folder: Path, launch: str, ranks: Ranks) -> bool:
+def _try_to_claim(folder: Path, launch: str, ranks: Ranks) -> bool:
     """Return whether the folder is this launch's. A hard link appears at once, with its content, and only once."""
     folder.mkdir(parents=True, exist_ok=True)
     claim = folder / CLAIM
-    own = folder / f"{CLAIM}-{os.getpid()}-{os.urandom(4).hex()}"
+    draft = folder / f"{CLAIM}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
-        own.write_text(launch)
+        draft.write_text(launch)
         if _is_abandoned(folder, ranks):
             claim.unlink(missing_ok=True)
         try:
-            os.link(own, claim)
+            os.link(draft, claim)
         except FileExistsError:
             pass
         except OSError:  # a file system without hard links
             with contextlib.suppress(FileExistsError), claim.open("x") as file:
                 file.write(launch)
     finally:
-        own.unlink(missing_ok=True)
-    return _text_of(folder) == launch
+        draft.unlink(missing_ok=True)
+    return _read_claim(folder) == launch
 
 
 def _is_abandoned(folder: Path, ranks: Ranks) -> bool:
@@ -136,11 +136,11 @@ def _is_abandoned(folder: Path, ranks: Ranks) -> bool:
     claim = folder / CLAIM
     if ranks.world_size > 1 or not claim.exists():
         return False
-    owner = re.fullmatch(rf"{_digest(socket.gethostname())}-([0-9]+)", _text_of(folder))
+    owner = re.fullmatch(rf"{_digest(socket.gethostname())}-([0-9]+)", _read_claim(folder))
     return owner is not None and not is_process_alive(int(owner[1])) and not is_used(folder, ranks)
 
 
-def _text_of(folder: Path) -> str:
+def _read_claim(folder: Path) -> str:
     """Return what its claim holds, once the writer has got so far."""
     deadline = time.monotonic() + _CLAIM_TIMEOUT_S
     while not (text := (folder / CLAIM).read_text()) and time.monotonic() < deadline:

@@ -73,6 +73,6 @@ class OnDemandRecording:
         self._first_step = window.first_step
         self._report(request, _IN_PULSE[window.progress])
 
-    def _report(self, request: RecordRequest, asked: Asked) -> None:
+    def _report(self, request: RecordRequest, state: Asked) -> None:
         if request is self._last:
-            self._pulse.note_asked(request.sequence, asked, self._first_step)
+            self._pulse.note_asked(request.sequence, state, self._first_step)

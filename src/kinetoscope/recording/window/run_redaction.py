@@ -14,93 +14,95 @@ from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.trace_redaction import Ask, TraceRedactor, redact_categories, unused_name, write_redacted
 from kinetoscope.pulse.own_pulse import TrainingFacts
 from kinetoscope.pulse.stuck_phases import GroupState
-from kinetoscope.recording.markers.recorder import SpanName
+from kinetoscope.recording.markers.recorder_types import SpanName
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.spool.owner_lock import hidden_host
 from kinetoscope.spool.record import Kind, record_columns
 
 
-def redact_cycle(cycle: Cycle, ask: Ask) -> None:
+def redact_cycle(cycle: Cycle, redact: Ask) -> None:
     """Redacts all texts of a cycle, in place: names, categories, threads, the run's name and the metadata.
 
     Raises what reading its records raises; then nothing has changed.
     """
-    threads = [replace(thread, name=ask(thread.name)) for thread in cycle.threads]
-    names = [redact_name(name, ask) for name in list(cycle.names)]
-    names = _with_different_series(names, cycle)
-    lasting = [replace(span, name=redact_name(span.name, ask)) for span in cycle.lasting]
-    redactor = TraceRedactor(ask)
-    events = [_redact_event(event, redactor, ask) for event in cycle.events]
-    tracks = {tid: ask(name) for tid, name in cycle.tracks.items()}
+    threads = [replace(thread, name=redact(thread.name)) for thread in cycle.threads]
+    names = [redact_name(name, redact) for name in list(cycle.names)]
+    names = _rename_equal_series(names, cycle)
+    lasting = [replace(span, name=redact_name(span.name, redact)) for span in cycle.lasting]
+    redactor = TraceRedactor(redact)
+    events = [_redact_event(event, redactor, redact) for event in cycle.events]
+    tracks = {tid: redact(name) for tid, name in cycle.tracks.items()}
     metadata = redactor.header(cycle.metadata)
-    cycle.run_name, cycle.threads, cycle.names = ask(cycle.run_name), threads, names
+    cycle.run_name, cycle.threads, cycle.names = redact(cycle.run_name), threads, names
     cycle.lasting, cycle.metadata = lasting, metadata
     cycle.events, cycle.tracks = events, tracks
     if cycle.slow_step is not None and cycle.slow_step.line is not None:
-        cycle.slow_step = msgspec.structs.replace(cycle.slow_step, line=ask(cycle.slow_step.line))
+        cycle.slow_step = msgspec.structs.replace(cycle.slow_step, line=redact(cycle.slow_step.line))
 
 
-def _redact_event(event: SourceEvent, redactor: TraceRedactor, ask: Ask) -> SourceEvent:
-    category = redact_categories(event.category, ask)
-    return event._replace(name=ask(event.name), category=category, args=redactor.header(event.args))
+def _redact_event(event: SourceEvent, redactor: TraceRedactor, redact: Ask) -> SourceEvent:
+    category = redact_categories(event.category, redact)
+    return event._replace(name=redact(event.name), category=category, args=redactor.header(event.args))
 
 
-def redact_name(name: SpanName, ask: Ask) -> SpanName:
+def redact_name(name: SpanName, redact: Ask) -> SpanName:
     """The name and the categories of a marker, redacted."""
-    categories = tuple(redact_categories(category, ask) for category in name.categories)
-    return SpanName(ask(name.name), categories, name.args)
+    categories = tuple(redact_categories(category, redact) for category in name.categories)
+    return SpanName(redact(name.name), categories, name.args)
 
 
-def redact_attempt(attempt: Attempt, ask: Ask | None) -> Attempt:
+def redact_attempt(attempt: Attempt, redact: Ask | None) -> Attempt:
     """The attempt as files may name it: its id, which the launcher may have made of an address, and its machine."""
-    if ask is None:
+    if redact is None:
         return attempt
-    run_id = attempt.run_id if attempt.run_id == attempt.start else ask(attempt.run_id)
-    host = attempt.host if ask(attempt.host) == attempt.host else hidden_host()
+    run_id = attempt.run_id if attempt.run_id == attempt.start else redact(attempt.run_id)
+    host = attempt.host if redact(attempt.host) == attempt.host else hidden_host()
     return replace(attempt, run_id=run_id, host=host)
 
 
-def redact_training(training: TrainingFacts | None, ask: Ask | None) -> TrainingFacts | None:
+def redact_training(training: TrainingFacts | None, redact: Ask | None) -> TrainingFacts | None:
     """Return what tells a training run from others, with the class of its optimizer redacted."""
-    if training is None or ask is None:
+    if training is None or redact is None:
         return training
-    return msgspec.structs.replace(training, optimizer=ask(training.optimizer))
+    return msgspec.structs.replace(training, optimizer=redact(training.optimizer))
 
 
-def redact_group(group: GroupState, ask: Ask) -> GroupState:
+def redact_group(group: GroupState, redact: Ask) -> GroupState:
     """Return the state of a process group with its name and its collective redacted."""
-    return msgspec.structs.replace(group, name=ask(group.name), collective=ask(group.collective))
+    return msgspec.structs.replace(group, name=redact(group.name), collective=redact(group.collective))
 
 
-def add_redacted(file: Path, contributions: Contributions, ask: Ask) -> None:
+def add_redacted(file: Path, contributions: Contributions, redact: Ask) -> None:
     """Contributes a redacted copy of ``file``, in its folder, and deletes ``file``. Raises OSError if that fails."""
     copy = file.with_name(f"redacted-{len(contributions.files)}.json")
     try:
         trace = read_chrome(file)
     except TraceFileError as error:
-        contributions.damages.append(ask(f"left out {file.name}: {error}"))
+        contributions.damages.append(redact(f"left out {file.name}: {error}"))
     else:
         with atomic_file(copy) as stream:
-            write_redacted(trace, stream, TraceRedactor(ask))
+            write_redacted(trace, stream, TraceRedactor(redact))
         contributions.damages.extend(trace.notes)
         contributions.add_temporary(copy)
     file.unlink()
 
 
-def _with_different_series(names: list[SpanName], cycle: Cycle) -> list[SpanName]:
+def _rename_equal_series(names: list[SpanName], cycle: Cycle) -> list[SpanName]:
     """The names, of which no two series of counters are the same: one would hide the other."""
     if max(Counter(name.name for name in names).values(), default=1) == 1:
         return names
-    series = sorted({number for thread in cycle.threads for part in thread.parts for number in _series(part.read())})
-    taken: dict[str, None] = {}
+    series = sorted(
+        {number for thread in cycle.threads for part in thread.parts for number in _find_series(part.read())}
+    )
+    used: dict[str, None] = {}
     for number in series:
-        name = unused_name(names[number].name, taken)
-        taken[name] = None
+        name = unused_name(names[number].name, used)
+        used[name] = None
         names[number] = replace(names[number], name=name)
     return names
 
 
-def _series(packed: bytes | memoryview) -> set[int]:
+def _find_series(packed: bytes | memoryview) -> set[int]:
     columns = record_columns(packed)
     return set(compress(columns.series, map(Kind.COUNTER.__eq__, columns.kind)))

@@ -23,16 +23,16 @@ from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.native import native
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
-from kinetoscope.recording.markers.recorder import FRAMES_APART_NS, SpanName, WindowRecords
+from kinetoscope.recording.markers.recorder_types import FRAME_OFFSET_NS, SpanName, WindowRecords
 from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.window.cycle import Contributions, Cycle
-from kinetoscope.recording.window.slow_step_places import SlowStepPlaces
+from kinetoscope.recording.window.slow_step_quota import SlowStepQuota
 from kinetoscope.recording.window.source_events import PHASE_NAMES, PHASES_TID, PHASES_TRACK, SourceEvent
 from kinetoscope.spool.record import Flag, Kind, Record, ThreadRecords, pack_records
 
 _SAMPLES_TID = PHASES_TID + 1
-_MOST_SAMPLES, _MOST_FRAMES = 3_000, 200
-_FEWEST_ON_LINE = 2
+_MAX_SAMPLES, _MAX_FRAMES = 3_000, 200
+_MIN_SAMPLES_ON_LINE = 2
 _JOIN_S = 5.0
 
 
@@ -52,7 +52,7 @@ _Stack = tuple[_Frame, ...]
 """The frames of a thread, the outermost first."""
 
 
-class _Found(NamedTuple):
+class _MeasuredStep(NamedTuple):
     """What `SlowSteps.take` returns."""
 
     step: int
@@ -88,7 +88,7 @@ class SlowStepWatch:
         self._slow: Any = native.SlowSteps(SCHEDSTAT.format(self._tid))
         self._writer, self._recorder, self._clock = writer, recorder, clock
         self._describe, self._deliver, self._report = describe, deliver, report
-        self._places = SlowStepPlaces()
+        self._quota = SlowStepQuota()
         self._samples: list[tuple[int, _Stack]] = []
         self._sampled_step = 0
         self._num_kept = 0
@@ -97,20 +97,20 @@ class SlowStepWatch:
         recorder.watch_slow_steps(self._slow)
         self._thread = BackgroundThread(self._work, "kinetoscope-slow-steps")
         if not self._thread.try_start("Slow steps are not kept"):
-            self._leave()
+            self._detach()
 
-    def judge(self, is_on: bool) -> None:
+    def set_enabled(self, is_on: bool) -> None:
         """Whether steps are compared from now on: those that are recorded take longer."""
         self._slow.judge(is_on)
 
     def stop(self) -> None:
         """Ends this; slow steps so far are delivered."""
         self._is_over = True
-        self._leave()
+        self._detach()
         self._slow.stop()
         self._thread.join(_JOIN_S)
 
-    def _leave(self) -> None:
+    def _detach(self) -> None:
         self._writer.watch_slow_steps(None)
         self._recorder.watch_slow_steps(None)
 
@@ -120,21 +120,21 @@ class SlowStepWatch:
         try:
             while not self._is_over:
                 if self._slow.wait():
-                    self._look()
+                    self._sample_late_step()
             self._keep_slow_steps()
         except Exception as error:  # training must not hear of it
             self._report(f"Slow steps are not watched any more: {type(error).__name__}: {error}")
             self._slow.judge(False)
-            self._leave()
+            self._detach()
 
-    def _look(self) -> None:
+    def _sample_late_step(self) -> None:
         self._keep_slow_steps()
         began_ns = self._slow.late_step()
         if began_ns != self._sampled_step:
             self._sampled_step, self._samples = began_ns, []
-        if not began_ns or len(self._samples) >= _MOST_SAMPLES:
+        if not began_ns or len(self._samples) >= _MAX_SAMPLES:
             return
-        now_ns, stack = self._clock.monotonic_ns(), _stack_of(self._ident)
+        now_ns, stack = self._clock.monotonic_ns(), _read_stack(self._ident)
         if self._slow.began() != began_ns:  # the stack may be of the next step
             return
         if self._samples and self._samples[-1][1] == stack:
@@ -142,30 +142,32 @@ class SlowStepWatch:
         self._samples.append((now_ns, stack))
 
     def _keep_slow_steps(self) -> None:
-        while (taken := self._slow.take()) is not None:
-            found = _Found(*taken)
-            phase = _phase_of(found)
-            is_kept, every = self._places.take(found.step, phase, found.begin_ns)
+        while (fields := self._slow.take()) is not None:
+            measured = _MeasuredStep(*fields)
+            phase = _find_phase(measured)
+            is_kept, every = self._quota.admit(measured.step, phase, measured.begin_ns)
             if is_kept:
-                samples = self._samples if found.begin_ns == self._sampled_step else []
-                self._deliver(self._cycle_of(found, phase, every, samples))
+                samples = self._samples if measured.begin_ns == self._sampled_step else []
+                self._deliver(self._build_cycle(measured, phase, every, samples))
                 self._num_kept += 1
 
-    def _cycle_of(self, found: _Found, phase: int, every: int | None, samples: list[tuple[int, _Stack]]) -> Cycle:
+    def _build_cycle(
+        self, measured: _MeasuredStep, phase: int, every: int | None, samples: list[tuple[int, _Stack]]
+    ) -> Cycle:
         run_name, ranks, attempt = self._describe()
         now, names = read_anchor(self._clock), self._recorder.names.names
-        records = list(_records_of(found, names))
+        records = list(_build_records(measured, names))
         begin, end = (
             Anchor(at_ns, now.unix_ns + at_ns - now.monotonic_ns, now.bound_ns)
-            for at_ns in (found.begin_ns, found.begin_ns + found.times[0])
+            for at_ns in (measured.begin_ns, measured.begin_ns + measured.times[0])
         )
         samples = [sample for sample in samples if sample[0] < end.monotonic_ns]
         contributions = Contributions(cycle=self._num_kept)
-        contributions.events.num_left_out = found.num_left_out
-        contributions.events.tracks.update(self._tracks(samples, has_records=bool(records)))
-        for event in self._events(found, samples, end.monotonic_ns):
+        contributions.events.num_left_out = measured.num_left_out
+        contributions.events.tracks.update(self._name_tracks(samples, has_records=bool(records)))
+        for event in self._build_events(measured, samples, end.monotonic_ns):
             contributions.events.add(event)
-        moment = Timestamp(epoch=found.epoch, batch=found.step)
+        moment = Timestamp(epoch=measured.epoch, batch=measured.step)
         return Cycle(
             number=self._num_kept,
             run_name=run_name,
@@ -177,47 +179,49 @@ class SlowStepWatch:
             begin=begin,
             end=end,
             names=names,
-            recorded=WindowRecords(lambda: self._threads(records)),
+            recorded=WindowRecords(lambda: self._build_threads(records)),
             contributions=contributions,
             metadata=ranks.header_fields,
-            slow_step=_described(found, phase, every, samples, ranks.rank, attempt, begin.unix_ns),
+            slow_step=_build_slow_step(measured, phase, every, samples, ranks.rank, attempt, begin.unix_ns),
         )
 
-    def _threads(self, records: list[Record]) -> list[ThreadRecords]:
+    def _build_threads(self, records: list[Record]) -> list[ThreadRecords]:
         if not records:
             return []
         return [ThreadRecords.of(self._tid, self._thread_name, self._is_main, pack_records(records))]
 
-    def _tracks(self, samples: list[tuple[int, _Stack]], *, has_records: bool) -> dict[int, str]:
+    def _name_tracks(self, samples: list[tuple[int, _Stack]], *, has_records: bool) -> dict[int, str]:
         tracks = {PHASES_TID: PHASES_TRACK} | ({} if has_records else {self._tid: self._thread_name})
         return tracks | {_SAMPLES_TID: SAMPLES_TRACK.format(self._thread_name)} if samples else tracks
 
-    def _events(self, found: _Found, samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
-        batch = {"epoch": found.epoch, "batch": found.step}
-        yield SourceEvent(BATCH, "batch", found.begin_ns, end_ns, self._tid, batch)
-        for phase, begin_ns, until_ns in found.stretches:
+    def _build_events(
+        self, measured: _MeasuredStep, samples: list[tuple[int, _Stack]], end_ns: int
+    ) -> Iterator[SourceEvent]:
+        batch = {"epoch": measured.epoch, "batch": measured.step}
+        yield SourceEvent(BATCH, "batch", measured.begin_ns, end_ns, self._tid, batch)
+        for phase, begin_ns, until_ns in measured.stretches:
             if phase != Phase.OTHER:
                 yield SourceEvent(PHASE_NAMES[phase], WATCHED_PHASE, begin_ns, until_ns, PHASES_TID, {})
-        yield from _spans_of(samples, end_ns)
+        yield from _build_sample_spans(samples, end_ns)
 
 
-def _records_of(found: _Found, names: Sequence[SpanName]) -> Iterator[Record]:
+def _build_records(measured: _MeasuredStep, names: Sequence[SpanName]) -> Iterator[Record]:
     """The user's spans in the step, in the order of their ends, as they are recorded in a window."""
-    marks = [mark for mark in found.marks if names[mark[0]].name != BATCH]
-    for place, (name, begin_ns, end_ns) in enumerate(marks):
-        earlier = sum(begun < begin_ns < ended for _, begun, ended in marks[:place])
-        later = sum(begun <= begin_ns for _, begun, _ in marks[place + 1 :])
-        yield Record(begin_ns, end_ns, name, found.step & 0xFFFF_FFFF, earlier + later, Kind.SPAN, Flag(0), 0)
+    marks = [mark for mark in measured.marks if names[mark[0]].name != BATCH]
+    for index, (name, begin_ns, end_ns) in enumerate(marks):
+        earlier = sum(begun < begin_ns < ended for _, begun, ended in marks[:index])
+        later = sum(begun <= begin_ns for _, begun, _ in marks[index + 1 :])
+        yield Record(begin_ns, end_ns, name, measured.step & 0xFFFF_FFFF, earlier + later, Kind.SPAN, Flag(0), 0)
 
 
-def _phase_of(found: _Found) -> int:
+def _find_phase(measured: _MeasuredStep) -> int:
     """The phase with most of what is more than usual."""
-    by_phase, usual = found.times[1], found.usual[1]
+    by_phase, usual = measured.times[1], measured.usual[1]
     return max(range(len(Phase)), key=lambda phase: by_phase[phase] - usual[phase])
 
 
-def _described(
-    found: _Found,
+def _build_slow_step(
+    measured: _MeasuredStep,
     phase: int,
     every: int | None,
     samples: list[tuple[int, _Stack]],
@@ -225,15 +229,15 @@ def _described(
     attempt: Attempt,
     begin_ns: int,
 ) -> SlowStep:
-    (duration_ns, by_phase, starved_ns), (usual_ns, usual_by_phase, usual_starved_ns) = found.times, found.usual
-    line, num_on_line = _line_of(samples)
+    (duration_ns, by_phase, starved_ns), (usual_ns, usual_by_phase, usual_starved_ns) = measured.times, measured.usual
+    line, num_on_line = _find_line(samples)
     more_starved_ns = None if starved_ns is None or usual_starved_ns is None else starved_ns - usual_starved_ns
     return SlowStep(
         start=attempt.start,
         restart=attempt.restart,
         rank=rank,
-        step=found.step,
-        epoch=found.epoch,
+        step=measured.step,
+        epoch=measured.epoch,
         begin_ns=begin_ns,
         duration_ns=duration_ns,
         usual_ns=usual_ns,
@@ -251,30 +255,30 @@ def _described(
 # -- stacks --
 
 
-def _stack_of(ident: int) -> _Stack:
+def _read_stack(ident: int) -> _Stack:
     """The stack of a thread without our own frames; only the innermost ones of a very deep stack."""
-    found = [_named(frame) for frame in skip_profiler_frames(frame_of_thread(ident), _MOST_FRAMES)]
-    return tuple(reversed(found))
+    measured = [_read_frame(frame) for frame in skip_profiler_frames(frame_of_thread(ident), _MAX_FRAMES)]
+    return tuple(reversed(measured))
 
 
-def _named(frame: FrameType) -> _Frame:
+def _read_frame(frame: FrameType) -> _Frame:
     code, line = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
     name, file = format_frame(code, line), source_name(code.co_filename)
     return _Frame(name, f"{file}:{line}", is_user_code(code.co_filename))
 
 
-def _line_of(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:
+def _find_line(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:
     """The user's line that most samples were at, or that called what they were at, and how many."""
-    lines = Counter(_own_line(stack) for _, stack in samples if stack)
-    line, count = max(lines.items(), key=lambda found: found[1], default=("", 0))
-    return (line, count) if count >= _FEWEST_ON_LINE else (None, 0)
+    lines = Counter(_find_user_line(stack) for _, stack in samples if stack)
+    line, count = max(lines.items(), key=lambda measured: measured[1], default=("", 0))
+    return (line, count) if count >= _MIN_SAMPLES_ON_LINE else (None, 0)
 
 
-def _own_line(stack: _Stack) -> str:
+def _find_user_line(stack: _Stack) -> str:
     return next((frame.line for frame in reversed(stack) if frame.is_user_code), stack[-1].line)
 
 
-def _spans_of(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
+def _build_sample_spans(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
     """Nested spans: a sample counts until the next one, and what equal samples in a row have in common is one span."""
     is_open: list[tuple[_Frame, int]] = []
     for at_ns, stack in [*samples, (end_ns, ())]:
@@ -286,4 +290,4 @@ def _spans_of(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[Source
             category = SAMPLE if frame.is_user_code else SAMPLE_OF_LIBRARY
             yield SourceEvent(frame.name, category, begin_ns, max(begin_ns, at_ns), _SAMPLES_TID, {})
         for frame in stack[num_same:]:
-            is_open.append((frame, at_ns + FRAMES_APART_NS * len(is_open)))
+            is_open.append((frame, at_ns + FRAME_OFFSET_NS * len(is_open)))

@@ -11,7 +11,7 @@ PHASES_TID, PHASES_TRACK = 1 << 30, "phases of the loop"
 PHASE_NAMES = {int(phase): f"event/{phase.name.lower()}" for phase in Phase}
 """The names of their spans."""
 
-MOST_EVENTS = 200_000
+MAX_EVENTS = 200_000
 """How many events of sources one window keeps."""
 
 
@@ -39,7 +39,7 @@ class SourceEvents:
 
     def add(self, event: SourceEvent) -> None:
         """Keeps one event, unless there are very many. Any thread may call it."""
-        if len(self.kept) < MOST_EVENTS:
+        if len(self.kept) < MAX_EVENTS:
             self.kept.append(event)
         else:
             self.num_left_out += 1

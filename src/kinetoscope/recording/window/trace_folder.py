@@ -49,11 +49,11 @@ class TraceFolder:
     """
 
     def __init__(self, folder: str, filename: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
-        check_keep(num_traces_to_keep)
+        check_num_traces(num_traces_to_keep)
         self._folder = FileNameFormat(str(folder), "folder", has_timestamp=False)
         self.is_default: bool = self._folder.text in [f"{{run_name}}/{name}" for name in _TRACE_FOLDERS]
         """Whether the folder is the one of the contract, in place of which `set_defaults` may set another one."""
-        self._here = working_folder()
+        self._working_folder = working_folder()
         self._filename = FileNameFormat(filename, "filename")
         self._overwrite = overwrite
         self._num_traces_to_keep = num_traces_to_keep
@@ -65,16 +65,16 @@ class TraceFolder:
 
         Raises `SettingsError` for another ``num_traces_to_keep`` than this folder was given itself.
         """
-        own = self._num_traces_to_keep
-        if own >= 0 and num_traces_to_keep not in (-1, own):
+        num_given = self._num_traces_to_keep
+        if num_given >= 0 and num_traces_to_keep not in (-1, num_given):
             raise SettingsError(
                 f"num_traces_to_keep={num_traces_to_keep} would have no effect on the traces in {self._folder.text}, "
-                f"because num_traces_to_keep={own} applies there. Pass one of the two."
+                f"because num_traces_to_keep={num_given} applies there. Pass one of the two."
             )
         if self.is_default:
             self._folder = FileNameFormat(folder, "folder", has_timestamp=False)
         self._overwrite |= overwrite
-        if own < 0:
+        if num_given < 0:
             self._num_traces_to_keep = num_traces_to_keep
 
     @property
@@ -91,17 +91,17 @@ class TraceFolder:
         """
         self._filename.require_distinct_ranks(ranks, self._folder.text)
         self._run_name, self._ranks = run_name, ranks
-        base = self._here / Path(self._folder.fill(run_name, ranks)).expanduser()
+        base = self._working_folder / Path(self._folder.fill(run_name, ranks)).expanduser()
         self.run_folder = base.parent
         self._check_names()
         while self._is_of_earlier_attempt(attempt.traces_folder(base), attempt):
             attempt = replace(attempt, restart=attempt.restart + 1)
-        self.path = self._make(attempt.traces_folder(base))
+        self.path = self._make_folder(attempt.traces_folder(base))
         remove_partials(self.path)
         if not self._overwrite:
             self._check_empty(attempt)
-        self._begin(attempt)
-        self._note_ranks_beside(attempt)
+        self._record_start(attempt)
+        self._record_concurrent_ranks(attempt)
         return attempt
 
     def reopen(self, path: Path, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
@@ -110,16 +110,16 @@ class TraceFolder:
         """
         self._run_name, self._ranks, self._start = run_name, ranks, attempt.start
         self.run_folder = path.parent
-        self.path = self._make(path)
+        self.path = self._make_folder(path)
         self._used = UniqueNames(file.name for file in self.path.iterdir())
         if not any(manifest.rank == ranks.rank and manifest.started for manifest in read_manifest(self.path)):
-            self._begin(attempt)
+            self._record_start(attempt)
 
-    def note_agreed(self, attempt: str) -> None:
+    def record_agreement(self, attempt: str) -> None:
         """Notes in the manifest the id of this attempt that the ranks have agreed on. Raises OSError if it cannot."""
         append_entry(self.path, self._ranks.rank, AttemptAgreed(attempt, self._start))
 
-    def note_nothing(self, why: str) -> None:
+    def record_empty_run(self, why: str) -> None:
         """Notes in the manifest that the run recorded nothing, and why. Raises OSError if it cannot."""
         if hasattr(self, "_start"):  # else it was never opened
             append_entry(self.path, self._ranks.rank, NothingRecorded(why, self._start))
@@ -144,23 +144,23 @@ class TraceFolder:
             is_written = True
             self.add(self.path / name, cycle, timestamp)
         except BaseException:
-            self._used.give_back(name)
+            self._used.release(name)
             if is_written:
                 (self.path / name).unlink(missing_ok=True)
             raise
 
-    def written_for(self, cycle: int, timestamp: Moment) -> Iterator[Path]:
+    def list_written(self, cycle: int, timestamp: Moment) -> Iterator[Path]:
         """The existing files that this start has noted for the cycle, and those with names that `new_trace` gives for
         ``timestamp``."""
         names, wanted = UniqueNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
         folder = RunFolder(self.path)
-        own = [one for starts in read_starts(self.path) for one in starts if one.start == self._start]
-        listed = [trace.path for one in own for trace in one.traces if trace.cycle == cycle]
+        starts_of_process = [one for starts in read_starts(self.path) for one in starts if one.start == self._start]
+        listed = [trace.path for one in starts_of_process for trace in one.traces if trace.cycle == cycle]
         yield from (self.path / name for name in listed if folder.is_file(name))
         while folder.is_file(name := names.choose(wanted)):
             yield self.path / name
 
-    def is_noted(self, path: Path) -> bool:
+    def is_listed(self, path: Path) -> bool:
         """Whether a manifest lists ``path``."""
         name = str(path.relative_to(self.path))
         return any(trace.path == name for manifest in read_manifest(self.path) for trace in manifest.traces)
@@ -202,13 +202,13 @@ class TraceFolder:
         cycles: dict[int, tuple[Timestamp, list[Path | None]]] = {}
         for manifest in read_manifest(self.path):
             for trace in manifest.kept:
-                nobody: list[Path | None] = [None] * self._ranks.world_size
-                _, paths = cycles.setdefault(trace.cycle, (timestamp_from_fields(trace.timestamp), nobody))
+                no_paths: list[Path | None] = [None] * self._ranks.world_size
+                _, paths = cycles.setdefault(trace.cycle, (timestamp_from_fields(trace.timestamp), no_paths))
                 if manifest.rank < len(paths):
                     paths[manifest.rank] = self.path / trace.path
         return [cycles[number] for number in sorted(cycles)]
 
-    def _begin(self, attempt: Attempt) -> None:
+    def _record_start(self, attempt: Attempt) -> None:
         try:
             append_entry(self.path, self._ranks.rank, RankStarted(self._ranks, attempt))
         except OSError as error:
@@ -217,7 +217,7 @@ class TraceFolder:
             ) from error
         self._start = attempt.start
 
-    def _note_ranks_beside(self, attempt: Attempt) -> None:
+    def _record_concurrent_ranks(self, attempt: Attempt) -> None:
         """Notes in the manifest which other ranks are alive now. Without a store, this shows which ranks form a run.
 
         Of two ranks that begin at the same moment, at least one sees the other, because both have noted that before.
@@ -225,10 +225,10 @@ class TraceFolder:
         if self._ranks.local_world_size > 1:
             manifests = [manifest for manifest in read_manifest(self.path) if manifest.rank != self._ranks.rank]
             others = [manifest.started for manifest in manifests if not manifest.closed]
-            starts = [other.start for other in others if other is not None and self._is_beside(other, attempt)]
+            starts = [other.start for other in others if other is not None and self._is_running_too(other, attempt)]
             append_entry(self.path, self._ranks.rank, RanksBeside(starts, attempt.start))
 
-    def _is_beside(self, other: RankStarted, attempt: Attempt) -> bool:
+    def _is_running_too(self, other: RankStarted, attempt: Attempt) -> bool:
         """Whether another rank of this launch and node is alive."""
         if (other.attempt.name, other.ranks.node_rank) != (attempt.name, self._ranks.node_rank):
             return False
@@ -242,16 +242,16 @@ class TraceFolder:
         """
         if not may_miss_restarts():
             return False
-        began = [(one, one.started) for one in read_manifest(folder) if one.started is not None]
+        started_ranks = [(one, one.started) for one in read_manifest(folder) if one.started is not None]
         return any(
             (one.rank == self._ranks.rank and started.attempt.pid != attempt.pid)
             or started.ranks.world_size != self._ranks.world_size
             or (not one.closed and _is_dead(started, self.run_folder))
-            for one, started in began
+            for one, started in started_ranks
             if started.attempt.run_id == attempt.run_id
         )
 
-    def _make(self, folder: Path) -> Path:
+    def _make_folder(self, folder: Path) -> Path:
         """Makes the folder. Raises `FolderNotWritableError` if it is not writable or leads out of the run's folder."""
         try:
             run = RunFolder(self.run_folder)
@@ -283,9 +283,9 @@ class TraceFolder:
         }
         if attempt.name in attempts.values() and self._ranks.rank not in attempts:
             return
-        stranger = _find_stranger(self.path)
-        if stranger is not None:
-            name = str(stranger.relative_to(self.path))
+        foreign_file = _find_foreign_file(self.path)
+        if foreign_file is not None:
+            name = str(foreign_file.relative_to(self.path))
             raise FolderNotEmptyError(
                 f"The trace folder {self.path} is not empty (it holds {name!r}). Choose another folder or run name, "
                 "delete it, or pass overwrite=True."
@@ -294,8 +294,8 @@ class TraceFolder:
     def _check_alone(self, manifests: Iterable[RankManifest], attempt: Attempt) -> None:
         """Raises `FolderNotEmptyError` if another process records this rank into the folder now: each would replace the
         traces of the other."""
-        begun = (one.started for one in manifests if one.rank == self._ranks.rank and not one.closed)
-        for other in begun:
+        open_starts = (one.started for one in manifests if one.rank == self._ranks.rank and not one.closed)
+        for other in open_starts:
             if other is None or other.attempt.pid == attempt.pid:
                 continue
             if owner_state(live_folder_of(self.run_folder, other.start), other.attempt) is Owner.ALIVE:
@@ -306,7 +306,7 @@ class TraceFolder:
                 )
 
 
-def check_keep(num_traces: object) -> None:
+def check_num_traces(num_traces: object) -> None:
     """Raises `SettingsError` unless ``num_traces`` is a number of traces to keep, or -1 for all."""
     if isinstance(num_traces, bool) or not isinstance(num_traces, int) or num_traces < -1:
         raise SettingsError(f"num_traces_to_keep is a number of traces, or -1 for all; not {num_traces!r}.")
@@ -321,7 +321,7 @@ def is_used(run_folder: Path, ranks: Ranks) -> bool:
     except TraceFileError:
         return True
     unknown = [run_folder / name for name in _TRACE_FOLDERS if run_folder / name not in folders]
-    if any(_find_stranger(folder) is not None for folder in unknown if is_folder(folder)):
+    if any(_find_foreign_file(folder) is not None for folder in unknown if is_folder(folder)):
         return True
     return any(one.rank == ranks.rank or one.closed or _is_dead(one.started, run_folder) for one in manifests)
 
@@ -336,9 +336,9 @@ _TRACE_FOLDERS = ("traces", "torch_traces")
 """Where a run has its traces, unless its handlers were given other folders."""
 
 
-def _find_stranger(folder: Path) -> Path | None:
+def _find_foreign_file(folder: Path) -> Path | None:
     """Return the first file in a folder, at any depth, that is not this run's, or a folder that cannot be read."""
-    waiting = [path for path in folder.iterdir() if not _is_ours_now(path)]
+    waiting = [path for path in folder.iterdir() if not _belongs_to_run(path)]
     for path in waiting:
         if path.name == MANIFESTS:  # of traces of this run in a folder in this one
             continue
@@ -348,7 +348,7 @@ def _find_stranger(folder: Path) -> Path | None:
     return None
 
 
-def _is_ours_now(path: Path) -> bool:
+def _belongs_to_run(path: Path) -> bool:
     """Whether a file is not an earlier run's: another rank's check for write access, an empty manifest, an unfinished
     file, or the folder of an earlier attempt of this run."""
     return path.name.startswith(("writable-", ".")) or path.name.startswith("attempt")

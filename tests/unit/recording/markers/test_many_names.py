@@ -11,16 +11,16 @@ import pytest
 import kinetoscope
 from kinetoscope import ProfilerAction
 from kinetoscope.core.text.once_log import OnceLog
-from kinetoscope.recording.markers import recorder
-from kinetoscope.recording.markers.marker import MOST_IDLE
+from kinetoscope.recording.markers import recorder_types
+from kinetoscope.recording.markers.marker import MAX_CACHED_MARKERS
 from kinetoscope.recording.markers.process import this_process
-from kinetoscope.recording.markers.recorder import NameTable
+from kinetoscope.recording.markers.recorder_types import NameTable
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.spool.chunk import NamesFile, read_names
 from kinetoscope.testing import MemoryTraceHandler
 from support.signal_injection import Presses
 
-MANY = 3 * MOST_IDLE
+MANY = 3 * MAX_CACHED_MARKERS
 
 
 @pytest.fixture(autouse=True)
@@ -121,8 +121,8 @@ def test_a_marker_that_is_started_or_open_is_the_same_after_many_others():
 
 
 def test_names_beyond_the_limit_that_differ_only_in_digits_share_one(monkeypatch, caplog):
-    monkeypatch.setattr(recorder, "MOST_NAMES", 20)
-    monkeypatch.setattr(recorder, "_MORE_NAMES", 3)
+    monkeypatch.setattr(recorder_types, "MAX_NAMES", 20)
+    monkeypatch.setattr(recorder_types, "_MAX_SHARED_NAMES", 3)
     handler = MemoryTraceHandler()
     with Profiler(record_all, handler, strict=True) as profiler:
         for _ in profiler.batches(range(1)):
@@ -145,7 +145,7 @@ def interned_at_each_place(tmp_path, on_signal):
         folder.mkdir()
         table = NameTable()
         file = NamesFile(folder, 1, table.names)
-        table.tell(file.write_new)
+        table.subscribe(file.write_new)
         presses = Presses(signal.SIGINT, place, NameTable.intern)
         before = signal.signal(signal.SIGINT, lambda *came, table=table: on_signal(table))
         try:
@@ -184,6 +184,6 @@ def test_a_name_that_comes_while_its_file_is_made_is_in_it(tmp_path):
     table = NameTable()
     file = NamesFile(tmp_path, 1, table.names)
     table.intern("of another thread")
-    table.tell(file.write_new)
+    table.subscribe(file.write_new)
     file.close()
     assert [name.name for name in read_names(file.path.read_bytes())[0]] == ["of another thread"]

@@ -8,7 +8,7 @@ import pytest
 
 from kinetoscope.core.clock.clock import SystemClock
 from kinetoscope.recording.markers.native_recorder import NativeSpan
-from kinetoscope.recording.markers.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
+from kinetoscope.recording.markers.recorder_types import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.spool.record import Flag
 from support.recorders import ON, TestedRecorder
 

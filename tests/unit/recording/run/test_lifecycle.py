@@ -33,7 +33,7 @@ def test_a_run_that_is_over_cannot_start_again():
     with profiler:
         pass
     with pytest.raises(ProfilerStateError, match="A run that is CLOSED cannot be RUNNING"):
-        run.begin()
+        run.start()
     assert run.is_closed
     profiler.close()
 

@@ -13,7 +13,7 @@ from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.core.job.event import Callback
 from kinetoscope.recording.markers.process import RUN_FILE_VARIABLE, this_process
 from kinetoscope.recording.run.lifecycle import RunLifecycle
-from kinetoscope.recording.run.shutdown import Ending
+from kinetoscope.recording.run.shutdown import ShutdownSteps
 from kinetoscope.recording.window.trace_handler import TraceHandler
 from kinetoscope.spool.contents import read_live_folder
 from kinetoscope.testing import MemoryTraceHandler
@@ -222,12 +222,12 @@ def test_ctrl_c_in_the_close_of_a_handler_ends_that_and_the_others_close():
 
 
 def test_ctrl_c_between_two_steps_waits_for_the_step_and_then_nothing_is_waited_for():
-    steps = []
-    with pytest.raises(KeyboardInterrupt), Ending(60.0, on_error=None) as ending:
-        ending.take(os.kill, os.getpid(), signal.SIGINT)
-        ending.take(steps.append, "a step")
-        ending.take(lambda: steps.append(ending.wait_for(lambda: ending.seconds_left)))
-    assert steps == ["a step", 0.0]
+    results = []
+    with pytest.raises(KeyboardInterrupt), ShutdownSteps(60.0, on_error=None) as steps:
+        steps.run_step(os.kill, os.getpid(), signal.SIGINT)
+        steps.run_step(results.append, "a step")
+        steps.run_step(lambda: results.append(steps.wait_for(lambda: steps.seconds_left)))
+    assert results == ["a step", 0.0]
 
 
 def test_ctrl_c_while_a_wait_acquires_its_lock_again_ends_the_wait():
@@ -240,9 +240,9 @@ def test_ctrl_c_while_a_wait_acquires_its_lock_again_ends_the_wait():
             signal.raise_signal(signal.SIGINT)
             lock.acquire()
 
-    with pytest.raises(KeyboardInterrupt), Ending(1.0, lambda *error: reported.append(error)) as ending:
-        ending.take(ending.wait_for, wait)
-        assert ending.is_hurried
+    with pytest.raises(KeyboardInterrupt), ShutdownSteps(1.0, lambda *error: reported.append(error)) as steps:
+        steps.run_step(steps.wait_for, wait)
+        assert steps.is_interrupted
     assert reported == []
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from kinetoscope.recording.window.gc_control import paused_gc
+from kinetoscope.recording.window.gc_control import pause_gc
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def num_collections():
 
 def test_the_collector_rests_while_much_is_built_and_works_again_afterwards():
     thresholds = gc.get_threshold()
-    with paused_gc():
+    with pause_gc():
         before = num_collections()
         built = [[] for _ in range(100_000)]
         assert num_collections() - before <= 1
@@ -33,13 +33,13 @@ def test_the_collector_rests_while_much_is_built_and_works_again_afterwards():
 
 def test_a_collector_that_was_off_stays_off():
     gc.disable()
-    with paused_gc():
+    with pause_gc():
         assert not gc.isenabled()
     assert not gc.isenabled()
 
 
 def test_a_collector_that_training_switches_off_during_a_recording_stays_off():
-    with paused_gc():
+    with pause_gc():
         training = threading.Thread(target=gc.disable)
         training.start()
         training.join()
@@ -47,12 +47,12 @@ def test_a_collector_that_training_switches_off_during_a_recording_stays_off():
 
 
 def test_training_that_collects_by_hand_finds_the_collector_on_and_leaves_it_on():
-    with paused_gc():
+    with pause_gc():
         assert gc.isenabled()
 
 
 def test_thresholds_that_training_sets_during_a_recording_stay():
-    with paused_gc():
+    with pause_gc():
         gc.set_threshold(50_000, 20, 30)
     assert gc.get_threshold() == (50_000, 20, 30)
 
@@ -62,12 +62,12 @@ def test_two_threads_that_build_at_once_leave_the_thresholds_as_they_were():
     entered, leave = threading.Event(), threading.Event()
 
     def build():
-        with paused_gc():
+        with pause_gc():
             entered.set()
             assert leave.wait(10)
 
     other = threading.Thread(target=build)
-    with paused_gc():
+    with pause_gc():
         other.start()
         assert entered.wait(10)
     assert gc.get_threshold() != thresholds
@@ -78,6 +78,6 @@ def test_two_threads_that_build_at_once_leave_the_thresholds_as_they_were():
 
 def test_an_error_while_building_leaves_the_thresholds_as_they_were():
     thresholds = gc.get_threshold()
-    with pytest.raises(KeyError), paused_gc(), paused_gc():
+    with pytest.raises(KeyError), pause_gc(), pause_gc():
         raise KeyError
     assert gc.get_threshold() == thresholds

@@ -10,10 +10,10 @@ import pytest
 from kinetoscope import Profiler, cyclic_schedule
 from kinetoscope.core.clock.clock import SystemClock
 from kinetoscope.core.job.ranks import detect_attempt, detect_ranks
-from kinetoscope.recording.markers.process import signals_held
+from kinetoscope.recording.markers.process import hold_signals
 from kinetoscope.recording.run.clock_comparison import ClockComparison
 from kinetoscope.recording.run.lifecycle import RunLifecycle
-from kinetoscope.recording.run.shutdown import RunEnd
+from kinetoscope.recording.run.shutdown import RunShutdown
 from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.testing import MemoryTraceHandler
 from support.signal_injection import Presses
@@ -82,7 +82,7 @@ def test_another_close_finishes_one_that_a_signal_breaks_off():
 def test_a_live_folder_goes_as_a_whole_though_a_signal_breaks_off_the_end(tmp_path):
     num_broken_off = 0
     for place in range(1, 1_000, 3):
-        presses = Presses(signal.SIGTERM, place, RunEnd.finish_files)
+        presses = Presses(signal.SIGTERM, place, RunShutdown.finish_files)
         handler = MemoryTraceHandler()
         profiler = Profiler(cyclic_schedule(active=2, warmup=0), handler, spool_folder=tmp_path)
         before = signal.signal(signal.SIGTERM, lambda number, frame, profiler=profiler: interrupt(profiler))
@@ -126,15 +126,15 @@ def test_deferred_signals_all_take_effect_if_the_first_raises_on_this_thread_onl
 
     before = [signal.signal(number, handle) for number in SIGNALS]
     try:
-        with pytest.raises(KeyboardInterrupt), signals_held():
+        with pytest.raises(KeyboardInterrupt), hold_signals():
             for number in SIGNALS:
                 signal.raise_signal(number)
             assert seen == []
-            with signals_held():
+            with hold_signals():
                 signal.raise_signal(signal.SIGINT)
             assert seen == []
         assert [signal.getsignal(number) for number in SIGNALS] == [handle, handle]
-        thread = threading.Thread(target=lambda: signals_held().__enter__())
+        thread = threading.Thread(target=lambda: hold_signals().__enter__())
         thread.start()
         thread.join()
     finally:

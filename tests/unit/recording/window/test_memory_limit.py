@@ -17,7 +17,7 @@ def memory(monkeypatch):
     said = {"resident": 1 * GB, "available": 8 * GB}
     monkeypatch.setattr(memory_limit, "resident_bytes", lambda: said["resident"])
     monkeypatch.setattr(memory_limit, "available_bytes", lambda: said["available"])
-    monkeypatch.setattr(memory_limit, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(memory_limit, "_POLL_INTERVAL_S", 0.0)
     return said
 
 
@@ -27,7 +27,7 @@ def train(memory, grown_at, *, num_batches=30, has_limit=True, repeat=1):
     schedule = cyclic_schedule(skip_first=1, warmup=1, active=10, repeat=repeat, per="run")
     profiler = Profiler(schedule, handler, quiet=True, strict=True)
     if has_limit:
-        profiler.lifecycle.windows.memory_limit.share = memory_limit.SHARE
+        profiler.lifecycle.windows.memory_limit.share = memory_limit.MAX_GROWTH_SHARE
     actions = []
     with profiler:
         for batch in profiler.batches(range(num_batches)):
@@ -69,7 +69,7 @@ def test_profile_has_a_limit_which_is_lower_where_operators_are_recorded(tmp_pat
         kinetoscope.profile(tmp_path / name, torch=torch).lifecycle.windows.memory_limit.share
         for name, torch in (("a", False), ("b", True))
     ]
-    assert shares == [memory_limit.SHARE, memory_limit.SHARE_OF_OPERATORS]
+    assert shares == [memory_limit.MAX_GROWTH_SHARE, memory_limit.MAX_GROWTH_SHARE_WITH_OPERATORS]
 
 
 def test_a_limit_of_a_control_group_counts_less_its_usage(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ class Notes(WindowSource):
     def finish(self, run):
         run.name_track(77, "a track of its own")
         for name, begin_ns, end_ns in self.notes:
-            run.note(SourceEvent(name, "noted", begin_ns, end_ns, 77, {"line": "train.py:3", "sizes": [1, 2]}))
+            run.add_event(SourceEvent(name, "noted", begin_ns, end_ns, 77, {"line": "train.py:3", "sizes": [1, 2]}))
 
 
 def record(folder, *notes):
@@ -62,7 +62,7 @@ def test_spans_are_clipped_to_the_window_and_what_is_outside_is_left_out(tmp_pat
 
 
 def test_the_trace_says_how_many_events_were_too_many_to_keep(tmp_path, monkeypatch):
-    monkeypatch.setattr(source_events, "MOST_EVENTS", 3)
+    monkeypatch.setattr(source_events, "MAX_EVENTS", 3)
     trace = record(tmp_path, *[("work", 1500, 1600)] * 5)
     assert len(noted(trace)) == 3
     (note,) = trace["kinetoscope"]["repaired"]

@@ -3,13 +3,13 @@
 from collections import deque
 from dataclasses import dataclass
 
-MOST_AN_HOUR = 20
+MAX_PER_HOUR = 20
 _HOUR_NS = 3_600_000_000_000
-_MOST_REMEMBERED = 64
-_NUM_REGULAR, _MOST_BETWEEN = 4, 2
-_LEAST_PERIOD = 5
-_MOST_MISSED = 20
-MOST_IN_A_ROW = 3
+_MAX_REMEMBERED_STEPS = 64
+_MIN_REGULAR_STEPS, _MAX_OTHERS_BETWEEN = 4, 2
+_MIN_PERIOD_STEPS = 5
+_MAX_MISSED_PERIODS = 20
+MAX_CONSECUTIVE = 3
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class _Kept:
     every: int | None
 
 
-class SlowStepPlaces:
+class SlowStepQuota:
     """Decides which of the slow steps are kept. They are told in order.
 
     A fourth slow step of the same phase that comes as many steps after the third as that after the second and the first
@@ -33,52 +33,52 @@ class SlowStepPlaces:
         self._seen: dict[int, deque[int]] = {}
         self._kept: deque[_Kept] = deque()
         self._regular: dict[tuple[int, int], int] = {}  # the last step of each phase and period
-        self._num_in_a_row = 0
+        self._num_consecutive = 0
 
-    def take(self, step: int, phase: int, now_ns: int) -> tuple[bool, int | None]:
+    def admit(self, step: int, phase: int, now_ns: int) -> tuple[bool, int | None]:
         """Whether a slow step is kept, and after how many steps its like comes regularly, if it does."""
-        seen = self._seen.setdefault(phase, deque(maxlen=_MOST_REMEMBERED))
-        self._num_in_a_row = self._num_in_a_row + 1 if seen and seen[-1] == step - 1 else 1
-        every = self._known_period(step, phase) or _period(seen, step)
+        seen = self._seen.setdefault(phase, deque(maxlen=_MAX_REMEMBERED_STEPS))
+        self._num_consecutive = self._num_consecutive + 1 if seen and seen[-1] == step - 1 else 1
+        every = self._find_known_period(step, phase) or _find_new_period(seen, step)
         if every is not None:
             self._regular[phase, every] = step
         seen.append(step)
         while self._kept and now_ns - self._kept[0].at_ns >= _HOUR_NS:
             self._kept.popleft()
         if every is None:
-            is_kept = self._num_in_a_row <= MOST_IN_A_ROW
+            is_kept = self._num_consecutive <= MAX_CONSECUTIVE
         else:
             is_kept = not any(kept.phase == phase and kept.every == every for kept in self._kept)
-            self._take_together(step, phase, every)
-        is_kept = is_kept and self._num_places() < MOST_AN_HOUR
+            self._merge_regular(step, phase, every)
+        is_kept = is_kept and self._num_used() < MAX_PER_HOUR
         if is_kept:
             self._kept.append(_Kept(now_ns, step, phase, every))
         return is_kept, every
 
-    def _known_period(self, step: int, phase: int) -> int | None:
+    def _find_known_period(self, step: int, phase: int) -> int | None:
         """The period of such a step that is known already. Some may have been missed since the last one."""
         for (known_phase, every), last in self._regular.items():
-            if known_phase == phase and (step - last) % every == 0 and step - last <= _MOST_MISSED * every:
+            if known_phase == phase and (step - last) % every == 0 and step - last <= _MAX_MISSED_PERIODS * every:
                 return every
         return None
 
-    def _take_together(self, step: int, phase: int, every: int) -> None:
+    def _merge_regular(self, step: int, phase: int, every: int) -> None:
         for kept in self._kept:
             if kept.phase == phase and (step - kept.step) % every == 0:
                 kept.every = every
 
-    def _num_places(self) -> int:
+    def _num_used(self) -> int:
         regular = {(kept.phase, kept.every) for kept in self._kept if kept.every is not None}
         return len(regular) + sum(kept.every is None for kept in self._kept)
 
 
-def _period(seen: deque[int], step: int) -> int | None:
+def _find_new_period(seen: deque[int], step: int) -> int | None:
     """After how many steps such a step comes regularly; None if it does not."""
     steps = set(seen)
     for other in reversed(seen):
         period = step - other
-        before = [step - period * times for times in range(1, _NUM_REGULAR)]
-        if period >= _LEAST_PERIOD and steps.issuperset(before):
-            num_others = sum(before[-1] < each for each in seen) - (_NUM_REGULAR - 2)
-            return period if num_others <= _MOST_BETWEEN else None
+        before = [step - period * times for times in range(1, _MIN_REGULAR_STEPS)]
+        if period >= _MIN_PERIOD_STEPS and steps.issuperset(before):
+            num_others = sum(before[-1] < each for each in seen) - (_MIN_REGULAR_STEPS - 2)
+            return period if num_others <= _MAX_OTHERS_BETWEEN else None
     return None

@@ -11,16 +11,16 @@ from kinetoscope.recording.markers import compiler
 from kinetoscope.recording.markers.native_recorder import NativeSpan
 
 
-def marked(marker: NativeSpan, function: Any) -> Any:
+def wrap_in_spans(marker: NativeSpan, function: Any) -> Any:
     """``function``, of which each call is a span of ``marker``. A ``staticmethod`` or ``classmethod`` stays one.
 
     Raises `SettingsError` for what cannot be called.
     """
     if isinstance(function, staticmethod | classmethod):
-        return type(function)(marked(marker, function.__func__))
+        return type(function)(wrap_in_spans(marker, function.__func__))
     if not callable(function):
         raise SettingsError(f"A marker cannot decorate {function!r}. Put it above a function or method.")
-    return functools.wraps(function)(_wrapper(marker, function))
+    return functools.wraps(function)(_wrap(marker, function))
 
 
 def mark_function(function: Any, find: Callable[[str], Any]) -> Any:
@@ -41,24 +41,24 @@ def mark_function(function: Any, find: Callable[[str], Any]) -> Any:
     return find(name)(function)
 
 
-def _wrapper(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
-    if _is(inspect.isasyncgenfunction, function):
-        return _around_async_generator(marker, function)
-    if _is(inspect.iscoroutinefunction, function):
-        return _around_coroutine(marker, function)
-    if _is(inspect.isgeneratorfunction, function):
-        return _around_generator(marker, function)
-    return _around_function(marker, function)
+def _wrap(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+    if _is_kind(inspect.isasyncgenfunction, function):
+        return _wrap_async_generator(marker, function)
+    if _is_kind(inspect.iscoroutinefunction, function):
+        return _wrap_coroutine(marker, function)
+    if _is_kind(inspect.isgeneratorfunction, function):
+        return _wrap_generator(marker, function)
+    return _wrap_function(marker, function)
 
 
-def _is(kind: Callable[[Any], bool], function: Any) -> bool:
+def _is_kind(predicate: Callable[[Any], bool], function: Any) -> bool:
     """Whether ``function``, or the ``__call__`` of an object, is of that kind."""
     while isinstance(function, functools.partial):
         function = function.func
-    return kind(function) or kind(type(function).__call__)
+    return predicate(function) or predicate(type(function).__call__)
 
 
-def _around_function(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_function(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
     # Looked up once, not in each call: so this is quicker than `with marker:`.
     begin, end = marker.begin, marker.end
 
@@ -75,7 +75,7 @@ def _around_function(marker: NativeSpan, function: Callable[..., Any]) -> Callab
 
 
 @contextmanager
-def _span(marker: NativeSpan) -> Iterator[None]:
+def _record_span(marker: NativeSpan) -> Iterator[None]:
     """A span by a token, because the block may end on another thread than it began."""
     token = marker.begin()
     try:
@@ -84,25 +84,25 @@ def _span(marker: NativeSpan) -> Iterator[None]:
         marker.end(token)
 
 
-def _around_coroutine(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_coroutine(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with _span(marker):
+        with _record_span(marker):
             return await function(*args, **kwargs)
 
     return wrapper
 
 
-def _around_generator(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_generator(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        with _span(marker):
+        with _record_span(marker):
             return (yield from function(*args, **kwargs))
 
     return wrapper
 
 
-def _around_async_generator(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_async_generator(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        with _span(marker):
+        with _record_span(marker):
             generator = function(*args, **kwargs)
             advance = generator.asend(None)
             try:

@@ -11,11 +11,11 @@ from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.spool.record import ThreadRecords
 
 _log = logging.getLogger("kinetoscope")
-MOST_NAMES = 1 << 16
+MAX_NAMES = 1 << 16
 """How many names a recorder keeps unchanged. In further names digits become #, and only some more are kept."""
-_MORE_NAMES = 1 << 10
+_MAX_SHARED_NAMES = 1 << 10
 _NUMBER = re.compile(r"\d+")
-_ANY_OTHER = "(names beyond the most that are kept)"
+_OVERFLOW_NAME = "(names beyond the most that are kept)"
 
 NO_NAME = 0xFFFF_FFFF
 """The name id of a span that was never recorded. When it first is, it gets one from `Span.intern`."""
@@ -27,7 +27,7 @@ INSTANT_ON_BEGIN, INSTANT_ON_END = 1, 2
 """The edges of a span at which it also records an instant."""
 
 
-FRAMES_APART_NS = 10
+FRAME_OFFSET_NS = 10
 """Between the begins of a sampled frame and of the one that it calls, so that viewers can tell which is outside."""
 
 
@@ -53,7 +53,7 @@ class WindowRecords:
     keep_on_disk: Callable[[], int] = lambda: 0
 
 
-OWN_CATEGORY = "kinetoscope"
+PROFILER_CATEGORY = "kinetoscope"
 """The category of spans that show Kinetoscope's own work."""
 
 
@@ -73,7 +73,7 @@ _Key = tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]]
 class NameTable:
     """Interned names: each name, with its categories and args, gets a small number that never changes.
 
-    ``on_new`` is called after each new name. After `MOST_NAMES`, names that differ only in their digits share a number.
+    ``on_new`` is called after each new name. After `MAX_NAMES`, names that differ only in their digits share a number.
     """
 
     names: list[SpanName] = field(default_factory=list)
@@ -86,7 +86,7 @@ class NameTable:
         self.on_new = None
         self._lock = threading.RLock()
 
-    def tell(self, on_new: Callable[[], None]) -> None:
+    def subscribe(self, on_new: Callable[[], None]) -> None:
         """From now on ``on_new`` is called after each new name; also now, for those that came since it looked."""
         with self._lock:
             self.on_new = on_new
@@ -95,11 +95,11 @@ class NameTable:
     def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
         """The id of a name, the same each time."""
         key: tuple[Any, ...] = name, categories, args
-        known = self._ids.get(key)
-        if known is not None:
-            return known
+        known_id = self._ids.get(key)
+        if known_id is not None:
+            return known_id
         with self._lock:
-            if key not in self._ids and len(self.names) >= MOST_NAMES:
+            if key not in self._ids and len(self.names) >= MAX_NAMES:
                 key = self._shared_key(*key)
             if key not in self._ids:
                 self._ids[key] = self._add(SpanName(*key))
@@ -114,16 +114,16 @@ class NameTable:
 
     def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> _Key:
         """What a name becomes when there are no numbers left for new names."""
-        if len(self.names) == MOST_NAMES:
+        if len(self.names) == MAX_NAMES:
             _log.warning(
                 "%d different names were recorded; %r is one more. From now on, digits in new names become #. Use one "
                 "name, and put what changes into a counter.",
-                MOST_NAMES,
+                MAX_NAMES,
                 name,
             )
         shared = _NUMBER.sub("#", name), categories, args
-        is_kept = shared in self._ids or len(self.names) < MOST_NAMES + _MORE_NAMES
-        return shared if is_kept else (_ANY_OTHER, (), ())
+        is_kept = shared in self._ids or len(self.names) < MAX_NAMES + _MAX_SHARED_NAMES
+        return shared if is_kept else (_OVERFLOW_NAME, (), ())
 
 
 class SpanListener(Protocol):
