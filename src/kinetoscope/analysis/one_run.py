@@ -87,19 +87,23 @@ def without_copies(
 
 def why_unjudged(traces: Sequence[SummedTrace]) -> list[str]:
     """Sentences on why no fault is looked for in such traces, which are said first; none where it is."""
-    unclear = Counter[str]()
+    unknown_device_events = Counter[str]()
     for window in (window for trace in traces for window in trace.windows):
-        unclear.update(window.unclear)
+        unknown_device_events.update(window.unknown_device_events)
     cut = (
         f"{_named(trace.name)} is truncated, and none of its steps is whole: nothing is concluded from them."
         for trace in traces
         if trace.is_incomplete
     )
-    return [*cut, *([_on_unclear(unclear)] if unclear else []), *_on_thinned(traces)]
+    return [
+        *cut,
+        *([_on_unknown_events(unknown_device_events)] if unknown_device_events else []),
+        *_on_filtered(traces),
+    ]
 
 
-def _on_thinned(traces: Iterable[SummedTrace]) -> Iterable[str]:
-    files = [_named(trace.name) for trace in traces if any(window.is_thinned for window in trace.windows)]
+def _on_filtered(traces: Iterable[SummedTrace]) -> Iterable[str]:
+    files = [_named(trace.name) for trace in traces if any(window.is_filtered for window in trace.windows)]
     if files:
         more = f", as {len(files) - 1:,} more {'was' if len(files) == 2 else 'were'}" if len(files) > 1 else ""
         yield (
@@ -186,7 +190,7 @@ def _on_steps(
     if not steps:
         yield _on_no_steps(traces)
         return
-    inferred = sorted({window.steps_from for window in windows if window.steps_from is not None})
+    inferred = sorted({window.inferred_from for window in windows if window.inferred_from is not None})
     if inferred:
         yield (
             f"No span is a step, so a step is the time from one {sanitize(inferred[0])} to the next. For other steps, "
@@ -223,17 +227,17 @@ def _on_no_steps(traces: Sequence[SummedTrace]) -> str:
 
 
 def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> Iterable[str]:
-    has_unclear = any(window.unclear for window in windows)
-    may_have_one = {window.rank for window in windows if window.unclear}
+    has_unknown_events = any(window.unknown_device_events for window in windows)
+    may_have_one = {window.rank for window in windows if window.unknown_device_events}
     ranks = [row for row in ranks if row.rank not in may_have_one]
     without = sorted({row.rank for row in ranks if row.window_ns is None and row.rank is not None})
-    if not has_unclear and all(row.window_ns is None for row in ranks):
+    if not has_unknown_events and all(row.window_ns is None for row in ranks):
         yield "No GPU work was recorded: all times are CPU times."
     elif without:
         yield f"No GPU work was recorded on {format_ranks(without)}."
 
 
-def _on_unclear(counts: Mapping[str, int]) -> str:
+def _on_unknown_events(counts: Mapping[str, int]) -> str:
     named = ", ".join(f"{count:,} of category {sanitize(category)}" for category, count in counts.items())
     return (
         f"Unknown device events: {named}. They are not counted, so devices may do more than shown here, a step may "

@@ -25,15 +25,15 @@ from kinetoscope.analysis.steps.step_parts import StretchParts, pace_of, stretch
 from kinetoscope.analysis.steps.step_work import ComputedSums, work_by_step
 from kinetoscope.analysis.steps.steps import StepRow, num_devices, step_rows
 from kinetoscope.analysis.windows.incomplete_traces import (
-    is_thinned,
+    drop_unfinished_step,
+    is_filtered,
     last_whole_step,
-    up_to_step,
-    without_unfinished_step,
+    truncate_after_step,
 )
-from kinetoscope.analysis.windows.reading import read_recorded
 from kinetoscope.analysis.windows.span_names import ANNOTATIONS
-from kinetoscope.analysis.windows.step_spans import step_candidates
+from kinetoscope.analysis.windows.step_spans import suggest_step_names
 from kinetoscope.analysis.windows.window import RankWindow
+from kinetoscope.analysis.windows.window_reader import read_recorded_windows
 from kinetoscope.core.clock.file_clock import FileClock
 from kinetoscope.core.text.wording import sanitize
 from kinetoscope.errors import SettingsError
@@ -71,8 +71,8 @@ class WindowSummary:
 
     ``calls`` are its collectives. Where it is not replayed, there are neither ``dependencies`` nor ``evidence``, and
     the ``sums`` are packed: then it is one of many. ``is_of_torch`` is true if it has operators, or work of a device,
-    ``is_elsewhere`` if all its operators build batches; ``unclear`` and ``steps_from`` as in `RankWindow`, and
-    ``is_thinned`` as the function returns.
+    ``is_elsewhere`` if all its operators build batches; ``unclear`` and ``inferred_from`` as in `RankWindow`, and
+    ``is_filtered`` as the function returns.
     """
 
     rank: int | None
@@ -85,9 +85,9 @@ class WindowSummary:
     memory: list[MemoryRow]
     is_of_torch: bool
     is_elsewhere: bool
-    unclear: Mapping[str, int]
-    is_thinned: bool
-    steps_from: str | None
+    unknown_device_events: Mapping[str, int]
+    is_filtered: bool
+    inferred_from: str | None
     computed: ComputedSums
     sums: CallSums | bytes
     dependencies: Dependencies | None
@@ -96,7 +96,7 @@ class WindowSummary:
     @property
     def is_partial(self) -> bool:
         """Whether devices, or the loop, did more than what can be read here: then nothing is concluded from it."""
-        return bool(self.unclear) or self.is_thinned
+        return bool(self.unknown_device_events) or self.is_filtered
 
     def moved(self, shift: TimeShift) -> "WindowSummary":
         """The same on another clock."""
@@ -161,11 +161,11 @@ def sum_trace(
 ) -> SummedTrace:
     """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
     trace = _opened(source, cache=cache, on_bytes=on_bytes)
-    windows = read_recorded(trace if since_ns is None else trace.since(since_ns), selection.step)
-    windows = [without_unfinished_step(window) for window in windows]
+    windows = read_recorded_windows(trace if since_ns is None else trace.since(since_ns), selection.step)
+    windows = [drop_unfinished_step(window) for window in windows]
     last_whole = last_whole_step(windows) if trace.is_cut else None
     if selection.last_step is not None:
-        windows = [up_to_step(window, selection.last_step) for window in windows]
+        windows = [truncate_after_step(window, selection.last_step) for window in windows]
     parts = [window.trace for window in windows]
     wanted = [window for window in windows if selection.ranks is None or window.rank in selection.ranks]
     return SummedTrace(
@@ -194,8 +194,10 @@ def _names_near(step_name: str | None, windows: Iterable[RankWindow]) -> tuple[s
     if any(len(window.steps) for window in windows):
         return ()
     if step_name is None:
-        return step_candidates(window.of_category(*ANNOTATIONS) for window in windows)
-    names = {name.rstrip("0123456789#_ ") for window in windows for name in window.host["name"].drop_nulls().unique()}
+        return suggest_step_names(window.spans_in_category(*ANNOTATIONS) for window in windows)
+    names = {
+        name.rstrip("0123456789#_ ") for window in windows for name in window.cpu_spans["name"].drop_nulls().unique()
+    }
     return tuple(get_close_matches(step_name, sorted(names), _MOST_NEAR))
 
 
@@ -225,14 +227,14 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
     loop, work = TrainingLoop(window), find_work(window)
     step_work = work_by_step(window, work)
     steps = step_rows(window, loop, step_work)
-    thinned = is_thinned(window)
-    parts = stretch_parts(window, steps, is_partial=bool(window.unclear) or thinned)
+    filtered = is_filtered(window)
+    parts = stretch_parts(window, steps, is_partial=bool(window.unknown_device_events) or filtered)
     sums = _call_sums(window, work, sum(one.steps_ns for one in parts))
     del work  # the most memory is in use further down
     return WindowSummary(
         rank=window.rank,
-        num_spans=len(window.host) + len(window.device),
-        begin_ns=min((int(frame["begin"][0]) for frame in (window.host, window.device) if len(frame)), default=0),
+        num_spans=len(window.cpu_spans) + len(window.device),
+        begin_ns=min((int(frame["begin"][0]) for frame in (window.cpu_spans, window.device) if len(frame)), default=0),
         ranks=rank_rows(window),
         steps=steps,
         parts=parts,
@@ -240,9 +242,9 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         memory=memory_rows(window, loop),
         is_of_torch=len(window.operators) > 0 or len(window.device) > 0,
         is_elsewhere=len(window.operators) > 0 and not loop.time.knows_operators,
-        unclear=window.unclear,
-        is_thinned=thinned,
-        steps_from=window.steps_from,
+        unknown_device_events=window.unknown_device_events,
+        is_filtered=filtered,
+        inferred_from=window.inferred_from,
         computed=_computed(window, loop, step_work),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, loop, faster, pace_of(parts)),

@@ -6,7 +6,7 @@ from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.windows.known import sum_of_known
+from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 from kinetoscope.pages.page_data import CallSums, CallTable, TopCalls
 from kinetoscope.report.words import bound_side
 
@@ -103,8 +103,8 @@ def _grouped(
 def _added(rows: Sequence[_Row], name: str) -> CallSums:
     only = rows[0] if len(rows) == 1 else None
     num_calls, total_ns = sum(row.num_calls for row in rows), sum(row.total_ns for row in rows)
-    num_bytes = sum_of_known([getattr(row, "bytes", None) for row in rows])
-    device_ns = sum_of_known([getattr(row, "device_ns", None) for row in rows])
+    num_bytes = sum_or_none([getattr(row, "bytes", None) for row in rows])
+    device_ns = sum_or_none([getattr(row, "device_ns", None) for row in rows])
     flops_per_s, mfu = _rates(rows)
     return CallSums(
         name=name,
@@ -119,7 +119,7 @@ def _added(rows: Sequence[_Row], name: str) -> CallSums:
         p95_ns=only.p95_ns if only else getattr(rows[0], "name_p95_ns", None),
         max_ns=max(row.max_ns for row in rows),
         device_ns=None if device_ns is None else round(device_ns),
-        flops=sum_of_known([row.flops for row in rows]),
+        flops=sum_or_none([row.flops for row in rows]),
         flops_per_s=flops_per_s,
         mfu=mfu,
         bytes=num_bytes,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.windows.kernel_names import own_name
+from kinetoscope.analysis.windows.kernel_names import strip_arguments
 from kinetoscope.core.text.wording import format_ms, format_percent, shorten_name
 from kinetoscope.report.words import device_times
 
@@ -81,4 +81,4 @@ def _longest_operators(report: RunReport) -> Iterable[str]:
 
 
 def _short_name(kernel: str) -> str:
-    return shorten_name(own_name(kernel).removeprefix("void ").strip(), _MAX_NAME_LENGTH)
+    return shorten_name(strip_arguments(kernel).removeprefix("void ").strip(), _MAX_NAME_LENGTH)

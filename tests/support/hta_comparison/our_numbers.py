@@ -7,7 +7,7 @@ import polars as pl
 
 import kinetoscope
 from kinetoscope.analysis.ranks.ranks import RankRow
-from kinetoscope.analysis.windows.reading import read_windows
+from kinetoscope.analysis.windows.window_reader import read_windows
 
 _LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync")
 _KERNEL_WAIT_NS = 30_000

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.analysis.windows.call_times import EXACT_CALLS
+from kinetoscope.analysis.windows.call_statistics import MAX_EXACT_CALLS
 from trainsim import START_NS, Fault, Settings, random_settings
 from trainsim.analysed import analysed, measured
 
@@ -37,7 +37,7 @@ def differences(found, truth):
 def is_same(name, found, value, row):
     """Quantiles of very many calls in a window are kept to 0.4 %."""
     num_calls = row["name_num_calls"] if name.startswith("name_") else row.get("num_calls", 0)
-    if name.endswith(("p50_ns", "p95_ns")) and num_calls > EXACT_CALLS:
+    if name.endswith(("p50_ns", "p95_ns")) and num_calls > MAX_EXACT_CALLS:
         return found == pytest.approx(value, rel=0.004)
     return found == value or (found, value) == (None, 0)
 

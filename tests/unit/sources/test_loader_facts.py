@@ -8,7 +8,7 @@ import pytest
 import kinetoscope
 from kinetoscope import JSONTraceHandler, LoaderFacts, ProfilerAction, cyclic_schedule
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.windows.reading import read_recorded
+from kinetoscope.analysis.windows.window_reader import read_recorded_windows
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -92,7 +92,7 @@ def test_a_report_has_what_was_noted_in_a_batch_that_warms_up(tmp_path):
     handler = JSONTraceHandler(str(tmp_path / "traces"))
     with Profiler(schedule, handler, sources=[LoaderFacts()], strict=True, quiet=True) as profiler:
         over(loader)(profiler)
-    (window,) = read_recorded(kinetoscope.load(tmp_path / "traces" / "merged_trace.json"))
+    (window,) = read_recorded_windows(kinetoscope.load(tmp_path / "traces" / "merged_trace.json"))
     assert len(window.steps) == 2
     assert TrainingLoop(window).loader.settings["batch_size"] == 2
 

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.windows.columns import columns_of
+from kinetoscope.analysis.windows.columns import select_columns
 from kinetoscope.analysis.windows.span_names import C10D_CALLS, COMMUNICATION_CALLS, CPU_COLLECTIVES
 from kinetoscope.analysis.windows.window import RankWindow
 
@@ -27,7 +27,7 @@ class CollectiveWaits:
     @cached_property
     def calls(self) -> pl.DataFrame:
         """The loop's calls of collectives."""
-        return self.window.on_loop(self.window.named(COMMUNICATION_CALLS))
+        return self.window.on_loop_thread(self.window.spans_named(COMMUNICATION_CALLS))
 
     @cached_property
     def waits(self) -> pl.DataFrame:
@@ -53,14 +53,14 @@ class CollectiveWaits:
     def time(self) -> pl.DataFrame:
         """The loop's time in calls of collectives, and its waits for them."""
         calls, waits = self.calls[["begin", "end"]], self.waits
-        return pl.concat([calls, columns_of(waits, "begin", end="waited_until")]) if len(waits) else calls
+        return pl.concat([calls, select_columns(waits, "begin", end="waited_until")]) if len(waits) else calls
 
     @cached_property
     def events(self) -> pl.DataFrame:
         """Collectives on the CPU as if they were a device's events: each of their threads is a stream."""
         window = self.window
-        calls = self._ended_in_time(window.named(CPU_COLLECTIVES)).sort("begin")
-        launches = window.named(C10D_CALLS).select(
+        calls = self._ended_in_time(window.spans_named(CPU_COLLECTIVES)).sort("begin")
+        launches = window.spans_named(C10D_CALLS).select(
             launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
         )
         events = _add_launches(calls, launches.sort("launch_begin"))

@@ -5,10 +5,10 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.windows.columns import frame_of, known_rows, rows_where
+from kinetoscope.analysis.windows.columns import build_frame, drop_null_rows, filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_HOST
-from kinetoscope.analysis.windows.nesting import innermost, place_in
+from kinetoscope.analysis.windows.nesting import find_innermost, interval_index
 from kinetoscope.analysis.windows.span_names import COMMUNICATION_CALLS
 from kinetoscope.analysis.windows.window import MIN_RECURRING_STEPS, RankWindow
 
@@ -49,7 +49,7 @@ def find_cpu_operators(
     idle = ends - begins - window.device_time.busy.overlap_ns(begins, ends) if len(stretches) else begins
     in_optimizer = optimizing.overlap_ns(begins, ends) > 0
     found = stretches.hstack([idle.alias("idle_ns"), in_optimizer.alias("in_optimizer")])
-    found = rows_where(found, elsewhere.overlap_ns(begins, ends) == 0)
+    found = filter_rows(found, elsewhere.overlap_ns(begins, ends) == 0)
     optimizer, other = map(pl.lit, CPU_OPERATORS)
     part = pl.when("in_optimizer").then(optimizer).otherwise(other)
     return _recurring(window, found.filter(pl.col("idle_ns") > 0).with_columns(part=part).drop("in_optimizer"))
@@ -62,12 +62,12 @@ def find_sync_calls(window: RankWindow) -> pl.DataFrame:
     """
     calls, device = window.runtime_calls, window.device
     waits = calls["name"].str.ends_with("Synchronize")
-    copies = rows_where(device[["correlation", "end"]], device["kind"] == "copy")
+    copies = filter_rows(device[["correlation", "end"]], device["kind"] == "copy")
     if len(copies):
         copies = copies.group_by("correlation").agg(copied=pl.col("end").max())
         copied = calls[["correlation"]].join(copies, on="correlation", how="left", maintain_order="left")["copied"]
         waits |= calls["end"] >= copied
-    return rows_where(calls, waits)
+    return filter_rows(calls, waits)
 
 
 def are_of_cpu_optimizer(
@@ -99,22 +99,22 @@ def _own_stretches(window: RankWindow, others: Iterable[pl.DataFrame]) -> pl.Dat
     spans = pl.concat(named, how="vertical_relaxed")
     tracks = {window.loop_track, *window.device["launch_track"].drop_nulls().unique().to_list()}
     spans = spans.filter(pl.col("track").is_in(list(tracks))).sort("begin")
-    moments = pl.concat([frame_of(spans["track"], spans[side].alias("begin")) for side in ("begin", "end")])
+    moments = pl.concat([build_frame(spans["track"], spans[side].alias("begin")) for side in ("begin", "end")])
     moments = moments.sort("track", "begin")
     end, is_same_track = pl.col("begin").shift(-1), pl.col("track").shift(-1) == pl.col("track")
     is_long = is_same_track & (end - pl.col("begin") >= MIN_CPU_OPERATOR_NS)
     long = moments.with_columns(end=end).filter(is_long)
     if not len(long):
         return _no_stretches()
-    rows = innermost(spans, long.select("track", ts=pl.col("begin") + 1))
-    named_stretches = known_rows(long.hstack([spans["name"][rows]]), "name")
+    rows = find_innermost(spans, long.select("track", ts=pl.col("begin") + 1))
+    named_stretches = drop_null_rows(long.hstack([spans["name"][rows]]), "name")
     name = pl.col("name").str
     return named_stretches.filter(name.contains(_IS_NATIVE) & ~name.contains(_IS_PYTHON)).select(*_SPAN, "name")
 
 
 def _recurring(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
     """Return the stretches of operators that recur: a busy machine stops any operator now and then."""
-    step = place_in(window.steps, stretches["begin"]).alias("step")
+    step = interval_index(window.steps, stretches["begin"]).alias("step")
     at_least = min(MIN_RECURRING_STEPS, max(1, len(window.steps)))
     is_recurring = pl.col("step").drop_nulls().n_unique().over("name") >= at_least
     return stretches.hstack([step]).filter(is_recurring).drop("step")
@@ -130,12 +130,12 @@ def are_for_data(calls: pl.DataFrame, device: pl.DataFrame, cpu_operators: Colle
     is_large &= device["name"].str.contains(COPY_TO_HOST)
     if not len(calls) or not (is_large.any() or any(map(len, cpu_operators))):
         return pl.repeat(False, len(calls), eager=True)
-    copies = rows_where(device[["correlation", "bytes"]], is_large)
+    copies = filter_rows(device[["correlation", "bytes"]], is_large)
     own = calls[["correlation"]].join(copies.unique("correlation"), on="correlation", how="left", maintain_order="left")
     large = own["bytes"].is_not_null()
     rows = calls.select(*_SPAN).with_row_index("call")
     launched = device.select(launched="launch_begin", track="launch_track", is_large=is_large)
-    launched = known_rows(launched, "launched", "track").sort("launched")
+    launched = drop_null_rows(launched, "launched", "track").sort("launched")
     options: Any = {"by": "track", "check_sortedness": False}
     before = rows.sort("begin").join_asof(launched, left_on="begin", right_on="launched", **options)
     operators = pl.concat(cpu_operators).select("track", computed="begin").sort("computed")

@@ -5,8 +5,8 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.windows.columns import all_the_same, rows_where
-from kinetoscope.analysis.windows.nesting import around, outermost
+from kinetoscope.analysis.windows.columns import constant_column, filter_rows
+from kinetoscope.analysis.windows.nesting import find_enclosing, find_outermost
 from kinetoscope.analysis.windows.span_names import COMPILER
 from kinetoscope.analysis.windows.window import RankWindow
 
@@ -26,12 +26,12 @@ class Interruptions:
     def collections(self) -> pl.DataFrame:
         """Runs of the garbage collector, with the ``line`` at which each began, and the function of the ``library``
         that this line had called, if recorded."""
-        return self.window.of_source("gc", "line", "library")
+        return self.window.spans_of_source("gc", "line", "library")
 
     @cached_property
     def garbage(self) -> pl.DataFrame:
         """Runs of the garbage collector, without those for the compiler's objects, which are part of compiling."""
-        return rows_where(self.collections, ~self._are_of_compiler)
+        return filter_rows(self.collections, ~self._are_of_compiler)
 
     @cached_property
     def compilations(self) -> pl.DataFrame:
@@ -39,23 +39,23 @@ class Interruptions:
 
         Without recorded ones, the outermost spans of torch's compiler, where both are unknown.
         """
-        recorded = self.window.of_source("compile", "line", "guard")
-        if len(recorded) or not len(spans := self.window.named(COMPILER)):
+        recorded = self.window.spans_of_source("compile", "line", "guard")
+        if len(recorded) or not len(spans := self.window.spans_named(COMPILER)):
             return recorded
-        unknown = (all_the_same(column, None, pl.String, len(spans)) for column in ("line", "guard"))
-        return outermost(spans.hstack([*unknown]))
+        unknown = (constant_column(column, None, pl.String, len(spans)) for column in ("line", "guard"))
+        return find_outermost(spans.hstack([*unknown]))
 
     @cached_property
     def compiling(self) -> pl.DataFrame:
         """Compilations and the garbage collections for them: ``track``, ``begin`` and ``end``."""
-        collections = rows_where(self.collections[_SPAN], self._are_of_compiler)
+        collections = filter_rows(self.collections[_SPAN], self._are_of_compiler)
         compilations = self.compilations[_SPAN]
         return pl.concat([compilations, collections]) if len(collections) else compilations
 
     @cached_property
     def profiling(self) -> pl.DataFrame:
         """Spans of the profiler's own work."""
-        return self.window.of_category("kinetoscope")
+        return self.window.spans_in_category("kinetoscope")
 
     @property
     def all(self) -> tuple[pl.DataFrame, ...]:
@@ -67,6 +67,6 @@ class Interruptions:
         pauses = self.collections
         if not len(pauses):
             return pl.Series(dtype=pl.Boolean)
-        compiles = around(self.compilations[_SPAN], pauses["track"], pauses["begin"])
+        compiles = find_enclosing(self.compilations[_SPAN], pauses["track"], pauses["begin"])
         names = pauses["name"].cast(pl.String).str
         return compiles["end"].is_not_null() | names.ends_with(_OF_COMPILER).fill_null(False)

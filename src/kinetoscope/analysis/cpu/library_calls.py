@@ -8,7 +8,7 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.sampled_lines import WORKER_TRACK
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.analysis.windows.schemas import LIBRARY_CALLS
 from kinetoscope.analysis.windows.source_lines import FRAME
 from kinetoscope.analysis.windows.window import RankWindow
@@ -130,11 +130,11 @@ def _stretches_in_calls(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFra
     times = pl.concat([frames.select("track", begin="begin"), frames.select("track", begin="end")]).unique()
     times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
     middles = times.select("track", ts=(pl.col("begin") + pl.col("end")) // 2)
-    of_user = innermost(users, middles)
+    of_user = find_innermost(users, middles)
     found = times.with_columns(
         line=users["name"].gather(of_user).str.replace(FRAME, "${1}:${2}"),
         user=users["row"].gather(of_user),
-        inner=innermost(frames, middles),
+        inner=find_innermost(frames, middles),
     )
     return found.filter(pl.col("user").is_in(callers.implode())).drop("track").with_row_index("stretch")
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.phases import phase_spans
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.nesting import outermost, place_in
+from kinetoscope.analysis.windows.nesting import find_outermost, interval_index
 from kinetoscope.analysis.windows.span_names import EPOCH, EVALUATION, FETCH, FETCH_WITHOUT_WORKERS, WORKER_TRACK
 from kinetoscope.analysis.windows.window import RankWindow, decode_args
 from kinetoscope.formats.own_names import LOADER
@@ -28,7 +28,7 @@ class Loader:
     @cached_property
     def evaluations(self) -> pl.DataFrame:
         """Evaluations within the loop."""
-        return self.window.on_loop(self.window.named(EVALUATION))
+        return self.window.on_loop_thread(self.window.spans_named(EVALUATION))
 
     @cached_property
     def fetches(self) -> pl.DataFrame:
@@ -36,8 +36,8 @@ class Loader:
 
         A wait that has two spans, torch's and one of ours around it, counts once.
         """
-        fetches = self.window.on_loop(self.window.named(FETCH))
-        fetches = outermost(fetches if len(fetches) else phase_spans(self.window, "data"))
+        fetches = self.window.on_loop_thread(self.window.spans_named(FETCH))
+        fetches = find_outermost(fetches if len(fetches) else phase_spans(self.window, "data"))
         if not len(self.evaluations):
             return fetches
         evaluated = self.evaluating.overlap_ns(fetches["begin"], fetches["end"])
@@ -59,7 +59,7 @@ class Loader:
 
         None with fewer than two such waits, or where epochs are so short that it is much of the waiting anyway.
         """
-        epochs = self.window.on_loop(self.window.named(EPOCH))
+        epochs = self.window.on_loop_thread(self.window.spans_named(EPOCH))
         if len(epochs) < _MIN_EPOCHS:
             return None
         fetches, epochs = self.fetches.sort("begin"), epochs.select("begin").unique().sort("begin")
@@ -74,10 +74,10 @@ class Loader:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The recorded settings of the loader; of several loaders, those of the first one."""
-        notes = self.window.on_loop(self.window.notes_of(LOADER))
+        notes = self.window.on_loop_thread(self.window.instants_of(LOADER))
         if not len(notes):
             return {}
-        is_outside = place_in(self.evaluations.sort("begin"), notes["ts"]).is_null()
+        is_outside = interval_index(self.evaluations.sort("begin"), notes["ts"]).is_null()
         first = [*decode_args(notes.filter(is_outside)), {}][0]
         return {name: value for name, value in first.items() if not isinstance(value, int) or 0 <= value <= _MAX_NUMBER}
 
@@ -86,7 +86,7 @@ class Loader:
         """The number of workers, as recorded or as in the trace; 0 where the loop builds its batches."""
         if isinstance(recorded := self.settings.get("num_workers"), int):
             return recorded
-        if len(self.window.named(FETCH_WITHOUT_WORKERS)):
+        if len(self.window.spans_named(FETCH_WITHOUT_WORKERS)):
             return 0
         found = (re.match(WORKER_TRACK, name) for name in self.window.trace.names_of_tracks)
         return len({match[1] for match in found if match is not None}) or None

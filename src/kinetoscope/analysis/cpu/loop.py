@@ -11,9 +11,9 @@ from kinetoscope.analysis.cpu.interruptions import Interruptions
 from kinetoscope.analysis.cpu.loader import Loader
 from kinetoscope.analysis.cpu.loop_time import LoopTime
 from kinetoscope.analysis.cpu.phases import Phases
-from kinetoscope.analysis.windows.columns import at_least_0, known_rows, rows_where
+from kinetoscope.analysis.windows.columns import clip_negative, drop_null_rows, filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.window import RankWindow
 
 _SPAN = ["track", "begin", "end"]
@@ -40,7 +40,7 @@ class TrainingLoop:
     def pauses(self) -> pl.DataFrame:
         """The intervals between operators and runtime calls of its thread."""
         window = self.window
-        return window.operating.union(window.on_loop(window.runtime_calls)).gaps
+        return window.operator_time.union(window.on_loop_thread(window.runtime_calls)).gaps
 
     @cached_property
     def visits(self) -> pl.DataFrame:
@@ -50,15 +50,15 @@ class TrainingLoop:
         """
         window, pauses = self.window, self.pauses
         calls = [frame[_SPAN] for frame in (window.operators, window.runtime_calls)]
-        others = pl.concat([rows_where(frame, frame["track"] != window.loop_track) for frame in calls])
-        others = known_rows(others.hstack([place_in(pauses, others["begin"]).alias("pause")]), "pause")
+        others = pl.concat([filter_rows(frame, frame["track"] != window.loop_track) for frame in calls])
+        others = drop_null_rows(others.hstack([interval_index(pauses, others["begin"]).alias("pause")]), "pause")
         visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
         paused = (
             pauses[side][visits["pause"]].alias(f"paused_{word}")
             for side, word in (("begin", "from"), ("end", "until"))
         )
         visits = visits[_SPAN].hstack([*paused])
-        return rows_where(visits, visits["end"] <= visits["paused_until"])
+        return filter_rows(visits, visits["end"] <= visits["paused_until"])
 
     @cached_property
     def phases(self) -> Phases:
@@ -84,7 +84,7 @@ class TrainingLoop:
             elsewhere=self.loader.fetching.union(self.loader.evaluations),
             optimizing=self.phases.optimizing,
         )
-        return {part: rows_where(found, found["part"] == part) for part in CPU_OPERATORS}
+        return {part: filter_rows(found, found["part"] == part) for part in CPU_OPERATORS}
 
     @cached_property
     def are_for_data(self) -> pl.Series:
@@ -96,8 +96,8 @@ class TrainingLoop:
     def busy(self) -> IntervalUnion:
         """Its time in operators, calls and waits."""
         window = self.window
-        calls = window.on_loop(window.runtime_calls)
-        return window.operating.union(calls, self.visits, self.collectives.time, self.loader.fetches)
+        calls = window.on_loop_thread(window.runtime_calls)
+        return window.operator_time.union(calls, self.visits, self.collectives.time, self.loader.fetches)
 
     @cached_property
     def time(self) -> LoopTime:
@@ -120,14 +120,14 @@ class TrainingLoop:
 
     def _parts(self, track: object, begins: pl.Series, ends: pl.Series) -> pl.DataFrame:
         unions = {
-            part: IntervalUnion(rows_where(spans, spans["track"] == track) if len(spans) else spans)
+            part: IntervalUnion(filter_rows(spans, spans["track"] == track) if len(spans) else spans)
             for part, spans in self._of_threads.items()
         }
         if track == self.window.loop_track:
             unions |= self._of_loop
         parts = {part: unions.get(part, IntervalUnion()).overlap_ns(begins, ends) for part in _PARTS}
         if "python" in unions:
-            parts["python"] = at_least_0(ends - begins - parts["python"])
+            parts["python"] = clip_negative(ends - begins - parts["python"])
         return pl.DataFrame(parts)
 
     @cached_property
@@ -135,7 +135,7 @@ class TrainingLoop:
         """The parts of the time of any thread."""
         window, interruptions = self.window, self.interruptions
         return {
-            "launch": rows_where(window.runtime_calls[_SPAN], window.has_launched),
+            "launch": filter_rows(window.runtime_calls[_SPAN], window.has_launched),
             "gc": interruptions.garbage,
             "compile": interruptions.compiling,
             "profiler": interruptions.profiling,

@@ -10,8 +10,8 @@ from kinetoscope.analysis.cpu.interruptions import Interruptions
 from kinetoscope.analysis.cpu.loader import Loader
 from kinetoscope.analysis.cpu.sampled_lines import ANOTHER_THREAD, RUNNING, sampled_lines
 from kinetoscope.analysis.cpu.thread_states import LoopStates, SplitStretches, split_stretches
-from kinetoscope.analysis.windows.columns import columns_of, frame_of, known_rows, known_where, rows_where
-from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before, num_begun, outer_times
+from kinetoscope.analysis.windows.columns import build_frame, drop_null_rows, filter_rows, null_unless, select_columns
+from kinetoscope.analysis.windows.intervals import IntervalUnion, count_starts_inside, latest_end_before, time_bounds
 from kinetoscope.analysis.windows.span_names import RECORDING
 from kinetoscope.analysis.windows.window import MIN_RECURRING_STEPS, MIN_STEPS, RankWindow
 
@@ -49,7 +49,7 @@ class LoopTime:
         window = self.window
         if not len(window.operators) or len(window.device) or len(window.operators) > len(window.loop_operators):
             return len(window.operators) > 0
-        begins, ends = (window.operating.pieces[side] for side in ("begin", "end"))
+        begins, ends = (window.operator_time.pieces[side] for side in ("begin", "end"))
         return bool((self.loader.fetching.overlap_ns(begins, ends) < ends - begins).any())
 
     @cached_property
@@ -77,12 +77,12 @@ class LoopTime:
     @cached_property
     def recordings(self) -> pl.DataFrame:
         """The spans of torch's recordings."""
-        return self.window.named(RECORDING)
+        return self.window.spans_named(RECORDING)
 
     @cached_property
     def _not_own(self) -> IntervalUnion:
         others = (*self.interruptions.all, self.loader.evaluations)
-        return self.busy.union(*map(self.window.on_loop, others))
+        return self.busy.union(*map(self.window.on_loop_thread, others))
 
     @cached_property
     def not_python(self) -> IntervalUnion:
@@ -92,7 +92,7 @@ class LoopTime:
     @cached_property
     def _not_recorded(self) -> pl.DataFrame:
         """The time in which torch did not record operators yet, or ever: the work of the loop's thread is unknown."""
-        host = self.window.host
+        host = self.window.cpu_spans
         first, last = (pl.lit(value, pl.Int64) for value in (host["begin"].min(), host["end"].max()))
         if not self.knows_operators:
             return pl.select(begin=first, end=last).drop_nulls()
@@ -108,7 +108,7 @@ class LoopTime:
         if self.knows_operators or not len(window.steps):
             return self.not_python.gaps
         whole = self._not_own.union(window.steps)
-        return self._not_own.complement(*outer_times(whole.pieces)).pieces[["begin", "end"]]
+        return self._not_own.complement(*time_bounds(whole.pieces)).pieces[["begin", "end"]]
 
     @cached_property
     def own_stretches(self) -> SplitStretches:
@@ -116,9 +116,9 @@ class LoopTime:
 
         Each stretch has the ``name`` of the operator of the loop's thread that follows at once, if there is one.
         """
-        operators = columns_of(self.window.loop_operators, "name", at="begin")
+        operators = select_columns(self.window.loop_operators, "name", at="begin")
         pauses = self.own_time.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
-        pauses = pauses[["begin", "end"]].hstack([known_where(pauses["name"], pauses["at"] == pauses["end"])])
+        pauses = pauses[["begin", "end"]].hstack([null_unless(pauses["name"], pauses["at"] == pauses["end"])])
         waits = IntervalUnion(
             self.loader.fetches if self.loader.num_workers else self.loader.fetches.clear(), self.collectives.time
         )
@@ -171,9 +171,9 @@ class LoopTime:
     @cached_property
     def ordinary_python(self) -> dict[str, int]:
         """The Python that operators of each name require before them, in ns, in the whole window."""
-        stretches = known_rows(self.python_before, "name")
-        stretches = frame_of(stretches["name"], (stretches["end"] - stretches["begin"]).alias("length"))
-        ordinary = rows_where(stretches, stretches["length"] < ORDINARY_PYTHON_NS)
+        stretches = drop_null_rows(self.python_before, "name")
+        stretches = build_frame(stretches["name"], (stretches["end"] - stretches["begin"]).alias("length"))
+        ordinary = filter_rows(stretches, stretches["length"] < ORDINARY_PYTHON_NS)
         return dict(ordinary.group_by("name").agg(pl.col("length").sum()).iter_rows())
 
     @cached_property
@@ -188,7 +188,7 @@ class LoopTime:
         if len(self.window.device):
             return self.window.loop_operators.clear().select("begin", "end", "name", "track")
         small = self._small_by_name
-        before = ended_before()
+        before = latest_end_before()
         is_first = small.select((pl.col("begin") - before >= ORDINARY_PYTHON_NS).fill_null(True)).to_series()
         firsts = is_first.arg_true().cast(pl.Int64)
         is_long = firsts.extend_constant(len(small), 1).diff().drop_nulls() >= _MIN_SMALL_IN_A_ROW
@@ -200,7 +200,7 @@ class LoopTime:
     def _small_by_name(self) -> pl.DataFrame:
         window = self.window
         operators = window.loop_operators.select("begin", "end", name="label")
-        each_ns = (operators["end"] - operators["begin"]) / num_begun(operators["begin"], operators["end"])
+        each_ns = (operators["end"] - operators["begin"]) / count_starts_inside(operators["begin"], operators["end"])
         medians = operators.select("name", each_ns=each_ns).group_by("name").agg(pl.col("each_ns").median())
         small = medians.filter(pl.col("each_ns") < SMALL_OPERATOR_NS)["name"]
         operators = operators.filter(pl.col("name").is_in(small.implode()))

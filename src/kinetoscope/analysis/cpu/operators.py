@@ -8,8 +8,15 @@ import polars as pl
 from kinetoscope.analysis.gpu.flop_formulas import FORMULAS
 from kinetoscope.analysis.gpu.flops import FLOP_SUMS, WindowWork, with_rates
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.analysis.windows.call_times import add_calls, sum_calls, with_quantiles_by_name
-from kinetoscope.analysis.windows.columns import all_the_same, columns_of, frame_of, known_rows, rows_where, sorted_by
+from kinetoscope.analysis.windows.call_statistics import add_quantiles_by_name, combine_call_sums, sum_calls
+from kinetoscope.analysis.windows.columns import (
+    build_frame,
+    constant_column,
+    drop_null_rows,
+    filter_rows,
+    select_columns,
+    sort_rows,
+)
 from kinetoscope.analysis.windows.intervals import zeros
 from kinetoscope.analysis.windows.span_names import ANNOTATIONS, OPERATORS, RUNTIME_CALLS
 from kinetoscope.analysis.windows.window import RankWindow
@@ -52,25 +59,27 @@ class OperatorRow(PlainData):
 def operator_calls(window: RankWindow) -> pl.DataFrame:
     """One row per call of an operator: ``name``, ``shapes``, ``track``, ``begin``, ``dur``, ``self_ns``, ``device_ns``,
     and ``own_device_ns``, the part of it that was launched by no operator within it."""
-    host = window.host
-    calls = columns_of(host, "shapes", "track", ts="begin").hstack(
+    host = window.cpu_spans
+    calls = select_columns(host, "shapes", "track", ts="begin").hstack(
         [window.labels.alias("name"), (host["end"] - host["begin"]).alias("dur"), window.is_operator]
     )
-    calls = rows_where(calls, host.select(_IS_NESTED).to_series())
+    calls = filter_rows(calls, host.select(_IS_NESTED).to_series())
     measured = nest_spans(calls, clip=True)
-    found = columns_of(calls, "name", "shapes", "track", begin="ts").hstack(measured[["dur", "self_ns"]].get_columns())
+    found = select_columns(calls, "name", "shapes", "track", begin="ts").hstack(
+        measured[["dur", "self_ns"]].get_columns()
+    )
     if window.device["launch_begin"].count():  # without runtime calls nothing shows which operator launched what
         device_ns = _device_ns(calls, window.device)
         own_ns = device_ns - _called_ns(device_ns, calls["is_operator"], measured["parent"])
     else:
-        device_ns = own_ns = all_the_same("device_ns", None, pl.Int64, len(calls))
-    return rows_where(found.hstack([device_ns, own_ns.alias("own_device_ns")]), calls["is_operator"])
+        device_ns = own_ns = constant_column("device_ns", None, pl.Int64, len(calls))
+    return filter_rows(found.hstack([device_ns, own_ns.alias("own_device_ns")]), calls["is_operator"])
 
 
 def _called_ns(device_ns: pl.Series, is_operator: pl.Series, parents: pl.Series) -> pl.Series:
     """What operators within each call launched: of each, what it launched counts for the one around it only."""
-    called = frame_of(_callers(parents, is_operator).alias("caller"), device_ns.alias("called_ns"))
-    called = known_rows(rows_where(called, is_operator & (device_ns > 0)), "caller")
+    called = build_frame(_callers(parents, is_operator).alias("caller"), device_ns.alias("called_ns"))
+    called = drop_null_rows(filter_rows(called, is_operator & (device_ns > 0)), "caller")
     called = called.group_by("caller").agg(pl.col("called_ns").sum())
     return zeros(len(device_ns)).scatter(called["caller"], called["called_ns"])
 
@@ -91,12 +100,12 @@ def operator_sums(calls: pl.DataFrame, work: WindowWork) -> pl.DataFrame:
 
 def add_operators(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The sums of several windows as those of one."""
-    return add_calls(sums, _KEY, (*_SUMS, *FLOP_SUMS))
+    return combine_call_sums(sums, _KEY, (*_SUMS, *FLOP_SUMS))
 
 
 def operator_rows(sums: pl.DataFrame) -> list[OperatorRow]:
     """The operators, those with the most time of their own first."""
-    rows = with_rates(with_quantiles_by_name(sums)).sort("self_ns", "name", "shapes", descending=[True, False, False])
+    rows = with_rates(add_quantiles_by_name(sums)).sort("self_ns", "name", "shapes", descending=[True, False, False])
     return [OperatorRow(**row) for row in rows.iter_rows(named=True)]
 
 
@@ -111,11 +120,11 @@ def notes_on_flops(rows: Sequence[OperatorRow]) -> list[str]:
 def _device_ns(calls: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
     """The device time that each call launched: what its thread had launched when it ended, less that when it began."""
     spent = (device["end"] - device["begin"]).alias("spent")
-    launched = columns_of(device, track="launch_track", time="launch_begin").hstack([spent])
-    launched = sorted_by(known_rows(launched, "time"), "time").with_columns(pl.col("spent").cum_sum().over("track"))
+    launched = select_columns(device, track="launch_track", time="launch_begin").hstack([spent])
+    launched = sort_rows(drop_null_rows(launched, "time"), "time").with_columns(pl.col("spent").cum_sum().over("track"))
     begins = calls["ts"]
     times = (pl.concat([begins, begins + calls["dur"]]) - 1).alias("time")
-    asked = frame_of(pl.concat([calls["track"]] * 2), times).with_row_index("row").sort("time")
+    asked = build_frame(pl.concat([calls["track"]] * 2), times).with_row_index("row").sort("time")
     found = asked.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)
     spent = found.sort("row")["spent"].fill_null(0)
     return (spent[len(calls) :] - spent[: len(calls)]).alias("device_ns")

@@ -5,9 +5,16 @@ from functools import cached_property
 
 import polars as pl
 
-from kinetoscope.analysis.windows.columns import columns_of, frame_of, known_rows, rows_where, sorted_by, with_constant
+from kinetoscope.analysis.windows.columns import (
+    add_constant_column,
+    build_frame,
+    drop_null_rows,
+    filter_rows,
+    select_columns,
+    sort_rows,
+)
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.nesting import innermost, place_in
+from kinetoscope.analysis.windows.nesting import find_innermost, interval_index
 from kinetoscope.analysis.windows.span_names import (
     BACKWARD_FUNCTIONS,
     NAMED_PHASES,
@@ -52,11 +59,11 @@ class Phases:
     @cached_property
     def backward(self) -> pl.DataFrame:
         """The backward pass: the engine's spans, or, in old traces, its functions off the loop's thread."""
-        spans = self.window.named(BACKWARD_FUNCTIONS)
+        spans = self.window.spans_named(BACKWARD_FUNCTIONS)
         if len(spans):
             return spans
-        spans = self.window.named(OLD_BACKWARD_FUNCTIONS)
-        return rows_where(spans, spans["track"] != self.window.loop_track)
+        spans = self.window.spans_named(OLD_BACKWARD_FUNCTIONS)
+        return filter_rows(spans, spans["track"] != self.window.loop_track)
 
     @cached_property
     def optimizer(self) -> pl.DataFrame:
@@ -65,10 +72,10 @@ class Phases:
         Where a hook of the optimizer ends the loop's step, torch's span of it is on another track, since it does not
         nest in the step. Then the hooks' spans stand for all of them.
         """
-        spans, watched = self.window.named(OPTIMIZER_STEP), self._watched(OPTIMIZER)[["begin", "end"]]
-        if len(self.window.on_loop(spans)) == len(spans) or not len(watched):
+        spans, watched = self.window.spans_named(OPTIMIZER_STEP), self._watched(OPTIMIZER)[["begin", "end"]]
+        if len(self.window.on_loop_thread(spans)) == len(spans) or not len(watched):
             return spans
-        return with_constant(watched, "track", self.window.loop_track, pl.UInt32)
+        return add_constant_column(watched, "track", self.window.loop_track, pl.UInt32)
 
     @cached_property
     def optimizing(self) -> IntervalUnion:
@@ -81,7 +88,7 @@ class Phases:
 
     def _watched(self, phase: str) -> pl.DataFrame:
         phases = self.window.watched_phases
-        return rows_where(phases, phases["name"] == f"event/{phase}")
+        return filter_rows(phases, phases["name"] == f"event/{phase}")
 
     @cached_property
     def backward_of_torch(self) -> pl.DataFrame | None:
@@ -100,16 +107,16 @@ class Phases:
         """The stretches (``begin``, ``end``, ``phase``) of the loop's thread in spans of phases, by the innermost."""
         spans = [self._nested(phase, spans) for phase, spans in self.named.items() if len(spans)]
         if not len(self.named[OPTIMIZER]):
-            spans.append(self._nested(OPTIMIZER, self.window.on_loop(self.optimizer)))
+            spans.append(self._nested(OPTIMIZER, self.window.on_loop_thread(self.optimizer)))
         spans = pl.concat([*spans, self._nested(CLOSURE, self.closures)])
         moments = pl.concat([spans["begin"], spans["end"]]).unique().sort().alias("begin")
-        pieces = frame_of(moments[:-1], moments[1:].alias("end"))
-        asked = with_constant(columns_of(pieces, ts="begin"), "track", self.window.loop_track, pl.UInt32)
-        return known_rows(pieces.hstack([spans["phase"][innermost(spans, asked)]]), "phase")
+        pieces = build_frame(moments[:-1], moments[1:].alias("end"))
+        asked = add_constant_column(select_columns(pieces, ts="begin"), "track", self.window.loop_track, pl.UInt32)
+        return drop_null_rows(pieces.hstack([spans["phase"][find_innermost(spans, asked)]]), "phase")
 
     def _nested(self, phase: str, spans: pl.DataFrame) -> pl.DataFrame:
-        spans = with_constant(spans[["begin", "end"]], "track", self.window.loop_track, pl.UInt32)
-        return with_constant(spans, "phase", phase, pl.String)
+        spans = add_constant_column(spans[["begin", "end"]], "track", self.window.loop_track, pl.UInt32)
+        return add_constant_column(spans, "phase", phase, pl.String)
 
     def knows(self, phase: str) -> bool:
         """Return whether there is evidence of a phase."""
@@ -125,15 +132,15 @@ class Phases:
         """Where torch's optimizer calls the user's closure (``begin``, ``end``): from the first operator that autograd
         keeps to the end of the backward pass that follows. It keeps none of the optimizer's own."""
         window = self.window
-        steps = sorted_by(window.on_loop(self.optimizer), "begin")
+        steps = sort_rows(window.on_loop_thread(self.optimizer), "begin")
         backward = self.backward[["begin", "end"]]
-        places = place_in(steps, backward["begin"])
+        places = interval_index(steps, backward["begin"])
         if not places.count() or len(self.named[FORWARD]):
             return backward.clear()
-        backward = with_constant(backward.filter(places.is_not_null()), "is_backward", True, pl.Boolean)
+        backward = add_constant_column(backward.filter(places.is_not_null()), "is_backward", True, pl.Boolean)
         kept = self._kept_by_autograd(steps, backward)
         calls = pl.concat([backward, kept]).sort("begin", "is_backward")
-        calls = calls.with_columns(step=place_in(steps, calls["begin"]))
+        calls = calls.with_columns(step=interval_index(steps, calls["begin"]))
         before = pl.col("is_backward").shift(1, fill_value=True)
         is_new = (~pl.col("is_backward") & before) | (pl.col("step") != pl.col("step").shift(1))
         found = calls.with_columns(call=is_new.fill_null(True).cum_sum()).group_by("call", maintain_order=True)
@@ -151,11 +158,11 @@ class Phases:
         is_within = pl.col("ts").is_between(steps["begin"].min(), steps["end"].max())
         spans = window.trace.spans.filter(is_operator & is_within & pl.col("sequence").is_not_null())
         found = spans.select(begin="ts", end=pl.col("ts") + pl.col("dur"), is_backward=pl.lit(False)).collect()
-        found = found.filter(place_in(steps, found["begin"]).is_not_null())
+        found = found.filter(interval_index(steps, found["begin"]).is_not_null())
         return found.filter(IntervalUnion(backward).overlap_ns(found["begin"], found["end"]) == 0)
 
 
 def phase_spans(window: RankWindow, phase: str) -> pl.DataFrame:
     """Return the spans of the loop's thread named ``forward``, ``backward``, ``optimizer`` or ``data``."""
-    spans = window.on_loop(window.named(PHASE_PATTERNS[phase]))
+    spans = window.on_loop_thread(window.spans_named(PHASE_PATTERNS[phase]))
     return spans.filter(_IS_NAMED) if len(spans) else spans

@@ -7,7 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.windows import schemas
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.analysis.windows.source_lines import FRAME
 from kinetoscope.analysis.windows.span_names import WORKER_TRACK
 from kinetoscope.analysis.windows.window import RankWindow
@@ -178,13 +178,13 @@ def _stretches(frames: pl.DataFrame, told: pl.Series) -> pl.DataFrame:
     states, frames = frames.filter(is_state), frames.filter(~is_state)
     is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
     users = frames.filter(is_users)
-    row = innermost(users, middles)
+    row = find_innermost(users, middles)
     found = times.select("begin", "end").with_columns(
         users["name"].gather(row).str.replace(FRAME, "${1}:${2}").alias("line"),
         _calls(frames, middles, users["begin"].gather(row)),
         _states(states, middles, told),
     )
-    return found.filter(innermost(frames, middles).is_not_null())
+    return found.filter(find_innermost(frames, middles).is_not_null())
 
 
 def _calls(frames: pl.DataFrame, middles: pl.DataFrame, since: pl.Series) -> pl.Series:
@@ -194,7 +194,7 @@ def _calls(frames: pl.DataFrame, middles: pl.DataFrame, since: pl.Series) -> pl.
     parents = nest_spans(rows)["parent"] if len(rows) else pl.Series("parent", [], dtype=pl.Int64)
     caller = frames["category"].gather(parents).alias("caller")
     calls = frames.with_columns(caller).filter(is_library & ~pl.col("caller").str.contains(_LIBRARY))
-    row = innermost(calls, middles)
+    row = find_innermost(calls, middles)
     found = pl.DataFrame([calls["name"].gather(row), calls["begin"].gather(row), since.alias("since")])
     name = pl.when(pl.col("begin") >= pl.col("since")).then("name").str.replace(_CALL, "${2} of ${1}")
     return found.select(name.alias("call"))["call"]
@@ -206,7 +206,7 @@ def _states(states: pl.DataFrame, middles: pl.DataFrame, told: pl.Series) -> pl.
     is_said = (pl.col("name") == LATE) | pl.col("name").str.contains(_WAITS)
     said = states.group_by("track").agg(is_said.all())
     known, unknown = pl.concat([told, said.filter("name")["track"]]), said.filter(~pl.col("name"))["track"]
-    name = states["name"].gather(innermost(states, middles)).alias("name")
+    name = states["name"].gather(find_innermost(states, middles)).alias("name")
     is_known = middles["track"].is_in(known.implode()) & ~middles["track"].is_in(unknown.implode())
     state = pl.coalesce(pl.col("name").str.extract(_WAITS), pl.col("name"), pl.lit(RUNNING))
     rows = name.to_frame().with_columns(is_known.alias("is_known"))

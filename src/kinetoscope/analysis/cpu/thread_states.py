@@ -6,9 +6,9 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.cpu.sampled_lines import RUNNING
-from kinetoscope.analysis.windows.columns import rows_where
+from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import LATE, LOOP_CLOCKS
 
@@ -35,7 +35,7 @@ class LoopStates:
         """The stretches between two readings: ``begin``, ``end``, and ``running_ns``, ``starved_ns`` and ``blocked_ns``
         in each; the last two are null where the system does not tell them apart."""
         counters = self._window.counters
-        values = rows_where(counters[["ts", "series", "value"]], counters["name"] == LOOP_CLOCKS)
+        values = filter_rows(counters[["ts", "series", "value"]], counters["name"] == LOOP_CLOCKS)
         if not len(values):
             return pl.DataFrame(schema=dict.fromkeys(("begin", "end", *_STATES), pl.Int64))
         values = values.with_columns(pl.col("value").clip(0, 1e18).fill_nan(0).round().cast(pl.Int64))
@@ -74,7 +74,7 @@ class LoopStates:
         if not len(readings):
             return _nothing(len(times))
         share = readings["starved_ns"] / (readings["starved_ns"] + readings["running_ns"])
-        return share[place_in(readings, times)].fill_null(0).fill_nan(0)
+        return share[interval_index(readings, times)].fill_null(0).fill_nan(0)
 
     def blocked_share(self, stretches: pl.DataFrame, waits: IntervalUnion) -> pl.Series:
         """How much of each of ``stretches`` the thread was blocked, if it was for all of ``waits``, and else evenly."""
@@ -84,7 +84,7 @@ class LoopStates:
         blocked = pl.select(pl.when(blocked >= _LEAST_NS).then(blocked).otherwise(0)).to_series()
         share = (blocked / IntervalUnion(stretches).overlap_ns(begins, ends)).clip(0, 1)
         middles = (stretches["begin"] + stretches["end"]) // 2
-        return share[place_in(readings, middles)].fill_null(0).fill_nan(0)
+        return share[interval_index(readings, middles)].fill_null(0).fill_nan(0)
 
 
 class SplitStretches(NamedTuple):
@@ -103,7 +103,7 @@ def split_stretches(
     """Splits stretches (``begin``, ``end``, ``name``). Where ``samples`` say what the thread waited for, a stretch is
     blocked for as large a part as the samples in all stretches of its name; else the clocks tell, if they do."""
     if not len(samples) and not len(states.readings):
-        running = rows_where(stretches, stretches["begin"] < stretches["end"])
+        running = filter_rows(stretches, stretches["begin"] < stretches["end"])
         running = running.hstack([running["begin"].alias("since"), running["end"].alias("until")])
         return SplitStretches(running.clear(), running.clear(), running)
     lengths = stretches["end"] - stretches["begin"]
@@ -133,11 +133,11 @@ def _blocked_share(
         if not clocks_tell:
             return _nothing(len(stretches))
         is_long = (stretches["end"] - stretches["begin"] >= _MIN_UNSAMPLED_WAIT_NS) | (len(samples) > 0)
-        share = states.blocked_share(rows_where(stretches, is_long), waits)
+        share = states.blocked_share(filter_rows(stretches, is_long), waits)
         return _nothing(len(stretches)).scatter(is_long.arg_true(), share)
     known = known.with_columns(is_blocked=is_waiting())
-    within = known.with_columns(stretches["name"][place_in(stretches, known["at"])])
-    within = within.filter(place_in(stretches, known["at"]).is_not_null())
+    within = known.with_columns(stretches["name"][interval_index(stretches, known["at"])])
+    within = within.filter(interval_index(stretches, known["at"]).is_not_null())
     of_blocked = pl.col("lasts_ns").filter("is_blocked").sum()
     by_name = within.group_by("name").agg((of_blocked / pl.col("lasts_ns").sum()).alias("share"))
     rows = stretches.select("name").join(by_name, on="name", how="left", nulls_equal=True, maintain_order="left")

@@ -14,9 +14,9 @@ import polars as pl
 from kinetoscope.analysis.gpu.device_peaks import FULL_FLOAT32, NUM_BYTES, TENSOR_FLOAT32, TYPES, peak_flops_per_s
 from kinetoscope.analysis.gpu.flop_formulas import FORMULAS, work_of
 from kinetoscope.analysis.gpu.product_kernels import is_product
-from kinetoscope.analysis.windows.call_times import known_sum
-from kinetoscope.analysis.windows.columns import columns_of, known_rows, rows_where
-from kinetoscope.analysis.windows.nesting import around
+from kinetoscope.analysis.windows.call_statistics import sum_or_null
+from kinetoscope.analysis.windows.columns import drop_null_rows, filter_rows, select_columns
+from kinetoscope.analysis.windows.nesting import find_enclosing
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.frames.tracks import nest_spans
 
@@ -44,7 +44,7 @@ class WindowWork:
 
     def by_name(self) -> pl.DataFrame:
         """The sums of all calls with one name and shapes."""
-        return self.calls.group_by("name", "shapes").agg(map(known_sum, FLOP_SUMS))
+        return self.calls.group_by("name", "shapes").agg(map(sum_or_null, FLOP_SUMS))
 
 
 def with_rates(sums: pl.DataFrame) -> pl.DataFrame:
@@ -92,10 +92,10 @@ def _unknown(num_rows: int) -> pl.DataFrame:
 
 def _counted_calls(window: RankWindow) -> pl.DataFrame:
     """The calls of operators that are counted, but for those within another one."""
-    found = window.operators_called(*FORMULAS)
+    found = window.operators_named(*FORMULAS)
     durations = (found["end"] - found["begin"]).alias("dur")
-    parents = nest_spans(columns_of(found, "track", ts="begin").hstack([durations]))["parent"]
-    found = rows_where(found, parents.is_null()) if parents.count() else found
+    parents = nest_spans(select_columns(found, "track", ts="begin").hstack([durations]))["parent"]
+    found = filter_rows(found, parents.is_null()) if parents.count() else found
     return found[["name", "track", "begin", "end"]].hstack(
         [found[name].cast(pl.String) for name in ("shapes", "types")]
     )
@@ -124,7 +124,7 @@ def _amount(name: str, shapes: str | None, types: str | None, values: str | None
 def _values(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     """The values of arguments that are no tensors, as JSON, of calls that need them."""
     names = [name for name, formula in FORMULAS.items() if formula.has_values]
-    if not any(name in names for name in known_rows(calls[["name", "shapes"]], "shapes")["name"].unique()):
+    if not any(name in names for name in drop_null_rows(calls[["name", "shapes"]], "shapes")["name"].unique()):
         return pl.Series("values", [None], dtype=pl.String).new_from_index(0, len(calls))
     asked = calls.select("name", "track", ts="begin")
     spans = window.trace.spans.filter(pl.col("name").is_in(names)).select("name", "track", "ts", "args").collect()
@@ -157,13 +157,13 @@ def _item(values: Sequence[Any], place: int) -> Any:
 
 def _runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The kernels of counted calls: their ``row``, and the share that each has of its ``call``, by its time."""
-    rows = known_rows(calls.with_row_index("call"), "done")
+    rows = drop_null_rows(calls.with_row_index("call"), "done")
     device = window.device[["name", "device", "begin", "end", "launch_track", "launch_begin"]].with_row_index("row")
-    device = rows_where(device, window.device["kind"] == "compute")
-    found = around(rows[["call", "begin", "end", "track"]], device["launch_track"], device["launch_begin"])
+    device = filter_rows(device, window.device["kind"] == "compute")
+    found = find_enclosing(rows[["call", "begin", "end", "track"]], device["launch_track"], device["launch_begin"])
     lengths = (device["end"] - device["begin"]).alias("ns")
-    device = known_rows(device[["row", "name", "device"]].hstack([lengths, found["call"]]), "call")
-    device = rows_where(device, device["ns"] > 0)
+    device = drop_null_rows(device[["row", "name", "device"]].hstack([lengths, found["call"]]), "call")
+    device = filter_rows(device, device["ns"] > 0)
     device = device.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("call"))
     amounts = rows[["call", "dtype", "flops", *_MORE]]
     runs = device.join(amounts, on="call", how="left", maintain_order="left")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kinetoscope.analysis.windows.intervals import ended_before
+from kinetoscope.analysis.windows.intervals import latest_end_before
 from kinetoscope.analysis.windows.span_names import GRAPH_LAUNCH
 
 KERNEL_WAIT_BELOW_NS = 30_000
@@ -45,7 +45,7 @@ def idle_before_graphs_ns(device: pl.DataFrame) -> int:
 def _gaps(device: pl.DataFrame) -> pl.DataFrame:
     """The gap before each event of a device, often 0: ``host_wait``, until the event was launched; the ``rest``, and
     whether that ``is_short``; the name of the launch."""
-    idle_from = ended_before()
+    idle_from = latest_end_before()
     gap = (pl.col("begin") - idle_from).clip(0)
     gaps = device.select("launch_begin", "launch_name", gap=gap, idle_from=idle_from)
     host_wait = (pl.col("launch_begin") - pl.col("idle_from")).clip(0, pl.col("gap")).fill_null(0)

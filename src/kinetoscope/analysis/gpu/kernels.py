@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope.analysis.gpu.flops import FLOP_SUMS, WindowWork, with_rates
 from kinetoscope.analysis.gpu.product_kernels import uses_tensor_cores
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.analysis.windows.call_times import add_calls, sum_calls, with_quantiles
+from kinetoscope.analysis.windows.call_statistics import add_quantiles, combine_call_sums, sum_calls
 from kinetoscope.analysis.windows.window import RankWindow
 
 _KEY = ("name", "kind")
@@ -63,12 +63,12 @@ def kernel_sums(window: RankWindow, work: WindowWork) -> pl.DataFrame:
 
 def add_kernels(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The sums of several windows as those of one."""
-    return add_calls(sums, _KEY, _SUMS)
+    return combine_call_sums(sums, _KEY, _SUMS)
 
 
 def kernel_rows(sums: pl.DataFrame) -> list[KernelRow]:
     """The device events, those that took the most time first."""
-    rows = with_rates(with_quantiles(sums)).with_columns(self_ns="total_ns")
+    rows = with_rates(add_quantiles(sums)).with_columns(self_ns="total_ns")
     rows = rows.sort("total_ns", "name", "kind", descending=[True, False, False])
     return [KernelRow(**row, uses_tensor_cores=_uses_tensor_cores(row)) for row in rows.iter_rows(named=True)]
 

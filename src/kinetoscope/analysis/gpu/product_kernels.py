@@ -7,7 +7,7 @@ Kernel and MIOpen on AMD's, oneDNN on Intel's, FlashAttention, DeepGEMM, and Ind
 import re
 from functools import lru_cache
 
-from kinetoscope.analysis.windows.kernel_names import own_name
+from kinetoscope.analysis.windows.kernel_names import strip_arguments
 
 _PRODUCT = re.compile(
     r"(?i)(?<!fb)gemm|gemv|nvjet|xmma|matmul|(^|[^a-z])b?mm([^a-z]|$)|cijk_|_fused_(add)?b?mm|moe_kernel|marlin|"
@@ -33,7 +33,7 @@ _MOST_NAMES = 1 << 14
 @lru_cache(maxsize=_MOST_NAMES)
 def is_product(name: str) -> bool:
     """Whether a kernel of this name computes products, not something beside them, such as the sum of their parts."""
-    return _PRODUCT.search(name) is not None and _HELPER.search(own_name(name)) is None
+    return _PRODUCT.search(name) is not None and _HELPER.search(strip_arguments(name)) is None
 
 
 @lru_cache(maxsize=_MOST_NAMES)

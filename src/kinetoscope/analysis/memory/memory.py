@@ -10,8 +10,8 @@ from kinetoscope.analysis.memory.memory_categories import BEFORE, CATEGORIES, ca
 from kinetoscope.analysis.memory.memory_growth import MemoryGrowth, MemoryHolder
 from kinetoscope.analysis.memory.memory_owners import MemoryOwner, memory_owners
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.analysis.windows.columns import known_rows, rows_where
-from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.columns import drop_null_rows, filter_rows
+from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.window import RankWindow
 
 
@@ -43,7 +43,7 @@ class MemoryRow(PlainData):
 
 def memory_rows(window: RankWindow, loop: TrainingLoop) -> list[MemoryRow]:
     """The rows of one window's rank."""
-    events = known_rows(window.allocations, "total")
+    events = drop_null_rows(window.allocations, "total")
     if not len(events):
         return []
     growth = MemoryGrowth(window, loop)
@@ -58,7 +58,7 @@ def _row(window: RankWindow, loop: TrainingLoop, growth: MemoryGrowth, events: p
     """The row of one device, of its ``events``."""
     peak_row = events["total"].arg_max() or 0
     peak_bytes, device = int(events["total"][peak_row]), events["device"][0]
-    place = place_in(window.steps, events["ts"][peak_row : peak_row + 1])[0] if len(window.steps) else None
+    place = interval_index(window.steps, events["ts"][peak_row : peak_row + 1])[0] if len(window.steps) else None
     lives = lifetimes(events)
     holders = growth.holders(events, lives)
     is_known = not events["address"].has_nulls()
@@ -75,7 +75,7 @@ def _row(window: RankWindow, loop: TrainingLoop, growth: MemoryGrowth, events: p
 
 def _alive_after(lives: pl.DataFrame, row: int) -> pl.DataFrame:
     """What was allocated up to an event of a device, and not freed by then."""
-    lives = rows_where(lives, (lives["bytes"] > 0) & (lives["row"] <= row))
+    lives = filter_rows(lives, (lives["bytes"] > 0) & (lives["row"] <= row))
     return lives.filter((lives["end_row"] > row).fill_null(True))
 
 
@@ -84,8 +84,10 @@ def _by_category(
 ) -> tuple[tuple[str, int], ...]:
     """What is alive of a device's allocations, by category. What is missing to the total was allocated before the
     recording; nothing is said where there is more than the total, since some of it was freed unseen."""
-    of_category = alive.with_columns(categories(window, loop, alive)).group_by("category").agg(pl.col("bytes").sum())
-    sums = dict(of_category.iter_rows())
+    spans_in_category = (
+        alive.with_columns(categories(window, loop, alive)).group_by("category").agg(pl.col("bytes").sum())
+    )
+    sums = dict(spans_in_category.iter_rows())
     sums[BEFORE] = total_bytes - sum(sums.values())
     if sums[BEFORE] < 0:
         return ()
@@ -113,14 +115,16 @@ def _joined(one: MemoryRow, later: MemoryRow) -> MemoryRow:
 
 def peaks(window: RankWindow) -> pl.Series | None:
     """The most that was allocated during each step, bytes: on the device where the trace has that, else on the host."""
-    events = known_rows(window.allocations, "total")
+    events = drop_null_rows(window.allocations, "total")
     if not len(events):
         return None
-    on_device = known_rows(events, "device")
+    on_device = drop_null_rows(events, "device")
     events = on_device if len(on_device) else events
     steps = window.steps[["begin", "end"]].with_row_index("place")
     before = steps.join_asof(events[["ts", "total"]], left_on="begin", right_on="ts", strategy="backward")
-    within = events.hstack([place_in(window.steps, events["ts"])]).group_by("place").agg(most=pl.col("total").max())
+    within = (
+        events.hstack([interval_index(window.steps, events["ts"])]).group_by("place").agg(most=pl.col("total").max())
+    )
     return before.join(within, on="place", how="left", maintain_order="left").select(
         pl.max_horizontal("total", "most")
     )["total"]

@@ -7,8 +7,8 @@ of a backward pass gradients, and of an optimizer its state.
 import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.windows.columns import all_the_same, columns_of, known_rows, with_constant
-from kinetoscope.analysis.windows.nesting import innermost, place_in
+from kinetoscope.analysis.windows.columns import add_constant_column, constant_column, drop_null_rows, select_columns
+from kinetoscope.analysis.windows.nesting import find_innermost, interval_index
 from kinetoscope.analysis.windows.window import RankWindow
 
 BEFORE = "before_recording"
@@ -39,7 +39,7 @@ def memory_pieces(window: RankWindow, loop: TrainingLoop) -> pl.DataFrame:
 def lifetimes(events: pl.DataFrame) -> pl.DataFrame:
     """The events of one device, sorted by address: ``row``, that of ``events``, ``begin``, and ``end`` and ``end_row``,
     those of the next event of the same address, null for its last. ``is_first`` is whether there was none before."""
-    events = known_rows(events.with_row_index("row"), "address").rename({"ts": "begin"})
+    events = drop_null_rows(events.with_row_index("row"), "address").rename({"ts": "begin"})
     events = events.sort("address", "begin", maintain_order=True)
     is_next = pl.col("address").shift(-1) == pl.col("address")
     return events.with_columns(
@@ -68,16 +68,18 @@ def categories(window: RankWindow, loop: TrainingLoop, allocated: pl.DataFrame) 
         "optimizer": loop.phases.optimizer,
         "evaluation": loop.loader.evaluations,
     }
-    in_closures = with_constant(loop.phases.closures, "track", window.loop_track, pl.UInt32)
+    in_closures = add_constant_column(loop.phases.closures, "track", window.loop_track, pl.UInt32)
     of_phases = [
-        with_constant(spans[["begin", "end", "track"]], "category", category, pl.String)
+        add_constant_column(spans[["begin", "end", "track"]], "category", category, pl.String)
         for category, spans in (*by_category.items(), ("forward", in_closures))
         if len(spans)
     ]
-    within = all_the_same("category", None, pl.String, len(allocated))
+    within = constant_column("category", None, pl.String, len(allocated))
     if of_phases:
         spans = pl.concat(of_phases)
-        within = spans["category"][innermost(spans, columns_of(allocated, "track", ts="begin"))]
-    is_in_step = place_in(window.steps, allocated["begin"]).is_not_null() & (allocated["track"] == window.loop_track)
+        within = spans["category"][find_innermost(spans, select_columns(allocated, "track", ts="begin"))]
+    is_in_step = interval_index(window.steps, allocated["begin"]).is_not_null() & (
+        allocated["track"] == window.loop_track
+    )
     rest = pl.when(is_in_step & (not len(loop.phases.forward))).then(pl.lit("forward")).otherwise(pl.lit("other"))
     return allocated.select(pl.coalesce(within, rest).alias("category"))["category"]

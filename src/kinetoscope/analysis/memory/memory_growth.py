@@ -11,8 +11,8 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory_categories import categories
-from kinetoscope.analysis.windows.columns import columns_of, rows_where
-from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.analysis.windows.columns import filter_rows, select_columns
+from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.analysis.windows.source_lines import source_lines
 from kinetoscope.analysis.windows.window import MIN_STEPS, RankWindow
 
@@ -70,11 +70,11 @@ class MemoryGrowth:
     @cached_property
     def _steps(self) -> pl.DataFrame:
         """The longest run of steps that follow each other, which torch recorded, from the first optimizer step on."""
-        operators = columns_of(self._window.operators, operator="begin")
+        operators = select_columns(self._window.operators, operator="begin")
         steps = self._window.steps.join_asof(operators, left_on="begin", right_on="operator", strategy="forward")
-        steps = rows_where(steps, steps["operator"] < steps["end"])
+        steps = filter_rows(steps, steps["operator"] < steps["end"])
         if len(self._loop.phases.optimizer):
-            steps = rows_where(steps, steps["end"] >= self._loop.phases.optimizer["end"].min())
+            steps = filter_rows(steps, steps["end"] >= self._loop.phases.optimizer["end"].min())
         number = pl.col("step").cast(pl.Int64) - pl.int_range(pl.len())
         runs = steps.with_columns(run=number).partition_by("run", maintain_order=True)
         return max(runs, key=len, default=steps)
@@ -83,11 +83,11 @@ class MemoryGrowth:
         """Allocations that live at the end of a step, from that of the step in row ``first`` until before that in row
         ``beyond``, with who made them."""
         ends = self._steps["end"]
-        taken = rows_where(lives, lives["bytes"] > 0)
+        taken = filter_rows(lives, lives["bytes"] > 0)
         beyond = ends.search_sorted(taken["end"].fill_null(ends[-1] + 1))
         taken = taken.hstack([ends.search_sorted(taken["begin"]).alias("first"), beyond.alias("beyond")])
-        taken = rows_where(taken, taken["first"] < taken["beyond"])
-        moments = columns_of(taken, "track", ts="begin")
+        taken = filter_rows(taken, taken["first"] < taken["beyond"])
+        moments = select_columns(taken, "track", ts="begin")
         operators = allocating_operators(self._window, moments)
         return taken.with_columns(operators.alias("operator"), line=source_lines(self._window, moments))
 
@@ -114,9 +114,9 @@ class MemoryGrowth:
     def _with_categories(self, growing: pl.DataFrame, alive: pl.DataFrame) -> pl.DataFrame:
         """Those who hold memory, with the category of most of it."""
         allocated = alive.join(growing, on=_WHO, how="semi", nulls_equal=True)
-        of_category = allocated.with_columns(category=categories(self._window, self._loop, allocated))
-        of_category = of_category.group_by(*_WHO, "category").agg(pl.col("bytes").sum())
-        most = of_category.sort("bytes", "category").group_by(_WHO).agg(pl.col("category").last())
+        spans_in_category = allocated.with_columns(category=categories(self._window, self._loop, allocated))
+        spans_in_category = spans_in_category.group_by(*_WHO, "category").agg(pl.col("bytes").sum())
+        most = spans_in_category.sort("bytes", "category").group_by(_WHO).agg(pl.col("category").last())
         return growing.join(most, on=_WHO, how="left", nulls_equal=True, maintain_order="left")
 
     def _held(self, alive: pl.DataFrame) -> pl.DataFrame:
@@ -145,10 +145,10 @@ def allocating_operators(window: RankWindow, allocations: pl.DataFrame) -> pl.Se
     names = operators["name"].unique()
     others = names.filter(~names.str.contains(_ONLY_ALLOCATES))
     others = operators.filter(pl.col("name").is_in(others.implode()))
-    found = others["name"][innermost(others, allocations)]
+    found = others["name"][find_innermost(others, allocations)]
     if not found.has_nulls():
         return found
-    return found.zip_with(found.is_not_null(), operators["name"][innermost(operators, allocations)])
+    return found.zip_with(found.is_not_null(), operators["name"][find_innermost(operators, allocations)])
 
 
 def _keeps_rising() -> pl.Expr:

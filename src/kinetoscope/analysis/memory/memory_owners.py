@@ -30,7 +30,7 @@ class MemoryOwner:
 
 def memory_owners(window: RankWindow) -> tuple[MemoryOwner, ...] | None:
     """What was seen to hold more and more tensors, the most first; None if nobody looked, or not everywhere."""
-    notes = window.noted(MEMORY_HOLDER)
+    notes = window.instant_args(MEMORY_HOLDER)
     owners = tuple(owner for note in notes if (owner := _owner(note)) is not None)
     has_seen_all = any(note.get("complete") == 1 for note in notes)
     return owners if owners or has_seen_all else None

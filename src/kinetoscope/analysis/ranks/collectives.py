@@ -17,10 +17,10 @@ from kinetoscope.analysis.ranks.point_to_point import (
     peers_in_titles,
     peers_on_cpu,
 )
-from kinetoscope.analysis.windows.call_order import in_order
-from kinetoscope.analysis.windows.columns import all_the_same, frame_of, known_rows, rows_where
+from kinetoscope.analysis.windows.call_order import assign_call_order
+from kinetoscope.analysis.windows.columns import build_frame, constant_column, drop_null_rows, filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.nesting import around, place_in
+from kinetoscope.analysis.windows.nesting import find_enclosing, interval_index
 from kinetoscope.analysis.windows.span_names import COMMUNICATION_CALLS, CPU_COLLECTIVES, DEVICE_COLLECTIVES
 from kinetoscope.analysis.windows.window import RankWindow
 
@@ -99,11 +99,11 @@ def collective_calls(window: RankWindow) -> pl.DataFrame:
     calls = calls.hstack(
         [
             *find_channels(window, calls).get_columns(),
-            all_the_same("rank", window.rank, pl.Int64, len(calls)),
-            steps[place_in(window.steps, calls["launch_begin"])].cast(pl.Int64).alias("step"),
+            constant_column("rank", window.rank, pl.Int64, len(calls)),
+            steps[interval_index(window.steps, calls["launch_begin"])].cast(pl.Int64).alias("step"),
             _last_begun(window, calls["launch_begin"]).alias("after"),
-            all_the_same("first_step", steps.first(), pl.Int64, len(calls)),
-            all_the_same("last_step", steps.last(), pl.Int64, len(calls)),
+            constant_column("first_step", steps.first(), pl.Int64, len(calls)),
+            constant_column("last_step", steps.last(), pl.Int64, len(calls)),
             *_longest_pauses(_computing(window), calls).get_columns(),
         ]
     ).sort("launch_begin", "begin")
@@ -115,7 +115,7 @@ def collective_calls(window: RankWindow) -> pl.DataFrame:
 def _last_begun(window: RankWindow, times: pl.Series) -> pl.Series:
     """The step that had begun last at each time."""
     steps = window.steps["step"]
-    numbers = pl.concat([all_the_same("step", None, steps.dtype, 1), steps])
+    numbers = pl.concat([constant_column("step", None, steps.dtype, 1), steps])
     return numbers[window.steps["begin"].search_sorted(times, side="right")]
 
 
@@ -124,7 +124,9 @@ def _computing(window: RankWindow) -> IntervalUnion:
     if len(window.device):
         return window.device_time.compute
     # An operator of a DTensor waits for a collective inside of it.
-    return window.operating.difference(IntervalUnion(window.on_loop(window.named(COMMUNICATION_CALLS))))
+    return window.operator_time.difference(
+        IntervalUnion(window.on_loop_thread(window.spans_named(COMMUNICATION_CALLS)))
+    )
 
 
 def _longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFrame:
@@ -137,8 +139,8 @@ def _longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFra
     first = pieces["begin"].search_sorted(calls["begin"], side="right")
     last = pieces["end"].search_sorted(calls["end"], side="left")
     within = pl.int_ranges(first, last + 1, dtype=pl.Int64, eager=True).alias("pause")
-    found = frame_of(calls["begin"], calls["end"], within).with_row_index("call").explode("pause")
-    found = known_rows(found, "pause")
+    found = build_frame(calls["begin"], calls["end"], within).with_row_index("call").explode("pause")
+    found = drop_null_rows(found, "pause")
     begins, ends = (column[found["pause"]] for column in pauses)
     found = found.select(
         "call", paused_from=pl.max_horizontal("begin", begins), paused_until=pl.min_horizontal("end", ends)
@@ -151,13 +153,13 @@ def _longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFra
 
 def _device_calls(window: RankWindow) -> pl.DataFrame:
     """Kernels that communicate. What their arguments do not say is that of the call around their launch."""
-    kernels = rows_where(window.device.with_row_index("row"), window.device["kind"] == "communication")
-    calls = window.named(DEVICE_COLLECTIVES)
+    kernels = filter_rows(window.device.with_row_index("row"), window.device["kind"] == "communication")
+    calls = window.spans_named(DEVICE_COLLECTIVES)
     is_detailed = calls["name"] == "record_param_comms"
     calls = calls.hstack([peers_in_args(window, calls)])
     said, named = (
-        around(
-            rows_where(calls[["begin", "end", "track", *columns]], is_wanted),
+        find_enclosing(
+            filter_rows(calls[["begin", "end", "track", *columns]], is_wanted),
             kernels["launch_track"],
             kernels["launch_begin"],
         )
@@ -186,7 +188,7 @@ def _device_calls(window: RankWindow) -> pl.DataFrame:
 
 
 def _gloo_calls(window: RankWindow) -> pl.DataFrame:
-    calls = window.named(CPU_COLLECTIVES).sort("begin").with_row_index("row")
+    calls = window.spans_named(CPU_COLLECTIVES).sort("begin").with_row_index("row")
     elements = _num_elements(calls["shapes"])
     return calls.select(
         "row",
@@ -207,7 +209,7 @@ def _groups_of_threads(window: RankWindow, tracks: pl.Series) -> pl.Series:
     """Return the group of each call, by its thread; where there is just one group, it is of all calls."""
     groups, threads = [*window.trace.process_groups], window.trace.group_threads
     if len(groups) == 1 or not threads:
-        return all_the_same("group", groups[0] if len(groups) == 1 else None, pl.String, len(tracks))
+        return constant_column("group", groups[0] if len(groups) == 1 else None, pl.String, len(tracks))
     known = window.trace.tracks.select("track", "tid_number").collect()
     by_track = {track: threads.get(thread) for track, thread in known.iter_rows()}
     return tracks.replace_strict(by_track, default=None, return_dtype=pl.String).alias("group")
@@ -304,7 +306,7 @@ def join_collectives(
     together do so.
     """
     calls = [calls.with_columns(part=pl.lit(part, pl.UInt32)) for part, calls in enumerate(windows)]
-    parts = _numbered(in_order(pl.concat(calls)))
+    parts = _numbered(assign_call_order(pl.concat(calls)))
     shifts = _clock_shifts(parts, set(exact_ranks))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)

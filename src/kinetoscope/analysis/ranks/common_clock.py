@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope.analysis.ranks.collectives import MOMENTS, ClockShift, collective_calls, join_collectives
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.ranks.stragglers import CLOCK_BOUNDS
-from kinetoscope.analysis.windows.reading import read_windows
+from kinetoscope.analysis.windows.window_reader import read_windows
 from kinetoscope.core.clock.file_clock import DriftCorrection, FileClock
 from kinetoscope.core.text.wording import format_duration, format_ranks
 from kinetoscope.errors import KinetoscopeError

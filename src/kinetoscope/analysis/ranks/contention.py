@@ -7,7 +7,7 @@ from typing import TypedDict
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.analysis.windows.known import sum_of_known
+from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 from kinetoscope.core.text.wording import format_percent
 
 MIN_STEAL_SHARE = 0.03
@@ -88,7 +88,7 @@ def find_cpu_use(
 
 def _add_ranks(ranks: Sequence[Sequence[Mapping[str, int]]]) -> CpuUse:
     first = ranks[0]
-    shares = (sum_of_known(_share(windows, "own_ns") for windows in ranks), _share(first, "command_ns"))
+    shares = (sum_or_none(_share(windows, "own_ns") for windows in ranks), _share(first, "command_ns"))
     own_share = max((share for share in shares if share is not None), default=None)
     is_long = sum(window["wall_ns"] for window in first) >= MIN_WALL_NS
     busy_share, steal_share = (_share(first, name) if is_long else None for name in ("busy_ns", "steal_ns"))
@@ -112,7 +112,7 @@ def _share(windows: Sequence[Mapping[str, int]], name: str) -> float | None:
 
 
 def _total(windows: Sequence[Mapping[str, int]], name: str) -> int | None:
-    return sum_of_known(window.get(name) for window in windows)
+    return sum_or_none(window.get(name) for window in windows)
 
 
 def find_contention(delay: RunQueueDelay, use: CpuUse) -> Contention | None:

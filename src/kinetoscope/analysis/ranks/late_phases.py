@@ -25,9 +25,9 @@ from kinetoscope.analysis.ranks.stragglers import (
 )
 from kinetoscope.analysis.steps.step_time import step_time_ns
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.analysis.windows.columns import rows_where
-from kinetoscope.analysis.windows.known import sum_of_known
-from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.columns import filter_rows
+from kinetoscope.analysis.windows.nesting import interval_index
+from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 
 _MARKERS: dict[str, Any] = {"name": pl.String, "step": pl.Int64, "total_ns": pl.Int64, "until_ns": pl.Int64}
 _MAX_MARKERS = 2_000
@@ -64,13 +64,13 @@ class PhaseWork(NamedTuple):
 def find_markers(loop: TrainingLoop) -> pl.DataFrame:
     """Return by ``name`` and ``step`` how long markers took in a window without operators: ``total_ns``, and
     ``until_ns``, the time from the start of the step to their last end."""
-    steps, spans = loop.window.steps, loop.window.of_category("marker")
+    steps, spans = loop.window.steps, loop.window.spans_in_category("marker")
     if loop.time.knows_operators or not len(spans):
         return pl.DataFrame(schema=_MARKERS)
-    place = place_in(steps, spans["begin"])
+    place = interval_index(steps, spans["begin"])
     rows = spans[["name", "begin", "end"]].hstack([steps["step"][place], steps["begin"][place].alias("since")])
     total, until = pl.col("end") - pl.col("begin"), pl.col("end") - pl.col("since")
-    found = rows_where(rows, place.is_not_null()).group_by("name", "step")
+    found = filter_rows(rows, place.is_not_null()).group_by("name", "step")
     found = found.agg(total_ns=total.sum(), until_ns=until.max())
     return found.select(pl.col(name).cast(dtype) for name, dtype in _MARKERS.items()).top_k(_MAX_MARKERS, by="total_ns")
 
@@ -140,9 +140,9 @@ class _Rank:
 
     def _longer_ns(self, step: int, *columns: str) -> float:
         """Return by how much longer these columns are than on the typical other rank; 0 where that is unknown."""
-        own = sum_of_known(getattr(self._rows[self._rank][step], name) for name in columns)
+        own = sum_or_none(getattr(self._rows[self._rank][step], name) for name in columns)
         of_others = (self._rows[other][step] for other in self._others)
-        others = [sum_of_known(getattr(row, name) for name in columns) for row in of_others]
+        others = [sum_or_none(getattr(row, name) for name in columns) for row in of_others]
         known = [ns for ns in others if ns is not None]
         return own - median(known) if own is not None and known else 0.0
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.windows.columns import all_the_same, frame_of
+from kinetoscope.analysis.windows.columns import build_frame, constant_column
 from kinetoscope.analysis.windows.window import RankWindow
 
 SEND = "send"
@@ -34,9 +34,9 @@ def find_channels(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """
     unknown = _channel_of_rank(window.rank, None) if _has_different_groups(window) else None
     if not calls["direction"].is_in(list(_DIRECTIONS)).any():
-        nothing = (all_the_same(name, None, pl.Int64, len(calls)) for name in ("source", "destination"))
+        nothing = (constant_column(name, None, pl.Int64, len(calls)) for name in ("source", "destination"))
         channel = calls["group"] if unknown is None else calls["group"].fill_null(unknown)
-        return frame_of(channel.alias("channel"), *nothing)
+        return build_frame(channel.alias("channel"), *nothing)
     members = _members_by_group(window)
     rows = [
         _channel(window.rank, group, direction, _global_peer(window.rank, members.get(group), peer), unknown)
@@ -94,7 +94,7 @@ def peers_in_args(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     """
     directions = calls["collective"].cast(pl.String).str.strip_chars('"')
     if not directions.is_in(list(_DIRECTIONS)).any():
-        return all_the_same("peer", None, pl.Int64, len(calls))
+        return constant_column("peer", None, pl.Int64, len(calls))
     args = pl.col("args").cast(pl.String)
     sides = {name: args.str.json_path_match(f'$["{arg}"]').cast(pl.Int64) for name, arg in _SIDES_IN_ARGS.items()}
     spans = window.trace.spans.filter(pl.col("name") == _DETAILED)

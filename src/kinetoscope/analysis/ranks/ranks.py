@@ -11,10 +11,10 @@ import polars as pl
 from kinetoscope.analysis.gpu.idle import idle_time
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.steps.step_parts import StepParts, StretchParts, run_parts
-from kinetoscope.analysis.windows.columns import rows_where
+from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import looks_like_communication
-from kinetoscope.analysis.windows.known import sum_of_known
+from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 from kinetoscope.analysis.windows.window import DeviceTime, RankWindow
 
 
@@ -92,7 +92,7 @@ def with_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | Non
 
 
 def _added(one: RankRow, other: RankRow) -> RankRow:
-    sums = {name: sum_of_known((getattr(one, name), getattr(other, name))) for name in ("num_steps", *_TIMES)}
+    sums = {name: sum_or_none((getattr(one, name), getattr(other, name))) for name in ("num_steps", *_TIMES)}
     bounds = [bound for bound in (one.clock_bound_ns, other.clock_bound_ns) if bound is not None]
     at_least = [row.communication_is_at_least for row in (one, other) if row.communication_is_at_least is not None]
     others = {"clock_bound_ns": max(bounds, default=None), "communication_is_at_least": max(at_least, default=None)}
@@ -114,7 +114,7 @@ def _about(window: RankWindow) -> dict[str, Any]:
 def _device_times(device: pl.DataFrame, time: DeviceTime) -> dict[str, Any]:
     """``device`` is in the order of ``begin``."""
     compute_ns, on_kernels_ns, busy_ns = (covered.total_ns for covered in time)
-    others = (rows_where(device[["begin", "end"]], device["kind"] == kind) for kind in ("communication", "copy"))
+    others = (filter_rows(device[["begin", "end"]], device["kind"] == kind) for kind in ("communication", "copy"))
     communication_ns, copy_ns = (IntervalUnion(spans).total_ns for spans in others)
     window_ns = _last_end(device) - int(device["begin"][0])
     idle = idle_time(device)

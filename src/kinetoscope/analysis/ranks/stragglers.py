@@ -14,7 +14,7 @@ from kinetoscope.analysis.ranks.passed_on_waits import Wait, peers_by_rank, with
 from kinetoscope.analysis.steps.periods import period_of_steps
 from kinetoscope.analysis.steps.step_time import step_time_ns
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.analysis.windows.known import sum_of_known
+from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 
 SHARE_OF_STEP = 0.02
 """A rank is reported if the others wait for it for more than this part of a step."""
@@ -398,4 +398,4 @@ TIMES_RUNNING = 2
 
 
 def _sum(row: StepRow, fields: Sequence[str]) -> int | None:
-    return sum_of_known(getattr(row, name) for name in fields)
+    return sum_or_none(getattr(row, name) for name in fields)

@@ -14,9 +14,15 @@ from kinetoscope.analysis.replay.host_waits import HostWaits
 from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.replay.loader_slack import LoaderSlack, loader_slack
 from kinetoscope.analysis.replay.timed_operators import TimedOperators
-from kinetoscope.analysis.windows.columns import at_least_0, columns_of, frame_of, known_rows, with_constant
+from kinetoscope.analysis.windows.columns import (
+    add_constant_column,
+    build_frame,
+    clip_negative,
+    drop_null_rows,
+    select_columns,
+)
 from kinetoscope.analysis.windows.intervals import IntervalUnion, zeros
-from kinetoscope.analysis.windows.nesting import around, place_in
+from kinetoscope.analysis.windows.nesting import find_enclosing, interval_index
 from kinetoscope.analysis.windows.window import RankWindow
 
 _KINDS = {"compute": "other_stream", "wait": "other_stream", "order": "stream"}
@@ -56,8 +62,8 @@ def find_dependencies(
     late = LateBatches(loop, pace)
     finder = _Finder(window, loop, TimedOperators(window, operators), late)
     return Dependencies(
-        with_constant(finder.nodes(), "rank", window.rank, pl.Int64),
-        with_constant(finder.edges(), "rank", window.rank, pl.Int64),
+        add_constant_column(finder.nodes(), "rank", window.rank, pl.Int64),
+        add_constant_column(finder.edges(), "rank", window.rank, pl.Int64),
         *finder.begins.waiting,
         loader=loader_slack(loop, late),
         first_wait_ns=_first_wait_ns(window, loop),
@@ -85,11 +91,11 @@ class _Finder:
         """Device events first, then the moments of host threads."""
         device = self._device
         has_device = len(self._window.device) > 0
-        begins, ends = (columns_of(device, node=f"{side}_node", time=side) for side in ("begin", "end"))
-        begins = with_constant(begins, "is_end", False, pl.Boolean)
-        ends = with_constant(ends, "is_end", has_device, pl.Boolean)
-        host = columns_of(self._points, "node", "time", is_end="is_step_end")
-        host = host if not has_device else with_constant(host[["node", "time"]], "is_end", False, pl.Boolean)
+        begins, ends = (select_columns(device, node=f"{side}_node", time=side) for side in ("begin", "end"))
+        begins = add_constant_column(begins, "is_end", False, pl.Boolean)
+        ends = add_constant_column(ends, "is_end", has_device, pl.Boolean)
+        host = select_columns(self._points, "node", "time", is_end="is_step_end")
+        host = host if not has_device else add_constant_column(host[["node", "time"]], "is_end", False, pl.Boolean)
         return pl.concat([begins, ends, host], how="vertical_relaxed").sort("node")[["time", "is_end"]]
 
     def edges(self) -> pl.DataFrame:
@@ -111,15 +117,15 @@ class _Finder:
         stretches = [steps, self._loop.loader.fetches, *waits, self._loop.visits]
         moments = [(frame["track"], frame[side].alias("time")) for frame in stretches for side in ("begin", "end")]
         moments.append((self._device["launch_track"].alias("track"), self._device["launch_begin"].alias("time")))
-        points = frame_of(*(pl.concat(side) for side in zip(*moments, strict=True)))
-        points = known_rows(points, "time").unique().sort("track", "time")
+        points = build_frame(*(pl.concat(side) for side in zip(*moments, strict=True)))
+        points = drop_null_rows(points, "time").unique().sort("track", "time")
         is_step_end = pl.col("time").is_in(steps["end"].implode()) & (pl.col("track") == self._window.loop_track)
         node = pl.int_range(2 * len(self._device), 2 * len(self._device) + pl.len(), dtype=pl.UInt32)
         return points.with_columns(node=node, is_step_end=is_step_end)
 
     def _with_node(self, rows: pl.DataFrame, node: str, track: str, time: str) -> pl.DataFrame:
         """The rows with the node of a moment of a thread."""
-        points = columns_of(self._points, **{track: "track", time: "time", node: "node"})
+        points = select_columns(self._points, **{track: "track", time: "time", node: "node"})
         return rows.join(points, on=[track, time], how="inner", maintain_order="left")
 
     def _with_parts(self) -> pl.DataFrame:
@@ -136,15 +142,15 @@ class _Finder:
         if not self._late.has_workers:
             return data.alias("spare_data")
         cost = IntervalUnion(self._late.of_workers).overlap_ns(edges["begin"], edges["end"])
-        return at_least_0(data - cost).alias("spare_data")
+        return clip_negative(data - cost).alias("spare_data")
 
     def _host_edges(self) -> pl.DataFrame:
         """From each moment of a thread to its next. Time in which the thread waits for somebody else is not its own."""
         target, end = (pl.col(name).shift(-1).over("track") for name in ("node", "time"))
         edges = self._points.select("track", source="node", begin="time", target=target, end=end)
-        edges = known_rows(edges, "target")
+        edges = drop_null_rows(edges, "target")
         if len(self._loop.visits):  # what the thread did before a visit has nothing to do with it
-            starts = columns_of(self._loop.visits, "track", end="begin")
+            starts = select_columns(self._loop.visits, "track", end="begin")
             edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
         waits = pl.concat(
             [
@@ -152,7 +158,7 @@ class _Finder:
                 for frame in (self._waits.waits, self._pauses, self._late_fetches)
             ]
         )
-        own_ns = around(waits.unique(["track", "begin"]), edges["track"], edges["begin"])["own_ns"]
+        own_ns = find_enclosing(waits.unique(["track", "begin"]), edges["track"], edges["begin"])["own_ns"]
         weight = pl.min_horizontal(pl.col("end") - pl.col("begin"), own_ns)
         return edges.select(*_OF_THREADS, kind=pl.lit("host"), weight=weight)
 
@@ -227,8 +233,10 @@ class _Finder:
         found = []
         for source, cause, rows in causes:
             if rows[source].count():
-                edges = columns_of(rows, source=source, target="begin_node", weight=f"{cause}_ns")
-                found.append(with_constant(known_rows(edges, "source"), "kind", _KINDS.get(cause, cause), pl.String))
+                edges = select_columns(rows, source=source, target="begin_node", weight=f"{cause}_ns")
+                found.append(
+                    add_constant_column(drop_null_rows(edges, "source"), "kind", _KINDS.get(cause, cause), pl.String)
+                )
         return found
 
     def _device_edges(self) -> pl.DataFrame:
@@ -253,7 +261,7 @@ class _Finder:
     def _step_at(self, times: pl.Series) -> pl.Series:
         """Return the step at each time; null where there is none."""
         steps = self._window.steps
-        return steps["step"][place_in(steps, times)].cast(pl.Int64)
+        return steps["step"][interval_index(steps, times)].cast(pl.Int64)
 
     def _exposed_ns(self) -> pl.Series:
         """For how much of each communication nothing is computed meanwhile; nothing for other events."""

@@ -8,15 +8,15 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.windows.columns import (
-    all_the_same,
-    columns_of,
-    known_rows,
-    known_where,
-    rows_where,
-    sorted_by,
-    with_constant,
+    add_constant_column,
+    constant_column,
+    drop_null_rows,
+    filter_rows,
+    null_unless,
+    select_columns,
+    sort_rows,
 )
-from kinetoscope.analysis.windows.intervals import ended_before
+from kinetoscope.analysis.windows.intervals import latest_end_before
 
 NEAR_NS = 30_000
 """An event that begins so soon after something has waited for that, if it is the last thing that it can have waited
@@ -55,16 +55,16 @@ class DeviceBegins:
     def __init__(self, device: pl.DataFrame, calls: pl.DataFrame) -> None:
         device = device[[*_COLUMNS, *_OF_LAUNCHES]]  # there are many copies of it
         self._device = device
-        launched = sorted_by(known_rows(device, "launch_begin"), "launch_begin")
+        launched = sort_rows(drop_null_rows(device, "launch_begin"), "launch_begin")
         events = _with_waited(_with_compute_before(_add_event_before(device), launched), launched, calls)
         launch_ns = _usual_ns(_delays(events, "launch").filter(_is_later(events, "launch_begin", "before_end")))
-        self._least_ns = dict.fromkeys(_MOMENTS, all_the_same("least", 0, pl.Int64, len(events)))
-        self._least_ns["launch"] = all_the_same("least", launch_ns, pl.Int64, len(events))
+        self._least_ns = dict.fromkeys(_MOMENTS, constant_column("least", 0, pl.Int64, len(events)))
+        self._least_ns["launch"] = constant_column("least", launch_ns, pl.Int64, len(events))
         self._least_ns["stream"] = _usual_after_stream_ns(events, launch_ns)
         events = self._with_other_stream(events)
         other_ns = _usual_ns(_delays(events, "other_stream"))
         for cause in ("other_stream", "compute", "wait"):
-            self._least_ns[cause] = all_the_same("least", other_ns, pl.Int64, len(events))
+            self._least_ns[cause] = constant_column("least", other_ns, pl.Int64, len(events))
         expected = [pl.col(moment) + self._least_ns[cause] for cause, moment in _MOMENTS.items()]
         latest = events.select(latest=pl.max_horizontal(expected))["latest"]
         self.events = events.hstack([self._weight(events, cause, latest) for cause in _MOMENTS])
@@ -78,9 +78,9 @@ class DeviceBegins:
     @cached_property
     def overlapping(self) -> pl.DataFrame:
         """The events that begin before the end of the one ``before``, which began at the node ``begin_before``."""
-        found = rows_where(self.events[["begin_node", "before"]], self.events["stream_ns"] < 0)
+        found = filter_rows(self.events[["begin_node", "before"]], self.events["stream_ns"] < 0)
         begins = (found["before"] // 2 * 2).alias("begin_before")  # nodes of events come in pairs
-        return with_constant(found[["begin_node"]].hstack([begins]), "order_ns", 0, pl.Int64)
+        return add_constant_column(found[["begin_node"]].hstack([begins]), "order_ns", 0, pl.Int64)
 
     @cached_property
     def waiting(self) -> tuple[int, int, int]:
@@ -91,11 +91,11 @@ class DeviceBegins:
         moves it.
         """
         events, lags = self.events, self.unexplained_ns
-        gap = (pl.col("begin") - ended_before().over("device")).clip(0)
+        gap = (pl.col("begin") - latest_end_before().over("device")).clip(0)
         gaps = events.select(gap=gap)["gap"]
-        first: Any = known_rows(events[["begin", "launch_begin"]], "launch_begin")["begin"].min()
+        first: Any = drop_null_rows(events[["begin", "launch_begin"]], "launch_begin")["begin"].min()
         if first is not None:
-            gaps = known_where(gaps, events["begin"] >= first)
+            gaps = null_unless(gaps, events["begin"] >= first)
         idle_lags = lags.zip_with(lags < gaps, gaps)  # null for what does not count
         of_computations = (lags - idle_lags).filter(events["kind"] == "compute")
         return int(gaps.sum()), int(idle_lags.sum()), int(of_computations.sum())
@@ -121,8 +121,8 @@ class DeviceBegins:
         is_late = events.select(is_late=pl.col("begin") - explained > MAX_OVERLAP_NS)["is_late"]
         is_late &= events["other"].is_null()
         if is_late.any():
-            overlapping = _add_other(rows_where(events, is_late).drop("other", "other_end"), ends, MAX_OVERLAP_NS)
-            overlapping = known_rows(overlapping[["begin_node", "other", "other_end"]], "other")
+            overlapping = _add_other(filter_rows(events, is_late).drop("other", "other_end"), ends, MAX_OVERLAP_NS)
+            overlapping = drop_null_rows(overlapping[["begin_node", "other", "other_end"]], "other")
             events = events.update(overlapping, on="begin_node") if len(overlapping) else events
         return events.drop("explained")
 
@@ -144,9 +144,9 @@ def _usual_after_stream_ns(events: pl.DataFrame, launch_ns: int) -> pl.Series:
     it did not wait for its launch. Only kernels overlap, copies do not."""
     is_last = _is_later(events, "before_end", "launch_begin")
     is_last &= (_delays(events, "launch") > launch_ns).fill_null(True)
-    delays, kinds = known_where(_delays(events, "stream"), is_last), events["kind"]
+    delays, kinds = null_unless(_delays(events, "stream"), is_last), events["kind"]
     of_all = _usual_ns(delays)
-    usual = all_the_same("least", of_all, pl.Int64, len(events))
+    usual = constant_column("least", of_all, pl.Int64, len(events))
     for kind in kinds.unique():
         of_kind = pl.Series([_usual_ns(delays.filter(kinds == kind), of_all)])
         usual = usual.zip_with(kinds != kind, of_kind)
@@ -164,7 +164,7 @@ def _is_later(events: pl.DataFrame, one: str, than: str) -> pl.Series:
 
 def _known_where(events: pl.DataFrame, names: Sequence[str], is_known: pl.Series) -> pl.DataFrame:
     """The events with nulls in these columns where they are not known."""
-    return events.with_columns([known_where(events[name], is_known) for name in names])
+    return events.with_columns([null_unless(events[name], is_known) for name in names])
 
 
 def _add_event_before(device: pl.DataFrame) -> pl.DataFrame:
@@ -192,25 +192,25 @@ def _with_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.Dat
     """With ``compute`` and ``compute_end``, for communication: the last event that was launched before it on the stream
     of the last computation launched before it; ``launched`` are the events in the order of their launches."""
     is_communication = launched["kind"] == "communication"
-    asking = rows_where(launched[["begin_node", "begin", "launch_begin", "device"]], is_communication)
+    asking = filter_rows(launched[["begin_node", "begin", "launch_begin", "device"]], is_communication)
     if not len(asking):
         return _with_none(events, "compute")
-    computes = rows_where(launched[["launch_begin", "device", "stream"]], launched["kind"] == "compute")
-    others = columns_of(
+    computes = filter_rows(launched[["launch_begin", "device", "stream"]], launched["kind"] == "compute")
+    others = select_columns(
         launched, "launch_begin", "device", "stream", compute="end_node", compute_begin="begin", compute_end="end"
     )
-    others = rows_where(others, ~is_communication)
+    others = filter_rows(others, ~is_communication)
     found = asking.join_asof(computes, on="launch_begin", by="device", **_ORDERED)
     found = found.join_asof(others, on="launch_begin", by=["device", "stream"], **_ORDERED)
     is_over = _is_over(found, "compute_end", "compute_begin")
-    found = rows_where(found[["begin_node", "compute", "compute_end"]], is_over)
+    found = filter_rows(found[["begin_node", "compute", "compute_end"]], is_over)
     return events.join(found, on="begin_node", how="left", maintain_order="left")
 
 
 def _with_none(events: pl.DataFrame, cause: str) -> pl.DataFrame:
     """With the columns of a cause that no event has."""
     names = {cause: "end_node", f"{cause}_end": "end"}
-    return events.hstack([all_the_same(new, None, events[name].dtype, len(events)) for new, name in names.items()])
+    return events.hstack([constant_column(new, None, events[name].dtype, len(events)) for new, name in names.items()])
 
 
 def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -218,13 +218,13 @@ def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFra
     the last communication launched before the last event that was recorded by then. It is the first one of the same
     thread, and the first one of any: autograd's thread calls for a wait, and the loop's launches what waits."""
     names = calls["name"]
-    waits = rows_where(columns_of(calls, "track", at="begin"), names.str.ends_with("StreamWaitEvent"))
+    waits = filter_rows(select_columns(calls, "track", at="begin"), names.str.ends_with("StreamWaitEvent"))
     if not len(waits):
         return _with_none(events, "waited")
-    records = rows_where(columns_of(calls, recorded="begin"), names.str.contains("EventRecord"))
-    communication = columns_of(launched, "launch_begin", waited="end_node", waited_begin="begin", waited_end="end")
-    communication = rows_where(communication, launched["kind"] == "communication")
-    waits = known_rows(waits.join_asof(records, left_on="at", right_on="recorded"), "recorded")
+    records = filter_rows(select_columns(calls, recorded="begin"), names.str.contains("EventRecord"))
+    communication = select_columns(launched, "launch_begin", waited="end_node", waited_begin="begin", waited_end="end")
+    communication = filter_rows(communication, launched["kind"] == "communication")
+    waits = drop_null_rows(waits.join_asof(records, left_on="at", right_on="recorded"), "recorded")
     waits = waits.join_asof(communication, left_on="recorded", right_on="launch_begin")
     launched = launched[["begin_node", "begin", "kind", "launch_begin", "launch_track"]]
     next_launch: Any = {"left_on": "at", "right_on": "launch_begin", "strategy": "forward"}
@@ -232,15 +232,17 @@ def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFra
     columns = ["begin_node", "begin", "kind", "waited", "waited_begin", "waited_end"]
     found = pl.concat([of_thread[columns], waits.join_asof(launched, **next_launch)[columns]])
     is_its_end = _is_over(found, "waited_end", "waited_begin") & (found["kind"] != "communication")
-    found = rows_where(found[["begin_node", "waited", "waited_end"]], is_its_end).sort("waited_end")
+    found = filter_rows(found[["begin_node", "waited", "waited_end"]], is_its_end).sort("waited_end")
     return events.join(found.unique("begin_node", keep="last"), on="begin_node", how="left", maintain_order="left")
 
 
 def _ends_of_streams(device: pl.DataFrame) -> pl.DataFrame:
     """Return the ends of events in order, each with the last one before it on another stream of its device."""
     took_time = device["end"] > device["begin"]  # two that did not, at the same time, would wait for each other
-    ends = columns_of(device, "device", other_stream="stream", other="end_node", other_begin="begin", other_end="end")
-    ends = rows_where(ends, took_time).sort("other_end")
+    ends = select_columns(
+        device, "device", other_stream="stream", other="end_node", other_begin="begin", other_end="end"
+    )
+    ends = filter_rows(ends, took_time).sort("other_end")
     moments = ("other", "other_begin", "other_end")
     ends = ends.with_columns(
         *(pl.col(name).shift(1).over("device").alias(f"last_{name}") for name in moments),

@@ -7,7 +7,14 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.replay.device_begins import MAX_OVERLAP_NS, NEAR_NS
-from kinetoscope.analysis.windows.columns import columns_of, frame_of, known_rows, rows_where, sorted_by, with_constant
+from kinetoscope.analysis.windows.columns import (
+    add_constant_column,
+    build_frame,
+    drop_null_rows,
+    filter_rows,
+    select_columns,
+    sort_rows,
+)
 
 OWN_SYNC_NS = 2_500
 """What a synchronising call is taken to need by itself, where none is seen that waited for nothing."""
@@ -32,12 +39,12 @@ class HostWaits:
         found = (self._for_copies(), self._that_waited, self._for_collectives())
         waits = pl.concat([frame[[*_COLUMNS[:-1]]] for frame in found if len(frame)] or [found[1][[*_COLUMNS[:-1]]]])
         in_call = (waits["event_end"] > waits["begin"]) & (waits["event_end"] <= waits["end"] + MAX_OVERLAP_NS)
-        waits = with_constant(rows_where(waits, in_call), "is_guessed", False, pl.Boolean)
+        waits = add_constant_column(filter_rows(waits, in_call), "is_guessed", False, pl.Boolean)
         return waits.unique(["track", "begin", "end"], keep="last", maintain_order=True)
 
     @cached_property
     def _that_waited(self) -> pl.DataFrame:
-        return rows_where(self._calls, self._calls["has_waited"])
+        return filter_rows(self._calls, self._calls["has_waited"])
 
     @cached_property
     def in_time(self) -> pl.DataFrame:
@@ -45,7 +52,7 @@ class HostWaits:
         them; else what was launched before the last `EventRecord` that was over before each of them."""
         back = pl.col("num_launched") - pl.col("place")
         is_usual = 2 * back.unique_counts().max() >= pl.len()
-        others = rows_where(self._calls, ~self._calls["has_waited"])
+        others = filter_rows(self._calls, ~self._calls["has_waited"])
         if not len(others):
             return self.waits.clear()
         usual = self._that_waited.group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
@@ -56,7 +63,7 @@ class HostWaits:
             self._for_records(others.join(usual, on="name", how="anti")).with_columns(is_guessed=pl.lit(True)),
         ]
         in_time = pl.concat([frame.select(_COLUMNS) for frame in found])
-        return rows_where(in_time, in_time["event_end"] <= in_time["end"])
+        return filter_rows(in_time, in_time["event_end"] <= in_time["end"])
 
     def _for_records(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Calls that never waited, each with the event of the record that is as many back as for all of its name."""
@@ -76,16 +83,16 @@ class HostWaits:
     @cached_property
     def _launched(self) -> pl.DataFrame:
         """Events in the order of their launches: ``place``, ``launch_begin``, ``event`` and ``event_end``."""
-        launched = columns_of(self._device, "launch_begin", event="end_node", event_end="end")
-        launched = sorted_by(known_rows(launched, "launch_begin"), "launch_begin")
+        launched = select_columns(self._device, "launch_begin", event="end_node", event_end="end")
+        launched = sort_rows(drop_null_rows(launched, "launch_begin"), "launch_begin")
         return launched.hstack([pl.int_range(len(launched), dtype=pl.Int64, eager=True).alias("place")])
 
     @cached_property
     def _calls(self) -> pl.DataFrame:
         """Synchronising calls with the last event that ended before each returned, and whether it ``has_waited``."""
-        calls = rows_where(self._loop.sync_calls[["track", "begin", "end", "name"]], self._is_for_all)
-        calls = sorted_by(with_constant(calls, "kind", "sync", pl.String), "begin")
-        launched = frame_of(self._launched["launch_begin"], (self._launched["place"] + 1).alias("num_launched"))
+        calls = filter_rows(self._loop.sync_calls[["track", "begin", "end", "name"]], self._is_for_all)
+        calls = sort_rows(add_constant_column(calls, "kind", "sync", pl.String), "begin")
+        launched = build_frame(self._launched["launch_begin"], (self._launched["place"] + 1).alias("num_launched"))
         calls = calls.join_asof(launched, left_on="begin", right_on="launch_begin", coalesce=False)
         calls = calls[["track", "begin", "end", "name", "kind", "num_launched"]]
         found = self._add_event(calls.sort("end"))
@@ -100,8 +107,8 @@ class HostWaits:
     def _add_event(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Add ``event`` and ``event_end``: the last event that ended before each call returned, or just after that, if
         it was launched before the call, and no other one ended as shortly before the return as usual."""
-        events = columns_of(self._device, "launch_begin", "stream", event="end_node", event_end="end")
-        events = sorted_by(events, "event_end")
+        events = select_columns(self._device, "launch_begin", "stream", event="end_node", event_end="end")
+        events = sort_rows(events, "event_end")
         found = calls.join_asof(events, left_on="end", right_on="event_end", coalesce=False)
         delay = found["end"] - found["event_end"]
         usual: Any = delay.filter((found["event_end"] > found["begin"]) & (delay <= NEAR_NS)).median()
@@ -115,11 +122,11 @@ class HostWaits:
     def _for_copies(self) -> pl.DataFrame:
         """A copy's call waits for the copy."""
         usual_ns: Any = (self._device["launch_end"] - self._device["launch_begin"]).median()
-        copies = columns_of(self._device, "correlation", event="end_node", event_end="end")
-        copies = rows_where(copies, self._device["kind"] == "copy")
-        calls = rows_where(self._loop.sync_calls, ~self._is_for_all)
-        found = with_constant(calls.join(copies, on="correlation"), "kind", "sync", pl.String)
-        return with_constant(found, "own_ns", int(usual_ns or 0), pl.Int64)
+        copies = select_columns(self._device, "correlation", event="end_node", event_end="end")
+        copies = filter_rows(copies, self._device["kind"] == "copy")
+        calls = filter_rows(self._loop.sync_calls, ~self._is_for_all)
+        found = add_constant_column(calls.join(copies, on="correlation"), "kind", "sync", pl.String)
+        return add_constant_column(found, "own_ns", int(usual_ns or 0), pl.Int64)
 
     @cached_property
     def _is_for_all(self) -> pl.Series:

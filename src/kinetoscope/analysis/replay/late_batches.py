@@ -7,7 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
-from kinetoscope.analysis.windows.columns import rows_where, sorted_by
+from kinetoscope.analysis.windows.columns import filter_rows, sort_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.span_names import FETCH_FROM_WORKERS
 
@@ -75,7 +75,7 @@ class LateBatches:
             own_ns=pl.lit(own_ns, pl.Int64),
             asked=pl.col("end").shift(num_ahead),
         )
-        return rows_where(rows, (taken - own_ns > little_ns) & (len(fetches) > 1))
+        return filter_rows(rows, (taken - own_ns > little_ns) & (len(fetches) > 1))
 
     @cached_property
     def _step_ns(self) -> float:
@@ -124,8 +124,8 @@ class LateBatches:
     @cached_property
     def of_workers(self) -> pl.DataFrame:
         """The fetches that may wait for workers; where torch did not record the loader, all of them."""
-        fetches = sorted_by(self._loop.loader.fetches, "begin")
+        fetches = sort_rows(self._loop.loader.fetches, "begin")
         if self._loop.loader.num_workers == 0:
             return fetches.clear()
-        of_workers = rows_where(fetches, fetches["name"].str.contains(FETCH_FROM_WORKERS))
+        of_workers = filter_rows(fetches, fetches["name"].str.contains(FETCH_FROM_WORKERS))
         return of_workers if len(of_workers) else fetches

@@ -7,7 +7,7 @@ import polars as pl
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
 from kinetoscope.analysis.replay.late_batches import LateBatches
-from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before
+from kinetoscope.analysis.windows.intervals import IntervalUnion, latest_end_before
 
 _FEWEST_FETCHES = 4
 _SHARE_OF_LATE = 0.25
@@ -53,5 +53,5 @@ def loader_slack(loop: TrainingLoop, late: LateBatches) -> LoaderSlack:
 def _busy_ns(making: pl.DataFrame, num_rounds: int, interval_ns: float) -> float:
     """How long a worker takes for so many batches. At first, workers make more than that. It is seen how often it
     begins, though not where it makes one batch right after the other; the last may not have been made."""
-    num_begun = making.filter(pl.col("begin") - ended_before() > interval_ns).height
-    return IntervalUnion(making).total_ns * min(1.0, num_rounds / max(1, num_begun - 1))
+    count_starts_inside = making.filter(pl.col("begin") - latest_end_before() > interval_ns).height
+    return IntervalUnion(making).total_ns * min(1.0, num_rounds / max(1, count_starts_inside - 1))

@@ -20,8 +20,8 @@ from kinetoscope.analysis.replay.dependencies import Dependencies
 from kinetoscope.analysis.replay.even_loads import host_rows, load_rows, with_even_loads, with_usual_loads
 from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
 from kinetoscope.analysis.replay.timed_operators import inside_column
-from kinetoscope.analysis.windows.columns import at_least_0, frame_of
-from kinetoscope.analysis.windows.intervals import ended_before
+from kinetoscope.analysis.windows.columns import build_frame, clip_negative
+from kinetoscope.analysis.windows.intervals import latest_end_before
 from kinetoscope.core.text.wording import format_percent
 from kinetoscope.native import native
 
@@ -299,7 +299,7 @@ def _with_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         )
         for place, part in enumerate(parts)
     ]
-    is_new = (pl.col("begin") > ended_before()).fill_null(True)
+    is_new = (pl.col("begin") > latest_end_before()).fill_null(True)
     bounds = pl.concat(spans).sort("begin").with_columns(overlap=is_new.cum_sum())
     turn = pl.int_range(pl.len()).over("overlap", "rank")
     num_parts = pl.len().over("overlap", "rank")
@@ -402,7 +402,7 @@ def replay_times(times: pl.Series, edges: pl.DataFrame) -> pl.Series:
     """The new time of each node, of ``edges`` with ``source``, ``target``, ``weight`` and ``changed``, the weight from
     now on. Raises ValueError if some nodes wait for each other."""
     schema = {"source": pl.UInt32, "target": pl.UInt32, "weight": pl.Int64, "changed": pl.Int64}
-    edges = frame_of(*(edges[name].cast(dtype) for name, dtype in schema.items()))
+    edges = build_frame(*(edges[name].cast(dtype) for name, dtype in schema.items()))
     nodes = times.cast(pl.Int64).rename("time").to_frame().rechunk()
     found: list[Any] = native.replay_graph(nodes.__arrow_c_stream__(), edges.rechunk().__arrow_c_stream__())
     return pl.Series("time", found[0])
@@ -443,7 +443,7 @@ def _without_parts(parts: Collection[str], edges: pl.DataFrame) -> pl.Series:
     for part in (edges[name] for name in PARTS if name in parts):
         left = left - part.zip_with(part == part, pl.Series([0]))  # 0 for null
     is_of_host = (kinds == "host") | (kinds == "thread")
-    return at_least_0(left).zip_with(is_of_host, weights).alias("changed")
+    return clip_negative(left).zip_with(is_of_host, weights).alias("changed")
 
 
 def _changed_weight(change: Change, columns: Collection[str]) -> pl.Expr:

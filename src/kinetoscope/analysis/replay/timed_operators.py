@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 
 from kinetoscope.analysis.windows.intervals import IntervalUnion
-from kinetoscope.analysis.windows.nesting import around
+from kinetoscope.analysis.windows.nesting import find_enclosing
 from kinetoscope.analysis.windows.window import RankWindow
 
 Span = tuple[int, int, int, str]
@@ -41,7 +41,7 @@ class TimedOperators:
 
     def on_device(self, device: pl.DataFrame) -> pl.DataFrame:
         """Of each event, how much was launched inside of each operator: all of it, or nothing."""
-        inside = around(self._stretches, device["launch_track"], device["launch_begin"])["name"]
+        inside = find_enclosing(self._stretches, device["launch_track"], device["launch_begin"])["name"]
         length = device["end"] - device["begin"]
         return pl.DataFrame(
             [(length * (inside == name).fill_null(False)).alias(inside_column(name)) for name in self._names]

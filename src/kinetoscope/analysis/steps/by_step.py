@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.analysis.windows.columns import columns_of, known_rows, with_constant
-from kinetoscope.analysis.windows.intervals import num_before
-from kinetoscope.analysis.windows.nesting import around
+from kinetoscope.analysis.windows.columns import add_constant_column, drop_null_rows, select_columns
+from kinetoscope.analysis.windows.intervals import count_up_to
+from kinetoscope.analysis.windows.nesting import find_enclosing
 from kinetoscope.analysis.windows.span_names import MODULE
 from kinetoscope.analysis.windows.window import RankWindow
 
@@ -41,22 +41,22 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
     calls = _in_steps(window, operators[["name", "shapes", "track", "begin", "self_ns", "own_device_ns"]])
     calls = calls.with_columns(_modules(window, calls))
     lengths = (window.device["end"] - window.device["begin"]).alias("time")
-    device = columns_of(window.device, "name", begin="launch_begin").hstack([lengths])
-    device = with_constant(with_constant(device, "shapes", None, pl.String), "module", None, pl.String)
+    device = select_columns(window.device, "name", begin="launch_begin").hstack([lengths])
+    device = add_constant_column(add_constant_column(device, "shapes", None, pl.String), "module", None, pl.String)
     parts = [
-        _summed(columns_of(calls, *_KEY[1:], "step", time="self_ns"), "operator", whole_ns),
-        _summed(columns_of(calls, *_KEY[1:], "step", time="own_device_ns"), "operator on device", whole_ns),
-        _summed(_in_steps(window, known_rows(device, "begin")), "kernel", whole_ns),
+        _summed(select_columns(calls, *_KEY[1:], "step", time="self_ns"), "operator", whole_ns),
+        _summed(select_columns(calls, *_KEY[1:], "step", time="own_device_ns"), "operator on device", whole_ns),
+        _summed(_in_steps(window, drop_null_rows(device, "begin")), "kernel", whole_ns),
     ]
     return pl.concat(parts)
 
 
 def _modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
     """The ``module`` of each call."""
-    modules = window.named(MODULE)[["name", "track", "begin", "end"]]
+    modules = window.spans_named(MODULE)[["name", "track", "begin", "end"]]
     if not len(modules):
         return pl.lit(None, dtype=pl.String).alias("module")
-    found = around(modules, calls["track"], calls["begin"])["name"]
+    found = find_enclosing(modules, calls["track"], calls["begin"])["name"]
     return found.str.strip_prefix("nn.Module: ").alias("module")
 
 
@@ -67,12 +67,12 @@ def _in_steps(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     outer = pl.concat([steps["begin"].head(1), steps["end"].tail(1)])
     first, behind = calls["begin"].search_sorted(outer, side="left") if len(steps) else (0, 0)
     calls = calls.slice(first, behind - first)
-    return calls.hstack([steps["step"][num_before(steps["begin"], calls["begin"]) - 1].alias("step")])
+    return calls.hstack([steps["step"][count_up_to(steps["begin"], calls["begin"]) - 1].alias("step")])
 
 
 def _summed(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFrame:
     """The calls' times added up by name and step, without names that took hardly any."""
-    calls = known_rows(calls, "time")
+    calls = drop_null_rows(calls, "time")
     if not len(calls):
         lists = pl.List(pl.Int64)
         return pl.DataFrame(schema={**dict.fromkeys(_KEY, pl.String), "step": lists, "time": lists})

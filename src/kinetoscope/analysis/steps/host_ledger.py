@@ -6,8 +6,8 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.cpu.phases import BACKWARD, FORWARD, OPTIMIZER
-from kinetoscope.analysis.windows.columns import all_the_same, known_where, rows_where
-from kinetoscope.analysis.windows.intervals import IntervalUnion, outer_times
+from kinetoscope.analysis.windows.columns import constant_column, filter_rows, null_unless
+from kinetoscope.analysis.windows.intervals import IntervalUnion, time_bounds
 
 
 class HostLedger:
@@ -35,7 +35,7 @@ class HostLedger:
         known = sum((_if_known(values) for values in inside.values() if values is not None), start=self._begins)
         between = self._next_begins - self._ends - evaluated - fetched
         data = inside["data_wait_ns"]
-        is_of_ours = self._window.steps["is_ours"].any() or len(self._loop.loader.evaluations)
+        is_of_ours = self._window.steps["is_batch"].any() or len(self._loop.loader.evaluations)
         return inside | {
             "between_ns": _known_before_the_last(between),
             "evaluation_ns": _known_before_the_last(evaluated) if is_of_ours else None,
@@ -80,11 +80,11 @@ class HostLedger:
         phases, window = self._phases, self._window
         by_torch, pieces, found = phases.backward_of_torch, phases.pieces, {}
         for phase in (BACKWARD, OPTIMIZER, FORWARD):
-            spans = [rows_where(pieces, pieces["phase"] == phase)]
+            spans = [filter_rows(pieces, pieces["phase"] == phase)]
             if phase == BACKWARD and by_torch is not None:
                 spans.append(by_torch)
             if phase == FORWARD and not len(phases.named[FORWARD]):
-                spans.append(window.operating.pieces)
+                spans.append(window.operator_time.pieces)
             found[f"{phase}_ns"] = self._take(*spans) if phases.knows(phase) else None
         return {
             name: values if values is None or len(phases.named[name.removesuffix("_ns")]) else self._if_recorded(values)
@@ -94,10 +94,10 @@ class HostLedger:
     @property
     def _python(self) -> pl.DataFrame:
         """The stretches in which the loop's thread is in none of its operators and calls, and waits for nothing."""
-        return self._loop.busy.complement(*outer_times(self._window.steps)).pieces
+        return self._loop.busy.complement(*time_bounds(self._window.steps)).pieces
 
     def _if_recorded(self, values: pl.Series) -> pl.Series:
-        return known_where(values, self._is_recorded)
+        return null_unless(values, self._is_recorded)
 
     @cached_property
     def _is_recorded(self) -> pl.Series:
@@ -112,7 +112,7 @@ def recorded_by_torch(loop: TrainingLoop) -> pl.Series:
 
 def _known_before_the_last(values: pl.Series) -> pl.Series:
     """The values without the last one: what follows the last step was not recorded."""
-    return pl.concat([values[:-1], all_the_same(values.name, None, values.dtype, min(1, len(values)))])
+    return pl.concat([values[:-1], constant_column(values.name, None, values.dtype, min(1, len(values)))])
 
 
 def _if_known(values: pl.Series) -> pl.Series:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.analysis.windows.known import sum_of_known
+from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 
 
 class HostParts(TypedDict):
@@ -43,9 +43,9 @@ def host_parts(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> HostParts
 
     They add up to that time; ``ahead_ns`` is 0.
     """
-    parts = {name: sum_of_known(getattr(row, name) for row in rows) for name in IN_STEP}
-    between_ns = sum_of_known(row.between_ns for row in rows)
-    evaluation_ns = sum_of_known(ns for row in rows for ns in (row.evaluation_inside_ns, row.evaluation_ns))
+    parts = {name: sum_or_none(getattr(row, name) for row in rows) for name in IN_STEP}
+    between_ns = sum_or_none(row.between_ns for row in rows)
+    evaluation_ns = sum_or_none(ns for row in rows for ns in (row.evaluation_inside_ns, row.evaluation_ns))
     others_ns = sum(known for known in (*parts.values(), between_ns, evaluation_ns) if known is not None)
     knows_data = any(row.data_wait_ns is not None for row in rows)
     return HostParts(

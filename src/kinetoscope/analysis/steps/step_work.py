@@ -7,10 +7,10 @@ from typing import TypedDict
 import polars as pl
 
 from kinetoscope.analysis.gpu.flops import WindowWork
-from kinetoscope.analysis.windows.call_times import known_sum
-from kinetoscope.analysis.windows.columns import frame_of, known_rows, known_where, rows_where
+from kinetoscope.analysis.windows.call_statistics import sum_or_null
+from kinetoscope.analysis.windows.columns import build_frame, drop_null_rows, filter_rows, null_unless
 from kinetoscope.analysis.windows.intervals import zeros
-from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.core.text.wording import format_percent
 
@@ -38,11 +38,11 @@ def work_by_step(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     """A row for each step of the window: ``flops``, as torch counts them, ``done``, the operations that were done, and
     ``peak_ns``, the time that the device would need, all null unless known of each counted call; ``product_ns``, the
     time of kernels that compute products, and ``covered_ns``, that of those whose operations are known."""
-    calls = work.calls[["flops", "done", "peak_ns"]].hstack([place_in(window.steps, work.calls["begin"])])
-    calls = known_rows(calls, "place")
+    calls = work.calls[["flops", "done", "peak_ns"]].hstack([interval_index(window.steps, work.calls["begin"])])
+    calls = drop_null_rows(calls, "place")
     if calls["flops"].has_nulls():
         calls = calls.filter(pl.col("flops").is_not_null().all().over("place"))
-    sums = calls.group_by("place").agg(pl.col("flops", "done").sum(), known_sum("peak_ns"))
+    sums = calls.group_by("place").agg(pl.col("flops", "done").sum(), sum_or_null("peak_ns"))
     place = pl.int_range(len(window.steps), eager=True).cast(sums.schema["place"])
     found = place.alias("place").to_frame().join(sums, on="place", how="left", maintain_order="left")
     products = _products(window, work).group_by("place").agg(pl.col("product_ns", "covered_ns").sum())
@@ -55,8 +55,8 @@ def _products(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     device, timed_ns = window.device, work.kernels["timed_ns"]
     lengths = (device["end"] - device["begin"]).alias("product_ns")
     covered = lengths.zip_with(timed_ns.is_not_null(), zeros(len(lengths))) if timed_ns.has_nulls() else lengths
-    kernels = frame_of(lengths, covered.alias("covered_ns"), place_in(window.steps, device["launch_begin"]))
-    return known_rows(rows_where(kernels, work.kernels["is_product"]), "place")
+    kernels = build_frame(lengths, covered.alias("covered_ns"), interval_index(window.steps, device["launch_begin"]))
+    return drop_null_rows(filter_rows(kernels, work.kernels["is_product"]), "place")
 
 
 def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> pl.DataFrame:
@@ -64,7 +64,7 @@ def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> p
     only where enough of the time of its products is covered."""
     coverage = pl.when(pl.col("product_ns") > 0).then(pl.col("covered_ns") / pl.col("product_ns"))
     is_told = (coverage >= LEAST_COVERAGE).fill_null(num_devices == 0)
-    length_ns = known_where(lengths_ns, lengths_ns != 0).cast(pl.Float64)
+    length_ns = null_unless(lengths_ns, lengths_ns != 0).cast(pl.Float64)
     rates = {
         "flops": pl.col("flops").cast(pl.Int64, strict=False),
         "flops_per_s": pl.col("done") / length_ns * 1e9,
@@ -90,8 +90,8 @@ class ComputedSums:
     @classmethod
     def of(cls, sums: pl.DataFrame, is_recorded: pl.Series, num_devices: int) -> "ComputedSums":
         """The sums of the steps that torch recorded."""
-        rows = rows_where(sums, is_recorded)
-        known = known_rows(rows, "done").select("flops", "done", pl.col("peak_ns").fill_null(float("nan")))
+        rows = filter_rows(sums, is_recorded)
+        known = drop_null_rows(rows, "done").select("flops", "done", pl.col("peak_ns").fill_null(float("nan")))
         flops, done, peak_ns = (float(known[name].sum()) for name in ("flops", "done", "peak_ns"))
         products = (int(rows[name].sum()) for name in ("product_ns", "covered_ns"))
         return cls(len(known), num_devices > 0, flops, done, peak_ns / max(1, num_devices), *products)

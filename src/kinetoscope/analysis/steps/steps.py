@@ -12,9 +12,9 @@ from kinetoscope.analysis.memory.memory import peaks
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.steps.host_ledger import HostLedger, recorded_by_torch
 from kinetoscope.analysis.steps.step_work import step_rates
-from kinetoscope.analysis.windows.columns import known_rows, known_where
+from kinetoscope.analysis.windows.columns import drop_null_rows, null_unless
 from kinetoscope.analysis.windows.intervals import union_ns
-from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.window import RankWindow
 
 
@@ -152,8 +152,8 @@ class _Steps:
         null where there are none, when the first one began, and when the last of its computing kernels ended, or of all
         its events if it has none (``first_begin``, ``last_end``)."""
         device = self._window.device[["begin", "end", "kind", "launch_begin", "launch_track"]]
-        places = place_in(self._window.steps, device["launch_begin"])
-        events = known_rows(device.hstack([places]), "place")
+        places = interval_index(self._window.steps, device["launch_begin"])
+        events = drop_null_rows(device.hstack([places]), "place")
         end, kind = pl.col("end"), pl.col("kind")
         taken = {"busy": pl.lit(True), "compute": kind == "compute", "communication": kind == "communication"}
         taken["kernels"] = kind != "copy"
@@ -177,9 +177,9 @@ class _Steps:
 
     def _if_recorded(self, values: pl.Series) -> pl.Series:
         """The values, null for steps that torch did not record."""
-        return known_where(values, self._is_recorded)
+        return null_unless(values, self._is_recorded)
 
 
 def num_devices(window: RankWindow) -> int:
     """How many devices did something in the window."""
-    return max(1, known_rows(window.device[["device"]], "device")["device"].n_unique()) if len(window.device) else 0
+    return max(1, drop_null_rows(window.device[["device"]], "device")["device"].n_unique()) if len(window.device) else 0

@@ -4,13 +4,13 @@ from statistics import median
 
 import polars as pl
 
-_MOST_MISSED = 8
+_MAX_MISSED_CALLS = 8
 """By so many calls at most a rank without steps may be ahead of or behind another one at the end of its recording."""
 
 _Call = tuple[int, str, int | None]
 
 
-def in_order(calls: pl.DataFrame) -> pl.DataFrame:
+def assign_call_order(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls up to the end of the first step that all ranks have recorded count as that step's, from its last call back.
 
     Ranks may have missed first calls, or have had other calls in flight, when their recordings began; but none of them
@@ -22,24 +22,24 @@ def in_order(calls: pl.DataFrame) -> pl.DataFrame:
     calls = calls.with_columns(after=pl.when(is_early).then(common).otherwise("after"))
     back = pl.int_range(-pl.len().cast(pl.Int64), 0).over("channel", "part", "after")
     calls = calls.with_columns(order=pl.when(is_early).then(back).otherwise("order"))
-    moves = _moves(
+    offsets = _find_offsets(
         calls.filter(pl.col("first_step").is_null() & pl.col("sequence").is_null() & pl.col("channel").is_not_null())
     )
     return (
-        calls.join(moves, on=["channel", "part"], how="left", maintain_order="left")
+        calls.join(offsets, on=["channel", "part"], how="left", maintain_order="left")
         .with_columns(order=pl.col("order") + pl.when(pl.col("first_step").is_null()).then("move").fill_null(0))
         .drop("move")
     )
 
 
-def _moves(calls: pl.DataFrame) -> pl.DataFrame:
+def _find_offsets(calls: pl.DataFrame) -> pl.DataFrame:
     """``move`` of each ``part`` of a ``channel``: how much later than it seems each of its calls comes in the run."""
     found = []
     for (channel,), of_channel in calls.partition_by("channel", as_dict=True).items():
         parts = of_channel.partition_by("part", as_dict=True)
         ends = {part: _ends(of_part) for (part,), of_part in parts.items()}
         longest = max(ends.values(), key=len)
-        found += [{"channel": channel, "part": part, "move": _best_move(own, longest)} for part, own in ends.items()]
+        found += [{"channel": channel, "part": part, "move": _best_offset(own, longest)} for part, own in ends.items()]
     return pl.DataFrame(found, schema={"channel": pl.String, "part": pl.UInt32, "move": pl.Int64})
 
 
@@ -50,18 +50,21 @@ def _ends(calls: pl.DataFrame) -> dict[_Call, int]:
     }
 
 
-def _best_move(own: dict[_Call, int], others: dict[_Call, int]) -> int:
+def _best_offset(calls: dict[_Call, int], others: dict[_Call, int]) -> int:
     """The move by which the ends of calls differ least, of those that leave most calls in both."""
-    tried = [(_apart(own, others, move), move) for move in sorted(range(-_MOST_MISSED, _MOST_MISSED + 1), key=abs)]
+    tried = [
+        (_spread_of_ends(calls, others, offset), offset)
+        for offset in sorted(range(-_MAX_MISSED_CALLS, _MAX_MISSED_CALLS + 1), key=abs)
+    ]
     return min(tried, key=lambda pair: pair[0])[1]
 
 
-def _apart(own: dict[_Call, int], others: dict[_Call, int], move: int) -> tuple[bool, float]:
+def _spread_of_ends(calls: dict[_Call, int], others: dict[_Call, int], offset: int) -> tuple[bool, float]:
     """Whether few calls are in both, and how far the differences of their ends spread."""
     apart = [
-        others[moved] - end
-        for (order, name, elements), end in own.items()
-        if (moved := (order + move, name, elements)) in others
+        others[shifted] - end
+        for (order, name, elements), end in calls.items()
+        if (shifted := (order + offset, name, elements)) in others
     ]
     middle = median(apart) if apart else 0
-    return 2 * len(apart) < len(own), median(abs(one - middle) for one in apart) if apart else 0.0
+    return 2 * len(apart) < len(calls), median(abs(one - middle) for one in apart) if apart else 0.0

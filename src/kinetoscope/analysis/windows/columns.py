@@ -3,60 +3,60 @@ window of one rank."""
 
 import polars as pl
 
-_MANY = 20_000
+_MIN_ROWS_OF_QUERY = 20_000
 """Of so many rows, a query takes the columns in parallel."""
 
 
-def frame_of(first: pl.Series, *others: pl.Series) -> pl.DataFrame:
+def build_frame(first: pl.Series, *others: pl.Series) -> pl.DataFrame:
     """These columns as a frame, in a third of the time that `pl.DataFrame` takes."""
     return first.to_frame().hstack([*others])
 
 
-def rows_where(frame: pl.DataFrame, is_wanted: pl.Series) -> pl.DataFrame:
+def filter_rows(frame: pl.DataFrame, is_wanted: pl.Series) -> pl.DataFrame:
     """The rows of which this is true; where it is null, it is not."""
     if not len(frame):
         return frame
-    if len(frame) >= _MANY:
+    if len(frame) >= _MIN_ROWS_OF_QUERY:
         return frame.filter(is_wanted)
-    return frame_of(*(column.filter(is_wanted) for column in frame.get_columns()))
+    return build_frame(*(column.filter(is_wanted) for column in frame.get_columns()))
 
 
-def known_rows(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
+def drop_null_rows(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
     """The rows that have a value in each of these columns."""
     for name in names:
         if (column := frame[name]).has_nulls():
-            frame = rows_where(frame, column == column)  # null where it is null; `is_not_null` is a query
+            frame = filter_rows(frame, column == column)  # null where it is null; `is_not_null` is a query
     return frame
 
 
-def columns_of(frame: pl.DataFrame, *names: str, **renamed: str) -> pl.DataFrame:
+def select_columns(frame: pl.DataFrame, *names: str, **renamed: str) -> pl.DataFrame:
     """The columns of these names, and some under another name: ``at="begin"`` is ``begin``, called ``at``."""
-    return frame_of(*(frame[name] for name in names), *(frame[name].alias(new) for new, name in renamed.items()))
+    return build_frame(*(frame[name] for name in names), *(frame[name].alias(new) for new, name in renamed.items()))
 
 
-def sorted_by(frame: pl.DataFrame, by: str) -> pl.DataFrame:
+def sort_rows(frame: pl.DataFrame, by: str) -> pl.DataFrame:
     """The rows sorted by a column, as most are already."""
     return frame if frame[by].is_sorted() else frame.sort(by)
 
 
-def all_the_same(name: str, value: object, dtype: pl.DataType | type[pl.DataType], number: int) -> pl.Series:
+def constant_column(name: str, value: object, dtype: pl.DataType | type[pl.DataType], number: int) -> pl.Series:
     """A column of one value, or of nulls."""
     return pl.Series(name, [value], dtype=dtype).new_from_index(0, number)
 
 
-def with_constant(
+def add_constant_column(
     frame: pl.DataFrame, name: str, value: object, dtype: pl.DataType | type[pl.DataType]
 ) -> pl.DataFrame:
     """The frame with one more column, which is the same in all rows."""
-    return frame.hstack([all_the_same(name, value, dtype, len(frame))])
+    return frame.hstack([constant_column(name, value, dtype, len(frame))])
 
 
-def at_least_0(numbers: pl.Series) -> pl.Series:
+def clip_negative(numbers: pl.Series) -> pl.Series:
     """The numbers, of which none is null, and 0 for those below it."""
     return numbers.zip_with(numbers > 0, pl.Series([0], dtype=numbers.dtype))
 
 
-def known_where(values: pl.Series, is_known: pl.Series) -> pl.Series:
+def null_unless(values: pl.Series, is_known: pl.Series) -> pl.Series:
     """The values, null where they are not known."""
     if is_known.all(ignore_nulls=False):
         return values

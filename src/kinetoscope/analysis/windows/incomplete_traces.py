@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.windows.columns import rows_where
-from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.columns import filter_rows
+from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.span_names import ANNOTATIONS, LAUNCHES, OPERATORS
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import BATCH
@@ -21,7 +21,7 @@ _OPEN_AT_END = r'"cut": ?"'
 _MAX_KEPT_SHARE = 0.1
 _MIN_GAPS = 100
 _MAX_EVENTS = 2_000
-_CUTS = 0.02
+_LARGE_GAP_SHARE = 0.02
 """So many of the gaps between numbers, the largest, are where a part of the time was cut out, not single events."""
 
 
@@ -42,8 +42,8 @@ def _whole_steps(window: RankWindow) -> list[int]:
     calls = window.runtime_calls
     is_launch = calls["name"].str.contains(LAUNCHES)
     calls = calls.select("begin", is_missing=~window.has_launched)
-    calls = rows_where(calls, is_launch)
-    missing = calls.hstack([place_in(steps, calls["begin"])]).drop_nulls("place")
+    calls = filter_rows(calls, is_launch)
+    missing = calls.hstack([interval_index(steps, calls["begin"])]).drop_nulls("place")
     shares = dict(missing.group_by("place").agg(pl.col("is_missing").mean()).iter_rows())
     whole: list[int] = []
     for place, step in enumerate(steps["step"].to_list()[:-1]):
@@ -53,29 +53,29 @@ def _whole_steps(window: RankWindow) -> list[int]:
     return whole
 
 
-def up_to_step(window: RankWindow, last_step: int) -> RankWindow:
+def truncate_after_step(window: RankWindow, last_step: int) -> RankWindow:
     """Return the window without what the loop did after a step, nor what devices did for that."""
     until_ns: Any = window.steps.filter(pl.col("step") > last_step)["begin"].min()
-    return window if until_ns is None else _until(window, until_ns)
+    return window if until_ns is None else _truncate_at(window, until_ns)
 
 
-def without_unfinished_step(window: RankWindow) -> RankWindow:
+def drop_unfinished_step(window: RankWindow) -> RankWindow:
     """Return the window without the step in which the run ended: its span was still open when its window closed."""
-    if not len(window.steps) or not window.steps["is_ours"][-1]:
+    if not len(window.steps) or not window.steps["is_batch"][-1]:
         return window
     begin_ns = int(window.steps["begin"][-1])
     is_step = (pl.col("name") == BATCH) & (pl.col("ts") == begin_ns)
     args = window.trace.spans.filter(is_step).select(pl.col("args").cast(pl.String)).collect()["args"]
-    return _until(window, begin_ns) if args.str.contains(_OPEN_AT_END).any() else window
+    return _truncate_at(window, begin_ns) if args.str.contains(_OPEN_AT_END).any() else window
 
 
-def _until(window: RankWindow, until_ns: int) -> RankWindow:
+def _truncate_at(window: RankWindow, until_ns: int) -> RankWindow:
     is_before = pl.col("begin") < until_ns
     device = window.device.filter(pl.coalesce("launch_begin", "begin") < until_ns)
     return replace(
         window,
         trace=window.trace.until(until_ns),
-        host=window.host.filter(is_before),
+        cpu_spans=window.cpu_spans.filter(is_before),
         device=device,
         steps=window.steps.filter(is_before),
         samples=window.samples.filter(is_before),
@@ -83,24 +83,26 @@ def _until(window: RankWindow, until_ns: int) -> RankWindow:
     )
 
 
-def is_thinned(window: RankWindow) -> bool:
+def is_filtered(window: RankWindow) -> bool:
     """Return whether most events were removed from a trace of torch.profiler.
 
     CUPTI numbers the runtime calls, and does not record all of them; Kineto numbers the events of threads (``Ev Idx``).
     Where few numbers of both are left, events are missing all over the trace. Either alone is no evidence: calls may
     not have been recorded, or only stacks removed.
     """
-    return _are_few(window.runtime_calls["correlation"].drop_nulls()) and _are_few(_event_numbers(window))
+    return _are_mostly_missing(window.runtime_calls["correlation"].drop_nulls()) and _are_mostly_missing(
+        _read_event_numbers(window)
+    )
 
 
-def _are_few(numbers: pl.Series) -> bool:
+def _are_mostly_missing(numbers: pl.Series) -> bool:
     """Return whether most numbers between others are missing, apart from some large gaps; False for few numbers."""
     gaps = numbers.unique().sort().diff().drop_nulls().sort()
-    gaps = gaps.head(len(gaps) - int(len(gaps) * _CUTS))
+    gaps = gaps.head(len(gaps) - int(len(gaps) * _LARGE_GAP_SHARE))
     return len(gaps) >= _MIN_GAPS and len(gaps) <= _MAX_KEPT_SHARE * int(gaps.sum())
 
 
-def _event_numbers(window: RankWindow) -> pl.Series:
+def _read_event_numbers(window: RankWindow) -> pl.Series:
     """Return Kineto's numbers of some operators and annotations, which follow each other in the file."""
     spans = window.trace.spans.filter(pl.col("category").is_in([*OPERATORS, *ANNOTATIONS])).head(_MAX_EVENTS)
     number = pl.col("args").cast(pl.String).str.extract(r'"Ev Idx": ?(\d{1,15})\b').cast(pl.Int64)

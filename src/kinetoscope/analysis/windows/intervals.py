@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from kinetoscope.analysis.windows.columns import frame_of
+from kinetoscope.analysis.windows.columns import build_frame
 from kinetoscope.analysis.windows.schemas import INTERVALS
 from kinetoscope.native import native
 
@@ -24,13 +24,13 @@ class IntervalUnion:
     __slots__ = ("pieces",)
 
     def __init__(self, *intervals: pl.DataFrame) -> None:
-        rows = [frame_of(frame["begin"], frame["end"]) for frame in intervals if len(frame)]
+        rows = [build_frame(frame["begin"], frame["end"]) for frame in intervals if len(frame)]
         if not rows:
             self.pieces = _NO_PIECES
         else:
             joined = rows[0] if len(rows) == 1 else pl.concat(rows)
             columns = native.cover_intervals(joined.rechunk().__arrow_c_stream__())
-            self.pieces = frame_of(*(pl.Series(values=column).alias(column.name) for column in columns))
+            self.pieces = build_frame(*(pl.Series(values=column).alias(column.name) for column in columns))
 
     def __bool__(self) -> bool:
         """Return False if it is empty."""
@@ -47,7 +47,7 @@ class IntervalUnion:
     @property
     def gaps(self) -> pl.DataFrame:
         """The intervals between its pieces."""
-        return frame_of(self.pieces["end"][:-1].alias("begin"), self.pieces["begin"][1:].alias("end"))
+        return build_frame(self.pieces["end"][:-1].alias("begin"), self.pieces["begin"][1:].alias("end"))
 
     def union(self, *intervals: pl.DataFrame) -> "IntervalUnion":
         """Return the union with further intervals."""
@@ -55,11 +55,15 @@ class IntervalUnion:
 
     def intersection(self, other: "IntervalUnion") -> "IntervalUnion":
         """Return the part that both cover."""
-        return self._parts(other, lambda inside, inside_other: inside & inside_other) if self and other else _EMPTY
+        return (
+            self._select_parts(other, lambda inside, inside_other: inside & inside_other) if self and other else _EMPTY
+        )
 
     def difference(self, other: "IntervalUnion") -> "IntervalUnion":
         """Return the part that the other one does not cover."""
-        return self._parts(other, lambda inside, inside_other: inside & ~inside_other) if self and other else self
+        return (
+            self._select_parts(other, lambda inside, inside_other: inside & ~inside_other) if self and other else self
+        )
 
     def clip(self, begin_ns: int, end_ns: int) -> "IntervalUnion":
         """Return the part between two times."""
@@ -85,11 +89,13 @@ class IntervalUnion:
         """Return whether it contains the nanosecond after each time."""
         return self.overlap_ns(times, times + 1) > 0
 
-    def _parts(self, other: "IntervalUnion", is_wanted: Callable[[pl.Series, pl.Series], pl.Series]) -> "IntervalUnion":
+    def _select_parts(
+        self, other: "IntervalUnion", is_wanted: Callable[[pl.Series, pl.Series], pl.Series]
+    ) -> "IntervalUnion":
         """Return the parts between two ends of pieces, of either union, that are wanted by whether each covers them."""
         ends = [pieces[side].alias("begin") for pieces in (self.pieces, other.pieces) for side in ("begin", "end")]
         begin = pl.concat(ends).unique().sort()
-        parts = frame_of(begin[:-1], begin[1:].alias("end"))
+        parts = build_frame(begin[:-1], begin[1:].alias("end"))
         inside, inside_other = (union.overlap_ns(parts["begin"], parts["end"]) > 0 for union in (self, other))
         return IntervalUnion(parts.filter(is_wanted(inside, inside_other)))
 
@@ -107,12 +113,12 @@ def union_ns(where: pl.Expr) -> pl.Expr:
     return (end - pl.max_horizontal(begin, end.cum_max().shift(1))).clip(0).sum()
 
 
-def ended_before() -> pl.Expr:
+def latest_end_before() -> pl.Expr:
     """Return when all earlier intervals have ended, in rows in the order of begin; null for the first one."""
     return pl.col("end").cum_max().shift(1)
 
 
-def outer_times(intervals: pl.DataFrame) -> tuple[int, int]:
+def time_bounds(intervals: pl.DataFrame) -> tuple[int, int]:
     """Return the first begin and the last end of some intervals, at least one."""
     first, last = intervals["begin"].min(), intervals["end"].max()
     return int(cast("int", first)), int(cast("int", last))
@@ -123,14 +129,14 @@ def zeros(number: int) -> pl.Series:
     return pl.Series([0], dtype=pl.Int64).new_from_index(0, number)
 
 
-def num_begun(begins: pl.Series, ends: pl.Series) -> pl.Series:
+def count_starts_inside(begins: pl.Series, ends: pl.Series) -> pl.Series:
     """Return how many intervals begin in each, itself included. Intervals are in the order of ``begins``."""
-    rows = frame_of(begins.alias("begin"), ends.alias("end"))
+    rows = build_frame(begins.alias("begin"), ends.alias("end"))
     (found,) = native.count_begun(rows.rechunk().__arrow_c_stream__())
     return pl.Series("begun", found)
 
 
-def num_before(moments: pl.Series, times: pl.Series) -> pl.Series:
+def count_up_to(moments: pl.Series, times: pl.Series) -> pl.Series:
     """Return how many ``moments``, which are in order, are not after each of ``times``."""
     if len(times) < _MAX_SEARCHED or not times.is_sorted():
         return moments.search_sorted(times, side="right").cast(pl.Int64)

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from kinetoscope.core.text.wording import sanitize
 
-_NO_NAME = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
+_ANONYMOUS_NAMESPACE = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _ARGUMENTS = re.compile("[<(]")
 
 
-def own_name(kernel: str) -> str:
+def strip_arguments(kernel: str) -> str:
     """The name of a kernel with its namespaces, without its arguments and those of its template."""
-    return _ARGUMENTS.split(_NO_NAME.sub("", kernel), maxsplit=1)[0]
+    return _ARGUMENTS.split(_ANONYMOUS_NAMESPACE.sub("", kernel), maxsplit=1)[0]
 
 
 COPY = r"(?i)^(memcpy |mem(ory_)?copy_|copy(host|device)to)"
@@ -42,15 +42,17 @@ class KernelFamily(NamedTuple):
     source: str
 
 
-_PART = r"(?:^|[^a-z])"
+_WORD_START = r"(?:^|[^a-z])"
 """Where a word of a name begins: in a mangled name, behind the number of its letters."""
 
 COMMUNICATION_KERNELS = (
-    KernelFamily(_PART + "(nccl|rccl|msccl)", "NCCL, RCCL, which keeps NCCL's names, and MSCCL++, also with NCCL-EP"),
-    KernelFamily(_PART + "oneccl", "oneCCL"),
-    KernelFamily(_PART + "(nvshmem|rocshmem)|_on_stream_kernel", "NVSHMEM: nvshmemi_h_to_d_*_defs.cuh; rocSHMEM"),
     KernelFamily(
-        _PART + "(deep_?ep|uccl)|inter_?node_ll|"
+        _WORD_START + "(nccl|rccl|msccl)", "NCCL, RCCL, which keeps NCCL's names, and MSCCL++, also with NCCL-EP"
+    ),
+    KernelFamily(_WORD_START + "oneccl", "oneCCL"),
+    KernelFamily(_WORD_START + "(nvshmem|rocshmem)|_on_stream_kernel", "NVSHMEM: nvshmemi_h_to_d_*_defs.cuh; rocSHMEM"),
+    KernelFamily(
+        _WORD_START + "(deep_?ep|uccl)|inter_?node_ll|"
         r"(intranode|internode)(::|\d+)(cached_|notify_|dispatch|combine|barrier|clean_)",
         "DeepEP: csrc/kernels/intranode.cu, internode.cu, internode_ll.cu; copies of it have other outer namespaces",
     ),
@@ -74,7 +76,7 @@ COMMUNICATION_KERNELS = (
         "TensorRT-LLM's allReduceFusionKernels.cu, moeAllReduceFusionKernels.cu, moeAlltoAllKernels.cu; FlashInfer",
     ),
     KernelFamily("userbuffers_", "userbuffers of Transformer Engine and TensorRT-LLM: userbuffers.cu"),
-    KernelFamily(_PART + r"Ep(Dispatch|Combine)\w*Kernel", "AMD's MORI-EP: intranode.hpp, internode.hpp"),
+    KernelFamily(_WORD_START + r"Ep(Dispatch|Combine)\w*Kernel", "AMD's MORI-EP: intranode.hpp, internode.hpp"),
 )
 """All that is known. What a kernel is called for a collective of torch is in its arguments, too, whatever its name."""
 
@@ -93,14 +95,14 @@ _MAX_CACHED_NAMES = 1 << 14
 @lru_cache(maxsize=_MAX_CACHED_NAMES)
 def is_communication(name: str) -> bool:
     """Return whether the kernel of this name is one of `COMMUNICATION_KERNELS`."""
-    own = own_name(name)
+    own = strip_arguments(name)
     return _KNOWN.search(own) is not None and _NAMED_AFTER_OPERATORS.match(own) is None
 
 
 @lru_cache(maxsize=_MAX_CACHED_NAMES)
 def looks_like_communication(name: str) -> bool:
     """Return whether a kernel that is none of `COMMUNICATION_KERNELS` has a name like those that communicate."""
-    own = own_name(name)
+    own = strip_arguments(name)
     looks = _LOOKS_LIKE.search(own) is not None and _WITHIN_A_DEVICE.search(own) is None
     return looks and _NAMED_AFTER_OPERATORS.match(own) is None and not is_communication(name)
 
@@ -110,7 +112,7 @@ def notes_on_communication(kernels: Iterable[str]) -> list[str]:
     found = [name for name in kernels if looks_like_communication(name)]
     if not found:
         return []
-    names = ", ".join(sanitize(own_name(name).removeprefix("void ").strip()) for name in found[:3])
+    names = ", ".join(sanitize(strip_arguments(name).removeprefix("void ").strip()) for name in found[:3])
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return [
         f"Communication is a lower bound: these kernels look like communication of an unknown library, and count as "

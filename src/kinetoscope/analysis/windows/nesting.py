@@ -4,30 +4,30 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.windows.columns import all_the_same, frame_of, known_where, sorted_by
-from kinetoscope.analysis.windows.intervals import ended_before, zeros
+from kinetoscope.analysis.windows.columns import build_frame, constant_column, null_unless, sort_rows
+from kinetoscope.analysis.windows.intervals import latest_end_before, zeros
 from kinetoscope.frames.tracks import nest_spans
 
 _NEVER = pl.Series("end", [-(2**63)])
 _UNCHECKED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so
 
 
-def outermost(spans: pl.DataFrame) -> pl.DataFrame:
+def find_outermost(spans: pl.DataFrame) -> pl.DataFrame:
     """Return the spans that are not inside others of their thread, in the order of ``begin``."""
     spans = spans.sort("begin", "end", descending=[False, True], maintain_order=True)
-    until = ended_before().over("track")
+    until = latest_end_before().over("track")
     is_inside = (pl.col("begin") < until) & (pl.col("end") <= until)
     return spans.filter(~is_inside.fill_null(False))
 
 
-def place_in(stretches: pl.DataFrame, times: pl.Series) -> pl.Series:
+def interval_index(stretches: pl.DataFrame, times: pl.Series) -> pl.Series:
     """Return the row of the interval around each time; null for none. Intervals are apart and in order."""
     begun = stretches["begin"].search_sorted(times, side="right").alias("place")
     ends = pl.concat([_NEVER, stretches["end"]])  # of none, if none has begun
-    return known_where(begun - 1, times < ends[begun])
+    return null_unless(begun - 1, times < ends[begun])
 
 
-def around(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.DataFrame:
+def find_enclosing(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.DataFrame:
     """Return the last interval of a track that began before each time and ended after it; nulls for none.
 
     Args:
@@ -35,23 +35,25 @@ def around(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.Da
     """
     names = [name for name in stretches.columns if name != "track"]
     if not len(stretches) or not times.count():
-        return pl.DataFrame([all_the_same(name, None, stretches.schema[name], len(times)) for name in names])
-    asked = frame_of(times.alias("time"), track.alias("track")).with_row_index("row")
+        return pl.DataFrame([constant_column(name, None, stretches.schema[name], len(times)) for name in names])
+    asked = build_frame(times.alias("time"), track.alias("track")).with_row_index("row")
     asked = asked if (is_in_order := times.is_sorted()) else asked.sort("time")
-    stretches = sorted_by(stretches, "begin")
+    stretches = sort_rows(stretches, "begin")
     found = asked.join_asof(stretches, left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED)
     found = found if is_in_order else found.sort("row")
     held = found["time"] < found["end"]
-    return frame_of(*(known_where(found[name], held) for name in names))
+    return build_frame(*(null_unless(found[name], held) for name in names))
 
 
-def innermost(spans: pl.DataFrame, times: pl.DataFrame) -> pl.Series:
+def find_innermost(spans: pl.DataFrame, times: pl.DataFrame) -> pl.Series:
     """Return the row of the innermost span of a track around each of ``times`` (``ts``, ``track``); null for none."""
     asked = [times["ts"].cast(pl.Int64), zeros(len(times)), times["track"].cast(pl.UInt32)]
-    around = [
+    spans_of_rows = [
         spans["begin"].cast(pl.Int64),
         (spans["end"] - spans["begin"]).cast(pl.Int64),
         spans["track"].cast(pl.UInt32),
     ]
-    rows = (pl.concat(both).alias(name) for name, *both in zip(("ts", "dur", "track"), around, asked, strict=True))
-    return nest_spans(frame_of(*rows))["parent"][len(spans) :]
+    rows = (
+        pl.concat(both).alias(name) for name, *both in zip(("ts", "dur", "track"), spans_of_rows, asked, strict=True)
+    )
+    return nest_spans(build_frame(*rows))["parent"][len(spans) :]

@@ -3,8 +3,8 @@
 import polars as pl
 
 INTERVALS = pl.Schema({"begin": pl.Int64, "end": pl.Int64})
-STEPS = pl.Schema({"step": pl.Int64, **INTERVALS, "track": pl.UInt32, "is_ours": pl.Boolean})
-"""``track`` is the loop's thread; ``is_ours`` is true for ``event/batch``."""
+STEPS = pl.Schema({"step": pl.Int64, **INTERVALS, "track": pl.UInt32, "is_batch": pl.Boolean})
+"""``track`` is the loop's thread; ``is_batch`` is true for ``event/batch``."""
 
 SPANS = pl.Schema(
     {
@@ -62,7 +62,7 @@ ALLOCATIONS = pl.Schema(
 """Allocations and, with negative ``bytes``, releases; ``total`` is allocated after each. ``device`` is null for the
 memory of the CPU."""
 
-NOTES = pl.Schema({"ts": pl.Int64, "track": pl.UInt32, "category": pl.String, "name": pl.String, "args": pl.String})
+SOURCE_INSTANTS = pl.Schema({"ts": pl.Int64, "track": pl.UInt32, "category": pl.String, "name": pl.String, "args": pl.String})
 COUNTERS = pl.Schema(
     {
         "ts": pl.Int64,

@@ -2,13 +2,13 @@
 
 import polars as pl
 
-from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.analysis.windows.window import RankWindow
 
 FRAME = r"^(.+\.(?:py|ipynb))\((\d+)\): .*$"
 """The name of a frame; its groups are the file and the line."""
 
-_OF_A_LIBRARY = r"^torch/|site-packages/|(^|/)(contextlib|copy|functools|runpy|threading)\.py\("
+_LIBRARY_FRAME = r"^torch/|site-packages/|(^|/)(contextlib|copy|functools|runpy|threading)\.py\("
 
 
 def source_lines(window: RankWindow, times: pl.DataFrame) -> pl.Series:
@@ -20,6 +20,6 @@ def source_lines(window: RankWindow, times: pl.DataFrame) -> pl.Series:
     if not len(frames):
         return pl.Series("line", [None], dtype=pl.String).new_from_index(0, len(times))
     names = frames["name"].unique()
-    names = names.filter(names.str.contains(FRAME) & ~names.str.contains(_OF_A_LIBRARY))
+    names = names.filter(names.str.contains(FRAME) & ~names.str.contains(_LIBRARY_FRAME))
     frames = frames.filter(pl.col("name").is_in(names.implode()))
-    return frames["name"][innermost(frames, times)].str.replace(FRAME, "${1}:${2}").alias("line")
+    return frames["name"][find_innermost(frames, times)].str.replace(FRAME, "${1}:${2}").alias("line")

@@ -13,10 +13,17 @@ ANNOTATIONS = ("user_annotation",)
 ANNOTATIONS_OF_DEVICES = ("gpu_user_annotation",)
 SYNCHRONISATIONS = ("cuda_sync",)
 PYTHON_FUNCTION = "python_function"
-UNCLEAR = ("hpu_op", "mtia_insight", "mtia_workloadd", "collective_comm")
+UNKNOWN_DEVICE_CATEGORIES = ("hpu_op", "mtia_insight", "mtia_workloadd", "collective_comm")
 """Categories of other accelerators. It is unknown which part is work of the device."""
 
-WITH_STREAMS = (*OPERATORS, *ANNOTATIONS, "cuda_event", "cuda_profiler_range", "overhead", PYTHON_FUNCTION)
+THREAD_CATEGORIES_WITH_STREAM = (
+    *OPERATORS,
+    *ANNOTATIONS,
+    "cuda_event",
+    "cuda_profiler_range",
+    "overhead",
+    PYTHON_FUNCTION,
+)
 """Categories of spans of threads that may have a stream in their args."""
 
 # -- names; each is a regular expression

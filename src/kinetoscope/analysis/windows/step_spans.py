@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.windows.columns import rows_where
-from kinetoscope.analysis.windows.nesting import outermost
+from kinetoscope.analysis.windows.columns import filter_rows
+from kinetoscope.analysis.windows.nesting import find_outermost
 from kinetoscope.analysis.windows.span_names import FETCH, NUMBER, OPTIMIZER_STEP
 from kinetoscope.formats.own_names import BATCH, STEP
 
@@ -28,16 +28,16 @@ def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame
     host = host[["name", "batch", "begin", "end", "track"]]
     found = host.clear()
     for is_step in _step_rules(step_name):
-        if len(found := rows_where(host, host.select(is_step).to_series())):
+        if len(found := filter_rows(host, host.select(is_step).to_series())):
             break
     number = pl.coalesce("batch", pl.col("name").str.extract(NUMBER).cast(pl.Int64, strict=False))
     if found["track"].n_unique() > 1:
         busiest = found.group_by("track").len().sort("len", "track", descending=[True, False])["track"].first()
         found = found.filter(pl.col("track") == busiest) if busiest is not None else found
-    found = outermost(found)
+    found = find_outermost(found)
     order = pl.int_range(pl.len(), dtype=pl.Int64)
     return found.select(
-        pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_ours=pl.col("name") == BATCH
+        pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_batch=pl.col("name") == BATCH
     )
 
 
@@ -77,7 +77,7 @@ def _are_regular(intervals: pl.Series) -> bool:
     return num_regular >= _MIN_REGULAR_SHARE * len(intervals)
 
 
-def step_candidates(windows: Iterable[pl.DataFrame]) -> tuple[str, ...]:
+def suggest_step_names(windows: Iterable[pl.DataFrame]) -> tuple[str, ...]:
     """Return names of spans that recur in windows, without numbers at their ends, those with most time first."""
     found: dict[str, int] = {}
     for named in windows:

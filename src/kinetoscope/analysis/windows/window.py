@@ -9,16 +9,16 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.windows import schemas
-from kinetoscope.analysis.windows.columns import columns_of, known_rows, known_where, rows_where
+from kinetoscope.analysis.windows.columns import drop_null_rows, filter_rows, null_unless, select_columns
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.span_names import OPERATORS, PATTERNS, PYTHON_FUNCTION, RUNTIME_CALLS
 from kinetoscope.formats.own_names import NOTES, STEP
 from kinetoscope.frames.trace import Trace
 
-_IS_NOTE = pl.col("category").is_in(list(NOTES))
+_IS_SOURCE_INSTANT = pl.col("category").is_in(list(NOTES))
 _IS_OPERATOR = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP)
 _MEMORY = "[memory]"
-_HOST = 0  # c10::DeviceType
+_CPU_DEVICE_TYPE = 0  # c10::DeviceType
 MIN_STEPS = 8
 """With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
 
@@ -39,37 +39,37 @@ class DeviceTime(NamedTuple):
     def of(cls, events: pl.DataFrame) -> "DeviceTime":
         """Return the time of some events of one device."""
         times, kind = events[["begin", "end"]], events["kind"]
-        kernels = rows_where(times, kind != "copy")
-        return cls(IntervalUnion(rows_where(times, kind == "compute")), IntervalUnion(kernels), IntervalUnion(times))
+        kernels = filter_rows(times, kind != "copy")
+        return cls(IntervalUnion(filter_rows(times, kind == "compute")), IntervalUnion(kernels), IntervalUnion(times))
 
 
 @dataclass(frozen=True)
 class RankWindow:
     """One window of one rank. Frames are in the order of ``begin``; times are nanoseconds on the clock of the trace.
 
-    ``host`` has the spans of threads, ``device`` the kernels, copies and sets, of ``kind`` ``compute``,
+    ``cpu_spans`` has the spans of threads, ``device`` the kernels, copies and sets, of ``kind`` ``compute``,
     ``communication`` or ``copy``, with ``launch_begin``, ``launch_end`` and ``launch_track`` of the call that launched
     each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop, ``samples`` the frames of
     sampled stacks, which are on tracks of their own. ``unclear`` counts, by category, events that seem to be of a
-    device, and are of an unknown kind. ``noted_in`` is the trace with warm-up batches, if it has some.
-    ``steps_from`` is the name of the spans between steps that were inferred, None for steps that have spans.
+    device, and are of an unknown kind. ``trace_with_warmup`` is the trace with warm-up batches, if it has some.
+    ``inferred_from`` is the name of the spans between steps that were inferred, None for steps that have spans.
     """
 
     trace: Trace
     rank: int | None
-    host: pl.DataFrame
+    cpu_spans: pl.DataFrame
     device: pl.DataFrame
     steps: pl.DataFrame
     samples: pl.DataFrame
     watched_phases: pl.DataFrame
-    unclear: Mapping[str, int] = field(default_factory=dict)
-    noted_in: Trace | None = None
-    steps_from: str | None = None
+    unknown_device_events: Mapping[str, int] = field(default_factory=dict)
+    trace_with_warmup: Trace | None = None
+    inferred_from: str | None = None
 
     def __post_init__(self) -> None:
         """Check the columns of its frames."""
         for frame, schema, subject in (
-            (self.host, schemas.SPANS, "Spans of threads"),
+            (self.cpu_spans, schemas.SPANS, "Spans of threads"),
             (self.device, schemas.DEVICE_EVENTS, "Device events"),
             (self.steps, schemas.STEPS, "Steps"),
             (self.samples, schemas.SPANS, "Frames of samples"),
@@ -89,32 +89,32 @@ class RankWindow:
     def operators(self) -> pl.DataFrame:
         """The spans of operators, on every thread, without columns that others have, but with ``label``. Old traces
         count steps among them."""
-        return rows_where(self.host.hstack([self.labels])[[*schemas.OPERATORS]], self.is_operator)
+        return filter_rows(self.cpu_spans.hstack([self.labels])[[*schemas.OPERATORS]], self.is_operator)
 
     @cached_property
     def is_operator(self) -> pl.Series:
-        """True for each span of ``host`` that is an operator."""
-        return self.host.select(is_operator=_IS_OPERATOR)["is_operator"]
+        """True for each span of ``cpu_spans`` that is an operator."""
+        return self.cpu_spans.select(is_operator=_IS_OPERATOR)["is_operator"]
 
     @cached_property
     def labels(self) -> pl.Series:
-        """The ``label`` of each span of ``host``: its name as a category, which is quick to group by."""
-        return self.host["name"].cast(pl.Categorical).alias("label")
+        """The ``label`` of each span of ``cpu_spans``: its name as a category, which is quick to group by."""
+        return self.cpu_spans["name"].cast(pl.Categorical).alias("label")
 
     @cached_property
     def loop_operators(self) -> pl.DataFrame:
         """Those of the thread of the loop."""
-        return self.on_loop(self.operators)
+        return self.on_loop_thread(self.operators)
 
     @cached_property
-    def operating(self) -> IntervalUnion:
+    def operator_time(self) -> IntervalUnion:
         """When the thread of the loop is in an operator."""
         return IntervalUnion(self.loop_operators)
 
     @cached_property
     def runtime_calls(self) -> pl.DataFrame:
         """Calls of the device's runtime and driver, on every thread."""
-        return self.of_category(*RUNTIME_CALLS)
+        return self.spans_in_category(*RUNTIME_CALLS)
 
     @cached_property
     def has_launched(self) -> pl.Series:
@@ -124,17 +124,17 @@ class RankWindow:
     @cached_property
     def python_functions(self) -> pl.DataFrame:
         """Python's functions, on every thread, where torch recorded stacks."""
-        return self.of_category(PYTHON_FUNCTION)
+        return self.spans_in_category(PYTHON_FUNCTION)
 
     @cached_property
     def allocations(self) -> pl.DataFrame:
         """The allocations and releases of memory; of the CPU's memory, only those of the window are in ``total``."""
         columns = ("ts", "track", "bytes", "address", "total_allocated", "device", "device_type")
         found = self.trace.instants.filter(pl.col("name") == _MEMORY).select(columns).collect()
-        found = known_rows(found, "ts", "bytes")
-        device = known_where(found["device"], found["device_type"] != _HOST)
-        found = columns_of(found, "ts", "track", "bytes", "address", total="total_allocated").hstack([device])
-        return _as_seen(found if found["ts"].is_sorted() else found.sort("ts", maintain_order=True))
+        found = drop_null_rows(found, "ts", "bytes")
+        device = null_unless(found["device"], found["device_type"] != _CPU_DEVICE_TYPE)
+        found = select_columns(found, "ts", "track", "bytes", "address", total="total_allocated").hstack([device])
+        return _rebase_cpu_totals(found if found["ts"].is_sorted() else found.sort("ts", maintain_order=True))
 
     @cached_property
     def devices(self) -> list[pl.DataFrame]:
@@ -157,38 +157,38 @@ class RankWindow:
         """The names of the devices, as far as the trace has them."""
         return {device: str(about["name"]) for device, about in self.trace.devices.items() if "name" in about}
 
-    def on_loop(self, spans: pl.DataFrame) -> pl.DataFrame:
+    def on_loop_thread(self, spans: pl.DataFrame) -> pl.DataFrame:
         """Those of the thread of the loop."""
         if not len(spans):
             return spans
         is_on_loop = spans["track"] == self.loop_track
-        return spans if is_on_loop.all(ignore_nulls=False) else rows_where(spans, is_on_loop)
+        return spans if is_on_loop.all(ignore_nulls=False) else filter_rows(spans, is_on_loop)
 
-    def named(self, pattern: str) -> pl.DataFrame:
+    def spans_named(self, pattern: str) -> pl.DataFrame:
         """Return spans of threads by one of the `PATTERNS` of names."""
         is_wanted = self._matches[pattern]
-        return rows_where(self.host, is_wanted[self._names[1]]) if is_wanted.any() else self._nothing
+        return filter_rows(self.cpu_spans, is_wanted[self._names[1]]) if is_wanted.any() else self._nothing
 
-    def of_category(self, *wanted: str) -> pl.DataFrame:
+    def spans_in_category(self, *wanted: str) -> pl.DataFrame:
         """Spans of host threads of these categories."""
         found = [one for one in wanted if one in self._categories]
         if not found:
             return self._nothing
-        category = self.host["category"]
+        category = self.cpu_spans["category"]
         is_wanted = category == found[0] if len(found) == 1 else category.is_in(found)
-        return rows_where(self.host, is_wanted)
+        return filter_rows(self.cpu_spans, is_wanted)
 
-    def operators_called(self, *names: str) -> pl.DataFrame:
+    def operators_named(self, *names: str) -> pl.DataFrame:
         """The operators of these names."""
         known, name_of_each = self._names
         is_wanted = pl.Series([name in names for name in known], dtype=pl.Boolean)
         if not is_wanted.any():
             return self.operators.clear()
-        return rows_where(self.operators, is_wanted[name_of_each].filter(self.is_operator))
+        return filter_rows(self.operators, is_wanted[name_of_each].filter(self.is_operator))
 
-    def of_source(self, category: str, *args: str) -> pl.DataFrame:
+    def spans_of_source(self, category: str, *args: str) -> pl.DataFrame:
         """The spans of a source, with these of their args as columns of text."""
-        spans = self.of_category(category)
+        spans = self.spans_in_category(category)
         values = [pl.col("args").cast(pl.String).str.json_path_match(f"$.{arg}").alias(arg) for arg in args]
         if not len(spans):
             return spans.hstack([pl.Series(arg, [], dtype=pl.String) for arg in args])
@@ -197,11 +197,11 @@ class RankWindow:
         return spans.join(own, on=("begin", "track"), how="left", maintain_order="left")
 
     @cached_property
-    def notes(self) -> pl.DataFrame:
+    def source_instants(self) -> pl.DataFrame:
         """The instants of sources, in order: ``ts``, ``track``, ``category``, ``name`` and ``args`` as JSON. They are
         on the whole window: those of warm-up batches count."""
-        trace = self.trace if self.noted_in is None else self.noted_in
-        found = trace.instants.filter(_IS_NOTE).select("ts", "track", "category", "name", "args").collect()
+        trace = self.trace if self.trace_with_warmup is None else self.trace_with_warmup
+        found = trace.instants.filter(_IS_SOURCE_INSTANT).select("ts", "track", "category", "name", "args").collect()
         return found.with_columns(pl.col("args").cast(pl.String)).sort("ts", maintain_order=True)
 
     @cached_property
@@ -209,19 +209,23 @@ class RankWindow:
         """The trace's counters, one row per value."""
         return self.trace.counters.collect()
 
-    def noted(self, category: str) -> list[dict[str, Any]]:
+    def instant_args(self, category: str) -> list[dict[str, Any]]:
         """The args of the instants that a source recorded, in order, without those that cannot be read."""
-        return decode_args(self.notes_of(category))
+        return decode_args(self.instants_of(category))
 
-    def notes_of(self, category: str) -> pl.DataFrame:
+    def instants_of(self, category: str) -> pl.DataFrame:
         """The instants that a source recorded, in order."""
-        return rows_where(self.notes, self.notes["category"] == category) if len(self.notes) else self.notes
+        return (
+            filter_rows(self.source_instants, self.source_instants["category"] == category)
+            if len(self.source_instants)
+            else self.source_instants
+        )
 
     @cached_property
     def _names(self) -> tuple[pl.Series, pl.Series]:
         """The names of spans of host threads, and the place of each span's name among them."""
-        names = self.host[["name"]].unique().with_row_index("place")
-        places = self.host[["name"]].join(names, on="name", how="left", maintain_order="left")
+        names = self.cpu_spans[["name"]].unique().with_row_index("place")
+        places = self.cpu_spans[["name"]].join(names, on="name", how="left", maintain_order="left")
         return names["name"], places["place"]
 
     @cached_property
@@ -233,27 +237,27 @@ class RankWindow:
 
     @cached_property
     def _categories(self) -> set[str | None]:
-        return {*self.host["category"].unique()}
+        return {*self.cpu_spans["category"].unique()}
 
     @cached_property
     def _nothing(self) -> pl.DataFrame:
-        return self.host.clear()
+        return self.cpu_spans.clear()
 
 
 def decode_args(notes: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the args of instants, without malformed ones."""
     texts = (text for text in notes["args"] if text is not None)
-    return [args for text in texts if isinstance(args := _decoded(text), dict)]
+    return [args for text in texts if isinstance(args := _decode_json(text), dict)]
 
 
-def _decoded(text: str) -> Any:
+def _decode_json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
 
 
-def _as_seen(allocations: pl.DataFrame) -> pl.DataFrame:
+def _rebase_cpu_totals(allocations: pl.DataFrame) -> pl.DataFrame:
     """With totals of the host's memory that are the window's own. Torch's run on from window to window, and still have
     what was released in between."""
     if not allocations["device"].has_nulls():

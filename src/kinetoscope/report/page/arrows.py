@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.analysis.windows.span_names import RUNTIME_CALLS
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
 from kinetoscope.frames.trace import Trace
@@ -29,7 +29,7 @@ def flows(trace: Trace, spans: pl.DataFrame) -> pl.DataFrame:
         return pl.DataFrame(schema={"source": pl.UInt32, "target": pl.UInt32, "name": pl.String})
     threads = spans.select("begin", "lane", end=pl.col("begin") + pl.col("dur")).with_row_index("at")
     threads = threads.filter(pl.col("lane") % len(ROLES) == 0)
-    around = innermost(threads.with_columns(track=pl.col("lane") // len(ROLES)), ends)
+    around = find_innermost(threads.with_columns(track=pl.col("lane") // len(ROLES)), ends)
     ends = ends.with_columns(target=threads["at"].gather(around))
     key = ["category", "name", "id", "id_text"]
     ends = ends.sort(*key, "ts", maintain_order=True)

@@ -3,9 +3,9 @@
 import polars as pl
 
 from kinetoscope.analysis.cpu.operators import operator_calls
-from kinetoscope.analysis.windows.reading import read_windows
 from kinetoscope.analysis.windows.source_lines import source_lines
 from kinetoscope.analysis.windows.window import RankWindow
+from kinetoscope.analysis.windows.window_reader import read_windows
 from kinetoscope.pages.page_data import CallingLine
 from kinetoscope.report.page.rank_spans import PYTHON
 from kinetoscope.report.page.rank_traces import RankTrace

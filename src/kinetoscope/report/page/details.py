@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.windows.nesting import innermost
+from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.frames.trace import Trace
 from kinetoscope.frames.tracks import nest_spans
 from kinetoscope.report.page.call_paths import CallPaths
@@ -70,7 +70,7 @@ def stacks_of(spans: pl.DataFrame, wanted: pl.DataFrame, texts: Texts, paths: Ca
         return pl.zeros(len(wanted), pl.UInt32, eager=True)
     nested = nest_spans(frames.select("dur", ts="begin", track="lane"))
     places = paths.places(texts.places(frames["name"]), nested["parent"], nested["depth"]) + 1
-    around = innermost(
+    around = find_innermost(
         frames.select("begin", end=pl.col("begin") + pl.col("dur"), track="lane"),
         wanted.select(ts="begin", track="lane"),
     )

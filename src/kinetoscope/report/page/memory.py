@@ -12,10 +12,10 @@ from kinetoscope.analysis.memory.memory_categories import CATEGORIES, memory_pie
 from kinetoscope.analysis.memory.memory_growth import allocating_operators
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.analysis.windows.nesting import place_in
-from kinetoscope.analysis.windows.reading import read_windows
+from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.source_lines import source_lines
 from kinetoscope.analysis.windows.window import RankWindow
+from kinetoscope.analysis.windows.window_reader import read_windows
 from kinetoscope.pages.page_data import Allocation, MemoryOverTime, StepEnd
 from kinetoscope.report.page.columns import differences, numbers
 from kinetoscope.report.page.rank_traces import RankTrace
@@ -126,7 +126,7 @@ def _alive(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame, row: 
     places = alive["row"].fill_null(0)
     made = events.select("ts", "track")[places] if len(alive) else events.select("ts", "track").clear()
     is_old = alive["row"].is_null()
-    steps = window.steps["step"].gather(place_in(window.steps, made["ts"])) if len(window.steps) else None
+    steps = window.steps["step"].gather(interval_index(window.steps, made["ts"])) if len(window.steps) else None
     alive = alive.with_columns(
         name=allocating_operators(window, made).fill_null(""),
         line=source_lines(window, made),

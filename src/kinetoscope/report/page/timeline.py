@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.windows.nesting import place_in
+from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.pages.page_data import Flows, LeftOut, Spans, Stacks, Timeline, Track
 from kinetoscope.report.page.arrows import flows, launches
 from kinetoscope.report.page.call_paths import CallPaths
@@ -48,7 +48,7 @@ class TimelineBuilder:
     def add(self, part: RankTrace, spans: pl.DataFrame) -> None:
         """Adds a window, and its ``spans`` (`read_spans`)."""
         begins = part.moved(spans.select("begin"), "begin")["begin"]
-        is_named = place_in(_named_steps(self._report, part.rank), begins).is_not_null()
+        is_named = interval_index(_named_steps(self._report, part.rank), begins).is_not_null()
         first = self._append(
             begin=begins,
             dur=spans["dur"],

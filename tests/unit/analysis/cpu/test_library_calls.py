@@ -2,7 +2,7 @@
 
 import kinetoscope
 from kinetoscope.analysis.cpu.library_calls import library_calls
-from kinetoscope.analysis.windows.reading import read_windows
+from kinetoscope.analysis.windows.window_reader import read_windows
 from support.sampled_traces import LOOP_SAMPLES, NUM_STEPS, STEP_US, busy_steps, each_step, found_in, stack
 
 TRAINING = "train.py(30): <module>"

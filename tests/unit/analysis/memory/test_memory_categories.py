@@ -7,7 +7,7 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory_categories import memory_pieces
-from kinetoscope.analysis.windows.reading import read_windows
+from kinetoscope.analysis.windows.window_reader import read_windows
 
 LOOP, AUTOGRAD = 1, 2
 SPANS = [

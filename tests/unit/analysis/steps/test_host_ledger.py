@@ -9,7 +9,7 @@ import kinetoscope
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory_categories import memory_pieces
 from kinetoscope.analysis.steps.step_time import timed_stretches
-from kinetoscope.analysis.windows.reading import read_windows
+from kinetoscope.analysis.windows.window_reader import read_windows
 from trainsim import Fault, Settings, simulate
 from trainsim.analysed import measured
 

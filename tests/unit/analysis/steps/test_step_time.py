@@ -15,7 +15,7 @@ from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.steps.step_time import gained_ns, step_time_ns, stretches
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.analysis.windows.reading import read_windows
+from kinetoscope.analysis.windows.window_reader import read_windows
 from trainsim import Fault, Settings, random_settings, simulate
 from trainsim.analysed import analysed, measured
 

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.windows.intervals import IntervalUnion, num_before, num_begun, union_ns
+from kinetoscope.analysis.windows.intervals import IntervalUnion, count_starts_inside, count_up_to, union_ns
 
 TIMES = st.integers(0, 60)
 INTERVALS = st.lists(st.tuples(TIMES, TIMES), max_size=12)
 
 
-def frame_of(intervals):
+def build_frame(intervals):
     return pl.DataFrame(intervals, schema={"begin": pl.Int64, "end": pl.Int64}, orient="row")
 
 
 def covered(frames, times):
-    union = IntervalUnion(*map(frame_of, frames))
+    union = IntervalUnion(*map(build_frame, frames))
     return union.pieces.rows(), union.covered_before(pl.Series(times, dtype=pl.Int64)).to_list()
 
 
@@ -47,9 +47,9 @@ def test_what_is_covered_before_a_time_is_every_nanosecond_of_some_interval(fram
 
 @given(INTERVALS, INTERVALS)
 def test_unions_behave_like_sets_of_nanoseconds(intervals, others):
-    one, other = IntervalUnion(frame_of(intervals)), IntervalUnion(frame_of(others))
+    one, other = IntervalUnion(build_frame(intervals)), IntervalUnion(build_frame(others))
     inside, inside_other = moments_of(intervals), moments_of(others)
-    assert moments_in(one.union(frame_of(others))) == inside | inside_other
+    assert moments_in(one.union(build_frame(others))) == inside | inside_other
     assert moments_in(one.intersection(other)) == inside & inside_other
     assert moments_in(one.difference(other)) == inside - inside_other
     assert one.total_ns == len(inside)
@@ -58,34 +58,34 @@ def test_unions_behave_like_sets_of_nanoseconds(intervals, others):
 
 @given(INTERVALS, TIMES, TIMES)
 def test_the_part_within_two_times_and_the_rest_of_it_make_all_of_that_time(intervals, begin, end):
-    union, inside, asked = IntervalUnion(frame_of(intervals)), moments_of(intervals), set(range(begin, end))
+    union, inside, asked = IntervalUnion(build_frame(intervals)), moments_of(intervals), set(range(begin, end))
     assert moments_in(union.clip(begin, end)) == inside & asked
     assert moments_in(union.complement(begin, end)) == asked - inside
 
 
 @given(INTERVALS, INTERVALS)
 def test_the_overlap_of_intervals_with_a_union_is_how_much_of_each_it_covers(intervals, asked):
-    asked = frame_of([sorted(times) for times in asked])
-    found = IntervalUnion(frame_of(intervals)).overlap_ns(asked["begin"], asked["end"]).to_list()
+    asked = build_frame([sorted(times) for times in asked])
+    found = IntervalUnion(build_frame(intervals)).overlap_ns(asked["begin"], asked["end"]).to_list()
     assert found == [len(moments_of(intervals) & set(range(begin, end))) for begin, end in asked.iter_rows()]
 
 
 @given(INTERVALS, st.lists(st.integers(-5, 70), max_size=8))
 def test_a_union_covers_the_times_of_its_nanoseconds(intervals, times):
-    found = IntervalUnion(frame_of(intervals)).covers(pl.Series(times, dtype=pl.Int64)).to_list()
+    found = IntervalUnion(build_frame(intervals)).covers(pl.Series(times, dtype=pl.Int64)).to_list()
     assert found == [time in moments_of(intervals) for time in times]
 
 
 @given(INTERVALS)
 def test_gaps_are_between_the_pieces(intervals):
-    union, inside = IntervalUnion(frame_of(intervals)), moments_of(intervals)
+    union, inside = IntervalUnion(build_frame(intervals)), moments_of(intervals)
     hull = set(range(min(inside), max(inside))) if inside else set()
     assert moments_of(union.gaps.rows()) == hull - inside
 
 
 @given(INTERVALS)
 def test_the_length_of_the_union_of_a_groups_intervals_is_that_of_the_union(intervals):
-    frame = frame_of(intervals).sort("begin")
+    frame = build_frame(intervals).sort("begin")
     assert frame.select(union_ns(pl.lit(True))).item() == IntervalUnion(frame).total_ns
 
 
@@ -109,8 +109,8 @@ def test_many_intervals_in_any_order_are_put_in_order():
 @given(INTERVALS)
 def test_an_interval_counts_itself_and_those_that_begin_in_it(intervals):
     intervals = sorted(intervals, key=lambda one: one[0])
-    frame = frame_of(intervals)
-    found = num_begun(frame["begin"], frame["end"]).to_list()
+    frame = build_frame(intervals)
+    found = count_starts_inside(frame["begin"], frame["end"]).to_list()
     begins = [begin for begin, _ in intervals]
     assert found == [max(1, sum(later < end for later in begins[place:])) for place, (_, end) in enumerate(intervals)]
 
@@ -118,7 +118,7 @@ def test_an_interval_counts_itself_and_those_that_begin_in_it(intervals):
 @given(st.lists(TIMES), st.lists(TIMES), st.booleans())
 def test_moments_before_times_are_counted_for_times_in_any_order(moments, times, is_sorted):
     moments, times = sorted(moments), sorted(times) if is_sorted else times
-    found = num_before(pl.Series(moments, dtype=pl.Int64), pl.Series(times, dtype=pl.Int64)).to_list()
+    found = count_up_to(pl.Series(moments, dtype=pl.Int64), pl.Series(times, dtype=pl.Int64)).to_list()
     assert found == [sum(moment <= time for moment in moments) for time in times]
 
 

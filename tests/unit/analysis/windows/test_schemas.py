@@ -10,7 +10,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.windows import schemas
-from kinetoscope.analysis.windows.reading import read_recorded
+from kinetoscope.analysis.windows.window_reader import read_recorded_windows
 from kinetoscope.frames.events import event_schema
 from trainsim import Settings, simulate
 
@@ -51,7 +51,7 @@ def columns_made(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Call):
             yield from (keyword.arg for keyword in node.keywords if keyword.arg)
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in ("alias", "Series", "with_row_index", "all_the_same", "with_constant"):
+            if name in ("alias", "Series", "with_row_index", "constant_column", "add_constant_column"):
                 yield from (name for argument in node.args for name in strings_in(argument))
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             yield from strings_in(node.slice)
@@ -87,16 +87,16 @@ def test_a_misspelt_column_is_found(code):
 @pytest.fixture(scope="module")
 def window(tmp_path_factory):
     (path,) = simulate(Settings(num_ranks=1, num_steps=4)).write(tmp_path_factory.mktemp("run"))
-    return read_recorded(kinetoscope.load(path))[0]
+    return read_recorded_windows(kinetoscope.load(path))[0]
 
 
 def test_a_window_is_made_of_frames_with_their_schemas_only(window):
-    with pytest.raises(TypeError, match=r"^Steps: unknown columns.*missing columns: \['is_ours'\]\.$"):
-        replace(window, steps=window.steps.drop("is_ours"))
+    with pytest.raises(TypeError, match=r"^Steps: unknown columns.*missing columns: \['is_batch'\]\.$"):
+        replace(window, steps=window.steps.drop("is_batch"))
     with pytest.raises(TypeError, match=r"^Spans of threads: .*'begin': Float64"):
-        replace(window, host=window.host.with_columns(pl.col("begin").cast(pl.Float64)))
+        replace(window, cpu_spans=window.cpu_spans.with_columns(pl.col("begin").cast(pl.Float64)))
 
 
-@pytest.mark.parametrize("name", ["operators", "allocations", "notes", "counters"])
+@pytest.mark.parametrize("name", ["operators", "allocations", "source_instants", "counters"])
 def test_what_a_window_selects_has_its_schema(window, name):
     schemas.require(getattr(window, name), getattr(schemas, name.upper()), name)

@@ -13,7 +13,7 @@ from kinetoscope.analysis.findings.evidence.window_stalls import find_items, fin
 from kinetoscope.analysis.gpu.idle import idle_before_graphs_ns
 from kinetoscope.analysis.ranks.contention import MIN_WALL_NS
 from kinetoscope.analysis.ranks.late_phases import find_markers
-from kinetoscope.analysis.windows.columns import rows_where
+from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_DEVICE
 from kinetoscope.analysis.windows.window import RankWindow
@@ -121,7 +121,7 @@ def find_window_evidence(window: RankWindow, loop: TrainingLoop) -> WindowEviden
     """Return the evidence of one window."""
     items = find_items(window)
     spans = find_stall_spans(window, loop, items)
-    notes = [_in_float64(note) for note in window.noted(FLOAT64)]
+    notes = [_in_float64(note) for note in window.instant_args(FLOAT64)]
     return WindowEvidence(
         rank=window.rank,
         stalls=sum_stalls(window, spans),
@@ -138,7 +138,7 @@ def find_window_evidence(window: RankWindow, loop: TrainingLoop) -> WindowEviden
 
 
 def _find_cpu(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame) -> WindowCpu:
-    counters = _counters(window.noted(PROCESSORS))
+    counters = _counters(window.instant_args(PROCESSORS))
     return WindowCpu(
         has_operators=loop.time.knows_operators,
         num_operators=len(window.operators),
@@ -179,7 +179,7 @@ def _in_float64(note: dict[str, Any]) -> InFloat64 | None:
 def _num_of_optimizer(items: pl.DataFrame, loop: TrainingLoop) -> int:
     """Return how many of these are in an optimizer's own step, not in a closure that it calls."""
     pieces = loop.phases.pieces
-    of_optimizer = IntervalUnion(rows_where(pieces, pieces["phase"] == OPTIMIZER))
+    of_optimizer = IntervalUnion(filter_rows(pieces, pieces["phase"] == OPTIMIZER))
     return int((of_optimizer.overlap_ns(items["begin"], items["end"]) > 0).sum())
 
 
@@ -188,7 +188,7 @@ def _exposed_to_device_ns(window: RankWindow) -> float:
     for device, time in zip(window.devices, window.device_times, strict=True):
         is_copy = device["name"].str.contains(COPY_TO_DEVICE)
         if is_copy.any():
-            copies = rows_where(device[["begin", "end"]], is_copy)
+            copies = filter_rows(device[["begin", "end"]], is_copy)
             exposed_ns += time.kernels.union(copies).total_ns - time.kernels.total_ns
     return exposed_ns / max(1, len(window.devices))
 
@@ -216,7 +216,7 @@ def _mean_percent(window: RankWindow, name: str) -> float | None:
     The first reading of older recordings is a meaningless 0.
     """
     readings = _readings(window)
-    values = rows_where(readings, (readings["name"] == name) & (readings["series"] == "percent")).sort("ts")["value"]
+    values = filter_rows(readings, (readings["name"] == name) & (readings["series"] == "percent")).sort("ts")["value"]
     values = values[1:] if len(values) and not values[0] else values
     mean: Any = values.mean() if len(values) >= _MIN_READINGS else None
     return mean
@@ -225,7 +225,7 @@ def _mean_percent(window: RankWindow, name: str) -> float | None:
 def _readings(window: RankWindow) -> pl.DataFrame:
     """Return the system profiler's readings of CPU use, of the machine and of the process."""
     counters = window.counters[["ts", "name", "series", "value"]]
-    return rows_where(counters, counters["name"].is_in(["cpu", "process"]))
+    return filter_rows(counters, counters["name"].is_in(["cpu", "process"]))
 
 
 def _numbers_of_devices(trace: Trace, name: str) -> dict[int, int]:

@@ -8,10 +8,10 @@ import polars as pl
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.cpu.loop_time import ORDINARY_PYTHON_NS
 from kinetoscope.analysis.cpu.thread_states import is_waiting
-from kinetoscope.analysis.windows.columns import all_the_same, rows_where, with_constant
-from kinetoscope.analysis.windows.intervals import IntervalUnion, ended_before, num_before
+from kinetoscope.analysis.windows.columns import add_constant_column, constant_column, filter_rows
+from kinetoscope.analysis.windows.intervals import IntervalUnion, count_up_to, latest_end_before
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_DEVICE
-from kinetoscope.analysis.windows.nesting import around, outermost
+from kinetoscope.analysis.windows.nesting import find_enclosing, find_outermost
 from kinetoscope.analysis.windows.schemas import SAMPLED, STALLS
 from kinetoscope.analysis.windows.source_lines import source_lines
 from kinetoscope.analysis.windows.window import RankWindow
@@ -30,10 +30,10 @@ some have themselves."""
 
 def find_items(window: RankWindow) -> pl.DataFrame:
     """Return the loop's calls of ``.item()`` that no other operator made."""
-    if not len(calls := window.operators_called(_ITEM)):
+    if not len(calls := window.operators_named(_ITEM)):
         return calls
     operators = window.loop_operators.filter(pl.col("name").cast(pl.String).str.starts_with("aten::"))
-    return outermost(operators).filter(pl.col("name").cast(pl.String) == _ITEM)
+    return find_outermost(operators).filter(pl.col("name").cast(pl.String) == _ITEM)
 
 
 def find_stall_spans(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame) -> Spans:
@@ -42,7 +42,7 @@ def find_stall_spans(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame
     found = {
         "gc": loop.interruptions.garbage,
         "compile": loop.interruptions.compilations,
-        "profiler": window.on_loop(loop.interruptions.profiling),
+        "profiler": window.on_loop_thread(loop.interruptions.profiling),
         "data": loop.loader.fetches,
         "double": _double_products(window),
         "python": _pauses(window, loop.time.spare_python),
@@ -70,7 +70,7 @@ def sum_stalls(window: RankWindow, spans: Spans) -> pl.DataFrame:
 def _sum_kind(window: RankWindow, kind: str, spans: pl.DataFrame) -> pl.DataFrame:
     if kind != "profiler":  # after the last step the recording itself is stopped
         last: Any = window.steps["end"].max()
-        spans = rows_where(spans, spans["begin"] < last) if last is not None else spans.clear()
+        spans = filter_rows(spans, spans["begin"] < last) if last is not None else spans.clear()
     spans = spans.hstack([_steps_of(window, spans["begin"])])
     if len(window.python_functions):
         lines = source_lines(window, spans.select("track", ts="begin"))
@@ -119,7 +119,7 @@ def sum_samples(window: RankWindow, loop: TrainingLoop, spans: Spans) -> pl.Data
 def _steps_of(window: RankWindow, times: pl.Series) -> pl.Series:
     """Return the step of each time, or the next one; null after the last."""
     steps = window.steps["step"]
-    return pl.concat([steps, all_the_same("step", None, steps.dtype, 1)])[num_before(window.steps["end"], times)]
+    return pl.concat([steps, constant_column("step", None, steps.dtype, 1)])[count_up_to(window.steps["end"], times)]
 
 
 def _synchronising(window: RankWindow, loop: TrainingLoop) -> dict[str, pl.DataFrame]:
@@ -128,20 +128,20 @@ def _synchronising(window: RankWindow, loop: TrainingLoop) -> dict[str, pl.DataF
     ``data_sync`` are those whose data the CPU needs, ``copy`` those of copies to the device, ``sync`` all others.
     """
     calls = loop.sync_calls
-    operators = around(window.operators[["begin", "end", "track", "name"]], calls["track"], calls["begin"])
+    operators = find_enclosing(window.operators[["begin", "end", "track", "name"]], calls["track"], calls["begin"])
     calls = calls.with_columns(name=pl.coalesce(operators["name"], "name"))
-    found = {"data_sync": rows_where(calls, loop.are_for_data)}
-    calls = rows_where(calls, ~loop.are_for_data)
+    found = {"data_sync": filter_rows(calls, loop.are_for_data)}
+    calls = filter_rows(calls, ~loop.are_for_data)
     copies = window.device["correlation"].filter(window.device["name"].str.contains(COPY_TO_DEVICE))
     if not len(copies):
-        return found | {"copy": calls.clear(), "sync": rows_where(calls, calls["correlation"].is_not_null())}
+        return found | {"copy": calls.clear(), "sync": filter_rows(calls, calls["correlation"].is_not_null())}
     is_copy = calls["correlation"].is_in(copies.implode()) & (calls["correlation"] > 0)
-    return found | {"copy": rows_where(calls, is_copy), "sync": rows_where(calls, ~is_copy)}
+    return found | {"copy": filter_rows(calls, is_copy), "sync": filter_rows(calls, ~is_copy)}
 
 
 def _runs_of_items(window: RankWindow, items: pl.DataFrame) -> pl.DataFrame:
     """Return stretches in which the loop reads one value after the other, each from the end of the operator before."""
-    before = window.loop_operators.select("begin", before=ended_before()).unique("begin", keep="first")
+    before = window.loop_operators.select("begin", before=latest_end_before()).unique("begin", keep="first")
     runs = items.select("begin", "end", "name", "track").join(before, on="begin", how="left")
     since = pl.max_horizontal("before", pl.col("begin") - ORDINARY_PYTHON_NS)
     return runs.select(pl.min_horizontal(since, "begin").alias("begin"), "end", "name", "track")
@@ -149,13 +149,13 @@ def _runs_of_items(window: RankWindow, items: pl.DataFrame) -> pl.DataFrame:
 
 def _pauses(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
     """Return stretches of the loop's thread without an operator, under the name of the operator after each."""
-    return with_constant(stretches, "track", window.loop_track, pl.UInt32)
+    return add_constant_column(stretches, "track", window.loop_track, pl.UInt32)
 
 
 def _double_products(window: RankWindow) -> pl.DataFrame:
     """Return matmuls of 64 bits on the CPU."""
     if len(window.device):
         return window.operators.clear()
-    products = window.operators_called(*_PRODUCTS)
+    products = window.operators_named(*_PRODUCTS)
     is_double = pl.col("types").cast(pl.String).str.contains(_DOUBLE, literal=True).fill_null(False)
     return products.filter(is_double)

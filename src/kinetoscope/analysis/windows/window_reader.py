@@ -6,15 +6,15 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.windows.columns import columns_of, rows_where
+from kinetoscope.analysis.windows.columns import filter_rows, select_columns
 from kinetoscope.analysis.windows.kernel_names import COPY, is_communication
 from kinetoscope.analysis.windows.span_names import (
     ANNOTATIONS_OF_DEVICES,
     FETCH,
     RUNTIME_CALLS,
     SYNCHRONISATIONS,
-    UNCLEAR,
-    WITH_STREAMS,
+    THREAD_CATEGORIES_WITH_STREAM,
+    UNKNOWN_DEVICE_CATEGORIES,
 )
 from kinetoscope.analysis.windows.step_spans import find_steps, infer_steps
 from kinetoscope.analysis.windows.window import RankWindow
@@ -44,77 +44,86 @@ def read_windows(trace: Trace, step_name: str | None = None) -> list[RankWindow]
     Args:
         step_name: name of the spans that are steps, if not the usual. Then a window lasts from the first to the last.
     """
-    return [_window(part, _spans(part), step_name) for part in trace.parts]
+    return [_build_window(part, _read_spans(part), step_name) for part in trace.parts]
 
 
-def read_recorded(trace: Trace, step_name: str | None = None) -> list[RankWindow]:
+def read_recorded_windows(trace: Trace, step_name: str | None = None) -> list[RankWindow]:
     """Return the windows in a trace without events that began in warm-up batches."""
-    return [_without_warmup(part, _spans(part), step_name) for part in trace.parts]
+    return [_window_after_warmup(part, _read_spans(part), step_name) for part in trace.parts]
 
 
-def _without_warmup(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWindow:
+def _window_after_warmup(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWindow:
     is_warmup = [pl.col("batch").is_between(first, until - 1) for first, until in trace.warmup_batches]
     warmup = spans.filter((pl.col("name") == BATCH) & pl.any_horizontal(is_warmup)) if is_warmup else spans.clear()
     if not len(warmup):
-        return _window(trace, spans, step_name)
+        return _build_window(trace, spans, step_name)
     until_ns: Any = warmup["end"].max()
-    spans = _since(spans, until_ns)
-    return replace(_window(trace.since(until_ns), spans, step_name), noted_in=trace)
+    spans = _clip_before(spans, until_ns)
+    return replace(_build_window(trace.since(until_ns), spans, step_name), trace_with_warmup=trace)
 
 
-def _since(spans: pl.DataFrame, since_ns: int) -> pl.DataFrame:
+def _clip_before(spans: pl.DataFrame, since_ns: int) -> pl.DataFrame:
     """Return the spans that began no earlier, and the rest of frames of sampled stacks; each frame is one span."""
     is_sample = pl.col("category").is_in(list(SAMPLES)).fill_null(False)
     spans = spans.filter((pl.col("begin") >= since_ns) | (is_sample & (pl.col("end") > since_ns)))
     return spans.with_columns(pl.col("begin").clip(since_ns))
 
 
-def _spans(trace: Trace) -> pl.DataFrame:
+def _read_spans(trace: Trace) -> pl.DataFrame:
     spans = trace.spans.select(*_COLUMNS, *_ARGUMENTS).drop_nulls(("ts", "dur")).rename({"ts": "begin"})
     end = pl.col("begin") + pl.col("dur").clip(0)
     found = spans.with_columns(pl.col("category").cast(pl.Categorical), end=end).drop("dur").collect()
     if found["begin"].is_sorted():
         return found
     order = found[["begin"]].with_row_index("row").sort("begin")["row"]
-    return pl.DataFrame([column[order] for column in _columns_freed(found)])
+    return pl.DataFrame([column[order] for column in _pop_columns(found)])
 
 
-def _columns_freed(frame: pl.DataFrame) -> Iterator[pl.Series]:
+def _pop_columns(frame: pl.DataFrame) -> Iterator[pl.Series]:
     """Yield the columns of a frame, each removed before the next, so that a copy needs little memory."""
     return map(frame.drop_in_place, frame.columns)
 
 
-def _window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWindow:
+def _build_window(trace: Trace, spans: pl.DataFrame, step_name: str | None) -> RankWindow:
     """Return the window of some spans; the frame has no columns afterwards."""
     counts = spans.group_by("category").len()
-    unclear = _unclear(spans, counts)
-    not_host = {*DEVICE_CATEGORIES, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES, WATCHED_PHASE, *unclear}
-    not_host &= set(counts["category"])
-    is_other = pl.col("category").is_in(list(not_host)).fill_null(False)  # a span may have no category
-    host, others = _split(spans, spans.select(is_other=is_other)["is_other"])
+    unknown_device_events = _count_unknown_device_events(spans, counts)
+    off_threads = {
+        *DEVICE_CATEGORIES,
+        *ANNOTATIONS_OF_DEVICES,
+        *SYNCHRONISATIONS,
+        *SAMPLES,
+        WATCHED_PHASE,
+        *unknown_device_events,
+    }
+    off_threads &= set(counts["category"])
+    is_other = pl.col("category").is_in(list(off_threads)).fill_null(False)  # a span may have no category
+    host, others = _partition(spans, spans.select(is_other=is_other)["is_other"])
     device, samples, watched = (
         others.filter(pl.col("category").is_in(sorted(wanted)))
-        if (wanted := not_host & {*categories})
+        if (wanted := off_threads & {*categories})
         else others.clear()
         for categories in (DEVICE_CATEGORIES, SAMPLES, (WATCHED_PHASE,))
     )
     steps = find_steps(host, step_name)
-    since_until = _with_first_fetch(steps, host) if step_name is not None and len(steps) else None
+    since_until = _loop_bounds(steps, host) if step_name is not None and len(steps) else None
     inferred = infer_steps(host) if step_name is None and not len(steps) else None
     if inferred is not None:
         number = pl.int_range(pl.len(), dtype=pl.Int64).alias("step")
-        steps = inferred.steps.select(number, "begin", "end", "track", is_ours=pl.lit(False))
+        steps = inferred.steps.select(number, "begin", "end", "track", is_batch=pl.lit(False))
         since_until = (steps["begin"][0], steps["end"][-1])
     if since_until is not None:
-        host, samples, watched = (_within(frame, *since_until) for frame in (host, samples, watched))
-    device = _with_launches(_device_events(device), host)
+        host, samples, watched = (_clip_to(frame, *since_until) for frame in (host, samples, watched))
+    device = _add_launches(_classify_device_events(device), host)
     if since_until is not None:
         device = device.filter(pl.col("launch_begin").is_not_null() | pl.col("begin").is_between(*since_until))
-    steps_from = inferred.name if inferred is not None else None
-    return RankWindow(trace, trace.rank, host, device, steps, samples, watched, unclear, steps_from=steps_from)
+    inferred_from = inferred.name if inferred is not None else None
+    return RankWindow(
+        trace, trace.rank, host, device, steps, samples, watched, unknown_device_events, inferred_from=inferred_from
+    )
 
 
-def _with_first_fetch(steps: pl.DataFrame, host: pl.DataFrame) -> tuple[int, int]:
+def _loop_bounds(steps: pl.DataFrame, host: pl.DataFrame) -> tuple[int, int]:
     """Return the start of the first step, or of the fetch of its batch before it, and the end of the last step."""
     begin, end = steps["begin"][0], steps["end"][0]
     fetches = host.filter((pl.col("track") == steps["track"][0]) & pl.col("name").str.contains(FETCH))
@@ -126,32 +135,32 @@ def _with_first_fetch(steps: pl.DataFrame, host: pl.DataFrame) -> tuple[int, int
     return before["begin"].filter(is_same_wait)[0], steps["end"][-1]
 
 
-def _within(spans: pl.DataFrame, since: int, until: int) -> pl.DataFrame:
+def _clip_to(spans: pl.DataFrame, since: int, until: int) -> pl.DataFrame:
     """Return the spans that began between two times, and the part between them of frames of sampled stacks."""
     is_sample = pl.col("category").is_in(list(SAMPLES)).fill_null(False)
     end = pl.when(is_sample).then(pl.col("end").clip(upper_bound=until)).otherwise("end")
-    return _since(spans, since).filter(pl.col("begin") < until).with_columns(end=end).rechunk()
+    return _clip_before(spans, since).filter(pl.col("begin") < until).with_columns(end=end).rechunk()
 
 
-def _split(spans: pl.DataFrame, is_other: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _partition(spans: pl.DataFrame, is_other: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Partition spans by ``is_other`` into two single-chunk frames, as the Arrow consumer requires.
 
     Afterwards ``spans`` has no columns.
     """
     is_host = ~is_other
     host, others = [], []
-    for column in _columns_freed(spans):
-        host.append(_in_one_piece(column.filter(is_host)))
-        others.append(_in_one_piece(column.filter(is_other)))
-    return _frame_of(host), _frame_of(others)
+    for column in _pop_columns(spans):
+        host.append(_in_one_chunk(column.filter(is_host)))
+        others.append(_in_one_chunk(column.filter(is_other)))
+    return _build_frame(host), _build_frame(others)
 
 
-def _in_one_piece(column: pl.Series) -> pl.Series:
+def _in_one_chunk(column: pl.Series) -> pl.Series:
     """Return the column in one chunk; without any row where all values are null."""
     return column.rechunk() if column.null_count() < len(column) else column.clear()
 
 
-def _frame_of(columns: list[pl.Series]) -> pl.DataFrame:
+def _build_frame(columns: list[pl.Series]) -> pl.DataFrame:
     """Return the columns as a frame. A column without rows becomes nulls, which take no space."""
     found = pl.DataFrame([column for column in columns if len(column)])
     if not found.width:
@@ -160,23 +169,29 @@ def _frame_of(columns: list[pl.Series]) -> pl.DataFrame:
     return found.with_columns(nothing)[[column.name for column in columns]] if nothing else found
 
 
-def _unclear(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:
+def _count_unknown_device_events(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:
     """Return the number of events of each category that is `UNCLEAR`, or unknown and of a stream of a device.
 
     Args:
         counts: the number of events of each category.
     """
-    known = (*DEVICE_CATEGORIES, *RUNTIME_CALLS, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *WITH_STREAMS)
+    known = (
+        *DEVICE_CATEGORIES,
+        *RUNTIME_CALLS,
+        *ANNOTATIONS_OF_DEVICES,
+        *SYNCHRONISATIONS,
+        *THREAD_CATEGORIES_WITH_STREAM,
+    )
     others = {*counts["category"]} - {None, *known}
     if not others:
         return {}
     has_stream = pl.all_horizontal(pl.col("stream", "device").is_not_null())
     on_streams = {*spans["category"].filter(spans.select(has_stream).to_series()).unique()}
-    is_unclear = {*UNCLEAR, *(others & on_streams)}
-    return dict(sorted((category, number) for category, number in counts.iter_rows() if category in is_unclear))
+    is_unknown = {*UNKNOWN_DEVICE_CATEGORIES, *(others & on_streams)}
+    return dict(sorted((category, number) for category, number in counts.iter_rows() if category in is_unknown))
 
 
-def _device_events(spans: pl.DataFrame) -> pl.DataFrame:
+def _classify_device_events(spans: pl.DataFrame) -> pl.DataFrame:
     known = spans["name"].unique()
     names = [name for name in known if is_communication(name)]
     copies = known.filter(known.str.contains(COPY)).to_list()
@@ -192,11 +207,11 @@ def _device_events(spans: pl.DataFrame) -> pl.DataFrame:
     return spans.with_columns(kind=kind)
 
 
-def _with_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
+def _add_launches(device: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """Add the call with its correlation to each device event; a launch of a graph has many events."""
-    calls = columns_of(
+    calls = select_columns(
         host, "correlation", launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
     )
     is_launch = host.select(_IS_RUNTIME_CALL & (pl.col("correlation") > 0)).to_series()
-    calls = rows_where(calls, is_launch).unique("correlation", keep="first", maintain_order=True)
+    calls = filter_rows(calls, is_launch).unique("correlation", keep="first", maintain_order=True)
     return device.join(calls, on="correlation", how="left", maintain_order="left")

@@ -1,4 +1,4 @@
-"""analysis/windows/call_times.py: sums of calls that can be added up, and quantiles that stay true."""
+"""analysis/windows/call_statistics.py: sums of calls that can be added up, and quantiles that stay true."""
 
 import itertools
 import math
@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.windows.call_times import (
-    EXACT_CALLS,
-    add_calls,
+from kinetoscope.analysis.windows.call_statistics import (
+    MAX_EXACT_CALLS,
+    add_quantiles,
+    add_quantiles_by_name,
+    combine_call_sums,
     sum_calls,
-    with_quantiles,
-    with_quantiles_by_name,
 )
 
 
@@ -27,8 +27,8 @@ def windows_of(*durations_ns, bytes_each=None):
 
 def together_of(windows):
     """The rows of all windows, which are added up in two batches."""
-    batches = [add_calls(batch, ["name"], ["bytes"]) for batch in (windows[:2], windows[2:]) if batch]
-    return with_quantiles(add_calls(batches, ["name"], ["bytes"]))
+    batches = [combine_call_sums(batch, ["name"], ["bytes"]) for batch in (windows[:2], windows[2:]) if batch]
+    return add_quantiles(combine_call_sums(batches, ["name"], ["bytes"]))
 
 
 def nearest_rank(durations, percent):
@@ -46,7 +46,7 @@ def test_windows_of_few_calls_add_up_as_if_they_were_one(durations):
 
 @given(st.integers(0, 2**32), st.integers(1, 10**9))
 def test_quantiles_of_many_calls_are_true_to_four_parts_in_a_thousand(seed, longest):
-    durations = [(seed * place * 7919) % longest for place in range(EXACT_CALLS + 1)]
+    durations = [(seed * place * 7919) % longest for place in range(MAX_EXACT_CALLS + 1)]
     windows = windows_of(durations)
     (row,) = together_of(windows).rows(named=True)
     assert (row["num_calls"], row["total_ns"], row["max_ns"]) == (len(durations), sum(durations), max(durations))
@@ -80,7 +80,7 @@ CALLS = st.lists(st.tuples(st.sampled_from(["mm", "add"]), st.sampled_from("abc"
 def test_quantiles_of_a_name_cover_all_its_calls_whatever_else_is_split(first, second):
     schema, by = {"name": pl.String, "shapes": pl.String, "dur": pl.Int64}, ["name", "shapes"]
     windows = [sum_calls(pl.DataFrame(calls, schema, orient="row"), by, []) for calls in (first, second)]
-    rows = with_quantiles_by_name(add_calls(windows, by, [])).rows(named=True)
+    rows = add_quantiles_by_name(combine_call_sums(windows, by, [])).rows(named=True)
     assert {(row["name"], row["shapes"]) for row in rows} == {call[:2] for call in first + second}
     for row in rows:
         own = [dur for name, shapes, dur in first + second if (name, shapes) == (row["name"], row["shapes"])]
