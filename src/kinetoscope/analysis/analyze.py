@@ -13,8 +13,8 @@ import polars as pl
 
 from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.compressed_pickle import each_by
-from kinetoscope.analysis.cpu.loop_counts import per_second
 from kinetoscope.analysis.cpu.operators import notes_on_flops, operator_rows
+from kinetoscope.analysis.cpu.throughput import throughput
 from kinetoscope.analysis.findings.confidence import at_most_medium
 from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.finding import Finding
@@ -426,7 +426,7 @@ def _about(
     step_ns, parts, bound_by = run_parts([one for summary in summaries for one in summary.parts], late_wait_ns)
     state = run_state([trace.written for trace in traces])
     missing = what_is_missing(traces, steps) if state in ("killed", "recording") else []
-    samples_per_s, tokens_per_s = per_second([trace.counted for trace in traces], step_ns)
+    samples_per_s, tokens_per_s = throughput([trace.counted for trace in traces], step_ns)
     if bound_by == "host" and not any(summary.is_of_torch for summary in summaries):
         bound_by = "unknown"  # there may be a device, of which nothing was recorded
     parts_computed, timed_ns = [summary.computed for summary in summaries], None if is_partial else step_ns

@@ -7,7 +7,7 @@ from itertools import islice
 import polars as pl
 
 from kinetoscope.analysis.compressed_pickle import unpack
-from kinetoscope.analysis.cpu.operators import add_operators
+from kinetoscope.analysis.cpu.operators import combine_operator_sums
 from kinetoscope.analysis.gpu.kernels import add_kernels
 from kinetoscope.analysis.steps.by_step import add_step_times
 
@@ -34,7 +34,7 @@ def join_sums(parts: "Iterable[CallSums | bytes]") -> CallSums:
 
 def _join(parts: list[CallSums]) -> CallSums:
     return CallSums(
-        operators=add_operators([part.operators for part in parts]),
+        operators=combine_operator_sums([part.operators for part in parts]),
         kernels=add_kernels([part.kernels for part in parts]),
         by_step=add_step_times([part.by_step for part in parts]),
     )

@@ -9,8 +9,8 @@ import polars as pl
 from kinetoscope.analysis.call_sums import CallSums
 from kinetoscope.analysis.compressed_pickle import pack
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.cpu.loop_counts import LoopCounts, counted_by_loop
 from kinetoscope.analysis.cpu.operators import operator_calls, operator_sums
+from kinetoscope.analysis.cpu.throughput import LoopCounts, read_loop_counts
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence, find_window_evidence
 from kinetoscope.analysis.gpu.flops import WindowWork, find_work
 from kinetoscope.analysis.gpu.kernels import kernel_sums
@@ -183,7 +183,7 @@ def sum_trace(
         last_step=selection.last_step,
         written=WrittenTrace(trace.name, trace.starts, trace.is_recovered),
         clock=trace.clock,
-        counted=counted_by_loop(trace),
+        counted=read_loop_counts(trace),
         windows=[_sum_window(window, selection.operators if with_graph else None) for window in wanted],
     )
 
@@ -241,7 +241,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         calls=collective_calls(window),
         memory=memory_rows(window, loop),
         is_of_torch=len(window.operators) > 0 or len(window.device) > 0,
-        is_elsewhere=len(window.operators) > 0 and not loop.time.knows_operators,
+        is_elsewhere=len(window.operators) > 0 and not loop.time.has_loop_operators,
         unknown_device_events=window.unknown_device_events,
         is_filtered=filtered,
         inferred_from=window.inferred_from,

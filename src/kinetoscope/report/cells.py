@@ -129,8 +129,10 @@ def _part(part: LedgerPart) -> str:
 def _devices_and_memory(told: Overview) -> Iterable[str]:
     """As the page's tiles say it; nothing of what was not recorded."""
     if told.busy_share is not None:
-        least_share = told.least_busy_share if told.num_devices > 1 else None
-        least = "" if least_share is None else f", least on {told.least_busy}: {format_percent(least_share, 1)}"
+        share_lower_bound = told.least_busy_share if told.num_devices > 1 else None
+        least = (
+            "" if share_lower_bound is None else f", least on {told.least_busy}: {format_percent(share_lower_bound, 1)}"
+        )
         yield f"Device busy {format_percent(told.busy_share, 1)}{least}"
     if told.peak_bytes is not None:
         on = "" if told.peak_rank is None else f" on rank {told.peak_rank}"

@@ -22,8 +22,8 @@ MIN_DATA_BYTES = 16_384
 """A larger copy to the CPU is data that the CPU works on; the values that a loop reads for its log are smaller."""
 
 _SPAN = ("track", "begin", "end")
-_IS_NATIVE = r"^[A-Za-z_]\w*::"
-_IS_PYTHON = rf"^(autograd|torch)::|{COMMUNICATION_CALLS}"
+_NATIVE_NAME = r"^[A-Za-z_]\w*::"
+_PYTHON_NAME = rf"^(autograd|torch)::|{COMMUNICATION_CALLS}"
 """Spans around hooks in Python, which autograd or torch may call, and collectives, which wait for other ranks."""
 
 
@@ -44,7 +44,9 @@ def find_cpu_operators(
         `CPU_OPERATORS`, of operators that recur in several steps. Without a GPU, or where its runtime calls were not
         recorded, no rows.
     """
-    stretches = _own_stretches(window, others) if len(window.device) and len(window.runtime_calls) else _no_stretches()
+    stretches = (
+        _self_time_stretches(window, others) if len(window.device) and len(window.runtime_calls) else _no_stretches()
+    )
     begins, ends = stretches["begin"], stretches["end"]
     idle = ends - begins - window.device_time.busy.overlap_ns(begins, ends) if len(stretches) else begins
     in_optimizer = optimizing.overlap_ns(begins, ends) > 0
@@ -52,7 +54,7 @@ def find_cpu_operators(
     found = filter_rows(found, elsewhere.overlap_ns(begins, ends) == 0)
     optimizer, other = map(pl.lit, CPU_OPERATORS)
     part = pl.when("in_optimizer").then(optimizer).otherwise(other)
-    return _recurring(window, found.filter(pl.col("idle_ns") > 0).with_columns(part=part).drop("in_optimizer"))
+    return _filter_recurring(window, found.filter(pl.col("idle_ns") > 0).with_columns(part=part).drop("in_optimizer"))
 
 
 def find_sync_calls(window: RankWindow) -> pl.DataFrame:
@@ -90,7 +92,7 @@ def _no_stretches() -> pl.DataFrame:
     return pl.DataFrame(schema={"track": pl.UInt32, "begin": pl.Int64, "end": pl.Int64, "name": pl.String})
 
 
-def _own_stretches(window: RankWindow, others: Iterable[pl.DataFrame]) -> pl.DataFrame:
+def _self_time_stretches(window: RankWindow, others: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Return the long stretches in which a native operator is the innermost span of a thread that launches work."""
     named = [window.operators.select(*_SPAN, pl.col("name").cast(pl.String))]
     named += [
@@ -109,10 +111,10 @@ def _own_stretches(window: RankWindow, others: Iterable[pl.DataFrame]) -> pl.Dat
     rows = find_innermost(spans, long.select("track", ts=pl.col("begin") + 1))
     named_stretches = drop_null_rows(long.hstack([spans["name"][rows]]), "name")
     name = pl.col("name").str
-    return named_stretches.filter(name.contains(_IS_NATIVE) & ~name.contains(_IS_PYTHON)).select(*_SPAN, "name")
+    return named_stretches.filter(name.contains(_NATIVE_NAME) & ~name.contains(_PYTHON_NAME)).select(*_SPAN, "name")
 
 
-def _recurring(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
+def _filter_recurring(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
     """Return the stretches of operators that recur: a busy machine stops any operator now and then."""
     step = interval_index(window.steps, stretches["begin"]).alias("step")
     at_least = min(MIN_RECURRING_STEPS, max(1, len(window.steps)))

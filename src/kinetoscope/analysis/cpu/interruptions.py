@@ -23,15 +23,15 @@ class Interruptions:
     window: RankWindow
 
     @cached_property
-    def collections(self) -> pl.DataFrame:
+    def gc_runs(self) -> pl.DataFrame:
         """Runs of the garbage collector, with the ``line`` at which each began, and the function of the ``library``
         that this line had called, if recorded."""
         return self.window.spans_of_source("gc", "line", "library")
 
     @cached_property
-    def garbage(self) -> pl.DataFrame:
+    def program_gc_runs(self) -> pl.DataFrame:
         """Runs of the garbage collector, without those for the compiler's objects, which are part of compiling."""
-        return filter_rows(self.collections, ~self._are_of_compiler)
+        return filter_rows(self.gc_runs, ~self._is_of_compiler)
 
     @cached_property
     def compilations(self) -> pl.DataFrame:
@@ -48,7 +48,7 @@ class Interruptions:
     @cached_property
     def compiling(self) -> pl.DataFrame:
         """Compilations and the garbage collections for them: ``track``, ``begin`` and ``end``."""
-        collections = filter_rows(self.collections[_SPAN], self._are_of_compiler)
+        collections = filter_rows(self.gc_runs[_SPAN], self._is_of_compiler)
         compilations = self.compilations[_SPAN]
         return pl.concat([compilations, collections]) if len(collections) else compilations
 
@@ -60,11 +60,11 @@ class Interruptions:
     @property
     def all(self) -> tuple[pl.DataFrame, ...]:
         """All of them."""
-        return self.collections, self.compilations, self.profiling
+        return self.gc_runs, self.compilations, self.profiling
 
     @cached_property
-    def _are_of_compiler(self) -> pl.Series:
-        pauses = self.collections
+    def _is_of_compiler(self) -> pl.Series:
+        pauses = self.gc_runs
         if not len(pauses):
             return pl.Series(dtype=pl.Boolean)
         compiles = find_enclosing(self.compilations[_SPAN], pauses["track"], pauses["begin"])

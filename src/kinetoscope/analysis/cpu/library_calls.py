@@ -17,13 +17,13 @@ from kinetoscope.frames.tracks import nest_spans
 
 _FUNCTION = r"^(.+)\((\d+)\): (.*)$"
 _LIBRARY = "library"
-_MOST_FRAMES = 256
-_NAMED_SHARE = 0.5
+_MAX_FRAMES = 256
+_MIN_NAMED_SHARE = 0.5
 """The function that is named is the innermost one that has more than this part of the time of the user's line."""
 
-_EVERY_SAMPLE = 0.995
-_KEPT_SHARE = 0.25
-_NEARLY_ALL = 0.9
+_MIN_SHARE_OF_ALL_SAMPLES = 0.995
+_MIN_KEPT_SHARE = 0.25
+_MIN_LOOP_SHARE = 0.9
 
 
 class LibraryCall(NamedTuple):
@@ -41,15 +41,15 @@ def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.D
     if not len(window.samples):
         return nothing
     frames = _loop_frames(window)
-    stretches = _stretches_in_calls(frames, window.steps)
+    stretches = _find_call_stretches(frames, window.steps)
     if not len(stretches):
         return nothing
-    on_stack = _on_stack(frames, stretches)
+    library_frames = _find_library_frames(frames, stretches)
     found = [nothing]
     for kind, of_kind in spans.items():
         time_ns = IntervalUnion(of_kind).overlap_ns(stretches["begin"], stretches["end"]).alias("time_ns")
         timed = stretches.select("stretch", "line").with_columns(time_ns).filter(pl.col("time_ns") > 0)
-        found.append(_totals(timed, on_stack).with_columns(kind=pl.lit(kind)).select(*LIBRARY_CALLS))
+        found.append(_sum_by_function(timed, library_frames).with_columns(kind=pl.lit(kind)).select(*LIBRARY_CALLS))
     return pl.concat(found)
 
 
@@ -62,13 +62,15 @@ def lines_in_every_sample(window: RankWindow) -> frozenset[str]:
         return frozenset()
     frames = _loop_frames(window)
     is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
-    callers = _callers_of_loop(frames, window.steps)
+    callers = _find_loop_callers(frames, window.steps)
     sampled_ns = IntervalUnion(frames).total_ns
     if not len(callers) or not sampled_ns:
         return frozenset()
     names = frames.filter(pl.col("row").is_in(callers.implode()))["name"].unique()
     by_name = frames.filter(is_users & pl.col("name").is_in(names.implode())).group_by("name").agg(pl.col("dur").sum())
-    lines = by_name.filter(pl.col("dur") >= _EVERY_SAMPLE * sampled_ns)["name"].str.replace(FRAME, "${1}:${2}")
+    lines = by_name.filter(pl.col("dur") >= _MIN_SHARE_OF_ALL_SAMPLES * sampled_ns)["name"].str.replace(
+        FRAME, "${1}:${2}"
+    )
     return frozenset(lines.to_list())
 
 
@@ -82,11 +84,11 @@ def _loop_frames(window: RankWindow) -> pl.DataFrame:
     return frames.filter(pl.col("category") != SAMPLED_STATE).with_row_index("row")
 
 
-def _callers_of_loop(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
+def _find_loop_callers(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     """Return the rows of the user's frames that call a library which has the loop."""
     is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
     users = frames.filter(is_users)
-    return _with_loop(users.filter(_num_steps_in(users, steps) > 0), frames)
+    return _filter_loop_callers(users.filter(_count_steps_inside(users, steps) > 0), frames)
 
 
 def find_library_call(calls: pl.DataFrame, kind: str, line: str) -> LibraryCall | None:
@@ -97,15 +99,15 @@ def find_library_call(calls: pl.DataFrame, kind: str, line: str) -> LibraryCall 
     by_function = inside.group_by("function").agg(
         pl.col("library_line").first(), pl.col("total_ns").sum(), pl.col("depth_ns").sum()
     )
-    by_function = by_function.filter(pl.col("total_ns") > _NAMED_SHARE * all_ns)
+    by_function = by_function.filter(pl.col("total_ns") > _MIN_NAMED_SHARE * all_ns)
     deepest = by_function.sort(pl.col("depth_ns") / pl.col("total_ns"), descending=True).head(1)
     return LibraryCall(deepest["function"][0], deepest["library_line"][0]) if len(deepest) else None
 
 
-def call_of_stops(stops: pl.DataFrame, line: str) -> LibraryCall | None:
+def library_call_of_stalls(stalls: pl.DataFrame, line: str) -> LibraryCall | None:
     """The function of a library in which most of the stops (``line``, ``library``, ``num_calls``) of a line began, of
     those that say it; None if in none."""
-    of_line = stops.filter(pl.col("line") == line)
+    of_line = stalls.filter(pl.col("line") == line)
     frame = pl.col("library")
     by_line = of_line.filter(frame.str.contains(FRAME)).group_by(
         frame.str.replace(FRAME, "${1}:${2}").alias("library_line"),
@@ -116,14 +118,14 @@ def call_of_stops(stops: pl.DataFrame, line: str) -> LibraryCall | None:
     functions = lines.group_by("file", "function", maintain_order=True).agg(
         pl.col("library_line").first(), pl.col("num_calls").sum()
     )
-    most = functions.filter(pl.col("num_calls") > _NAMED_SHARE * pl.lit(of_line["num_calls"].sum()))
+    most = functions.filter(pl.col("num_calls") > _MIN_NAMED_SHARE * pl.lit(of_line["num_calls"].sum()))
     return LibraryCall(most["function"][0], most["library_line"][0]) if len(most) else None
 
 
-def _stretches_in_calls(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def _find_call_stretches(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """The stretches between changes of stacks in which the innermost of the user's lines calls a library that has the
     loop: ``begin``, ``end``, ``line``, the rows of that line's frame, ``user``, and of the innermost one, ``inner``."""
-    callers = _callers_of_loop(frames, steps)
+    callers = _find_loop_callers(frames, steps)
     if not len(callers):
         return pl.DataFrame(schema=dict.fromkeys(("stretch", "begin", "end", "line", "user", "inner"), pl.Int64))
     users = frames.filter(pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY))
@@ -139,13 +141,13 @@ def _stretches_in_calls(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFra
     return found.filter(pl.col("user").is_in(callers.implode())).drop("track").with_row_index("stretch")
 
 
-def _num_steps_in(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
+def _count_steps_inside(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     """How many steps are inside of each frame from begin to end."""
     ended = pl.Series(steps["end"].sort().search_sorted(frames["end"], side="right")).cast(pl.Int64)
     return ended - pl.Series(steps["begin"].sort().search_sorted(frames["begin"], side="left")).cast(pl.Int64)
 
 
-def _with_loop(callers: pl.DataFrame, frames: pl.DataFrame) -> pl.Series:
+def _filter_loop_callers(callers: pl.DataFrame, frames: pl.DataFrame) -> pl.Series:
     """The rows of those frames of the user's that are in one function of a library nearly all the time."""
     if not len(callers):
         return callers["row"]
@@ -154,10 +156,10 @@ def _with_loop(callers: pl.DataFrame, frames: pl.DataFrame) -> pl.Series:
     called = called.with_columns(parent.alias("row")).filter(pl.col("category").str.contains(_LIBRARY))
     totals = called.group_by("row", "function").agg(pl.col("lasts").sum())
     totals = callers.select("row", all_ns="dur").join(totals, on="row")
-    return totals.filter(pl.col("lasts") >= _NEARLY_ALL * pl.col("all_ns"))["row"]
+    return totals.filter(pl.col("lasts") >= _MIN_LOOP_SHARE * pl.col("all_ns"))["row"]
 
 
-def _on_stack(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
+def _find_library_frames(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     """The functions of the library that each stretch has inside of the user's line: ``stretch``, ``function``,
     ``library_line``, and how far inside it is, ``depth``. Functions of others, such as torch, that it calls say less
     about what it does."""
@@ -170,7 +172,7 @@ def _on_stack(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
         file=pl.col("name").str.replace(_FUNCTION, "${1}"),
     )
     climbing, found = stretches.select("stretch", "user", row="inner"), []
-    for _ in range(_MOST_FRAMES):
+    for _ in range(_MAX_FRAMES):
         climbing = climbing.filter(pl.col("row").is_not_null() & (pl.col("row") != pl.col("user")))
         if not len(climbing):
             break
@@ -178,18 +180,20 @@ def _on_stack(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
         climbing = climbing.with_columns(row=frames["parent"].gather(climbing["row"]))
     rows = pl.concat([stretches.select("stretch", row="inner").clear(), *found])
     of_name = frames.group_by("name").agg(pl.col("dur").sum())
-    everywhere = of_name.filter(pl.col("dur") >= _EVERY_SAMPLE * IntervalUnion(frames).total_ns)["name"]
-    is_call = pl.col("name").str.contains(FRAME) & ~pl.col("name").is_in(everywhere.implode())
+    always_on_stack = of_name.filter(pl.col("dur") >= _MIN_SHARE_OF_ALL_SAMPLES * IntervalUnion(frames).total_ns)[
+        "name"
+    ]
+    is_call = pl.col("name").str.contains(FRAME) & ~pl.col("name").is_in(always_on_stack.implode())
     rows = rows.join(frames.filter(is_call).drop("begin", "end", "track"), on="row").sort("stretch", "depth")
     package = pl.col("file").str.replace("/.*$", "")
     rows = rows.filter(package == package.first().over("stretch"))
     return rows.unique(["stretch", "file", "function"], keep="last")
 
 
-def _totals(timed: pl.DataFrame, on_stack: pl.DataFrame) -> pl.DataFrame:
+def _sum_by_function(timed: pl.DataFrame, library_frames: pl.DataFrame) -> pl.DataFrame:
     """The time of lines, and of the functions that have a good part of it."""
     lines = timed.group_by("line").agg(total_ns=pl.col("time_ns").sum())
-    inside = timed.join(on_stack, on="stretch")
+    inside = timed.join(library_frames, on="stretch")
     by_line = inside.group_by("line", "file", "function", "library_line").agg(
         total_ns=pl.col("time_ns").sum(), depth_ns=(pl.col("time_ns") * pl.col("depth")).sum()
     )
@@ -198,7 +202,7 @@ def _totals(timed: pl.DataFrame, on_stack: pl.DataFrame) -> pl.DataFrame:
         pl.col("library_line").first(), pl.col("total_ns").sum(), pl.col("depth_ns").sum()
     )
     calls = calls.join(lines.select("line", all_ns="total_ns"), on="line")
-    calls = calls.filter(pl.col("total_ns") >= _KEPT_SHARE * pl.col("all_ns"))
+    calls = calls.filter(pl.col("total_ns") >= _MIN_KEPT_SHARE * pl.col("all_ns"))
     return pl.concat([lines, calls.drop("all_ns", "file")], how="diagonal_relaxed").with_columns(
         pl.col("depth_ns").fill_null(0).cast(pl.Int64)
     )

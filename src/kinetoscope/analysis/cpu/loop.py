@@ -9,8 +9,8 @@ from kinetoscope.analysis.cpu.collective_waits import CollectiveWaits
 from kinetoscope.analysis.cpu.cpu_operators import CPU_OPERATORS, are_for_data, find_cpu_operators, find_sync_calls
 from kinetoscope.analysis.cpu.interruptions import Interruptions
 from kinetoscope.analysis.cpu.loader import Loader
-from kinetoscope.analysis.cpu.loop_time import LoopTime
 from kinetoscope.analysis.cpu.phases import Phases
+from kinetoscope.analysis.cpu.python_time import PythonTime
 from kinetoscope.analysis.windows.columns import clip_negative, drop_null_rows, filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.nesting import interval_index
@@ -100,9 +100,9 @@ class TrainingLoop:
         return window.operator_time.union(calls, self.visits, self.collectives.time, self.loader.fetches)
 
     @cached_property
-    def time(self) -> LoopTime:
+    def time(self) -> PythonTime:
         """Its own time."""
-        return LoopTime(self.window, self.loader, self.interruptions, self.collectives, self.busy)
+        return PythonTime(self.window, self.loader, self.interruptions, self.collectives, self.busy)
 
     def parts(self, stretches: pl.DataFrame) -> pl.DataFrame:
         """Return the nanoseconds of each part of the CPU's time in intervals (``track``, ``begin``, ``end``).
@@ -136,7 +136,7 @@ class TrainingLoop:
         window, interruptions = self.window, self.interruptions
         return {
             "launch": filter_rows(window.runtime_calls[_SPAN], window.has_launched),
-            "gc": interruptions.garbage,
+            "gc": interruptions.program_gc_runs,
             "compile": interruptions.compiling,
             "profiler": interruptions.profiling,
         } | self.cpu_operators
@@ -144,10 +144,10 @@ class TrainingLoop:
     @cached_property
     def _of_loop(self) -> dict[str, IntervalUnion]:
         """The parts of the time of the loop's thread only; for ``python`` all other time."""
-        split = self.time.own_stretches
+        split = self.time.python_by_state
         return {
             "data": IntervalUnion(self._undelayed_fetches),
-            "python": self.time.not_python.union(split.blocked, split.starved),
+            "python": self.time.non_python_time.union(split.blocked, split.starved),
             "spare_python": IntervalUnion(self.time.spare_python),
             "blocked": IntervalUnion(split.blocked),
         }

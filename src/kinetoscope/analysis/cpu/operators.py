@@ -70,21 +70,21 @@ def operator_calls(window: RankWindow) -> pl.DataFrame:
     )
     if window.device["launch_begin"].count():  # without runtime calls nothing shows which operator launched what
         device_ns = _device_ns(calls, window.device)
-        own_ns = device_ns - _called_ns(device_ns, calls["is_operator"], measured["parent"])
+        own_ns = device_ns - _device_ns_of_callees(device_ns, calls["is_operator"], measured["parent"])
     else:
         device_ns = own_ns = constant_column("device_ns", None, pl.Int64, len(calls))
     return filter_rows(found.hstack([device_ns, own_ns.alias("own_device_ns")]), calls["is_operator"])
 
 
-def _called_ns(device_ns: pl.Series, is_operator: pl.Series, parents: pl.Series) -> pl.Series:
+def _device_ns_of_callees(device_ns: pl.Series, is_operator: pl.Series, parents: pl.Series) -> pl.Series:
     """What operators within each call launched: of each, what it launched counts for the one around it only."""
-    called = build_frame(_callers(parents, is_operator).alias("caller"), device_ns.alias("called_ns"))
+    called = build_frame(_calling_operators(parents, is_operator).alias("caller"), device_ns.alias("called_ns"))
     called = drop_null_rows(filter_rows(called, is_operator & (device_ns > 0)), "caller")
     called = called.group_by("caller").agg(pl.col("called_ns").sum())
     return zeros(len(device_ns)).scatter(called["caller"], called["called_ns"])
 
 
-def _callers(parents: pl.Series, is_operator: pl.Series) -> pl.Series:
+def _calling_operators(parents: pl.Series, is_operator: pl.Series) -> pl.Series:
     """The row of the innermost operator around each call, beyond annotations; null for none."""
     rows = pl.int_range(len(parents), dtype=pl.UInt32, eager=True)
     while len(others := rows.filter(~is_operator[parents])):  # not of those without a parent
@@ -98,7 +98,7 @@ def operator_sums(calls: pl.DataFrame, work: WindowWork) -> pl.DataFrame:
     return sums.join(work.by_name(), on=_KEY, how="left", nulls_equal=True)
 
 
-def add_operators(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def combine_operator_sums(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The sums of several windows as those of one."""
     return combine_call_sums(sums, _KEY, (*_SUMS, *FLOP_SUMS))
 

@@ -49,7 +49,7 @@ class Phases:
         """The spans of names of phases, or else of hooks."""
         if any(map(self._has_evidence_of, NAMED_PHASES)):
             return self._by_name
-        return {phase: self._watched(phase) for phase in NAMED_PHASES}
+        return {phase: self._hook_spans(phase) for phase in NAMED_PHASES}
 
     @property
     def forward(self) -> pl.DataFrame:
@@ -72,7 +72,7 @@ class Phases:
         Where a hook of the optimizer ends the loop's step, torch's span of it is on another track, since it does not
         nest in the step. Then the hooks' spans stand for all of them.
         """
-        spans, watched = self.window.spans_named(OPTIMIZER_STEP), self._watched(OPTIMIZER)[["begin", "end"]]
+        spans, watched = self.window.spans_named(OPTIMIZER_STEP), self._hook_spans(OPTIMIZER)[["begin", "end"]]
         if len(self.window.on_loop_thread(spans)) == len(spans) or not len(watched):
             return spans
         return add_constant_column(watched, "track", self.window.loop_track, pl.UInt32)
@@ -86,7 +86,7 @@ class Phases:
     def _by_name(self) -> dict[str, pl.DataFrame]:
         return {phase: phase_spans(self.window, phase) for phase in NAMED_PHASES}
 
-    def _watched(self, phase: str) -> pl.DataFrame:
+    def _hook_spans(self, phase: str) -> pl.DataFrame:
         phases = self.window.watched_phases
         return filter_rows(phases, phases["name"] == f"event/{phase}")
 
@@ -105,20 +105,20 @@ class Phases:
     @cached_property
     def pieces(self) -> pl.DataFrame:
         """The stretches (``begin``, ``end``, ``phase``) of the loop's thread in spans of phases, by the innermost."""
-        spans = [self._nested(phase, spans) for phase, spans in self.named.items() if len(spans)]
+        spans = [self._phase_of_loop(phase, spans) for phase, spans in self.named.items() if len(spans)]
         if not len(self.named[OPTIMIZER]):
-            spans.append(self._nested(OPTIMIZER, self.window.on_loop_thread(self.optimizer)))
-        spans = pl.concat([*spans, self._nested(CLOSURE, self.closures)])
+            spans.append(self._phase_of_loop(OPTIMIZER, self.window.on_loop_thread(self.optimizer)))
+        spans = pl.concat([*spans, self._phase_of_loop(CLOSURE, self.closures)])
         moments = pl.concat([spans["begin"], spans["end"]]).unique().sort().alias("begin")
         pieces = build_frame(moments[:-1], moments[1:].alias("end"))
         asked = add_constant_column(select_columns(pieces, ts="begin"), "track", self.window.loop_track, pl.UInt32)
         return drop_null_rows(pieces.hstack([spans["phase"][find_innermost(spans, asked)]]), "phase")
 
-    def _nested(self, phase: str, spans: pl.DataFrame) -> pl.DataFrame:
+    def _phase_of_loop(self, phase: str, spans: pl.DataFrame) -> pl.DataFrame:
         spans = add_constant_column(spans[["begin", "end"]], "track", self.window.loop_track, pl.UInt32)
         return add_constant_column(spans, "phase", phase, pl.String)
 
-    def knows(self, phase: str) -> bool:
+    def is_known(self, phase: str) -> bool:
         """Return whether there is evidence of a phase."""
         return len(self.named[phase]) > 0 or self._has_evidence_of(phase)
 

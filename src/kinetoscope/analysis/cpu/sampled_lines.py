@@ -14,18 +14,18 @@ from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLED_EVERY, SAMPLED_STATE, WAITS
 from kinetoscope.frames.tracks import nest_spans
 
-_FEWEST_SAMPLES = 5
+_MIN_SAMPLES = 5
 """A line with fewer samples may be chance, unless nearly all samples agree on it."""
 
-_SURELY_A_SHARE = 0.25
+_MIN_CERTAIN_SHARE = 0.25
 """They agree if the line is surely executing in this part of the steps."""
 
-_DOUBT = 0.05
+_ERROR_PROBABILITY = 0.05
 _NUM_HALVINGS = 30
 _INTERVAL = f"^{SAMPLED_EVERY}$".format(r"([\d.]+)")
-_USUAL_INTERVAL_MS = 10.0
-_SHORTEST_INTERVAL_MS = 0.01
-_MOST_IN_A_ROW = 100_000
+_DEFAULT_INTERVAL_MS = 10.0
+_MIN_INTERVAL_MS = 0.01
+_MAX_SAMPLES_IN_SPAN = 100_000
 """What is below or beyond these is no sampling, but a damaged trace, whose samples would fill the memory."""
 
 RUNNING = "running"
@@ -42,7 +42,7 @@ _MIN_TITLE_SHARE = 0.5
 
 _WAITS = f"^{WAITS}(.+)$"
 _CALL = r"^.*?([^/]+/[^/]+|[^/]+)\(\d+\): (.+)$"
-_SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
+_MIN_STRETCH_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
 _LIBRARY = "library"
 _FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
 
@@ -87,10 +87,10 @@ def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
     workers = tracks.filter(pl.col("thread").str.contains(WORKER_TRACK))["track"]
     is_of_worker = pl.col("track").is_in(workers.implode())
     loop, of_workers = frames.filter(~is_of_worker), frames.filter(is_of_worker)
-    return _samples(loop, sampling), _in_fetches(of_workers, sampling)
+    return _samples(loop, sampling), _samples_in_fetches(of_workers, sampling)
 
 
-def making_of_workers(window: RankWindow) -> tuple[pl.DataFrame, float]:
+def find_worker_batches(window: RankWindow) -> tuple[pl.DataFrame, float]:
     """Where samples show that a ``worker`` made a batch, ``begin`` and ``end``; and the time from one sample to the
     next."""
     tracks = window.trace.tracks.select("track", worker=pl.col("thread").str.extract(WORKER_TRACK)).collect()
@@ -99,29 +99,31 @@ def making_of_workers(window: RankWindow) -> tuple[pl.DataFrame, float]:
     return frames.select("worker", "begin", "end"), _sampling(window).interval_ns
 
 
-def is_line_sure(num_samples: int, num_steps: int, num_all_steps: int) -> bool:
+def is_line_certain(num_samples: int, num_steps: int, num_all_steps: int) -> bool:
     """Whether a line that so many samples in ``num_steps`` hit, of ``num_all_steps`` with samples, was no chance.
 
     Few samples are enough where nearly all steps agree: 3 of 3, or 4 of 5. Samples of one step may all have hit the
     same disturbance, so a step counts once.
     """
-    return num_samples >= _FEWEST_SAMPLES or least_share(num_steps / num_all_steps, num_all_steps) >= _SURELY_A_SHARE
+    return (
+        num_samples >= _MIN_SAMPLES or share_lower_bound(num_steps / num_all_steps, num_all_steps) >= _MIN_CERTAIN_SHARE
+    )
 
 
-def least_share(share: float, num_samples: int) -> float:
+def share_lower_bound(share: float, num_samples: int) -> float:
     """What a share that was seen in so many independent samples is at least, with 95 % confidence: Chernoff's bound for
     the binomial distribution."""
     low, high = 0.0, share
     for _ in range(_NUM_HALVINGS):
         middle = (low + high) / 2
-        if num_samples * _divergence(share, middle) > -math.log(_DOUBT):
+        if num_samples * _relative_entropy(share, middle) > -math.log(_ERROR_PROBABILITY):
             low = middle
         else:
             high = middle
     return low
 
 
-def _divergence(seen: float, share: float) -> float:
+def _relative_entropy(seen: float, share: float) -> float:
     """The relative entropy of two shares, in nats."""
     pairs = (seen, share), (1 - seen, 1 - share)
     return sum(one * math.log(one / other) for one, other in pairs if one > 0)
@@ -132,19 +134,19 @@ class _Sampling(NamedTuple):
     whose states the system tells."""
 
     interval_ns: float
-    told: pl.Series
+    state_tracks: pl.Series
 
 
 def _sampling(window: RankWindow) -> _Sampling:
     instants = window.trace.instants.filter(pl.col("category").str.starts_with(SAMPLE))
     instants = instants.select("track", "name", pl.col("category").cast(pl.String)).collect()
-    said_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
-    said_ms = said_ms.filter(said_ms >= _SHORTEST_INTERVAL_MS)
-    interval_ns = 1e6 * (float(said_ms[0]) if len(said_ms) else _USUAL_INTERVAL_MS)
+    recorded_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
+    recorded_ms = recorded_ms.filter(recorded_ms >= _MIN_INTERVAL_MS)
+    interval_ns = 1e6 * (float(recorded_ms[0]) if len(recorded_ms) else _DEFAULT_INTERVAL_MS)
     return _Sampling(interval_ns, instants.filter(category=SAMPLED_STATE)["track"])
 
 
-def _in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
+def _samples_in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
     """Return the samples that were taken while a worker made a batch."""
     found = [pl.DataFrame(schema=schemas.SAMPLES)]
     is_fetch = pl.col("name").str.contains(_FETCHING)
@@ -160,18 +162,18 @@ def _samples(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
     if not len(frames):
         return pl.DataFrame(schema=schemas.SAMPLES)
     lasts_ns = pl.col("end") - pl.col("begin")
-    number = (lasts_ns / sampling.interval_ns).round().clip(1, _MOST_IN_A_ROW).cast(pl.Int64)
-    samples = _stretches(frames, sampling.told).with_columns(number=number, lasts_ns=lasts_ns // number)
+    number = (lasts_ns / sampling.interval_ns).round().clip(1, _MAX_SAMPLES_IN_SPAN).cast(pl.Int64)
+    samples = _stack_stretches(frames, sampling.state_tracks).with_columns(number=number, lasts_ns=lasts_ns // number)
     samples = samples.with_columns(place=pl.int_ranges(0, "number")).explode("place")
     at = pl.col("begin") + pl.col("place") * pl.col("lasts_ns")
     return samples.select("line", "call", "state", "lasts_ns", at=at).sort("at")
 
 
-def _stretches(frames: pl.DataFrame, told: pl.Series) -> pl.DataFrame:
+def _stack_stretches(frames: pl.DataFrame, state_tracks: pl.Series) -> pl.DataFrame:
     """The stretches (``begin``, ``end``) between changes of stacks, with the innermost of the user's lines."""
     times = pl.concat([frames.select("track", begin="begin"), frames.select("track", begin="end")]).unique()
     times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
-    times = times.filter(pl.col("end") - pl.col("begin") > _SHORTEST_NS)
+    times = times.filter(pl.col("end") - pl.col("begin") > _MIN_STRETCH_NS)
     middles = times.select("track", ts=(pl.col("begin") + pl.col("end")) // 2)
     frames = frames.with_columns(pl.col("category").cast(pl.String))
     is_state = pl.col("category") == SAMPLED_STATE
@@ -182,7 +184,7 @@ def _stretches(frames: pl.DataFrame, told: pl.Series) -> pl.DataFrame:
     found = times.select("begin", "end").with_columns(
         users["name"].gather(row).str.replace(FRAME, "${1}:${2}").alias("line"),
         _calls(frames, middles, users["begin"].gather(row)),
-        _states(states, middles, told),
+        _states(states, middles, state_tracks),
     )
     return found.filter(find_innermost(frames, middles).is_not_null())
 
@@ -200,12 +202,15 @@ def _calls(frames: pl.DataFrame, middles: pl.DataFrame, since: pl.Series) -> pl.
     return found.select(name.alias("call"))["call"]
 
 
-def _states(states: pl.DataFrame, middles: pl.DataFrame, told: pl.Series) -> pl.Series:
+def _states(states: pl.DataFrame, middles: pl.DataFrame, state_tracks: pl.Series) -> pl.Series:
     """What the thread waited for, `RUNNING` or `LATE`; null on tracks of which no state is told, or where a name says
     nothing, as after redaction: then nobody knows which of the other samples ran."""
-    is_said = (pl.col("name") == LATE) | pl.col("name").str.contains(_WAITS)
-    said = states.group_by("track").agg(is_said.all())
-    known, unknown = pl.concat([told, said.filter("name")["track"]]), said.filter(~pl.col("name"))["track"]
+    is_readable = (pl.col("name") == LATE) | pl.col("name").str.contains(_WAITS)
+    readable = states.group_by("track").agg(is_readable.all())
+    known, unknown = (
+        pl.concat([state_tracks, readable.filter("name")["track"]]),
+        readable.filter(~pl.col("name"))["track"],
+    )
     name = states["name"].gather(find_innermost(states, middles)).alias("name")
     is_known = middles["track"].is_in(known.implode()) & ~middles["track"].is_in(unknown.implode())
     state = pl.coalesce(pl.col("name").str.extract(_WAITS), pl.col("name"), pl.lit(RUNNING))

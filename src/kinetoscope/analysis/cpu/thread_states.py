@@ -13,18 +13,18 @@ from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.own_names import LATE, LOOP_CLOCKS
 
 _STATES = ("running_ns", "starved_ns", "blocked_ns")
-_LEAST_SHARE, _LEAST_NS = 0.02, 300_000
+_CLOCK_ERROR_SHARE, _CLOCK_ERROR_NS = 0.02, 300_000
 """What is less than this share of a batch, or less than this, is within the error of the clocks, and counts as 0."""
 
 _MIN_UNSAMPLED_WAIT_NS = 1_000_000
 """Without samples the clocks do not show whether the thread waited in an operator, for another thread of torch, or in
 Python. Two operators are rarely so far apart, unless the loop waits or computes between them."""
 
-_MOST_APART = 0.1
+_MAX_CLOCK_DIFFERENCE_SHARE = 0.1
 """Where samples and clocks differ by more than this part of the time, the clocks are right."""
 
 
-class LoopStates:
+class ThreadStates:
     """What the clocks of the loop's thread said at the end of each batch of a window."""
 
     def __init__(self, window: RankWindow) -> None:
@@ -45,12 +45,12 @@ class LoopStates:
         )
         rows = rows.drop_nulls("running_ns").sort("ts").select(pl.col("ts") - pl.col("length"), *_STATES, end="ts")
         starts = pl.max_horizontal("ts", pl.col("end").shift(1))
-        return rows.select(starts.alias("begin"), "end", *map(self._counted, _STATES))
+        return rows.select(starts.alias("begin"), "end", *map(self._zero_below_error, _STATES))
 
     @staticmethod
-    def _counted(name: str) -> pl.Expr:
-        least = pl.max_horizontal(_LEAST_SHARE * (pl.col("end") - pl.col("ts")), _LEAST_NS)
-        is_nothing = (pl.col(name) < least) & pl.lit(name != "running_ns")
+    def _zero_below_error(name: str) -> pl.Expr:
+        error_ns = pl.max_horizontal(_CLOCK_ERROR_SHARE * (pl.col("end") - pl.col("ts")), _CLOCK_ERROR_NS)
+        is_nothing = (pl.col(name) < error_ns) & pl.lit(name != "running_ns")
         return pl.when(is_nothing).then(0).otherwise(name).alias(name)
 
     def by_step(self) -> dict[str, pl.Series]:
@@ -64,15 +64,15 @@ class LoopStates:
         found = rows.join_asof(
             readings.select(*_STATES, at="end"), left_on="ended", right_on="at", strategy="forward", coalesce=False
         )
-        is_its_own = (pl.col("at") <= pl.col("until")).fill_null(False)
-        columns = found.sort("row").select(pl.when(is_its_own).then(name).alias(name) for name in _STATES)
+        is_of_step = (pl.col("at") <= pl.col("until")).fill_null(False)
+        columns = found.sort("row").select(pl.when(is_of_step).then(name).alias(name) for name in _STATES)
         return {name: columns[name] for name in _STATES}
 
     def starved_share(self, times: pl.Series) -> pl.Series:
         """How much of the time in which the thread was ready it had no processor, around each of these times."""
         readings = self.readings
         if not len(readings):
-            return _nothing(len(times))
+            return _zero_shares(len(times))
         share = readings["starved_ns"] / (readings["starved_ns"] + readings["running_ns"])
         return share[interval_index(readings, times)].fill_null(0).fill_nan(0)
 
@@ -81,13 +81,13 @@ class LoopStates:
         readings = self.readings
         begins, ends = readings["begin"], readings["end"]
         blocked = readings["blocked_ns"] - waits.overlap_ns(begins, ends)
-        blocked = pl.select(pl.when(blocked >= _LEAST_NS).then(blocked).otherwise(0)).to_series()
+        blocked = pl.select(pl.when(blocked >= _CLOCK_ERROR_NS).then(blocked).otherwise(0)).to_series()
         share = (blocked / IntervalUnion(stretches).overlap_ns(begins, ends)).clip(0, 1)
         middles = (stretches["begin"] + stretches["end"]) // 2
         return share[interval_index(readings, middles)].fill_null(0).fill_nan(0)
 
 
-class SplitStretches(NamedTuple):
+class StateStretches(NamedTuple):
     """Stretches of the loop's own time, each in three pieces, one after the other: ``blocked``, without a processor
     (``starved``), and ``running``. All have ``begin``, ``end`` and what the stretches had besides; ``since`` and
     ``until`` are those of the whole stretch."""
@@ -98,14 +98,14 @@ class SplitStretches(NamedTuple):
 
 
 def split_stretches(
-    stretches: pl.DataFrame, states: LoopStates, samples: pl.DataFrame, waits: IntervalUnion
-) -> SplitStretches:
+    stretches: pl.DataFrame, states: ThreadStates, samples: pl.DataFrame, waits: IntervalUnion
+) -> StateStretches:
     """Splits stretches (``begin``, ``end``, ``name``). Where ``samples`` say what the thread waited for, a stretch is
     blocked for as large a part as the samples in all stretches of its name; else the clocks tell, if they do."""
     if not len(samples) and not len(states.readings):
         running = filter_rows(stretches, stretches["begin"] < stretches["end"])
         running = running.hstack([running["begin"].alias("since"), running["end"].alias("until")])
-        return SplitStretches(running.clear(), running.clear(), running)
+        return StateStretches(running.clear(), running.clear(), running)
     lengths = stretches["end"] - stretches["begin"]
     blocked = _blocked_share(stretches, states, samples, waits)
     middles = (stretches["begin"] + stretches["end"]) // 2
@@ -121,35 +121,35 @@ def split_stretches(
     found = [
         rows.filter(pl.col(begin) < pl.col(end)).with_columns(begin=begin, end=end)[columns] for begin, end in pieces
     ]
-    return SplitStretches(*found)
+    return StateStretches(*found)
 
 
 def _blocked_share(
-    stretches: pl.DataFrame, states: LoopStates, samples: pl.DataFrame, waits: IntervalUnion
+    stretches: pl.DataFrame, states: ThreadStates, samples: pl.DataFrame, waits: IntervalUnion
 ) -> pl.Series:
     known = samples.drop_nulls("state") if len(samples) else samples
     if not len(stretches) or not len(known):
-        clocks_tell = len(stretches) and states.readings["blocked_ns"].count()
-        if not clocks_tell:
-            return _nothing(len(stretches))
+        has_clocks = len(stretches) and states.readings["blocked_ns"].count()
+        if not has_clocks:
+            return _zero_shares(len(stretches))
         is_long = (stretches["end"] - stretches["begin"] >= _MIN_UNSAMPLED_WAIT_NS) | (len(samples) > 0)
         share = states.blocked_share(filter_rows(stretches, is_long), waits)
-        return _nothing(len(stretches)).scatter(is_long.arg_true(), share)
+        return _zero_shares(len(stretches)).scatter(is_long.arg_true(), share)
     known = known.with_columns(is_blocked=is_waiting())
     within = known.with_columns(stretches["name"][interval_index(stretches, known["at"])])
     within = within.filter(interval_index(stretches, known["at"]).is_not_null())
     of_blocked = pl.col("lasts_ns").filter("is_blocked").sum()
     by_name = within.group_by("name").agg((of_blocked / pl.col("lasts_ns").sum()).alias("share"))
     rows = stretches.select("name").join(by_name, on="name", how="left", nulls_equal=True, maintain_order="left")
-    return (rows["share"].fill_null(0) * _by_the_clocks(states, known)).clip(0, 1)
+    return (rows["share"].fill_null(0) * _clock_correction(states, known)).clip(0, 1)
 
 
-def _nothing(number: int) -> pl.Series:
+def _zero_shares(number: int) -> pl.Series:
     """A share of nothing for each of so many stretches."""
     return pl.Series([0.0]).new_from_index(0, number)
 
 
-def _by_the_clocks(states: LoopStates, samples: pl.DataFrame) -> float:
+def _clock_correction(states: ThreadStates, samples: pl.DataFrame) -> float:
     """By how much samples must be multiplied so that they agree with the clocks, if they do not."""
     readings = states.readings.drop_nulls("blocked_ns")
     sampled_ns = int(samples.filter("is_blocked")["lasts_ns"].sum())
@@ -159,7 +159,7 @@ def _by_the_clocks(states: LoopStates, samples: pl.DataFrame) -> float:
     if not sampled_ns or not length_ns or not all_ns:
         return 1.0
     sampled, clocked = sampled_ns / all_ns, blocked_ns / length_ns
-    return clocked / sampled if abs(sampled - clocked) > _MOST_APART else 1.0
+    return clocked / sampled if abs(sampled - clocked) > _MAX_CLOCK_DIFFERENCE_SHARE else 1.0
 
 
 def is_waiting() -> pl.Expr:

@@ -65,7 +65,7 @@ def find_markers(loop: TrainingLoop) -> pl.DataFrame:
     """Return by ``name`` and ``step`` how long markers took in a window without operators: ``total_ns``, and
     ``until_ns``, the time from the start of the step to their last end."""
     steps, spans = loop.window.steps, loop.window.spans_in_category("marker")
-    if loop.time.knows_operators or not len(spans):
+    if loop.time.has_loop_operators or not len(spans):
         return pl.DataFrame(schema=_MARKERS)
     place = interval_index(steps, spans["begin"])
     rows = spans[["name", "begin", "end"]].hstack([steps["step"][place], steps["begin"][place].alias("since")])

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
+from kinetoscope.analysis.cpu.sampled_lines import find_worker_batches
 from kinetoscope.analysis.windows.columns import filter_rows, sort_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.span_names import FETCH_FROM_WORKERS
@@ -108,7 +108,7 @@ class LateBatches:
     @property
     def _are_workers_busy(self) -> bool:
         """Whether samples show that all workers make batches all the time."""
-        making, interval_ns = making_of_workers(self._loop.window)
+        making, interval_ns = find_worker_batches(self._loop.window)
         if not len(making):
             return False
         since, until = self.of_workers["begin"][:1], self.of_workers["end"][-1:]

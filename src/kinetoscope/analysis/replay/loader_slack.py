@@ -5,7 +5,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.cpu.sampled_lines import making_of_workers
+from kinetoscope.analysis.cpu.sampled_lines import find_worker_batches
 from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.windows.intervals import IntervalUnion, latest_end_before
 
@@ -38,7 +38,7 @@ def loader_slack(loop: TrainingLoop, late: LateBatches) -> LoaderSlack:
     if not num_workers or not num_rounds or len(loop.loader.evaluations):
         return unknown
     first, last = ends[-1 - num_rounds * num_workers], ends[-1]
-    making, interval_ns = making_of_workers(loop.window)
+    making, interval_ns = find_worker_batches(loop.window)
     making = making.with_columns(pl.col("begin", "end").clip(first, last)).filter(pl.col("begin") < pl.col("end"))
     workers = making.sort("begin").partition_by("worker")
     if sum(IntervalUnion(of_worker).total_ns for of_worker in workers) < _FEWEST_SAMPLES * interval_ns:

@@ -30,7 +30,7 @@ class HostLedger:
         """The columns by name; None for what is not known of any step."""
         evaluated, fetched = self._gaps
         inside = {"evaluation_inside_ns": self._take(self._loop.loader.evaluations)} | self._waits() | self._in_phases()
-        python = self._take(self._python) if self._loop.time.knows_operators else None
+        python = self._take(self._python) if self._loop.time.has_loop_operators else None
         inside["python_ns"] = None if python is None else self._if_recorded(python)
         known = sum((_if_known(values) for values in inside.values() if values is not None), start=self._begins)
         between = self._next_begins - self._ends - evaluated - fetched
@@ -67,7 +67,7 @@ class HostLedger:
     def _waits(self) -> dict[str, pl.Series | None]:
         loop = self._loop
         return {
-            "gc_ns": self._take(loop.interruptions.collections) if len(loop.interruptions.collections) else None,
+            "gc_ns": self._take(loop.interruptions.gc_runs) if len(loop.interruptions.gc_runs) else None,
             "data_wait_ns": self._take(loop.loader.fetches) if len(loop.loader.fetches) else None,
             "communication_wait_ns": self._if_recorded(self._take(loop.collectives.time))
             if len(loop.collectives.time)
@@ -85,7 +85,7 @@ class HostLedger:
                 spans.append(by_torch)
             if phase == FORWARD and not len(phases.named[FORWARD]):
                 spans.append(window.operator_time.pieces)
-            found[f"{phase}_ns"] = self._take(*spans) if phases.knows(phase) else None
+            found[f"{phase}_ns"] = self._take(*spans) if phases.is_known(phase) else None
         return {
             name: values if values is None or len(phases.named[name.removesuffix("_ns")]) else self._if_recorded(values)
             for name, values in found.items()

@@ -62,7 +62,9 @@ ALLOCATIONS = pl.Schema(
 """Allocations and, with negative ``bytes``, releases; ``total`` is allocated after each. ``device`` is null for the
 memory of the CPU."""
 
-SOURCE_INSTANTS = pl.Schema({"ts": pl.Int64, "track": pl.UInt32, "category": pl.String, "name": pl.String, "args": pl.String})
+SOURCE_INSTANTS = pl.Schema(
+    {"ts": pl.Int64, "track": pl.UInt32, "category": pl.String, "name": pl.String, "args": pl.String}
+)
 COUNTERS = pl.Schema(
     {
         "ts": pl.Int64,

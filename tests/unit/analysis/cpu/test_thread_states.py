@@ -283,10 +283,12 @@ def test_the_slowdown_is_the_wall_time_divided_by_the_wall_time_less_the_delay(t
 
 
 def test_a_quiet_machine_has_no_note_and_an_unrecorded_one_no_contention():
-    quiet, unrecorded = report_on(), report_on(has_states=False)
+    quiet, running_without_operators = report_on(), report_on(has_states=False)
     assert quiet.run["contention"]["slowdown"] == 1
-    assert unrecorded.run["contention"] is None
-    assert not [note for report in (quiet, unrecorded) for note in report.run["notes"] if "contention" in note]
+    assert running_without_operators.run["contention"] is None
+    assert not [
+        note for report in (quiet, running_without_operators) for note in report.run["notes"] if "contention" in note
+    ]
 
 
 @pytest.mark.parametrize(("num_slices", "is_told"), [(0, False), (1, False), (2, False), (3, True)])

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.sampled_lines import is_line_sure
+from kinetoscope.analysis.cpu.sampled_lines import is_line_certain
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
 
@@ -38,7 +38,7 @@ def find_sampled_lines(sampled: pl.DataFrame) -> tuple[str, ...]:
         return ()
     hits = sampled.drop_nulls("line").group_by("line").agg(pl.col("num_samples").sum(), pl.col("step").n_unique())
     num_steps = sampled["step"].n_unique()
-    sure = [line for line, num_samples, steps in hits.iter_rows() if is_line_sure(num_samples, steps, num_steps)]
+    sure = [line for line, num_samples, steps in hits.iter_rows() if is_line_certain(num_samples, steps, num_steps)]
     return _largest(sampled.with_columns(line=pl.when(pl.col("line").is_in(sure)).then("line")), "line")
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.cpu.library_calls import LibraryCall, call_of_stops, find_library_call
-from kinetoscope.analysis.cpu.sampled_lines import MAX_LATE_SHARE, SampledLine, least_share
+from kinetoscope.analysis.cpu.library_calls import LibraryCall, find_library_call, library_call_of_stalls
+from kinetoscope.analysis.cpu.sampled_lines import MAX_LATE_SHARE, SampledLine, share_lower_bound
 from kinetoscope.analysis.findings.evidence.locations import find_sampled_lines, locate, split_samples
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
@@ -143,7 +143,7 @@ class Stalls:
         if of_line["state"].null_count():
             return SampledLine(lines[0], line_ns / all_ns, None, None)
         late_ns = int(of_line.filter(state=LATE)["total_ns"].sum())
-        at_least = least_share((line_ns - late_ns) / all_ns, self.samples["step"].n_unique())
+        at_least = share_lower_bound((line_ns - late_ns) / all_ns, self.samples["step"].n_unique())
         return SampledLine(lines[0], line_ns / all_ns, at_least, late_ns / line_ns)
 
     @property
@@ -183,7 +183,7 @@ class Stalls:
 
         Of stalls that have such a function themselves, it is the one in which they began.
         """
-        return call_of_stops(self.frame, line) or find_library_call(self.library_calls, self.kind, line)
+        return library_call_of_stalls(self.frame, line) or find_library_call(self.library_calls, self.kind, line)
 
     def inside_library(self, line: str) -> str:
         """Return the library function with most of a line's time, after a comma; "" if there is none."""

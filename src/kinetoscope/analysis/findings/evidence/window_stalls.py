@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.cpu.loop_time import ORDINARY_PYTHON_NS
+from kinetoscope.analysis.cpu.python_time import ORDINARY_PYTHON_NS
 from kinetoscope.analysis.cpu.thread_states import is_waiting
 from kinetoscope.analysis.windows.columns import add_constant_column, constant_column, filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion, count_up_to, latest_end_before
@@ -40,14 +40,14 @@ def find_stall_spans(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame
     """Return the spans of each kind of stall."""
     columns = ("begin", "end", "track", "name", "line", "library", "guard")
     found = {
-        "gc": loop.interruptions.garbage,
+        "gc": loop.interruptions.program_gc_runs,
         "compile": loop.interruptions.compilations,
         "profiler": window.on_loop_thread(loop.interruptions.profiling),
         "data": loop.loader.fetches,
         "double": _double_products(window),
         "python": _pauses(window, loop.time.spare_python),
-        "blocked": _pauses(window, loop.time.own_stretches.blocked),
-        "loop": _pauses(window, loop.time.unrecorded),
+        "blocked": _pauses(window, loop.time.python_by_state.blocked),
+        "loop": _pauses(window, loop.time.running_without_operators),
         "small": loop.time.small_operators,
         "item": _runs_of_items(window, items),
     } | _synchronising(window, loop)
@@ -98,7 +98,11 @@ def sum_samples(window: RankWindow, loop: TrainingLoop, spans: Spans) -> pl.Data
         kind: stalls.filter(pl.col("line").is_null()) if "line" in stalls.columns else stalls
         for kind, stalls in spans.items()
     }
-    whole = {"python": loop.time.spare_python, "loop": loop.time.unrecorded, "blocked": loop.time.own_stretches.blocked}
+    whole = {
+        "python": loop.time.spare_python,
+        "loop": loop.time.running_without_operators,
+        "blocked": loop.time.python_by_state.blocked,
+    }
     stalls_by_kind |= {kind: pieces.select(begin="since", end="until") for kind, pieces in whole.items()}
     for kind, stalls in stalls_by_kind.items():
         if not len(stalls):

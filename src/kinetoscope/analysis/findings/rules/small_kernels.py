@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from kinetoscope.analysis.cpu.loop_time import SMALL_OPERATOR_NS
 from kinetoscope.analysis.cpu.operators import OperatorRow
+from kinetoscope.analysis.cpu.python_time import SMALL_OPERATOR_NS
 from kinetoscope.analysis.findings.confidence import OVERHEAD_HIGH_SHARE
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.gpu import GpuEvidence

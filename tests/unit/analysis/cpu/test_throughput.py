@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.cpu.loop_counts import LoopCounts, per_second
+from kinetoscope.analysis.cpu.throughput import LoopCounts, throughput
 from kinetoscope.analysis.one_run import what_is_missing
 from kinetoscope.analysis.summaries import Selection, sum_trace
 from trainsim import Settings, simulate
@@ -28,9 +28,9 @@ def test_samples_and_tokens_per_second_are_shown_where_the_loop_counts_them(tmp_
 
 def test_what_the_loop_counts_is_the_mean_of_ranks_and_needs_a_step():
     counts = [LoopCounts(10, 100, 0), LoopCounts(10, 300, 0)]
-    assert per_second(counts, 1e9) == (20, None)
-    assert per_second(counts, None) == (None, None)
-    assert per_second([], 1e9) == (None, None)
+    assert throughput(counts, 1e9) == (20, None)
+    assert throughput(counts, None) == (None, None)
+    assert throughput([], 1e9) == (None, None)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from kinetoscope.analysis.cpu.collective_waits import CollectiveWaits
 from kinetoscope.analysis.cpu.interruptions import Interruptions
 from kinetoscope.analysis.cpu.loader import Loader
 from kinetoscope.analysis.cpu.sampled_lines import ANOTHER_THREAD, RUNNING, sampled_lines
-from kinetoscope.analysis.cpu.thread_states import LoopStates, SplitStretches, split_stretches
+from kinetoscope.analysis.cpu.thread_states import StateStretches, ThreadStates, split_stretches
 from kinetoscope.analysis.windows.columns import build_frame, drop_null_rows, filter_rows, null_unless, select_columns
 from kinetoscope.analysis.windows.intervals import IntervalUnion, count_starts_inside, latest_end_before, time_bounds
 from kinetoscope.analysis.windows.span_names import RECORDING
@@ -22,12 +22,12 @@ SMALL_OPERATOR_NS = 10_000
 """A small operator takes less than this."""
 
 _MIN_SMALL_IN_A_ROW = 32
-_MIN_BEFORE_ONE = 32
+_MIN_REPEATS_IN_STEP = 32
 """So many stretches of Python in a step, all before operators of one name, are a loop in Python."""
 
 
 @dataclass(frozen=True, eq=False)
-class LoopTime:
+class PythonTime:
     """The time of the loop's thread that is its own: not in operators or calls, and not a wait.
 
     ``busy`` is the time in operators, calls and waits.
@@ -40,7 +40,7 @@ class LoopTime:
     busy: IntervalUnion
 
     @cached_property
-    def knows_operators(self) -> bool:
+    def has_loop_operators(self) -> bool:
         """True if operators of the loop itself were recorded.
 
         A loop may pass its steps to another thread, which torch does not record. Then there are only those operators
@@ -65,14 +65,14 @@ class LoopTime:
         if not len(loop):
             return loop, workers
         is_computing = (pl.col("state") == ANOTHER_THREAD) & pl.col("call").str.contains(r" of torch/")
-        is_computing &= pl.lit(not self.knows_operators)
+        is_computing &= pl.lit(not self.has_loop_operators)
         state = pl.when(is_computing.fill_null(False)).then(pl.lit(RUNNING)).otherwise("state")
         return loop.with_columns(state.alias("state")), workers
 
     @cached_property
-    def states(self) -> LoopStates:
+    def states(self) -> ThreadStates:
         """The readings of the clocks of the loop's thread."""
-        return LoopStates(self.window)
+        return ThreadStates(self.window)
 
     @cached_property
     def recordings(self) -> pl.DataFrame:
@@ -80,44 +80,44 @@ class LoopTime:
         return self.window.spans_named(RECORDING)
 
     @cached_property
-    def _not_own(self) -> IntervalUnion:
+    def _other_time(self) -> IntervalUnion:
         others = (*self.interruptions.all, self.loader.evaluations)
         return self.busy.union(*map(self.window.on_loop_thread, others))
 
     @cached_property
-    def not_python(self) -> IntervalUnion:
+    def non_python_time(self) -> IntervalUnion:
         """The time of the loop's thread in recorded work, in waits, and in what torch did not record."""
-        return self._not_own.union(self._not_recorded)
+        return self._other_time.union(self._unrecorded_time)
 
     @cached_property
-    def _not_recorded(self) -> pl.DataFrame:
+    def _unrecorded_time(self) -> pl.DataFrame:
         """The time in which torch did not record operators yet, or ever: the work of the loop's thread is unknown."""
         host = self.window.cpu_spans
         first, last = (pl.lit(value, pl.Int64) for value in (host["begin"].min(), host["end"].max()))
-        if not self.knows_operators:
+        if not self.has_loop_operators:
             return pl.select(begin=first, end=last).drop_nulls()
         return self.recordings.head(1).select(begin=first, end=pl.max_horizontal("begin", first))
 
     @cached_property
-    def own_time(self) -> pl.DataFrame:
+    def python_time(self) -> pl.DataFrame:
         """The intervals in which the loop's thread was in no recorded work and no wait: Python.
 
         Where torch recorded no operators, these as well.
         """
         window = self.window
-        if self.knows_operators or not len(window.steps):
-            return self.not_python.gaps
-        whole = self._not_own.union(window.steps)
-        return self._not_own.complement(*time_bounds(whole.pieces)).pieces[["begin", "end"]]
+        if self.has_loop_operators or not len(window.steps):
+            return self.non_python_time.gaps
+        whole = self._other_time.union(window.steps)
+        return self._other_time.complement(*time_bounds(whole.pieces)).pieces[["begin", "end"]]
 
     @cached_property
-    def own_stretches(self) -> SplitStretches:
+    def python_by_state(self) -> StateStretches:
         """The loop's own time, split into running, blocked and waiting for a CPU.
 
         Each stretch has the ``name`` of the operator of the loop's thread that follows at once, if there is one.
         """
         operators = select_columns(self.window.loop_operators, "name", at="begin")
-        pauses = self.own_time.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
+        pauses = self.python_time.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
         pauses = pauses[["begin", "end"]].hstack([null_unless(pauses["name"], pauses["at"] == pauses["end"])])
         waits = IntervalUnion(
             self.loader.fetches if self.loader.num_workers else self.loader.fetches.clear(), self.collectives.time
@@ -125,16 +125,16 @@ class LoopTime:
         return split_stretches(pauses, self.states, self.samples[0], waits)
 
     @cached_property
-    def python_before(self) -> pl.DataFrame:
+    def running_python(self) -> pl.DataFrame:
         """Python that ran, with the ``name`` of the operator of the loop's thread that follows at once, if any."""
-        running = self.own_stretches.running
-        return running if self.knows_operators else running.clear()
+        running = self.python_by_state.running
+        return running if self.has_loop_operators else running.clear()
 
     @property
-    def unrecorded(self) -> pl.DataFrame:
+    def running_without_operators(self) -> pl.DataFrame:
         """The running part of the loop's own time, where no operators were recorded."""
-        running = self.own_stretches.running
-        return running.clear() if self.knows_operators else running
+        running = self.python_by_state.running
+        return running.clear() if self.has_loop_operators else running
 
     @cached_property
     def spare_python(self) -> pl.DataFrame:
@@ -146,10 +146,10 @@ class LoopTime:
         it lasts in that many: a busy machine stops a loop anywhere, and one time slice is no pattern. Where a device
         waits for it, it counts whole.
         """
-        stretches, window = self.python_before, self.window
+        stretches, window = self.running_python, self.window
         if len(window.device):
             return stretches
-        is_in_loop = pl.col("name").is_not_null() & (pl.len().over("name") >= _MIN_BEFORE_ONE * len(window.steps))
+        is_in_loop = pl.col("name").is_not_null() & (pl.len().over("name") >= _MIN_REPEATS_IN_STEP * len(window.steps))
         ordinary = pl.when(is_in_loop).then(0).otherwise(ORDINARY_PYTHON_NS)
         spare = stretches.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
         if len(window.steps) < MIN_STEPS:
@@ -169,9 +169,9 @@ class LoopTime:
         return spare.drop("place", "length", "recurs_ns")
 
     @cached_property
-    def ordinary_python(self) -> dict[str, int]:
+    def required_python(self) -> dict[str, int]:
         """The Python that operators of each name require before them, in ns, in the whole window."""
-        stretches = drop_null_rows(self.python_before, "name")
+        stretches = drop_null_rows(self.running_python, "name")
         stretches = build_frame(stretches["name"], (stretches["end"] - stretches["begin"]).alias("length"))
         ordinary = filter_rows(stretches, stretches["length"] < ORDINARY_PYTHON_NS)
         return dict(ordinary.group_by("name").agg(pl.col("length").sum()).iter_rows())

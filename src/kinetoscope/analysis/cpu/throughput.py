@@ -14,27 +14,27 @@ class LoopCounts(NamedTuple):
     num_tokens: int = 0
 
 
-def counted_by_loop(trace: Trace) -> LoopCounts:
+def read_loop_counts(trace: Trace) -> LoopCounts:
     """The counts of all windows of a trace, also of a merged one: what the loop counted from the begin of each to its
     end, with the batches that only warm up. A window of a killed process does not know its end."""
-    return _added(_of_window(begin, end) for begin, end in _ends(trace.header))
+    return _sum_counts(_counts_between(begin, end) for begin, end in _window_bounds(trace.header))
 
 
-def per_second(counts: Iterable[LoopCounts], step_ns: float | None) -> tuple[float | None, float | None]:
+def throughput(counts: Iterable[LoopCounts], step_ns: float | None) -> tuple[float | None, float | None]:
     """Samples and tokens in a second, at the time that a step takes; None where the loop did not count them."""
-    num_batches, num_samples, num_tokens = _added(counts)
+    num_batches, num_samples, num_tokens = _sum_counts(counts)
     if not step_ns or not num_batches:
         return None, None
     per_s = 1e9 / step_ns / num_batches
     return num_samples * per_s if num_samples else None, num_tokens * per_s if num_tokens else None
 
 
-def _added(counts: Iterable[LoopCounts]) -> LoopCounts:
+def _sum_counts(counts: Iterable[LoopCounts]) -> LoopCounts:
     batches, samples, tokens = zip(LoopCounts(), *counts, strict=True)
     return LoopCounts(sum(batches), sum(samples), sum(tokens))
 
 
-def _ends(header: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _window_bounds(header: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Where the loop was when each window of a trace began and ended."""
     own = header.get("kinetoscope")
     if not isinstance(own, dict) or header.get("recovered") is True:
@@ -42,13 +42,13 @@ def _ends(header: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, An
     files = own.get("files")
     for file in files if isinstance(files, list) else ():
         inner = file.get("header") if isinstance(file, dict) else None
-        yield from _ends(inner) if isinstance(inner, dict) else ()
+        yield from _window_bounds(inner) if isinstance(inner, dict) else ()
     begin, end = own.get("begin"), own.get("end")
     if isinstance(begin, dict) and isinstance(end, dict):
         yield begin, end
 
 
-def _of_window(begin: dict[str, Any], end: dict[str, Any]) -> LoopCounts:
+def _counts_between(begin: dict[str, Any], end: dict[str, Any]) -> LoopCounts:
     """What was counted between two moments; nothing if one of them does not say it, or if the loop counted anew."""
     counts: list[int] = []
     for name in ("batch", "sample", "token"):
