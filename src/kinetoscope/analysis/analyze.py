@@ -22,7 +22,7 @@ from kinetoscope.analysis.findings.judgement import judge_pulse, judge_run
 from kinetoscope.analysis.findings.measured import find_measured
 from kinetoscope.analysis.findings.notes import notes_on_loaders, notes_on_replay, notes_on_steps
 from kinetoscope.analysis.findings.ranking import rank
-from kinetoscope.analysis.gpu.kernels import KernelRow, kernel_rows, tensor_cores
+from kinetoscope.analysis.gpu.kernels import KernelRow, kernel_rows, tensor_core_usage
 from kinetoscope.analysis.hints import find_hints
 from kinetoscope.analysis.memory.memory import add_memory_rows
 from kinetoscope.analysis.one_run import (
@@ -449,7 +449,7 @@ def _about(
         "slow_steps": [],
         "missing": missing,
         **rates,
-        **tensor_cores([] if is_partial else kernels),
+        **tensor_core_usage([] if is_partial else kernels),
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
         "hints": [],
         "contention": contention,

@@ -8,7 +8,7 @@ import polars as pl
 
 from kinetoscope.analysis.compressed_pickle import unpack
 from kinetoscope.analysis.cpu.operators import combine_operator_sums
-from kinetoscope.analysis.gpu.kernels import add_kernels
+from kinetoscope.analysis.gpu.kernels import combine_kernel_sums
 from kinetoscope.analysis.steps.by_step import add_step_times
 
 _BATCH = 64
@@ -35,6 +35,6 @@ def join_sums(parts: "Iterable[CallSums | bytes]") -> CallSums:
 def _join(parts: list[CallSums]) -> CallSums:
     return CallSums(
         operators=combine_operator_sums([part.operators for part in parts]),
-        kernels=add_kernels([part.kernels for part in parts]),
+        kernels=combine_kernel_sums([part.kernels for part in parts]),
         by_step=add_step_times([part.by_step for part in parts]),
     )

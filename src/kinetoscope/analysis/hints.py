@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.gpu.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32, peak_flops_per_s
 from kinetoscope.analysis.gpu.kernels import KernelRow
-from kinetoscope.analysis.gpu.product_kernels import is_product
+from kinetoscope.analysis.gpu.matmul_kernels import is_matmul
 from kinetoscope.core.text.wording import format_percent
 
 MIN_PRODUCT_SHARE = 0.1
@@ -75,7 +75,7 @@ class _Hints:
 
     def on_precision(self, majors: Collection[int], device_names: Collection[str]) -> tuple[float, str] | None:
         """Suggest mixed precision, or TF32 where there is half precision already."""
-        products = [row for row in self._kernels if is_product(row.name) and row.uses_tensor_cores is not True]
+        products = [row for row in self._kernels if is_matmul(row.name) and row.uses_tensor_cores is not True]
         slow = [row for row in products if _FLOAT32.search(row.name) and not _HALF.search(row.name)]
         share = self._share(slow)
         if share < MIN_PRODUCT_SHARE or not _have_tensor_cores(majors, device_names):

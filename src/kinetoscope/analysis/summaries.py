@@ -12,7 +12,7 @@ from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.cpu.operators import operator_calls, operator_sums
 from kinetoscope.analysis.cpu.throughput import LoopCounts, read_loop_counts
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence, find_window_evidence
-from kinetoscope.analysis.gpu.flops import WindowWork, find_work
+from kinetoscope.analysis.gpu.flops import WindowWork, estimate_window_work
 from kinetoscope.analysis.gpu.kernels import kernel_sums
 from kinetoscope.analysis.memory.memory import MemoryRow, memory_rows
 from kinetoscope.analysis.ranks.collectives import MOMENTS, collective_calls
@@ -224,7 +224,7 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 
 
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
-    loop, work = TrainingLoop(window), find_work(window)
+    loop, work = TrainingLoop(window), estimate_window_work(window)
     step_work = work_by_step(window, work)
     steps = step_rows(window, loop, step_work)
     filtered = is_filtered(window)

@@ -8,7 +8,7 @@ from torch.utils import flop_counter
 
 import kinetoscope
 import kinetoscope.torch
-from kinetoscope.analysis.gpu.flop_formulas import work_of
+from kinetoscope.analysis.gpu.flop_formulas import estimate_work
 from support.torch_versions import since_2_13
 
 ATTENTION_ON_CPU = {
@@ -191,10 +191,10 @@ def test_attention_on_devices_has_the_operations_that_torch_counts(heads_of_keys
     known_backward = flop_counter.sdpa_backward_flop_count(queries.shape, queries.shape, keys.shape, keys.shape)
     for kind in ("flash", "efficient", "cudnn"):
         name = f"aten::_scaled_dot_product_{kind}_attention"
-        assert work_of(name, shapes_of(queries, keys, keys)).flops == known
-        assert work_of(f"{name}_backward", shapes_of(queries, queries, keys, keys)).flops == known_backward
+        assert estimate_work(name, shapes_of(queries, keys, keys)).flops == known
+        assert estimate_work(f"{name}_backward", shapes_of(queries, queries, keys, keys)).flops == known_backward
     assert counted_on_meta("_scaled_dot_product_flash_attention", queries, queries, queries) == (
-        work_of("aten::_scaled_dot_product_flash_attention", shapes_of(queries, queries, queries)).flops
+        estimate_work("aten::_scaled_dot_product_flash_attention", shapes_of(queries, queries, queries)).flops
     )
 
 
@@ -203,4 +203,4 @@ def test_products_of_8_bits_have_the_operations_that_torch_counts():
     right = torch.empty(16, 64, device="meta", dtype=torch.float8_e4m3fn).t()
     scale = torch.empty((), device="meta")
     known = counted_on_meta("_scaled_mm", left, right, scale, scale, out_dtype=torch.bfloat16)
-    assert work_of("aten::_scaled_mm", shapes_of(left, right)).flops == known
+    assert estimate_work("aten::_scaled_mm", shapes_of(left, right)).flops == known

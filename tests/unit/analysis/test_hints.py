@@ -6,7 +6,7 @@ import pytest
 
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.gpu.kernels import KernelRow
-from kinetoscope.analysis.gpu.product_kernels import uses_tensor_cores
+from kinetoscope.analysis.gpu.matmul_kernels import uses_tensor_cores
 from kinetoscope.analysis.hints import find_hints
 
 MS = 1_000_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from kinetoscope.analysis.gpu.flop_formulas import FORMULAS
-from kinetoscope.analysis.gpu.flops import FLOP_SUMS, WindowWork, with_rates
+from kinetoscope.analysis.gpu.flops import FLOP_SUMS, WindowWork, add_rates
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.windows.call_statistics import add_quantiles_by_name, combine_call_sums, sum_calls
 from kinetoscope.analysis.windows.columns import (
@@ -105,7 +105,7 @@ def combine_operator_sums(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 def operator_rows(sums: pl.DataFrame) -> list[OperatorRow]:
     """The operators, those with the most time of their own first."""
-    rows = with_rates(add_quantiles_by_name(sums)).sort("self_ns", "name", "shapes", descending=[True, False, False])
+    rows = add_rates(add_quantiles_by_name(sums)).sort("self_ns", "name", "shapes", descending=[True, False, False])
     return [OperatorRow(**row) for row in rows.iter_rows(named=True)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 Shape = Sequence[int]
 
-_MOST = 2**53
+_MAX_FLOPS = 2**53
 """No call has as many operations, and floats are exact below."""
 
 
@@ -22,7 +22,7 @@ class Work:
     are read and written, each once."""
 
     flops: int
-    done: int
+    executed_flops: int
     elements: int
 
 
@@ -32,83 +32,89 @@ class Formula:
     ``first`` is the place of the first factor among the arguments."""
 
     work: Callable[[Sequence[Any], Sequence[str]], Work]
-    first: int = 0
+    first_factor: int = 0
     has_values: bool = False
 
 
-def work_of(name: str, shapes: Sequence[Any], values: Sequence[str] = ()) -> Work | None:
+def estimate_work(name: str, shapes: Sequence[Any], values: Sequence[str] = ()) -> Work | None:
     """What a call of an operator does; None where that is not known. ``shapes`` and ``values`` are as in
     ``Input Dims`` and ``Concrete Inputs``."""
     formula = FORMULAS[name]
     try:
-        work = formula.work(shapes[formula.first :], values)
-        return work if all(0 <= number < _MOST for number in (work.flops, work.done, work.elements)) else None
+        work = formula.work(shapes[formula.first_factor :], values)
+        return (
+            work
+            if all(0 <= number < _MAX_FLOPS for number in (work.flops, work.executed_flops, work.elements))
+            else None
+        )
     except (ValueError, IndexError, TypeError, ArithmeticError):
         return None
 
 
-def _product(shapes: Sequence[Any], _: Sequence[str]) -> Work:
+def _matmul(shapes: Sequence[Any], _: Sequence[str]) -> Work:
     """Of two matrices, or of as many pairs of them."""
     (*rows, inner), (*_, same, columns) = shapes[:2]
     if inner != same:
         raise ValueError(f"{inner} columns cannot meet {same} rows")
     size = math.prod(rows) * columns
-    return _work(2 * size * inner, *shapes[:2], [size])
+    return _sum_work(2 * size * inner, *shapes[:2], [size])
 
 
 def _convolution(shapes: Sequence[Any], values: Sequence[str]) -> Work:
     """``values`` has stride, padding, dilation, whether it is transposed, padding of the output, groups, from 3 on."""
     source, weights = shapes[:2]
     is_transposed = _is_true(values[6])
-    result = _shape_of_result(source, weights, values)
-    places = source if is_transposed else result
-    return _work(_meetings(places, weights), source, weights, result)
+    result = _convolution_shape(source, weights, values)
+    positions = source if is_transposed else result
+    return _sum_work(_convolution_flops(positions, weights), source, weights, result)
 
 
 def _convolution_backward(shapes: Sequence[Any], values: Sequence[str]) -> Work:
     """The gradients of the source and of the weights, as far as ``values`` has them in its mask."""
     gradient, source, weights = shapes[:3]
-    is_transposed, mask = _is_true(values[7]), [_is_true(value) for value in _items(values[10])]
-    places, channels = (source, gradient[1]) if is_transposed else (gradient, source[1])
-    once, groups = _meetings(places, weights), channels // weights[1]
+    is_transposed, mask = _is_true(values[7]), [_is_true(value) for value in _split_list(values[10])]
+    positions, channels = (source, gradient[1]) if is_transposed else (gradient, source[1])
+    once, groups = _convolution_flops(positions, weights), channels // weights[1]
     num_gradients = mask[0] + mask[1]
     elements = sum(map(math.prod, (gradient, source, weights)))
     return Work(once * (mask[0] + mask[1] * groups), once * num_gradients, elements * num_gradients)
 
 
-def _meetings(places: Shape, weights: Shape) -> int:
+def _convolution_flops(positions: Shape, weights: Shape) -> int:
     """The weights meet each place of each sample in the batch, in all channels of a group."""
-    return 2 * places[0] * math.prod(places[2:]) * math.prod(weights)
+    return 2 * positions[0] * math.prod(positions[2:]) * math.prod(weights)
 
 
-def _shape_of_result(source: Shape, weights: Shape, values: Sequence[str]) -> list[int]:
-    stride, padding, dilation, more = (_numbers(values[place], len(weights) - 2) for place in (3, 4, 5, 7))
-    reach = [step * (size - 1) for step, size in zip(dilation, weights[2:], strict=True)]
-    sizes = list(zip(source[2:], stride, padding, reach, more, strict=True))
+def _convolution_shape(source: Shape, weights: Shape, values: Sequence[str]) -> list[int]:
+    stride, padding, dilation, output_padding = (
+        _per_dimension(values[place], len(weights) - 2) for place in (3, 4, 5, 7)
+    )
+    extents = [step * (size - 1) for step, size in zip(dilation, weights[2:], strict=True)]
+    sizes = list(zip(source[2:], stride, padding, extents, output_padding, strict=True))
     if _is_true(values[6]):
-        made = [(size - 1) * step - 2 * pad + far + extra + 1 for size, step, pad, far, extra in sizes]
-        return [source[0], weights[1] * int(values[8]), *made]
-    return [source[0], weights[0], *((size + 2 * pad - far - 1) // step + 1 for size, step, pad, far, _ in sizes)]
+        sizes_of_result = [(size - 1) * step - 2 * pad + extent + extra + 1 for size, step, pad, extent, extra in sizes]
+        return [source[0], weights[1] * int(values[8]), *sizes_of_result]
+    return [source[0], weights[0], *((size + 2 * pad - extent - 1) // step + 1 for size, step, pad, extent, _ in sizes)]
 
 
 def _attention(shapes: Sequence[Any], _: Sequence[str]) -> Work:
     """Two products: of queries with keys, and of that with values."""
     queries, keys, values = shapes[:3]
-    pairs, width, result = _pairs(queries, keys, values)
-    return _work(2 * pairs * (width + result[-1]), queries, keys, values, result)
+    pairs, width, result = _attention_sizes(queries, keys, values)
+    return _sum_work(2 * pairs * (width + result[-1]), queries, keys, values, result)
 
 
 def _attention_backward(shapes: Sequence[Any], _: Sequence[str]) -> Work:
     """Five products: the scores once more, and the gradients of scores, values, queries and keys."""
     gradient, queries, keys, values = shapes[:4]
-    pairs, width, result = _pairs(queries, keys, values)
+    pairs, width, result = _attention_sizes(queries, keys, values)
     if list(gradient) != result:
         raise ValueError("a gradient has another shape than what it is of")
     tensors = (gradient, queries, keys, values)
-    return _work(2 * pairs * (3 * width + 2 * result[-1]), *tensors, *tensors)
+    return _sum_work(2 * pairs * (3 * width + 2 * result[-1]), *tensors, *tensors)
 
 
-def _pairs(queries: Shape, keys: Shape, values: Shape) -> tuple[int, int, list[int]]:
+def _attention_sizes(queries: Shape, keys: Shape, values: Shape) -> tuple[int, int, list[int]]:
     """How many pairs of query and key there are in all heads, how wide they are, and the shape of the result."""
     batch, heads, num_queries, width = queries
     _, heads_of_keys, num_keys, width_of_keys = keys
@@ -118,20 +124,20 @@ def _pairs(queries: Shape, keys: Shape, values: Shape) -> tuple[int, int, list[i
     return batch * heads * num_queries * num_keys, width, [batch, heads, num_queries, width_of_values]
 
 
-def _by_samples(work: Callable[[Sequence[Any], Sequence[str]], Work], num_tensors: int, lengths: int) -> Formula:
+def _token_major(work: Callable[[Sequence[Any], Sequence[str]], Work], num_tensors: int, lengths: int) -> Formula:
     """Attention whose first ``num_tensors`` tensors have the heads after the places. If there is an argument number
     ``lengths``, samples differ in length, which the shapes do not tell."""
 
     def of_samples(shapes: Sequence[Any], values: Sequence[str]) -> Work:
         if len(shapes) > lengths and shapes[lengths]:
             raise ValueError("the lengths of samples are unknown")
-        swapped = [[batch, heads, places, width] for batch, places, heads, width in shapes[:num_tensors]]
+        swapped = [[batch, heads, positions, width] for batch, positions, heads, width in shapes[:num_tensors]]
         return work(swapped, values)
 
     return Formula(of_samples)
 
 
-def _work(flops: int, *shapes: Shape) -> Work:
+def _sum_work(flops: int, *shapes: Shape) -> Work:
     return Work(flops, flops, sum(map(math.prod, shapes)))
 
 
@@ -139,33 +145,33 @@ def _is_true(value: str) -> bool:
     return {"True": True, "False": False}[value] if value in ("True", "False") else bool(int(value))
 
 
-def _items(value: str) -> list[str]:
+def _split_list(value: str) -> list[str]:
     return [item.strip() for item in str(value).strip("[]").split(",")]
 
 
-def _numbers(value: str, count: int) -> list[int]:
+def _per_dimension(value: str, count: int) -> list[int]:
     """One number for each dimension; a single one stands for all."""
-    numbers = [int(item) for item in _items(value)]
+    numbers = [int(item) for item in _split_list(value)]
     return numbers * count if len(numbers) == 1 else numbers
 
 
 _ATTENTION = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
 
 FORMULAS: dict[str, Formula] = {
-    "aten::mm": Formula(_product),
-    "aten::bmm": Formula(_product),
-    "aten::_scaled_mm": Formula(_product),
-    "aten::addmm": Formula(_product, first=1),
-    "aten::baddbmm": Formula(_product, first=1),
+    "aten::mm": Formula(_matmul),
+    "aten::bmm": Formula(_matmul),
+    "aten::_scaled_mm": Formula(_matmul),
+    "aten::addmm": Formula(_matmul, first_factor=1),
+    "aten::baddbmm": Formula(_matmul, first_factor=1),
     "aten::convolution": Formula(_convolution, has_values=True),
     "aten::_convolution": Formula(_convolution, has_values=True),
     "aten::convolution_backward": Formula(_convolution_backward, has_values=True),
     **{f"aten::_scaled_dot_product_{kind}": Formula(_attention) for kind in _ATTENTION},
     **{f"aten::_scaled_dot_product_{kind}_backward": Formula(_attention_backward) for kind in _ATTENTION},
-    "aten::_flash_attention_forward": _by_samples(_attention, 3, lengths=3),
-    "aten::_flash_attention_backward": _by_samples(_attention_backward, 4, lengths=6),
-    "aten::_efficient_attention_forward": _by_samples(_attention, 3, lengths=4),
-    "aten::_efficient_attention_backward": _by_samples(_attention_backward, 4, lengths=6),
+    "aten::_flash_attention_forward": _token_major(_attention, 3, lengths=3),
+    "aten::_flash_attention_backward": _token_major(_attention_backward, 4, lengths=6),
+    "aten::_efficient_attention_forward": _token_major(_attention, 3, lengths=4),
+    "aten::_efficient_attention_backward": _token_major(_attention_backward, 4, lengths=6),
 }
 """By name, the operators whose calls are counted, unless they are in another one that is. The mathematical form of
 attention consists of products."""

@@ -12,8 +12,8 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.gpu.device_peaks import FULL_FLOAT32, NUM_BYTES, TENSOR_FLOAT32, TYPES, peak_flops_per_s
-from kinetoscope.analysis.gpu.flop_formulas import FORMULAS, work_of
-from kinetoscope.analysis.gpu.product_kernels import is_product
+from kinetoscope.analysis.gpu.flop_formulas import FORMULAS, estimate_work
+from kinetoscope.analysis.gpu.matmul_kernels import is_matmul
 from kinetoscope.analysis.windows.call_statistics import sum_or_null
 from kinetoscope.analysis.windows.columns import drop_null_rows, filter_rows, select_columns
 from kinetoscope.analysis.windows.nesting import find_enclosing
@@ -24,7 +24,7 @@ FLOP_SUMS = ("flops", "timed_flops", "timed_ns", "peak_ns")
 """What is added up over calls, or kernels: ``flops`` as torch counts them; of those whose time is known, the operations
 that were done, the time, and the time that the device would need at its peak, which is NaN where that is unknown."""
 
-_MORE = ("done", "bytes")
+_WORK_COLUMNS = ("done", "bytes")
 
 
 class _Arguments(msgspec.Struct):
@@ -37,7 +37,7 @@ class _Arguments(msgspec.Struct):
 class WindowWork:
     """What was computed in a window. ``calls`` has the counted calls: ``name``, ``shapes``, ``track``, ``begin``,
     `FLOP_SUMS` and ``done``, the operations that were done, also where no time is known. ``kernels`` has `FLOP_SUMS`,
-    ``bytes``, what was read and written at least, and ``is_product``, for each row of the window's ``device``."""
+    ``bytes``, what was read and written at least, and ``is_matmul``, for each row of the window's ``device``."""
 
     calls: pl.DataFrame
     kernels: pl.DataFrame
@@ -47,7 +47,7 @@ class WindowWork:
         return self.calls.group_by("name", "shapes").agg(map(sum_or_null, FLOP_SUMS))
 
 
-def with_rates(sums: pl.DataFrame) -> pl.DataFrame:
+def add_rates(sums: pl.DataFrame) -> pl.DataFrame:
     """Sums with ``flops_per_s`` and ``mfu``, the share of the device's peak, instead of what these are made from. No
     device is faster than its peak: where one seems to be, what was computed is not known."""
     time_ns = pl.when(pl.col("timed_ns") > 0).then("timed_ns")
@@ -58,32 +58,34 @@ def with_rates(sums: pl.DataFrame) -> pl.DataFrame:
     return sums.with_columns(**known).drop(FLOP_SUMS[1:])
 
 
-def find_work(window: RankWindow) -> WindowWork:
+def estimate_window_work(window: RankWindow) -> WindowWork:
     """What was computed in a window."""
     calls = _counted_calls(window)
     if not calls["shapes"].count():
-        return WindowWork(calls.hstack(_unknown(len(calls))), _with_products(window, _unknown(len(window.device))))
-    calls = calls.hstack(_amounts(window, calls))
+        return WindowWork(calls.hstack(_null_work(len(calls))), _add_is_matmul(window, _null_work(len(window.device))))
+    calls = calls.hstack(_work_of_calls(window, calls))
     if not len(window.device):
         time_ns = pl.when(pl.col("done").is_not_null()).then(pl.col("end") - pl.col("begin"))
         calls = calls.with_columns(timed_flops="done", timed_ns=time_ns, peak_ns=pl.lit(None, pl.Float64))
-        return WindowWork(calls, _with_products(window, _unknown(0)))
-    runs = _runs(window, calls)
-    return WindowWork(_with_times(calls, runs), _with_products(window, _shares(runs, len(window.device)), runs))
+        return WindowWork(calls, _add_is_matmul(window, _null_work(0)))
+    runs = _kernel_runs(window, calls)
+    return WindowWork(
+        _add_kernel_times(calls, runs), _add_is_matmul(window, _share_among_kernels(runs, len(window.device)), runs)
+    )
 
 
-def _with_products(window: RankWindow, kernels: pl.DataFrame, runs: pl.DataFrame | None = None) -> pl.DataFrame:
-    """With ``is_product``: by the name, and where no kernel of a counted call has such a name, all kernels of it."""
+def _add_is_matmul(window: RankWindow, kernels: pl.DataFrame, runs: pl.DataFrame | None = None) -> pl.DataFrame:
+    """With ``is_matmul``: by the name, and where no kernel of a counted call has such a name, all kernels of it."""
     device = window.device
-    names = [name for name in device["name"].unique() if is_product(name)]
+    names = [name for name in device["name"].unique() if is_matmul(name)]
     is_named = (device["kind"] == "compute") & device["name"].is_in(names)
     if runs is not None:
         others = runs.filter(~pl.col("name").is_in(names).any().over("call"))["row"]
         is_named = is_named.scatter(others, True)
-    return kernels.hstack([is_named.alias("is_product")])
+    return kernels.hstack([is_named.alias("is_matmul")])
 
 
-def _unknown(num_rows: int) -> pl.DataFrame:
+def _null_work(num_rows: int) -> pl.DataFrame:
     """Rows of which nothing is known."""
     schema = dict.fromkeys((*FLOP_SUMS, "done", "bytes"), pl.Float64) | {"timed_ns": pl.Int64}
     unknown = [pl.Series(name, [None], dtype=dtype).new_from_index(0, num_rows) for name, dtype in schema.items()]
@@ -101,27 +103,27 @@ def _counted_calls(window: RankWindow) -> pl.DataFrame:
     )
 
 
-def _amounts(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
+def _work_of_calls(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The ``flops``, ``done``, ``bytes`` and ``dtype`` of each call."""
     keys = ("name", "shapes", "types", "values")
-    asked = calls[["name", "shapes", "types"]].hstack([_values(window, calls).alias("values")])
+    asked = calls[["name", "shapes", "types"]].hstack([_argument_values(window, calls).alias("values")])
     known = asked.unique()
     schema = {"flops": pl.Float64, "done": pl.Float64, "bytes": pl.Float64, "dtype": pl.String}
-    found = pl.DataFrame([_amount(*row) for row in known.iter_rows()], schema=schema, orient="row")
+    found = pl.DataFrame([_work_of_call(*row) for row in known.iter_rows()], schema=schema, orient="row")
     found = asked.join(known.hstack(found), on=keys, how="left", nulls_equal=True, maintain_order="left")
     return found[list(schema)]
 
 
-def _amount(name: str, shapes: str | None, types: str | None, values: str | None) -> tuple[Any, ...]:
+def _work_of_call(name: str, shapes: str | None, types: str | None, values: str | None) -> tuple[Any, ...]:
     """The operations that torch counts and those that are done, the bytes, and the type of the first factor."""
-    dtype = TYPES.get(str(_item(_decoded(types), FORMULAS[name].first)))
-    work = work_of(name, _decoded(shapes), _decoded(values))
+    dtype = TYPES.get(str(_item_at(_decode_list(types), FORMULAS[name].first_factor)))
+    work = estimate_work(name, _decode_list(shapes), _decode_list(values))
     if work is None:
         return None, None, None, dtype
-    return work.flops, work.done, None if dtype is None else work.elements * NUM_BYTES[dtype], dtype
+    return work.flops, work.executed_flops, None if dtype is None else work.elements * NUM_BYTES[dtype], dtype
 
 
-def _values(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
+def _argument_values(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     """The values of arguments that are no tensors, as JSON, of calls that need them."""
     names = [name for name, formula in FORMULAS.items() if formula.has_values]
     if not any(name in names for name in drop_null_rows(calls[["name", "shapes"]], "shapes")["name"].unique()):
@@ -129,33 +131,33 @@ def _values(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     asked = calls.select("name", "track", ts="begin")
     spans = window.trace.spans.filter(pl.col("name").is_in(names)).select("name", "track", "ts", "args").collect()
     spans = spans.unique(("name", "track", "ts"), keep="first").drop_nulls("args")
-    texts = pl.Series("values", [_values_in(args) for args in spans["args"]], dtype=pl.String)
+    texts = pl.Series("values", [_encode_values(args) for args in spans["args"]], dtype=pl.String)
     spans = spans.drop("args").with_columns(texts)
     return asked.join(spans, on=["name", "track", "ts"], how="left", maintain_order="left")["values"]
 
 
-def _values_in(args: bytes) -> str | None:
+def _encode_values(args: bytes) -> str | None:
     try:
         return msgspec.json.encode(msgspec.json.decode(args, type=_Arguments).values).decode()
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
-def _decoded(text: str | None) -> list[Any]:
+def _decode_list(text: str | None) -> list[Any]:
     try:
         return msgspec.json.decode(text or "[]", type=list[Any])
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return []
 
 
-def _item(values: Sequence[Any], place: int) -> Any:
+def _item_at(values: Sequence[Any], place: int) -> Any:
     return values[place] if place < len(values) else None
 
 
 # -- on a device
 
 
-def _runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
+def _kernel_runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The kernels of counted calls: their ``row``, and the share that each has of its ``call``, by its time."""
     rows = drop_null_rows(calls.with_row_index("call"), "done")
     device = window.device[["name", "device", "begin", "end", "launch_track", "launch_begin"]].with_row_index("row")
@@ -165,7 +167,7 @@ def _runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     device = drop_null_rows(device[["row", "name", "device"]].hstack([lengths, found["call"]]), "call")
     device = filter_rows(device, device["ns"] > 0)
     device = device.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("call"))
-    amounts = rows[["call", "dtype", "flops", *_MORE]]
+    amounts = rows[["call", "dtype", "flops", *_WORK_COLUMNS]]
     runs = device.join(amounts, on="call", how="left", maintain_order="left")
     return runs.with_columns(_peak_ns(window, runs))
 
@@ -182,16 +184,16 @@ def _peak_ns(window: RankWindow, runs: pl.DataFrame) -> pl.Series:
     ]
     known = known.with_columns(peak=pl.Series(peaks, dtype=pl.Float64))
     peak = asked.join(known, on=asked.columns, how="left", nulls_equal=True, maintain_order="left")["peak"]
-    peak_ns = runs.select(peak_ns=_rounded(pl.col("done") / peak * 1e9))["peak_ns"]
+    peak_ns = runs.select(peak_ns=_quantize(pl.col("done") / peak * 1e9))["peak_ns"]
     return peak_ns.fill_null(float("nan"))
 
 
-def _rounded(time_ns: pl.Expr) -> pl.Expr:
+def _quantize(time_ns: pl.Expr) -> pl.Expr:
     """Times of which sums are exact, so that they do not depend on the order."""
     return (time_ns * 1024).round() / 1024
 
 
-def _with_times(calls: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def _add_kernel_times(calls: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """The calls, with the time of their kernels; null where none was recorded."""
     times = runs.group_by("call").agg(
         timed_flops=pl.col("done").first(), timed_ns=pl.col("ns").sum(), peak_ns=pl.col("peak_ns").first()
@@ -200,7 +202,7 @@ def _with_times(calls: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     return joined[[name for name in joined.columns if name != "call"]]
 
 
-def _shares(runs: pl.DataFrame, num_rows: int) -> pl.DataFrame:
+def _share_among_kernels(runs: pl.DataFrame, num_rows: int) -> pl.DataFrame:
     """What each row of a window's device did."""
     share = pl.col("share")
     shares = runs.select(
@@ -208,7 +210,7 @@ def _shares(runs: pl.DataFrame, num_rows: int) -> pl.DataFrame:
         flops=(pl.col("flops") * share).round(),
         timed_flops=(pl.col("done") * share).round(),
         timed_ns="ns",
-        peak_ns=_rounded(pl.col("peak_ns") * share),
+        peak_ns=_quantize(pl.col("peak_ns") * share),
         bytes=(pl.col("bytes") * share).round(),
     )
     rows = pl.DataFrame({"row": pl.int_range(num_rows, dtype=pl.UInt32, eager=True)})

@@ -7,7 +7,7 @@ import polars as pl
 from kinetoscope.analysis.windows.intervals import latest_end_before
 from kinetoscope.analysis.windows.span_names import GRAPH_LAUNCH
 
-KERNEL_WAIT_BELOW_NS = 30_000
+MAX_KERNEL_WAIT_NS = 30_000
 """A shorter rest of a gap, once its event was launched, is the device's own pause between two kernels (HTA's bound)."""
 
 
@@ -26,7 +26,7 @@ class IdleTime:
 
 def idle_time(device: pl.DataFrame) -> IdleTime:
     """The idle time between the first and the last of a device's events, which are in the order of ``begin``."""
-    gaps, is_short = _gaps(device), pl.col("is_short")
+    gaps, is_short = _find_gaps(device), pl.col("is_short")
     rest = pl.col("rest")
     sums = gaps.select(
         pl.col("host_wait").sum(), rest.filter(is_short).sum(), rest.filter(~is_short).sum().alias("other")
@@ -39,10 +39,10 @@ def idle_before_graphs_ns(device: pl.DataFrame) -> int:
     if not device["launch_name"].unique().cast(pl.String).str.contains(GRAPH_LAUNCH).any():
         return 0
     is_of_graph = pl.col("launch_name").cast(pl.String).str.contains(GRAPH_LAUNCH).fill_null(False)
-    return int(_gaps(device).filter(~pl.col("is_short") & is_of_graph)["rest"].sum())
+    return int(_find_gaps(device).filter(~pl.col("is_short") & is_of_graph)["rest"].sum())
 
 
-def _gaps(device: pl.DataFrame) -> pl.DataFrame:
+def _find_gaps(device: pl.DataFrame) -> pl.DataFrame:
     """The gap before each event of a device, often 0: ``host_wait``, until the event was launched; the ``rest``, and
     whether that ``is_short``; the name of the launch."""
     idle_from = latest_end_before()
@@ -50,5 +50,5 @@ def _gaps(device: pl.DataFrame) -> pl.DataFrame:
     gaps = device.select("launch_begin", "launch_name", gap=gap, idle_from=idle_from)
     host_wait = (pl.col("launch_begin") - pl.col("idle_from")).clip(0, pl.col("gap")).fill_null(0)
     rest = pl.col("gap") - host_wait
-    is_short = pl.col("launch_begin").is_not_null() & (rest < KERNEL_WAIT_BELOW_NS)
+    is_short = pl.col("launch_begin").is_not_null() & (rest < MAX_KERNEL_WAIT_NS)
     return gaps.select("launch_name", host_wait=host_wait, rest=rest, is_short=is_short)

@@ -6,8 +6,8 @@ from typing import Any, TypedDict
 
 import polars as pl
 
-from kinetoscope.analysis.gpu.flops import FLOP_SUMS, WindowWork, with_rates
-from kinetoscope.analysis.gpu.product_kernels import uses_tensor_cores
+from kinetoscope.analysis.gpu.flops import FLOP_SUMS, WindowWork, add_rates
+from kinetoscope.analysis.gpu.matmul_kernels import uses_tensor_cores
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.windows.call_statistics import add_quantiles, combine_call_sums, sum_calls
 from kinetoscope.analysis.windows.window import RankWindow
@@ -61,27 +61,27 @@ def kernel_sums(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     return sum_calls(runs.with_columns(bytes=pl.coalesce(pl.col("bytes").cast(pl.Float64), "least_bytes")), _KEY, _SUMS)
 
 
-def add_kernels(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def combine_kernel_sums(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The sums of several windows as those of one."""
     return combine_call_sums(sums, _KEY, _SUMS)
 
 
 def kernel_rows(sums: pl.DataFrame) -> list[KernelRow]:
     """The device events, those that took the most time first."""
-    rows = with_rates(add_quantiles(sums)).with_columns(self_ns="total_ns")
+    rows = add_rates(add_quantiles(sums)).with_columns(self_ns="total_ns")
     rows = rows.sort("total_ns", "name", "kind", descending=[True, False, False])
     return [KernelRow(**row, uses_tensor_cores=_uses_tensor_cores(row)) for row in rows.iter_rows(named=True)]
 
 
-def tensor_cores(rows: Sequence[KernelRow]) -> TensorCores:
+def tensor_core_usage(rows: Sequence[KernelRow]) -> TensorCores:
     """What the names of all kernels tell together."""
     computing = [row for row in rows if row.kind == "compute"]
     whole_ns = sum(row.total_ns for row in computing)
-    told_ns = sum(row.total_ns for row in computing if row.uses_tensor_cores is not None)
+    classified_ns = sum(row.total_ns for row in computing if row.uses_tensor_cores is not None)
     used_ns = sum(row.total_ns for row in computing if row.uses_tensor_cores)
     return TensorCores(
-        tensor_core_share=used_ns / whole_ns if told_ns else None,
-        tensor_core_coverage=told_ns / whole_ns if whole_ns else None,
+        tensor_core_share=used_ns / whole_ns if classified_ns else None,
+        tensor_core_coverage=classified_ns / whole_ns if whole_ns else None,
     )
 
 

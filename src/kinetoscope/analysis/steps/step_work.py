@@ -56,7 +56,7 @@ def _products(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     lengths = (device["end"] - device["begin"]).alias("product_ns")
     covered = lengths.zip_with(timed_ns.is_not_null(), zeros(len(lengths))) if timed_ns.has_nulls() else lengths
     kernels = build_frame(lengths, covered.alias("covered_ns"), interval_index(window.steps, device["launch_begin"]))
-    return drop_null_rows(filter_rows(kernels, work.kernels["is_product"]), "place")
+    return drop_null_rows(filter_rows(kernels, work.kernels["is_matmul"]), "place")
 
 
 def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> pl.DataFrame:

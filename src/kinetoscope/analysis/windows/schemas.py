@@ -204,7 +204,7 @@ WORK = pl.Schema(
         "peak_ns": pl.Float64,
         "done": pl.Float64,
         "bytes": pl.Float64,
-        "is_product": pl.Boolean,
+        "is_matmul": pl.Boolean,
     }
 )
 """Floating-point operations of calls and kernels: see `WindowWork`."""

@@ -52,7 +52,7 @@ def is_data(num_bytes):
     return bool(are_for_data(calls, device, [pl.DataFrame(schema={"track": pl.Int64, "begin": pl.Int64})])[0])
 
 
-@threshold("gpu.idle.KERNEL_WAIT_BELOW_NS", 30_000)
+@threshold("gpu.idle.MAX_KERNEL_WAIT_NS", 30_000)
 def is_an_unexplained_gap(time_ns):
     device = pl.DataFrame({"begin": [0, 1000 + round(time_ns)], "end": [1000, 10**6], "launch_begin": [0, 500]})
     return idle_time(device.with_columns(launch_name=pl.lit("cudaLaunchKernel"))).other_ns > 0

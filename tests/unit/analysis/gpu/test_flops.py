@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kinetoscope
-from kinetoscope.analysis.gpu.flop_formulas import FORMULAS, work_of
+from kinetoscope.analysis.gpu.flop_formulas import FORMULAS, estimate_work
 from kinetoscope.analysis.steps.step_work import ComputedSums, computed, notes_on_rates
 from trainsim import Settings, simulate
 
@@ -149,14 +149,14 @@ def test_a_step_in_which_one_operator_is_not_known_has_no_sum(tmp_path):
     ],
 )
 def test_what_shapes_do_not_tell_is_not_known(name, shapes, values):
-    assert work_of(name, shapes, values) is None
+    assert estimate_work(name, shapes, values) is None
 
 
 def test_attention_takes_two_products_and_five_in_its_backward_pass():
     queries, keys, values, result = [2, 4, 6, 8], [2, 4, 10, 8], [2, 4, 10, 16], [2, 4, 6, 16]
     pairs, elements = 2 * 4 * 6 * 10, 2 * 4 * (6 * 8 + 10 * 8 + 10 * 16 + 6 * 16)
-    forward = work_of("aten::_scaled_dot_product_flash_attention", [queries, keys, values])
-    backward = work_of("aten::_scaled_dot_product_flash_attention_backward", [result, queries, keys, values])
+    forward = estimate_work("aten::_scaled_dot_product_flash_attention", [queries, keys, values])
+    backward = estimate_work("aten::_scaled_dot_product_flash_attention_backward", [result, queries, keys, values])
     assert forward is not None
     assert backward is not None
     assert (forward.flops, forward.elements) == (2 * pairs * (8 + 16), elements)
@@ -165,7 +165,7 @@ def test_attention_takes_two_products_and_five_in_its_backward_pass():
 
 def test_a_convolution_has_as_many_places_as_padding_stride_and_dilation_leave():
     shapes, values = [[2, 3, 9, 12], [8, 3, 3, 5]], ["", "", "", "[2, 1]", "[1, 0]", "[1, 2]", "False", "[0, 0]", "1"]
-    work = work_of("aten::convolution", shapes, values)
+    work = estimate_work("aten::convolution", shapes, values)
     assert work is not None
     assert work.flops == 2 * (2 * 5 * 4) * (8 * 3 * 3 * 5), "5 rows and 4 columns of places in 2 samples"
     assert work.elements == 2 * 3 * 9 * 12 + 8 * 3 * 3 * 5 + 2 * 8 * 5 * 4
@@ -173,16 +173,18 @@ def test_a_convolution_has_as_many_places_as_padding_stride_and_dilation_leave()
 
 def test_attention_with_heads_after_positions_counts_the_same():
     heads_first, heads_last = [[2, 4, 6, 8]] * 3, [[2, 6, 4, 8]] * 3
-    one = work_of("aten::_scaled_dot_product_flash_attention", heads_first)
-    assert work_of("aten::_flash_attention_forward", [*heads_last, [], []]) == one
+    one = estimate_work("aten::_scaled_dot_product_flash_attention", heads_first)
+    assert estimate_work("aten::_flash_attention_forward", [*heads_last, [], []]) == one
 
 
 def test_grouped_convolution_weights_count_as_in_torch_but_not_as_executed():
     shapes, values = [[2, 8, 9, 9], [2, 8, 9, 9], [8, 1, 3, 3]], ["", "", "", "[8]", "[1, 1]", "[1, 1]", "[1, 1]"]
-    work = work_of("aten::convolution_backward", shapes, [*values, "False", "[0, 0]", "8", "[False, True, False]"])
+    work = estimate_work(
+        "aten::convolution_backward", shapes, [*values, "False", "[0, 0]", "8", "[False, True, False]"]
+    )
     assert work is not None
-    assert work.flops == 8 * work.done
-    assert work.done == 2 * 2 * 9 * 9 * 8 * 3 * 3
+    assert work.flops == 8 * work.executed_flops
+    assert work.executed_flops == 2 * 2 * 9 * 9 * 8 * 3 * 3
 
 
 NUMBERS = st.integers() | st.floats() | st.none() | st.booleans() | st.text(max_size=3)
@@ -192,8 +194,8 @@ VALUES = st.lists(st.sampled_from(["", "True", "False", "[1, 2]", "[]", "0", "x"
 
 @given(st.sampled_from(sorted(FORMULAS)), SHAPES, VALUES)
 def test_shapes_of_any_form_give_a_number_or_nothing(name, shapes, values):
-    work = work_of(name, shapes, values)
-    assert work is None or (work.flops >= work.done >= 0 and work.elements >= 0)
+    work = estimate_work(name, shapes, values)
+    assert work is None or (work.flops >= work.executed_flops >= 0 and work.elements >= 0)
 
 
 def simulated(tmp_path, **settings):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.analysis.gpu.kernels import KernelRow, tensor_cores
+from kinetoscope.analysis.gpu.kernels import KernelRow, tensor_core_usage
 
 USES, USES_NONE, UNKNOWN = True, False, None
 
@@ -13,7 +13,7 @@ def kernel(total_ns, uses_tensor_cores, kind="compute"):
 
 
 def shares(*rows):
-    return tuple(tensor_cores(rows).values())
+    return tuple(tensor_core_usage(rows).values())
 
 
 def test_kernel_with_an_ambiguous_name_counts_in_the_total_only():

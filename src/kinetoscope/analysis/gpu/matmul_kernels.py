@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from kinetoscope.analysis.windows.kernel_names import strip_arguments
 
-_PRODUCT = re.compile(
+_MATMUL = re.compile(
     r"(?i)(?<!fb)gemm|gemv|nvjet|xmma|matmul|(^|[^a-z])b?mm([^a-z]|$)|cijk_|_fused_(add)?b?mm|moe_kernel|marlin|"
     r"conv(olve|olution|_|[0-9]|2d|3d|\b)|scudnn|hcudnn|[dw]grad|fprop|winograd|fft2d_(r2c|c2r)|"
     r"flash_?(fwd|bwd|attn|attention)|fmha|mha_|sdpa|attn_(fwd|bwd)|attention"
@@ -27,16 +27,16 @@ _NO_TENSOR_CORES = re.compile(
     r"(?i)simt|_[sdcz]gemm(_|$)|[^a-z][sdcz]gemm_|gcgemm|[sd]cudnn|gemv|gemmk1|f32f32_f32f32|winograd|fft2d|"
     r"at::native::(?!.*(flash|gemm|mma))|^triton_(poi|red|per)_|_sgemm$|^sgemm_"
 )
-_MOST_NAMES = 1 << 14
+_MAX_CACHED_NAMES = 1 << 14
 
 
-@lru_cache(maxsize=_MOST_NAMES)
-def is_product(name: str) -> bool:
+@lru_cache(maxsize=_MAX_CACHED_NAMES)
+def is_matmul(name: str) -> bool:
     """Whether a kernel of this name computes products, not something beside them, such as the sum of their parts."""
-    return _PRODUCT.search(name) is not None and _HELPER.search(strip_arguments(name)) is None
+    return _MATMUL.search(name) is not None and _HELPER.search(strip_arguments(name)) is None
 
 
-@lru_cache(maxsize=_MOST_NAMES)
+@lru_cache(maxsize=_MAX_CACHED_NAMES)
 def uses_tensor_cores(name: str) -> bool | None:
     """Whether a kernel of this name uses units for products of matrices; None if the name does not tell."""
     if _TENSOR_CORES.search(name):

@@ -1,8 +1,8 @@
-"""analysis/gpu/product_kernels.py: which kernels compute products, and on tensor cores, by names as found in traces."""
+"""analysis/gpu/matmul_kernels.py: which kernels compute products, and on tensor cores, by names as found in traces."""
 
 import pytest
 
-from kinetoscope.analysis.gpu.product_kernels import is_product, uses_tensor_cores
+from kinetoscope.analysis.gpu.matmul_kernels import is_matmul, uses_tensor_cores
 
 # Whether it is a product, and whether it uses tensor cores.
 KERNELS = {
@@ -57,4 +57,4 @@ KERNELS = {
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_are_known_by_their_names(name):
-    assert (is_product(name), uses_tensor_cores(name)) == KERNELS[name]
+    assert (is_matmul(name), uses_tensor_cores(name)) == KERNELS[name]
