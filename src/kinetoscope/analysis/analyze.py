@@ -24,7 +24,7 @@ from kinetoscope.analysis.findings.notes import notes_on_loaders, notes_on_repla
 from kinetoscope.analysis.findings.ranking import rank
 from kinetoscope.analysis.gpu.kernels import KernelRow, kernel_rows, tensor_core_usage
 from kinetoscope.analysis.hints import find_hints
-from kinetoscope.analysis.memory.memory import add_memory_rows
+from kinetoscope.analysis.memory.memory import combine_memory_rows
 from kinetoscope.analysis.one_run import (
     notes_on_run,
     require_one_run,
@@ -327,7 +327,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         stragglers=late.rows,
         operators=operators,
         kernels=kernels,
-        memory=add_memory_rows([row for summary in _in_time(summaries) for row in summary.memory]),
+        memory=combine_memory_rows([row for summary in _in_time(summaries) for row in summary.memory]),
         findings=[],
         is_judged=False,
         why_unjudged=why,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.memory.memory_categories import BEFORE, CATEGORIES, categories, lifetimes
+from kinetoscope.analysis.memory.memory_categories import BEFORE, CATEGORIES, classify_allocations, lifetimes
 from kinetoscope.analysis.memory.memory_growth import MemoryGrowth, MemoryHolder
 from kinetoscope.analysis.memory.memory_owners import MemoryOwner, memory_owners
 from kinetoscope.analysis.plain_data import PlainData
@@ -67,13 +67,13 @@ def _row(window: RankWindow, loop: TrainingLoop, growth: MemoryGrowth, events: p
         device=device,
         peak_bytes=peak_bytes,
         peak_step=None if place is None else window.steps["step"][place],
-        by_category=_by_category(window, loop, _alive_after(lives, peak_row), peak_bytes) if is_known else (),
+        by_category=_by_category(window, loop, _live_allocations_at(lives, peak_row), peak_bytes) if is_known else (),
         growth_bytes_per_step=None if holders is None else sum(holder.bytes_per_step for holder in holders),
         holders=holders or (),
     )
 
 
-def _alive_after(lives: pl.DataFrame, row: int) -> pl.DataFrame:
+def _live_allocations_at(lives: pl.DataFrame, row: int) -> pl.DataFrame:
     """What was allocated up to an event of a device, and not freed by then."""
     lives = filter_rows(lives, (lives["bytes"] > 0) & (lives["row"] <= row))
     return lives.filter((lives["end_row"] > row).fill_null(True))
@@ -85,7 +85,7 @@ def _by_category(
     """What is alive of a device's allocations, by category. What is missing to the total was allocated before the
     recording; nothing is said where there is more than the total, since some of it was freed unseen."""
     spans_in_category = (
-        alive.with_columns(categories(window, loop, alive)).group_by("category").agg(pl.col("bytes").sum())
+        alive.with_columns(classify_allocations(window, loop, alive)).group_by("category").agg(pl.col("bytes").sum())
     )
     sums = dict(spans_in_category.iter_rows())
     sums[BEFORE] = total_bytes - sum(sums.values())
@@ -94,7 +94,7 @@ def _by_category(
     return tuple((category, sums[category]) for category in CATEGORIES if sums.get(category))
 
 
-def add_memory_rows(rows: Iterable[MemoryRow]) -> list[MemoryRow]:
+def combine_memory_rows(rows: Iterable[MemoryRow]) -> list[MemoryRow]:
     """The rows of all windows, which come in the order of time: one for each rank and device.
 
     The growth is that of the last window that knows it.
@@ -102,18 +102,18 @@ def add_memory_rows(rows: Iterable[MemoryRow]) -> list[MemoryRow]:
     joined: dict[tuple[int | None, int | None], MemoryRow] = {}
     for row in rows:
         key = (row.rank, row.device)
-        joined[key] = _joined(joined[key], row) if key in joined else row
+        joined[key] = _merge_rows(joined[key], row) if key in joined else row
     return sorted(joined.values(), key=lambda row: (row.rank is None, row.rank or 0, row.device is None, row.device))
 
 
-def _joined(one: MemoryRow, later: MemoryRow) -> MemoryRow:
+def _merge_rows(one: MemoryRow, later: MemoryRow) -> MemoryRow:
     highest = max(one, later, key=lambda row: row.peak_bytes)
     latest = one if later.growth_bytes_per_step is None else later
     growth, holders, owners = latest.growth_bytes_per_step, latest.holders, latest.owners
     return replace(highest, growth_bytes_per_step=growth, holders=holders, owners=owners)
 
 
-def peaks(window: RankWindow) -> pl.Series | None:
+def peak_memory_by_step(window: RankWindow) -> pl.Series | None:
     """The most that was allocated during each step, bytes: on the device where the trace has that, else on the host."""
     events = drop_null_rows(window.allocations, "total")
     if not len(events):

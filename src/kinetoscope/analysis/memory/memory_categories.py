@@ -16,7 +16,7 @@ CATEGORIES = (BEFORE, "data", "forward", "backward", "optimizer", "evaluation", 
 """The categories of memory. The first is for what was allocated before torch recorded, as parameters mostly are."""
 
 
-def memory_pieces(window: RankWindow, loop: TrainingLoop) -> pl.DataFrame:
+def memory_allocations(window: RankWindow, loop: TrainingLoop) -> pl.DataFrame:
     """Each piece of memory that was allocated at some moment of a window: ``device``, ``category`` (of `CATEGORIES`),
     ``begin``, ``end`` and ``bytes``.
 
@@ -32,7 +32,10 @@ def memory_pieces(window: RankWindow, loop: TrainingLoop) -> pl.DataFrame:
         if not events["address"].has_nulls():
             lives = lifetimes(events)
             allocated = lives.filter(pl.col("bytes") > 0)
-            found += [_allocated_before(events, lives), allocated.with_columns(categories(window, loop, allocated))]
+            found += [
+                _allocations_before_window(events, lives),
+                allocated.with_columns(classify_allocations(window, loop, allocated)),
+            ]
     return pl.concat([pieces.select(*schema).cast(schema) for pieces in found])
 
 
@@ -49,7 +52,7 @@ def lifetimes(events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _allocated_before(events: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
+def _allocations_before_window(events: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
     """What was allocated before all events: each piece that one of them frees, and one piece for all others."""
     freed = lives.filter(pl.col("is_first") & (pl.col("bytes") < 0))
     freed = freed.select("device", -pl.col("bytes"), end="begin", end_row="row")
@@ -58,7 +61,7 @@ def _allocated_before(events: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame
     return pieces.with_columns(category=pl.lit(BEFORE), begin=None, row=None)
 
 
-def categories(window: RankWindow, loop: TrainingLoop, allocated: pl.DataFrame) -> pl.Series:
+def classify_allocations(window: RankWindow, loop: TrainingLoop, allocated: pl.DataFrame) -> pl.Series:
     """The category of each allocation. Forward is, as for the time of a step, what is left of the loop's thread in a
     step, where no spans of ours tell it."""
     by_category = {

@@ -10,16 +10,16 @@ from functools import cached_property
 import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.memory.memory_categories import categories
+from kinetoscope.analysis.memory.memory_categories import classify_allocations
 from kinetoscope.analysis.windows.columns import filter_rows, select_columns
 from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.analysis.windows.source_lines import source_lines
 from kinetoscope.analysis.windows.window import MIN_STEPS, RankWindow
 
-_FEWEST_RISES = 2
-_LEAST_OVER_GIVEN_BACK = 3
-_ONLY_ALLOCATES = r"^aten::(empty|new_empty|resize)"
-_WHO = ("operator", "line")
+_MIN_RISES = 2
+_MIN_GROWTH_PER_FREED = 3
+_ALLOCATION_OPERATORS = r"^aten::(empty|new_empty|resize)"
+_HOLDER = ("operator", "line")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +48,14 @@ class MemoryGrowth:
         steps are too few, or nothing tells which memory was freed."""
         if len(self._steps) < MIN_STEPS or not len(lives):
             return None
-        rise = self._rise(events)
+        rise = self._total_growth(events)
         if rise <= 0:
             return ()
-        alive = self._alive(lives)
-        growing = self._growing(alive)
+        alive = self._live_allocations(lives)
+        growing = self._find_growing(alive)
         if not len(growing) or 2 * rise < growing["bytes_per_step"].sum() * (len(self._steps) - 1):
             return ()  # in the second case, as much was freed of what is older
-        growing, numbers = self._with_categories(growing, alive), self._steps["step"]
+        growing, numbers = self._add_categories(growing, alive), self._steps["step"]
         return tuple(
             MemoryHolder(
                 operator=row["operator"],
@@ -79,26 +79,26 @@ class MemoryGrowth:
         runs = steps.with_columns(run=number).partition_by("run", maintain_order=True)
         return max(runs, key=len, default=steps)
 
-    def _alive(self, lives: pl.DataFrame) -> pl.DataFrame:
+    def _live_allocations(self, lives: pl.DataFrame) -> pl.DataFrame:
         """Allocations that live at the end of a step, from that of the step in row ``first`` until before that in row
         ``beyond``, with who made them."""
         ends = self._steps["end"]
-        taken = filter_rows(lives, lives["bytes"] > 0)
-        beyond = ends.search_sorted(taken["end"].fill_null(ends[-1] + 1))
-        taken = taken.hstack([ends.search_sorted(taken["begin"]).alias("first"), beyond.alias("beyond")])
-        taken = filter_rows(taken, taken["first"] < taken["beyond"])
-        moments = select_columns(taken, "track", ts="begin")
+        allocated = filter_rows(lives, lives["bytes"] > 0)
+        beyond = ends.search_sorted(allocated["end"].fill_null(ends[-1] + 1))
+        allocated = allocated.hstack([ends.search_sorted(allocated["begin"]).alias("first"), beyond.alias("beyond")])
+        allocated = filter_rows(allocated, allocated["first"] < allocated["beyond"])
+        moments = select_columns(allocated, "track", ts="begin")
         operators = allocating_operators(self._window, moments)
-        return taken.with_columns(operators.alias("operator"), line=source_lines(self._window, moments))
+        return allocated.with_columns(operators.alias("operator"), line=source_lines(self._window, moments))
 
-    def _growing(self, alive: pl.DataFrame) -> pl.DataFrame:
+    def _find_growing(self, alive: pl.DataFrame) -> pl.DataFrame:
         """Of those who hold memory, those that hold more and more: ``bytes_per_step`` from their first rise to their
         last one, and the ``places`` of all their rises among the steps."""
         place, rise, given_back = pl.col("place"), pl.col("rise"), (pl.col("held") - pl.col("lasting")).max()
-        held = self._held(alive).with_columns(
-            rise=pl.col("lasting").diff().over(_WHO), given_back=given_back.over(_WHO)
+        held = self._held_by_step(alive).with_columns(
+            rise=pl.col("lasting").diff().over(_HOLDER), given_back=given_back.over(_HOLDER)
         )
-        found = held.filter(rise > 0).group_by(_WHO, maintain_order=True)
+        found = held.filter(rise > 0).group_by(_HOLDER, maintain_order=True)
         found = found.agg(
             places=place,
             pause=place.diff().max(),
@@ -109,29 +109,29 @@ class MemoryGrowth:
             bytes_per_step=(rise.sum() - rise.first()) / (place.last() - place.first()),
             given_back=pl.col("given_back").first(),
         )
-        return found.filter(_keeps_rising()).sort("bytes_per_step", descending=True, maintain_order=True)
+        return found.filter(_is_growing()).sort("bytes_per_step", descending=True, maintain_order=True)
 
-    def _with_categories(self, growing: pl.DataFrame, alive: pl.DataFrame) -> pl.DataFrame:
+    def _add_categories(self, growing: pl.DataFrame, alive: pl.DataFrame) -> pl.DataFrame:
         """Those who hold memory, with the category of most of it."""
-        allocated = alive.join(growing, on=_WHO, how="semi", nulls_equal=True)
-        spans_in_category = allocated.with_columns(category=categories(self._window, self._loop, allocated))
-        spans_in_category = spans_in_category.group_by(*_WHO, "category").agg(pl.col("bytes").sum())
-        most = spans_in_category.sort("bytes", "category").group_by(_WHO).agg(pl.col("category").last())
-        return growing.join(most, on=_WHO, how="left", nulls_equal=True, maintain_order="left")
+        allocated = alive.join(growing, on=_HOLDER, how="semi", nulls_equal=True)
+        spans_in_category = allocated.with_columns(category=classify_allocations(self._window, self._loop, allocated))
+        spans_in_category = spans_in_category.group_by(*_HOLDER, "category").agg(pl.col("bytes").sum())
+        most = spans_in_category.sort("bytes", "category").group_by(_HOLDER).agg(pl.col("category").last())
+        return growing.join(most, on=_HOLDER, how="left", nulls_equal=True, maintain_order="left")
 
-    def _held(self, alive: pl.DataFrame) -> pl.DataFrame:
+    def _held_by_step(self, alive: pl.DataFrame) -> pl.DataFrame:
         """For each holder and each ``place`` among the steps: the bytes ``held`` at its end, and of these those
         ``lasting``, the least that is held then and later."""
-        taken = alive.select(*_WHO, place="first", change="bytes")
-        given = alive.select(*_WHO, place="beyond", change=-pl.col("bytes"))
+        gained = alive.select(*_HOLDER, place="first", change="bytes")
+        freed = alive.select(*_HOLDER, place="beyond", change=-pl.col("bytes"))
         places = pl.DataFrame({"place": pl.int_range(len(self._steps), dtype=pl.UInt32, eager=True)})
-        changes = pl.concat([taken, given]).group_by(*_WHO, "place").agg(pl.col("change").sum())
-        every = changes.select(_WHO).unique().join(places, how="cross")
-        series = every.join(changes, on=[*_WHO, "place"], how="left", nulls_equal=True).sort(*_WHO, "place")
-        series = series.with_columns(held=pl.col("change").fill_null(0).cum_sum().over(_WHO))
-        return series.with_columns(lasting=pl.col("held").cum_min(reverse=True).over(_WHO))
+        changes = pl.concat([gained, freed]).group_by(*_HOLDER, "place").agg(pl.col("change").sum())
+        every = changes.select(_HOLDER).unique().join(places, how="cross")
+        series = every.join(changes, on=[*_HOLDER, "place"], how="left", nulls_equal=True).sort(*_HOLDER, "place")
+        series = series.with_columns(held=pl.col("change").fill_null(0).cum_sum().over(_HOLDER))
+        return series.with_columns(lasting=pl.col("held").cum_min(reverse=True).over(_HOLDER))
 
-    def _rise(self, events: pl.DataFrame) -> int:
+    def _total_growth(self, events: pl.DataFrame) -> int:
         """How much more was allocated at the end of the last step than at that of the first."""
         totals = self._steps.join_asof(events.select("ts", "total"), left_on="end", right_on="ts", strategy="backward")
         first, last = totals["total"].fill_null(0).gather([0, -1])
@@ -143,7 +143,7 @@ def allocating_operators(window: RankWindow, allocations: pl.DataFrame) -> pl.Se
     allocate."""
     operators = window.operators
     names = operators["name"].unique()
-    others = names.filter(~names.str.contains(_ONLY_ALLOCATES))
+    others = names.filter(~names.str.contains(_ALLOCATION_OPERATORS))
     others = operators.filter(pl.col("name").is_in(others.implode()))
     found = others["name"][find_innermost(others, allocations)]
     if not found.has_nulls():
@@ -151,9 +151,9 @@ def allocating_operators(window: RankWindow, allocations: pl.DataFrame) -> pl.Se
     return found.zip_with(found.is_not_null(), operators["name"][find_innermost(operators, allocations)])
 
 
-def _keeps_rising() -> pl.Expr:
+def _is_growing() -> pl.Expr:
     """Whether there was never a longer pause than between rises, and what was given back is little beside these."""
-    goes_on = (pl.col("before") <= pl.col("pause")) & (pl.col("after") <= pl.col("pause"))
+    is_continuing = (pl.col("before") <= pl.col("pause")) & (pl.col("after") <= pl.col("pause"))
     num_rises = pl.col("places").list.len()
-    is_often = (num_rises > _FEWEST_RISES) | (num_rises == _FEWEST_RISES) & pl.col("is_even")
-    return goes_on & is_often & (pl.col("grown") >= _LEAST_OVER_GIVEN_BACK * pl.col("given_back"))
+    is_often = (num_rises > _MIN_RISES) | (num_rises == _MIN_RISES) & pl.col("is_even")
+    return is_continuing & is_often & (pl.col("grown") >= _MIN_GROWTH_PER_FREED * pl.col("given_back"))

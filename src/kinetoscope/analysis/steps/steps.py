@@ -8,7 +8,7 @@ from functools import cached_property
 import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.memory.memory import peaks
+from kinetoscope.analysis.memory.memory import peak_memory_by_step
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.steps.host_ledger import HostLedger, recorded_by_torch
 from kinetoscope.analysis.steps.step_work import step_rates
@@ -88,7 +88,12 @@ def step_rows(window: RankWindow, loop: TrainingLoop, work: pl.DataFrame) -> lis
     if not len(window.steps):
         return []
     steps = _Steps(window, loop)
-    found = HostLedger(loop).columns() | steps.device() | {"peak_memory_bytes": peaks(window)} | steps.flops(work)
+    found = (
+        HostLedger(loop).columns()
+        | steps.device()
+        | {"peak_memory_bytes": peak_memory_by_step(window)}
+        | steps.flops(work)
+    )
     found |= loop.time.states.by_step()
     columns = {name: column.to_list() for name, column in found.items() if column is not None}
     return [

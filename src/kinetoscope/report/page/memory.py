@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.memory.memory_categories import CATEGORIES, memory_pieces
+from kinetoscope.analysis.memory.memory_categories import CATEGORIES, memory_allocations
 from kinetoscope.analysis.memory.memory_growth import allocating_operators
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.steps.steps import StepRow
@@ -50,7 +50,7 @@ class MemoryBuilder:
     def add(self, part: RankTrace) -> None:
         """Adds a window."""
         for window in read_windows(part.trace, self._step_name) if _has_memory(part) else ():
-            pieces = memory_pieces(window, TrainingLoop(window))
+            pieces = memory_allocations(window, TrainingLoop(window))
             for events in window.allocations.drop_nulls("total").partition_by("device", maintain_order=True):
                 device = events["device"][0]
                 own = pieces.filter(pl.col("device").eq_missing(device))

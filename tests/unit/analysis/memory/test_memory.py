@@ -111,8 +111,8 @@ def test_peak_and_its_step_are_reported_per_rank_also_for_a_merged_trace(tmp_pat
         report = kinetoscope.analyze(source, cache=False)
         assert [(row.rank, row.device, row.peak_bytes, row.peak_step) for row in report.memory] == truth
         assert [row.growth_bytes_per_step for row in report.memory] == [0, 2_000_000]
-        peaks = {(row.rank, row.step): row.peak_memory_bytes for row in report.steps}
-        assert peaks == {(row["rank"], row["step"]): row["peak_memory_bytes"] for row in run.truth.steps}
+        peak_memory_by_step = {(row.rank, row.step): row.peak_memory_bytes for row in report.steps}
+        assert peak_memory_by_step == {(row["rank"], row["step"]): row["peak_memory_bytes"] for row in run.truth.steps}
 
 
 def windows_of_one_process(folder, has_device, state=0):

@@ -6,7 +6,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.memory.memory_categories import memory_pieces
+from kinetoscope.analysis.memory.memory_categories import memory_allocations
 from kinetoscope.analysis.windows.window_reader import read_windows
 
 LOOP, AUTOGRAD = 1, 2
@@ -38,13 +38,13 @@ def write(folder, *events, spans=SPANS):
     return path
 
 
-def categories(folder, *events, **options):
+def classify_allocations(folder, *events, **options):
     (row,) = kinetoscope.analyze(write(folder, *events, **options), cache=False).memory
     return row.to_dict()["by_category"]
 
 
 def test_each_allocation_is_of_the_part_of_the_step_that_made_it(tmp_path):
-    found = categories(
+    found = classify_allocations(
         tmp_path,
         memory(5, 1, 100, 1),
         memory(20, 10, 200, 11),
@@ -64,39 +64,39 @@ def test_each_allocation_is_of_the_part_of_the_step_that_made_it(tmp_path):
 
 
 def test_what_was_freed_before_the_peak_does_not_count(tmp_path):
-    assert categories(
+    assert classify_allocations(
         tmp_path, memory(20, 50, 100, 50), memory(21, -50, 100, 0), memory(22, 60, 100, 60), memory(23, -60, 100, 0)
     ) == {"forward": 60}
 
 
 def test_events_of_one_microsecond_count_in_the_order_of_the_file(tmp_path):
     events = [memory(20, 50, 100, 50), memory(20, -50, 100, 0), memory(20, 60, 200, 60), memory(20, 1, 100, 61)]
-    assert categories(tmp_path, *events, memory(20, -60, 200, 1)) == {"forward": 61}
+    assert classify_allocations(tmp_path, *events, memory(20, -60, 200, 1)) == {"forward": 61}
 
 
 def test_what_was_allocated_before_the_recording_is_a_category_of_its_own(tmp_path):
     events = [memory(20, -400, 900, 600, device=0), memory(25, 500, 100, 1_100, device=0)]
-    assert categories(tmp_path, *events) == {"before_recording": 600, "forward": 500}
+    assert classify_allocations(tmp_path, *events) == {"before_recording": 600, "forward": 500}
 
 
 def test_of_the_hosts_memory_only_what_the_window_frees_is_known_to_be_older(tmp_path):
     events = [memory(20, 500, 100, 1_500), memory(25, -400, 900, 1_100)]
-    assert categories(tmp_path, *events) == {"before_recording": 400, "forward": 500}
+    assert classify_allocations(tmp_path, *events) == {"before_recording": 400, "forward": 500}
 
 
 def test_in_a_step_with_spans_of_the_forward_pass_only_these_are_forward(tmp_path):
     spans = [("event/batch", "batch", 10, 90, LOOP), ("event/forward", "forward", 15, 10, LOOP)]
     events = [memory(20, 10, 100, 10), memory(28, 5, 200, 15)]
-    assert categories(tmp_path, *events, spans=spans) == {"forward": 10, "other": 5}
+    assert classify_allocations(tmp_path, *events, spans=spans) == {"forward": 10, "other": 5}
 
 
 def test_an_optimizer_that_steps_within_the_backward_pass_allocates_its_own_memory(tmp_path):
     spans = [*SPANS, ("Optimizer.step#SGD.step", "user_annotation", 35, 5, AUTOGRAD)]
-    assert categories(tmp_path, memory(37, 8, 100, 8, thread=AUTOGRAD), spans=spans) == {"optimizer": 8}
+    assert classify_allocations(tmp_path, memory(37, 8, 100, 8, thread=AUTOGRAD), spans=spans) == {"optimizer": 8}
 
 
 def test_other_threads_do_not_work_for_the_forward_pass(tmp_path):
-    assert categories(tmp_path, memory(20, 8, 100, 8, thread=3)) == {"other": 8}
+    assert classify_allocations(tmp_path, memory(20, 8, 100, 8, thread=3)) == {"other": 8}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_other_threads_do_not_work_for_the_forward_pass(tmp_path):
     ids=["no addresses", "an address is missing", "something was freed unseen"],
 )
 def test_memory_categories_are_omitted_where_frees_are_unknown(events, tmp_path):
-    assert categories(tmp_path, *events) == {}
+    assert classify_allocations(tmp_path, *events) == {}
 
 
 def test_each_device_has_memory_of_its_own_though_addresses_are_the_same(tmp_path):
@@ -137,7 +137,7 @@ def test_pieces_that_are_alive_add_up_to_what_is_allocated_at_every_event(tmp_pa
         memory(70, 5, 300, 735, device=0),
     )
     (window,) = read_windows(kinetoscope.load(path))
-    pieces = memory_pieces(window, TrainingLoop(window))
+    pieces = memory_allocations(window, TrainingLoop(window))
     assert pieces.sort("category", "bytes").select("category", "bytes").rows() == [
         ("backward", 30),
         ("before_recording", 300),

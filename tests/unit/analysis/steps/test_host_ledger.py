@@ -7,7 +7,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.memory.memory_categories import memory_pieces
+from kinetoscope.analysis.memory.memory_categories import memory_allocations
 from kinetoscope.analysis.steps.step_time import timed_stretches
 from kinetoscope.analysis.windows.window_reader import read_windows
 from trainsim import Fault, Settings, simulate
@@ -123,7 +123,7 @@ def test_memory_that_a_closure_takes_in_its_forward_pass_is_forwards(tmp_path):
     settings = Settings(num_closure_calls=2, num_ranks=1, num_steps=4)
     (path,) = simulate(settings).write(tmp_path)
     (window,) = read_windows(kinetoscope.load(path, cache=False))
-    pieces = memory_pieces(window, TrainingLoop(window))
+    pieces = memory_allocations(window, TrainingLoop(window))
     (taken,) = pieces.filter(category="forward").select(pl.col("bytes").sum()).row(0)
     assert taken == 4 * 2 * settings.layers * 8_000_000
     assert not len(pieces.filter(category="optimizer"))
