@@ -24,7 +24,7 @@ Loop = Callable[[int], int]
 EMPTY_LOOP = "empty loop"
 _WARM_UP_PART = 10
 _INTERVAL = 1.96  # standard errors on each side
-_MOST_CALLS = 20_000  # a round's records stay in memory until it ends
+_MAX_CALLS = 20_000  # a round's records stay in memory until it ends
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ def _calibrated(candidate: Candidate, round_ns: float) -> int:
     count = 1
     with candidate.round() as loop:
         loop(1)
-        while (elapsed := loop(count)) < round_ns / 4 and count < _MOST_CALLS:
+        while (elapsed := loop(count)) < round_ns / 4 and count < _MAX_CALLS:
             count *= 2
-    return max(1, min(_MOST_CALLS, round(count * round_ns / max(elapsed, 1))))
+    return max(1, min(_MAX_CALLS, round(count * round_ns / max(elapsed, 1))))
 
 
 @contextmanager

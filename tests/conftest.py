@@ -149,10 +149,10 @@ def nothing_is_left_behind():
     """Fails if a test leaves a thread of ours, a signal handler or an active profiler behind."""
     with same_signal_handlers():
         yield
-    ours = [thread for thread in threading.enumerate() if thread.name.startswith(("kinetoscope", "samples of"))]
-    for thread in ours:
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(("kinetoscope", "samples of"))]
+    for thread in threads:
         thread.join(10)  # after Ctrl-C nothing waited for it, so it may still be ending
-    left = [thread.name for thread in ours if thread.is_alive()]
+    left = [thread.name for thread in threads if thread.is_alive()]
     assert not left, f"threads left running: {left}"
     assert kinetoscope.active_profiler() is None, "a profiler was left active"
 

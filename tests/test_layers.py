@@ -132,9 +132,9 @@ JOBS = {module for module in MODULES if module.endswith("_job")}
 def test_a_file_imports_only_what_its_room_may(path):
     room = room_of(path)
     assert room in ALLOWED, f"{room} is no package: add it to ALLOWED and to docs/architecture.md"
-    ours = {name.split(".")[1] for name in imports_of(path) if name.startswith("kinetoscope.")}
+    own_names = {name.split(".")[1] for name in imports_of(path) if name.startswith("kinetoscope.")}
     public = {"__version__"}  # the package itself knows its version
-    strangers = ours - ALLOWED[room] - {room, "errors"} - public
+    strangers = own_names - ALLOWED[room] - {room, "errors"} - public
     assert not strangers, f"{path.relative_to(ROOT)} is in {room}, which must not import {sorted(strangers)}"
 
 
@@ -193,9 +193,9 @@ def test_a_ground_room_imports_only_these_packages(room):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_no_file_imports_an_underscore_from_another_file(path):
     private = {name for name in imports_of(path) if name.startswith("kinetoscope.") and name.split(".")[-1][0] == "_"}
-    ours = {name for name in private if not name.endswith(("__version__", "._native", "._kineto_save"))}
-    torchs = {name for name in ours if path.parent.name == "torch" and name.split(".")[-1] in TORCHS_UNDERSCORES}
-    assert not ours - torchs
+    own_names = {name for name in private if not name.endswith(("__version__", "._native", "._kineto_save"))}
+    torchs = {name for name in own_names if path.parent.name == "torch" and name.split(".")[-1] in TORCHS_UNDERSCORES}
+    assert not own_names - torchs
 
 
 # torch.profiler exports these semi-public names, so our room does too.

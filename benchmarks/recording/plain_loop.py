@@ -57,7 +57,7 @@ def _slower(steps_ms: dict[str, list[float]], what: str) -> Iterator[Measure]:
     """By which part a step was longer than in the loop without a profiler in the same round, on the median."""
     plain = steps_ms[_NO_PROFILER]
     for name in list(_KINDS)[1:]:
-        part = statistics.median(ours / base - 1 for ours, base in zip(steps_ms[name], plain, strict=True))
+        part = statistics.median(profiled / base - 1 for profiled, base in zip(steps_ms[name], plain, strict=True))
         detail = f"{statistics.median(plain):.2f} ms became {statistics.median(steps_ms[name]):.2f}"
         yield Measure(f"{name}{what}", 100 * part, "%", detail)
 

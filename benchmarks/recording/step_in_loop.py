@@ -31,8 +31,8 @@ _LOOPS = {"0.3 ms": (32, 2, 8), "3 ms": (384, 4, 64), "30 ms": (1024, 6, 256)}
 """Width, layers and batch of models whose steps take about so long."""
 
 _NUM_CALLS = 3000
-_FEWEST_CALLS = 300
-_LONGEST_S = 12.0
+_MIN_CALLS = 300
+_MAX_S = 12.0
 
 
 def run(*, quick: bool) -> SuiteResult:
@@ -42,8 +42,8 @@ def run(*, quick: bool) -> SuiteResult:
     for name, shape in _LOOPS.items():
         step, optimizer = _training_step(*shape)
         step_ns = _typical_ns(step, 20)
-        most = max(_FEWEST_CALLS, int(_LONGEST_S * 1e9 / step_ns))
-        count = _FEWEST_CALLS if quick else min(_NUM_CALLS, most)
+        most = max(_MIN_CALLS, int(_MAX_S * 1e9 / step_ns))
+        count = _MIN_CALLS if quick else min(_NUM_CALLS, most)
         empty_ns = _call_ns(step, lambda: None, count)
         with tempfile.TemporaryDirectory() as folder:
             never = cyclic_schedule(skip_first=10**9, per="run")

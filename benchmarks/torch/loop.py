@@ -26,9 +26,9 @@ def run(*, quick: bool) -> SuiteResult:
     measures = []
     with warnings.catch_warnings(action="ignore"):
         for name, options in _OPTIONS.items():
-            bare, ours, stock = _step_times_s(options, rounds)
-            mean, low, high = _ratio([mine / theirs for mine, theirs in zip(ours, stock, strict=True)])
-            slowdowns = [statistics.median(times) / statistics.median(bare) for times in (ours, stock)]
+            bare, replacement, stock = _step_times_s(options, rounds)
+            mean, low, high = _ratio([mine / theirs for mine, theirs in zip(replacement, stock, strict=True)])
+            slowdowns = [statistics.median(times) / statistics.median(bare) for times in (replacement, stock)]
             detail = f"{low:.3f} .. {high:.3f}; loop x{slowdowns[0]:.2f} / x{slowdowns[1]:.2f}"
             measures.append(Measure(f"recorded step / stock's, {name}", mean, "x", detail))
             measures.append(Measure(f"recorded step / stock's, {name}, low end", low, "x", "of the 95 % interval"))

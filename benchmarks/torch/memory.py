@@ -52,15 +52,19 @@ def run(*, quick: bool) -> SuiteResult:
     num_events, num_profiles, rounds = (3_000, 30, 1) if quick else (128_000, 300, 1)
     measures = []
     for name, deed in _DEEDS.items():
-        ours, stock = (_mb(_HEAD + _PEAK, module, rounds, num_events=num_events, deed=deed) for module in _MODULES)
-        measures.append(Measure(f"peak of {name} / stock's", ours / stock, "x", f"{ours:.1f} / {stock:.1f} MB"))
-    ours, stock = (_mb(_HEAD + _LEAK, module, rounds, num_profiles=num_profiles) for module in _MODULES)
-    measures.append(Measure("growth over the last 180 of 300 profiles, beyond stock's", ours - stock, "MB"))
+        replacement, stock = (
+            _mb(_HEAD + _PEAK, module, rounds, num_events=num_events, deed=deed) for module in _MODULES
+        )
+        measures.append(
+            Measure(f"peak of {name} / stock's", replacement / stock, "x", f"{replacement:.1f} / {stock:.1f} MB")
+        )
+    replacement, stock = (_mb(_HEAD + _LEAK, module, rounds, num_profiles=num_profiles) for module in _MODULES)
+    measures.append(Measure("growth over the last 180 of 300 profiles, beyond stock's", replacement - stock, "MB"))
     return SuiteResult(
         suite="torch_memory",
         title=f"memory added, {num_events} events; and by {num_profiles} profiles one after the other",
         measures=measures,
-        notes=[f"Growth: ours {ours:.1f} MB, stock {stock:.1f} MB."],
+        notes=[f"Growth: ours {replacement:.1f} MB, stock {stock:.1f} MB."],
     )
 
 

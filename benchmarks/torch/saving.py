@@ -37,8 +37,8 @@ def run(*, quick: bool) -> SuiteResult:
             del results
         measures.append(Measure(name, median(taken) * 1e3, "ms"))
     held = {measure.name: measure.value for measure in measures}
-    ours = held[_NAMES] + held[_WITHOUT]
-    measures.append(Measure("ours / Kineto's save with the lock", ours / held[_WITH], "x", "names, and the pipe"))
+    native = held[_NAMES] + held[_WITHOUT]
+    measures.append(Measure("ours / Kineto's save with the lock", native / held[_WITH], "x", "names, and the pipe"))
     return SuiteResult(
         suite="torch_saving",
         title=f"processor time of the thread that saves {num_events} events with shapes",

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.suite import Measure, SuiteResult
 from benchmarks.traceml import endings, healthy, unmodified
 from benchmarks.traceml.faults import FAULTS, VALIDATION, Judged, judge
-from benchmarks.traceml.tools import Ran, Said, said_of
+from benchmarks.traceml.tools import Ran, ToolReport, read_report
 
 _DOCS = Path(__file__).parents[2] / "docs" / "compat" / "traceml.md"
 _NAMES = {"traceml": "TraceML", "kinetoscope": "kinetoscope"}
@@ -67,7 +67,7 @@ def _fault_rows(judged: Sequence[dict[str, Judged]]) -> Rows:
             one = of_tools[tool]
             head = [one.fault.what, f"{one.gain:.1f} {one.fault.unit}"] if tool == _TOOLS[0] else ["", ""]
             cost = _checked(one.cost, one.fault.unit, one.is_cost_right)
-            saving = _NO_TIME if one.fault.is_leak else _checked(one.said.saving_ms, "ms", one.is_saving_right)
+            saving = _NO_TIME if one.fault.is_leak else _checked(one.report.saving_ms, "ms", one.is_saving_right)
             rows.append([*head, name, one.verdict, one.line, cost, saving])
     return rows
 
@@ -84,12 +84,12 @@ def _time_row(of_tools: dict[str, Judged]) -> list[str]:
 
 
 def _validation_row(of_tools: dict[str, Judged]) -> list[str]:
-    return ["an evaluation after every fifth step", *(_evaluation_told(of_tools[tool].said) for tool in _TOOLS)]
+    return ["an evaluation after every fifth step", *(_format_evaluation(of_tools[tool].report) for tool in _TOOLS)]
 
 
-def _evaluation_told(said: Said) -> str:
-    told = f"evaluation {said.evaluation_ms:.1f} ms a step" if said.evaluation_ms else "no evaluation"
-    return f'"{said.verdict}", {told}' if said.is_sure else told
+def _format_evaluation(report: ToolReport) -> str:
+    numbers = f"evaluation {report.evaluation_ms:.1f} ms a step" if report.evaluation_ms else "no evaluation"
+    return f'"{report.verdict}", {numbers}' if report.is_sure else numbers
 
 
 def _healthy_rows(rounds: healthy.Rounds, folder: Path) -> Rows:
@@ -97,7 +97,7 @@ def _healthy_rows(rounds: healthy.Rounds, folder: Path) -> Rows:
     warned = [healthy.warnings(rounds, tool) for tool in _TOOLS]
     changed = [healthy.false_changes(rounds, tool, folder) for tool in _TOOLS]
     return [
-        [f"{num_runs} healthy runs: warnings, findings of high confidence", *(_warned(said) for said in warned)],
+        [f"{num_runs} healthy runs: warnings, findings of high confidence", *(_warned(report) for report in warned)],
         [
             "pairs of them, compared: called faster or slower",
             *(f"{few} of {all_}" for few, all_ in changed),
@@ -105,9 +105,9 @@ def _healthy_rows(rounds: healthy.Rounds, folder: Path) -> Rows:
     ]
 
 
-def _warned(said: Sequence[Said]) -> str:
-    verdicts = sorted({f'"{one.verdict}"' for one in said})
-    return f"{len(said)}: {', '.join(verdicts)}" if said else "0"
+def _warned(reports: Sequence[ToolReport]) -> str:
+    verdicts = sorted({f'"{one.verdict}"' for one in reports})
+    return f"{len(reports)}: {', '.join(verdicts)}" if reports else "0"
 
 
 def _ending_rows(folder: Path) -> Rows:
@@ -131,12 +131,12 @@ def _left(left: endings.Left) -> str:
 
 def _load_row(rounds: healthy.Rounds, folder: Path) -> list[str]:
     ran = rounds.ran["traceml"][0], healthy.run_recording_all("small", folder)
-    return ["steps of 0.2 ms that it tells of", *map(_steps_told, ran)]
+    return ["steps of 0.2 ms that it tells of", *map(_format_steps, ran)]
 
 
-def _steps_told(ran: Ran) -> str:
-    told = f"{said_of(ran).num_steps:,} of {healthy.SIZES['small']:,}"
-    return f'{told}, and "{_COMPLETE}"' if _COMPLETE in ran.printed else told
+def _format_steps(ran: Ran) -> str:
+    numbers = f"{read_report(ran).num_steps:,} of {healthy.SIZES['small']:,}"
+    return f'{numbers}, and "{_COMPLETE}"' if _COMPLETE in ran.printed else numbers
 
 
 def _cost_rows(rounds: healthy.Rounds, step: str) -> Rows:
@@ -155,7 +155,7 @@ def _counts(judged: Sequence[dict[str, Judged]]) -> list[Measure]:
             "faults named": sum(one.is_named for one in ones),
             "lines named": sum(one.line != "no" for one in ones),
             "costs within 20 %": sum(one.is_cost_right for one in ones),
-            "savings within 20 %": sum(one.is_saving_right and one.said.saving_ms is not None for one in ones),
+            "savings within 20 %": sum(one.is_saving_right and one.report.saving_ms is not None for one in ones),
         }
         measures += [Measure(f"{what}, {name}", count, f"of {len(ones)}") for what, count in counts.items()]
     return measures
@@ -165,9 +165,9 @@ def _behind(judged: Sequence[dict[str, Judged]]) -> str:
     """At what TraceML was better, of which fault."""
     better = [
         f"{theirs.fault.what}: {mark}"
-        for theirs, ours in ((of_tools["traceml"], of_tools["kinetoscope"]) for of_tools in judged)
+        for theirs, kinetoscope in ((of_tools["traceml"], of_tools["kinetoscope"]) for of_tools in judged)
         for mark, value in theirs.marks.items()
-        if value > ours.marks[mark]
+        if value > kinetoscope.marks[mark]
     ]
     return f"Faults of which TraceML says something better: {', '.join(better) or 'none'}."
 

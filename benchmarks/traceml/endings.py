@@ -11,7 +11,7 @@ from benchmarks.traceml.tools import (
     Training,
     finish,
     kinetoscope,
-    said_of,
+    read_report,
     start,
 )
 
@@ -67,6 +67,6 @@ def _wait_for(path: Path, process: "Popen[str]") -> None:
 
 def _num_steps(ran: Ran) -> int:
     try:
-        return said_of(ran).num_steps
+        return read_report(ran).num_steps
     except (OSError, ValueError):  # nothing is left that could be read
         return 0

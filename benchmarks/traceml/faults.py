@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.traceml.tools import Said, Training, run_training, said_of
+from benchmarks.traceml.tools import ToolReport, Training, read_report, run_training
 
 _RIGHT_WITHIN = 0.2
 
@@ -49,28 +49,28 @@ class Judged:
     what a step of the loop took under this tool."""
 
     fault: Fault
-    said: Said
+    report: ToolReport
     gain: float
     loop_ms: float
 
     @property
     def cost(self) -> float | None:
-        return self.said.growth_kib if self.fault.is_leak else self.said.cost_ms
+        return self.report.growth_kib if self.fault.is_leak else self.report.cost_ms
 
     @property
     def share_of_loop(self) -> float:
         """Which part of the loop's time the tool's steps are."""
-        return (self.said.step_ms or 0) / self.loop_ms
+        return (self.report.step_ms or 0) / self.loop_ms
 
     @property
     def is_named(self) -> bool:
-        return self.said.verdict in self.fault.names
+        return self.report.verdict in self.fault.names
 
     @property
     def marks(self) -> dict[str, int]:
         """What the tool was good at: more is better."""
         return {
-            "verdict": 2 * self.is_named or self.said.verdict in self.fault.buckets,
+            "verdict": 2 * self.is_named or self.report.verdict in self.fault.buckets,
             "line": self.line != "no",
             "cost": self.is_cost_right,
             "saving": self.is_saving_right,
@@ -78,14 +78,14 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        said = f'"{self.said.verdict or "nothing"}"'
+        quoted = f'"{self.report.verdict or "nothing"}"'
         if self.is_named:
-            return said
-        return f"{said}: where to look" if self.said.verdict in self.fault.buckets else f"{said}: no"
+            return quoted
+        return f"{quoted}: where to look" if self.report.verdict in self.fault.buckets else f"{quoted}: no"
 
     @property
     def line(self) -> str:
-        return self.said.line_of(self.fault.training) or "no"
+        return self.report.line_of(self.fault.training) or "no"
 
     @property
     def is_cost_right(self) -> bool:
@@ -93,7 +93,7 @@ class Judged:
 
     @property
     def is_saving_right(self) -> bool:
-        return self.said.saving_ms is None if self.fault.is_leak else self._is_right(self.said.saving_ms)
+        return self.report.saving_ms is None if self.fault.is_leak else self._is_right(self.report.saving_ms)
 
     def _is_right(self, value: float | None) -> bool:
         return value is not None and abs(value - self.gain) <= _RIGHT_WITHIN * self.gain
@@ -105,6 +105,6 @@ def judge(fault: Fault, folder: Path) -> dict[str, Judged]:
     fixed = run_training("none", fault.training.with_arguments("--fixed"), folder / f"{name}-fixed")
     theirs = run_training("traceml", fault.training, folder / f"{name}-traceml")
     faulty = run_training("none", fault.training, folder / f"{name}-none")
-    ours = run_training("kinetoscope", fault.training, folder / f"{name}-kinetoscope")
+    kinetoscope = run_training("kinetoscope", fault.training, folder / f"{name}-kinetoscope")
     gain = int(faulty.printed) / 1024 if fault.is_leak else faulty.typical_step_ms() - fixed.typical_step_ms()
-    return {ran.tool: Judged(fault, said_of(ran), gain, ran.mean_step_ms()) for ran in (theirs, ours)}
+    return {ran.tool: Judged(fault, read_report(ran), gain, ran.mean_step_ms()) for ran in (theirs, kinetoscope)}

@@ -12,8 +12,8 @@ from benchmarks.traceml.tools import (
     Said,
     Training,
     kinetoscope,
+    read_report,
     run_training,
-    said_of,
     traceml,
     traceml_summary,
 )
@@ -55,7 +55,7 @@ def run_rounds(size: str, num_rounds: int, folder: Path) -> Rounds:
 
 def warnings(rounds: Rounds, tool: str) -> list[Said]:
     """What the tool is sure of in runs that have no fault."""
-    return [said for said in map(said_of, rounds.ran[tool]) if said.is_sure]
+    return [report for report in map(read_report, rounds.ran[tool]) if report.is_sure]
 
 
 def false_changes(rounds: Rounds, tool: str, folder: Path) -> tuple[int, int]:

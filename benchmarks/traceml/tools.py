@@ -19,7 +19,7 @@ PYTHON = Path(sys.executable)
 BIN = PYTHON.parent
 _NOT_TIMED = 2  # steps at the begin, which warm up
 _BLOCK = 12  # steps
-_LONGEST_S = 300
+_TIMEOUT_S = 300
 
 _COSTS = {
     "INPUT-BOUND": "input_wait_ms",
@@ -70,7 +70,7 @@ class Ran:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class ToolReport:
     """The first thing that a tool says of a run."""
 
     verdict: str
@@ -108,7 +108,7 @@ def start(tool: str, training: Training, out: Path, *, on_free_ports: bool = Tru
 
 def finish(tool: str, out: Path, process: "subprocess.Popen[str]") -> Ran:
     """Waits until a training has ended."""
-    printed, _ = process.communicate(timeout=_LONGEST_S)
+    printed, _ = process.communicate(timeout=_TIMEOUT_S)
     code = process.returncode
     return Ran(tool, out, code if code >= 0 else 128 - code, printed)
 
@@ -140,9 +140,9 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def said_of(ran: Ran) -> Said:
+def read_report(ran: Ran) -> ToolReport:
     """What the tool said of the run."""
-    return _traceml_said(ran.out) if ran.tool == "traceml" else _kinetoscope_said(ran.out)
+    return _read_traceml_report(ran.out) if ran.tool == "traceml" else _read_kinetoscope_report(ran.out)
 
 
 def traceml_summary(out: Path) -> Path:
@@ -150,12 +150,12 @@ def traceml_summary(out: Path) -> Path:
     return out.parent / "logs" / out.name / "final_summary.json"
 
 
-def _traceml_said(out: Path) -> Said:
+def _read_traceml_report(out: Path) -> ToolReport:
     text = traceml_summary(out).read_text()
     summary = json.loads(text)
     diagnosis = summary["primary_diagnosis"]
     status, evidence = diagnosis["status"], diagnosis["evidence"]
-    return Said(
+    return ToolReport(
         verdict=status,
         sentence=diagnosis["summary"],
         is_sure=diagnosis["severity"] in ("warn", "crit"),
@@ -166,12 +166,12 @@ def _traceml_said(out: Path) -> Said:
     )
 
 
-def _kinetoscope_said(out: Path) -> Said:
+def _read_kinetoscope_report(out: Path) -> ToolReport:
     """What ``kinetoscope summary`` says of the traces of a run."""
     report = json.loads(kinetoscope("summary", "--json", str(out)).stdout)
     steps, num_steps = report["steps"], report["run"]["num_steps"]
     last_ns = steps[-1]["begin_ns"] + steps[-1]["duration_ns"]
-    nothing = Said(
+    nothing = ToolReport(
         verdict="",
         sentence="",
         is_sure=False,
@@ -186,9 +186,9 @@ def _evaluation_ns(step: Mapping[str, Any]) -> int:
     return (step["evaluation_ns"] or 0) + (step["evaluation_inside_ns"] or 0)
 
 
-def _with_finding(said: Said, finding: Mapping[str, Any]) -> Said:
+def _with_finding(tool_report: ToolReport, finding: Mapping[str, Any]) -> ToolReport:
     return replace(
-        said,
+        tool_report,
         verdict=finding["kind"],
         sentence=finding["title"],
         is_sure=finding["confidence"] == "high",
@@ -202,13 +202,13 @@ def _with_finding(said: Said, finding: Mapping[str, Any]) -> Said:
 def kinetoscope(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs our command."""
     command = [str(BIN / "kinetoscope"), *arguments]
-    return subprocess.run(command, text=True, capture_output=True, timeout=_LONGEST_S, check=False)
+    return subprocess.run(command, text=True, capture_output=True, timeout=_TIMEOUT_S, check=False)
 
 
 def traceml(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Runs TraceML's command in a folder."""
     command = [str(BIN / "traceml"), *arguments]
-    return subprocess.run(command, text=True, capture_output=True, timeout=_LONGEST_S, check=False, cwd=folder)
+    return subprocess.run(command, text=True, capture_output=True, timeout=_TIMEOUT_S, check=False, cwd=folder)
 
 
 def _in_ms(value_ns: int | None) -> float | None:

@@ -22,7 +22,7 @@ _END_AT = 300
 _NUM_STEPS = 400
 _NUM_QUICK_STEPS = 50_000
 _NUM_ROUNDS = 7
-_LONGEST_S, _LONGEST_WAIT_S = 120, 20
+_TIMEOUT_S, _MAX_WAIT_S = 120, 20
 _NEVER = ("--after", "1000000000")
 
 
@@ -64,18 +64,20 @@ def rows(folder: Path, *, quick: bool) -> list[list[str]]:
     folder.mkdir(exist_ok=True)
     tools = ("traceml", "kinetoscope")
     whole = [_run(tool, folder / f"{tool}-whole", "--steps", str(_NUM_STEPS)) for tool in tools]
-    told = [["a plain loop of 400 steps: of which it tells", *(f"{ran.num_steps} steps" for ran in whole)]]
+    table_rows = [["a plain loop of 400 steps: of which it tells", *(f"{ran.num_steps} steps" for ran in whole)]]
     for how, what in {"exit": "`sys.exit(3)`", "wait": "SIGTERM", "kill": "SIGKILL"}.items():
         ran = [_run(tool, folder / f"{tool}-{how}", "--end-at", str(_END_AT), "--ending", how) for tool in tools]
         head = f"{what} in step {_END_AT + 1} (Python's own exit code: {ENDINGS[how]})"
-        told.append([head, *(f"{one.exit_code}, {one.num_steps} steps" for one in ran)])
+        table_rows.append([head, *(f"{one.exit_code}, {one.num_steps} steps" for one in ran)])
     at_once = [_two_at_once(tool, folder) for tool in tools]
-    told.append(["two runs at once, as if each were alone", *("; ".join(both) for both in at_once)])
+    table_rows.append(["two runs at once, as if each were alone", *("; ".join(both) for both in at_once)])
     helpers = [str(_num_helpers(tool, folder)) for tool in tools]
-    told.append(["processes beside the training, while nothing is recorded", *helpers])
+    table_rows.append(["processes beside the training, while nothing is recorded", *helpers])
     quickly = [_run(tool, folder / f"{tool}-quick", "--steps", str(_NUM_QUICK_STEPS)) for tool in tools]
-    told.append([f"{_NUM_QUICK_STEPS:,} short steps: of which it tells", *(f"{ran.num_steps:,}" for ran in quickly)])
-    return [*told, *_times(folder, 2 if quick else _NUM_ROUNDS)]
+    table_rows.append(
+        [f"{_NUM_QUICK_STEPS:,} short steps: of which it tells", *(f"{ran.num_steps:,}" for ran in quickly)]
+    )
+    return [*table_rows, *_times(folder, 2 if quick else _NUM_ROUNDS)]
 
 
 def _times(folder: Path, num_rounds: int) -> list[list[str]]:
@@ -130,17 +132,17 @@ def _run(tool: str, out: Path, *arguments: str, options: Sequence[str] = ()) -> 
 
 
 def _finish(tool: str, out: Path, began_ns: int, process: "Popen[str]") -> _Ran:
-    printed, _ = process.communicate(timeout=_LONGEST_S)
+    printed, _ = process.communicate(timeout=_TIMEOUT_S)
     ended_ns, code = time.time_ns(), process.returncode
-    said = [line.split() for line in printed.splitlines()]
-    moments = {words[0]: int(words[1]) for words in said if len(words) == 2 and words[1].isdigit()}
+    fields = [line.split() for line in printed.splitlines()]
+    moments = {words[0]: int(words[1]) for words in fields if len(words) == 2 and words[1].isdigit()}
     return _Ran(tool, out, code if code >= 0 else 128 - code, began_ns, ended_ns, moments)
 
 
 def _wait_for_end(process: "Popen[str]") -> None:
     """Waits until the script says that it waits for a signal, or for long enough, if its tool keeps what it prints."""
     assert process.stdout is not None
-    deadline, printed = time.monotonic() + _LONGEST_WAIT_S, b""
+    deadline, printed = time.monotonic() + _MAX_WAIT_S, b""
     while b"end " not in printed and time.monotonic() < deadline and process.poll() is None:
         if select.select([process.stdout], [], [], 0.2)[0]:
             printed += os.read(process.stdout.fileno(), 4096)
@@ -160,5 +162,5 @@ def _num_helpers(tool: str, folder: Path) -> int:
     time.sleep(3)
     family = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=_LONGEST_S)
+    process.communicate(timeout=_TIMEOUT_S)
     return len(family)

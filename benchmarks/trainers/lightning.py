@@ -59,33 +59,33 @@ def _pytorch_in_window(folder: str) -> Any:
     return _pytorch(folder, schedule=schedule(wait=0, warmup=1, active=10_000))
 
 
-def _ours(folder: str, **options: Any) -> Any:
+def _profiler(folder: str, **options: Any) -> Any:
     return KinetoscopeProfiler(f"{folder}/run", quiet=True, **options)
 
 
-def _ours_in_window(folder: str) -> Any:
-    return _ours(folder, schedule=kinetoscope.cyclic_schedule(warmup=1, active=10_000, per="run"))
+def _profiler_in_window(folder: str) -> Any:
+    return _profiler(folder, schedule=kinetoscope.cyclic_schedule(warmup=1, active=10_000, per="run"))
 
 
-def _ours_outside(folder: str) -> Any:
-    return _ours(folder, schedule=kinetoscope.cyclic_schedule(skip_first=1_000_000, per="run"))
+def _profiler_outside_window(folder: str) -> Any:
+    return _profiler(folder, schedule=kinetoscope.cyclic_schedule(skip_first=1_000_000, per="run"))
 
 
-def _ours_of_actions(folder: str) -> Any:
+def _profiler_of_actions(folder: str) -> Any:
     """In a window, without torch's operators: what SimpleProfiler records, and more."""
     schedule = kinetoscope.cyclic_schedule(warmup=1, active=10_000, per="run")
-    return _ours(folder, schedule=schedule, torch=False, system=False)
+    return _profiler(folder, schedule=schedule, torch=False, system=False)
 
 
 _KINDS: dict[str, tuple[Callable[[str], Any], int]] = {
     _NO_PROFILER: (lambda folder: None, _FIRST_TIMED),
     "SimpleProfiler": (_simple, _FIRST_TIMED),
-    "ours, without operators, in its window": (_ours_of_actions, _FIRST_TIMED),
+    "ours, without operators, in its window": (_profiler_of_actions, _FIRST_TIMED),
     "PyTorchProfiler, in its window": (_pytorch_in_window, _FIRST_TIMED),
-    "ours, in its window": (_ours_in_window, _FIRST_TIMED),
-    "ours, outside of its window": (_ours_outside, _FIRST_TIMED),
+    "ours, in its window": (_profiler_in_window, _FIRST_TIMED),
+    "ours, outside of its window": (_profiler_outside_window, _FIRST_TIMED),
     "PyTorchProfiler, by default": (_pytorch, 1),
-    "ours, by default": (_ours, 1),
+    "ours, by default": (_profiler, 1),
 }
 """What makes the profiler of a fit, and the first step that is timed."""
 

@@ -50,13 +50,13 @@ def test_a_heading_says_what_its_column_means_to_pointer_and_keys(view, heading,
     open_file(late_rank, f"#view={view}")
     button = page.locator("th button", has_text=re.compile(f"^{heading}( ▼)?$")).first
     button.focus()
-    said = page.locator(".table-help").first
-    expect(said).to_contain_text(f"{heading}: {meaning}")
-    expect(button).to_have_attribute("aria-describedby", said.get_attribute("id"))
+    help_text = page.locator(".table-help").first
+    expect(help_text).to_contain_text(f"{heading}: {meaning}")
+    expect(button).to_have_attribute("aria-describedby", help_text.get_attribute("id"))
     button.blur()
-    expect(said).not_to_contain_text(meaning)
+    expect(help_text).not_to_contain_text(meaning)
     button.hover()
-    expect(said).to_contain_text(meaning)
+    expect(help_text).to_contain_text(meaning)
 
 
 def test_a_finding_shows_its_chapter_in_place(late_rank, page, open_file):

@@ -83,9 +83,9 @@ def test_each_number_of_a_view_is_one_of_the_data(page, open_file, file, view, f
     texts = page.locator(_SHOWN).all_inner_texts()
     found = [(match[0], text) for text in texts for match in _NUMBER.finditer(text)]
     assert len(found) >= fewest
-    assert [pair for pair in found if not _is_told(pair[0])] == []
+    assert [pair for pair in found if not _is_shown(pair[0])] == []
 
 
-def _is_told(number):
+def _is_shown(number):
     digits = int(re.sub(r"\D", "", number))
     return digits == 0 or _is_prime(digits)

@@ -138,11 +138,11 @@ def test_five_thousand_operators_are_shown_in_part_and_found_all(page, open_file
     assert names(page)[0] == "aten::op_1799"
 
 
-@pytest.mark.parametrize(("view", "said"), [("operators", "No operators"), ("kernels", "No kernels")])
-def test_a_run_without_rows_says_how_to_record_them(page, open_file, tmp_path, view, said):
+@pytest.mark.parametrize(("view", "message"), [("operators", "No operators"), ("kernels", "No kernels")])
+def test_a_run_without_rows_says_how_to_record_them(page, open_file, tmp_path, view, message):
     open_file(write_page(tmp_path / "page.html"), f"#view={view}")
 
-    assert said in page.locator(".empty").inner_text()
+    assert message in page.locator(".empty").inner_text()
     assert "kinetoscope.profile(" in page.locator(".empty").inner_text()
 
 

@@ -121,8 +121,8 @@ def test_page_with_an_unclassified_device_claims_neither_no_device_nor_health(pa
         file = tmp_path / "report.html"
         file.write_text(render_page(build_page(replace(report, findings=[], is_judged=is_judged), "0")))
         open_file(file)
-        said = page.locator("body").inner_text()
-        is_shown = ("no device recorded" in said, "No finding." in said, "No findings, since parts" in said)
+        body = page.locator("body").inner_text()
+        is_shown = ("no device recorded" in body, "No finding." in body, "No findings, since parts" in body)
         assert is_shown == (is_judged, is_judged, not is_judged)
 
 

@@ -19,15 +19,15 @@ def late_rank(report_of):
 def test_straggler_is_reported_with_its_steps_and_the_waiting_ranks(late_rank, page, open_file):
     open_file(late_rank, "#view=ranks")
     steps, waits = page.get_by_role("application").all()
-    said, waited = page.locator("output").all()
+    details, waited = page.locator("output").all()
 
     expect(page.get_by_role("combobox")).to_have_value("host")  # what shows why it is late
     expect(page.locator("main")).to_contain_text("Rank 2 delays every 3rd step: slow CPU code")
     steps.focus()
     for rank in (0, 1, 2):
         page.keyboard.press("ArrowDown")
-        expect(said).to_contain_text(re.compile(f"Rank {rank}, step 3: .* [mµ]s"))
-    expect(said).to_contain_text(re.compile(r": 4\.\d+ ms"))
+        expect(details).to_contain_text(re.compile(f"Rank {rank}, step 3: .* [mµ]s"))
+    expect(details).to_contain_text(re.compile(r": 4\.\d+ ms"))
     waits.focus()
     for rank in (0, 1, 2):
         page.keyboard.press("ArrowRight")
@@ -40,12 +40,12 @@ def test_straggler_is_reported_with_its_steps_and_the_waiting_ranks(late_rank, p
 def test_gaps_between_windows_are_visible_in_the_map_and_reported(report_of, page, open_file):
     open_file(report_of(Settings(num_ranks=2, num_cycles=2, num_steps=3)), "#view=ranks")
     steps = page.get_by_role("application").first
-    said = page.locator("output").first
+    details = page.locator("output").first
 
     steps.focus()
     for column in ("step 3", "step 4", "step 5", "steps that were not recorded", "step 9"):
         page.keyboard.press("ArrowRight")
-        expect(said).to_contain_text(f"Rank 0, {column}")
+        expect(details).to_contain_text(f"Rank 0, {column}")
 
 
 def test_the_map_tells_its_numbers_as_a_table_too_and_keeps_what_it_shows(late_rank, page, open_file):

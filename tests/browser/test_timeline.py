@@ -235,13 +235,13 @@ def test_overview_map_moves_and_resizes_the_view_by_pointer_and_keys(report, pag
 
 def test_the_ruler_says_which_step_it_is_at_the_pointer_in_view_and_between_steps(report, page, open_file):
     open_file(report, "#view=timeline")
-    said = page.locator(".timeline-ruler .timeline-corner")
-    expect(said).to_have_text(re.compile(r"Rank 0: steps 3 to 12"))
+    corner = page.locator(".timeline-ruler .timeline-corner")
+    expect(corner).to_have_text(re.compile(r"Rank 0: steps 3 to 12"))
     page.evaluate("location.hash = '#view=timeline&from=4000000&to=4000100'")
-    expect(said).to_have_text(re.compile(r"Rank 0: step \d+"))
+    expect(corner).to_have_text(re.compile(r"Rank 0: step \d+"))
     canvas = boxes(page)
     page.mouse.move(canvas["x"] + 300, canvas["y"] + 22)
-    expect(said).to_have_text(re.compile(r"Rank 0: step \d+"))
+    expect(corner).to_have_text(re.compile(r"Rank 0: step \d+"))
 
 
 def test_a_pinned_track_stays_above_the_others_and_in_the_link(report, page, open_file):

@@ -20,11 +20,11 @@ from kinetoscope.cli import main
 from kinetoscope.core.paths.run_groups import remember_command
 from support.fork_server import OURS, start_prepared
 from support.minimal_pages import axe_violations, reload_until
-from support.view_server import LONGEST_WAIT_S, served
+from support.view_server import MAX_WAIT_S, served
 from trainsim import Fault, Settings, simulate
 
 REPORT_MARK = '<!doctype html><meta name="generator" content="kinetoscope 0.1.0" />'
-WAIT_MS = LONGEST_WAIT_S * 1000
+WAIT_MS = MAX_WAIT_S * 1000
 BASE_NS = 1_790_857_026_000_000_000
 
 
@@ -284,8 +284,8 @@ def test_a_strangers_report_runs_but_reads_and_reaches_nothing(runs, context):
         tab.goto(server.link)
         tab.get_by_role("link", name="report on digits").click()
         tab.get_by_text("cookie:").wait_for(timeout=WAIT_MS)
-        said = tab.inner_text("#said")
-    assert said == "cookie: refused, storage: refused, list: refused, trace: refused, image: refused"
+        results = tab.inner_text("#said")
+    assert results == "cookie: refused, storage: refused, list: refused, trace: refused, image: refused"
 
 
 SCHEDULE_SAID = "Nothing was recorded: the schedule answered skip for each of the 3 batches."
@@ -344,7 +344,7 @@ def names(tab):
 
 
 def wait_for_cell(tab, run, title, text):
-    until = time.monotonic() + LONGEST_WAIT_S
+    until = time.monotonic() + MAX_WAIT_S
     while text not in cells(tab, run)[title]:
         assert time.monotonic() < until, cells(tab, run)
         tab.wait_for_timeout(50)

@@ -138,12 +138,12 @@ def try_all(installations: list[Installation]) -> Iterator[str]:
 def attempt(interpreter: Interpreter, what: str, check) -> Iterator[str]:
     begin_s = time.monotonic()
     try:
-        said = check(interpreter)
+        output = check(interpreter)
     except DistError as error:
-        said = "FAILED, see below"
+        output = "FAILED, see below"
         yield f"Python {interpreter.name} ({interpreter.path}), {what}: {error}"
     took_s = time.monotonic() - begin_s
-    print(f"Python {interpreter.name:8} {what}: {said.splitlines()[-1]} ({took_s:.0f} s)", flush=True)
+    print(f"Python {interpreter.name:8} {what}: {output.splitlines()[-1]} ({took_s:.0f} s)", flush=True)
 
 
 def interpreters() -> list[Interpreter]:
@@ -188,13 +188,13 @@ def check_installation(interpreter: Interpreter, way: Installation) -> str:
         if way.is_refused:
             return check_refused_build(way, python)
         install(way, python)
-        said = run(python, SMOKE, cwd=folder)
+        output = run(python, SMOKE, cwd=folder)
         if way.has_compiler:
-            said += try_own_tests(python, way.file, folder)
+            output += try_own_tests(python, way.file, folder)
         pip("uninstall", "--yes", "kinetoscope", into=python)
         left = [path.name for path in (folder / "env").rglob("*inetoscope*")]
         require(not left, f"uninstalling leaves {left}")
-        return said
+        return output
 
 
 def check_refused_build(way: Installation, python: Path) -> str:

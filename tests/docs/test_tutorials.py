@@ -62,15 +62,15 @@ def loss_in(printed):
 def test_slow_dataset_is_found_by_its_line_and_fixed_with_equal_loss(tmp_path):
     page = page_of("data-loading")
     reader = follow(page, tmp_path)
-    run, summary, chapter, _, mended_run, mended, comparison = reader.printed
+    run, summary, chapter, _, rerun, fixed_output, comparison = reader.printed
     found = findings_but_of_the_machine(summary)
     assert found[0].startswith("Input-bound: ")
     assert f"readings.py:{line_of(page, 'float(text)')}" in found[0]
     assert "kinetoscope explain input_bound" in summary
     assert chapter.startswith("input_bound")
-    assert "readings.py" not in "".join(findings(mended))
+    assert "readings.py" not in "".join(findings(fixed_output))
     assert (tmp_path / "runs" / "slow" / "report.html").stat().st_size > 100_000
-    assert loss_in(run) == loss_in(mended_run)
+    assert loss_in(run) == loss_in(rerun)
     assert "after:  fixed, 1 rank, " in comparison
     assert "The typical step got faster" in comparison
     begins = "loss: ", "Kinetoscope: 1 window", "All 36 steps", "kinetoscope explain input_bound"
@@ -82,15 +82,15 @@ def test_slow_dataset_is_found_by_its_line_and_fixed_with_equal_loss(tmp_path):
 def test_memory_leak_is_found_by_name_and_line_and_fixed_with_equal_losses(tmp_path):
     page = page_of("memory-growth")
     reader = follow(page, tmp_path)
-    run, summary, _, mended_run, comparison, mended = reader.printed
+    run, summary, _, rerun, comparison, fixed_output = reader.printed
     found = findings_but_of_the_machine(summary)
     assert found[0].startswith("Memory leak: +4.0 MiB/step, retained by history")
     assert f"train.py:{line_of(page, 'history.append')}" in found[0]
-    assert "kinetoscope explain memory_growth" not in mended
-    assert mended.rstrip().endswith("0 bytes")
+    assert "kinetoscope explain memory_growth" not in fixed_output
+    assert fixed_output.rstrip().endswith("0 bytes")
     assert re.search(r"^memory +peak memory .* smaller *$", comparison, re.M)
     assert (tmp_path / "runs" / "growing" / "report.html").stat().st_size > 100_000
-    assert loss_in(run) == loss_in(mended_run)
+    assert loss_in(run) == loss_in(rerun)
     begins = "loss: ", "Kinetoscope: 1 window", "All 64 steps", "before: growing", "after: ", "rank  device"
     check_lines_shown(reader, *begins)
 
@@ -100,17 +100,17 @@ def test_memory_leak_is_found_by_name_and_line_and_fixed_with_equal_losses(tmp_p
 def test_straggler_is_found_by_its_line_and_fixed_with_equal_loss(tmp_path):
     page = page_of("straggler")
     reader = follow(page, tmp_path)
-    run, summary, _, mended_run, comparison, mended = reader.printed
+    run, summary, _, rerun, comparison, fixed_output = reader.printed
     found, slow_line = findings_but_of_the_machine(summary), f"train.py:{line_of(page, 'for weight in row')}"
     assert found[0].startswith("Straggler: rank 0 ")
     assert "kinetoscope explain straggler" in summary
     assert slow_line in found[0]
     # It is on the same line of the mended file. What is left is what the page says: on a busy machine, chance.
-    assert slow_line not in "".join(findings(mended))
+    assert slow_line not in "".join(findings(fixed_output))
     assert "after:  fixed, 2 ranks, " in comparison
     assert "The typical step got faster" in comparison
     assert (tmp_path / "runs" / "late" / "report.html").stat().st_size > 100_000
-    assert loss_in(run) == loss_in(mended_run)
+    assert loss_in(run) == loss_in(rerun)
     check_lines_shown(reader, "loss: ", "Kinetoscope: 1 window", "All 64 steps", "before: late", "after: ")
 
 
@@ -132,12 +132,12 @@ def test_the_slow_stage_is_found_and_balanced_stages_are_faster_with_the_same_lo
 def test_whatif_prediction_for_the_simulated_device_matches_its_fixed_run(tmp_path):
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     reader = follow(page_of("waiting-device"), tmp_path)
-    _, summary, _, changes, fix, _, mended = reader.printed
+    _, summary, _, changes, fix, _, fixed_output = reader.printed
     (finding,) = findings(summary)
     assert finding.startswith("Launch-bound: ")
     assert "kinetoscope explain host_bound" in summary
-    assert "No finding." in mended
-    promised, gained = promised_ms(fix), float(re.search(r"steps, ([\d.]+) ms/step", mended)[1])
+    assert "No finding." in fixed_output
+    promised, gained = promised_ms(fix), float(re.search(r"steps, ([\d.]+) ms/step", fixed_output)[1])
     assert promised == promised_ms(changes)
     assert gained == pytest.approx(promised, rel=0.03)
     assert (tmp_path / "runs" / "waiting" / "report.html").stat().st_size > 100_000

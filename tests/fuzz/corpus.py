@@ -68,7 +68,7 @@ def write_corpus(folder: Path) -> None:
             (folder / f"{number}-{indent}.json").write_text(json.dumps(trace, indent=indent))
     for name, events in _FAULTS.items():
         (folder / f"{name}.json").write_text(_compact(events))
-    (folder / "odd-id-at-the-end-of-a-piece.json").write_bytes(_odd_id_at_the_end_of_a_piece())
+    (folder / "odd-id-at-the-end-of-a-piece.json").write_bytes(_unusual_id_at_the_end_of_a_chunk())
     spans = _compact([_SPAN] * 9)
     broken = spans.replace("},{", "]]{", 5)
     (folder / "broken-brackets.json").write_bytes(spans.encode() + CHANGE + broken.encode())
@@ -76,12 +76,12 @@ def write_corpus(folder: Path) -> None:
         (folder / f"{name}.json").write_bytes(_compact(before).encode() + CHANGE + _compact(after).encode())
 
 
-def _odd_id_at_the_end_of_a_piece() -> bytes:
+def _unusual_id_at_the_end_of_a_chunk() -> bytes:
     """The mark in front makes the fuzzers read pieces of a kilobyte. Python writes the odd id anew."""
-    filled, odd = _SPAN | {"args": {"filled": ""}}, _SPAN | {"ph": "b", "id": "a"}
-    num_missing = 1024 - len(_MARK) - len(_compact([filled, odd]).removesuffix("]}"))
+    filled, unusual = _SPAN | {"args": {"filled": ""}}, _SPAN | {"ph": "b", "id": "a"}
+    num_missing = 1024 - len(_MARK) - len(_compact([filled, unusual]).removesuffix("]}"))
     filled = _SPAN | {"args": {"filled": "x" * num_missing}}
-    return _MARK + _compact([filled, odd, *[_SPAN] * 9]).encode()
+    return _MARK + _compact([filled, unusual, *[_SPAN] * 9]).encode()
 
 
 def _compact(events: list[dict[str, Any]]) -> str:

@@ -109,8 +109,8 @@ def _repaired(source: Path, target: Path) -> Any:
     return _require_whole(target, _MENDED_BY_REPAIR)
 
 
-def _require_whole(target: Path, mended: set[str]) -> Any:
-    findings = [finding for finding in check_trace(target).findings if finding.kind in mended]
+def _require_whole(target: Path, repaired_kinds: set[str]) -> Any:
+    findings = [finding for finding in check_trace(target).findings if finding.kind in repaired_kinds]
     if findings:
         raise AssertionError(f"What was written is not as it should be: {findings}")
     return json.loads(target.read_bytes(), parse_constant=_refuse)

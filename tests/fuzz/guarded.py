@@ -6,7 +6,7 @@ from typing import Any
 
 from kinetoscope import _native
 
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _SURVEY, _REWRITE, _SCAN = "survey", "rewrite", "scan"
 _PROTECTED = 0  # PROT_NONE
 
@@ -15,15 +15,15 @@ class _GuardedPages:
     """Pages before a protected one."""
 
     def __init__(self) -> None:
-        self._pages = mmap.mmap(-1, _MOST_BYTES + mmap.PAGESIZE)
+        self._pages = mmap.mmap(-1, _MAX_BYTES + mmap.PAGESIZE)
         begin = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.mprotect(ctypes.c_void_p(begin + _MOST_BYTES), mmap.PAGESIZE, _PROTECTED) != 0:
+        if libc.mprotect(ctypes.c_void_p(begin + _MAX_BYTES), mmap.PAGESIZE, _PROTECTED) != 0:
             raise OSError(ctypes.get_errno(), "The page after the text cannot be protected.")
 
     def with_text(self, text: bytes | bytearray | memoryview) -> memoryview:
         """The text, directly before the protected page."""
-        view = memoryview(self._pages)[_MOST_BYTES - len(text) : _MOST_BYTES]
+        view = memoryview(self._pages)[_MAX_BYTES - len(text) : _MAX_BYTES]
         view[:] = text
         return view
 

@@ -107,19 +107,19 @@ def test_training_continues_while_kineto_saves(tmp_path, record_property):
 
 def test_tables_have_stocks_rows_and_the_time_of_the_device():
     profiler = recorded(record_shapes=True)
-    ours, stock = profiler.key_averages(), profiler.profiler.key_averages()
+    replacement, stock = profiler.key_averages(), profiler.profiler.key_averages()
     fields = ("key", "count", "device_time_total", "self_device_time_total", "cpu_time_total", "self_cpu_time_total")
-    rows = [[[getattr(row, field) for field in fields] for row in rows] for rows in (ours, stock)]
+    rows = [[[getattr(row, field) for field in fields] for row in rows] for rows in (replacement, stock)]
     assert rows[0] == rows[1]
-    assert sum(row.self_device_time_total for row in ours) > 0
-    assert ours.table() == stock.table()
+    assert sum(row.self_device_time_total for row in replacement) > 0
+    assert replacement.table() == stock.table()
 
 
 def test_events_have_stocks_kernels():
     profiler = recorded()
-    ours, stock = profiler.events(), profiler.profiler.function_events
-    assert [event.kernels for event in ours] == [event.kernels for event in stock]
-    assert any(event.kernels for event in ours)
+    replacement, stock = profiler.events(), profiler.profiler.function_events
+    assert [event.kernels for event in replacement] == [event.kernels for event in stock]
+    assert any(event.kernels for event in replacement)
 
 
 def test_memory_of_the_device_is_in_tables_and_in_the_timeline(tmp_path):

@@ -292,8 +292,8 @@ def test_recovering_a_killed_attempt_does_not_touch_the_merged_trace_of_the_next
     logs = run_ranks(tmp_path, f"{how} overwrite", port=port)
     finished = merged_trace(tmp_path).read_bytes()
     assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
-    for said in (notes_of(merged_trace(tmp_path)), logs[0]):
-        assert ("same launch" in said) == (how != "store"), "ranks with a store agree on who they are"
+    for text in (notes_of(merged_trace(tmp_path)), logs[0]):
+        assert ("same launch" in text) == (how != "store"), "ranks with a store agree on who they are"
     done = kinetoscope("recover", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert merged_trace(tmp_path).read_bytes() == finished

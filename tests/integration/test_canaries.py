@@ -193,8 +193,8 @@ def test_what_a_recording_with_redact_writes_has_no_canary(run, tmp_path):
     assert [(path.name, canaries_in(path)[:3]) for path in files if canaries_in(path)] == []
     (trace,) = (tmp_path / "run" / "traces").glob("ep*.json.gz")
     text = trace_text(trace)
-    for said in ("bird outer", "bird thread", "bird moment", "bird counter", "bird key", "train_bird.py", ": bird"):
-        assert said in text, said
+    for canary in ("bird outer", "bird thread", "bird moment", "bird counter", "bird key", "train_bird.py", ": bird"):
+        assert canary in text, canary
 
 
 def plant_small(run, folder):

@@ -11,7 +11,7 @@ import pytest
 
 from support.polling import wait_for
 
-LONGEST_WAIT_S = 100
+MAX_WAIT_S = 100
 
 # The command with a thread that does not react to anything, such as one inside another library.
 STUCK = """
@@ -45,7 +45,7 @@ def interrupted(command, folder, is_time):
             wait_for(lambda: is_time() or process.poll() is not None)
             assert process.poll() is None, process.communicate()
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=LONGEST_WAIT_S)
+            _, err = process.communicate(timeout=MAX_WAIT_S)
         finally:
             process.kill()
     assert process.returncode == 130, err
@@ -86,7 +86,7 @@ pid=$!
 for _ in 1 2 3 4 5 6 7 8; do kill -INT $pid 2>/dev/null; sleep 0.1; done
 wait $pid
 """
-    done = subprocess.run(["bash", "-c", script, sys.executable], cwd=tmp_path, timeout=LONGEST_WAIT_S)
+    done = subprocess.run(["bash", "-c", script, sys.executable], cwd=tmp_path, timeout=MAX_WAIT_S)
     assert done.returncode == 0
     assert sorted(os.listdir(tmp_path / "out")) == ["one.json.gz", "two.json.gz"]
 

@@ -23,7 +23,7 @@ from support.polling import wait_for
 
 LONG_READING = 4  # times the smallest file, so that it is not done before it is interrupted
 EXCUSED = 5  # times the size of the file, as 1 GB for 200 MB
-LONGEST_WAIT_S = 150
+MAX_WAIT_S = 150
 COMMANDS = {
     "info": ["info", "--no-cache", "in.json"],
     "check": ["check", "in.json"],
@@ -126,7 +126,7 @@ class OnTerminal:
 
     def read_until(self, is_reached: Callable[[], bool]) -> None:
         """Reads the output until a condition holds, or the program has ended."""
-        until = time.monotonic() + LONGEST_WAIT_S
+        until = time.monotonic() + MAX_WAIT_S
         while not is_reached():
             assert time.monotonic() < until, self.said
             has_ended = self._running.has_ended()
@@ -141,7 +141,7 @@ class OnTerminal:
     def status(self) -> int:
         """How the program ended; reads the rest of its output."""
         self.read_until(lambda: False)
-        return self._running.wait(LONGEST_WAIT_S).returncode
+        return self._running.wait(MAX_WAIT_S).returncode
 
 
 def test_bar_shows_the_read_part_of_a_damaged_file_within_five_times_its_memory(large, tmp_path, verb):
@@ -190,7 +190,7 @@ def test_ctrl_c_ends_a_command_that_waits_for_a_pipe(tmp_path):
         process.stdin.flush()
         wait_for(lambda: num_unread(process.stdin) == 0 and state_of(process) == "S")
         process.send_signal(signal.SIGINT)
-        assert process.wait(LONGEST_WAIT_S) == 130
+        assert process.wait(MAX_WAIT_S) == 130
         assert process.stderr is not None
         assert process.stderr.read().count(b"\n") == 1
 

@@ -79,10 +79,10 @@ def spool_folder(run):
 
 def recover(run, *options):
     """The exit code of `kinetoscope recover`, and its output."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code = main(["recover", str(run), *options])
-    return code, said.getvalue()
+    return code, output.getvalue()
 
 
 class Event(msgspec.Struct, gc=False):
@@ -90,12 +90,12 @@ class Event(msgspec.Struct, gc=False):
     name: str
 
 
-class Told(msgspec.Struct):
+class KinetoscopeHeader(msgspec.Struct):
     repaired: list[str]
 
 
 class Trace(msgspec.Struct, rename={"events": "traceEvents"}):
-    kinetoscope: Told
+    kinetoscope: KinetoscopeHeader
     events: list[Event]
 
 
@@ -115,8 +115,8 @@ def notes(run):
 def num_spans(killed, tmp_path_factory):
     """The number of spans if nothing is damaged."""
     run = Path(shutil.copytree(killed, tmp_path_factory.mktemp("whole") / "run"))
-    code, said = recover(run)
-    assert code == 0, said
+    code, output = recover(run)
+    assert code == 0, output
     assert list(spool_folder(killed).glob("*.spool"))
     return count_spans(run)
 
@@ -125,10 +125,10 @@ def test_an_undamaged_live_folder_is_recovered_completely(num_spans):
     assert num_spans == 8 * 10 + 2 * 4 * 10 + NUM_WORK + 10
 
 
-def stays(run, code, said):
+def stays(run, code, output):
     """Whether the live folder stays; then the exit code and the output say so."""
     is_there = (run / "live").exists()
-    assert (code == 1) == is_there == ("not all that is in it is in the traces" in said), said
+    assert (code == 1) == is_there == ("not all that is in it is in the traces" in output), output
     return is_there
 
 
@@ -142,19 +142,19 @@ def file_of(run, suffix):
 def test_a_file_of_garbage_is_named_and_the_others_are_recovered(run, num_spans, suffix, content):
     path = file_of(run, suffix)
     path.write_bytes(content)
-    code, said = recover(run)
-    stays(run, code, said)
+    code, output = recover(run)
+    stays(run, code, output)
     assert count_spans(run) >= 60
     if content and suffix != "windows.jsonl":
-        assert path.name in said
+        assert path.name in output
         assert path.name in " ".join(notes(run))
 
 
 def test_a_file_with_an_unknown_name_is_reported(run, num_spans):
     (spool_folder(run) / "mine.names").write_text("hello\n")
-    code, said = recover(run)
-    assert stays(run, code, said)
-    assert "mine.names" in said
+    code, output = recover(run)
+    assert stays(run, code, output)
+    assert "mine.names" in output
     assert count_spans(run) == num_spans
 
 
@@ -162,9 +162,9 @@ def test_a_file_with_an_unknown_name_is_reported(run, num_spans):
 @pytest.mark.parametrize("name", ["77-1.chunk", "77-1.spool", "77-1.track", "77.names"])
 def test_a_file_that_is_not_regular_is_named_and_not_read(run, num_spans, make, name):
     make(spool_folder(run) / name)
-    code, said = recover(run)
-    assert stays(run, code, said)
-    assert name in said
+    code, output = recover(run)
+    assert stays(run, code, output)
+    assert name in output
     assert count_spans(run) == num_spans
 
 
@@ -179,9 +179,9 @@ def test_a_name_that_cannot_be_read_gets_another_one_and_no_span_is_lost(run, nu
     for path in spool_folder(run).glob("*.names"):
         lines = path.read_bytes().split(b"\n")
         path.write_bytes(b"\n".join(b"{" if b'"work"' in line else line for line in lines))
-    code, said = recover(run)
-    assert stays(run, code, said)
-    number = next(int(word.strip("'.")) for word in said.split("unreadable name ")[1].split())
+    code, output = recover(run)
+    assert stays(run, code, output)
+    number = next(int(word.strip("'.")) for word in output.split("unreadable name ")[1].split())
     assert count_spans(run, f"unreadable name {number}") + count_spans(run) == num_spans
 
 
@@ -192,9 +192,9 @@ def test_a_damaged_entry_of_a_spool_does_not_hide_later_ones(run, num_spans):
     assert second > 0
     content[:4] = b"????"
     path.write_bytes(content)
-    code, said = recover(run)
-    assert stays(run, code, said)
-    assert path.name in said
+    code, output = recover(run)
+    assert stays(run, code, output)
+    assert path.name in output
     assert num_spans - 9000 < count_spans(run) < num_spans
 
 
@@ -203,9 +203,9 @@ def test_a_spool_entry_that_claims_to_be_huge_is_left_out(run, num_spans):
     content = bytearray(path.read_bytes())
     content[28:32] = b"\xff" * 4
     path.write_bytes(content)
-    code, said = recover(run)
-    assert stays(run, code, said)
-    assert path.name in said
+    code, output = recover(run)
+    assert stays(run, code, output)
+    assert path.name in output
     assert num_spans - 9000 < count_spans(run) < num_spans
 
 
@@ -215,11 +215,11 @@ def test_files_of_another_version_are_named_and_stay_and_the_others_are_recovere
     content = bytearray(path.read_bytes())
     content[8:12] = (99).to_bytes(4, "little")
     path.write_bytes(content)
-    code, said = recover(run)
-    assert stays(run, code, said)
-    assert path.name in said
-    assert "version 99" in said
-    assert f"kinetoscope recover '{run}' --discard" in said
+    code, output = recover(run)
+    assert stays(run, code, output)
+    assert path.name in output
+    assert "version 99" in output
+    assert f"kinetoscope recover '{run}' --discard" in output
     assert count_spans(run) < num_spans
     assert path.read_bytes() == content
 
@@ -231,8 +231,8 @@ def test_what_could_not_be_read_at_first_is_in_the_same_traces_once_it_can_be_re
     assert recover(run)[0] == 1
     num_traces = len(list((run / "traces").glob("ep*.json")))
     path.write_bytes(whole)
-    code, said = recover(run)
-    assert not stays(run, code, said)
+    code, output = recover(run)
+    assert not stays(run, code, output)
     assert (count_spans(run), len(list((run / "traces").glob("ep*.json")))) == (num_spans, num_traces)
 
 
@@ -242,13 +242,13 @@ def test_second_recovery_changes_no_trace_and_discard_deletes_and_lists_the_rest
     path.write_bytes(content[:8] + (99).to_bytes(4, "little") + content[12:])
     recover(run)
     found, folder = count_spans(run), spool_folder(run)
-    code, said = recover(run)
-    assert stays(run, code, said)
+    code, output = recover(run)
+    assert stays(run, code, output)
     assert count_spans(run) == found
-    code, said = recover(run, "--discard")
-    assert code == 0, said
-    assert f"Deleted {folder}" in said.split(path.name)[0]
-    assert "version 99" in said
+    code, output = recover(run, "--discard")
+    assert code == 0, output
+    assert f"Deleted {folder}" in output.split(path.name)[0]
+    assert "version 99" in output
     assert not (run / "live").exists()
     assert count_spans(run) == found
 
@@ -257,18 +257,18 @@ def test_names_beyond_their_limit_stay(run):
     path = file_of(run, ".names")
     with path.open("ab") as file:
         file.truncate(65 << 20)
-    code, said = recover(run)
-    assert stays(run, code, said)
-    assert f"{path.name} is left out" in said
+    code, output = recover(run)
+    assert stays(run, code, output)
+    assert f"{path.name} is left out" in output
 
 
 def test_a_trace_that_a_source_contributed_and_that_cannot_be_read_stays(run, num_spans):
     contributed = spool_folder(run) / "contributed" / "4"
     contributed.mkdir(parents=True)
     (contributed / "torch.json").write_text("no trace at all")
-    code, said = recover(run)
-    assert stays(run, code, said)
-    assert "left out torch.json" in said
+    code, output = recover(run)
+    assert stays(run, code, output)
+    assert "left out torch.json" in output
     assert count_spans(run) == num_spans
     assert (contributed / "torch.json").exists()
 
@@ -277,9 +277,9 @@ def test_folder_without_an_owner_is_deleted_on_request_if_its_process_is_dead(ru
     folder = spool_folder(run)
     (folder / "run.json").write_text('{"run_na')
     assert recover(run)[0] == 1
-    code, said = recover(run, "--discard")
-    assert code == 0, said
-    assert f"Deleted {folder}" in said
+    code, output = recover(run, "--discard")
+    assert code == 0, output
+    assert f"Deleted {folder}" in output
     assert not (run / "live").exists()
 
 
@@ -292,9 +292,9 @@ def test_a_damaged_record_is_counted_and_its_neighbours_are_recovered(run, num_s
     place = 64 + 32 * 5 + offset
     content[place : place + len(value)] = value
     path.write_bytes(content)
-    code, said = recover(run)
-    assert stays(run, code, said)
-    assert "1 records of" in said
+    code, output = recover(run)
+    assert stays(run, code, output)
+    assert "1 records of" in output
     assert count_spans(run) == num_spans - 1
 
 
@@ -317,9 +317,9 @@ def test_a_rank_that_cannot_be_read_is_named_and_the_others_are_recovered(run, n
     other = run / "live" / "other"
     other.mkdir()
     (other / "run.json").write_text('{"run_na')
-    code, said = recover(run)
+    code, output = recover(run)
     assert code == 1
-    assert f"{other} stays as it is" in said
+    assert f"{other} stays as it is" in output
     assert count_spans(run) == num_spans
     assert [path.name for path in (run / "live").iterdir()] == ["other"]
 
@@ -339,12 +339,12 @@ CUTS = {
 def test_what_a_power_cut_took_of_an_open_window_is_missed_and_the_folder_stays(run, num_spans, cut):
     path = file_of(run, ".spool")
     CUTS[cut](path)
-    code, said = recover(run)
-    assert stays(run, code, said)
-    assert "missing" in said or path.name in said
+    code, output = recover(run)
+    assert stays(run, code, output)
+    assert "missing" in output or path.name in output
     assert 0 < count_spans(run) < num_spans
-    code, said = recover(run, "--discard")
-    assert code == 0, said
+    code, output = recover(run, "--discard")
+    assert code == 0, output
     assert not (run / "live").exists()
 
 
@@ -354,9 +354,9 @@ def test_a_chunk_between_others_is_missed(run, num_spans, cut):
     owner = int(min(path.name for path in spool_folder(run).glob("*.run")).partition("-")[0])
     in_order = sorted((found[0].sequence, path) for path, found in chunks.items() if found and found[0].pid == owner)
     CUTS[cut](in_order[1][1])
-    code, said = recover(run)
-    assert stays(run, code, said)
-    assert "1 file with records missing" in said
+    code, output = recover(run)
+    assert stays(run, code, output)
+    assert "1 file with records missing" in output
     assert 0 < count_spans(run) <= num_spans  # the file may have had counters only
 
 
@@ -392,12 +392,12 @@ def test_of_a_window_that_had_closed_the_number_of_missing_records_is_known(kill
     run = Path(shutil.copytree(killed_after_close, tmp_path / "run"))
     if cut is not None:
         CUTS[cut](file_of(run, ".chunk"))
-    code, said = recover(run)
-    assert stays(run, code, said) is (cut is not None)
+    code, output = recover(run)
+    assert stays(run, code, output) is (cut is not None)
     num_missing = 2_000 - count_spans(run)
     assert bool(num_missing) is (cut is not None)
     if cut == "shorter":
-        assert re.search(r"Window 1: 1,[89]\d\d of 2,0\d\d records are missing", said)
+        assert re.search(r"Window 1: 1,[89]\d\d of 2,0\d\d records are missing", output)
 
 
 WITH_A_WORKER = """
@@ -433,10 +433,10 @@ def test_spans_of_workers_that_were_saved_do_not_come_twice_if_the_log_is_lost(t
     assert count_spans(run, "read") == 10
     if is_lost:
         (spool_folder(run) / "windows.jsonl").unlink()
-    code, said = recover(run)
+    code, output = recover(run)
     assert (count_spans(run, "read"), count_spans(run, "work")) == (10, 2)
-    assert code == is_lost, said
-    assert ("windows.jsonl is missing" in said) is is_lost
+    assert code == is_lost, output
+    assert ("windows.jsonl is missing" in output) is is_lost
 
 
 # -- mutated at random ---------------------------------------------------------------------------------------------
@@ -471,9 +471,9 @@ def test_if_any_byte_is_damaged_recover_says_so_or_makes_good_traces(killed, tmp
     for seed in range(part, NUM_MUTATED, 10):
         run = Path(shutil.copytree(killed, tmp_path / str(seed)))
         mutate(spool_folder(run), random.Random(seed))
-        code, said = recover(run)
-        assert code in (0, 1), (seed, said)
-        assert (code == 1) == ("stays as it is" in said), (seed, said)
+        code, output = recover(run)
+        assert code in (0, 1), (seed, output)
+        assert (code == 1) == ("stays as it is" in output), (seed, output)
         for path in (run / "traces").glob("*.json"):
             json.loads(path.read_text())
         if seed % 10 == part and seed < 10:

@@ -24,7 +24,7 @@ from support.free_ports import free_port
 from support.polling import wait_for
 from trainsim import Fault, Settings, simulate
 
-LONGEST_WAIT_S = 100
+MAX_WAIT_S = 100
 QUIET = {
     "distributed.worker.multiprocessing-method": "forkserver",
     "distributed.worker.profile.enabled": False,
@@ -163,7 +163,7 @@ def test_when_a_worker_is_killed_in_the_middle_another_one_does_its_work(client,
             os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: busy_workers(client) == [dying])  # the other one has done its part
         os.kill(pid, signal.SIGKILL)
-        assert found.result(LONGEST_WAIT_S).to_dict() == report.to_dict()
+        assert found.result(MAX_WAIT_S).to_dict() == report.to_dict()
 
 
 def test_a_file_at_which_one_worker_after_another_ends_is_named(cluster, client, runs, monkeypatch):
@@ -173,7 +173,7 @@ def test_a_file_at_which_one_worker_after_another_ends_is_named(cluster, client,
         dying, pid = worker_given_work(client)
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(ClusterError, match=rf"Cannot read /.*/rank.\.json on .* at {dying}\. .*memory"):
-            found.result(LONGEST_WAIT_S)
+            found.result(MAX_WAIT_S)
 
 
 def test_a_worker_that_does_not_see_a_file_is_named(client, runs, monkeypatch):
@@ -267,7 +267,7 @@ def test_machines_with_another_version_are_named(client, runs, tmp_path):
     other.write_text("Metadata-Version: 2.1\nName: kinetoscope\nVersion: 0.0.9\n")
     words = ["summary", str(runs / "after"), "--no-cache", "--dask", client.scheduler.address]
     with command(*words, PYTHONPATH=str(tmp_path)) as process:
-        _, err = process.communicate(timeout=LONGEST_WAIT_S)
+        _, err = process.communicate(timeout=MAX_WAIT_S)
     assert process.returncode == 1
     assert re.search(r"its worker tcp://\S+ has kinetoscope 0\.1\.0, here it is 0\.0\.9[;.].*Install the same", err)
 
@@ -278,11 +278,11 @@ def test_ctrl_c_takes_the_work_back_and_leaves_the_cluster_alone(client, runs):
         with command(*words) as process:
             worker_given_work(client)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=LONGEST_WAIT_S)
+            out, err = process.communicate(timeout=MAX_WAIT_S)
         assert (process.returncode, out) == (130, "")
         assert "Traceback" not in err
         wait_for(lambda: all(len(keys) == 1 for keys in client.processing().values()))
-    assert client.submit(abs, -1).result(LONGEST_WAIT_S) == 1
+    assert client.submit(abs, -1).result(MAX_WAIT_S) == 1
 
 
 def test_a_live_folder_that_goes_away_before_a_worker_opens_it_is_no_error(client, tmp_path):

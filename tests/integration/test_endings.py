@@ -330,7 +330,7 @@ with Profiler(schedule, handler, spool_folder="small") as profiler:
 """
 
 
-def said_of(err, what):
+def parse_num_records(err, what):
     """How many records a log says are in a place."""
     found = re.search(rf"([0-9,]+) records? (?:is|are) {what}", err)
     return int(found[1].replace(",", "")) if found else 0
@@ -340,7 +340,7 @@ def said_of(err, what):
 def test_full_disk_report_separates_records_on_disk_from_those_in_memory(tmp_path, small_run, num_windows):
     status, _, err = run(tmp_path, FILL_THE_DISK.format(num_windows=num_windows, after=""))
     assert status == 0, err
-    on_disk, in_memory = said_of(err, "on disk"), said_of(err, "in memory only")
+    on_disk, in_memory = parse_num_records(err, "on disk"), parse_num_records(err, "in memory only")
     assert bool(on_disk) == bool(re.search(r": kinetoscope recover \S+$", err, re.MULTILINE)), err
     disk = os.statvfs(small_run)
     if in_memory:

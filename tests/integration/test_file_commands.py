@@ -135,10 +135,10 @@ def test_many_files_are_repaired_into_a_folder_and_those_that_cannot_be_are_name
     done = kinetoscope("check", tmp_path, "--repair", tmp_path / "fixed")
     assert done.returncode == 1
     assert sorted(path.name for path in (tmp_path / "fixed").iterdir()) == ["rank0.json", "rank1.json"]
-    said = done.stdout.decode().splitlines()
-    assert f"  Written anew: {tmp_path}/fixed/rank0.json" in said
-    assert f"  Repaired: {tmp_path}/fixed/rank1.json" in said
-    assert said[-1] == "  Not repaired: it cannot be read."
+    printed = done.stdout.decode().splitlines()
+    assert f"  Written anew: {tmp_path}/fixed/rank0.json" in printed
+    assert f"  Repaired: {tmp_path}/fixed/rank1.json" in printed
+    assert printed[-1] == "  Not repaired: it cannot be read."
 
 
 def test_two_files_of_one_name_do_not_take_each_others_place(file, tmp_path):
@@ -223,8 +223,8 @@ def test_a_named_pipe_is_refused_in_a_sentence_though_nobody_writes_it(file, tmp
     words = [word.replace("PATH", str(path)).replace("OUT", str(output)) for word in verb]
     done = kinetoscope(*words)
     assert done.returncode in (1, 2)  # diff has 1 for what got slower
-    said = done.stderr.decode() + done.stdout.decode()
-    assert f"{path}: it is a named pipe, not a file. Pass a file, or - to read the standard input" in said
+    printed = done.stderr.decode() + done.stdout.decode()
+    assert f"{path}: it is a named pipe, not a file. Pass a file, or - to read the standard input" in printed
     assert not output.exists()
 
 

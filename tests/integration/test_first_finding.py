@@ -22,7 +22,7 @@ from support.fork_server import start_prepared
 from support.page_data import page_text
 from support.polling import wait_for
 
-LONGEST_WAIT_S = 100
+MAX_WAIT_S = 100
 JOB = "kinetoscope.cli.top_finding_job"
 HANGS = """
 import os, sys, time
@@ -67,7 +67,7 @@ class Training:
         return int(self.started.read_text())
 
     def wait(self):
-        return self._running.wait(LONGEST_WAIT_S)
+        return self._running.wait(MAX_WAIT_S)
 
 
 SLOW_LOADER = """
@@ -239,7 +239,7 @@ def test_in_large_traces_nothing_is_searched(name, num_bytes, tmp_path):
     ends = []
     search = BackgroundProcess(lambda *end: ends.append(end), keeps_output=True)
     search.start(job_command(JOB, str(tmp_path), None))
-    assert search.wait(time.monotonic() + LONGEST_WAIT_S)
+    assert search.wait(time.monotonic() + MAX_WAIT_S)
     assert (search.output, ends) == ("", [(1, "")])
 
 

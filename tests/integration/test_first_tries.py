@@ -160,6 +160,6 @@ def test_every_command_tells_why_a_run_recorded_nothing(tmp_path):
     )
     commands += ("recover run", "report run", "summary run", "summary run/traces", "whatif run --faster x=2")
     for command in commands:
-        told = run_command(*command.split(), folder=tmp_path)
-        assert sentence in told.stderr, (command, told)
-        assert told.returncode in (1, 2), command
+        failed = run_command(*command.split(), folder=tmp_path)
+        assert sentence in failed.stderr, (command, failed)
+        assert failed.returncode in (1, 2), command

@@ -78,9 +78,9 @@ def spool_folder(run):
 def change_run(run, recipe=(), **fields):
     """Changes ``run.json``: fields of the run or of its one handler."""
     path = spool_folder(run) / "run.json"
-    said = json.loads(path.read_text())
-    said["recipes"] = [said["recipes"][0] | dict(recipe)]
-    path.write_text(json.dumps(said | fields))
+    document = json.loads(path.read_text())
+    document["recipes"] = [document["recipes"][0] | dict(recipe)]
+    path.write_text(json.dumps(document | fields))
 
 
 def spans(path, name):
@@ -181,8 +181,8 @@ def test_pointer_is_followed_only_with_equal_tokens_and_a_private_folder(run, ou
     victim = outside / "live"
     shutil.copytree(spool_folder(once_killed), victim)
     victim.chmod(mode)
-    said = json.loads((victim / "run.json").read_text())
-    (victim / "run.json").write_text(json.dumps(said | {"token": "same"}))
+    document = json.loads((victim / "run.json").read_text())
+    (victim / "run.json").write_text(json.dumps(document | {"token": "same"}))
     (run / "live" / "x.elsewhere").write_text(f"{victim}{token}\n")
     before = seen(outside)
     done = run_command("recover", run)

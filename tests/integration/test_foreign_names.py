@@ -9,8 +9,8 @@ from kinetoscope.cli import main
 from support.page_data import span, write_trace
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\r\u202eevil"
-MOST_LETTERS = 20_000
-LONG = "long " + "x" * (MOST_LETTERS + 10_000)  # so that one name in full would be too much
+MAX_LETTERS = 20_000
+LONG = "long " + "x" * (MAX_LETTERS + 10_000)  # so that one name in full would be too much
 STEERING = ("\x1b", "\x07", "\r", "\u202e")
 
 
@@ -59,9 +59,9 @@ def paths(tmp_path_factory, name):
     ]
 
 
-def assert_calm(said):
-    assert len(said) < MOST_LETTERS
-    assert [letter for letter in STEERING if letter in said] == []
+def assert_calm(output):
+    assert len(output) < MAX_LETTERS
+    assert [letter for letter in STEERING if letter in output] == []
 
 
 VERBS = [
@@ -97,10 +97,10 @@ def test_what_a_command_prints_is_of_a_sane_length_and_has_no_control_characters
     words = [places.get(word, word).replace("OUT", str(tmp_path / "out.json")).replace("NAME", name) for word in verb]
     with suppress(SystemExit):  # of argparse
         main(words)
-    said = capsys.readouterr()
-    assert_calm(said.out)
-    assert_calm(said.err)
-    assert said.out or said.err
+    output = capsys.readouterr()
+    assert_calm(output.out)
+    assert_calm(output.err)
+    assert output.out or output.err
 
 
 def test_traces_of_two_runs_with_such_names_are_refused_calmly(paths, tmp_path, name, capsys):
@@ -109,7 +109,7 @@ def test_traces_of_two_runs_with_such_names_are_refused_calmly(paths, tmp_path, 
     other = tmp_path / paths[1].name
     other.write_text(json.dumps(trace))
     assert main(["summary", "--no-cache", str(paths[0]), str(other)]) == 1
-    said = capsys.readouterr().err
-    assert "different runs" in said
-    assert_calm(said)
-    assert len(said) < 1500
+    output = capsys.readouterr().err
+    assert "different runs" in output
+    assert_calm(output)
+    assert len(output) < 1500

@@ -21,7 +21,7 @@ from support.programs.hangs import AT_WORK_S, NUM_USUAL
 
 HUNG = Path(__file__).parents[1] / "support" / "programs" / "hangs.py"
 LONG_S = 120
-LEAST_S, LEAST_IF_HEALTHY_S = 1.0, 4.0
+MIN_HANG_S, MIN_HEALTHY_HANG_S = 1.0, 4.0
 """What a phase may last at least. Where nothing hangs, a machine that stands still for seconds must not look so."""
 
 all_trainings = pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="in make test-long")
@@ -30,7 +30,7 @@ all_trainings = pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ
 class Training:
     """A training that was started, ended with the test."""
 
-    def __init__(self, *words, least_s=LEAST_S, **variables):
+    def __init__(self, *words, least_s=MIN_HANG_S, **variables):
         environment = os.environ | {"KINETOSCOPE_HANG_S": str(least_s)} | variables
         self.folder = Path(words[-1])
         self.process = subprocess.Popen(
@@ -142,21 +142,21 @@ def test_a_stopped_process_has_a_phase_and_no_line(start):
 
 
 def test_time_in_which_a_process_was_stopped_makes_no_hang(start, tmp_path):
-    training = start("stopped_at_work", least_s=LEAST_IF_HEALTHY_S)
-    training.wait_for(lambda rank: rank.is_stopped and rank.phase_ns > 2e9 * LEAST_IF_HEALTHY_S)
+    training = start("stopped_at_work", least_s=MIN_HEALTHY_HANG_S)
+    training.wait_for(lambda rank: rank.is_stopped and rank.phase_ns > 2e9 * MIN_HEALTHY_HANG_S)
     training.process.send_signal(signal.SIGCONT)
-    _, said = training.process.communicate(timeout=LONG_S)
-    assert training.process.returncode == 0, said
+    _, output = training.process.communicate(timeout=LONG_S)
+    assert training.process.returncode == 0, output
     assert not stuck_phases(tmp_path / "run")
     stacks = (tmp_path / "run" / FOLDER).glob("*.stacks")
     assert not [*stacks], "reading them while it runs has ended the process"
 
 
 def test_a_script_that_does_something_else_after_its_loop_does_not_hang(start, tmp_path, capsys):
-    training = start("after_the_loop", least_s=LEAST_IF_HEALTHY_S)
-    _, said = training.process.communicate(timeout=LONG_S)
-    assert training.process.returncode == 0, said
-    assert "since its loop ended: other has taken" in said
+    training = start("after_the_loop", least_s=MIN_HEALTHY_HANG_S)
+    _, output = training.process.communicate(timeout=LONG_S)
+    assert training.process.returncode == 0, output
+    assert "since its loop ended: other has taken" in output
     (phase,) = stuck_phases(tmp_path / "run")
     assert not phase.hangs
     main(["summary", str(tmp_path / "run")])
@@ -165,11 +165,11 @@ def test_a_script_that_does_something_else_after_its_loop_does_not_hang(start, t
 
 @pytest.mark.parametrize("kind", ["busy", "computing", "slow_steps"])
 def test_what_only_takes_long_is_no_hang(kind, start, tmp_path):
-    training = start(kind, least_s=LEAST_IF_HEALTHY_S)
-    _, said = training.process.communicate(timeout=LONG_S)
-    assert training.process.returncode == 0, said
+    training = start(kind, least_s=MIN_HEALTHY_HANG_S)
+    _, output = training.process.communicate(timeout=LONG_S)
+    assert training.process.returncode == 0, output
     assert not stuck_phases(tmp_path / "run")
-    assert "hangs" not in said
+    assert "hangs" not in output
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no threads")
@@ -194,16 +194,16 @@ def test_a_training_that_gets_no_processor_is_no_hang(kind, num_greedy, start, t
     for each in greedy:
         each.kill()
         each.wait()
-    _, said = training.process.communicate(timeout=LONG_S)
-    assert training.process.returncode == 0, said
+    _, output = training.process.communicate(timeout=LONG_S)
+    assert training.process.returncode == 0, output
     assert not stuck_phases(tmp_path / "run")
-    assert "hangs" not in said
+    assert "hangs" not in output
 
 
 def test_long_evaluation_is_reported_as_long_and_continues(start, tmp_path):
-    training = start("evaluation", least_s=LEAST_IF_HEALTHY_S)
-    _, said = training.process.communicate(timeout=LONG_S)
-    assert "Training continues: evaluation took" in said
+    training = start("evaluation", least_s=MIN_HEALTHY_HANG_S)
+    _, output = training.process.communicate(timeout=LONG_S)
+    assert "Training continues: evaluation took" in output
     (phase,) = stuck_phases(tmp_path / "run")
     assert (phase.phase, phase.hangs) == ("evaluation", False)
     assert phase.goes_on_ns > phase.found_ns
@@ -227,8 +227,8 @@ def test_on_a_full_disk_the_line_is_in_the_pulse(start, tmp_path):
         assert line_of("held.acquire()  #") in rank.hang.place
         assert not list((disk / "run" / FOLDER).glob("*.stuck"))
         training.process.send_signal(signal.SIGINT)
-        _, said = training.process.communicate(timeout=LONG_S)
-        assert "are in no file: No space left on device" in said
+        _, output = training.process.communicate(timeout=LONG_S)
+        assert "are in no file: No space left on device" in output
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
@@ -328,9 +328,9 @@ def test_a_hang_is_a_finding_of_the_run_also_where_nothing_was_recorded(start, t
     training.process.kill()
     training.process.wait()
     main(["summary", str(tmp_path / "run")])
-    said = "".join("".join(capsys.readouterr()).split())  # lines may be broken anywhere
-    assert "Hung:rank0stuckafterstep29forover" in said
-    assert f"at{line_of('held.acquire()  #').replace('(', ':').replace(')', '')}" in said
+    output = "".join("".join(capsys.readouterr()).split())  # lines may be broken anywhere
+    assert "Hung:rank0stuckafterstep29forover" in output
+    assert f"at{line_of('held.acquire()  #').replace('(', ':').replace(')', '')}" in output
 
 
 def test_a_hang_that_was_over_before_a_kill_went_on(start, tmp_path, capsys):
@@ -380,7 +380,7 @@ with kinetoscope.profile(sys.argv[1], schedule=always, handlers=handlers, **opti
 
 
 def test_a_save_that_takes_long_is_never_a_hang(tmp_path):
-    environment = os.environ | {"KINETOSCOPE_HANG_S": str(LEAST_S)}
+    environment = os.environ | {"KINETOSCOPE_HANG_S": str(MIN_HANG_S)}
     done = subprocess.run(
         [sys.executable, "-c", SLOW_SAVE, str(tmp_path / "run")], env=environment, capture_output=True, text=True
     )

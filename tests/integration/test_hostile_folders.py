@@ -16,7 +16,7 @@ from support.object_store.s3 import BUCKET, FaultyProxy, S3Server
 
 NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "12"))
 ALLOWED = f"/{BUCKET}/allowed/"
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 VISIT = READ_SETTINGS + (Path(__file__).parents[1] / "support" / "hostile_folders" / "run_all_commands.py").read_text()
 VISITING = (
     *(*UPLOADING, "polars", "rich.markdown", "rich._emoji_codes", "kinetoscope.server.site"),
@@ -106,15 +106,15 @@ def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, kille
     arguments = (run, tmp_path / "out", seed, f"s3://{BUCKET}/allowed")
     done = run_prepared(VISITING, VISIT, *arguments, environment=environment, timeout_s=240)
 
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    visits = [json.loads(line) for line in done.stdout.splitlines()]
     story = "\n".join(
-        [*changes, *(f"{visit.get('command')}: {visit.get('status')}\n{visit.get('written')}" for visit in told)]
+        [*changes, *(f"{visit.get('command')}: {visit.get('status')}\n{visit.get('written')}" for visit in visits)]
     )
     assert done.returncode == 0, f"{done.stderr}\n{story}"
     assert seen(outside) == before, story
     assert sorted(os.listdir(tmp_path)) == places, story
     assert sorted(os.listdir(tmp_path / "given")) == ["run"], story
-    written = done.stderr + "".join(visit.get("written", "") for visit in told)
+    written = done.stderr + "".join(visit.get("written", "") for visit in visits)
     assert "Traceback" not in written, f"{done.stderr}\n{story}"
     assert "\x1b" not in written
     assert STRANGE not in written, story
@@ -123,4 +123,4 @@ def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, kille
     if not any(change.endswith("is a second") for change in changes):  # it may be used like the first
         assert all(b"SECRET" not in body for _, body in store.requests), story
         assert "shows what is outside" not in written, story
-    assert told[-1]["peak_bytes"] < MOST_BYTES, story
+    assert visits[-1]["peak_bytes"] < MAX_BYTES, story

@@ -117,9 +117,9 @@ def test_a_slow_dataset_is_the_first_finding_and_named_by_its_line(trainer, tmp_
 
 
 def test_a_second_training_is_a_run_of_its_own(trainer, tmp_path):
-    ours = integrate(trainer, tmp_path / "run", quiet=True)
-    first, _ = train(trainer, tmp_path / "a", ours)
-    second, _ = train(trainer, tmp_path / "b", ours)
+    integration = integrate(trainer, tmp_path / "run", quiet=True)
+    first, _ = train(trainer, tmp_path / "a", integration)
+    second, _ = train(trainer, tmp_path / "b", integration)
     assert first == second
     for run in (tmp_path / "run", tmp_path / "run" / "2"):
         assert len(frame_of(run)) == NUM_STEPS
@@ -141,16 +141,16 @@ def test_resumed_training_run_continues_at_its_position(trainer, tmp_path):
 
 @pytest.mark.parametrize("error", [ValueError("planted"), KeyboardInterrupt])
 def test_a_training_that_an_exception_ends_is_saved(trainer, error, tmp_path):
-    ours = integrate(trainer, tmp_path / "run", quiet=True)
+    integration = integrate(trainer, tmp_path / "run", quiet=True)
     with pytest.raises((ValueError, KeyboardInterrupt, SystemExit)):
-        train(trainer, tmp_path / "a", ours, network=Network(fails_at=9, error=error))
+        train(trainer, tmp_path / "a", integration, network=Network(fails_at=9, error=error))
     if trainer == "transformers":  # which tells nobody: the next training ends it
         assert kinetoscope.active_profiler() is not None
         assert not is_unwatched()
     else:
         assert kinetoscope.active_profiler() is None
         assert is_unwatched()
-    losses, _ = train(trainer, tmp_path / "b", ours)
+    losses, _ = train(trainer, tmp_path / "b", integration)
     assert len(losses) == NUM_STEPS
     assert kinetoscope.analyze(tmp_path / "run").run["num_steps"] in (7, 8)  # steps 2 to 8, and the one that failed
     assert kinetoscope.analyze(tmp_path / "run" / "2").run["num_steps"] == len(RECORDED)
@@ -206,17 +206,20 @@ def run_script(trainer, folder, *settings, launcher=(sys.executable,)):
 
 def test_lightnings_actions_are_spans_under_its_names(tmp_path):
     trainer = here("lightning")
-    ours = integrate(trainer, tmp_path / "run", quiet=True)
-    train(trainer, tmp_path / "a", ours)
+    integration = integrate(trainer, tmp_path / "run", quiet=True)
+    train(trainer, tmp_path / "a", integration)
     names = set(span_names(tmp_path / "run"))
     assert {"run_training_batch", "[Strategy]SingleDeviceStrategy.training_step"} <= names
     assert not [name for name in names if "KinetoscopeCallback" in name]
-    assert ours.summary().startswith("<kinetoscope.RunReport of run: 1 of 1 ranks, 10 steps")
+    assert integration.summary().startswith("<kinetoscope.RunReport of run: 1 of 1 ranks, 10 steps")
 
 
 def test_the_callback_leaves_a_profiler_of_lightnings_in_its_place(tmp_path):
     lightning = pytest.importorskip("lightning.pytorch")
-    ours, simple = integrate("lightning callback", tmp_path / "run", quiet=True), lightning.profilers.SimpleProfiler()
+    integration, simple = (
+        integrate("lightning callback", tmp_path / "run", quiet=True),
+        lightning.profilers.SimpleProfiler(),
+    )
 
     class Module(lightning.LightningModule):
         def __init__(self):
@@ -234,7 +237,7 @@ def test_the_callback_leaves_a_profiler_of_lightnings_in_its_place(tmp_path):
     from torch.utils.data import DataLoader
 
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
-    trainer = lightning.Trainer(accelerator="cpu", max_steps=14, callbacks=[ours], profiler=simple, **quiet)
+    trainer = lightning.Trainer(accelerator="cpu", max_steps=14, callbacks=[integration], profiler=simple, **quiet)
     trainer.fit(Module(), DataLoader(Samples(), batch_size=BATCH_SIZE))
     assert trainer.profiler is simple
     assert len(simple.recorded_durations["run_training_batch"]) == 14

@@ -89,13 +89,13 @@ def wait_until_witnessed(folder, ranks, num_spans):
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         lines = (folder / "witness").read_text().rpartition("\n")[0].splitlines()  # the last may not be whole yet
-        told = Counter(line.split()[1].split("-")[0] for line in lines)
+        num_reported = Counter(line.split()[1].split("-")[0] for line in lines)
         saved = [list((folder / "run" / "traces").glob(f"*rank{rank}.json")) for rank in range(NUM_RANKS)]
-        if all(saved) and all(told[str(rank)] >= num_spans for rank in range(NUM_RANKS)):
+        if all(saved) and all(num_reported[str(rank)] >= num_spans for rank in range(NUM_RANKS)):
             return
         assert not any(rank.has_ended() for rank in ranks), [rank.wait() for rank in ranks if rank.has_ended()]
         time.sleep(0.01)
-    raise AssertionError(f"the ranks recorded too little: {told}")
+    raise AssertionError(f"the ranks recorded too little: {num_reported}")
 
 
 def kill(folder, ranks):

@@ -59,8 +59,8 @@ def call(command, run, capsys):
     """The exit code, and what was printed. Paths of the run are put into the command."""
     places = {"folder": run, "traces": run / "traces", "other": run.parent / "other", "out": run.parent / "out"}
     code = main([part.format(**places) for part in COMMANDS[command]])
-    said = capsys.readouterr()
-    return code, said.out + said.err
+    output = capsys.readouterr()
+    return code, output.out + output.err
 
 
 def of_out(run):
@@ -92,11 +92,11 @@ def make_pipe(path, run):
 def test_a_command_says_which_file_of_a_folder_is_a_link_or_a_pipe_and_reads_none(run, capsys, command, make):
     path = run / "traces" / "ep0-ba2-rank1.json"
     make(path, run)
-    code, said = call(command, run, capsys)
+    code, output = call(command, run, capsys)
     assert code == (TROUBLE_OF_DIFF if command.startswith("diff") else 1)
-    assert str(path) in said
-    assert ("is no ordinary file" if make is make_pipe else "symbolic link") in said
-    assert SECRET not in said
+    assert str(path) in output
+    assert ("is no ordinary file" if make is make_pipe else "symbolic link") in output
+    assert SECRET not in output
     assert not of_out(run)
 
 
@@ -106,20 +106,20 @@ def test_a_folder_in_a_run_that_is_a_link_is_not_followed(run, capsys, command, 
     if name == "traces":
         (run / "traces").rename(run / "before")
     (run / name).symlink_to(run.parent / "outside")
-    code, said = call(command, run, capsys)
+    code, output = call(command, run, capsys)
     assert code == (TROUBLE_OF_DIFF if command.startswith("diff") else 1)
-    assert str(run / name) in said
-    assert "symbolic link" in said
-    assert SECRET not in said
+    assert str(run / name) in output
+    assert "symbolic link" in output
+    assert SECRET not in output
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_run_in_a_symlinked_folder_is_read(run, capsys, command):
     link = run.parent / "latest"
     link.symlink_to(run)
-    code, said = call(command, link, capsys)
+    code, output = call(command, link, capsys)
     assert code in (0, 1, 3)  # check finds that there is no clock, and diff too few steps
-    assert "symbolic link" not in said
+    assert "symbolic link" not in output
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_a_link_that_the_user_names_is_read(run, capsys, command):
     link = run / "traces" / "mine.json"
     make_link(link, run)
     code = main([*(part.format(out=run.parent / "out") for part in command), str(link)])
-    said = capsys.readouterr()
-    assert "symbolic link" not in said.out + said.err
+    output = capsys.readouterr()
+    assert "symbolic link" not in output.out + output.err
     assert code == 0 or command == ["check"]
 
 

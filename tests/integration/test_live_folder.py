@@ -63,11 +63,11 @@ def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads
     os.mkfifo(tmp_path / "reports")
     victim = start_prepared((*OURS, "kinetoscope.testing"), VICTIM, tmp_path, num_threads, num_quiet)
     reports = (tmp_path / "reports").open()
-    told = dict.fromkeys(range(num_threads), 0)
+    reported = dict.fromkeys(range(num_threads), 0)
     random_source = random.Random(trial)
     for _ in range(num_threads * random_source.randrange(5, 60 if num_quiet < 1000 else 15)):
         number, count = reports.readline().split()
-        told[int(number)] = int(count)
+        reported[int(number)] = int(count)
     time.sleep(random_source.random() * 0.02)
     victim.kill()
     victim.wait()
@@ -75,13 +75,13 @@ def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads
         rest = reports.read()
     for line in rest.split("\n")[:-1]:
         number, count = line.split()
-        told[int(number)] = int(count)
+        reported[int(number)] = int(count)
 
     (folder,) = live_folders(tmp_path)
     (process,) = read_live_folder(folder).processes
     names = [name.name for name in process.names]
     tracks = {track.name: track for track in process.tracks}
-    for number, count in told.items():
+    for number, count in reported.items():
         if not count:
             continue
         track = tracks[f"w{number}"]
@@ -141,11 +141,11 @@ def test_records_without_space_are_dropped_and_the_trace_says_how_many(tmp_path)
     handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
     with Profiler(ALWAYS, handler, live_bytes_max=1 << 20, strict=True) as profiler:
         marker = profiler.marker("m")
-        let_go = threading.Event()
-        profiler.lifecycle.services.delivery.writer.submit("Being slow", let_go.wait)
+        released = threading.Event()
+        profiler.lifecycle.services.delivery.writer.submit("Being slow", released.wait)
         for _ in range(60_000):
             marker.instant()
-        let_go.set()
+        released.set()
     (path,) = (tmp_path / "traces").glob("ep*.json")
     trace = json.loads(path.read_text())
     dropped = trace["kinetoscope"]["dropped"]

@@ -69,7 +69,7 @@ def texts(outputs):
     return [output.data["text/plain"] for output in outputs if "data" in output]
 
 
-def said(outputs, stream="stderr"):
+def printed(outputs, stream="stderr"):
     return "".join(output.text for output in outputs if output.get("name") == stream)
 
 
@@ -112,18 +112,18 @@ def test_an_error_of_the_cell_is_the_cells_and_what_was_recorded_is_shown(shown,
 
 def test_ctrl_c_ends_the_cell_and_what_was_recorded_is_saved(shown, folder):
     assert error_of(shown["interrupted"])[0] == "KeyboardInterrupt"
-    assert "what was recorded until then: kinetoscope.view('interrupted')" in said(shown["interrupted"])
+    assert "what was recorded until then: kinetoscope.view('interrupted')" in printed(shown["interrupted"])
     assert kinetoscope.analyze(folder / "interrupted").run["num_steps"] == 10
 
 
 def test_a_cell_that_does_not_train_says_why_nothing_was_recorded(shown, folder):
     assert texts(shown["untrained"]) == ["42"]
-    assert "nothing was recorded: the cell took no step of a torch optimizer." in said(shown["untrained"])
+    assert "nothing was recorded: the cell took no step of a torch optimizer." in printed(shown["untrained"])
     assert not (folder / "untrained").exists()
 
 
 def test_a_profiler_of_the_cells_own_is_left_alone(shown, folder):
-    assert "nothing was recorded: this process has a Profiler of its own." in said(shown["own"])
+    assert "nothing was recorded: this process has a Profiler of its own." in printed(shown["own"])
     assert kinetoscope.analyze(folder / "own").run["num_steps"] == 10
     assert not (folder / "unused").exists()
 
@@ -133,8 +133,8 @@ def test_an_unknown_argument_is_an_error_of_the_cell(shown):
 
 
 def test_nothing_is_left_behind(shown):
-    assert said(shown["left"], "stdout").split() == ["[]", "[]", "False", "None", "False", "False"]
-    assert said(shown["unload"], "stdout").split() == ["False"]
+    assert printed(shown["left"], "stdout").split() == ["[]", "[]", "False", "None", "False", "False"]
+    assert printed(shown["unload"], "stdout").split() == ["False"]
 
 
 class Shell:

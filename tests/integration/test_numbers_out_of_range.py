@@ -41,12 +41,12 @@ def killed(tmp_path_factory):
     done = subprocess.run([sys.executable, "-c", RUN, folder], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     trace = folder / "traces" / "ep0-ba2-rank0.json"
-    said = json.loads(trace.read_text())
+    output = json.loads(trace.read_text())
     beside = {"measurements": [[1, 2, 3], [4, 5, 6]], "reference": [1, 2, 3], "same_clock": False}
-    said["kinetoscope"]["clock"]["beside_rank0"] = beside | {"offset_ns": 1, "drift_ppm": 0.5, "bound_ns": 7}
-    said["kinetoscope"]["warmup_batches"] = [[0, 1]]
-    said["distributedInfo"] = {"rank": 0, "world_size": 1}
-    trace.write_text(json.dumps(said))
+    output["kinetoscope"]["clock"]["beside_rank0"] = beside | {"offset_ns": 1, "drift_ppm": 0.5, "bound_ns": 7}
+    output["kinetoscope"]["warmup_batches"] = [[0, 1]]
+    output["distributedInfo"] = {"rank": 0, "world_size": 1}
+    trace.write_text(json.dumps(output))
     assert main(["convert", str(trace), "-o", str(folder / "some.parquet")]) == 0
     assert main(["merge", "-o", str(folder / "merged.json"), str(folder / "traces")]) == 0
     return folder
@@ -87,15 +87,15 @@ def name_of(path):
     return next((key for key in names if key in ("begin", "end", "timestamp")), names[-1])
 
 
-def require_told(command, file, path, capsys):
+def require_report(command, file, path, capsys):
     capsys.readouterr()
     code = main(list(map(str, command)))
-    said = capsys.readouterr()
-    story = f"{command[0]} with {path}: {said.out}{said.err}"
+    output = capsys.readouterr()
+    story = f"{command[0]} with {path}: {output.out}{output.err}"
     assert code == 1, story
-    assert file in said.out + said.err, story
-    assert name_of(path) in said.out + said.err, story
-    assert "Traceback" not in said.err, story
+    assert file in output.out + output.err, story
+    assert name_of(path) in output.out + output.err, story
+    assert "Traceback" not in output.err, story
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
@@ -111,7 +111,7 @@ def test_in_the_header_of_a_trace(run, capsys, name, value):
     for number, path in enumerate(places):
         if not is_allowed(path, value):
             file.write_text(planted(header, path, value)[:-1] + ', "traceEvents": ' + json.dumps(events) + "}")
-            require_told(commands[number % len(commands)], file.name, path, capsys)
+            require_report(commands[number % len(commands)], file.name, path, capsys)
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
@@ -129,7 +129,7 @@ def test_in_the_metadata_of_parquet(run, capsys, value):
             elif value == "1e400":  # no number of JSON's, so it is not known in which field of the header it is
                 path = path[:1]
             verb = ["summary", "info"][number % 2]
-            require_told([verb, file, "--no-cache"], file.name, path, capsys)
+            require_report([verb, file, "--no-cache"], file.name, path, capsys)
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
@@ -143,7 +143,7 @@ def test_in_a_manifest(run, capsys, value):
                 file.write_text("\n".join([*lines[:number], changed, *lines[number + 1 :]]) + "\n")
                 merged = run / "traces" / "merged_trace.json"
                 merged.unlink(missing_ok=True)
-                require_told(["info", merged], f"rank0.jsonl: in line {number + 1}", path, capsys)
+                require_report(["info", merged], f"rank0.jsonl: in line {number + 1}", path, capsys)
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
@@ -159,7 +159,7 @@ def test_in_a_live_folder(killed, tmp_path, capsys, name, value):
             changed = planted(document, path, value)
             [copy] = run.glob(f"live/*/{name}")
             copy.write_text("\n".join([*lines[:number], changed, *lines[number + 1 :]]) + "\n")
-            require_told(["recover", run], name, path, capsys)
+            require_report(["recover", run], name, path, capsys)
             shutil.rmtree(run)
 
 
@@ -191,7 +191,7 @@ def test_in_an_argument(run, capsys, arguments):
             code = main([*command[:-1], f"{command[-1]}={value}"])
         except SystemExit as error:
             code = error.code
-        said = capsys.readouterr().err
-        assert code == 2 or (value == "" and code in (0, 1)), f"{value}: {said}"
-        assert code != 2 or command[-1] in said, f"{value}: {said}"
+        output = capsys.readouterr().err
+        assert code == 2 or (value == "" and code in (0, 1)), f"{value}: {output}"
+        assert code != 2 or command[-1] in output, f"{value}: {output}"
     assert not os.path.exists(run / "out.json") or arguments[-1] in ("--last", "--ranks", "--batches")

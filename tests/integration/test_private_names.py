@@ -96,16 +96,16 @@ WITHOUT_COMPILATIONS = [str(name) for name in (*of_recording.in_dynamo, *of_sour
 
 
 def test_nothing_is_reported_and_everything_recorded_if_all_names_exist(tmp_path):
-    said, (events,) = run_without("", tmp_path / "run")
-    assert "does not have" not in said
+    output, (events,) = run_without("", tmp_path / "run")
+    assert "does not have" not in output
     found = names_of(events)
     assert {"forward", "aten::linear", "DataLoader", "compile/compiled", "memory holders were looked for"} <= found
 
 
 @pytest.mark.parametrize("name", IN_ONE_PROCESS)
 def test_training_continues_without_a_private_name_with_one_sentence_on_the_loss(name, tmp_path):
-    said, (events,) = run_without(name, tmp_path / "run")
-    assert said.count(f"does not have {name}_renamed, so ") == said.count("does not have") == 1
+    output, (events,) = run_without(name, tmp_path / "run")
+    assert output.count(f"does not have {name}_renamed, so ") == output.count("does not have") == 1
     found = names_of(events)
     assert {"forward", "aten::linear"} <= found
     assert any("sampled every" in text for text in found) is (name != str(of_recording.frames_of_threads))
@@ -114,8 +114,8 @@ def test_training_continues_without_a_private_name_with_one_sentence_on_the_loss
 
 
 def test_without_the_store_of_torch_ranks_train_and_each_says_what_is_lost(tmp_path):
-    said, traces = run_without(OF_RANKS, tmp_path / "run", program=WITH_ANOTHER_RANK)
-    assert said.count(f"does not have {OF_RANKS}_renamed, so ") == said.count("does not have") == 2
+    output, traces = run_without(OF_RANKS, tmp_path / "run", program=WITH_ANOTHER_RANK)
+    assert output.count(f"does not have {OF_RANKS}_renamed, so ") == output.count("does not have") == 2
     assert [{"forward", "aten::linear"} <= names_of(events) for events in traces] == [True, True]
 
 

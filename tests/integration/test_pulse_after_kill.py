@@ -41,9 +41,9 @@ def test_after_a_kill_a_pulse_has_every_step(number, tmp_path):
     finally:
         process.kill()
         process.wait()
-    told = int.from_bytes(witness.read_bytes()[:8], "little")
+    witnessed = int.from_bytes(witness.read_bytes()[:8], "little")
     ((pulse,),) = find_pulses(tmp_path).values()
-    assert told <= pulse.header.num_steps <= told + 1
+    assert witnessed <= pulse.header.num_steps <= witnessed + 1
     num_read = sum(row.num_steps for row in pulse.rows)
     assert num_read == pulse.header.num_steps or (num_read >= pulse.header.num_steps - 1 and len(pulse.notes) == 2)
     assert not pulse.header.has_ended

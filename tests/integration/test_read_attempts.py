@@ -41,14 +41,14 @@ def restarted(tmp_path):
 
 
 def test_of_all_ranks_of_a_host_one_says_what_an_earlier_attempt_left(tmp_path):
-    said = []
+    counts = []
     for restart, rank, num_batches in ((0, 0, 8), (1, 0, 5), (1, 1, 5)):
         names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
         names |= {"TORCHELASTIC_RESTART_COUNT": restart, "TORCHELASTIC_RUN_ID": "job"}
         environment = os.environ | {name: str(value) for name, value in names.items()}
         done = run_program(TRAIN, tmp_path / "run", num_batches, environment=environment)
-        said.append(done.stderr.count("Rank 0 of an earlier attempt was killed and left what it had not saved"))
-    assert said == [0, 1, 0]
+        counts.append(done.stderr.count("Rank 0 of an earlier attempt was killed and left what it had not saved"))
+    assert counts == [0, 1, 0]
 
 
 def num_steps(run, *options):

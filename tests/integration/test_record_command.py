@@ -9,11 +9,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from kinetoscope.pulse.snapshots import glance_at_pulses
 
 import kinetoscope
 from kinetoscope.cli import main
 from kinetoscope.formats.record_request import RecordRequest, request_sequence
-from kinetoscope.pulse.glances import glance_at_pulses
 from kinetoscope.pulse.layout import Asked
 from support.polling import wait_for
 from support.trace_processor.trace_processor import load
@@ -52,13 +52,13 @@ class Job:
             self.ranks.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True))
 
     def asked(self):
-        return {glance.header.process.ranks.rank: glance.header.asked for glance in self.glances()}
+        return {snapshot.header.process.ranks.rank: snapshot.header.asked for snapshot in self.snapshots()}
 
-    def glances(self):
+    def snapshots(self):
         return glance_at_pulses(self.folder).last
 
     def wait_for(self, is_so):
-        wait_for(is_so, self.glances, longest_s=LONG_S, every_s=0.1)
+        wait_for(is_so, self.snapshots, timeout_s=LONG_S, every_s=0.1)
 
     def end(self):
         self.stop.touch()
@@ -72,7 +72,9 @@ def start(tmp_path):
     def begin(num_ranks):
         job = Job(tmp_path, num_ranks)
         jobs.append(job)
-        job.wait_for(lambda: len(job.glances()) == num_ranks and all((each.step or 0) > 20 for each in job.glances()))
+        job.wait_for(
+            lambda: len(job.snapshots()) == num_ranks and all((each.step or 0) > 20 for each in job.snapshots())
+        )
         return job
 
     yield begin
@@ -109,9 +111,9 @@ def test_two_ranks_record_the_same_steps_and_go_on(start, capsys):
 def test_one_rank_of_two_and_its_summary(start, capsys):
     job = start(2)
     assert main(["record", str(job.folder), "--ranks", "1", "--num-steps", "3"]) == 0
-    said = capsys.readouterr().out
-    assert "3 steps" in said
-    assert "Recorded: " in said
+    printed = capsys.readouterr().out
+    assert "3 steps" in printed
+    assert "Recorded: " in printed
     assert {rank: asked.asked for rank, asked in job.asked().items()} == {0: Asked.NONE, 1: Asked.SAVED}
     assert [path.name[-13:] for path in (job.folder / "traces").glob("ep*.json.gz")] == ["rank1.json.gz"]
 
@@ -120,9 +122,9 @@ def test_one_of_simultaneous_requests_is_answered_and_the_others_refused(start):
     job = start(1)
     command = [sys.executable, "-m", "kinetoscope", "record", str(job.folder), "--num-steps", "3"]
     asking = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    said = [(*process.communicate(timeout=LONG_S), process.returncode) for process in asking]
-    assert sum("Recorded: " in output for output, _, _ in said) == 1, said
-    refused = [errors for output, errors, _ in said if "Recorded: " not in output]
+    printed = [(*process.communicate(timeout=LONG_S), process.returncode) for process in asking]
+    assert sum("Recorded: " in output for output, _, _ in printed) == 1, printed
+    refused = [errors for output, errors, _ in printed if "Recorded: " not in output]
     assert all("Another request" in errors or "in progress" in errors or "not over" in errors for errors in refused)
     assert len(list((job.folder / "traces").glob("ep*.json.gz"))) == 1
 
@@ -132,20 +134,20 @@ def test_steps_that_the_end_of_the_job_cuts_off_are_counted_and_the_others_are_s
 
     def end_while_it_records():
         job.wait_for(lambda: job.asked()[0].asked is Asked.RECORDS)
-        recorded = job.glances()[0].step
-        job.wait_for(lambda: (job.glances()[0].step or 0) > recorded + 3)
+        recorded = job.snapshots()[0].step
+        job.wait_for(lambda: (job.snapshots()[0].step or 0) > recorded + 3)
         job.stop.touch()
 
     ending = threading.Thread(target=end_while_it_records)
     ending.start()
     code = main(["record", str(job.folder), "--num-steps", "100"])
     ending.join()
-    said = capsys.readouterr()
-    if "of 100 steps recorded" not in said.err and code == 0:
+    printed = capsys.readouterr()
+    if "of 100 steps recorded" not in printed.err and code == 0:
         pytest.skip("this machine stood still while the job recorded 100 steps")
     assert code == 1
-    assert re.fullmatch(r"error: \d+ of 100 steps recorded, the job ended\.\n", said.err), said.err
-    assert "Recorded: " in said.out
+    assert re.fullmatch(r"error: \d+ of 100 steps recorded, the job ended\.\n", printed.err), printed.err
+    assert "Recorded: " in printed.out
 
 
 def test_what_nobody_may_ask_changes_nothing_and_the_next_request_is_answered(start, tmp_path, capsys):
@@ -156,8 +158,8 @@ def test_what_nobody_may_ask_changes_nothing_and_the_next_request_is_answered(st
     (tmp_path / "other").write_bytes(RecordRequest(9, 10, 0, 0).encoded())
     path.rename(path.with_name("kept"))
     path.symlink_to(tmp_path / "other")
-    before = job.glances()[0].step
-    job.wait_for(lambda: job.glances()[0].step > before + 200)  # for seconds, it has looked each second
+    before = job.snapshots()[0].step
+    job.wait_for(lambda: job.snapshots()[0].step > before + 200)  # for seconds, it has looked each second
     assert job.asked()[0].sequence == 0
     path.unlink()
     path.with_name("kept").rename(path)
@@ -168,11 +170,11 @@ def test_what_nobody_may_ask_changes_nothing_and_the_next_request_is_answered(st
 def test_a_request_that_is_seen_half_written_is_taken_once_it_is_whole(start):
     job = start(1)
     path = job.folder / "pulse" / "record.request"
-    (rank,) = job.glances()
+    (rank,) = job.snapshots()
     request = RecordRequest(request_sequence(str(path)) + 1, 2, rank.step + 10_000, 0)
     with path.open("r+b") as file:
         file.write(request.encoded()[:100])  # the sequence is there, and the checksum is not
-    job.wait_for(lambda: job.glances()[0].step > rank.step + 150)  # for a second and more, in which it has looked
+    job.wait_for(lambda: job.snapshots()[0].step > rank.step + 150)  # for a second and more, in which it has looked
     assert job.asked()[0].sequence == 0
     with path.open("r+b") as file:
         file.write(request.encoded())
@@ -200,6 +202,6 @@ def test_a_training_that_ends_before_says_so(start, capsys):
     )
     job.wait_for(lambda: job.asked()[0].sequence == 1)
     job.end()
-    _, said = asking.communicate(timeout=LONG_S)
-    assert asking.returncode == (0 if not said else 1)
-    assert "it ended before them" in said or job.asked()[0].asked is Asked.SAVED
+    _, printed = asking.communicate(timeout=LONG_S)
+    assert asking.returncode == (0 if not printed else 1)
+    assert "it ended before them" in printed or job.asked()[0].asked is Asked.SAVED

@@ -142,7 +142,7 @@ def stuck_phase(folder: Path, script: str, program: str) -> dict[str, object]:
     command = [sys.executable, script, "run", *(f"{word}={number}" for word, number in NUMBERS.items())]
     with subprocess.Popen(command, cwd=folder, env=os.environ | {"KINETOSCOPE_HANG_S": "1"}) as process:
         try:
-            wait_for(lambda: read_stuck_phases(folder / "run"), longest_s=300)
+            wait_for(lambda: read_stuck_phases(folder / "run"), timeout_s=300)
         finally:
             process.kill()
     (phase,) = read_stuck_phases(folder / "run")[0].phases

@@ -106,26 +106,30 @@ def trainings(tmp_path_factory):
         # So an evaluation is in the window.
         options = ["--after", 8 if kind == "validation" else 3, "--num-steps", 4, "-o", "runs/x"]
         if kind in WITH_ITS_OWN_PYTHON:
-            ours = run(KINETOSCOPE, "run", *options, *command_of(kind), folder=folder)
+            profiled = run(KINETOSCOPE, "run", *options, *command_of(kind), folder=folder)
         else:
-            ours = run_recorded(*options, command=[TRAININGS, kind], folder=folder)
-        return folder / "runs" / "x", plain, ours
+            profiled = run_recorded(*options, command=[TRAININGS, kind], folder=folder)
+        return folder / "runs" / "x", plain, profiled
 
     return train
 
 
 @pytest.mark.parametrize("kind", KINDS if ALL else QUICK)
 def test_a_training_is_recorded_and_stays_what_it_is(kind, trainings):
-    folder, plain, ours = trainings(kind)
+    folder, plain, profiled = trainings(kind)
     assert lines_of_training(plain), plain.stderr
-    assert (ours.returncode, lines_of_training(ours)) == (plain.returncode, lines_of_training(plain)), ours.stderr
+    assert (profiled.returncode, lines_of_training(profiled)) == (plain.returncode, lines_of_training(plain)), (
+        profiled.stderr
+    )
     report = kinetoscope.analyze(folder)
     assert report.run["ranks"] == ([0, 1] if kind in RANKS else [0])
     assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_printed_steps(plain), 4)
-    assert "window recorded in" in ours.stderr
-    assert not re.search("USDT|CPUAllocator", ours.stderr)
+    assert "window recorded in" in profiled.stderr
+    assert not re.search("USDT|CPUAllocator", profiled.stderr)
     if kind not in RANKS:  # the lines of two ranks run into one another
-        assert all(line.startswith(("Kinetoscope: ", "kinetoscope ")) for line in lines_added(ours, plain)), ours.stderr
+        assert all(line.startswith(("Kinetoscope: ", "kinetoscope ")) for line in lines_added(profiled, plain)), (
+            profiled.stderr
+        )
 
 
 def test_phases_are_those_that_the_script_times_itself(tmp_path):
@@ -134,8 +138,10 @@ def test_phases_are_those_that_the_script_times_itself(tmp_path):
     (times,) = [json.loads(line[len("times") :]) for line in done.stdout.splitlines() if line.startswith("times")]
     steps = frame_of(tmp_path / "run").filter(pl.col("step") > 0)
     for name, own_ns in zip(("data_wait", "forward", "backward", "optimizer"), zip(*times, strict=True), strict=True):
-        ours_ns = steps[f"{name}_ns"].to_list()
-        apart = [abs(ours - own) - max(0.05 * own, 300_000) for ours, own in zip(ours_ns, own_ns, strict=True)]
+        profiled_ns = steps[f"{name}_ns"].to_list()
+        apart = [
+            abs(profiled - own) - max(0.05 * own, 300_000) for profiled, own in zip(profiled_ns, own_ns, strict=True)
+        ]
         assert median(apart) <= 0, name
 
 
@@ -171,8 +177,10 @@ def test_evaluations_are_a_phase_of_the_step_that_they_are_in(kind, trainings):
 def test_each_training_of_a_process_is_a_run_and_the_first_three_have_windows(kind, num_steps, tmp_path):
     plain = run_script(TRAININGS, kind, folder=tmp_path)
     options = ("--after", "3", "--num-steps", "4", "-o", "run")
-    ours = run_recorded(*options, command=[TRAININGS, kind], folder=tmp_path)
-    assert (ours.returncode, lines_of_training(ours)) == (plain.returncode, lines_of_training(plain)), ours.stderr
+    profiled = run_recorded(*options, command=[TRAININGS, kind], folder=tmp_path)
+    assert (profiled.returncode, lines_of_training(profiled)) == (plain.returncode, lines_of_training(plain)), (
+        profiled.stderr
+    )
     folders = [tmp_path / "run", *(tmp_path / "run" / str(number) for number in range(2, len(num_steps) + 1))]
     assert [len(frame_of(folder)) for folder in folders] == num_steps
     assert not (tmp_path / "run" / str(len(num_steps) + 1)).exists()
@@ -193,7 +201,7 @@ def test_each_training_of_a_process_is_a_run_and_the_first_three_have_windows(ki
         later = frame_of(folders[1]).filter(pl.col("step") < 15)
         assert later["forward_ns"].null_count() == 15, "of steps before it was known, the phases are unknown"
         assert later["duration_ns"].min() >= 0 < later["duration_ns"].median()
-    assert len(lines_added(ours, plain)) == 2, "one window is announced, and how to look at it"
+    assert len(lines_added(profiled, plain)) == 2, "one window is announced, and how to look at it"
 
 
 def test_the_only_training_run_of_a_process_is_listed_without_a_note(trainings):
@@ -227,12 +235,12 @@ def test_training_runs_above_the_limit_get_no_folder_and_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("ends early", "ended with KeyError after 3 batches"), ("too short", "--after")]
+    ("kind", "message"), [("ends early", "ended with KeyError after 3 batches"), ("too short", "--after")]
 )
-def test_a_run_that_is_too_short_says_what_to_change_in_the_words_of_the_command(kind, said, tmp_path):
+def test_a_run_that_is_too_short_says_what_to_change_in_the_words_of_the_command(kind, message, tmp_path):
     done = run_recorded("-o", "run", command=[TRAININGS, kind], folder=tmp_path)
     (line,) = [line for line in done.stderr.splitlines() if "Nothing was recorded" in line]
-    assert said in line
+    assert message in line
     assert "skip_first" not in line
     assert line in run_command("summary", tmp_path / "run").stderr
 
@@ -246,11 +254,11 @@ def test_training_jobs_of_one_command_are_separate_runs_in_parallel_and_in_turn(
     assert [run["all_steps"]["num_steps"] for run in runs] == [36, 36, 36]
     assert not list(tmp_path.glob("sweep*/**/attempt*"))
     assert find_latest_rerun(tmp_path / "sweep") == tmp_path / "sweep-3"
-    said = "3 processes of this command trained, each in a folder of its own: sweep to sweep-3."
+    message = "3 processes of this command trained, each in a folder of its own: sweep to sweep-3."
     for folder in ("sweep", "sweep-2", "sweep-3"):
         for command in ("summary", "status"):
             shown = run_command(command, tmp_path / folder)
-            assert said in " ".join((shown.stdout + shown.stderr).split())
+            assert message in " ".join((shown.stdout + shown.stderr).split())
             assert "A later run" not in shown.stderr
     start_recorded(environment_of("-o", "sweep", folder=tmp_path), [TRAININGS, "no loader"], tmp_path).wait()
     assert "A later run of this name is in" in run_command("status", tmp_path / "sweep").stderr
@@ -382,26 +390,26 @@ def test_a_program_sees_what_it_sees_without_it(path, tmp_path):
     (tmp_path / "sees.py").write_text(SEES)
     command = [sys.executable, "sees.py", "a", "--b"]
     plain = run(*command, folder=tmp_path, environment={"PYTHONPATH": path})
-    ours = run(KINETOSCOPE, "run", "-o", "run", *command, folder=tmp_path, environment={"PYTHONPATH": path})
-    before, after = json.loads(plain.stdout), json.loads(ours.stdout)
+    profiled = run(KINETOSCOPE, "run", "-o", "run", *command, folder=tmp_path, environment={"PYTHONPATH": path})
+    before, after = json.loads(plain.stdout), json.loads(profiled.stdout)
     assert after[3].split(os.pathsep)[1:] == ([path] if path == "mine" else path.split(os.pathsep) if path else [])
     del before[3], after[3]
     assert after == before
-    (line,) = lines_added(ours, plain)
+    (line,) = lines_added(profiled, plain)
     assert line.startswith("kinetoscope run: nothing was recorded: this process did not import torch")
 
 
 def test_failing_sitecustomize_is_reported_by_python_as_usual(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("raise ValueError('the user broke it')\n")
     command = [sys.executable, "-c", "print('goes on')"]
-    plain, ours = (
+    plain, profiled = (
         run(*before, *command, folder=tmp_path, environment={"PYTHONPATH": str(tmp_path)})
         for before in ((), (KINETOSCOPE, "run", "-o", "run"))
     )
     assert "the user broke it" in plain.stderr
-    assert ours.stdout == plain.stdout
-    told = [line for line in ours.stderr.splitlines(True) if "did not import torch" not in line]
-    assert "".join(told) == 2 * plain.stderr, "kinetoscope is a Python program too"
+    assert profiled.stdout == plain.stdout
+    kept_lines = [line for line in profiled.stderr.splitlines(True) if "did not import torch" not in line]
+    assert "".join(kept_lines) == 2 * plain.stderr, "kinetoscope is a Python program too"
 
 
 WITHOUT_OPTIMIZER = """
@@ -478,7 +486,7 @@ def test_one_line_in_the_script_does_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
         ([], 2, "Missing command"),
         (["-o", "run", "no-such-program"], 127, "Command not found: no-such-program"),
@@ -489,11 +497,11 @@ def test_one_line_in_the_script_does_the_same(tmp_path):
         ([str(BIN / "torchrun"), "--nnodes", "2", "train.py"], 2, "Pass -o"),
     ],
 )
-def test_unrunnable_command_is_reported_and_nothing_starts(arguments, status, said, tmp_path):
+def test_unrunnable_command_is_reported_and_nothing_starts(arguments, status, message, tmp_path):
     (tmp_path / "data.txt").write_text("")
     done = run(KINETOSCOPE, "run", *arguments, folder=tmp_path)
     assert (done.returncode, done.stdout) == (status, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
@@ -531,10 +539,10 @@ with torch.profiler.profile(activities=activities, schedule=schedule, on_trace_r
 """
     )
     plain = run_script(script, folder=tmp_path)
-    ours = run_recorded("-o", "run", command=[script], folder=tmp_path)
-    assert (ours.returncode, ours.stdout) == (0, plain.stdout) == (0, "recorded 8\n")
-    assert "Traceback" not in ours.stderr
-    assert re.search("[Aa]nother (torch )?profiler", ours.stderr)
+    profiled = run_recorded("-o", "run", command=[script], folder=tmp_path)
+    assert (profiled.returncode, profiled.stdout) == (0, plain.stdout) == (0, "recorded 8\n")
+    assert "Traceback" not in profiled.stderr
+    assert re.search("[Aa]nother (torch )?profiler", profiled.stderr)
     report = kinetoscope.analyze(tmp_path / "run")
     assert report.run["all_steps"]["num_steps"] == 40
     assert report.run["parts"]["host"]["backward_ns"] > 0
@@ -575,11 +583,11 @@ def test_the_traceback_of_a_backward_pass_is_that_of_the_command_alone(tmp_path)
     script = tmp_path / "raises.py"
     script.write_text(RAISES_IN_BACKWARD)
     plain = run_script(script, folder=tmp_path)
-    ours = run_recorded("-o", "run", command=[script], folder=tmp_path)
-    assert ours.returncode == plain.returncode == 1
+    profiled = run_recorded("-o", "run", command=[script], folder=tmp_path)
+    assert profiled.returncode == plain.returncode == 1
     frames = [
         [line for line in done.stderr.splitlines() if line.startswith(("  File", "    ", "RuntimeError"))]
-        for done in (plain, ours)
+        for done in (plain, profiled)
     ]
     in_torch = [[line for line in lines if "/torch/" in line or "RuntimeError" in line] for lines in frames]
     assert len(in_torch[0]) > 2

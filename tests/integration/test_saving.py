@@ -47,9 +47,9 @@ def test_a_close_that_takes_long_is_saving_and_never_a_hang(tmp_path):
     finally:
         ready.touch()
         assert process.wait() == 0
-    said = errors.read_text()
-    assert said.count("Kinetoscope: saving ") == 1
-    assert "hangs" not in said
+    output = errors.read_text()
+    assert output.count("Kinetoscope: saving ") == 1
+    assert "hangs" not in output
     assert read_run_status(run).state is RunState.FINISHED
     assert not [finding for finding in kinetoscope.analyze(run, cache=False).findings if finding.kind == "hang"]
 

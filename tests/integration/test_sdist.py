@@ -62,5 +62,5 @@ def build_sdist(tree):
 def test_the_sdist_has_what_git_has_and_nothing_else(tree):
     name, found = build_sdist(tree)
     assert name == f"kinetoscope-{kinetoscope.__version__}.tar.gz"
-    ours = {path for path in found if not path.startswith(MADE_BY_SETUPTOOLS)}
-    assert ours == {path for path in tracked_files() if not path.startswith(OF_THE_REPOSITORY)}
+    packaged = {path for path in found if not path.startswith(MADE_BY_SETUPTOOLS)}
+    assert packaged == {path for path in tracked_files() if not path.startswith(OF_THE_REPOSITORY)}

@@ -30,7 +30,7 @@ def run_script(folder, ending):
     return subprocess.run(command, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300).returncode
 
 
-def said_of(path):
+def read_states(path):
     """What is told of the loop's thread, and what is found."""
     report = kinetoscope.analyze(path, cache=False)
     steps = [(row.running_ns, row.blocked_ns, row.starved_ns) for row in report.steps]
@@ -40,7 +40,7 @@ def said_of(path):
 def test_states_are_the_same_in_each_format_and_in_a_merged_and_a_repaired_trace(tmp_path):
     assert run_script(tmp_path, "clean") == 0
     (trace,) = (tmp_path / "run" / "traces").glob("ep*.json.gz")
-    steps, findings = said_of(trace)
+    steps, findings = read_states(trace)
     assert sum(blocked_ns is not None and blocked_ns > 20_000_000 for _, blocked_ns, _ in steps) >= 5
     assert any("ms/step in sleep" in finding["title"] for finding in findings)
 
@@ -54,14 +54,14 @@ def test_states_are_the_same_in_each_format_and_in_a_merged_and_a_repaired_trace
     cut.write_text(trace_text(trace).rstrip()[:-2])
     assert main(["check", str(cut), "--repair", str(repaired)]) == 1
     for path in (*made, repaired):
-        assert said_of(path) == (steps, findings), path
+        assert read_states(path) == (steps, findings), path
 
 
 def test_a_killed_run_tells_its_waits_and_claims_nothing_of_python(tmp_path):
     assert run_script(tmp_path, "killed") == -signal.SIGKILL
-    live = said_of(tmp_path / "run")
+    live = read_states(tmp_path / "run")
     assert main(["recover", str(tmp_path / "run")]) == 0
-    for steps, findings in (live, said_of(tmp_path / "run")):
+    for steps, findings in (live, read_states(tmp_path / "run")):
         assert sum(blocked_ns is not None and blocked_ns > 20_000_000 for _, blocked_ns, _ in steps) >= 5
         assert any("ms/step in sleep" in finding["title"] for finding in findings)
         assert not {"python_overhead", "host_bound", "small_kernels"} & {finding["kind"] for finding in findings}

@@ -19,7 +19,7 @@ from kinetoscope.server.run_lists import RunLists
 from support.fork_server import OURS, run_command, start_prepared
 from support.polling import wait_for
 
-LONGEST_WAIT_S = 120
+MAX_WAIT_S = 120
 ENOUGH_STEPS = 40
 
 # Each step takes at least 2 ms, so that steps can be told apart. It ends when there is a file `end` in the folder.
@@ -76,7 +76,7 @@ def ended(process):
     return process.wait()
 
 
-def told(folder):
+def status_json(folder):
     """The exit code, and what a program is told."""
     done = run_command("status", folder, "--json")
     assert not done.stderr
@@ -84,15 +84,15 @@ def told(folder):
 
 
 def states(folder):
-    return {rank["rank"]: rank["state"] for rank in told(folder)[1]["ranks"]}
+    return {rank["rank"]: rank["state"] for rank in status_json(folder)[1]["ranks"]}
 
 
 def has_trained(folder, num_ranks=2):
-    ranks = told(folder)[1]["ranks"]
+    ranks = status_json(folder)[1]["ranks"]
     return len(ranks) == num_ranks and all(rank["num_steps"] >= ENOUGH_STEPS for rank in ranks)
 
 
-def said(folder):
+def status_text(folder):
     """The exit code, and what a person reads."""
     done = run_command("status", folder, environment=os.environ | {"COLUMNS": "200"})
     assert not done.stderr
@@ -102,7 +102,7 @@ def said(folder):
 def test_ranks_that_train_are_recording_until_they_have_finished(tmp_path):
     with training(tmp_path) as processes:
         wait_for(lambda: has_trained(tmp_path))
-        code, about = told(tmp_path)
+        code, about = status_json(tmp_path)
         assert (code, about["schema"], about["state"], about["world_size"]) == (0, 1, "recording", 2)
         assert {rank["rank"]: rank["pid"] for rank in about["ranks"]} == {
             rank: process.pid for rank, process in enumerate(processes)
@@ -112,15 +112,15 @@ def test_ranks_that_train_are_recording_until_they_have_finished(tmp_path):
             assert rank["step_ns"] >= 2_000_000
             assert rank["run_step_ns"] >= 2_000_000
             assert rank["phase"] in ("data_wait", "other")
-        code, text = said(tmp_path)
+        code, text = status_text(tmp_path)
         assert code == 0
         assert text.startswith("recording: 2 ranks, step")
         (tmp_path / "end").touch()
         assert [process.wait().returncode for process in processes] == [0, 0]
-        code, text = said(tmp_path)
+        code, text = status_text(tmp_path)
         assert code == 0
         assert text.startswith("finished: 2 ranks, step")
-        loss = {rank["loss"] for rank in told(tmp_path)[1]["ranks"]}
+        loss = {rank["loss"] for rank in status_json(tmp_path)[1]["ranks"]}
         assert loss == {0.25}
 
 
@@ -129,33 +129,35 @@ def test_suspended_rank_is_hung_until_it_continues(tmp_path):
         wait_for(lambda: has_trained(tmp_path))
         os.kill(processes[1].pid, signal.SIGSTOP)
         wait_for(lambda: states(tmp_path)[1] == "hanging")
-        code, text = said(tmp_path)
+        code, text = status_text(tmp_path)
         assert code == 3
         assert text.startswith("hanging: 2 ranks")
         assert re.search(r"^Rank 1 is stopped by a signal, in (data wait|other) for .*\.$", text, re.M)
-        wait_for(lambda: [rank["behind"] > 0 for rank in told(tmp_path)[1]["ranks"]] == [True, False])
+        wait_for(lambda: [rank["behind"] > 0 for rank in status_json(tmp_path)[1]["ranks"]] == [True, False])
         os.kill(processes[1].pid, signal.SIGCONT)
         wait_for(lambda: states(tmp_path) == {0: "recording", 1: "recording"})
-        assert told(tmp_path)[0] == 0
+        assert status_json(tmp_path)[0] == 0
 
 
 def test_hung_rank_is_shown_with_its_phase_until_it_continues(tmp_path):
     environment = os.environ | {"KINETOSCOPE_HANG_S": "0.5"}
     process = start_prepared(OURS, HANG, tmp_path, environment=environment)
     try:
-        wait_for(lambda: [(rank["state"], rank["step"]) for rank in told(tmp_path)[1]["ranks"]] == [("hanging", 49)])
-        code, about = told(tmp_path)
+        wait_for(
+            lambda: [(rank["state"], rank["step"]) for rank in status_json(tmp_path)[1]["ranks"]] == [("hanging", 49)]
+        )
+        code, about = status_json(tmp_path)
         (rank,) = about["ranks"]
         assert (code, about["state"], rank["is_stopped"]) == (3, "hanging", False)
         assert (rank["hang"]["hangs"], rank["hang"]["holds_gil"]) == (True, False)
         assert "wait" in rank["hang"]["place"]
-        assert "Rank 0 hangs in other for " in said(tmp_path)[1]
-        assert rank["hang"]["place"] in said(tmp_path)[1]
+        assert "Rank 0 hangs in other for " in status_text(tmp_path)[1]
+        assert rank["hang"]["place"] in status_text(tmp_path)[1]
         (tmp_path / "go").touch()
-        wait_for(lambda: told(tmp_path)[1]["state"] == "recording")
+        wait_for(lambda: status_json(tmp_path)[1]["state"] == "recording")
         (tmp_path / "end").touch()
         assert process.wait().returncode == 0
-        assert told(tmp_path)[1]["state"] == "finished"
+        assert status_json(tmp_path)[1]["state"] == "finished"
     finally:
         ended(process)
 
@@ -164,11 +166,11 @@ def test_killed_rank_is_shown_with_its_last_step(tmp_path):
     with training(tmp_path) as processes:
         wait_for(lambda: has_trained(tmp_path))
         ended(processes[0])
-        code, about = told(tmp_path)
+        code, about = status_json(tmp_path)
         assert (code, about["state"]) == (4, "killed")
         assert [(rank["rank"], rank["state"]) for rank in about["ranks"]] == [(0, "killed"), (1, "recording")]
         assert about["ranks"][0]["step"] >= ENOUGH_STEPS - 1
-        assert f"Rank 0 was killed after step {about['ranks'][0]['step']:,}, in " in said(tmp_path)[1]
+        assert f"Rank 0 was killed after step {about['ranks'][0]['step']:,}, in " in status_text(tmp_path)[1]
 
 
 @contextmanager
@@ -188,7 +190,7 @@ def training_apart(folder, *options):
 def test_rank_in_another_container_of_this_machine_is_known_live_or_killed(tmp_path):
     """Its pid is another one there, and the same number may be anything here."""
     with training_apart(tmp_path, "--pid", "--fork", "--kill-child"):
-        (rank,) = told(tmp_path)[1]["ranks"]
+        (rank,) = status_json(tmp_path)[1]["ranks"]
         assert (rank["state"], rank["pid"]) == ("recording", 1)
     wait_for(lambda: states(tmp_path) == {0: "killed"})
 
@@ -208,8 +210,8 @@ def test_after_a_restart_the_newest_start_is_reported(environment, tmp_path):
     assert states(tmp_path) == {0: "killed", 1: "killed"}
     with training(tmp_path, **environment) as processes:
         pids = {process.pid for process in processes}
-        wait_for(lambda: {rank["pid"] for rank in told(tmp_path)[1]["ranks"]} == pids)
-        code, about = told(tmp_path)
+        wait_for(lambda: {rank["pid"] for rank in status_json(tmp_path)[1]["ranks"]} == pids)
+        code, about = status_json(tmp_path)
         assert (code, about["attempt"]) == (0, environment.get("TORCHELASTIC_RESTART_COUNT", 0))
         assert states(tmp_path) == {0: "recording", 1: "recording"}
 
@@ -222,7 +224,7 @@ def test_the_page_says_what_the_terminal_says(tmp_path):
             os.kill(process.pid, signal.SIGSTOP)
         wait_for(lambda: set(states(tmp_path).values()) == {"hanging"})
         wait_for(lambda: lists.all().runs[0].state == "hanging")
-        now, text = lists.one(".").files.now, said(tmp_path)[1]
+        now, text = lists.one(".").files.now, status_text(tmp_path)[1]
         assert text.splitlines()[0] == now.headline
         moving = ("for", "behind")  # how much is a lag depends on how far apart both pulses were read
         columns = [(place, title) for place, title in enumerate(now.columns) if title not in moving]
@@ -234,11 +236,11 @@ def test_the_page_says_what_the_terminal_says(tmp_path):
 
 
 def test_nothing_to_show_is_reported_as_such(tmp_path):
-    code, text = said(tmp_path)
+    code, text = status_text(tmp_path)
     assert code == 5
     assert text.startswith("nothing seen\n")
     assert "Pass the run folder" in text
-    assert told(tmp_path) == (
+    assert status_json(tmp_path) == (
         5,
         {
             "schema": 1,
@@ -309,7 +311,7 @@ def test_watching_for_a_program_prints_a_line_each_time(tmp_path):
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             lines = [json.loads(process.stdout.readline()) for _ in range(3)]
             process.send_signal(signal.SIGTERM)
-            process.wait(LONGEST_WAIT_S)
+            process.wait(MAX_WAIT_S)
     assert {line["schema"] for line in lines} == {1}
 
 
@@ -337,12 +339,12 @@ def hostile(folder):
 
 def test_folder_of_another_user_is_reported_without_a_traceback(tmp_path):
     hostile(tmp_path / FOLDER)
-    code, text = said(tmp_path)
+    code, text = status_text(tmp_path)
     assert code == 5
     assert text.startswith("nothing seen\n")
     assert "\x1b[2J" not in text
     assert "is no pulse of a run" in text
-    assert len(told(tmp_path)[1]["notes"]) >= 6
+    assert len(status_json(tmp_path)[1]["notes"]) >= 6
 
 
 def test_among_a_stranger_s_files_the_pulse_is_found(tmp_path):
@@ -361,7 +363,7 @@ def test_it_opens_reads_and_lists_only(tmp_path):
         ended(processes[0])
         log = tmp_path.parent / f"{tmp_path.name}.strace"
         command = [strace, "-f", "-o", log, sys.executable, "-B", "-m", "kinetoscope", "status", tmp_path]
-        assert subprocess.run(command, capture_output=True, timeout=LONGEST_WAIT_S).returncode == 4
+        assert subprocess.run(command, capture_output=True, timeout=MAX_WAIT_S).returncode == 4
     calls = [line.split(None, 1)[1] for line in log.read_text().splitlines()]
     named = [call for call in calls if re.match(r"\w+\(", call)]
     changing = [

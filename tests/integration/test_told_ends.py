@@ -19,7 +19,7 @@ from support.notebook_kernel import run_cells
 from support.page_data import page_text
 from support.trace_files import trace_json
 
-LONGEST_WAIT_S = 150
+MAX_WAIT_S = 150
 TRAINING = """
 import logging, sys, time
 import kinetoscope
@@ -61,7 +61,7 @@ def command(program):
 
 def run(folder, program, **environment):
     """What a training without a terminal prints to stderr."""
-    ended = run_program(program, folder=folder, environment=os.environ | environment, timeout_s=LONGEST_WAIT_S)
+    ended = run_program(program, folder=folder, environment=os.environ | environment, timeout_s=MAX_WAIT_S)
     assert ended.returncode == 0, ended.stderr
     return ended.stderr
 
@@ -73,15 +73,15 @@ def run_on_terminal(folder, program, *, columns=0):
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     process = subprocess.Popen(command(program), cwd=folder, stderr=stderr, env=environment)
     os.close(stderr)
-    said = b""
+    output = b""
     try:
         while piece := os.read(terminal, 4096):
-            said += piece
+            output += piece
     except OSError:  # the other end has closed
         pass
     os.close(terminal)
-    assert process.wait(LONGEST_WAIT_S) == 0, said
-    return said.decode().replace("\r\n", "\n")
+    assert process.wait(MAX_WAIT_S) == 0, output
+    return output.decode().replace("\r\n", "\n")
 
 
 def test_end_report_appears_once_without_terminal_despite_info_log_and_double_close(tmp_path):
@@ -95,28 +95,28 @@ def test_saved_files_and_next_command_are_reported_without_terminal_and_time(tmp
 
 def test_on_a_terminal_there_is_more_time_to_find_something(tmp_path):
     time = "search.MOST_SECONDS, search.MOST_SECONDS_WATCHED = 0.01, 100"
-    said = run_on_terminal(tmp_path, training(before=time), columns=200)
-    assert FOUND.fullmatch(said), said
+    output = run_on_terminal(tmp_path, training(before=time), columns=200)
+    assert FOUND.fullmatch(output), output
 
 
 def test_in_40_columns_every_line_ends_between_words(tmp_path):
-    said = run_on_terminal(tmp_path, training(), columns=40)
-    assert max(map(len, said.splitlines())) <= 40
-    words = " ".join(said.split())
+    output = run_on_terminal(tmp_path, training(), columns=40)
+    assert max(map(len, output.splitlines())) <= 40
+    words = " ".join(output.split())
     assert words.count("saved to run/traces/merged_trace.json.gz Kinetoscope: Top finding: Input-bound: ") == 1
     assert words.endswith(" kinetoscope summary run")
 
 
 def test_end_report_is_printed_on_a_terminal_of_unknown_width(tmp_path):
-    said = run_on_terminal(tmp_path, training(), columns=0)
-    assert "kinetoscope summary run" in " ".join(said.split())
+    output = run_on_terminal(tmp_path, training(), columns=0)
+    assert "kinetoscope summary run" in " ".join(output.split())
 
 
 @pytest.mark.parametrize("streams", ["2>&-", ">&- 2>&-", "2>/dev/full"])
 def test_with_closed_or_full_stderr_the_run_ends_as_it_should(streams, tmp_path):
     (tmp_path / "train.py").write_text(training(after='open("ended", "w").close()'))
     line = f'"{sys.executable}" train.py {streams}'
-    ended = subprocess.run(["bash", "-c", line], cwd=tmp_path, timeout=LONGEST_WAIT_S)
+    ended = subprocess.run(["bash", "-c", line], cwd=tmp_path, timeout=MAX_WAIT_S)
     assert ended.returncode == 0
     assert (tmp_path / "ended").exists()
     assert (tmp_path / "run" / "traces" / "merged_trace.json.gz").exists()
@@ -132,7 +132,7 @@ def test_a_buffered_stderr_that_takes_nothing_leaves_the_exit_code_alone(stderr,
     reader, writer = os.pipe()
     os.close(reader)
     with open("/dev/full" if stderr == "/dev/full" else writer, "wb") as target:
-        ended = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, stderr=target, timeout=LONGEST_WAIT_S)
+        ended = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, stderr=target, timeout=MAX_WAIT_S)
     assert ended.returncode == 0
 
 
@@ -140,7 +140,7 @@ def test_warning_to_an_unwritable_buffered_stderr_keeps_the_exit_code(tmp_path):
     unwritable = "import kinetoscope\nkinetoscope.profile('/proc/nowhere/run', torch=False, system=False)\n"
     for program in (BUFFERED + unwritable, unwritable):
         with open("/dev/full", "wb") as target:
-            ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, stderr=target, timeout=LONGEST_WAIT_S)
+            ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, stderr=target, timeout=MAX_WAIT_S)
         assert ended.returncode == 0
     ended = subprocess.run([sys.executable, "-c", unwritable], cwd=tmp_path, capture_output=True, text=True)
     assert ended.stderr.count("Nothing is recorded; training continues.") == 1
@@ -154,7 +154,7 @@ def test_messages_go_to_the_log_with_stderr_closed(tmp_path):
     before = f'logging.basicConfig(level=logging.INFO, filename="log", format="%(message)s")\n{IN_LONG_TIME}'
     (tmp_path / "train.py").write_text(training(before=before))
     line = f'"{sys.executable}" train.py 2>&-'
-    assert subprocess.run(["bash", "-c", line], cwd=tmp_path, timeout=LONGEST_WAIT_S).returncode == 0
+    assert subprocess.run(["bash", "-c", line], cwd=tmp_path, timeout=MAX_WAIT_S).returncode == 0
     assert FOUND.fullmatch((tmp_path / "log").read_text())
 
 
@@ -167,7 +167,7 @@ def test_where_nobody_reads_a_full_pipe_the_run_ends_without_waiting_for_a_reade
     process = subprocess.Popen(command(program), cwd=tmp_path, stderr=writer)
     os.close(writer)
     try:
-        assert process.wait(LONGEST_WAIT_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
     finally:
         os.close(reader)
 
@@ -176,13 +176,13 @@ def test_quiet_stops_all_of_it(tmp_path):
     assert run(tmp_path, training(settings=", quiet=True")) == ""
 
 
-@pytest.mark.parametrize(("task", "is_told"), [("0", True), ("1", False)])
-def test_under_slurm_the_first_task_of_a_step_tells_the_end(task, is_told, tmp_path):
+@pytest.mark.parametrize(("task", "is_reported"), [("0", True), ("1", False)])
+def test_under_slurm_the_first_task_of_a_step_tells_the_end(task, is_reported, tmp_path):
     slurm = {"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2"}
     slurm |= {"SLURM_PROCID": task, "SLURM_LOCALID": task, "SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "2"}
-    said = run(tmp_path, training(), **slurm)
-    assert bool(FOUND.fullmatch(said)) is is_told
-    assert is_told or said == ""
+    output = run(tmp_path, training(), **slurm)
+    assert bool(FOUND.fullmatch(output)) is is_reported
+    assert is_reported or output == ""
     assert (tmp_path / "run" / "traces" / f"ep0-ba12-rank{task}.json.gz").exists()
 
 
@@ -194,9 +194,9 @@ def test_in_a_batch_script_of_slurm_a_training_of_one_process_tells_its_end(tmp_
 def test_a_process_that_trains_loads_neither_polars_nor_our_analysis_to_tell_its_end(tmp_path):
     after = "print([name for name in sys.modules if name.startswith(('polars', 'rich', 'kinetoscope.analysis', "
     after += "'kinetoscope.frames', 'IPython'))], file=sys.stderr)"
-    said = run_on_terminal(tmp_path, training(after=after), columns=200)
-    assert FOUND.match(said)
-    assert said.endswith(f"{NEXT}[]\n")
+    output = run_on_terminal(tmp_path, training(after=after), columns=200)
+    assert FOUND.match(output)
+    assert output.endswith(f"{NEXT}[]\n")
 
 
 # -- what a search has found, or only begun, is kept
@@ -208,7 +208,7 @@ def files_in(cache):
 
 def summary(folder, cache):
     environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
-    ended = run_command("summary", "run", folder=folder, environment=environment, timeout_s=LONGEST_WAIT_S)
+    ended = run_command("summary", "run", folder=folder, environment=environment, timeout_s=MAX_WAIT_S)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -227,8 +227,8 @@ def test_truncated_search_continues_in_the_next_command_and_keeps_its_results(tm
     job = "kinetoscope.cli.top_finding_job"
     ends = f"import os, sys\nif '{job}' in sys.orig_argv:\n    os.nice = lambda niceness: os._exit(1)\n"
     (site / "sitecustomize.py").write_text(ends)
-    said = run(tmp_path, training(), XDG_CACHE_HOME=str(cache), PYTHONPATH=str(site))
-    assert said == f"{SAVED}{NEXT}"
+    output = run(tmp_path, training(), XDG_CACHE_HOME=str(cache), PYTHONPATH=str(site))
+    assert output == f"{SAVED}{NEXT}"
     assert files_in(cache) == {}
     assert "1  Input-bound: " in summary(tmp_path, cache)
     kept = files_in(cache)
@@ -274,7 +274,7 @@ def test_ipython_shell_prints_the_end_report_as_other_terminals(tmp_path):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=LONGEST_WAIT_S,
+        timeout=MAX_WAIT_S,
     )
     assert ended.returncode == 0, ended.stderr
     assert FOUND.search(ended.stderr)

@@ -199,11 +199,11 @@ def test_a_folder_that_cannot_be_written_for_one_cycle_loses_no_operator(tmp_pat
 def test_an_export_that_failed_keeps_no_results_of_kineto_alive(tmp_path, caplog):
     source = TorchProfiler(f"{tmp_path}/torch_traces")
     alive = weakref.WeakSet()
-    take_over = source.note_results
+    handle_results = source.note_results
 
     def note(results):
         alive.add(results)
-        take_over(results)
+        handle_results(results)
         raise RuntimeError("a bug behind the export")
 
     source.note_results = note

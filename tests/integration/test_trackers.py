@@ -86,9 +86,9 @@ def test_wandb_run_keeps_its_rows_and_gets_kinetoscope_metrics_in_them(wandb_run
         time.sleep(0.1)
     rows, content = read
     assert [row["loss"] for row in rows if "loss" in row] == list(range(NUM_ROWS))
-    ours = [row for row in rows if "kinetoscope/step_ms" in row]
-    assert ours
-    assert all(row.keys() >= METRICS for row in ours)
+    metric_rows = [row for row in rows if "kinetoscope/step_ms" in row]
+    assert metric_rows
+    assert all(row.keys() >= METRICS for row in metric_rows)
     assert b"findings.txt" in content or b"kinetoscope/findings" in content
     assert f"kinetoscope-{wandb_run.id}".encode() in content
     assert (tmp_path / "run" / "report.html").exists()
@@ -97,8 +97,8 @@ def test_wandb_run_keeps_its_rows_and_gets_kinetoscope_metrics_in_them(wandb_run
 def test_finished_wandb_run_is_reported_once_and_training_continues(wandb_run, tmp_path, caplog):
     wandb_run.finish()
     train(tmp_path / "run", wandb_run)
-    (said,) = [record.getMessage() for record in caplog.records if record.name == "kinetoscope"]
-    assert said.startswith("WandbRun of log_to failed")
+    (message,) = [record.getMessage() for record in caplog.records if record.name == "kinetoscope"]
+    assert message.startswith("WandbRun of log_to failed")
 
 
 def test_a_run_of_mlflow_has_numbers_of_each_window_and_the_report(tmp_path, monkeypatch):

@@ -60,7 +60,7 @@ def launcher(*options):
     return [BIN / "accelerate", "launch", *options, *[part for pair in usual.items() for part in pair]]
 
 
-def what_is_told(done):
+def printed_results(done):
     """What is on stdout, but for what differs from one run to the next."""
     return [line for line in done.stdout.splitlines() if not re.search("^times|_runtime", line)]
 
@@ -68,17 +68,19 @@ def what_is_told(done):
 def check(command, folder, *options, ranks=(0,)):
     """Runs a training with and without `kinetoscope run`: it is recorded, and what it is without."""
     plain = run(*command, folder=folder)
-    ours = run(KINETOSCOPE, "run", "--after", 3, "--num-steps", 4, "-o", "run", *options, *command, folder=folder)
+    profiled = run(KINETOSCOPE, "run", "--after", 3, "--num-steps", 4, "-o", "run", *options, *command, folder=folder)
     assert plain.returncode in (0, 1, 3), plain.stderr
-    assert (ours.returncode, what_is_told(ours)) == (plain.returncode, what_is_told(plain)), ours.stderr
+    assert (profiled.returncode, printed_results(profiled)) == (plain.returncode, printed_results(plain)), (
+        profiled.stderr
+    )
     report = kinetoscope.analyze(folder / "run")
     assert report.run["ranks"] == list(ranks)
     assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (num_printed_steps(plain), 4)
-    assert "window recorded in" in ours.stderr
+    assert "window recorded in" in profiled.stderr
     if len(ranks) == 1:  # the lines of two ranks run into one another
         tips = ("💡", "Kinetoscope: ", "kinetoscope ")  # Lightning draws its own by chance
-        assert all(line.startswith(tips) for line in lines_added(ours, plain)), ours.stderr
-    return ours
+        assert all(line.startswith(tips) for line in lines_added(profiled, plain)), profiled.stderr
+    return profiled
 
 
 def check_phases(kind, done, steps):
@@ -86,8 +88,10 @@ def check_phases(kind, done, steps):
     (times,) = [json.loads(line[len("times") :]) for line in done.stdout.splitlines() if line.startswith("times")]
     allowed_ns = 300_000 * (4 if "accumulation" in kind else 1)
     for name, own_ns in zip(PHASES, zip(*times, strict=True), strict=False):
-        ours_ns = steps[f"{name}_ns"].to_list()
-        apart = [abs(ours - own) - max(0.05 * own, allowed_ns) for ours, own in zip(ours_ns, own_ns, strict=True)]
+        profiled_ns = steps[f"{name}_ns"].to_list()
+        apart = [
+            abs(profiled - own) - max(0.05 * own, allowed_ns) for profiled, own in zip(profiled_ns, own_ns, strict=True)
+        ]
         assert median(apart) <= 0, name
 
 

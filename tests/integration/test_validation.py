@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from support.fork_server import COMPILING, run_prepared
 from support.validation.table import write_table
-from support.validation.trials import FAULTS, LONGEST_S, SCRIPTS, findings_of, run_training, try_fault
+from support.validation.trials import FAULTS, SCRIPTS, TIMEOUT_S, findings_of, run_training, try_fault
 
 VALIDATES = os.environ.get("KINETOSCOPE_VALIDATION", "0") != "0"
 NUM_HEALTHY_RUNS = 20
@@ -48,7 +48,7 @@ def run_quickly(script, *arguments):
     """Runs a script of trainings where torch is imported already, which takes two thirds of the time of a short one."""
     environment = os.environ | {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
     path = SCRIPTS / f"{script}.py"
-    done = run_prepared(PREPARED, AS_A_SCRIPT, path, *arguments, environment=environment, timeout_s=LONGEST_S)
+    done = run_prepared(PREPARED, AS_A_SCRIPT, path, *arguments, environment=environment, timeout_s=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
 
 
@@ -114,10 +114,10 @@ def trials(tmp_path_factory):
             tried[script] = try_fault(BY_NAME[script], folder / script)
         return tried[script]
 
-    said = []
-    yield trial_of, said
+    false_findings = []
+    yield trial_of, false_findings
     if len(tried) == len(FAULTS):
-        write_table([tried[script] for script in BY_NAME], said)
+        write_table([tried[script] for script in BY_NAME], false_findings)
 
 
 @whole

@@ -15,7 +15,7 @@ import pytest
 from kinetoscope.cli import main, view
 from kinetoscope.core.text.wording import sanitize_sentence
 from support.fork_server import run_command
-from support.view_server import LONGEST_WAIT_S, ask, ended, log_in, served, view_command
+from support.view_server import MAX_WAIT_S, ask, ended, log_in, served, view_command
 
 REPORT = '<!doctype html><meta name="generator" content="kinetoscope 0.1.0" /><p>findings</p>'
 SECRET = b'{"SECRET": 1}'
@@ -118,7 +118,7 @@ def test_a_request_with_no_name_or_two_is_refused(server, hosts):
 
 
 def raw(server, request):
-    with socket.create_connection(("127.0.0.1", server.server_port), LONGEST_WAIT_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.server_port), MAX_WAIT_S) as connection:
         connection.sendall(request)
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
@@ -245,7 +245,7 @@ def test_names_that_are_not_text_can_be_opened_too(get, runs):
 def read_whole(link, path):
     """Reads an answer piece by piece, and returns the length of its content."""
     port = urlsplit(link).port
-    with socket.create_connection(("127.0.0.1", port), LONGEST_WAIT_S) as connection:
+    with socket.create_connection(("127.0.0.1", port), MAX_WAIT_S) as connection:
         connection.sendall(request_for(link, path))
         with connection.makefile("rb") as stream:
             while stream.readline() != b"\r\n":
@@ -276,7 +276,7 @@ def test_a_large_trace_is_never_in_memory_as_a_whole(runs):
 def test_a_browser_that_goes_away_disturbs_nobody(server, get, runs, capfd):
     with (runs / "digits" / "large.json").open("wb") as file:
         file.truncate(50 << 20)
-    with socket.create_connection(("127.0.0.1", server.server_port), LONGEST_WAIT_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.server_port), MAX_WAIT_S) as connection:
         connection.sendall(request_for(server.link, "/trace/digits/large.json"))
         connection.recv(100)
     assert get()[0] == 200
@@ -346,7 +346,7 @@ def test_a_signal_to_end_ends_it_while_a_browser_still_reads(runs, number):
         file.truncate(50 << 20)
     with view_command(runs, environment=without_screen()) as process:
         address = "127.0.0.1", urlsplit(process.link).port
-        with socket.create_connection(address, LONGEST_WAIT_S) as connection:
+        with socket.create_connection(address, MAX_WAIT_S) as connection:
             connection.sendall(request_for(process.link, "/trace/digits/large.json"))
             assert connection.recv(100)
             code, _, err = ended(process, number)
@@ -389,7 +389,7 @@ def test_the_browser_is_not_given_the_token_where_other_users_can_see_it(runs, t
 
 
 def wait_for(path):
-    for _ in range(LONGEST_WAIT_S * 20):
+    for _ in range(MAX_WAIT_S * 20):
         if path.exists():
             return
         signal.sigtimedwait([], 0.05)

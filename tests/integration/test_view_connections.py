@@ -8,7 +8,7 @@ import pytest
 
 from kinetoscope.server.connections import MAX_CONNECTIONS, Connections
 from support.polling import wait_for
-from support.view_server import LONGEST_WAIT_S, ask, log_in, served
+from support.view_server import MAX_WAIT_S, ask, log_in, served
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def get(server):
 
 def slow_loris(port):
     """A connection whose request never ends."""
-    connection = socket.create_connection(("127.0.0.1", port), LONGEST_WAIT_S)
+    connection = socket.create_connection(("127.0.0.1", port), MAX_WAIT_S)
     connection.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n")
     return connection
 
@@ -58,7 +58,7 @@ def test_slow_request_is_closed_at_its_time_limit_while_it_keeps_sending(runs):
         slow_loris(server.server_port) as connection,
     ):
         connection.settimeout(0.05)
-        for _ in range(20 * LONGEST_WAIT_S):
+        for _ in range(20 * MAX_WAIT_S):
             try:
                 connection.sendall(b"X-More: 1\r\n")
                 if not connection.recv(1):
@@ -73,7 +73,7 @@ def test_slow_request_is_closed_at_its_time_limit_while_it_keeps_sending(runs):
 
 def reads_nothing(server, cookie, path):
     """A connection that has asked for a large file, and does not read it."""
-    connection = socket.create_connection(("127.0.0.1", server.server_port), LONGEST_WAIT_S)
+    connection = socket.create_connection(("127.0.0.1", server.server_port), MAX_WAIT_S)
     host = f"Host: 127.0.0.1:{server.server_port}"
     head = f"GET {path} HTTP/1.0\r\n{host}\r\nCookie: {cookie}\r\n\r\n"
     connection.sendall(head.encode())

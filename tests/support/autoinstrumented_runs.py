@@ -60,9 +60,9 @@ def lines_of_training(done):
     return [line for line in done.stdout.splitlines() if line.startswith(("steps", "graphs"))]
 
 
-def lines_added(ours, plain):
+def lines_added(profiled, plain):
     """What is on stderr only with `kinetoscope run`, but for torch's warnings, which have the time."""
-    added = [line for line in ours.stderr.splitlines() if line not in plain.stderr.splitlines()]
+    added = [line for line in profiled.stderr.splitlines() if line not in plain.stderr.splitlines()]
     return [line for line in added if not line.startswith(("W1", "W0"))]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from support.fork_server import COMPILING, OURS, RUN_COMMAND, run_prepared
 
-_LONGEST_S = 300
+_TIMEOUT_S = 300
 # Python runs this as it starts. Libraries that choose their way into the system as they are imported come first.
 _BEGIN = """
 import errno, importlib, io, mmap, os, resource, select, signal, socket, sys, sysconfig, time, types
@@ -157,12 +157,12 @@ class OtherSystem:
         variables = {**self._variables, **more}
         environment = {**os.environ, **variables}
         where = {"folder": self._folder, "environment": environment, "prepared_with": variables}
-        return run_prepared(modules, text, *arguments, **where, timeout_s=_LONGEST_S)
+        return run_prepared(modules, text, *arguments, **where, timeout_s=_TIMEOUT_S)
 
     def _run_new(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *map(str, arguments)]
         where = {"cwd": self._folder, "env": {**os.environ, **self._variables}}
-        return subprocess.run(command, capture_output=True, text=True, **where, timeout=_LONGEST_S)
+        return subprocess.run(command, capture_output=True, text=True, **where, timeout=_TIMEOUT_S)
 
 
 @functools.cache

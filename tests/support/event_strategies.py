@@ -24,7 +24,7 @@ values = st.recursive(
 args = st.none() | st.just({}) | st.dictionaries(texts | st.just("kinetoscope"), values, max_size=3)
 ids = st.integers(0, 5) | st.sampled_from(["3", "0x1f", 31, 2**60, "abc", 7.5])
 categories = st.sampled_from(["cpu_op", "kernel", "python_function", "gpu_memcpy", "user_annotation"])
-odd_names = st.sampled_from([["a"], {"b": 1}, None, True, 7, 2.5, ""])
+malformed_names = st.sampled_from([["a"], {"b": 1}, None, True, 7, 2.5, ""])
 
 
 def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -33,7 +33,9 @@ def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, An
 
 spans = st.builds(
     lambda fixed, more: fixed | more,
-    st.fixed_dictionaries({"ph": st.just("X"), "ts": times, "name": texts | odd_names, "cat": categories | odd_names}),
+    st.fixed_dictionaries(
+        {"ph": st.just("X"), "ts": times, "name": texts | malformed_names, "cat": categories | malformed_names}
+    ),
     optional(
         dur=times,
         pid=places,
@@ -46,7 +48,7 @@ spans = st.builds(
 )
 others = st.builds(
     lambda fixed, more: fixed | more,
-    st.fixed_dictionaries({"ph": st.sampled_from([*"BEiCsftbneM", "", "XX"]), "name": texts | odd_names}),
+    st.fixed_dictionaries({"ph": st.sampled_from([*"BEiCsftbneM", "", "XX"]), "name": texts | malformed_names}),
     optional(ts=times, pid=places, tid=places, id=ids, args=args, s=st.sampled_from("gpt"), bp=st.just("e")),
 )
 names = st.fixed_dictionaries(

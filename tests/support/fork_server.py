@@ -41,7 +41,7 @@ COMPILING = ("torch", "torch._dynamo", "torch._inductor.config")
 TORCH = (*COMPILING, "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
 _BASES = (COMPILING, COMPILING[:1])
 _FORK = "fork"
-_LONGEST_START_S = 300
+_MAX_START_S = 300
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _ENVIRONMENT = dict(os.environ)
 _TEST_RUN = os.environ.get("PYTEST_PREPARED_BY") or os.environ.get("PYTEST_XDIST_TESTRUNUID")
@@ -173,10 +173,12 @@ class Running:
             output.seek(0)
             errors.seek(0)
             self.printed = output.read(), errors.read()
-        said = [io.StringIO(text.decode(), newline=None).read() for text in self.printed]
-        self._done = subprocess.CompletedProcess([self._request["program"], *self._request["arguments"]], status, *said)
+        texts = [io.StringIO(text.decode(), newline=None).read() for text in self.printed]
+        self._done = subprocess.CompletedProcess(
+            [self._request["program"], *self._request["arguments"]], status, *texts
+        )
         if is_late:
-            raise TimeoutError(f"The program did not end within {timeout_s} s. It said: {said}")
+            raise TimeoutError(f"The program did not end within {timeout_s} s. It said: {texts}")
         return self._done
 
 
@@ -201,11 +203,11 @@ _idle: dict[tuple[tuple[str, ...], _Variables], list[socket.socket]] = {}
 
 def _another(prepared: socket.socket) -> socket.socket:
     """The connection to a fork of a prepared process, which runs programs of its own."""
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    socket.send_fds(prepared, [_FORK.encode()], [its.fileno()])
-    its.close()
-    atexit.register(ours.close)
-    return ours
+    client, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    socket.send_fds(prepared, [_FORK.encode()], [server.fileno()])
+    server.close()
+    atexit.register(client.close)
+    return client
 
 
 @functools.cache
@@ -214,27 +216,27 @@ def _prepared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
     share these imports, if the system can do that."""
     if _TEST_RUN and sys.platform == "linux":
         return _shared(modules, variables)
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    _start(its, modules, variables)
-    its.close()
-    atexit.register(ours.close)
-    return ours
+    client, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    _start(server, modules, variables)
+    server.close()
+    atexit.register(client.close)
+    return client
 
 
-def _start(its: socket.socket, modules: tuple[str, ...], variables: _Variables) -> None:
+def _start(server: socket.socket, modules: tuple[str, ...], variables: _Variables) -> None:
     """Starts a process that imports the modules, and serves its end of a connection, or all who connect to it. What is
     in `_BASES` is imported once for all such processes."""
     for base in _BASES:
         if modules[: len(base)] == base != modules:
             message = " ".join([_FORK, *modules[len(base) :]]).encode()
-            socket.send_fds(_prepared(base, variables), [message], [its.fileno()])
+            socket.send_fds(_prepared(base, variables), [message], [server.fileno()])
             return
-    command = [sys.executable, __file__, str(its.fileno()), *modules]
+    command = [sys.executable, __file__, str(server.fileno()), *modules]
     environment = {**_ENVIRONMENT, **dict(variables)}
     process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[its.fileno()]
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[server.fileno()]
     )
-    if its.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+    if server.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         process.wait()
     else:
         atexit.register(process.wait)
@@ -246,19 +248,19 @@ def _shared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
     own = {name: value for name, value in _ENVIRONMENT.items() if not name.startswith("PYTEST_")}
     what = repr((modules, variables, sys.executable, __file__, sorted(own.items())))
     address = f"\0kinetoscope {_TEST_RUN} {zlib.crc32(what.encode())}"  # in no file system
-    until = time.monotonic() + _LONGEST_START_S
+    until = time.monotonic() + _MAX_START_S
     while time.monotonic() < until:
-        ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.suppress(ConnectionError):
-            ours.connect(address)
-            if ours.recv(100):
-                atexit.register(ours.close)
-                return ours
-        ours.close()
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as its:
-            its.bind(address)  # only one process can
-            its.listen(100)
-            _start(its, modules, variables)
+            client.connect(address)
+            if client.recv(100):
+                atexit.register(client.close)
+                return client
+        client.close()
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            server.bind(address)  # only one process can
+            server.listen(100)
+            _start(server, modules, variables)
         time.sleep(0.01)
     raise TimeoutError(f"No process imports {modules}.")
 

@@ -12,7 +12,7 @@ from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.calls import call_tables
 from kinetoscope.report.page.overview import call_totals
 
-LONGEST_WAIT_S = 60
+MAX_WAIT_S = 60
 RUN = {"name": "a run", "title": "a run", "world_size": 1, "ranks": [0], "hosts": [], "num_steps": 0, "notes": []}
 RUN |= {"flops_per_step": None, "flops_per_s": None, "mfu": None, "mfu_coverage": None, "state": "finished"}
 RUN |= {
@@ -44,7 +44,7 @@ def write_page(path: Path, data: dict | None = None, run: dict | None = None, **
 
 def reload_until(page, condition: str) -> None:
     """Reloads a page until what it has kept in the browser is there, which may be some milliseconds later."""
-    until = time.monotonic() + LONGEST_WAIT_S
+    until = time.monotonic() + MAX_WAIT_S
     page.reload()
     while not page.evaluate(condition):
         assert time.monotonic() < until, condition

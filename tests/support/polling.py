@@ -4,19 +4,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-LONGEST_WAIT_S = 120
+MAX_WAIT_S = 120
 
 
 def wait_for(
     what: Callable[[], Any],
-    told: Callable[[], object] = lambda: "It did not happen in time.",
+    describe: Callable[[], object] = lambda: "It did not happen in time.",
     *,
-    longest_s: float = LONGEST_WAIT_S,
+    timeout_s: float = MAX_WAIT_S,
     every_s: float = 0.01,
 ) -> Any:
     """Asks ``what`` until its answer is true, and returns that. Fails after ``longest_s`` with what is ``told``."""
-    until = time.monotonic() + longest_s
+    until = time.monotonic() + timeout_s
     while not (answer := what()):
-        assert time.monotonic() < until, told()
+        assert time.monotonic() < until, describe()
         time.sleep(every_s)
     return answer

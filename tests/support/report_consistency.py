@@ -95,7 +95,7 @@ def _assert_page(report, run):
     ]
     assert bool(ended) == (run["state"] in ("killed", "recording"))
     assert [row["parts"] for row in page.report["ranks"]] == [row.parts for row in report.ranks]
-    _assert_told_on_page(page, report, run)
+    _assert_details_on_page(page, report, run)
     for ledgers in filter(None, (page.steps, page.mean_steps)):
         parts = zip(*(_decoded(column) for column in ledgers.host.values()), strict=True)
         for time_ns, values in zip(_decoded(ledgers.times), parts, strict=True):
@@ -105,7 +105,7 @@ def _assert_page(report, run):
             assert time_ns >= row.duration_ns
 
 
-def _assert_told_on_page(page, report, run):
+def _assert_details_on_page(page, report, run):
     """The ledgers that the page shows are the report's, by the words of the screen, and so are its sums of calls. Those
     of ranks that stand out come first."""
     of_ranks = {row.rank: (row.rank, False, row.step_ns, row.parts) for row in report.ranks}
@@ -186,12 +186,12 @@ def _assert_notebook(report, run):
         return
     has_devices = run["parts"]["device"] is not None and run["bound_by"] in ("compute", "communication")
     name, words = ("device", DEVICE_PARTS) if has_devices else ("host", HOST_PARTS)
-    told = texts[texts.index(f"{SIDES[name]}, ms/step") + 1 :]
+    listed = texts[texts.index(f"{SIDES[name]}, ms/step") + 1 :]
     for part, time_ns in run["parts"][name].items():
         word = LEAD_LOST if part == "ahead_ns" and (time_ns or 0) < 0 else words[part]
-        found = [re.fullmatch(rf"{re.escape(word)} (-?[\d.,]+) \((<1|-?[\d]+)%\)", text) for text in told]
+        found = [re.fullmatch(rf"{re.escape(word)} (-?[\d.,]+) \((<1|-?[\d]+)%\)", text) for text in listed]
         numbers = [match for match in found if match is not None]
-        assert len(numbers) == (abs(time_ns or 0) >= 500), (word, told)
+        assert len(numbers) == (abs(time_ns or 0) >= 500), (word, listed)
         assert all(_is_rounded(match[1], time_ns / _MS) for match in numbers)
         share = None if time_ns is None else _share(time_ns, run)
         assert all(0 < share < 0.005 if match[2] == "<1" else _is_rounded(match[2], 100 * share) for match in numbers)

@@ -39,12 +39,12 @@ def busy_steps(begin):
     yield span("aten::sum", "cpu_op", LOOP, begin + 90_000, 9_000)
 
 
-def found_in(events, kind, folder, *, interval_ms=10, told=False):
+def found_in(events, kind, folder, *, interval_ms=10, knows_states=False):
     """The finding of a kind in a trace of these events."""
-    return next(finding for finding in findings_in(events, folder, interval_ms, told) if finding.kind == kind)
+    return next(finding for finding in findings_in(events, folder, interval_ms, knows_states) if finding.kind == kind)
 
 
-def findings_in(events, folder, interval_ms=10, told=False):
+def findings_in(events, folder, interval_ms=10, knows_states=False):
     """Of a trace of these events; ``told`` is whether the samplers say that they know the states of threads."""
     names = {LOOP: "MainThread", LOOP_SAMPLES: "samples of MainThread"}
     workers = {WORKER_SAMPLES, ENDED_SAMPLES} & {event["tid"] for event in events}
@@ -52,7 +52,7 @@ def findings_in(events, folder, interval_ms=10, told=False):
     about = [
         {"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": name}} for tid, name in names.items()
     ]
-    instant = {"ph": "i", "s": "t", "cat": "stack_sample,state" if told else "stack_sample", "pid": 1, "ts": 0}
+    instant = {"ph": "i", "s": "t", "cat": "stack_sample,state" if knows_states else "stack_sample", "pid": 1, "ts": 0}
     about += [instant | {"name": f"sampled every {interval_ms} ms", "tid": tid} for tid in (LOOP_SAMPLES, *workers)]
     path = folder / "rank0.json"
     path.write_text(json.dumps({"traceEvents": about + events}), encoding="utf-8")

@@ -18,7 +18,7 @@ from kinetoscope.server.server import FolderServer
 from kinetoscope.server.site import Site
 
 PERFETTO = "https://ui.perfetto.dev"
-LONGEST_WAIT_S = 60
+MAX_WAIT_S = 60
 
 
 def command_of(job, folder):
@@ -72,13 +72,13 @@ def view_command(*arguments, environment=None):
 def ended(process, number=signal.SIGINT):
     """The exit code, what it still said, and its errors, after a signal."""
     process.send_signal(number)
-    out, err = process.communicate(timeout=LONGEST_WAIT_S)
+    out, err = process.communicate(timeout=MAX_WAIT_S)
     return process.returncode, out, err
 
 
 def ask(port, path="/", *, method="GET", host=None, **headers):
     """The status, the headers and the body of a real answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_WAIT_S)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_WAIT_S)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         connection.putheader("Host", host or f"127.0.0.1:{port}")

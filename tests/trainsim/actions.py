@@ -224,7 +224,7 @@ class Allocate(NamedTuple):
     def run(self, host: Host) -> None:
         address, _ = host.allocated.get(self.name, (0x7F00_0000_0000 + 512 * len(host.allocated), 0))
         host.allocated[self.name] = (address, self.num_bytes)
-        _note_memory(host, self.num_bytes, address)
+        _record_memory(host, self.num_bytes, address)
 
 
 class Release(NamedTuple):
@@ -234,7 +234,7 @@ class Release(NamedTuple):
 
     def run(self, host: Host) -> None:
         address, num_bytes = host.allocated[self.name]
-        _note_memory(host, -num_bytes, address)
+        _record_memory(host, -num_bytes, address)
 
 
 class StartRecording(NamedTuple):
@@ -254,7 +254,7 @@ class StopRecording(NamedTuple):
         host.window = None
 
 
-def _note_memory(host: Host, num_bytes: int, address: int) -> None:
+def _record_memory(host: Host, num_bytes: int, address: int) -> None:
     host.allocated_bytes += num_bytes
     if host.window is not None:
         event = Memory(host.now_ns, host.thread, num_bytes, address, host.allocated_bytes, host.step, host.innermost())

@@ -76,7 +76,7 @@ class Group:
             num_out *= len(self.ranks)
         if collective.has_larger_input:
             num_in *= len(self.ranks)
-        said = {
+        fields = {
             "Collective name": collective.name,
             "In msg nelems": num_in,
             "Out msg nelems": num_out,
@@ -89,7 +89,7 @@ class Group:
             "Process Group Ranks": json.dumps(list(self.ranks)),
             "Rank": self.ranks.index(rank),
         }
-        return json.dumps(said if sequence is None else said | {"Seq": sequence})[1:-1]
+        return json.dumps(fields if sequence is None else fields | {"Seq": sequence})[1:-1]
 
     def num_bytes(self, collective: Collective, num_elements: int) -> int:
         """How long a message is: the larger of what goes in and what comes out."""

@@ -133,8 +133,8 @@ class _Events:
     def _samples_of_workers(self, window: Window) -> Iterator[str]:
         for worker in range(self._settings.num_workers):
             place = f'"pid": {self._pid}, "tid": {self._tid("sampler") + 1 + worker}'
-            said = f'"name": "DataLoader worker {worker}: samples of MainThread"'
-            yield f'{{"ph": "M", "name": "thread_name", {place}, "args": {{{said}}}}}'
+            fields = f'"name": "DataLoader worker {worker}: samples of MainThread"'
+            yield f'{{"ph": "M", "name": "thread_name", {place}, "args": {{{fields}}}}}'
             for name, category, begin_ns, end_ns in worker_samples(window, worker, self._settings):
                 yield self._span(name, category, place, begin_ns, end_ns, "")
 
@@ -178,8 +178,8 @@ class _Events:
         rows = [("process_name", self._pid, 0, '"name": "python"'), ("process_labels", self._pid, 0, '"labels": "CPU"')]
         rows.append(("process_sort_index", self._pid, 0, f'"sort_index": {self._pid}'))
         for thread in sorted(threads | (streams & {*GLOO})):
-            said = f"thread {self._tid(thread)} ({'pt_gloo_runloop' if thread in GLOO else 'python'})"
-            rows.append(("thread_name", self._pid, self._tid(thread), f'"name": "{said}"'))
+            fields = f"thread {self._tid(thread)} ({'pt_gloo_runloop' if thread in GLOO else 'python'})"
+            rows.append(("thread_name", self._pid, self._tid(thread), f'"name": "{fields}"'))
         if self._settings.has_device:
             device = self._rank.device
             rows.append(("process_name", device, 0, '"name": "python"'))
@@ -200,10 +200,10 @@ class _Events:
 
     def _host_args(self, span: HostSpan) -> str:
         if span.category in ("cpu_op", "user_annotation"):
-            said = f'"External id": {span.external_id}, "Record function id": 0'
+            fields = f'"External id": {span.external_id}, "Record function id": 0'
             if self._settings.num_closure_calls and span.phase in ("forward", "backward"):
-                said += f', "Sequence number": {span.external_id}, "Fwd thread id": {int(span.phase == "backward")}'
-            return f"{said}, {span.args}" if span.args else said
+                fields += f', "Sequence number": {span.external_id}, "Fwd thread id": {int(span.phase == "backward")}'
+            return f"{fields}, {span.args}" if span.args else fields
         if span.category == "cuda_runtime":
             number = span.correlation
             return f'"External id": {span.external_id}, "cbid": {_CALLBACK_IDS[span.name]}, "correlation": {number}'
@@ -271,9 +271,9 @@ class _Events:
         for (key, track), spans in extents.items():
             around, end_ns = annotations[key], spans[-1].end_ns
             assert end_ns is not None
-            said = f'"External id": {around.external_id}'
+            fields = f'"External id": {around.external_id}'
             place = self._on_stream(track)
-            yield self._span(around.name, "gpu_user_annotation", place, spans[0].begin_ns, end_ns, said)
+            yield self._span(around.name, "gpu_user_annotation", place, spans[0].begin_ns, end_ns, fields)
 
     def _memory(self, event: Memory) -> str:
         device, kind = (self._rank.device, 1) if self._settings.has_device else (-1, 0)

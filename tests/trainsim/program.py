@@ -66,12 +66,12 @@ def _start_recording(writer: Writer) -> None:
 
 def _stop_recording(writer: Writer) -> None:
     """Kineto waits for the device; where our own spans are recorded, one says so."""
-    is_ours = writer.settings.step_spans != "ProfilerStep"
-    if is_ours:
+    has_event_spans = writer.settings.step_spans != "ProfilerStep"
+    if has_event_spans:
         writer.add(Open("kinetoscope/stop", "kinetoscope"))
     if writer.settings.has_device:
         writer.add(Synchronize("cudaDeviceSynchronize", SYNC_NS))
-    if is_ours:
+    if has_event_spans:
         writer.add(Close())
     writer.add(StopRecording())
 
@@ -97,24 +97,24 @@ def _step(writer: Writer) -> None:
 
 def _batch(writer: Writer) -> None:
     """A batch as our own spans show it: the fetch is before it, an evaluation may follow."""
-    settings, said = writer.settings, f'"epoch": 0, "batch": {writer.step}'
+    settings, fields = writer.settings, f'"epoch": 0, "batch": {writer.step}'
     writer.python(_LOOP_NS)
-    with writer.span("event/dataloader", "dataloader", said, phase="data"):
+    with writer.span("event/dataloader", "dataloader", fields, phase="data"):
         _fetch(writer)
     writer.python()
-    writer.add(OpenStep("event/batch", "batch", writer.step, said))
+    writer.add(OpenStep("event/batch", "batch", writer.step, fields))
     _body(writer)
     evaluates = settings.evaluates_every and writer.step % settings.evaluates_every == 0
     if evaluates and settings.evaluates == "within a step":
-        _evaluation(writer, said)
+        _evaluation(writer, fields)
     writer.add(CloseStep())
     if evaluates and settings.evaluates == "between steps":
-        _evaluation(writer, said)
+        _evaluation(writer, fields)
 
 
-def _evaluation(writer: Writer, said: str) -> None:
+def _evaluation(writer: Writer, fields: str) -> None:
     writer.python(_LOOP_NS)
-    with writer.span("event/eval", "eval", said):
+    with writer.span("event/eval", "eval", fields):
         if writer.settings.evaluates_on_device:
             write_evaluation(writer)
         else:
@@ -163,8 +163,8 @@ def _pauses(writer: Writer, at: Literal["start", "end"]) -> None:
         with writer.span("kinetoscope/drain", "kinetoscope"):
             writer.add(Work(fault.cost_ns))
     if fault := writer.pause("recompilation", at):
-        said = '"function": "forward", "guard": "tensor \'x\' size mismatch at index 0"'
-        with writer.span("compile/forward", "compile", said):
+        fields = '"function": "forward", "guard": "tensor \'x\' size mismatch at index 0"'
+        with writer.span("compile/forward", "compile", fields):
             writer.add(Work(0 if writer.is_ideal("compile") else fault.cost_ns))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 KERNEL_WAIT_NS = 30_000
-LEAST_COVERAGE = 0.8
+MIN_COVERAGE = 0.8
 _PRODUCTS = ("aten::mm", "aten::addmm")
 
 
@@ -370,8 +370,8 @@ def _computed_row(spans: list[HostSpan], device: list[QueuedSpan], row: Row, *, 
     products = [span for span in device if "gemm" in span.kernel.name]
     covered_ns = sum(_length(span) for span in products if _has_shapes(span.launch.parent))
     coverage = covered_ns / sum(map(_length, products)) if products else None
-    is_told = row["device_busy_ns"] is None or (coverage is not None and coverage >= LEAST_COVERAGE)
-    if not shapes or not all(shapes) or not is_told:
+    is_reported = row["device_busy_ns"] is None or (coverage is not None and coverage >= MIN_COVERAGE)
+    if not shapes or not all(shapes) or not is_reported:
         return {"flops": None, "flops_per_s": None, "mfu_coverage": coverage}
     flops = sum(2 * math.prod(factors[-2]) * factors[-1][-1] for factors in shapes)
     time_ns = row["on_device_ns"] if row["device_busy_ns"] is not None else row["duration_ns"]

@@ -266,12 +266,12 @@ class Writer:
                 self.add(Work(BEFORE_NS), Submit(self._gloo_thread(kernel), kernel, SUBMIT_NS), Work(AFTER_NS))
             return
         sequence = kernel.call.sequence if kernel.call and self.settings.has_sequence else None
-        said = group.args(collective, self.rank, num_elements, sequence)
-        with self.span(collective.operator, phase=phase), self.span("record_param_comms", args=said):
+        fields = group.args(collective, self.rank, num_elements, sequence)
+        with self.span(collective.operator, phase=phase), self.span("record_param_comms", args=fields):
             with self.span(collective.annotation, "user_annotation", self.shapes((num_elements,))):
                 self.add(RecordEvent("compute", COMPUTE, EVENT_NS))
                 self.wait_for_event("compute", group.stream)
-                shown = said if self.settings.has_kernel_args else ""
+                shown = fields if self.settings.has_kernel_args else ""
                 self.launch("cudaLaunchKernelExC", kernel._replace(args=shown), stream=group.stream)
                 self.add(Work(AFTER_NS))
             self._miss_call()
@@ -285,14 +285,14 @@ class Writer:
         pair = group.ranks.index(source), group.ranks.index(destination)
         number = self._pairs[pair] = self._pairs.get(pair, 0) + 1
         num_elements = 1_000_000
-        said = group.args(collective, self.rank, num_elements, sequence if self.settings.has_sequence else None)
-        said += f', "Src Rank": {pair[0]}, "Dst Rank": {pair[1]}'
+        fields = group.args(collective, self.rank, num_elements, sequence if self.settings.has_sequence else None)
+        fields += f', "Src Rank": {pair[0]}, "Dst Rank": {pair[1]}'
         key = f"{group.name}:{pair[0]}->{pair[1]}"
         call = CallKey(key, number, "send", group.num_bytes(collective, num_elements), (source, destination))
-        kernel = Kernel(collective.kernel, "kernel", "communication", self._transfer_ns(), args=said, call=call)
+        kernel = Kernel(collective.kernel, "kernel", "communication", self._transfer_ns(), args=fields, call=call)
         stream = str(int(group.stream) + 2 * (destination < source) + (self.rank == source))
         arrow = f"{pair[1]}<-{pair[0]}" if self.rank == destination else f"{pair[0]}->{pair[1]}"
-        with self.span(collective.operator, phase="forward"), self.span("record_param_comms", args=said):
+        with self.span(collective.operator, phase="forward"), self.span("record_param_comms", args=fields):
             with self.span(f"{collective.annotation} {arrow}", "user_annotation"):
                 self.add(RecordEvent("compute", COMPUTE, EVENT_NS))
                 if self.rank == source:  # a receive waits for nothing but its peer

@@ -70,7 +70,7 @@ class Zig:
         """Compiles files without linking them; the objects, and what the compiler says of those that it refuses."""
         with ThreadPoolExecutor(2) as pool:
             done = list(pool.map(lambda path: self._compile(target, path, macros), paths))
-        return [output for output, _ in done], "".join(said for _, said in done)
+        return [output for output, _ in done], "".join(problems for _, problems in done)
 
     def _compile(self, target: str, path: Path, macros: tuple[str, ...]) -> tuple[Path, str]:
         flags = ["-std=gnu11", "-O0", "-fno-sanitize=undefined", "-Werror=implicit-function-declaration"]
@@ -78,8 +78,8 @@ class Zig:
         flags += ["-include", str(self._windows_pyconfig)] if "windows" in target else []
         output = self.folder / target / f"{path.parent.name}_{path.stem}.o"
         output.parent.mkdir(parents=True, exist_ok=True)
-        status, said = self("cc", "-target", target, *flags, "-c", path, "-o", output)
-        return output, "" if status == 0 and output.stat().st_size > 0 else f"{path}:\n{said}"
+        status, problems = self("cc", "-target", target, *flags, "-c", path, "-o", output)
+        return output, "" if status == 0 and output.stat().st_size > 0 else f"{path}:\n{problems}"
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,8 @@ def without_recorder(zig: Zig, target: str) -> list[Path]:
     """Return the objects of what `setup.py` builds on Windows."""
     paths = [path for path in sources(OF_LINUX) if not {path.parent.name, path.name} & IN_TRAINING]
     assert len(paths) > 10
-    objects, said = zig.compile_all(target, paths, "-DKINETOSCOPE_WITHOUT_RECORDER")
-    assert said == ""
+    objects, problems = zig.compile_all(target, paths, "-DKINETOSCOPE_WITHOUT_RECORDER")
+    assert problems == ""
     return objects
 
 
@@ -145,8 +145,8 @@ def test_what_reads_and_writes_files_is_linked_for_windows(zig):
     folder = zig.folder / WINDOWS
     objects = without_recorder(zig, WINDOWS)
     link = ["cc", "-target", WINDOWS, "-shared", *objects, "-o", folder / "_native.pyd"]
-    status, said = zig(*link)
-    missing = set(re.findall(r"undefined symbol: (?:__declspec\(dllimport\) )?(\w+)", said))
+    status, problems = zig(*link)
+    missing = set(re.findall(r"undefined symbol: (?:__declspec\(dllimport\) )?(\w+)", problems))
     assert status != 0
     assert "PyModule_Create2" in missing
     assert not {name for name in missing if not name.startswith(("Py", "_Py"))}

@@ -248,12 +248,15 @@ def test_without_torch_options_may_be_false_but_not_true(tmp_path):
 
 
 def test_activities_and_the_experimental_configuration_are_those_of_torchs_profiler(tmp_path):
-    ours = pytest.importorskip("kinetoscope.torch")
-    asked = {"activities": [ours.ProfilerActivity.CPU], "experimental_config": ours._ExperimentalConfig(verbose=True)}
+    kinetoscope_torch = pytest.importorskip("kinetoscope.torch")
+    asked = {
+        "activities": [kinetoscope_torch.ProfilerActivity.CPU],
+        "experimental_config": kinetoscope_torch._ExperimentalConfig(verbose=True),
+    }
     with kinetoscope.profile(tmp_path, system=False, quiet=True, **asked) as profiler:
         (source,) = (each for each in profiler.run.sources if isinstance(each, kinetoscope.TorchProfiler))
         profiler.step()
-        assert source.profiler.activities == {ours.ProfilerActivity.CPU}
+        assert source.profiler.activities == {kinetoscope_torch.ProfilerActivity.CPU}
         assert source.profiler.experimental_config is asked["experimental_config"]
     with pytest.raises(SettingsError, match=r"activities=.* has no effect beside torch=TorchProfiler"):
         kinetoscope.profile(tmp_path / "second", torch=kinetoscope.TorchProfiler(), activities=asked["activities"])

@@ -40,7 +40,7 @@ def train(profiler, **settings):
     return trainer
 
 
-def threads_of_ours():
+def kinetoscope_threads():
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("kinetoscope")]
 
 
@@ -71,14 +71,14 @@ def test_the_last_batch_of_a_window_is_recorded_with_all_its_spans():
 
 
 def test_skipped_batches_leave_nothing():
-    told = []
+    received = []
 
     class Listener(face.TraceHandler):
         def process_duration_event(self, name, categories, is_start, timestamp, wall_clock_time_ns):
-            told.append(name)
+            received.append(name)
 
     train(profile_only_markers(lambda state: ProfilerAction.SKIP, [Listener(), JSONTraceHandler()]), num_batches=24)
-    assert told == []
+    assert received == []
     assert not list(Path("run/traces").glob("*.json"))
 
 
@@ -134,7 +134,7 @@ def test_a_training_exception_is_the_users_own_and_the_window_is_saved():
     spans = spans_of(read_events("run/traces/ep0-ba3-rank0.json"))
     assert [span["args"]["batch"] for span in spans["event/batch"]] == [0, 1, 2, 3]
     assert spans["event/batch"][-1]["args"]["cut"]
-    assert threads_of_ours() == []
+    assert kinetoscope_threads() == []
 
 
 def test_an_interrupted_trainer_can_fit_again():
@@ -217,7 +217,7 @@ def test_profiler_removed_from_the_callbacks_during_a_batch_saves_and_warns(capl
         for record in caplog.records
         if record.name == "kinetoscope"
     )
-    assert threads_of_ours() == []
+    assert kinetoscope_threads() == []
 
 
 def test_run_that_failed_in_a_batch_closes_every_kinetoscope_callback():
@@ -230,7 +230,7 @@ def test_run_that_failed_in_a_batch_closes_every_kinetoscope_callback():
     events = read_events()
     assert spans_of(events)["event/batch"][-1]["args"]["cut"]
     assert "aten::linear" in {event["name"] for event in events}
-    assert threads_of_ours() == []
+    assert kinetoscope_threads() == []
 
 
 @pytest.mark.reports_errors
@@ -535,14 +535,14 @@ def test_composers_own_schedule_and_handlers_work_with_our_profiler():
     from composer.profiler import TraceHandler
     from composer.profiler import cyclic_schedule as composers_schedule
 
-    told = Counter()
+    received = Counter()
 
     class Counts(TraceHandler):
         def process_duration_event(self, *, name, categories, timestamp, is_start, wall_clock_time_ns):
-            told[name, is_start] += 1
+            received[name, is_start] += 1
 
     train(profile_only_markers(composers_schedule(warmup=1, active=2), [Counts()]), num_batches=5)
-    assert told["event/batch", True] == told["event/batch", False] == 3
+    assert received["event/batch", True] == received["event/batch", False] == 3
 
 
 def test_a_script_written_for_composer_runs_with_our_modules_in_its_place():
@@ -587,8 +587,8 @@ def test_traces_merged_by_composers_merger_merge_again_on_the_same_clock():
     first, second = "run/traces/ep0-ba1-rank0.json", "run/traces/ep0-ba2-rank0.json"
     composers_merge("composers.json", first)
     merge_traces("ours.json", "composers.json", second)
-    ours, whole = (spans_of(read_events(path)) for path in ("ours.json", "run/traces/merged_trace.json"))
-    assert [(event["ts"], event["end"]) for event in ours["event/batch"]] == [
+    actual, whole = (spans_of(read_events(path)) for path in ("ours.json", "run/traces/merged_trace.json"))
+    assert [(event["ts"], event["end"]) for event in actual["event/batch"]] == [
         (event["ts"], event["end"]) for event in whole["event/batch"]
     ]
 
@@ -599,7 +599,7 @@ def test_our_actions_equal_composers():
     assert issubclass(Theirs, StringEnum)
     assert [Theirs(action.value) for action in ProfilerAction] == list(Theirs)
     assert list(ProfilerAction) == list(Theirs)
-    assert [ours != theirs for ours in ProfilerAction for theirs in Theirs].count(False) == len(Theirs)
+    assert [actual != theirs for actual in ProfilerAction for theirs in Theirs].count(False) == len(Theirs)
     assert [(str(action), f"{action}", repr(action)) for action in ProfilerAction] == [
         (str(action), f"{action}", repr(action)) for action in Theirs
     ]

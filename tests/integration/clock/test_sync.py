@@ -38,8 +38,8 @@ def skip_unless(*commands):
 
 
 def check(lines, largest_bound_ns):
-    said, *runs = lines
-    assert said == {"same_clock": False}
+    relation, *runs = lines
+    assert relation == {"same_clock": False}
     assert len(runs) == NUM_RUNS
     within = [abs(run["error_ns"]) <= run["bound_ns"] + run["width_ns"] for run in runs]
     assert sum(within) >= 0.99 * NUM_RUNS, runs

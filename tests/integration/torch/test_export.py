@@ -360,15 +360,15 @@ def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options)
     assert (lines.is_right, bool(unread.lines)) == (True, False)
     copy_trace(lines, tmp_path / "lines.json", {})
     rewrite_trace([(unread, names.by_span)], tmp_path / "python.json", {})
-    ours, python = (in_order(tmp_path / name) for name in ("lines.json", "python.json"))
-    assert ours == python
+    native, python = (in_order(tmp_path / name) for name in ("lines.json", "python.json"))
+    assert native == python
 
 
 def in_order(path: Path) -> tuple[list[dict], dict]:
     """The events, and the metadata of processes and threads, which may occur twice."""
     events = read_chrome(path).events
-    said = {(event["name"], event["pid"], event["tid"]): event["args"] for event in events if event["ph"] == "M"}
-    return [event for event in events if event["ph"] != "M"], said
+    metadata = {(event["name"], event["pid"], event["tid"]): event["args"] for event in events if event["ph"] == "M"}
+    return [event for event in events if event["ph"] != "M"], metadata
 
 
 def test_a_window_that_kineto_saved_for_a_user_is_still_exported(tmp_path):

@@ -34,12 +34,13 @@ def recorded(factory, **options) -> list[dict]:
 
 @pytest.mark.parametrize("options", [{}, {"record_shapes": True}, {"with_stack": True}], ids=str)
 def test_the_same_events_as_stocks(options):
-    ours, stock = recorded(record_function, **options), recorded(torch.profiler.record_function, **options)
+    replacement, stock = recorded(record_function, **options), recorded(torch.profiler.record_function, **options)
     if options.get("with_stack"):  # the Python frames inside the two differ
-        ours, stock = (
-            [event for event in events if event.get("activity_type") != "python_function"] for events in (ours, stock)
+        replacement, stock = (
+            [event for event in events if event.get("activity_type") != "python_function"]
+            for events in (replacement, stock)
         )
-    assert ours == stock
+    assert replacement == stock
 
 
 def annotations_in_the_trace(path: Path, factory) -> list[dict]:
@@ -55,9 +56,9 @@ def annotations_in_the_trace(path: Path, factory) -> list[dict]:
 
 
 def test_the_same_spans_in_the_trace_as_stocks(tmp_path):
-    ours = annotations_in_the_trace(tmp_path / "ours.json", record_function)
-    assert ours == annotations_in_the_trace(tmp_path / "stock.json", torch.profiler.record_function)
-    assert [span["name"] for span in ours] == ["outer", "inner"]
+    replacement = annotations_in_the_trace(tmp_path / "ours.json", record_function)
+    assert replacement == annotations_in_the_trace(tmp_path / "stock.json", torch.profiler.record_function)
+    assert [span["name"] for span in replacement] == ["outer", "inner"]
 
 
 def test_an_execution_trace_has_the_span_though_no_profiler_runs(tmp_path):

@@ -126,20 +126,20 @@ def test_the_semi_public_names_are_there():
 @as_in_2_13
 @pytest.mark.parametrize("name", [*torch.profiler.__all__, "_KinetoProfile"])
 def test_functions_and_constructors_take_the_same_arguments(name):
-    ours, stock = getattr(kinetoscope.torch, name), getattr(torch.profiler, name)
-    if ours is not stock and name != "kineto_available":  # torch's is a builtin without a signature
-        assert parameters(ours) == parameters(stock)
+    replacement, stock = getattr(kinetoscope.torch, name), getattr(torch.profiler, name)
+    if replacement is not stock and name != "kineto_available":  # torch's is a builtin without a signature
+        assert parameters(replacement) == parameters(stock)
 
 
 @as_in_2_13
 @pytest.mark.parametrize("name", ["profile", "_KinetoProfile", "ExecutionTraceObserver"])
 def test_public_methods_are_all_there_with_the_same_arguments(name):
-    ours, stock = getattr(kinetoscope.torch, name), getattr(torch.profiler, name)
+    replacement, stock = getattr(kinetoscope.torch, name), getattr(torch.profiler, name)
     for method, function in inspect.getmembers(stock, inspect.isfunction):
         if method == "export_memory_timeline":  # ours is not deprecated: see below
             continue
         if not method.startswith("_") or method in ("_memory_profile", "_stats"):
-            own = parameters(getattr(ours, method))
+            own = parameters(getattr(replacement, method))
             assert [name for name in own if name not in ADDED] == parameters(function), method
 
 

@@ -72,9 +72,11 @@ class WithoutOurFrames:
         return getattr(self._results, name)
 
     def events(self) -> list:
-        return [EventAmongOthers(event, self._own) for event in self._results.events() if not self._is_ours(event)]
+        return [
+            EventAmongOthers(event, self._own) for event in self._results.events() if not self._is_of_kinetoscope(event)
+        ]
 
-    def _is_ours(self, event) -> bool:
+    def _is_of_kinetoscope(self, event) -> bool:
         if not getattr(event, "is_python_function", bool)():
             return False
         return self._own.add_if_own(event.name(), event.python_id(), event.python_parent_id())
@@ -106,26 +108,26 @@ def rows_of(averages) -> list[dict]:
 def test_key_averages_has_the_rows_and_numbers_of_stock(options):
     profiler = record(options)
     for grouping in GROUPINGS:
-        ours, stock = profiler.key_averages(**grouping), profiler.profiler.key_averages(**grouping)
-        assert rows_of(ours) == rows_of(stock), grouping
-        assert ours.table(sort_by="self_cpu_time_total") == stock.table(sort_by="self_cpu_time_total")
-        assert isinstance(ours, EventList)
-        assert all(isinstance(row, FunctionEventAvg) for row in ours)
+        replacement, stock = profiler.key_averages(**grouping), profiler.profiler.key_averages(**grouping)
+        assert rows_of(replacement) == rows_of(stock), grouping
+        assert replacement.table(sort_by="self_cpu_time_total") == stock.table(sort_by="self_cpu_time_total")
+        assert isinstance(replacement, EventList)
+        assert all(isinstance(row, FunctionEventAvg) for row in replacement)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_events_have_the_attributes_of_torchs_events(options):
     profiler = record(options)
-    ours, stock = profiler.events(), profiler.profiler.function_events
-    assert isinstance(ours, EventList)
-    place_of = {id(event): place for events in (ours, stock) for place, event in enumerate(events)}
-    for mine, theirs in zip(ours, stock, strict=True):
+    replacement, stock = profiler.events(), profiler.profiler.function_events
+    assert isinstance(replacement, EventList)
+    place_of = {id(event): place for events in (replacement, stock) for place, event in enumerate(events)}
+    for mine, theirs in zip(replacement, stock, strict=True):
         assert isinstance(mine, FunctionEvent)
         for name, value in vars(theirs).items():
             assert shown(getattr(mine, name), place_of) == shown(value, place_of), name
         assert mine.self_cpu_time_total == theirs.self_cpu_time_total
-    assert table_of(ours) == table_of(stock)
-    assert rows_of(ours.key_averages()) == rows_of(stock.key_averages())
+    assert table_of(replacement) == table_of(stock)
+    assert rows_of(replacement.key_averages()) == rows_of(stock.key_averages())
 
 
 def table_of(events: EventList) -> str:
@@ -206,9 +208,9 @@ def test_a_row_has_the_events_around_and_inside_its_first_one():
     profiler = record({"record_shapes": True})
     events, stocks = profiler.events(), profiler.profiler.function_events
     place_of = {id(event): place for listed in (events, stocks) for place, event in enumerate(listed)}
-    for ours, stock in zip(profiler.key_averages(), profiler.profiler.key_averages(), strict=True):
-        assert shown(ours.cpu_parent, place_of) == shown(stock.cpu_parent, place_of)
-        assert shown(ours.cpu_children, place_of) == shown(stock.cpu_children, place_of)
+    for replacement, stock in zip(profiler.key_averages(), profiler.profiler.key_averages(), strict=True):
+        assert shown(replacement.cpu_parent, place_of) == shown(stock.cpu_parent, place_of)
+        assert shown(replacement.cpu_children, place_of) == shown(stock.cpu_children, place_of)
     top = profiler.key_averages().table(top_level_events_only=True)
     assert top == profiler.profiler.key_averages().table(top_level_events_only=True)
 

@@ -70,8 +70,8 @@ def make_outside(folder: Path, killed: Path) -> None:
     [live] = (killed / "live").iterdir()
     shutil.copytree(live, folder / "live")
     (folder / "live").chmod(0o700)
-    said = json.loads((folder / "live" / "run.json").read_text())
-    (folder / "live" / "run.json").write_text(json.dumps(said | {"token": "another"}))
+    document = json.loads((folder / "live" / "run.json").read_text())
+    (folder / "live" / "run.json").write_text(json.dumps(document | {"token": "another"}))
 
 
 def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
@@ -87,9 +87,9 @@ def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
 def _write_outside(run: Path, outside: Outside) -> str:
     """Changes where a killed run says that its traces belong: to a folder outside, which is there."""
     [file] = run.glob("live/*/run.json")
-    said = json.loads(file.read_text())
-    said["recipes"][0]["folder"] = str(outside.folder / "folder")
-    file.write_text(json.dumps(said))
+    document = json.loads(file.read_text())
+    document["recipes"][0]["folder"] = str(outside.folder / "folder")
+    file.write_text(json.dumps(document))
     return f"recipe: folder={outside.folder / 'folder'}"
 
 
@@ -120,15 +120,15 @@ def _change_recipe(run: Path, outside: Outside, chance: random.Random) -> str:
     """Changes a killed run's settings of its handler: the folder and the names of its traces."""
     for file in sorted(run.glob("live/*/run.json")):
         try:
-            said = json.loads(file.read_text()) if _is_ordinary(file) else {}
+            document = json.loads(file.read_text()) if _is_ordinary(file) else {}
             name, value = (
                 chance.choice(["folder", "filename", "merged", "remote", "merged_remote"]),
                 chance.choice(outside.names),
             )
-            said["recipes"][0][name] = value
+            document["recipes"][0][name] = value
         except (ValueError, LookupError, TypeError):
             continue
-        file.write_text(json.dumps(said))
+        file.write_text(json.dumps(document))
         return f"recipe: {name}={value[:40]!a}"
     return "nothing"
 
@@ -140,15 +140,15 @@ def _change_parquet(run: Path, outside: Outside, chance: random.Random) -> str:
         return "nothing"
     file = chance.choice(files)
     try:
-        frame, said = polars.read_parquet(file), json.loads(polars.read_parquet_metadata(file)["kinetoscope"])
+        frame, document = polars.read_parquet(file), json.loads(polars.read_parquet_metadata(file)["kinetoscope"])
     except (polars.exceptions.PolarsError, OSError, KeyError):
         return "nothing"
-    where = _set_somewhere(said, outside.value(chance), chance)
+    where = _set_somewhere(document, outside.value(chance), chance)
     if chance.random() < 0.3:
         column = chance.choice(frame.columns)
         frame = frame.drop(column) if chance.random() < 0.5 else frame.with_columns(polars.lit("x").alias(column))
         where += f", {column}"
-    frame.write_parquet(file, metadata={"kinetoscope": json.dumps(said)})
+    frame.write_parquet(file, metadata={"kinetoscope": json.dumps(document)})
     return f"{file.name}: {where}"
 
 
@@ -274,14 +274,14 @@ def _add_cache(run: Path, outside: Outside, chance: random.Random) -> str:
     if not (_is_ordinary(trace) and _is_ordinary(parquet)) or trace.parent.is_symlink() or os.path.lexists(folder):
         return "nothing"
     try:
-        frame, said = polars.read_parquet(parquet), json.loads(polars.read_parquet_metadata(parquet)["kinetoscope"])
+        frame, document = polars.read_parquet(parquet), json.loads(polars.read_parquet_metadata(parquet)["kinetoscope"])
         frame = frame.with_columns(polars.lit(STRANGE).alias("name"))
     except (polars.exceptions.PolarsError, OSError, KeyError):
         return "nothing"
     folder.mkdir()
     status = trace.stat()
-    said = json.dumps(said | {"fingerprint": f"{status.st_size}-{status.st_mtime_ns}"})
-    frame.write_parquet(folder / f"{trace.name}.parquet", metadata={"kinetoscope": said})
+    document = json.dumps(document | {"fingerprint": f"{status.st_size}-{status.st_mtime_ns}"})
+    frame.write_parquet(folder / f"{trace.name}.parquet", metadata={"kinetoscope": document})
     return f"a cache for {trace.name}"
 
 

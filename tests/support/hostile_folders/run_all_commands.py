@@ -27,8 +27,8 @@ from kinetoscope.server.run_lists import RunLists
 from kinetoscope.server.site import Site
 
 _BECOME_SUBREAPER = 36  # prctl(2): orphaned processes become ours, and can be waited for
-_MOST_BYTES = 1 << 20
-_MOST_S = 5  # an upload that a store refuses is tried again for minutes
+_MAX_BYTES = 1 << 20
+_MAX_S = 5  # an upload that a store refuses is tried again for minutes
 
 
 def visit(run: str, out: str, seed: int, url: str) -> None:
@@ -97,7 +97,7 @@ def _view(run: str) -> int:
         content = answer.page.encode(errors="backslashreplace")
         if answer.file is not None:
             with answer.file as file:
-                content = file.read(_MOST_BYTES)  # a file may be huge
+                content = file.read(_MAX_BYTES)  # a file may be huge
         waiting += {link.decode() for link in re.findall(b'"(/[^"]*)"', content)} - {*waiting}
         if b"SECRET" in content:
             print(f"{address} shows what is outside")
@@ -122,7 +122,7 @@ def _start(run: str, url: str) -> int:
 
 def _wait_for_all() -> None:
     """Waits for the processes that a command has started."""
-    until = time.monotonic() + _MOST_S
+    until = time.monotonic() + _MAX_S
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < until:
             pid, _ = os.waitpid(-1, os.WNOHANG)

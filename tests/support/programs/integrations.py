@@ -110,10 +110,10 @@ def in_lightning(package, folder, integration, network, data, resumes_from, accu
             self.network(**batch)
 
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
-    ours = {}
+    arguments = {}
     if integration is not None:
         is_callback = type(integration).__name__ == "KinetoscopeCallback"
-        ours = {"callbacks": [integration]} if is_callback else {"profiler": integration}
+        arguments = {"callbacks": [integration]} if is_callback else {"profiler": integration}
     saving = lightning.callbacks.ModelCheckpoint(folder, every_n_train_steps=EVERY, save_top_k=-1)
     trainer = lightning.Trainer(
         accelerator="cpu",
@@ -124,7 +124,7 @@ def in_lightning(package, folder, integration, network, data, resumes_from, accu
         devices=devices,
         strategy="ddp" if devices > 1 else "auto",
         **quiet,
-        **{**ours, "callbacks": [*ours.get("callbacks", []), saving]},
+        **{**arguments, "callbacks": [*arguments.get("callbacks", []), saving]},
     )
     loader = DataLoader(data, batch_size=BATCH_SIZE)
     trainer.fit(Module(), loader, loader, ckpt_path=resumes_from)

@@ -87,7 +87,7 @@ class Adam(torch.optim.Adam):
         watch.end_step()
 
 
-def tell_of_weights(folder):
+def print_weights(folder):
     """Prints what is in the last weights that were saved."""
     newest = max(Path(folder).rglob("model.safetensors"), key=os.path.getmtime)
     print("saved", hashlib.sha256(newest.read_bytes()).hexdigest())
@@ -136,7 +136,7 @@ def transformers_trainer(num_trainings=1, **arguments):
             optimizers = Adam(model.parameters()), None
             Trainer(model, settings, train_dataset=train, eval_dataset=held_out, optimizers=optimizers).train()
         if "save_strategy" in arguments:
-            tell_of_weights(folder)
+            print_weights(folder)
     return model.loss
 
 
@@ -246,7 +246,7 @@ def evaluate(accelerator, model, held_out):
     watch.end("evaluation")
     with tempfile.TemporaryDirectory() as folder:
         accelerator.save_state(folder)
-        tell_of_weights(folder)
+        print_weights(folder)
 
 
 LIGHTNING = {

@@ -13,7 +13,7 @@ from kinetoscope.analysis.findings.finding import Finding
 
 SCRIPTS = Path(__file__).parent / "scripts"
 NUM_PAIRS, NUM_UNPROFILED_PAIRS = 3, 2
-LONGEST_S = 400  # on a busy machine
+TIMEOUT_S = 400  # on a busy machine
 FIRST_TIMED = 3
 """The step before it contains the start of torch's profiler."""
 
@@ -128,8 +128,8 @@ def try_fault(fault: Fault, folder: Path) -> Trial:
     for number, how in sorted(runs):
         for state in ("faulty", "fixed"):
             out = folder / f"{state}-{how}-{number}"
-            said = run_training(fault.script, out, *_options(state, how), num_ranks=fault.num_ranks)
-            printed += [said] if state == "faulty" else []
+            output = run_training(fault.script, out, *_options(state, how), num_ranks=fault.num_ranks)
+            printed += [output] if state == "faulty" else []
             steps_ns.setdefault((state, how), []).append(_step_ns(fault, out))
     but_for = "" if fault.kind == "processor_contention" else "processor_contention"
     found = [findings_of(folder / f"faulty-recorded-{number}", but_for) for number in range(NUM_PAIRS)]
@@ -158,13 +158,13 @@ def run_training(script: str, out: Path, *options: str, num_ranks: int = 1) -> s
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     started = [subprocess.Popen(command, env=_ENVIRONMENT | rank, **pipes) for rank in ranks]
     try:
-        said = [process.communicate(timeout=LONGEST_S)[0] for process in started]
+        output = [process.communicate(timeout=TIMEOUT_S)[0] for process in started]
     finally:
         for process in started:
             process.kill()  # no rank outlives a test that fails
-    for process, text in zip(started, said, strict=True):
+    for process, text in zip(started, output, strict=True):
         assert process.returncode == 0, text
-    return said[0]
+    return output[0]
 
 
 _STEADY = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}

@@ -43,7 +43,7 @@ def with_clock_behind(path):
     return changed(path, move)
 
 
-def is_said(report, text):
+def has_note(report, text):
     return any(text in note for note in report.run["notes"])
 
 
@@ -52,7 +52,7 @@ def test_without_steps_the_report_says_what_a_step_is(tmp_path):
     for path in (first, second):
         without(path, lambda event: "ProfilerStep" in event["name"])
     report = analyse(first, second)
-    assert is_said(report, "No step was found: steps are spans called ProfilerStep#n")
+    assert has_note(report, "No step was found: steps are spans called ProfilerStep#n")
     assert report.steps == report.stragglers == report.findings == []
     assert all(row.busy_ns for row in report.ranks)
 
@@ -60,7 +60,9 @@ def test_without_steps_the_report_says_what_a_step_is(tmp_path):
 def test_unknown_step_name_is_reported(tmp_path):
     (path,) = traces(tmp_path)[:1]
     report = kinetoscope.analyze(path, step="train", cache=False)
-    assert is_said(report, "No step was found: no span of a thread is called train, with or without a number after it.")
+    assert has_note(
+        report, "No step was found: no span of a thread is called train, with or without a number after it."
+    )
 
 
 def test_unknown_name_is_reported_with_a_similar_span_name(tmp_path):
@@ -69,34 +71,34 @@ def test_unknown_name_is_reported_with_a_similar_span_name(tmp_path):
     trace["traceEvents"].append({"ph": "X", "pid": 1, "tid": 1, "ts": trace["traceEvents"][-1]["ts"], "dur": 1})
     path.write_text(json.dumps(trace))
     report = kinetoscope.analyze(path, step="ProfilrStep", cache=False)
-    assert is_said(report, "is called ProfilrStep, with or without a number after it. Did you mean ProfilerStep?")
+    assert has_note(report, "is called ProfilrStep, with or without a number after it. Did you mean ProfilerStep?")
 
 
 def test_a_rank_without_steps_is_named(tmp_path):
     first, second = traces(tmp_path)
     without(second, lambda event: "ProfilerStep" in event["name"])
     report = analyse(first, second)
-    assert is_said(report, "No step was found on rank 1.")
+    assert has_note(report, "No step was found on rank 1.")
     assert {row.rank for row in report.steps} == {0}
 
 
 def test_device_times_are_unknown_and_cpu_times_known_without_a_device(tmp_path):
     report = analyse(*traces(tmp_path, has_device=False))
-    assert is_said(report, "No GPU work was recorded")
+    assert has_note(report, "No GPU work was recorded")
     assert {(row.device, row.busy_ns, row.num_steps) for row in report.ranks} == {(None, None, 3)}
     assert all(row.forward_ns and row.device_busy_ns is None for row in report.steps)
 
 
 def test_ranks_that_are_not_here_are_counted_and_nobody_waits_for_them(tmp_path):
     report = analyse(traces(tmp_path, num_ranks=8)[3])
-    assert is_said(report, "Not here: ranks 0-2, 4-7, of 8.")
+    assert has_note(report, "Not here: ranks 0-2, 4-7, of 8.")
     assert {(call.ranks, call.skew_ns, call.late_rank) for call in report.collectives} == {((3,), None, None)}
     assert report.stragglers == []
 
 
 def test_ranks_that_were_not_asked_for_are_not_missing(tmp_path):
     report = analyse(*traces(tmp_path, num_ranks=4), ranks=[2])
-    assert not is_said(report, "Not here")
+    assert not has_note(report, "Not here")
     assert report.run["ranks"] == [2]
 
 
@@ -118,7 +120,7 @@ def test_a_number_of_ranks_that_no_run_has_takes_no_memory_to_tell(state, tmp_pa
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert is_said(report, "Not here: ranks 1-19999999, of 20,000,000.")
+    assert has_note(report, "Not here: ranks 1-19999999, of 20,000,000.")
     assert peak_bytes < 500_000_000  # a list of them all takes more
     if state:
         assert report.run["missing"][0] == "Nothing is here of ranks 1-19999999."
@@ -147,20 +149,20 @@ def test_clocks_hours_apart_are_put_right_by_collectives_that_end_together(has_s
     first, second = traces(tmp_path, jitter_ns=500, has_sequence=has_sequence)
     with_one_clock = analyse(first, second)
     report = analyse(first, with_clock_behind(second))
-    assert is_said(report, "The clock of rank 1 is 3.0 h behind those of the others.")
+    assert has_note(report, "The clock of rank 1 is 3.0 h behind those of the others.")
     for found, truth in ((report.steps, with_one_clock.steps), (report.collectives, with_one_clock.collectives)):
         assert found == truth
 
 
 def test_uncertain_clocks_are_reported_as_hiding_a_straggler(tmp_path):
-    assert is_said(analyse(*traces(tmp_path, jitter_ns=400_000)), "is within the error of its clock")
+    assert has_note(analyse(*traces(tmp_path, jitter_ns=400_000)), "is within the error of its clock")
 
 
 def test_a_window_in_which_nothing_was_recorded_is_named(tmp_path):
     first, second = traces(tmp_path)
     without(second, lambda event: event["ph"] != "M" and event.get("cat") != "Trace")
     report = analyse(first, second)
-    assert is_said(report, "rank1.json has neither operators of torch nor work of a device.")
+    assert has_note(report, "rank1.json has neither operators of torch nor work of a device.")
     assert [row.busy_ns is None for row in report.ranks] == [False, True]
 
 
@@ -169,7 +171,7 @@ def test_a_trace_of_another_profiler_without_steps_has_no_rows_of_steps(tmp_path
     spans = [{"ph": "X", "name": f"f{n % 3}", "pid": 1, "tid": 1, "ts": 10 * n, "dur": 8} for n in range(30)]
     path.write_text(json.dumps({"traceEvents": spans}))
     report = analyse(path)
-    assert is_said(report, "No step was found")
+    assert has_note(report, "No step was found")
     assert report.steps == report.operators == report.kernels == report.findings == []
 
 
@@ -188,7 +190,7 @@ def test_nothing_is_concluded_from_a_file_without_a_whole_step(compress, tmp_pat
     path = tmp_path / ("cut.json" if compress is bytes else "cut.json.gz")
     path.write_bytes(data[: len(data) // 2])
     report = analyse(path)
-    assert is_said(report, f"{path.name} is truncated, and none of its steps is whole")
+    assert has_note(report, f"{path.name} is truncated, and none of its steps is whole")
     assert report.findings == report.stragglers == []
 
 
@@ -197,7 +199,7 @@ def test_the_same_trace_given_twice_counts_once(tmp_path):
     copy = tmp_path / "copy.json"
     copy.write_bytes(path.read_bytes())
     report, alone = analyse(path, copy), analyse(path)
-    assert is_said(report, "was left out: it holds the same as")
+    assert has_note(report, "was left out: it holds the same as")
     assert (report.ranks, report.steps, report.operators) == (alone.ranks, alone.steps, alone.operators)
 
 
@@ -205,5 +207,5 @@ def test_a_step_that_a_rank_recorded_twice_is_named(tmp_path):
     first, _ = traces(tmp_path / "one")
     again, _ = traces(tmp_path / "other", seed=1)
     report = analyse(first, again)
-    assert is_said(report, "Recorded more than once: 3 of the steps, such as step 3 of rank 0.")
+    assert has_note(report, "Recorded more than once: 3 of the steps, such as step 3 of rank 0.")
     assert len(report.steps) == 6

@@ -14,7 +14,7 @@ def hang(rank, late):
 
 
 @pytest.mark.parametrize(
-    ("late", "said"),
+    ("late", "sentence"),
     [
         (
             {999},
@@ -24,6 +24,6 @@ def hang(rank, late):
         ({*RANKS} - {5}, "rank 5 waited for ranks 0-4, 6-999 in nccl:all_reduce (number 7 of group 0)"),
     ],
 )
-def test_waiting_ranks_are_listed_in_ranges_for_any_number(late, said):
+def test_waiting_ranks_are_listed_in_ranges_for_any_number(late, sentence):
     (found,) = judge_pulse({rank: [hang(rank, late)] for rank in RANKS})
-    assert said in found.advice
+    assert sentence in found.advice

@@ -16,7 +16,7 @@ RUNS = {
 }
 
 
-def said(report: RunReport) -> dict:
+def comparable(report: RunReport) -> dict:
     """The report without the notes, which are also on the merge, and without the title, which is the file's."""
     found = report.to_dict()
     return found | {"run": found["run"] | {"notes": None, "title": None}}
@@ -31,7 +31,7 @@ def traces(request, tmp_path):
 def test_a_merged_trace_says_the_same_as_its_parts(traces, tmp_path):
     merged = tmp_path / "merged.json"
     kinetoscope.merge_traces(merged, *traces)
-    assert said(kinetoscope.analyze(merged, cache=False)) == said(kinetoscope.analyze(traces, cache=False))
+    assert comparable(kinetoscope.analyze(merged, cache=False)) == comparable(kinetoscope.analyze(traces, cache=False))
 
 
 @pytest.mark.parametrize("traces", ["several cycles"], indirect=True)
@@ -41,7 +41,7 @@ def test_a_merged_trace_of_merged_traces_says_the_same_as_its_parts(traces, tmp_
         kinetoscope.merge_traces(tmp_path / f"node{rank}.json", *paths)
     merged = tmp_path / "merged.json"
     kinetoscope.merge_traces(merged, *(tmp_path / f"node{rank}.json" for rank in (0, 1)))
-    assert said(kinetoscope.analyze(merged, cache=False)) == said(kinetoscope.analyze(traces, cache=False))
+    assert comparable(kinetoscope.analyze(merged, cache=False)) == comparable(kinetoscope.analyze(traces, cache=False))
 
 
 def test_the_time_between_the_cycles_of_one_file_is_nobodys(tmp_path):

@@ -37,10 +37,10 @@ def test_of_one_rank_alone_nobody_says_how_much_was_transfer(layout):
 def test_smaller_buckets_are_not_advised_where_a_step_transfers_little(tmp_path, named):
     for path in simulate(Settings(num_ranks=2, num_steps=10, faults=(SLOW,))).write(tmp_path):
         trace = json.loads(path.read_text())
-        said = [event["args"] for event in trace["traceEvents"] if "In msg nelems" in (event.get("args") or {})]
-        for args in said if named != "large" else ():
+        calls = [event["args"] for event in trace["traceEvents"] if "In msg nelems" in (event.get("args") or {})]
+        for args in calls if named != "large" else ():
             args |= {"In msg nelems": 1_000, "Out msg nelems": 1_000}
-        for args in said[len(said) // 2 :] if named == "some of unknown size" else ():
+        for args in calls[len(calls) // 2 :] if named == "some of unknown size" else ():
             del args["In msg nelems"], args["Out msg nelems"]
         path.write_text(json.dumps(trace))
     report = kinetoscope.analyze(tmp_path, cache=False)

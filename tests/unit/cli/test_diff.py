@@ -35,9 +35,9 @@ def test_a_slower_operator_is_exit_code_1_and_in_the_table(runs, capsys):
 
 def test_two_recordings_of_one_program_are_exit_code_0(runs, capsys):
     assert diff(runs / "one", runs / "other") == 0
-    said = capsys.readouterr().out
-    assert "No significant change of the typical step, within 5 %" in said
-    assert "inconclusive: they may be slower or larger by more than 5 %" in " ".join(said.split())
+    output = capsys.readouterr().out
+    assert "No significant change of the typical step, within 5 %" in output
+    assert "inconclusive: they may be slower or larger by more than 5 %" in " ".join(output.split())
 
 
 @pytest.mark.parametrize(("part", "status"), [("20%", 0), ("0.2", 0), ("3 %", 1), ("0.03", 1)])
@@ -57,10 +57,10 @@ def test_inconclusive_step_is_exit_code_3_with_the_number_of_steps_needed(tmp_pa
     simulate(replace(SETTINGS, num_steps=5)).write(tmp_path / "short")
     simulate(replace(SETTINGS, num_steps=5, seed=1)).write(tmp_path / "other")
     assert diff(tmp_path / "short", tmp_path / "other") == 3
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Inconclusive: the typical step may or may not have changed" in said
-    assert "About 3 more steps of each run would tell." in said
-    assert "5 of the 8 steps that an interval needs" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "Inconclusive: the typical step may or may not have changed" in output
+    assert "About 3 more steps of each run would tell." in output
+    assert "5 of the 8 steps that an interval needs" in output
 
 
 def test_runs_without_steps_are_exit_code_3_and_a_sentence(runs, capsys):

@@ -77,10 +77,10 @@ def parser_of(verb):
 
 def test_the_command_alone_lists_all_verbs_by_task(capsys):
     assert called() == 0
-    said = capsys.readouterr().out
-    tasks = re.findall(r"^(\w+):$", said, re.M)
+    printed = capsys.readouterr().out
+    tasks = re.findall(r"^(\w+):$", printed, re.M)
     assert tasks == ["record", "look", "compare", "files"]
-    assert sorted(re.findall(r"^  (\w+) +\w", said, re.M)) == sorted(["run", "try", *VERBS])
+    assert sorted(re.findall(r"^  (\w+) +\w", printed, re.M)) == sorted(["run", "try", *VERBS])
 
 
 def test_a_mistyped_verb_is_answered_with_the_nearest_one(capsys):
@@ -95,11 +95,11 @@ def test_a_mistyped_verb_is_answered_with_the_nearest_one(capsys):
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "explain"])
 def test_missing_path_is_one_line_with_exit_code_2(verb, name, run, capsys):
     assert called(*words_of(verb, name)) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(("error: No such file or folder: ", "error: No file matches "))
-    assert len(said.err.splitlines()) == 1
-    assert name in said.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(("error: No such file or folder: ", "error: No file matches "))
+    assert len(printed.err.splitlines()) == 1
+    assert name in printed.err
     assert sorted(os.listdir()) == ["mine"], "nothing was written"
 
 
@@ -120,32 +120,32 @@ def test_a_verb_takes_a_trace_a_folder_of_traces_and_the_folder_of_a_run(verb, k
 @pytest.mark.parametrize("verb", OF_RUNS)
 def test_a_verb_for_a_whole_run_takes_the_same_and_works_on_its_run(verb, path, run, capsys):
     status = called(verb, path)
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     if verb == "upload":
-        assert (status, said.out) == (0, "No pending uploads.\n")
+        assert (status, printed.out) == (0, "No pending uploads.\n")
     elif verb == "record":
-        assert (status, said.err.splitlines()[0]) == (
+        assert (status, printed.err.splitlines()[0]) == (
             1,
             "error: This run has ended. See its recordings: kinetoscope summary mine",
         )
     elif verb == "status":
         assert status == 0
-        assert said.out.startswith("finished: 1 rank, step 11, ")
+        assert printed.out.startswith("finished: 1 rank, step 11, ")
     else:
-        assert "Nothing to recover in mine: " in said.err
+        assert "Nothing to recover in mine: " in printed.err
 
 
 @pytest.mark.parametrize("path", [".", "mine", "mine/traces", "mine/traces/ep0-ba12-rank0.json.gz"])
 def test_view_takes_the_same(path, run):
     command = [sys.executable, "-m", "kinetoscope", "view", path, "--no-open", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    told = json.loads(process.stdout.readline())
+    listed = json.loads(process.stdout.readline())
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
     assert process.stdout.read() == ""
     process.stdout.close()
-    assert told["num_runs"] == 1
-    assert told["link"].startswith("http://127.0.0.1:")
+    assert listed["num_runs"] == 1
+    assert listed["link"].startswith("http://127.0.0.1:")
 
 
 def test_a_folder_of_runs_that_is_called_traces_is_taken_as_it_is(run, capsys):
@@ -232,15 +232,15 @@ def test_a_verb_prints_its_facts_as_json(verb, run, capsys):
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(verb, run, capsys):
     assert called(*words_of(verb, "mine"), "--jsn") == 2
-    said = capsys.readouterr().err
-    assert said == "error: Unrecognized arguments: --jsn. Did you mean --json?\n"
+    printed = capsys.readouterr().err
+    assert printed == "error: Unrecognized arguments: --jsn. Did you mean --json?\n"
 
 
 def test_each_option_has_the_same_unit_and_the_same_words_in_all_verbs():
     forms = defaultdict(set)
     for verb in VERBS:
-        told = (action for action in parser_of(verb)._actions if action.help != argparse.SUPPRESS)
-        for action in filter(lambda action: action.option_strings, told):
+        listed = (action for action in parser_of(verb)._actions if action.help != argparse.SUPPRESS)
+        for action in filter(lambda action: action.option_strings, listed):
             option = next(name for name in action.option_strings if name.startswith("--"))
             words = action.help if option != "--output" else ""
             forms[option].add((action.metavar, words, tuple(action.choices or ())))
@@ -286,8 +286,8 @@ WRONG = [
 @pytest.mark.parametrize(("verb", "option", "value"), [(verb, *pair) for *pair, verbs in WRONG for verb in verbs])
 def test_an_error_names_the_argument_that_was_written(verb, option, value, run, capsys):
     assert called(*words_of(verb, "mine"), option, value) in (1, 2)
-    said = capsys.readouterr().err
-    assert option in said
+    printed = capsys.readouterr().err
+    assert option in printed
 
 
 # -- one run compared with itself
@@ -299,9 +299,9 @@ def test_a_run_is_the_same_as_itself(after, run, capsys):
     found = json.loads(capsys.readouterr().out)
     assert {row["verdict"] for row in found["rows"]} == {"same"}
     assert called("diff", "mine", after) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Both are the same recording." in said
-    assert "No significant change of the typical step" in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Both are the same recording." in printed
+    assert "No significant change of the typical step" in printed
 
 
 def test_a_trace_without_steps_is_the_same_as_itself(run):

@@ -56,9 +56,9 @@ def test_arguments_that_cannot_be_read_or_are_missing_are_exit_code_2_and_one_li
 
 def test_batches_that_no_file_has_are_answered_with_those_that_there_are(capsys):
     assert main(["merge", "-o", "out.json", "rank0.json", "rank1.json", "--batches", "20-30"]) == 1
-    said = capsys.readouterr().err
-    assert "batches 20 to 30" in said
-    assert "There are 3-5, 9-10, 12." in said
+    message = capsys.readouterr().err
+    assert "batches 20 to 30" in message
+    assert "There are 3-5, 9-10, 12." in message
 
 
 def test_the_error_says_that_a_trace_has_no_batches(capsys, tmp_path):
@@ -98,9 +98,9 @@ def test_a_file_that_kinetoscope_did_not_write_is_replaced_only_with_force(comma
     output.parent.mkdir(exist_ok=True)
     output.write_text(foreign())
     assert main(command.split()) == 2
-    said = capsys.readouterr().err
-    assert str(output.relative_to(tmp_path)) in said
-    assert "--force" in said
+    message = capsys.readouterr().err
+    assert str(output.relative_to(tmp_path)) in message
+    assert "--force" in message
     assert output.read_text() == foreign()
     assert not output.with_name("rank0.json.gz").exists(), "nothing is written before all is known to be free"
     assert main([*command.split(), "--force"]) in (0, 1)

@@ -38,8 +38,8 @@ def refusal(request, tmp_path, monkeypatch, capsys):
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         assert main([argument.format(file=name) for argument in VERBS[request.param]]) == 1
         assert [path.name for path in tmp_path.iterdir()] == [name]
-        said = capsys.readouterr()
-        (line,) = [line for line in (said.out + said.err).splitlines() if "Cannot read the trace" in line]
+        message = capsys.readouterr()
+        (line,) = [line for line in (message.out + message.err).splitlines() if "Cannot read the trace" in line]
         return line
 
     return of
@@ -50,24 +50,24 @@ def refusal(request, tmp_path, monkeypatch, capsys):
     [{"name": "package", "version": "1.0"}, {"traceEvents": {"a": 1}}, {"traceEvents": [{"name": "a", "ts": 1}]}],
 )
 def test_an_object_without_events(refusal, document):
-    said = refusal(json.dumps(document))
-    assert 'no list "traceEvents"' in said or "no event" in said
+    message = refusal(json.dumps(document))
+    assert 'no list "traceEvents"' in message or "no event" in message
 
 
 @pytest.mark.parametrize(
     "entries", [[{"x": 1}, {"y": 2}], [1, 2, "three"], [{"ph": None, "name": "a"}], [{"ph": "no"}]]
 )
 def test_a_list_without_events_is_refused(refusal, entries):
-    said = refusal(json.dumps(entries))
-    assert "no event" in said
-    assert "phase" in said or "entries that are not events" in said
+    message = refusal(json.dumps(entries))
+    assert "no event" in message
+    assert "phase" in message or "entries that are not events" in message
 
 
 @pytest.mark.parametrize("kept", [5, 12])
 def test_compressed_file_without_readable_content_is_damaged_and_not_empty(refusal, kept):
-    said = refusal(PACKED[:kept] + b"\xff" * (len(PACKED) - kept if kept > 10 else 0), "in.json.gz")
-    assert "damaged" in said or "ends too early" in said
-    assert "empty" not in said
+    message = refusal(PACKED[:kept] + b"\xff" * (len(PACKED) - kept if kept > 10 else 0), "in.json.gz")
+    assert "damaged" in message or "ends too early" in message
+    assert "empty" not in message
 
 
 def test_the_error_says_that_a_file_is_compressed_twice(refusal):
@@ -76,9 +76,9 @@ def test_the_error_says_that_a_file_is_compressed_twice(refusal):
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 def test_utf_16_is_named_with_the_way_out(refusal, encoding):
-    said = refusal(TRACE.encode(encoding))
-    assert "UTF-16" in said
-    assert "iconv" in said
+    message = refusal(TRACE.encode(encoding))
+    assert "UTF-16" in message
+    assert "iconv" in message
 
 
 @pytest.mark.parametrize("refusal", ["info", "check"], indirect=True)

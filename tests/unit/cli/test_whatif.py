@@ -79,9 +79,9 @@ def test_in_a_trace_of_steps_alone_every_name_is_unknown_and_a_long_one_is_cut(n
     steps = [{"ph": "X", "name": f"ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": 2 * n, "dur": 1} for n in range(3)]
     (tmp_path / "steps.json").write_text(json.dumps(steps))
     assert main(["whatif", "--no-cache", "--faster", f"{name}=2", str(tmp_path / "steps.json")]) == 2
-    told = capsys.readouterr().err
-    assert name[:20] in told
-    assert len(told) < 1000
+    message = capsys.readouterr().err
+    assert name[:20] in message
+    assert len(message) < 1000
 
 
 def test_an_unknown_rank_is_an_error_that_says_which_there_are(traces, capsys):

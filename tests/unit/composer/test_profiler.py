@@ -151,17 +151,17 @@ def test_the_trace_of_an_active_stretch_that_the_epoch_ends_is_saved():
 
 
 def test_a_marker_may_be_used_once_the_profiler_is_bound():
-    told = []
+    received = []
 
     class Listener(TraceHandler):
         def process_duration_event(self, name, categories, is_start, timestamp, wall_clock_time_ns):
-            told.append((name, is_start))
+            received.append((name, is_start))
 
     profiler = only_markers(lambda state: ProfilerAction.ACTIVE, Listener())
     profiler.bind_to_state(State())
     with profiler.marker("mine"):
         pass
-    assert told == [("mine", True), ("mine", False)]
+    assert received == [("mine", True), ("mine", False)]
     profiler.close()
 
 
@@ -182,11 +182,11 @@ def test_many_new_names_of_a_callback_are_not_all_kept():
 
 
 def test_handlers_get_arguments_by_name_and_from_the_bound_state():
-    told = []
+    received = []
 
     class Listener(TraceHandler):
         def process_instant_event(self, *, wall_clock_time_ns, timestamp, categories, name):
-            told.append((name, categories, int(timestamp.batch)))
+            received.append((name, categories, int(timestamp.batch)))
 
     class Marks(TraceHandler):
         def before_forward(self, state, logger):
@@ -195,7 +195,7 @@ def test_handlers_get_arguments_by_name_and_from_the_bound_state():
     engine = Engine(only_markers(lambda state: ProfilerAction.ACTIVE, [Listener(), Marks()]))
     engine.fit(2)
     engine.close()
-    assert told == [("here", ("mine",), 0), ("here", ("mine",), 1)]
+    assert received == [("here", ("mine",), 0), ("here", ("mine",), 1)]
 
 
 def test_a_later_marker_of_the_same_name_keeps_the_first_settings_and_says_so(caplog):

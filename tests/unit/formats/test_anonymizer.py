@@ -92,8 +92,8 @@ def test_kinetoscope_category_is_user_text_on_another_event():
 
 def test_series_of_our_counters_stay_and_those_of_users_do_not():
     args = {"used_gib": 3}
-    ours = {"ph": "C", "cat": "system", "name": "memory/virtual", "args": args}
-    assert Anonymizer().event(ours) == ours
+    counter = {"ph": "C", "cat": "system", "name": "memory/virtual", "args": args}
+    assert Anonymizer().event(counter) == counter
     users = {"ph": "C", "cat": "marker", "name": "memory/virtual", "args": args}
     assert Anonymizer().event(users) == users | {"name": "name 1", "args": {"argument 1": 3}}
 

@@ -177,11 +177,11 @@ def test_a_field_that_comes_twice_counts_as_it_comes_last(read):
 
 def test_many_malformed_events_among_others_keep_their_order(read):
     names = [f"event {number}" for number in range(300)]
-    odd = {number: [name] for number, name in enumerate(names) if number % 7 == 0 or 100 <= number < 200}
-    reading = read([SPAN | {"name": odd.get(number, name)} for number, name in enumerate(names)])
+    unusual = {number: [name] for number, name in enumerate(names) if number % 7 == 0 or 100 <= number < 200}
+    reading = read([SPAN | {"name": unusual.get(number, name)} for number, name in enumerate(names)])
     assert [row["name"] for row in reading.rows] == names
     assert reading.repairs == [
-        f"{len(odd)} events that are not strict JSON, or have values of odd types, were read all the same."
+        f"{len(unusual)} events that are not strict JSON, or have values of odd types, were read all the same."
     ]
 
 

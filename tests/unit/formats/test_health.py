@@ -234,11 +234,11 @@ HALF, BIDI = "\ud800", "\u202e"
 
 @pytest.mark.parametrize("form", ["object", "list"])
 def test_half_a_character_in_any_header_field_is_read_as_text(tmp_path, form):
-    odd = f"x{HALF}{BIDI}y"
-    fields = ("traceName", "trace_id", "host_name", odd)
-    header = dict.fromkeys(fields, odd) | {"deviceProperties": [{"id": 0, "name": odd}]}
-    header["distributedInfo"] = {"rank": 0, "world_size": 1, "backend": odd, "pg_config": [{"pg_desc": odd}]}
-    header["kinetoscope"] = {"rank": 0, "run_name": odd, "host": odd, "notes": [odd], "start": odd}
+    unusual = f"x{HALF}{BIDI}y"
+    fields = ("traceName", "trace_id", "host_name", unusual)
+    header = dict.fromkeys(fields, unusual) | {"deviceProperties": [{"id": 0, "name": unusual}]}
+    header["distributedInfo"] = {"rank": 0, "world_size": 1, "backend": unusual, "pg_config": [{"pg_desc": unusual}]}
+    header["kinetoscope"] = {"rank": 0, "run_name": unusual, "host": unusual, "notes": [unusual], "start": unusual}
     named = [
         {"ph": "M", "name": "kinetoscope_header", "pid": 1, "tid": 1, "args": {"baseTimeNanoseconds": BASE_NS} | header}
     ]

@@ -155,8 +155,8 @@ def test_overlap_tracks_of_two_threads_have_tids_of_their_own():
 def test_a_note_on_nesting_is_added_to_an_earlier_note_and_to_nothing_else(before, after):
     events = [span(0, 100 * US), span(99 * US, 101 * US, args={"kinetoscope": before})]
     nest(events)
-    said = events[1]["args"]["kinetoscope"]
-    assert (said[: len(after)] if isinstance(after, str) else said) == after
+    entry = events[1]["args"]["kinetoscope"]
+    assert (entry[: len(after)] if isinstance(after, str) else entry) == after
 
 
 def test_a_second_nesting_puts_nothing_on_the_overlap_track_of_the_first():
@@ -178,8 +178,8 @@ def named(begin, end, name, tid=1):
     return {"ph": "X", "name": name, "ts": begin, "dur": end - begin, "pid": 0, "tid": tid, "args": {}}
 
 
-def shown(events, is_ours=lambda event: True):
-    return [event["ph"] + event["name"] for event in in_pairs(events, is_ours)]
+def shown(events, is_of_kinetoscope=lambda event: True):
+    return [event["ph"] + event["name"] for event in in_pairs(events, is_of_kinetoscope)]
 
 
 def test_an_outer_span_begins_before_and_ends_after_its_inner_spans():

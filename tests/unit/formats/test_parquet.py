@@ -51,7 +51,7 @@ def test_any_damaged_file_is_reported_or_read(tmp_path):
     path, chance = tmp_path / "a.parquet", random.Random(1)
     pl.DataFrame({"ts": list(range(1000)), "name": ["a", "b"] * 500}).write_parquet(path, row_group_size=100)
     whole = path.read_bytes()
-    told = 0
+    num_reported = 0
     for _ in range(2000):
         content = bytearray(whole)
         for _ in range(chance.choice([1, 1, 5])):
@@ -60,5 +60,5 @@ def test_any_damaged_file_is_reported_or_read(tmp_path):
         try:
             require_small(path)
         except TraceFileError:
-            told += 1
-    assert 500 < told < 2000
+            num_reported += 1
+    assert 500 < num_reported < 2000

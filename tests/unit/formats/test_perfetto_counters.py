@@ -117,8 +117,10 @@ def test_a_value_that_is_no_number_is_no_series(tmp_path):
 
 
 def test_events_that_need_mending_count_too(tmp_path):
-    plain, odd = json.dumps(counter("a", 1, {"n": 1, "m": 1})), json.dumps(counter("a", 2, {"n": 2, "m": 1}))
-    file = write_text(tmp_path / "rank0.json", f"[{plain}, {odd[:-1]}, 'no': JSON}}, {odd[:-1]}, \"ts\": 3}}]")
+    plain, malformed = json.dumps(counter("a", 1, {"n": 1, "m": 1})), json.dumps(counter("a", 2, {"n": 2, "m": 1}))
+    file = write_text(
+        tmp_path / "rank0.json", f"[{plain}, {malformed[:-1]}, 'no': JSON}}, {malformed[:-1]}, \"ts\": 3}}]"
+    )
     found = tree(merge_traces(tmp_path / "out.pftrace", file).output)
     assert found.keys() == {"a | n", "a | unchanged | m"}
 

@@ -64,10 +64,10 @@ def test_a_cache_that_a_stranger_left_in_the_folder_of_a_run_is_not_believed(tmp
     run = tmp_path / "run"
     (run / "traces" / ".manifest").mkdir(parents=True)
     path = write(run / "traces" / "trace.json")
-    told = read_trace(str(write(tmp_path / "other.json", 3)))
+    trace = read_trace(str(write(tmp_path / "other.json", 3)))
     status = path.stat()
     (run / place).parent.mkdir(parents=True)
-    cache.write_parquet(told, run / place, f"{status.st_size}-{status.st_mtime_ns}")
+    cache.write_parquet(trace, run / place, f"{status.st_size}-{status.st_mtime_ns}")
     for source in (path, run, run / "traces"):
         loaded = kinetoscope.load(source)
         assert loaded.spans.collect().height == 1

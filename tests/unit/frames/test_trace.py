@@ -71,8 +71,8 @@ def test_what_people_see_of_traces_has_no_path_of_a_home(tmp_path):
     home = tmp_path / "home" / "anna"
     home.mkdir(parents=True)
     trace = load(home, STEP, "rank0.json", kinetoscope={"notes": ["Left out: /home/anna/runs/rank1.json."]})
-    for said in (repr(trace), trace._repr_html_(), TraceSet([trace])._repr_html_()):
-        assert "anna" not in said
+    for text in (repr(trace), trace._repr_html_(), TraceSet([trace])._repr_html_()):
+        assert "anna" not in text
     assert "<bdi>kinetoscope.Trace rank0.json</bdi>" in trace._repr_html_()
     assert trace.to_dict()["name"] == str(home / "rank0.json")
 

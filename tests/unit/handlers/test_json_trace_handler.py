@@ -64,18 +64,18 @@ def test_a_span_has_true_nanoseconds_its_threads_track_its_categories_and_its_ba
 def test_header_has_the_owner_of_the_trace_and_the_clock_relation(tmp_path):
     record(JSONTraceHandler(str(tmp_path), merged_trace_filename=None), state=State(run_name="r"))
     header = json.loads((tmp_path / "ep0-ba1-rank0.json").read_text())
-    ours = header["kinetoscope"]
-    assert (ours["run_name"], ours["rank"], ours["world_size"], ours["cycle"]) == ("r", 0, 1, 0)
-    assert (ours["begin"]["batch"], ours["end"]["batch"]) == (0, 1)
-    assert len(ours["clock"]["anchors"]) == 2
+    section = header["kinetoscope"]
+    assert (section["run_name"], section["rank"], section["world_size"], section["cycle"]) == ("r", 0, 1, 0)
+    assert (section["begin"]["batch"], section["end"]["batch"]) == (0, 1)
+    assert len(section["clock"]["anchors"]) == 2
     assert header["distributedInfo"] == {"rank": 0, "world_size": 1}
 
 
 def test_unusual_names_and_values_make_a_valid_trace(tmp_path):
-    odd = ['quote "', "back\\slash", "tab\t", "new\nline", "\x00\x1f", "ünïcödé 火", "\ud800", "", "ends in \\"]
+    unusual = ['quote "', "back\\slash", "tab\t", "new\nline", "\x00\x1f", "ünïcödé 火", "\ud800", "", "ends in \\"]
 
     def body(profiler, batch):
-        for name in odd:
+        for name in unusual:
             with profiler.marker(name):
                 profiler.marker(name).instant()
         profiler.marker("values").counter({"nan": float("nan"), "inf": float("inf"), "good": 1.5, "ünï\n": 2})
@@ -88,14 +88,14 @@ def test_unusual_names_and_values_make_a_valid_trace(tmp_path):
 
     trace = json.loads(path.read_text(), parse_constant=refuse)
     spans = {event["name"] for event in trace["traceEvents"] if event["ph"] == "X"}
-    assert set(odd) - {"\ud800"} <= spans
+    assert set(unusual) - {"\ud800"} <= spans
     (counter,) = [event for event in trace["traceEvents"] if event["name"] == "values"]
     assert counter["args"]["good"] == 1.5
     assert set(counter["not_finite"]) == {"nan", "inf"}
     with load(path) as processor:
         assert processor.errors() == {}
         (row,) = processor.query("select count(*) as n from slice where dur >= 0")
-        assert row["n"] >= 2 * len(odd)
+        assert row["n"] >= 2 * len(unusual)
 
 
 def test_interleaved_spans_of_a_thread_move_to_an_extra_track_with_their_times(tmp_path):

@@ -14,7 +14,7 @@ from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished,
 from kinetoscope.handlers import merge_process
 from kinetoscope.handlers.merge_process import MergeProcess
 
-LONGEST_WAIT_S = 150
+MAX_WAIT_S = 150
 NUM_EVENTS = 200_000
 """Events of a trace that takes long enough to read to be seen, also where the merging process gets little of a CPU."""
 EVENT = {"ph": "X", "name": "x", "cat": "marker", "pid": 0, "tid": 9, "ts": 1, "dur": 1, "args": {"n": 1}}
@@ -31,7 +31,7 @@ def save(folder: Path, cycle: int, num_events: int) -> Path:
 
 def stop_while_it_reads(pid: int, path: Path) -> None:
     """Stops a process as soon as it has opened a file."""
-    until = time.monotonic() + LONGEST_WAIT_S
+    until = time.monotonic() + MAX_WAIT_S
     while time.monotonic() < until:
         if any(file.path == str(path) for file in psutil.Process(pid).open_files()):
             os.kill(pid, signal.SIGSTOP)
@@ -56,7 +56,7 @@ def test_a_merge_that_outlasts_the_run_also_merges_cycles_saved_meanwhile(tmp_pa
         assert not merge.finish(timeout_s=0.1)
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert merge._process.wait(time.monotonic() + LONGEST_WAIT_S)
+    assert merge._process.wait(time.monotonic() + MAX_WAIT_S)
     names = [event["name"] for event in json.loads(output.read_text())["traceEvents"] if event["ph"] == "X"]
     assert names.count("cycle 1") == names.count("cycle 2") == 1
     assert names.count("cycle 0") == NUM_EVENTS

@@ -101,9 +101,9 @@ def test_fewer_events_than_before_are_an_error(tmp_path, write):
 def test_an_event_that_ends_where_a_piece_ends_is_no_change(tmp_path, monkeypatch):
     """Python writes its id anew, but reads on first, since more might follow."""
     monkeypatch.setattr(chrome_stream, "_PIECE_BYTES", 1 << 10)
-    odd, others = span(100, ph="b", id="a"), [span(200 + number) for number in range(50)]
-    room = text_of([span(0, args={"filled": ""}), odd]).removesuffix("]}")
-    events = [span(0, args={"filled": "x" * ((1 << 10) - len(room))}), odd, *others]
+    unusual, others = span(100, ph="b", id="a"), [span(200 + number) for number in range(50)]
+    room = text_of([span(0, args={"filled": ""}), unusual]).removesuffix("]}")
+    events = [span(0, args={"filled": "x" * ((1 << 10) - len(room))}), unusual, *others]
     file = tmp_path / "rank0.json"
     file.write_text(text_of(events))
     merged = merge_traces(tmp_path / "out.json", file).output

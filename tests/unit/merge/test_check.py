@@ -20,7 +20,7 @@ from support.event_strategies import BASE_NS, QUIET, events
 from support.trace_processor.trace_processor import load
 
 OUR_BASE_NS = 795 * GRID_NS  # a base of ours stays
-MOST_BYTES = 150_000_000
+MAX_BYTES = 150_000_000
 PEAK = """
 import re, sys
 from pathlib import Path
@@ -210,11 +210,11 @@ def test_what_no_viewer_shows_gives_a_file_no_clock(tmp_path):
     """Found by `make fuzz`."""
     shown = {"ph": "b", "id": "0x1", "cat": "x", "ts": 10**15}
     (tmp_path / "in.json").write_text(json.dumps([shown, {"ph": "b", "cat": "x", "ts": 10**15 + 1}]))
-    said = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+    repair = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
     written = json.loads((tmp_path / "out.json").read_bytes())
     assert written["baseTimeNanoseconds"] == 0
     assert [event["ts"] for event in written["traceEvents"]] == [10**15]
-    assert "clock" in {finding.kind for finding in said.check.findings}
+    assert "clock" in {finding.kind for finding in repair.check.findings}
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
@@ -225,7 +225,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         [sys.executable, "-c", PEAK, tmp_path / "in.json", tmp_path / "out.json"],
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
-    assert int(done.stdout) < MOST_BYTES
+    assert int(done.stdout) < MAX_BYTES
     assert (tmp_path / "out.json").stat().st_size > 30_000_000
 
 
@@ -241,7 +241,7 @@ def test_memory_does_not_grow_with_the_square_of_spans_that_overlap(tmp_path):
         text=True,
         check=True,
     )
-    assert int(peak.stdout) < MOST_BYTES
+    assert int(peak.stdout) < MAX_BYTES
     assert {finding.kind for finding in check_trace(tmp_path / "out.json").findings} <= {"clock"}
 
 

@@ -132,8 +132,8 @@ def test_forced_merge_works_in_any_folder_and_the_trace_omits_its_path(tmp_path,
     finish(traces, 1, "1.json")
     merge_manifest(traces, traces / "merged_trace.json", start="start of 0")
     assert str(tmp_path) not in (traces / "merged_trace.json").read_text()
-    (said,) = caplog.messages
-    command = shlex.split(said.partition("To merge all ranks anyway: ")[2])
+    (message,) = caplog.messages
+    command = shlex.split(message.partition("To merge all ranks anyway: ")[2])
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert (command[0], main(command[1:])) == ("kinetoscope", 0)

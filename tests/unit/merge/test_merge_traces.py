@@ -378,9 +378,9 @@ def test_consecutive_cycles_of_a_rank_are_not_reported_as_overlapping(tmp_path):
 
 def test_progress_ends_where_everything_is_done(tmp_path):
     files = [write(tmp_path / f"rank{rank}.json", [cpu(0)]) for rank in range(3)]
-    told = []
-    merge_traces(tmp_path / "merged.json", *files, on_progress=lambda done, total: told.append((done, total)))
-    done, total = told[-1]
+    progress = []
+    merge_traces(tmp_path / "merged.json", *files, on_progress=lambda done, total: progress.append((done, total)))
+    done, total = progress[-1]
     assert done == total
 
 
@@ -443,10 +443,12 @@ def test_the_first_of_several_bad_files_is_named_and_no_output_remains(tmp_path)
     files = [write(tmp_path / f"rank{rank}.json", [cpu(0)]) for rank in range(8)]
     files[2].write_bytes(b"")
     files[5].write_bytes(b"")
-    told = []
+    progress = []
     with pytest.raises(TraceFileError, match=r"rank2\.json"):
-        merge_traces(tmp_path / "merged.json", *files, on_progress=lambda done, total: told.append(done), num_threads=4)
-    assert told == sorted(told)
+        merge_traces(
+            tmp_path / "merged.json", *files, on_progress=lambda done, total: progress.append(done), num_threads=4
+        )
+    assert progress == sorted(progress)
     assert [path.name for path in tmp_path.iterdir() if "rank" not in path.name] == []
 
 

@@ -40,7 +40,7 @@ class Rank:
 
 
 def ranks_seen(folder):
-    return [glance.header.process.ranks.rank for glance in glance_at_pulses(folder).last]
+    return [snapshot.header.process.ranks.rank for snapshot in glance_at_pulses(folder).last]
 
 
 def test_a_rank_s_step_and_how_long_steps_take_now_and_took_over_the_run(tmp_path):
@@ -48,18 +48,18 @@ def test_a_rank_s_step_and_how_long_steps_take_now_and_took_over_the_run(tmp_pat
     rank.step(10 * MS, 100)
     rank.step(30 * MS, NUM_LAST)
     rank.pulse.enter(Phase.EVALUATION)
-    (glance,) = glance_at_pulses(tmp_path).last
-    assert (glance.step, glance.header.num_steps, glance.step_ns) == (99 + NUM_LAST, 100 + NUM_LAST, 30 * MS)
-    assert glance.run_step_ns == pytest.approx((100 * 10 + NUM_LAST * 30) * MS / (100 + NUM_LAST))
-    assert glance.header.phase is Phase.EVALUATION
+    (snapshot,) = glance_at_pulses(tmp_path).last
+    assert (snapshot.step, snapshot.header.num_steps, snapshot.step_ns) == (99 + NUM_LAST, 100 + NUM_LAST, 30 * MS)
+    assert snapshot.run_step_ns == pytest.approx((100 * 10 + NUM_LAST * 30) * MS / (100 + NUM_LAST))
+    assert snapshot.header.phase is Phase.EVALUATION
     rank.close()
 
 
 def test_before_the_first_step_is_complete_nothing_is_known_of_steps(tmp_path):
     rank = Rank(tmp_path)
     rank.clock.advance(5 * MS)
-    (glance,) = glance_at_pulses(tmp_path).last
-    assert (glance.step, glance.step_ns, glance.run_step_ns) == (None, None, None)
+    (snapshot,) = glance_at_pulses(tmp_path).last
+    assert (snapshot.step, snapshot.step_ns, snapshot.run_step_ns) == (None, None, None)
     rank.close()
 
 
@@ -69,9 +69,9 @@ def test_of_a_long_run_the_last_steps_and_the_whole_are_known(num_steps, tmp_pat
     rank = Rank(tmp_path)
     rank.step(4 * MS, num_steps - 40)
     rank.step(2 * MS, 40)
-    (glance,) = glance_at_pulses(tmp_path).last
-    assert (glance.step, glance.step_ns) == (num_steps - 1, 2 * MS)
-    assert glance.run_step_ns == pytest.approx((4 * (num_steps - 40) + 2 * 40) * MS / num_steps)
+    (snapshot,) = glance_at_pulses(tmp_path).last
+    assert (snapshot.step, snapshot.step_ns) == (num_steps - 1, 2 * MS)
+    assert snapshot.run_step_ns == pytest.approx((4 * (num_steps - 40) + 2 * 40) * MS / num_steps)
     rank.close()
     assert glance_at_pulses(tmp_path).last[0].header.has_ended
 
@@ -79,17 +79,17 @@ def test_of_a_long_run_the_last_steps_and_the_whole_are_known(num_steps, tmp_pat
 def test_the_header_is_that_of_the_whole_pulse(tmp_path):
     rank = Rank(tmp_path)
     rank.step(600 * MS, 4)
-    (glance,) = glance_at_pulses(tmp_path).last
+    (snapshot,) = glance_at_pulses(tmp_path).last
     ((pulse,),) = find_pulses(tmp_path).values()
-    assert glance.header == pulse.header
-    assert glance.run_step_ns == sum(row.duration_ns for row in pulse.rows) / len(pulse.rows)
+    assert snapshot.header == pulse.header
+    assert snapshot.run_step_ns == sum(row.duration_ns for row in pulse.rows) / len(pulse.rows)
     rank.close()
 
 
 def test_of_a_restarted_run_the_last_attempt_is_seen(tmp_path):
     ranks = [Rank(tmp_path, rank, restart=0) for rank in range(2)] + [Rank(tmp_path, 0, restart=1, start="b")]
-    (glance,) = glance_at_pulses(tmp_path).last
-    assert glance.header.process.attempt.restart == 1
+    (snapshot,) = glance_at_pulses(tmp_path).last
+    assert snapshot.header.process.attempt.restart == 1
     for rank in ranks:
         rank.close()
 
@@ -127,13 +127,13 @@ def test_copies_on_a_network_file_system_are_of_the_moment_when_they_were_writte
         first.pulse._copies._copy()
         (copy,) = (run / FOLDER).glob(f"*{COPY_SUFFIX}")
         found = glance_at_pulses(run).last
-        assert [(glance.step, glance.step_ns) for glance in found] == [(49, 7 * MS)] * 2
-        assert {glance.read_ns for glance in found} == {copy.stat().st_mtime_ns}
+        assert [(snapshot.step, snapshot.step_ns) for snapshot in found] == [(49, 7 * MS)] * 2
+        assert {snapshot.read_ns for snapshot in found} == {copy.stat().st_mtime_ns}
         whole = copy.read_bytes()
         for length in range(0, len(whole), 977):
             copy.write_bytes(whole[:length])
             assert len(glance_at_pulses(run).last) <= 2
-    assert [glance.header.has_ended for glance in glance_at_pulses(run).last] == [True, True]
+    assert [snapshot.header.has_ended for snapshot in glance_at_pulses(run).last] == [True, True]
 
 
 def test_pulse_in_creation_is_not_reported_as_damaged(tmp_path):
@@ -159,7 +159,7 @@ def test_of_very_many_files_those_that_began_last_are_looked_at(tmp_path, monkey
     monkeypatch.setattr(glances, "MOST_FILES", 3)
     ranks = [Rank(tmp_path, rank, world_size=5, start=f"{rank}") for rank in range(5)]
     found = glance_at_pulses(tmp_path)
-    assert [glance.header.process.ranks.rank for glance in found.last] == [2, 3, 4]
+    assert [snapshot.header.process.ranks.rank for snapshot in found.last] == [2, 3, 4]
     assert found.notes == [f"There are 5 pulses in {tmp_path / FOLDER}: only the last 3 were looked at."]
     for rank in ranks:
         rank.close()

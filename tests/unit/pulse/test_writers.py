@@ -155,8 +155,8 @@ def test_activity_of_other_threads_is_not_reported():
 
 def test_second_one_is_reported_once():
     training = Training()
-    told = [training.step((Phase.OTHER, 300_000_000)) for _ in range(10)]
-    assert [place for place, is_told in enumerate(told) if is_told] == [3, 7]
+    reported = [training.step((Phase.OTHER, 300_000_000)) for _ in range(10)]
+    assert [place for place, is_reported in enumerate(reported) if is_reported] == [3, 7]
 
 
 def test_a_forked_child_writes_nothing_into_its_parents_file():

@@ -98,8 +98,8 @@ def test_the_bar_is_the_ledger_that_bounds_the_run(report):
 def test_small_part_of_a_step_is_not_reported_as_zero(report):
     parts = {side: ledger and dict(ledger) for side, ledger in report.run["parts"].items()}
     parts["host"]["gc_ns"] = parts["host"]["data_wait_ns"] = 0.001 * report.run["step_ns"]
-    told = lines(replace(report, run=report.run | {"parts": parts, "bound_by": "data"}))
-    assert any("GC pauses" in line and "(<1%)" in line and "(0%)" not in line for line in told)
+    printed = lines(replace(report, run=report.run | {"parts": parts, "bound_by": "data"}))
+    assert any("GC pauses" in line and "(<1%)" in line and "(0%)" not in line for line in printed)
 
 
 def test_loop_counts_unknown_values_and_a_kill_are_shown(report):

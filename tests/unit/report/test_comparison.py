@@ -37,44 +37,46 @@ def comparison(*rows, before=RUN, after=RUN):
 
 
 def test_no_regression_is_not_claimed_for_a_step_that_may_be_50_percent_slower():
-    said = " ".join(comparison_sentences(comparison(row("step", "typical step", "unsure", 0.5))))
-    assert "Nothing" not in said
-    assert "1 of 1 row are inconclusive: " in said
-    assert "such as typical step (+50.0 %)" in said
+    sentences = " ".join(comparison_sentences(comparison(row("step", "typical step", "unsure", 0.5))))
+    assert "Nothing" not in sentences
+    assert "1 of 1 row are inconclusive: " in sentences
+    assert "such as typical step (+50.0 %)" in sentences
 
 
 def test_small_change_with_a_wide_interval_is_inconclusive():
     step = row("step", "typical step", "same", 0.0, (-0.01, 0.01))
-    said = " ".join(comparison_sentences(comparison(step, row("operator", "aten::mm", "unsure", 0.01, (-0.3, 0.4)))))
-    assert "Nothing" not in said
-    assert "such as aten::mm (up to +40.0 %)" in said
+    sentences = " ".join(
+        comparison_sentences(comparison(step, row("operator", "aten::mm", "unsure", 0.01, (-0.3, 0.4))))
+    )
+    assert "Nothing" not in sentences
+    assert "such as aten::mm (up to +40.0 %)" in sentences
 
 
 def test_a_change_of_which_nothing_is_known_is_no_number_of_billions():
     step = row("step", "typical step", "same", 0.0, (-0.01, 0.01))
     idle = row("phase", "device_idle", "unsure", 18.0, (-1.0, 9e9))
-    said = " ".join(comparison_sentences(comparison(step, idle)))
-    assert "such as GPU idle (more than 10x)" in said
+    sentences = " ".join(comparison_sentences(comparison(step, idle)))
+    assert "such as GPU idle (more than 10x)" in sentences
 
 
 def test_no_regression_is_claimed_where_every_row_is_certain():
-    said = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01))))
-    assert said[-1] == "Nothing got slower or larger by more than 5 %."
+    sentences = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01))))
+    assert sentences[-1] == "Nothing got slower or larger by more than 5 %."
 
 
 def test_killed_run_is_reported_as_killed():
     killed = RUN | {"state": "killed"}
-    said = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01)), after=killed))
-    assert any(sentence.startswith("After: This run was killed") for sentence in said)
-    assert not any(sentence.startswith("Before:") for sentence in said)
+    sentences = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01)), after=killed))
+    assert any(sentence.startswith("After: This run was killed") for sentence in sentences)
+    assert not any(sentence.startswith("Before:") for sentence in sentences)
 
 
 def test_runs_on_different_devices_are_reported():
     _, on_device = analysed(Settings(num_ranks=1))
     _, without = analysed(Settings(num_ranks=1, has_device=False))
     other = replace(on_device, ranks=[replace(row, device_name="NVIDIA H100") for row in on_device.ranks])
-    said = " ".join(compare_reports(on_device, other).notes)
-    assert "The devices differ: before ran on NVIDIA A100-SXM4-80GB, after on NVIDIA H100." in said
+    sentences = " ".join(compare_reports(on_device, other).notes)
+    assert "The devices differ: before ran on NVIDIA A100-SXM4-80GB, after on NVIDIA H100." in sentences
     assert "after on no device" in " ".join(compare_reports(on_device, without).notes)
     assert "differ" not in " ".join(compare_reports(on_device, on_device).notes)
 

@@ -18,7 +18,7 @@ _WITHOUT_EVIDENCE = Settings(num_ranks=1, has_device=False, has_torch=False, ste
 
 
 @pytest.mark.parametrize(
-    ("settings", "said", "side", "part"),
+    ("settings", "label", "side", "part"),
     [
         (_BUSY, "compute-bound (GPU)", "device", "compute_ns"),
         (_SLOW_LOADER, "input-bound", "host", "data_wait_ns"),
@@ -26,10 +26,10 @@ _WITHOUT_EVIDENCE = Settings(num_ranks=1, has_device=False, has_torch=False, ste
     ],
     ids=["a busy device", "a slow loader", "nothing that says what it is"],
 )
-def test_the_ledger_of_what_bounds_a_step_has_that_as_its_largest_part(settings, said, side, part):
+def test_the_ledger_of_what_bounds_a_step_has_that_as_its_largest_part(settings, label, side, part):
     run: Any = measured(settings)[1].run
     ledger = run["parts"][side]
-    assert (bound(run), bound_side(run)) == (said, side)
+    assert (bound(run), bound_side(run)) == (label, side)
     assert max(ledger, key=lambda name: ledger[name] or 0) == part
 
 

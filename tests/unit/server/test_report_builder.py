@@ -8,7 +8,7 @@ from kinetoscope.server.report_builder import ReportBuilder
 from kinetoscope.server.run_search import FoundFile, FoundRun
 from support.polling import wait_for
 
-MOST_KEPT = 8
+MAX_KEPT = 8
 # Notes the run whose report it is asked for, waits for the file "go", and writes the report. It fails if there is a
 # file "disk is full".
 PROGRAM = """
@@ -37,29 +37,29 @@ def found(name):
     return FoundRun(name, traces=[FoundFile(f"{name}/a.json", 1, 1)])
 
 
-def page_when_told(made, run):
+def page_when_built(made, run):
     """What a tab does that waits: it asks again until there is a page, or a problem."""
     return wait_for(lambda: (page := made.get([run])) and (page.is_ready or page.problem) and page)
 
 
-def said(folder):
+def built_names(folder):
     return (folder / "said").read_text().splitlines()
 
 
 def test_nine_reports_that_are_waited_for_at_once_are_all_made_and_each_once(tmp_path, made):
-    runs = [found(f"run{number}") for number in range(MOST_KEPT + 1)]
+    runs = [found(f"run{number}") for number in range(MAX_KEPT + 1)]
     for _ in range(3):
         assert not any(made.get([run]).is_ready for run in runs)
     (tmp_path / "go").touch()
-    assert [page_when_told(made, run).path.read_text() for run in runs] == [run.name for run in runs]
-    assert sorted(said(tmp_path)) == [run.name for run in runs]
-    assert len(list((tmp_path / "pages").iterdir())) == MOST_KEPT
+    assert [page_when_built(made, run).path.read_text() for run in runs] == [run.name for run in runs]
+    assert sorted(built_names(tmp_path)) == [run.name for run in runs]
+    assert len(list((tmp_path / "pages").iterdir())) == MAX_KEPT
 
 
 def test_failed_report_shows_its_reason_and_is_built_on_the_next_request(tmp_path, made):
     run = found("digits")
     (tmp_path / "go").touch()
     (tmp_path / "disk is full").touch()
-    assert page_when_told(made, run).problem == "the disk is full"
+    assert page_when_built(made, run).problem == "the disk is full"
     (tmp_path / "disk is full").unlink()
-    assert page_when_told(made, run).path.read_text() == "digits"
+    assert page_when_built(made, run).path.read_text() == "digits"

@@ -44,7 +44,7 @@ def found(folder, name, mark="1"):
     return run
 
 
-def said(folder):
+def requested_names(folder):
     return (folder / "said").read_text().splitlines()
 
 
@@ -54,7 +54,7 @@ def test_rows_are_worked_out_in_the_order_in_which_they_are_wanted_and_once(tmp_
     wait_for(lambda: not any(filler.is_pending(run.name) for run in runs))
     filler.request_rows(runs)
     filler.close()
-    assert said(tmp_path) == ["b a c"]
+    assert requested_names(tmp_path) == ["b a c"]
     assert [read_row(tmp_path / run.name, run.content_hash).num_steps for run in runs] == [7, 7, 7]
 
 
@@ -63,7 +63,7 @@ def test_a_run_that_kills_the_process_is_not_tried_again_and_those_after_it_are(
     for _ in range(3):
         filler.request_rows([run for run in runs if read_row(tmp_path / run.name, run.content_hash) is None])
         wait_for(lambda: not any(filler.is_pending(run.name) for run in runs))
-    assert said(tmp_path) == ["a bad c", "c"]
+    assert requested_names(tmp_path) == ["a bad c", "c"]
 
 
 @pytest.fixture
@@ -81,13 +81,13 @@ def ask_again_until_all_are_tried(filler, runs):
 
 def test_without_a_cache_each_run_is_worked_out_once_though_nothing_is_kept_of_it(tmp_path, filler, no_cache):
     ask_again_until_all_are_tried(filler, [found(tmp_path, name) for name in ("a", "b", "c")])
-    assert said(tmp_path) == ["a b c"]
+    assert requested_names(tmp_path) == ["a b c"]
 
 
 def test_runs_next_to_one_that_kills_the_process_are_retried_alone_without_cache(tmp_path, filler, no_cache):
     runs = [found(tmp_path, name) for name in ("a", "b", "bad", "c")]
     ask_again_until_all_are_tried(filler, runs)
-    assert said(tmp_path) == ["a b bad c", "b", "bad", "c"]
+    assert requested_names(tmp_path) == ["a b bad c", "b", "bad", "c"]
 
 
 def test_a_run_that_has_changed_is_tried_again(tmp_path, filler):
@@ -96,7 +96,7 @@ def test_a_run_that_has_changed_is_tried_again(tmp_path, filler):
         filler.request_rows([run])
         wait_for(lambda: not filler.is_pending("a"))
         assert read_row(tmp_path / "a", run.content_hash) is not None
-    assert said(tmp_path) == ["a", "a"]
+    assert requested_names(tmp_path) == ["a", "a"]
 
 
 def test_closing_ends_the_process(tmp_path, filler):
@@ -104,7 +104,7 @@ def test_closing_ends_the_process(tmp_path, filler):
     wait_for((tmp_path / "said").exists)
     filler.close()
     filler.request_rows([found(tmp_path, "late")])
-    assert said(tmp_path) == ["slow"]
+    assert requested_names(tmp_path) == ["slow"]
 
 
 def test_a_row_is_only_read_for_the_state_that_it_was_made_from(tmp_path):

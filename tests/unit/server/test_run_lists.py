@@ -117,11 +117,11 @@ def test_a_run_that_is_found_only_by_a_later_search_is_not_there_yet(folder, mon
 def test_a_killed_run_says_how_to_make_traces_of_what_it_left(folder):
     run = found("digits", RunState.KILLED, ranks=[0, 1], world_size=4, unsaved=["a", "b"])
     data = Known(folder, [run]).all()
-    said = text_of(render_plain_list(data))
-    assert "killed, 2 of 4 ranks" in said
+    text = text_of(render_plain_list(data))
+    assert "killed, 2 of 4 ranks" in text
     (note,) = data.runs[0].notes
     assert note == f"2 killed ranks left unsaved records. To make traces: kinetoscope recover '{folder / 'digits'}'"
-    assert text_of(note).replace("'", "&#39;") in said
+    assert text_of(note).replace("'", "&#39;") in text
 
 
 def test_reason_of_no_recording_and_unreadable_files_are_reported(folder):

@@ -31,7 +31,7 @@ class Cycle:
 
 
 @pytest.fixture(autouse=True)
-def python_collects_only_when_told():
+def automatic_collections_off():
     gc.disable()
     yield
     gc.enable()

@@ -388,14 +388,14 @@ is_recorded = False
 def test_no_code_of_the_users_is_called():
     global is_recorded
     tensor = (torch.ones(2, requires_grad=True) * 2).as_subclass(UnfriendlyTensor)
-    recording, odd, kept = Recording(), Unfriendly(), UnfriendlyList()
+    recording, unfriendly, kept = Recording(), Unfriendly(), UnfriendlyList()
     is_recorded = True
     for _ in recording:
         list.append(kept, tensor)
     is_recorded = False
     assert Unfriendly.num_calls == 0
     assert recording.holders["kept"]["tensors"] == NUM_STEPS
-    assert odd is not None
+    assert unfriendly is not None
 
 
 class KeepsInItsClass:

@@ -242,11 +242,11 @@ def test_the_window_says_who_used_the_processors():
             sum(range(1000))
 
     (cycle,) = sampled(compute).cycles
-    (said,) = [event.args for event in cycle.events if event.name == PROCESSORS]
-    assert said["own_ns"] >= 150_000_000
+    (args,) = [event.args for event in cycle.events if event.name == PROCESSORS]
+    assert args["own_ns"] >= 150_000_000
     if sys.platform == "linux":
-        assert said["cores"] == len(os.sched_getaffinity(0))
-        assert 0 < said["busy_ns"] <= said["cores"] * 1.5 * said["wall_ns"]
+        assert args["cores"] == len(os.sched_getaffinity(0))
+        assert 0 < args["busy_ns"] <= args["cores"] * 1.5 * args["wall_ns"]
 
 
 def test_a_child_that_computes_is_counted_with_its_parent():
@@ -254,8 +254,8 @@ def test_a_child_that_computes_is_counted_with_its_parent():
         subprocess.run([sys.executable, "-c", "sum(range(10_000_000))"], check=True)
 
     (cycle,) = sampled(compute_in_child).cycles
-    (said,) = [event.args for event in cycle.events if event.name == PROCESSORS]
-    assert said["own_ns"] > 3 * 50_000_000
+    (args,) = [event.args for event in cycle.events if event.name == PROCESSORS]
+    assert args["own_ns"] > 3 * 50_000_000
 
 
 def test_nothing_stays_open_after_the_run():

@@ -76,9 +76,11 @@ def test_samples_have_a_track_of_their_own_named_after_the_thread_of_the_loop():
 
 def test_each_window_says_how_often_it_is_sampled_and_whether_states_are_known():
     handler = sampled(lambda: [parse_then_check() for _ in range(20)])  # which never waits
-    said = {name.categories for cycle in handler.cycles for _, _, name in cycle.records() if name.name[:7] == "sampled"}
+    found_categories = {
+        name.categories for cycle in handler.cycles for _, _, name in cycle.records() if name.name[:7] == "sampled"
+    }
     knows_states = sys.platform == "linux" and "KINETOSCOPE_PORTABLE" not in os.environ
-    assert said == {("stack_sample", "state") if knows_states else ("stack_sample",)}
+    assert found_categories == {("stack_sample", "state") if knows_states else ("stack_sample",)}
 
 
 def test_frames_of_kinetoscope_are_not_among_the_samples():

@@ -74,12 +74,12 @@ def test_all_killed_ranks_are_reported_in_one_line(tmp_path, caplog):
     for rank in range(4, 16):
         leave(run, rank)
     report_leftovers(run)
-    said = (
+    template = (
         "%s of an earlier attempt %s killed and left what %s had not saved. To make a trace of it: kinetoscope recover"
     )
-    told = [("Rank 3", "was", "it"), ("Ranks 1, 3", "were", "they")]
-    told.append(("Ranks 1, 3, 4, 5, 6, 7, 8, 9 and 6 more", "were", "they"))
-    assert caplog.messages == [f"{said % words} '{run}'" for words in told]
+    subjects = [("Rank 3", "was", "it"), ("Ranks 1, 3", "were", "they")]
+    subjects.append(("Ranks 1, 3, 4, 5, 6, 7, 8, 9 and 6 more", "were", "they"))
+    assert caplog.messages == [f"{template % words} '{run}'" for words in subjects]
 
 
 def test_leftovers_that_cannot_be_read_are_reported(tmp_path, caplog):

@@ -32,17 +32,17 @@ LINE = ClockLine(Anchor(0, NOW - 1000 * S), Anchor(0, NOW - 1000 * S))
 HERE, ELSEWHERE = ProcessState.RUNNING, ProcessState.UNKNOWN
 
 
-def glance(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has_ended=False):
+def snapshot(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has_ended=False):
     """What a rank said last, so many seconds ago."""
     process = PulseProcess(Ranks(), Attempt("run", 0, 1, "start", "host"), 0, NOW - 1000 * S)
-    told_ns = NOW - round(quiet_s * S)
+    last_ns = NOW - round(quiet_s * S)
     header = PulseHeader(
         process=process,
         clock=LINE,
         num_steps=num_steps,
         phase=phase,
-        phase_since_ns=told_ns,
-        heartbeat_ns=told_ns,
+        phase_since_ns=last_ns,
+        heartbeat_ns=last_ns,
         has_ended=has_ended,
         resident_bytes=None,
         device_bytes=None,
@@ -54,31 +54,31 @@ def glance(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has_e
 
 
 @pytest.mark.parametrize(
-    ("told", "process", "hang", "expected"),
+    ("pulse", "process", "hang", "expected"),
     [
-        (glance(), HERE, None, RunState.RECORDING),
-        (glance(quiet_s=3600), HERE, None, RunState.RECORDING),
-        (glance(), ProcessState.STOPPED, None, RunState.HUNG),
-        (glance(), ProcessState.DEAD, None, RunState.KILLED),
-        (glance(), HERE, Hang(), RunState.HUNG),
-        (glance(), HERE, Hang(hangs=False), RunState.RECORDING),
-        (glance(), ProcessState.DEAD, Hang(), RunState.KILLED),
-        (glance(has_ended=True), ProcessState.DEAD, None, RunState.FINISHED),
-        (glance(quiet_s=3600, has_ended=True), ELSEWHERE, None, RunState.FINISHED),
-        (glance(), ELSEWHERE, Hang(), RunState.HUNG),
-        (glance(quiet_s=59), ELSEWHERE, None, RunState.RECORDING),
-        (glance(quiet_s=61), ELSEWHERE, None, RunState.UNRESPONSIVE),
-        (glance(quiet_s=61, step_ns=4 * S), ELSEWHERE, None, RunState.RECORDING),
-        (glance(quiet_s=81, step_ns=4 * S), ELSEWHERE, None, RunState.UNRESPONSIVE),
-        (glance(quiet_s=500, phase=Phase.CHECKPOINT), ELSEWHERE, None, RunState.RECORDING),
-        (glance(quiet_s=601, phase=Phase.EVALUATION), ELSEWHERE, None, RunState.UNRESPONSIVE),
-        (glance(quiet_s=500, num_steps=1), ELSEWHERE, None, RunState.RECORDING),
-        (glance(quiet_s=-30), ELSEWHERE, None, RunState.RECORDING),
-        (glance(quiet_s=-3600), ELSEWHERE, None, RunState.UNKNOWN),
+        (snapshot(), HERE, None, RunState.RECORDING),
+        (snapshot(quiet_s=3600), HERE, None, RunState.RECORDING),
+        (snapshot(), ProcessState.STOPPED, None, RunState.HUNG),
+        (snapshot(), ProcessState.DEAD, None, RunState.KILLED),
+        (snapshot(), HERE, Hang(), RunState.HUNG),
+        (snapshot(), HERE, Hang(hangs=False), RunState.RECORDING),
+        (snapshot(), ProcessState.DEAD, Hang(), RunState.KILLED),
+        (snapshot(has_ended=True), ProcessState.DEAD, None, RunState.FINISHED),
+        (snapshot(quiet_s=3600, has_ended=True), ELSEWHERE, None, RunState.FINISHED),
+        (snapshot(), ELSEWHERE, Hang(), RunState.HUNG),
+        (snapshot(quiet_s=59), ELSEWHERE, None, RunState.RECORDING),
+        (snapshot(quiet_s=61), ELSEWHERE, None, RunState.UNRESPONSIVE),
+        (snapshot(quiet_s=61, step_ns=4 * S), ELSEWHERE, None, RunState.RECORDING),
+        (snapshot(quiet_s=81, step_ns=4 * S), ELSEWHERE, None, RunState.UNRESPONSIVE),
+        (snapshot(quiet_s=500, phase=Phase.CHECKPOINT), ELSEWHERE, None, RunState.RECORDING),
+        (snapshot(quiet_s=601, phase=Phase.EVALUATION), ELSEWHERE, None, RunState.UNRESPONSIVE),
+        (snapshot(quiet_s=500, num_steps=1), ELSEWHERE, None, RunState.RECORDING),
+        (snapshot(quiet_s=-30), ELSEWHERE, None, RunState.RECORDING),
+        (snapshot(quiet_s=-3600), ELSEWHERE, None, RunState.UNKNOWN),
     ],
 )
-def test_a_rank_is_judged_by_what_it_tells_and_by_its_process(told, process, hang, expected):
-    assert classify_rank(told, process, hang, NOW) is expected
+def test_a_rank_is_judged_by_what_it_tells_and_by_its_process(pulse, process, hang, expected):
+    assert classify_rank(pulse, process, hang, NOW) is expected
 
 
 # -- a run
@@ -138,12 +138,12 @@ def test_later_training_runs_of_the_process_are_listed(run, monkeypatch):
     folder = make(3)
     assert read_run_status(folder).notes == []
     ranks.append(Rank(folder / "2", 0, 3, monkeypatch, space="another.1"))
-    said = (
+    note = (
         "This process trained 2 times, and this is the first training run. The last is in folder 2. 1: 3 steps of 10 "
         "ms; 2: 3 steps of 10 ms."
     )
-    assert read_run_status(folder).notes == [said]
-    assert said in build_status_screen(read_run_status(folder)).sentences
+    assert read_run_status(folder).notes == [note]
+    assert note in build_status_screen(read_run_status(folder)).sentences
 
 
 def test_ranks_behind_are_reported_with_their_number_of_steps(run):
@@ -173,7 +173,7 @@ def test_of_a_folder_with_nothing_nothing_is_known(tmp_path):
 # -- hangs
 
 
-def hang_told(rank, folder):
+def read_hang(rank, folder):
     (found,) = read_run_status(folder).ranks
     return found.hang, found.state
 
@@ -185,13 +185,13 @@ def test_what_a_rank_found_of_its_phase_counts_until_that_phase_is_over(run):
     phase, since_ns = rank.pulse.phase_now()
     rank.clock.advance(40 * S)
     rank.pulse.note_stuck(Stuck.LONG, phase, since_ns, 7, "train.py(3): save")
-    assert hang_told(rank, folder) == (Hang(hangs=False, place="train.py(3): save"), RunState.RECORDING)
+    assert read_hang(rank, folder) == (Hang(hangs=False, place="train.py(3): save"), RunState.RECORDING)
     rank.pulse.note_stuck(Stuck.HANGS, phase, since_ns, 7, "train.py(4): \N{SNOWMAN}" + "x" * 300)
-    hang, state = hang_told(rank, folder)
+    hang, state = read_hang(rank, folder)
     assert (hang.hangs, hang.holds_gil, state) == (True, False, RunState.HUNG)
     assert hang.place.startswith("train.py(4): \N{SNOWMAN}xxx")
     rank.pulse.enter(Phase.FORWARD)
-    assert hang_told(rank, folder) == (None, RunState.RECORDING)
+    assert read_hang(rank, folder) == (None, RunState.RECORDING)
 
 
 def test_a_rank_that_could_not_look_closer_for_long_holds_its_gil(run, monkeypatch):
@@ -204,13 +204,13 @@ def test_a_rank_that_could_not_look_closer_for_long_holds_its_gil(run, monkeypat
     rank.pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, 7)
     now_ns = rank.clock.unix_ns()
     monkeypatch.setattr(health.time, "time_ns", lambda: now_ns + 15 * S)
-    assert hang_told(rank, folder) == (None, RunState.RECORDING)
+    assert read_hang(rank, folder) == (None, RunState.RECORDING)
     rank.pulse.note_stuck(Stuck.HELD, phase, since_ns, 7)
-    assert hang_told(rank, folder) == (Hang(holds_gil=True), RunState.HUNG)
+    assert read_hang(rank, folder) == (Hang(holds_gil=True), RunState.HUNG)
     start = read_run_status(folder).ranks[0].start
     stack = f'Thread 0x{7:016x} (most recent call first):\n  File "train.py", line 9 in hold\n'
     (folder / FOLDER / f"{start}{STACKS_SUFFIX}").write_text(stack)
-    assert hang_told(rank, folder)[0].place.endswith("train.py(9): hold")
+    assert read_hang(rank, folder)[0].place.endswith("train.py(9): hold")
 
 
 def test_hung_ranks_are_reported_with_who_waits_for_whom(run):

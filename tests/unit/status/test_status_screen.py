@@ -107,13 +107,13 @@ def test_each_anomaly_is_a_sentence(more, sentence):
 
 
 def test_abnormal_ranks_of_many_have_rows_and_the_rest_is_summarized():
-    odd = [replace(RANK, rank=rank, state=RunState.KILLED) for rank in (31, 500)]
+    abnormal = [replace(RANK, rank=rank, state=RunState.KILLED) for rank in (31, 500)]
     rest = [
         replace(RANK, rank=rank, phase=["forward", "backward"][rank % 2])
         for rank in range(1024)
         if rank not in (31, 500)
     ]
-    now = build_status_screen(status(*odd, *rest, state=RunState.KILLED))
+    now = build_status_screen(status(*abnormal, *rest, state=RunState.KILLED))
     assert now.headline.startswith("killed: 1,024 ranks, step 1,204")
     assert [row.cells[0] for row in now.rows] == ["31", "500"]
     assert now.rest == (

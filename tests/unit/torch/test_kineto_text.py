@@ -142,7 +142,7 @@ def test_names_found_later_are_corrected_even_for_clipped_spans():
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "unusual",
     [
         span("nested \x01"),
         span(args='"Bytes": nan'),
@@ -153,12 +153,12 @@ def test_names_found_later_are_corrected_even_for_clipped_spans():
         span(args='"a": ' + "[" * 100 + "]" * 100),
     ],
 )
-def test_text_after_a_malformed_event_is_kept_unmodified(odd):
-    content = kineto(span("first", 0), odd, span("last", 20))
+def test_text_after_a_malformed_event_is_kept_unmodified(unusual):
+    content = kineto(span("first", 0), unusual, span("last", 20))
     text = read_text(Pieces(content), [])
     assert not text.is_right
     kept = b"".join(text.remainder.pieces())
-    assert kept.lstrip().startswith(odd.strip().encode())
+    assert kept.lstrip().startswith(unusual.strip().encode())
     assert kept.endswith(content[-40:])
     [first] = json.loads(next(text.documents()))["traceEvents"]
     assert first["name"] == "first"
@@ -232,8 +232,8 @@ def parents_of(path) -> dict[str, int | None]:
 
 @pytest.mark.parametrize("num_lines", range(len(FRAMES) + 1))
 def test_our_frames_go_and_their_children_are_those_of_the_frame_above(tmp_path, num_lines):
-    odd = frame("odd.py(8): odd", 10, "null", ', "note": "\u00e9"')  # from here on Python reads
-    text = read_text(Pieces(kineto(*FRAMES[:num_lines], odd, *FRAMES[num_lines:])), [])
+    unusual = frame("odd.py(8): odd", 10, "null", ', "note": "\u00e9"')  # from here on Python reads
+    text = read_text(Pieces(kineto(*FRAMES[:num_lines], unusual, *FRAMES[num_lines:])), [])
     rewrite_trace([(text, {})], tmp_path / "trace.json", {})
     assert parents_of(tmp_path / "trace.json") == {
         "train.py(1): <module>": None,

@@ -94,8 +94,8 @@ few = st.integers(0, 4)
 @given(wait=few, warmup=few, active=st.integers(1, 4), repeat=few, skip_first=few, skip_first_wait=st.integers(0, 1))
 def test_every_step_has_the_action_that_torchs_own_schedule_gives_it(**arguments):
     with warnings.catch_warnings(action="ignore"):
-        ours, stock = schedule(**arguments), torch.profiler.schedule(**arguments)
-    assert [ours(step) for step in range(40)] == [stock(step) for step in range(40)]
+        actual, stock = schedule(**arguments), torch.profiler.schedule(**arguments)
+    assert [actual(step) for step in range(40)] == [stock(step) for step in range(40)]
 
 
 SCHEDULED = (ProfilerAction.NONE, ProfilerAction.WARMUP, ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)

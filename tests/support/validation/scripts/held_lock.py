@@ -24,17 +24,17 @@ def main() -> None:
     loader = DataLoader(TensorDataset(torch.randn(NUM_BATCHES * BATCH_SIZE, NUM_FEATURES)), batch_size=BATCH_SIZE)
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    lock, is_over, said = threading.Lock(), threading.Event(), queue.SimpleQueue[int]()
+    lock, is_over, messages = threading.Lock(), threading.Event(), queue.SimpleQueue[int]()
     reporting = threading.Thread(target=report, args=(lock, is_over))
     reporting.start()
     with watched(arguments) as batches:
         for (inputs,) in batches(loader):
             train_step(model, optimizer, model(inputs).square().mean())
             if arguments.fixed:
-                said.put(1)
+                messages.put(1)
             else:
                 with lock:  # FAULT
-                    said.put(1)
+                    messages.put(1)
     is_over.set()
     reporting.join()
 

@@ -233,8 +233,8 @@ def test_a_change_of_one_operator_is_found_beside_others_that_are_as_before():
     assert found.worse[0].change == pytest.approx(0.5, abs=0.05)
 
 
-@pytest.mark.parametrize(("is_told", "verdict"), [(False, "unsure"), (True, "faster")])
-def test_operators_called_less_often_do_not_set_the_noise_between_recordings(is_told, verdict):
+@pytest.mark.parametrize(("has_calls", "verdict"), [(False, "unsure"), (True, "faster")])
+def test_operators_called_less_often_do_not_set_the_noise_between_recordings(has_calls, verdict):
     draw = random.Random(0)
     names = [f"aten::op{place}" for place in range(12)]
     fewer = names[4:]
@@ -242,7 +242,7 @@ def test_operators_called_less_often_do_not_set_the_noise_between_recordings(is_
     def run(step_ms, op_ms, num_calls):
         times = {name: noisy(draw, op_ms if name in fewer else 0.8) for name in names}
         calls = {name: num_calls if name in fewer else 2 for name in names}
-        return report(noisy(draw, step_ms), operators=times, calls=calls if is_told else None)
+        return report(noisy(draw, step_ms), operators=times, calls=calls if has_calls else None)
 
     assert compare_reports(run(10, 0.5, 32), run(4, 0.1, 4)).step.verdict == verdict
 

@@ -27,8 +27,8 @@ def report_with(instants, folder, *faults, **settings):
         trace = json.loads(path.read_text(encoding="utf-8"))
         trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") != "processors"]
         end = max(event["ts"] for event in trace["traceEvents"] if "ts" in event)
-        said = {"name": "processors", "cat": "processors", "ph": "i", "s": "t", "pid": 4000, "tid": 4000, "ts": end}
-        trace["traceEvents"].append(said | {"args": instants})
+        instant = {"name": "processors", "cat": "processors", "ph": "i", "s": "t", "pid": 4000, "tid": 4000, "ts": end}
+        trace["traceEvents"].append(instant | {"args": instants})
         path.write_text(json.dumps(trace), encoding="utf-8")
     return kinetoscope.analyze(folder, cache=False)
 
@@ -249,7 +249,7 @@ def test_contention_by_the_jobs_own_threads_or_its_limit_is_a_finding(used, titl
 
 
 @pytest.mark.parametrize(
-    ("used", "said", "percents"),
+    ("used", "sentence", "percents"),
     [
         (NEIGHBOURS, "This job used 25 % of the CPU time, other processes 75 %. Move other", (25, 75, 0)),
         ({"own_ns": SECOND, "busy_ns": 2 * SECOND}, "This job used 50 % of the CPU time, other", (50, 50, 0)),
@@ -263,13 +263,13 @@ def test_contention_by_the_jobs_own_threads_or_its_limit_is_a_finding(used, titl
         ({"wall_ns": 0, "own_ns": -1, "cores": "two", "busy_ns": 10**30}, "does not show who used", (None, None, None)),
     ],
 )
-def test_contention_by_others_or_by_unknown_processes_is_a_note_and_no_finding(used, said, percents, tmp_path):
+def test_contention_by_others_or_by_unknown_processes_is_a_note_and_no_finding(used, sentence, percents, tmp_path):
     report = report_with(USED | used, tmp_path, replace(PREEMPTED, cost_ns=8_000_000))
     assert "processor_contention" not in kinds(report)
     contention = report.run["contention"]
-    assert tuple(contention[f"{whose}_percent"] for whose in ("own", "others", "steal")) == percents
+    assert tuple(contention[f"{owner}_percent"] for owner in ("own", "others", "steal")) == percents
     note = next(note for note in report.run["notes"] if note.startswith("CPU contention"))
-    assert said in note
+    assert sentence in note
     assert f"ran {contention['slowdown']:.1f} times slower" in note
 
 
@@ -291,14 +291,14 @@ def test_a_quiet_machine_has_no_note_and_an_unrecorded_one_no_contention():
     ]
 
 
-@pytest.mark.parametrize(("num_slices", "is_told"), [(0, False), (1, False), (2, False), (3, True)])
-def test_a_gap_of_python_that_is_long_in_one_or_two_steps_is_no_pattern(num_slices, is_told):
+@pytest.mark.parametrize(("num_slices", "is_finding"), [(0, False), (1, False), (2, False), (3, True)])
+def test_a_gap_of_python_that_is_long_in_one_or_two_steps_is_no_pattern(num_slices, is_finding):
     """Where the system reports no delay, a time slice of another program looks like Python that runs for long."""
     gap, slice_ns = Fault(kind="late_host", cost_ns=200_000), 18_000_000
     slices = [replace(gap, cost_ns=slice_ns, every=100, first=3 * number + 4) for number in range(num_slices)]
     report = report_on(gap, *slices, has_states=False)
     costs_ns = [finding.cost_ns_per_step for finding in report.findings if finding.kind == "python_overhead"]
-    assert any(cost_ns >= slice_ns / 12 for cost_ns in costs_ns) == is_told
+    assert any(cost_ns >= slice_ns / 12 for cost_ns in costs_ns) == is_finding
 
 
 # -- without operators

@@ -218,8 +218,8 @@ def test_a_loop_that_may_have_waited_for_a_core_is_not_surely_slow(tmp_path, cor
     settings = replace(planted_settings(0, "slow_python"), num_ranks=1, num_steps=8)
     found = finding(report_after(with_cores_busy(cores, of_process=process), settings, tmp_path), "python_overhead")
     assert found.confidence == confidence
-    said = "The machine's cores were 99 % busy, and this process used 40 % of one"
-    assert (said in found.advice) == (confidence == "medium")
+    sentence = "The machine's cores were 99 % busy, and this process used 40 % of one"
+    assert (sentence in found.advice) == (confidence == "medium")
 
 
 def test_few_long_pauses_are_not_attributed_to_python_of_model_or_optimizer():

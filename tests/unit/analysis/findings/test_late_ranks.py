@@ -218,12 +218,12 @@ def test_rank_late_in_one_step_is_the_only_finding(cause):
     assert found.title.startswith("Straggler: rank 3 delayed one of 10 steps by ")
     assert (found.kind, found.confidence) == ("straggler", "medium")
     assert (found.where.ranks, found.where.steps, found.period) == ((3,), (7,), None)
-    said = {
+    expected = {
         "host": "CPU work that other ranks do not do",
         "device": "Compare GPU clocks",
         "data": "the same `num_workers`",
     }
-    assert said[cause] in found.advice
+    assert expected[cause] in found.advice
     truth = run.saving_ns_per_step(run.without())
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
     assert report.saving_of_fix(1) == pytest.approx(found.saving_ns_per_step, abs=1)

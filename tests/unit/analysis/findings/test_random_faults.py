@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
     is_first_right: bool
     kinds: tuple[str, ...]
     first: str
-    told: tuple[tuple[str, bool], ...]
+    reported: tuple[tuple[str, bool], ...]
     off: tuple[tuple[str, float], ...]
 
 
@@ -102,11 +102,11 @@ def verdict(seed):
     matter = [one for one, share in gains.items() if share > MATTERS or one.finding == "memory_growth"]
     if not matter:
         return None
-    told, off = [], []
+    reported, off = [], []
     for one in matter:
         found = next((finding for finding in report.findings if names(run, finding, one)), None)
         if gains[one] > IS_LARGE:
-            told.append((one.finding, found is not None and found.confidence == "high"))
+            reported.append((one.finding, found is not None and found.confidence == "high"))
         if found is None or found.saving_ns_per_step is None or one.finding in UNLIKE_A_RERUN:
             continue
         if not hide_each_other(run, gains):
@@ -117,7 +117,7 @@ def verdict(seed):
         first is not None and any(names(run, first, one) for one in matter),
         tuple(f"{one.finding} {one.ranks or ''} {gains[one]:.0%}" for one in all_planted),
         f"{first.kind} {_ranks(first) or ''} {first.confidence}" if first is not None else "none",
-        tuple(told),
+        tuple(reported),
         tuple(off),
     )
 
@@ -138,9 +138,9 @@ def test_the_first_finding_names_a_fault_in_95_of_100(verdicts):
 
 
 def test_at_least_80_percent_of_large_faults_have_high_confidence(verdicts):
-    told = [is_told for one in verdicts for _, is_told in one.told]
-    assert told.count(True) >= 0.8 * len(told), shown(
-        one for one in verdicts if not all(known for _, known in one.told)
+    reported = [is_reported for one in verdicts for _, is_reported in one.reported]
+    assert reported.count(True) >= 0.8 * len(reported), shown(
+        one for one in verdicts if not all(known for _, known in one.reported)
     )
 
 

@@ -68,12 +68,12 @@ def test_several_traces_have_the_name_of_their_run():
 
 def test_undecodable_name_is_titled_and_reported(tmp_path, capsys):
     (file,) = simulate(Settings(num_ranks=1, num_steps=2)).write(tmp_path)
-    odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.json")
-    os.rename(file, odd)
-    assert title_of([odd], None) == "caf?.json"
-    assert main(["summary", "--no-cache", "--json", odd]) == 0
+    undecodable = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.json")
+    os.rename(file, undecodable)
+    assert title_of([undecodable], None) == "caf?.json"
+    assert main(["summary", "--no-cache", "--json", undecodable]) == 0
     assert json.loads(capsys.readouterr().out)["run"]["title"].startswith("caf?.json")
-    assert main(["report", "--no-cache", odd, "-o", str(tmp_path / "report.html")]) == 0
+    assert main(["report", "--no-cache", undecodable, "-o", str(tmp_path / "report.html")]) == 0
 
 
 def test_what_comes_through_a_pipe_is_not_titled_by_its_number():

@@ -230,8 +230,8 @@ def test_share_above_the_whole_peak_is_not_reported():
 def test_no_operator_or_kernel_is_faster_than_the_peak_of_its_device(tmp_path):
     """The shapes are larger than those of what ran."""
     report = analyzed(tmp_path, product(), *launched(1, 12, 20, 0.001, "gemm"))
-    for told in (*report.operators, *report.kernels):
-        assert told.flops_per_s is told.mfu is None
+    for each in (*report.operators, *report.kernels):
+        assert each.flops_per_s is each.mfu is None
 
 
 def test_single_step_lasts_as_long_as_its_cpu_if_slower_than_its_device(tmp_path):

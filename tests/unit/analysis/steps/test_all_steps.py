@@ -40,13 +40,13 @@ def noisy(mean_ms, count, seed=0):
 
 
 def test_all_steps_are_counted_and_timed_though_few_are_recorded(tmp_path):
-    said = about(tmp_path, [5.0] * 299 + [50.0])
-    assert (said["num_steps"], said["num_recorded"], said["slowest_step"]) == (300, 4, 299)
-    assert said["slowest_phase"] is None
-    assert (said["mean_ns"], said["most_ns"]) == (pytest.approx(5.15 * MS), 50 * MS)
-    assert sum(piece["num_steps"] for piece in said["pieces"]) == 300
-    assert [piece["step"] for piece in said["pieces"] if piece["num_recorded"]] == [10, 12]
-    assert all_steps_line(said) == ("All 300 steps: 5.15 ms on average on the CPU, slowest 50.0 ms (step 299).")
+    summary = about(tmp_path, [5.0] * 299 + [50.0])
+    assert (summary["num_steps"], summary["num_recorded"], summary["slowest_step"]) == (300, 4, 299)
+    assert summary["slowest_phase"] is None
+    assert (summary["mean_ns"], summary["most_ns"]) == (pytest.approx(5.15 * MS), 50 * MS)
+    assert sum(piece["num_steps"] for piece in summary["pieces"]) == 300
+    assert [piece["step"] for piece in summary["pieces"] if piece["num_recorded"]] == [10, 12]
+    assert all_steps_line(summary) == ("All 300 steps: 5.15 ms on average on the CPU, slowest 50.0 ms (step 299).")
 
 
 def test_the_slowest_step_says_which_phase_made_it_slow(tmp_path):
@@ -58,18 +58,18 @@ def test_the_slowest_step_says_which_phase_made_it_slow(tmp_path):
                 with profiler.eval():
                     clock.advance((20 + batch) * MS)
             clock.advance(50 * MS)
-    said = about_all_steps(find_pulses(tmp_path)[0], [], 0)
-    assert (said["slowest_step"], said["slowest_phase"]) == (119, "evaluation")
-    assert "slowest 189.0 ms (step 119, mostly evaluation)." in all_steps_line(said)
+    summary = about_all_steps(find_pulses(tmp_path)[0], [], 0)
+    assert (summary["slowest_step"], summary["slowest_phase"]) == (119, "evaluation")
+    assert "slowest 189.0 ms (step 119, mostly evaluation)." in all_steps_line(summary)
 
 
 def test_a_run_that_gets_slower_says_since_when(tmp_path):
-    said = about(tmp_path, noisy(10, 1200) + noisy(11, 800, seed=1))
-    assert abs(said["changed_at"] - 1200) <= 40
-    assert said["change"] == pytest.approx(0.1, abs=0.02)
+    summary = about(tmp_path, noisy(10, 1200) + noisy(11, 800, seed=1))
+    assert abs(summary["changed_at"] - 1200) <= 40
+    assert summary["change"] == pytest.approx(0.1, abs=0.02)
     assert (
-        f"Since step {said['changed_at']:,} it takes {100 * said['change']:.0f} % longer than before."
-        in all_steps_line(said)
+        f"Since step {summary['changed_at']:,} it takes {100 * summary['change']:.0f} % longer than before."
+        in all_steps_line(summary)
     )
 
 
@@ -77,8 +77,8 @@ def test_a_run_that_gets_slower_says_since_when(tmp_path):
 def test_slower_steps_while_recording_and_saving_are_no_change(tmp_path, last_recorded):
     durations = noisy(10, 400)
     durations[10:60] = noisy(16, 50)
-    said = about(tmp_path, durations, recorded=range(10, last_recorded))
-    assert (said["changed_at"], said["change"]) == (None, None)
+    summary = about(tmp_path, durations, recorded=range(10, last_recorded))
+    assert (summary["changed_at"], summary["change"]) == (None, None)
 
 
 @pytest.mark.parametrize("what", ["warm-up", "single slow ones", "slow now and then", "nothing"])
@@ -90,21 +90,21 @@ def test_a_run_that_only_seems_to_change_says_nothing(tmp_path, what):
         durations[1500:1510] = [100] * 10
     elif what == "slow now and then":
         durations = [12 if place // 250 % 2 else 10 for place in range(2000)]
-    said = about(tmp_path, durations)
-    assert (said["changed_at"], said["change"]) == (None, None)
+    summary = about(tmp_path, durations)
+    assert (summary["changed_at"], summary["change"]) == (None, None)
 
 
 def test_unrepresentative_recorded_steps_are_mentioned_in_each_finding(tmp_path):
     durations = noisy(10, 400)
     durations[10:14] = noisy(15, 4)
-    said = about(tmp_path, durations)
-    assert said["is_odd"]
-    assert said["recorded_change"] == pytest.approx(0.5, abs=0.05)
+    summary = about(tmp_path, durations)
+    assert summary["is_odd"]
+    assert summary["recorded_change"] == pytest.approx(0.5, abs=0.05)
     assert (
-        on_odd_steps(said)
-        == f"It rests on recorded steps, which took {100 * said['recorded_change']:.0f} % longer than the others."
+        on_odd_steps(summary)
+        == f"It rests on recorded steps, which took {100 * summary['recorded_change']:.0f} % longer than the others."
     )
-    assert on_odd_steps(said, "The recorded steps") in all_steps_line(said)
+    assert on_odd_steps(summary, "The recorded steps") in all_steps_line(summary)
 
 
 def test_short_run_reports_too_that_recorded_steps_differ_from_most(tmp_path):
@@ -124,9 +124,9 @@ def test_recorded_steps_that_mostly_wait_for_their_batches_are_compared_too(tmp_
         StepRow(rank=0, step=row.step, begin_ns=row.begin_ns + wait_ns, duration_ns=row.duration_ns - wait_ns)
         for row, wait_ns in waits
     ]
-    said = about_all_steps(pulses, steps, len(steps))
-    assert said["is_odd"]
-    assert re.fullmatch(r"They took 9\.\d times as long as the others\.", on_odd_steps(said, "They"))
+    summary = about_all_steps(pulses, steps, len(steps))
+    assert summary["is_odd"]
+    assert re.fullmatch(r"They took 9\.\d times as long as the others\.", on_odd_steps(summary, "They"))
 
 
 def test_recorded_steps_like_the_others_are_no_outliers_nor_is_noise(tmp_path):
@@ -140,14 +140,14 @@ def test_recorded_steps_like_the_others_are_no_outliers_nor_is_noise(tmp_path):
 @pytest.mark.parametrize("duration_ms", [5.0, 0.0])
 def test_fully_recorded_run_or_run_with_zero_step_times_compares_nothing(tmp_path, duration_ms):
     for name, recorded in (("all", range(150)), ("some", range(10, 14))):
-        said = about(tmp_path / name, [duration_ms] * 150, recorded)
-        assert said["num_steps"] == 150
-        assert not said["is_odd"]
+        summary = about(tmp_path / name, [duration_ms] * 150, recorded)
+        assert summary["num_steps"] == 150
+        assert not summary["is_odd"]
 
 
 def test_once_they_are_in_blocks_nobody_knows_how_the_recorded_ones_compare(tmp_path):
-    said = about(tmp_path, [5.0] * 4500)
-    assert (said["recorded_change"], said["is_odd"]) == (None, False)
+    summary = about(tmp_path, [5.0] * 4500)
+    assert (summary["recorded_change"], summary["is_odd"]) == (None, False)
 
 
 def test_the_report_has_it_from_the_folder_of_the_run_or_of_its_traces(tmp_path):
@@ -177,10 +177,10 @@ def test_the_step_after_a_window_is_neither_recorded_nor_like_the_others(tmp_pat
     durations = noisy(5, 60)
     durations[10:14] = noisy(15, 4)
     durations[14] = 400.0
-    said = about(tmp_path, durations)
-    assert said["recorded_ns"] == pytest.approx(15 * MS, rel=0.1)
-    assert said["unrecorded_ns"] == pytest.approx(5 * MS, rel=0.1)
-    assert said["is_odd"]
+    summary = about(tmp_path, durations)
+    assert summary["recorded_ns"] == pytest.approx(15 * MS, rel=0.1)
+    assert summary["unrecorded_ns"] == pytest.approx(5 * MS, rel=0.1)
+    assert summary["is_odd"]
 
 
 def test_the_median_of_too_few_unrecorded_steps_is_unknown(tmp_path):

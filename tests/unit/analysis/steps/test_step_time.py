@@ -303,10 +303,10 @@ def test_the_last_step_counts_where_its_end_is_known(tmp_path, gap_us, step_ms):
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 10])
 def test_fewer_than_three_recorded_steps_are_reported_as_too_few(num_steps):
     _, report = measured(replace(HOST, num_steps=num_steps))
-    said = [note for note in report.run["notes"] if "the step time is uncertain" in note]
-    assert len(said) == (num_steps < 3)
+    warnings = [note for note in report.run["notes"] if "the step time is uncertain" in note]
+    assert len(warnings) == (num_steps < 3)
     counted = "one step was" if num_steps == 1 else f"{num_steps} steps were"
-    assert all(note.startswith(f"Only {counted} recorded") for note in said)
+    assert all(note.startswith(f"Only {counted} recorded") for note in warnings)
 
 
 def test_a_step_alone_in_its_window_has_what_it_launched_and_the_rest_is_idle(tmp_path):

@@ -100,11 +100,11 @@ def test_a_thread_that_has_ended_is_left_alone():
 @needs_a_tried_python
 @pytest.mark.skipif(not hasattr(threading, "setprofile_all_threads"), reason="new in CPython 3.12")
 def test_a_profile_of_all_threads_does_not_include_our_threads():
-    with Busy(users_thread) as users, Busy(own_thread) as ours:
+    with Busy(users_thread) as users, Busy(own_thread) as internal:
         threading.setprofile_all_threads(users._count)
         unprofile_background_threads()
         try:
-            assert ours.profile() is None
+            assert internal.profile() is None
             assert users.profile() is not None
         finally:
             threading.setprofile_all_threads(None)

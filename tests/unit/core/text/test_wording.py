@@ -95,7 +95,7 @@ def test_bytes_of_a_path_that_is_no_text_are_kept_for_the_terminal():
 
 
 @pytest.mark.parametrize(
-    ("time_ns", "said"),
+    ("time_ns", "expected"),
     [
         (0, "0.000 ms"),
         (1234, "0.001 ms"),
@@ -113,8 +113,8 @@ def test_bytes_of_a_path_that_is_no_text_are_kept_for_the_terminal():
         (10**18, "11,574 days 1 h"),
     ],
 )
-def test_a_time_is_in_units_that_people_read(time_ns, said):
-    assert format_duration(time_ns) == said
+def test_a_time_is_in_units_that_people_read(time_ns, expected):
+    assert format_duration(time_ns) == expected
 
 
 def test_numbers_are_named_in_ranges_and_from_a_limit_on_the_ranges_are_counted():

@@ -100,13 +100,13 @@ def test_ctrl_c_while_space_is_asked_for_reaches_training_and_no_record_is_lost(
 
 
 def test_an_error_of_who_is_asked_for_space_does_not_reach_training(native, monkeypatch):
-    told = []
-    monkeypatch.setattr("sys.unraisablehook", lambda error: told.append(error.exc_type))
+    errors = []
+    monkeypatch.setattr("sys.unraisablehook", lambda error: errors.append(error.exc_type))
     native.recorder.request = lambda: 1 / 0
     native.open()
     native.span().instant()
     native.recorder.request = None
-    assert told == [ZeroDivisionError]
+    assert errors == [ZeroDivisionError]
 
 
 @pytest.mark.parametrize("num_bytes", range(8, 24))

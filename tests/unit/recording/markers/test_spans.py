@@ -340,11 +340,11 @@ def test_a_counter_of_many_values_keeps_them_all(native):
 
 
 def test_a_counter_takes_its_values_from_anything_that_plain_values_understands(native):
-    class Odd(NativeSpan):
+    class Unusual(NativeSpan):
         def plain_values(self, values):
             return {"odd": len(values)}
 
     native.open()
-    span = Odd(native.recorder, native.recorder.names.intern("odd"), ON)
+    span = Unusual(native.recorder, native.recorder.names.intern("odd"), ON)
     span.counter("four")
     assert [record.end for record in native.records()] == [4]

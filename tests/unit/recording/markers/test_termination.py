@@ -11,10 +11,10 @@ from kinetoscope.recording.markers.process import TerminationHandler
 @pytest.mark.usefixtures("sighup_ends_programs")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_dataloader_worker_forked_during_a_save_dies_of_a_signal_at_once(number):
-    reached, told = os.pipe()
+    reached, write_end = os.pipe()
 
     def save():
-        os.write(told, b"saved")
+        os.write(write_end, b"saved")
         return False  # the parent's answer while it saves: it waits for the end of the save
 
     handler = TerminationHandler(save)
@@ -26,7 +26,7 @@ def test_dataloader_worker_forked_during_a_save_dies_of_a_signal_at_once(number)
         _, status = os.waitpid(child, 0)
     finally:
         handler.remove()
-    os.close(told)
+    os.close(write_end)
     assert os.waitstatus_to_exitcode(status) == -number
     assert os.read(reached, 5) == b"", "the worker must not save its parent's trace"
     os.close(reached)

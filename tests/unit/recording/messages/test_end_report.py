@@ -52,9 +52,9 @@ def test_messages_go_to_the_log_without_stderr(caplog, monkeypatch):
 def test_command_is_copyable_with_a_space_in_the_folder_and_names_are_escaped(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run(Profiler(ALWAYS, JSONTraceHandler("my run\x1b[31m/traces")))
-    said = capsys.readouterr().err
-    assert "kinetoscope summary 'my run" in said
-    assert "\x1b" not in said
+    output = capsys.readouterr().err
+    assert "kinetoscope summary 'my run" in output
+    assert "\x1b" not in output
 
 
 class Unwritable:
@@ -102,9 +102,9 @@ def test_traces_deleted_meanwhile_are_not_reported_as_saved(tmp_path, monkeypatc
     profiler.lifecycle.drain(60)
     shutil.rmtree("runs")
     profiler.close()
-    said = capsys.readouterr().err
-    assert "saved to" not in said
-    assert "kinetoscope summary" not in said
+    output = capsys.readouterr().err
+    assert "saved to" not in output
+    assert "kinetoscope summary" not in output
     assert "The traces in runs/mine/traces were deleted or moved during the run." in caplog.messages
 
 

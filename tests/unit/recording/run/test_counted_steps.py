@@ -35,7 +35,7 @@ class WantsWindows(Callback):
 class RandomLoop:
     """A loop that does what ``seed`` says; what can be seen of it is in ``seen``."""
 
-    def __init__(self, folder, seed, *, is_told):
+    def __init__(self, folder, seed, *, is_reported):
         self.chance, self.clock, self.seen = random.Random(seed), FakeClock(tick_ns=0), []
         self.handler = MemoryTraceHandler()
         schedule = cyclic_schedule(
@@ -48,7 +48,7 @@ class RandomLoop:
         self.profiler = Profiler(
             schedule,
             [self.handler, JSONTraceHandler(str(folder / "traces"), merged_trace_filename=None)],
-            sources=[WantsAll()] if is_told else [WantsWindows()],
+            sources=[WantsAll()] if is_reported else [WantsWindows()],
             clock=self.clock,
             quiet=True,
             strict=True,
@@ -135,16 +135,16 @@ class RandomLoop:
 def test_loop_gives_equal_records_with_counted_and_reported_steps(tmp_path, seed, loads):
     if loads:
         pytest.importorskip("torch")
-    told, counted = (
-        RandomLoop(tmp_path / name, seed, is_told=name == "told").run(loads=loads) for name in ("told", "counted")
+    reported, counted = (
+        RandomLoop(tmp_path / name, seed, is_reported=name == "told").run(loads=loads) for name in ("told", "counted")
     )
-    assert counted.seen == told.seen
+    assert counted.seen == reported.seen
     rows = [next(iter(find_pulses(tmp_path / name).values()))[0].rows for name in ("told", "counted")]
     assert [(row.step, row.epoch, row.duration_ns, row.by_phase) for row in rows[1]] == [
         (row.step, row.epoch, row.duration_ns, row.by_phase) for row in rows[0]
     ]
     for name in ("event/batch", "event/epoch", "event/dataloader", "event/eval"):
-        assert counted.handler.spans(name) == told.handler.spans(name), name
+        assert counted.handler.spans(name) == reported.handler.spans(name), name
 
 
 def test_skipped_batches_are_reported_only_to_those_that_need_all(tmp_path):

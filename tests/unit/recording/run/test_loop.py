@@ -308,14 +308,14 @@ def test_an_evaluation_is_recorded_as_the_batch_it_began_in():
 
 
 def test_between_batches_only_the_span_of_an_evaluation_is_recorded():
-    handler, told = MemoryTraceHandler(), []
+    handler, paused = MemoryTraceHandler(), []
 
     class Source(Callback):
         def eval_start(self, state, logger):
-            told.append(state.profiler.run.is_paused)
+            paused.append(state.profiler.run.is_paused)
 
         def eval_end(self, state, logger):
-            told.append(state.profiler.run.is_paused)
+            paused.append(state.profiler.run.is_paused)
 
     with Profiler(ALWAYS, handler, sources=[Source()]) as profiler:
         run_batches(profiler, 2)
@@ -328,7 +328,7 @@ def test_between_batches_only_the_span_of_an_evaluation_is_recorded():
     assert len(handler.spans("event/eval")) == 1
     assert handler.spans("validate") == handler.spans("event/eval_batch") == []
     assert batches_of(handler) == [0, 1, 2, 3]
-    assert told == [True, True]
+    assert paused == [True, True]
 
 
 @pytest.mark.parametrize("calls_step", [False, True])

@@ -176,8 +176,8 @@ def test_folder_creation_failure_is_reported_once_and_training_continues(tmp_pat
         for _ in profiler.batches(loop.fetched()):
             loop.train()
     assert profiler.state.timestamp.batch == 3
-    (told,) = [message for message in caplog.messages if "pulse" in message]
-    assert told.endswith(f"Cannot write the pulse (the per-step log) to {tmp_path}/run/pulse: Not a directory.")
+    (warning,) = [message for message in caplog.messages if "pulse" in message]
+    assert warning.endswith(f"Cannot write the pulse (the per-step log) to {tmp_path}/run/pulse: Not a directory.")
 
 
 class Tensor:
@@ -190,11 +190,11 @@ class Tensor:
 @pytest.mark.parametrize("counters", [{"loss": 0.25, "lr": 1e-3}, {"loss": 3}, {"loss": numpy.float64(0.5)}])
 def test_the_loss_that_a_counter_tells_is_known_also_of_steps_that_are_not_recorded(tmp_path, counters):
     loop = Loop(tmp_path)
-    told = loop.profiler.marker("progress")
+    warning = loop.profiler.marker("progress")
     with loop.profiler as profiler:
         for _ in profiler.batches(loop.fetched()):
             loop.train()
-            told.counter(counters)
+            warning.counter(counters)
     ((pulse,),) = find_pulses(tmp_path).values()
     assert pulse.header.loss == counters["loss"]
 

@@ -14,11 +14,11 @@ GB = 1_000_000_000
 @pytest.fixture
 def memory(monkeypatch):
     """The memory of the process, and what is available, as the system says it."""
-    said = {"resident": 1 * GB, "available": 8 * GB}
-    monkeypatch.setattr(memory_limit, "resident_bytes", lambda: said["resident"])
-    monkeypatch.setattr(memory_limit, "available_bytes", lambda: said["available"])
+    readings = {"resident": 1 * GB, "available": 8 * GB}
+    monkeypatch.setattr(memory_limit, "resident_bytes", lambda: readings["resident"])
+    monkeypatch.setattr(memory_limit, "available_bytes", lambda: readings["available"])
     monkeypatch.setattr(memory_limit, "_POLL_INTERVAL_S", 0.0)
-    return said
+    return readings
 
 
 def train(memory, grown_at, *, num_batches=30, has_limit=True, repeat=1):

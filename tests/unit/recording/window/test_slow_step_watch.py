@@ -225,9 +225,9 @@ def test_a_handler_that_cannot_save_slow_steps_says_so_once_and_still_gets_cycle
     handler, other = SlowStepHandler(error), SlowStepHandler()
     schedule = cyclic_schedule(skip_first=190, active=2, per="run")
     train([handler, other], {100: 300, 120: 300, 150: 300}, schedule=schedule)
-    told = [record.message for record in caplog.records if "slow step" in record.message]
-    assert len(told) == 1
-    assert "left out" in told[0]
+    messages = [record.message for record in caplog.records if "slow step" in record.message]
+    assert len(messages) == 1
+    assert "left out" in messages[0]
     assert len(handler.cycles) == 1
     assert steps_of(other) == [100, 120, 150]
 

@@ -62,8 +62,8 @@ def test_spans_of_one_row_do_not_overlap_and_come_in_order(simulated):
 def test_steps_are_on_a_track_of_their_own_where_the_report_has_them(simulated):
     _, page = simulated
     steps = [row for row in spans_of(page.timeline) if row["track"].kind == "steps"]
-    told = {(row["rank"], f"step {row['step']}", row["begin_ns"]) for row in page.report["steps"]}
-    assert {(row["track"].rank, row["name"], row["begins"]) for row in steps} == told
+    expected = {(row["rank"], f"step {row['step']}", row["begin_ns"]) for row in page.report["steps"]}
+    assert {(row["track"].rank, row["name"], row["begins"]) for row in steps} == expected
 
 
 def test_every_kernel_knows_the_call_that_launched_it(simulated):
@@ -180,10 +180,10 @@ def test_profiler_overhead_per_step_is_reported_for_kinetoscope_traces(tmp_path)
     events = [span("event/batch", 100 * at, 100, category="batch", batch=at) for at in range(4)]
     events += [span("kinetoscope/stop", 350, 40, category="kinetoscope")]
     events += [span("kinetoscope/save", 390, 70, category="kinetoscope")]
-    ours = page_of(write_trace(tmp_path / "rank0.json", events, kinetoscope={"rank": 0}))
+    measured = page_of(write_trace(tmp_path / "rank0.json", events, kinetoscope={"rank": 0}))
     other = page_of(write_trace(tmp_path / "rank1.json", events))
-    assert (ours.profiler_ns_per_step, other.profiler_ns_per_step) == (12_500, None)
-    assert (ours.profiler_ns_around, other.profiler_ns_around) == (60_000, None)
+    assert (measured.profiler_ns_per_step, other.profiler_ns_per_step) == (12_500, None)
+    assert (measured.profiler_ns_around, other.profiler_ns_around) == (60_000, None)
 
 
 def test_our_markers_are_on_a_track_of_their_own(tmp_path):
@@ -219,13 +219,13 @@ def test_the_times_of_ranks_are_on_one_clock(tmp_path):
     for row in spans_of(page.timeline):
         begins.setdefault((row["track"].rank, row["track"].kind), row["begins"])
     assert abs(begins[0, "stream"] - begins[1, "stream"]) < 1_000_000_000
-    told = {(row["rank"], row["step"]): row["begin_ns"] for row in page.report["steps"]}
+    expected = {(row["rank"], row["step"]): row["begin_ns"] for row in page.report["steps"]}
     shown = {
         (row["track"].rank, int(row["name"].removeprefix("ProfilerStep#"))): row["begins"]
         for row in spans_of(page.timeline)
         if row["name"].startswith("ProfilerStep#") and row["category"] == "user_annotation"
     }
-    assert shown == told
+    assert shown == expected
 
 
 def test_only_the_last_seconds_are_read_where_these_are_asked_for(tmp_path):
