@@ -1,7 +1,8 @@
-"""Groups of late ranks that delay a run together: a replay without only some of them gains nothing."""
+"""Groups of late ranks that delay a run together: with only some of them on time it gains nothing."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from kinetoscope.analysis.ranks.stragglers import COLUMNS_OF_CAUSES, StragglerRow, longer_ns, steps_until_late
 from kinetoscope.analysis.steps.steps import StepRow
@@ -47,48 +48,61 @@ _CAUSES = {
 }
 """Columns of steps that show a cause. The CPU comes last: a descheduled loop takes longer there, too."""
 
-Later = Callable[[frozenset[int]], list[StragglerRow]]
-"""Return the ranks that would be late if some were on time, the latest first."""
 
-Saved = Callable[[frozenset[int]], float]
-"""Return the saving per step without waits for some ranks."""
+class LatenessModel(Protocol):
+    """A run in which some ranks were on time."""
+
+    @property
+    def candidates(self) -> Sequence[StragglerRow]:
+        """The late ranks as recorded, the latest first."""
+        ...
+
+    def find_later(self, on_time: frozenset[int]) -> list[StragglerRow]:
+        """Return the ranks that would be late then, the latest first."""
+        ...
+
+    def find_late_once(self, on_time: frozenset[int]) -> list[StragglerRow]:
+        """Return the ranks that would be late in a single step then."""
+        ...
+
+    def estimate_saving_ns(self, on_time: frozenset[int]) -> float:
+        """Return the saving per step."""
+        ...
 
 
-def group_by_replay(
-    candidates: Sequence[StragglerRow], later: Later, all_ranks: Collection[int], saved: Saved, step_ns: float
-) -> list[StragglerRow]:
+def group_late_ranks(model: LatenessModel, all_ranks: Collection[int], step_ns: float) -> list[StragglerRow]:
     """Return the late ranks with enough of a saving, and those that hide behind them, the latest first.
 
     There are none where the loaders of all ranks are slow. If all ranks are late, the least late one stays: one has to
     wait.
-
-    Args:
-        candidates: late ranks, the latest first.
     """
-    rows = list(candidates)
+    rows = list(model.candidates)
     for _ in range(_MAX_ROUNDS if rows else 0):
-        if len(rows) >= len(all_ranks) - 1 or not (more := later(_ranks(rows))):
+        if len(rows) >= len(all_ranks) - 1 or not (more := model.find_later(_ranks(rows))):
             break
         rows += more
     if _are_all_loaders(_late_enough(rows, _MIN_SHARE_IN_TURNS), all_ranks):
         return []
     if rows and {row.rank for row in rows} >= set(all_ranks):
         rows.pop()
-    all_save = saved(_ranks(rows)) if rows else 0.0
+    all_save = model.estimate_saving_ns(_ranks(rows)) if rows else 0.0
     latest = _late_enough(rows, _MIN_SHARE_OF_LATEST)
-    if len(latest) < len(rows) and (they_save := saved(_ranks(latest))) >= _MIN_SHARE_KEPT * all_save:
+    if (
+        len(latest) < len(rows)
+        and (they_save := model.estimate_saving_ns(_ranks(latest))) >= _MIN_SHARE_KEPT * all_save
+    ):
         rows, all_save = latest, they_save
     if not rows or all_save < LATE_SHARE * step_ns:
         return []
-    enough = _MIN_SHARE_OF_SAVING * all_save
+    enough_ns = _MIN_SHARE_OF_SAVING * all_save
     fewest, most = 1, len(rows)
     while fewest < most:
         middle = (fewest + most) // 2
-        if saved(_ranks(rows[:middle])) >= enough:
+        if model.estimate_saving_ns(_ranks(rows[:middle])) >= enough_ns:
             most = middle
         else:
             fewest = middle + 1
-    group = _spared(rows[:most], saved, enough)
+    group = _spared(rows[:most], model, enough_ns)
     return [] if _are_all_loaders(group, all_ranks) else group
 
 
@@ -112,24 +126,15 @@ def _are_all_loaders(rows: Sequence[StragglerRow], all_ranks: Collection[int]) -
     return not all(len(row.steps) > _SAME_STEPS_SHARE * len(steps) for row in waiting)
 
 
-def _spared(rows: Sequence[StragglerRow], saved: Saved, enough: float) -> list[StragglerRow]:
+def _spared(rows: Sequence[StragglerRow], model: LatenessModel, enough_ns: float) -> list[StragglerRow]:
     """Return the group without ranks that are only late because they wait for another one of it."""
     group = list(rows)
     if len(group) <= _MAX_RANKS_TO_SPARE:
         for row in reversed(rows):
             others = [other for other in group if other is not row]
-            if others and saved(_ranks(others)) >= enough:
+            if others and model.estimate_saving_ns(_ranks(others)) >= enough_ns:
                 group = others
     return group
-
-
-def group_by_rows(rows: Sequence[StragglerRow], all_ranks: Collection[int], step_ns: float) -> list[StragglerRow]:
-    """Return the same where no replay is trusted, by the recorded waits."""
-    costly = [row for row in rows if row.cost_ns_per_step >= LATE_SHARE * step_ns]
-    costly = _late_enough(costly, _MIN_SHARE_OF_LATEST)
-    if _are_all_loaders(costly, all_ranks):
-        return []
-    return costly[:-1] if {row.rank for row in costly} >= set(all_ranks) else costly
 
 
 def late_once(

@@ -3,7 +3,7 @@
 import polars as pl
 
 from kinetoscope.analysis.cpu.operators import OperatorRow
-from kinetoscope.analysis.findings.late_group import group_by_replay, group_by_rows
+from kinetoscope.analysis.findings.late_group import group_late_ranks
 from kinetoscope.analysis.ranks.late_phases import late_in_phases
 from kinetoscope.analysis.ranks.stragglers import StragglerRow, late_ranks
 from kinetoscope.analysis.replay.even_loads import excess_in_turns_ns, lasts_whole_steps
@@ -124,10 +124,19 @@ def row(rank, cost_ns, *steps, cause="data"):
     return StragglerRow(rank=rank, cost_ns_per_step=cost_ns, steps=steps, cause=cause, period=None, evidence=())
 
 
+class DrawnLateness:
+    """A run with these late ranks, in which some on time save so much."""
+
+    def __init__(self, candidates, saving_ns):
+        self.candidates, self.estimate_saving_ns = candidates, saving_ns
+
+    def find_later(self, on_time):
+        return []
+
+
 def group(rows, saved, *, num_ranks=4):
-    """Return the ranks of a group by a replay, in which some ranks save so much."""
-    found = group_by_replay(rows, lambda ranks: [], range(num_ranks), saved, 1000)
-    return {one.rank for one in found}
+    """Return the ranks that are late together, where some of them on time save so much."""
+    return {one.rank for one in group_late_ranks(DrawnLateness(rows, saved), range(num_ranks), 1000)}
 
 
 @threshold("findings.late_group.LATE_SHARE", 0.03)
@@ -150,7 +159,7 @@ def is_late_in_turns(share):
 @threshold("findings.late_group._MIN_SHARE_OF_LATEST", 0.1)
 def is_late_enough(share):
     rows = [row(1, 400, 1, 2, cause="host"), row(2, round(400 * share), 3, 4, cause="host")]
-    return 2 in {one.rank for one in group_by_rows(rows, range(4), 1000)}
+    return group(rows, lambda ranks: 1000 if ranks == {1, 2} else 800 if 1 in ranks else 0) == {1, 2}
 
 
 @threshold("findings.late_group._MIN_SHARE_KEPT", 2 / 3)

@@ -61,7 +61,7 @@ class Evidence:
         self.late = find_late_ranks(rows, self.savings, windows, candidates)
         pipeline = find_pipeline(rows.collectives)
         self.slow = find_slow_stages(rows, self.savings, pipeline)
-        self.on_time = frozenset(row.rank for row in (*self.late.together, *self.late.once)) - self.slow.ranks
+        self.on_time = self.late.ranks - self.slow.ranks
         self.late_ranks = self.on_time | self.slow.ranks
         self._recording = Recording(rows, self.savings, windows, self.late_ranks)
         self.steps, self.mean_ns, self.stalls = self._recording.steps, self._recording.mean_ns, self._recording.stalls

@@ -9,7 +9,7 @@ from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding, build_finding
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.group_stragglers import find_slow_stages, find_uneven_loads
-from kinetoscope.analysis.findings.late_group import LATE_SHARE, ONCE_SHARE
+from kinetoscope.analysis.findings.late_group import ONCE_SHARE
 from kinetoscope.analysis.findings.late_ranks import (
     ADVICE_ON_CAUSES,
     advise_on_late,
@@ -27,27 +27,22 @@ from kinetoscope.core.text.wording import format_ms
 
 @rule("straggler")
 def find_stragglers(evidence: Evidence) -> Iterator[Finding | Excludable]:
-    """Find unequal loads, slow stages, ranks that delay the others together, or else each costly one, and late steps.
-
-    A finding on the loaders of the other ranks explains slow loaders of ranks that a replay does not show to be late.
-    """
+    """Find unequal loads, slow stages, ranks that delay the others together, and late steps."""
     yield from find_uneven_loads(evidence)
     yield from find_slow_stages(evidence)
-    late, explained = evidence.late, evidence.late_ranks | evidence.late.explained_ranks
-    costly = [row for row in evidence.rows.stragglers if row.cost_ns_per_step >= LATE_SHARE * evidence.step_ns]
-    alone = [[row] for row in costly if row.rank not in explained]
-    for rows in [late.together] if late.together else alone:
-        if (finding := _find_late(evidence, rows)) is None:
-            continue
-        doubted = replace(finding, confidence=at_most_medium(finding.confidence)) if late.together else None
-        yield Excludable(finding, instead=doubted) if common_cause(rows) == "data" else finding
+    late = evidence.late
+    if late.together and (finding := _find_late(evidence, late.together)) is not None:
+        doubted = replace(finding, confidence=at_most_medium(finding.confidence))
+        yield Excludable(finding, instead=doubted) if common_cause(late.together) == "data" else finding
     for row in late.once:
         yield from _find_late_once(evidence, row)
 
 
 def _find_late_once(evidence: Evidence, row: StragglerRow) -> Iterator[Finding]:
     """Find a rank that was late in a single step. It may be noise, so confidence is at most medium."""
-    fix = Fix(Change(on_time=frozenset([row.rank])), late=frozenset(late.rank for late in evidence.late.together))
+    together = frozenset(late.rank for late in evidence.late.together)
+    others = frozenset[int]() if row.rank == evidence.late.spared else together & evidence.late.ranks
+    fix = Fix(Change(on_time=frozenset([row.rank])), late=others)
     saving_ns = evidence.savings.saving_ns(fix)
     worth_ns = row.cost_ns_per_step if saving_ns is None else saving_ns
     if worth_ns < ONCE_SHARE * evidence.step_ns:

@@ -1,0 +1,85 @@
+"""Models of lateness: the late ranks of a run in which some were on time, by a replay or by the recorded calls."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from kinetoscope.analysis.findings.evidence.recording import RunRows
+from kinetoscope.analysis.findings.late_group import ONCE_SHARE, late_once
+from kinetoscope.analysis.findings.savings import SavingEstimator
+from kinetoscope.analysis.ranks.stragglers import LateRanks, StragglerRow, begins_after_first, later_ranks, waits_for
+from kinetoscope.analysis.replay.replay import Change, ReplayGraph
+
+
+class ReplayedLateness:
+    """Lateness by a replay, for runs whose replay is trusted."""
+
+    def __init__(self, rows: RunRows, savings: SavingEstimator, candidates: LateRanks) -> None:
+        self.graph, self._rows, self._savings = savings.graph, rows, savings
+        self.candidates: Sequence[StragglerRow] = candidates.candidates
+
+    def find_later(self, on_time: frozenset[int]) -> list[StragglerRow]:
+        return self._find_later(self.graph.as_recorded, Change(on_time=on_time))
+
+    def find_late_once(self, on_time: frozenset[int]) -> list[StragglerRow]:
+        return self._find_late_once(self.graph.as_recorded, Change(on_time=on_time))
+
+    def estimate_saving_ns(self, on_time: frozenset[int]) -> float:
+        """Return the saving per step if the ranks had never been late: a few recorded steps need not show it all."""
+        return self._savings.gained_ns(self.graph.as_recorded.saving_if_never_late_ns(on_time))
+
+    def find_late_with(self, graph: ReplayGraph, change: Change) -> set[int]:
+        """Return the ranks that are late in a replay with a change, in several steps or in one."""
+        return {row.rank for row in (*self._find_later(graph, change), *self._find_late_once(graph, change))}
+
+    def _find_later(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
+        return later_ranks(graph.begins_after_first(change), self._rows.steps)
+
+    def _find_late_once(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
+        return late_once(graph.begins_after_first(change), self._rows.steps, self._rows.step_ns)
+
+
+class RecordedLateness:
+    """Lateness as recorded, for runs without a trusted replay.
+
+    Its saving is that of each call, or of each step where phases show who is late, as if no other depended on it.
+    """
+
+    def __init__(self, rows: RunRows, candidates: LateRanks) -> None:
+        self._rows, self._calls, self._phases = rows, candidates.calls, candidates.phases
+        self.candidates: Sequence[StragglerRow] = rows.stragglers
+
+    def find_later(self, on_time: frozenset[int]) -> list[StragglerRow]:
+        """Return no rank: the recorded calls show all late ranks."""
+        return []
+
+    def find_late_once(self, on_time: frozenset[int]) -> list[StragglerRow]:
+        rows = late_once(begins_after_first(self._calls), self._rows.steps, self._rows.step_ns)
+        rows = [replace(row, cost_ns_per_step=self._cost_ns(row)) for row in rows if row.rank not in on_time]
+        return [row for row in rows if row.cost_ns_per_step >= ONCE_SHARE * self._rows.step_ns]
+
+    def estimate_saving_ns(self, on_time: frozenset[int]) -> float:
+        saved_ns = sum(_earlier_ns(late_ns, on_time) for late_ns in self._lateness())
+        return saved_ns / self._num_steps
+
+    def _cost_ns(self, row: StragglerRow) -> int:
+        """Return the time per step that the others wait for a rank that is late in one step."""
+        return round(waits_for(self._calls, {row.rank}).get(row.steps[0], 0.0) / self._num_steps)
+
+    @property
+    def _num_steps(self) -> int:
+        return max(1, self._rows.num_steps)
+
+    def _lateness(self) -> Iterator[Mapping[int, float]]:
+        """Yield by rank how late it was to each call, or in each step where phases show it."""
+        for call in self._calls:
+            if call.waits_ns is not None:
+                last_ns, longest_ns = max(call.starts_ns), max(call.waits_ns)
+                starts = zip(call.ranks, call.starts_ns, strict=True)
+                yield {rank: max(0, longest_ns - (last_ns - start_ns)) for rank, start_ns in starts}
+        for step in {step for late in self._phases.values() for step in late.by_step}:
+            yield {rank: late.by_step.get(step, 0.0) for rank, late in self._phases.items()}
+
+
+def _earlier_ns(late_ns: Mapping[int, float], on_time: Collection[int]) -> float:
+    """Return how much earlier the last rank starts if some are on time."""
+    return max(late_ns.values()) - max((ns for rank, ns in late_ns.items() if rank not in on_time), default=0.0)
