@@ -1,7 +1,6 @@
 """analysis: `kinetoscope.analyze`. Each window of each rank is summed up alone; then all are joined to a report."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -9,53 +8,25 @@ from functools import cache as cached
 from functools import partial
 from typing import Any, TypeGuard
 
-import polars as pl
-
-from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.compressed_pickle import each_by
-from kinetoscope.analysis.cpu.operators import notes_on_flops, operator_rows
-from kinetoscope.analysis.cpu.throughput import throughput
 from kinetoscope.analysis.findings.confidence import at_most_medium
 from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.finding import Finding
-from kinetoscope.analysis.findings.judgement import judge_pulse, judge_run
+from kinetoscope.analysis.findings.judgement import Judgement, judge_pulse, judge_run
 from kinetoscope.analysis.findings.measured import find_measured
-from kinetoscope.analysis.findings.notes import notes_on_loaders, notes_on_replay, notes_on_steps
+from kinetoscope.analysis.findings.notes import notes_on_loaders, notes_on_replay
 from kinetoscope.analysis.findings.ranking import rank
-from kinetoscope.analysis.gpu.kernels import KernelRow, kernel_rows, tensor_core_usage
-from kinetoscope.analysis.hints import find_hints
-from kinetoscope.analysis.memory.memory import combine_memory_rows
-from kinetoscope.analysis.one_run import (
-    notes_on_run,
-    require_one_run,
-    require_one_time,
-    what_is_missing,
-    why_unjudged,
-    without_copies,
-)
-from kinetoscope.analysis.ranks.collectives import join_collectives
-from kinetoscope.analysis.ranks.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
-from kinetoscope.analysis.ranks.contention import Contention, find_contention, find_cpu_use, notes_on_contention
-from kinetoscope.analysis.ranks.late_phases import PhaseWork, late_in_phases
-from kinetoscope.analysis.ranks.passed_on_waits import find_message_waits
-from kinetoscope.analysis.ranks.ranks import RankRow, add_rank_rows, with_step_parts
-from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
-from kinetoscope.analysis.ranks.stragglers import LateRanks, late_ranks, wait_for_late_ns
+from kinetoscope.analysis.joined_run import JoinedRun
+from kinetoscope.analysis.ranks.contention import notes_on_contention
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
-from kinetoscope.analysis.run_report import RunFacts, RunReport
+from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
 from kinetoscope.analysis.steps.all_steps import about_all_steps, fetch_ratio, notes_on_period, usual_times_ns
-from kinetoscope.analysis.steps.by_step import step_times
 from kinetoscope.analysis.steps.slow_steps import slow_step_rows
-from kinetoscope.analysis.steps.step_parts import run_parts
-from kinetoscope.analysis.steps.step_time import step_time_ns
-from kinetoscope.analysis.steps.step_work import computed, notes_on_rates
-from kinetoscope.analysis.steps.steps import StepRow, uneven_share
 from kinetoscope.analysis.summaries import (
     Selection,
     SummedTrace,
-    WindowSummary,
     begins_of_last,
     last_common_step,
     recorded_until,
@@ -63,7 +34,6 @@ from kinetoscope.analysis.summaries import (
 )
 from kinetoscope.analysis.titles import title_of
 from kinetoscope.analysis.unrecorded_steps import with_odd_steps, without_recording_cost
-from kinetoscope.analysis.windows.kernel_names import notes_on_communication
 from kinetoscope.core.paths.attempt_folders import resolve_run_folder
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.experiments import read_experiments
@@ -75,7 +45,6 @@ from kinetoscope.frames.all_steps import (
     stuck_phases_of,
 )
 from kinetoscope.frames.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
-from kinetoscope.frames.run_state import run_state
 from kinetoscope.frames.trace import Trace, TraceSet
 from kinetoscope.pulse.pulses import Pulse
 
@@ -286,75 +255,37 @@ def _can_be_read_once(source: str | Trace) -> TypeGuard[str]:
 
 
 def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> RunReport:
-    """The report of a run, of what was kept of its traces, or of a sample of them. Raises `MergeError` if they are of
-    different runs."""
-    traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
-    require_one_run(traces)
-    summaries, copies = without_copies(_on_one_clock(traces))
-    ranks = add_rank_rows([row for summary in summaries for row in summary.ranks])
-    exact = [row.rank for row in ranks if row.clock_bound_ns == 0 and row.rank is not None]
-    joined, by_rank = join_collectives([summary.calls for summary in summaries], exact)
-    summaries = [summary.moved(TimeShift.of(by_rank, summary.rank)) for summary in summaries]
-    steps = [row for summary in summaries for row in summary.steps]
-    require_one_time(steps)
-    sums = join_sums([summary.sums for summary in summaries])
-    graph = _build_graph(traces, summaries, steps, joined.calls, is_sample=is_sample)
-    operators = operator_rows(sums.operators)
-    why = why_unjudged(traces)
-    notes = [*why, *(note for trace in traces for note in trace.notes), *copies]
-    notes += [*notes_on_run(traces, summaries, ranks, steps, by_rank)]
-    kernels = kernel_rows(sums.kernels)
-    notes += [*notes_on_communication([row.name for row in kernels if row.kind == "compute"])]
-    is_partial = any(summary.is_partial for summary in summaries)
-    notes += [*notes_on_flops(operators), *notes_on_replay(None if is_partial else graph)]
-    bound_ns = max((shift.bound_ns for shift in by_rank.values()), default=0)
-    is_incomplete = any(trace.is_incomplete for trace in traces)
-    messages = find_message_waits(joined.calls)
-    late = LateRanks() if is_incomplete else late_ranks(joined.rows, steps, bound_ns, messages)
-    late_wait_ns = wait_for_late_ns(joined.rows, late, len(steps))
-    windows = [summary.evidence for summary in summaries if summary.evidence is not None]
-    if not (late.calls or is_incomplete or any(summary.is_of_torch for summary in summaries)):
-        late = late_in_phases(steps, [(one.rank, PhaseWork.of(one.sampled, one.markers)) for one in windows])
-    use = find_cpu_use(steps, ranks, [(one.rank, one.cpu.counters) for one in windows])
-    contention = find_contention(RunQueueDelay(steps, step_time_ns(steps) or 0.0), use)
-    report = RunReport(
-        run=_about(traces, summaries, ranks, steps, kernels, notes, late_wait_ns, contention, is_partial=is_partial),
-        ranks=with_step_parts(
-            with_bounds(ranks, by_rank), [(summary.rank, one) for summary in summaries for one in summary.parts]
-        ),
-        steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
-        collectives=joined.rows,
-        stragglers=late.rows,
-        operators=operators,
-        kernels=kernels,
-        memory=combine_memory_rows([row for summary in _in_time(summaries) for row in summary.memory]),
-        findings=[],
-        is_judged=False,
-        why_unjudged=why,
-        build_graph=lambda: graph,
-        by_step=step_times(sums.by_step, Counter(sorted(row.step for row in steps))),
-        clock_shifts=dict(by_rank),
-    )
-    hints = find_hints(
-        kernels,
-        operators,
-        {major for one in windows for major in one.gpu.majors_by_device.values()},
-        {row.device_name for row in ranks if row.device_name},
-    )
-    if why or graph is None or not steps:
+    """Return the report of a run on its summed traces, or on a sample of them.
+
+    Raises:
+        MergeError: if they are of different runs.
+    """
+    run = JoinedRun.of(traces)
+    graph = run.build_graph(is_sample=is_sample)
+    report, hints = run.build_report(graph), run.find_hints()
+    if run.why_unjudged or graph is None or not run.steps:
         return replace(report, run=report.run | {"hints": hints})
-    found = judge_run(_rows_of(report), graph, windows, late)
-    findings, step_ns = found.findings, report.run["step_ns"] or 0.0
+    return _add_judgement(report, judge_run(_rows_of(report), graph, run.evidence, run.late), run, graph, hints)
+
+
+def _add_judgement(
+    report: RunReport, judgement: Judgement, run: JoinedRun, graph: ReplayGraph, hints: Sequence[str]
+) -> RunReport:
+    """Add findings and stragglers to a report; hints only where no finding is above low confidence."""
+    findings = judgement.findings
     is_contention_found = any(finding.kind == "processor_contention" for finding in findings)
-    notes = [*(() if is_contention_found else notes_on_contention(contention)), *report.run["notes"]]
-    if any(trace.last_step is not None for trace in traces):  # a file is truncated
+    notes = [*(() if is_contention_found else notes_on_contention(run.contention)), *report.run["notes"]]
+    if any(trace.last_step is not None for trace in run.traces):  # a file is truncated
         capped = (replace(finding, confidence=at_most_medium(finding.confidence)) for finding in findings)
-        findings = rank(capped, step_ns)
+        findings = rank(capped, report.run["step_ns"] or 0.0)
     is_wrong = any(finding.confidence != "low" for finding in findings)
-    run = report.run | {"notes": [*notes, *notes_on_loaders(graph, findings)], "hints": [] if is_wrong else hints}
-    if found.waits_for_stages and run["bound_by"] == "communication":
-        run = run | {"bound_by": "ranks"}
-    return replace(report, run=run, findings=findings, stragglers=[*found.stragglers], is_judged=True)
+    about = report.run | {
+        "notes": [*notes, *notes_on_loaders(graph, findings)],
+        "hints": [] if is_wrong else [*hints],
+    }
+    if judgement.waits_for_stages and about["bound_by"] == "communication":
+        about = about | {"bound_by": "ranks"}
+    return replace(report, run=about, findings=findings, stragglers=[*judgement.stragglers], is_judged=True)
 
 
 def _rows_of(report: RunReport) -> RunRows:
@@ -373,90 +304,3 @@ def _rows_of(report: RunReport) -> RunRows:
         kernels=report.kernels,
         memory=report.memory,
     )
-
-
-def _on_one_clock(traces: Sequence[SummedTrace]) -> list[tuple[SummedTrace, WindowSummary]]:
-    """The windows of all traces, by what was measured of clocks during the run."""
-    shifts = shifts_beside_rank_0([(trace.rank, trace.clock) for trace in traces])
-    return [
-        (trace, window.moved(shift)) for trace, shift in zip(traces, shifts, strict=True) for window in trace.windows
-    ]
-
-
-def _build_graph(
-    traces: Sequence[SummedTrace],
-    summaries: Sequence[WindowSummary],
-    steps: Sequence[StepRow],
-    calls: pl.DataFrame,
-    *,
-    is_sample: bool,
-) -> ReplayGraph | None:
-    parts = [summary.dependencies for summary in summaries if summary.dependencies is not None]
-    if len(parts) < len(summaries):
-        return None
-    world_size = max((trace.world_size or 2 for trace in traces), default=2)
-    return ReplayGraph.join(
-        [part.of_sample() for part in parts] if is_sample else parts,
-        calls,
-        is_complete=is_sample or len({summary.rank for summary in summaries}) >= world_size,
-        uneven_share=uneven_share(steps),
-    )
-
-
-def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:
-    """The windows with steps in the order of time, after those without."""
-    return sorted(summaries, key=lambda summary: summary.steps[0].begin_ns if summary.steps else 0)
-
-
-def _about(
-    traces: Sequence[SummedTrace],
-    summaries: Sequence[WindowSummary],
-    ranks: Sequence[RankRow],
-    steps: Sequence[StepRow],
-    kernels: Sequence[KernelRow],
-    notes: Sequence[str],
-    late_wait_ns: float,
-    contention: Contention | None,
-    *,
-    is_partial: bool,
-) -> RunFacts:
-    name = next((trace.run_name for trace in traces if trace.run_name), None)
-    sizes = [trace.world_size for trace in traces if trace.world_size is not None]
-    num_steps = _num_steps(steps)
-    step_ns, parts, bound_by = run_parts([one for summary in summaries for one in summary.parts], late_wait_ns)
-    state = run_state([trace.written for trace in traces])
-    missing = what_is_missing(traces, steps) if state in ("killed", "recording") else []
-    samples_per_s, tokens_per_s = throughput([trace.counted for trace in traces], step_ns)
-    if bound_by == "host" and not any(summary.is_of_torch for summary in summaries):
-        bound_by = "unknown"  # there may be a device, of which nothing was recorded
-    parts_computed, timed_ns = [summary.computed for summary in summaries], None if is_partial else step_ns
-    rates = computed(parts_computed, timed_ns)
-    notes = [*notes, *notes_on_rates(parts_computed, timed_ns)]
-    return {
-        "name": name,
-        "title": name,
-        "world_size": max(sizes, default=None),
-        "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
-        "hosts": sorted({host for trace in traces for host in trace.hosts}),
-        "num_steps": num_steps,
-        "state": state,
-        "step_ns": step_ns,
-        "bound_by": "unknown" if is_partial else bound_by,
-        "parts": parts,
-        "samples_per_s": samples_per_s,
-        "tokens_per_s": tokens_per_s,
-        "all_steps": None,
-        "slow_steps": [],
-        "missing": missing,
-        **rates,
-        **tensor_core_usage([] if is_partial else kernels),
-        "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
-        "hints": [],
-        "contention": contention,
-    }
-
-
-def _num_steps(steps: Sequence[StepRow]) -> int:
-    """How many steps were recorded; a loop that counts anew may have several of one number."""
-    by_rank = Counter(row.rank for row in steps)
-    return max(len({row.step for row in steps}), max(by_rank.values(), default=0))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from drawn_evidence.thresholds.stragglers import group
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
+from support.synthetic_evidence.thresholds.stragglers import group
 
 
 def late(rank, cost_ns, *steps, cause="data"):
