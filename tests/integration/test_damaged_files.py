@@ -113,7 +113,7 @@ class OnTerminal:
         environment = os.environ | {"TERM": "xterm", "TERMINAL": os.ttyname(self._side_of_program)} | variables
         program = TO_TERMINAL + program
         self._running = start_prepared((*OURS, "polars"), program, *arguments, folder=folder, environment=environment)
-        self.said = ""
+        self.output = ""
 
     def __enter__(self) -> "OnTerminal":
         return self
@@ -128,10 +128,10 @@ class OnTerminal:
         """Reads the output until a condition holds, or the program has ended."""
         until = time.monotonic() + MAX_WAIT_S
         while not is_reached():
-            assert time.monotonic() < until, self.said
+            assert time.monotonic() < until, self.output
             has_ended = self._running.has_ended()
             if select.select([self._terminal], [], [], 0.002)[0]:
-                self.said += os.read(self._terminal, 1 << 16).decode(errors="replace")
+                self.output += os.read(self._terminal, 1 << 16).decode(errors="replace")
             elif has_ended:
                 return
 
@@ -150,10 +150,10 @@ def test_bar_shows_the_read_part_of_a_damaged_file_within_five_times_its_memory(
     num_bytes = 2_500_000  # so that a file takes more memory than the command itself
     os.link(large[num_bytes], tmp_path / "in.json")
     with OnTerminal(GROWTH, COMMANDS[verb], tmp_path) as command:
-        assert command.status() == 0, command.said
-    assert BARS.get(verb, "converting") in command.said
-    assert re.search(r"[1-9]\d*%", command.said), command.said
-    assert int(command.said.rpartition("grown: ")[2]) < EXCUSED * num_bytes
+        assert command.status() == 0, command.output
+    assert BARS.get(verb, "converting") in command.output
+    assert re.search(r"[1-9]\d*%", command.output), command.output
+    assert int(command.output.rpartition("grown: ")[2]) < EXCUSED * num_bytes
     assert len(list(tmp_path.glob("out.*"))) == sum(argument.startswith("out.") for argument in COMMANDS[verb])
 
 
@@ -162,12 +162,12 @@ def test_ctrl_c_ends_a_command_with_one_sentence_and_leaves_no_part_of_a_file(la
     os.link(large[3_500_000] if is_writing else larger, tmp_path / "in.json")
     with OnTerminal(INTERRUPTED + RUN_COMMAND, COMMANDS[verb], tmp_path) as command:
         if not is_writing:
-            command.read_until(lambda: re.search(r"[1-9]\d*%", command.said) is not None)
+            command.read_until(lambda: re.search(r"[1-9]\d*%", command.output) is not None)
             command.interrupt()
-        assert command.status() == 130, command.said
+        assert command.status() == 130, command.output
     name = COMMANDS[verb][0]
-    assert command.said.count(f"kinetoscope {name}: interrupted.") == 1
-    assert "Traceback" not in command.said
+    assert command.output.count(f"kinetoscope {name}: interrupted.") == 1
+    assert "Traceback" not in command.output
     assert os.listdir(tmp_path) == ["in.json"]
 
 
@@ -176,9 +176,9 @@ def test_ctrl_c_ends_the_work_on_several_files(large, tmp_path):
         os.link(large[3_500_000], tmp_path / name)
     check = ["check", "in.json", "other.json", "--repair", "fixed"]
     with OnTerminal(INTERRUPTED + RUN_COMMAND, check, tmp_path) as command:
-        assert command.status() == 130, command.said
-    assert command.said.count("kinetoscope check: interrupted") == 1
-    assert "Traceback" not in command.said
+        assert command.status() == 130, command.output
+    assert command.output.count("kinetoscope check: interrupted") == 1
+    assert "Traceback" not in command.output
     assert not any(tmp_path.glob("fixed/.*"))
 
 

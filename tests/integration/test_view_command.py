@@ -330,8 +330,8 @@ def without_screen(**more):
 
 def test_the_command_prints_its_link_and_ends_with_ctrl_c_pressed_often(runs):
     with view_command(runs, environment=without_screen()) as process:
-        assert "2 runs in " in process.said
-        assert "ssh" not in process.said
+        assert "2 runs in " in process.output
+        assert "ssh" not in process.output
         port = urlsplit(process.link).port
         assert ask(port, Cookie=log_in(process.link))[0] == 200
         process.send_signal(signal.SIGINT)
@@ -357,7 +357,7 @@ def test_over_ssh_it_says_how_to_reach_the_link_and_opens_no_browser(runs, tmp_p
     environment = without_screen(SSH_CONNECTION="10.0.0.1 1 10.0.0.2 22", DISPLAY=":9", BROWSER=fake_browser(tmp_path))
     with view_command(runs, environment=environment) as process:
         port = urlsplit(process.link).port
-        assert re.search(rf"^    ssh -N -L {port}:127\.0\.0\.1:{port} \S+@\S+$", process.said, re.MULTILINE)
+        assert re.search(rf"^    ssh -N -L {port}:127\.0\.0\.1:{port} \S+@\S+$", process.output, re.MULTILINE)
         assert ended(process)[0] == 0
     assert not (tmp_path / "opened").exists()
 
@@ -418,7 +418,7 @@ def test_what_does_not_exist_is_a_plain_error(runs, capsys):
 
 def test_of_a_file_in_a_run_its_run_is_shown_and_no_other(runs):
     with view_command(runs / "digits" / "report.html", "--no-open") as process:
-        assert process.said.startswith(f"1 run in {runs / 'digits'}. ")
+        assert process.output.startswith(f"1 run in {runs / 'digits'}. ")
         assert ended(process)[0] == 0
 
 

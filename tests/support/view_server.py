@@ -62,8 +62,8 @@ def view_command(*arguments, environment=None):
             while not lines or "Ctrl-C" not in lines[-1]:
                 lines.append(process.stdout.readline())
                 assert lines[-1], process.communicate()
-            process.said = "".join(lines)
-            process.link = re.search(r"http://\S+token=\S+", process.said)[0]
+            process.output = "".join(lines)
+            process.link = re.search(r"http://\S+token=\S+", process.output)[0]
             yield process
         finally:
             process.kill()

@@ -24,7 +24,7 @@ def logging_in_the_trainer(begin):
 
 def test_library_function_is_named_and_not_the_user_line_in_every_sample(tmp_path):
     events = [*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, logging_in_the_trainer)]
-    found = found_in(events, "python_overhead", tmp_path, told=True)
+    found = found_in(events, "python_overhead", tmp_path, knows_states=True)
     assert found.where.lines == ("torch/trainer.py:340",)
     assert "torch/trainer.py:340 (_log) takes most of this time." in found.advice
     assert "train.py:30" not in found.advice
@@ -47,7 +47,7 @@ def spread(begin):
 def test_where_no_function_of_the_library_has_most_of_the_time_none_is_named(tmp_path):
     """Those around them are in every sample too."""
     events = [*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, spread)]
-    found = found_in(events, "python_overhead", tmp_path, told=True)
+    found = found_in(events, "python_overhead", tmp_path, knows_states=True)
     assert found.where.lines == ()
 
 

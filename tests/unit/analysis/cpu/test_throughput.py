@@ -20,10 +20,10 @@ def test_samples_and_tokens_per_second_are_shown_where_the_loop_counts_them(tmp_
                 profiler.step(samples=32, tokens=32 * 128)
     for traces in (tmp_path / "run", tmp_path / "run" / "traces" / "merged_trace.json.gz"):
         run = kinetoscope.analyze(traces, cache=False).run
-        told = (run["samples_per_s"], run["tokens_per_s"])
+        reported = (run["samples_per_s"], run["tokens_per_s"])
         in_a_second = 1e9 / run["step_ns"]
         expected = (pytest.approx(32 * in_a_second), pytest.approx(32 * 128 * in_a_second))
-        assert told == (expected if is_counted else (None, None))
+        assert reported == (expected if is_counted else (None, None))
 
 
 def test_what_the_loop_counts_is_the_mean_of_ranks_and_needs_a_step():

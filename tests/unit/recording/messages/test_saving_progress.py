@@ -45,8 +45,11 @@ def test_an_estimate_that_comes_later_is_a_second_line(at, capsys):
     line.mark_sources_closed()
     report(line, at, 41)
     report(line, at, 42)
-    said = capsys.readouterr().err.splitlines()
-    assert said == ["Kinetoscope: saving what was recorded.", "Kinetoscope: saving what was recorded, about 39 s left."]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "Kinetoscope: saving what was recorded.",
+        "Kinetoscope: saving what was recorded, about 39 s left.",
+    ]
 
 
 def test_a_window_that_ended_before_the_close_counts_with_what_is_left_of_it(at, capsys):
