@@ -8,7 +8,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.spool.folders import report_leftovers
+from kinetoscope.spool.folders import warn_of_unsaved_data
 from kinetoscope.torch.kineto_stream import saves_without_gil
 from support.fork_server import run_command, run_program, run_with_torch, start_with_torch
 
@@ -217,7 +217,7 @@ def test_only_an_empty_folder_of_a_dead_process_is_deleted_and_not_by_readers(tm
     run_command("status", tmp_path / "run")
     assert old.exists()
     if by == "the next start":
-        report_leftovers(tmp_path / "run")
+        warn_of_unsaved_data(tmp_path / "run")
     else:
         run_command(by, tmp_path / "run")
     assert [folder.exists() for folder in (old, new, mine)] == [False, True, True]

@@ -16,7 +16,7 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.core.paths.network import is_on_network
-from kinetoscope.spool.contents import read_live_folder
+from kinetoscope.spool.contents import read_spool_folder
 from kinetoscope.spool.record import Kind, record_columns
 from kinetoscope.testing import MemoryTraceHandler
 from support.fork_server import OURS, start_prepared
@@ -24,7 +24,7 @@ from support.fork_server import OURS, start_prepared
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 
 
-def live_folders(run_folder):
+def find_spool_folders(run_folder):
     return [path for path in sorted(Path(run_folder, "live").glob("*")) if path.is_dir()]
 
 
@@ -77,8 +77,8 @@ def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads
         number, count = line.split()
         reported[int(number)] = int(count)
 
-    (folder,) = live_folders(tmp_path)
-    (process,) = read_live_folder(folder).processes
+    (folder,) = find_spool_folders(tmp_path)
+    (process,) = read_spool_folder(folder).processes
     names = [name.name for name in process.names]
     tracks = {track.name: track for track in process.tracks}
     for number, count in reported.items():
@@ -103,12 +103,12 @@ def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads
 def test_a_clean_close_leaves_no_live_folder(tmp_path):
     handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
     with Profiler(ALWAYS, handler, strict=True) as profiler:
-        (folder,) = live_folders(tmp_path)
+        (folder,) = find_spool_folders(tmp_path)
         marker = profiler.marker("m")
         with marker:
             pass
         with marker:
-            (process,) = read_live_folder(folder).processes
+            (process,) = read_spool_folder(folder).processes
             (track,) = process.tracks
             assert [process.names[record.name].name for record in track.records()] == ["m"]
             assert "m" in [process.names[span.name].name for span in track.open_spans]
@@ -122,7 +122,7 @@ def test_space_is_given_back_as_soon_as_a_cycle_is_saved(tmp_path):
         return ProfilerAction.ACTIVE_AND_SAVE
 
     with Profiler(schedule, handler, strict=True) as profiler:
-        (folder,) = live_folders(tmp_path)
+        (folder,) = find_spool_folders(tmp_path)
         marker = profiler.marker("m")
         for _ in profiler.batches(range(5)):
             with marker:
@@ -160,7 +160,7 @@ def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
     handler = MemoryTraceHandler()
     with Profiler(ALWAYS, handler, spool_folder=tmp_path, strict=True) as profiler:
         marker = profiler.marker("m")
-        (folder,) = live_folders(tmp_path)
+        (folder,) = find_spool_folders(tmp_path)
         before = {path for path in folder.iterdir() if path.suffix != ".partial"}
         with marker:
             pass
@@ -318,7 +318,7 @@ def record_some(tmp_path, folder, num=100):
         for _ in range(num):
             with marker:
                 pass
-        processes = [process for path in live_folders(folder) for process in read_live_folder(path).processes]
+        processes = [process for path in find_spool_folders(folder) for process in read_spool_folder(path).processes]
         num_live = sum(len(part) for process in processes for track in process.tracks for part in track.parts)
     assert len(handler.spans("m")) == num
     return num_live
@@ -341,7 +341,7 @@ def test_spool_without_chunk_paths_gives_one_warning_and_loses_no_span(tmp_path,
         record_some(tmp_path, folder)
     (record,) = caplog.records
     assert "File name too long" in record.getMessage()
-    assert live_folders(folder) == []
+    assert find_spool_folders(folder) == []
 
 
 @pytest.fixture

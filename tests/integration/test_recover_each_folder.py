@@ -34,7 +34,7 @@ def recover(tmp_path, *options):
     return run_command("recover", tmp_path / "run", *options)
 
 
-def live_folders(tmp_path):
+def find_spool_folders(tmp_path):
     return sorted((tmp_path / "run" / "live").glob("*"))
 
 
@@ -50,13 +50,13 @@ def test_process_killed_before_its_first_window_keeps_no_spans_of_another(tmp_pa
     done = recover(tmp_path)
     assert done.returncode == 0, done.stderr
     assert span_names(tmp_path)["recorded"] == 3
-    assert not live_folders(tmp_path)
+    assert not find_spool_folders(tmp_path)
 
 
 def test_a_log_that_a_power_cut_left_empty_does_not_keep_another_ones_spans(tmp_path):
     train_and_kill(tmp_path, "skipped", "SKIP")
     train_and_kill(tmp_path, "recorded")
-    for folder in live_folders(tmp_path):
+    for folder in find_spool_folders(tmp_path):
         (folder / "windows.jsonl").write_bytes(b"")
     done = recover(tmp_path)
     assert done.returncode == 0, done.stderr
@@ -66,13 +66,13 @@ def test_a_log_that_a_power_cut_left_empty_does_not_keep_another_ones_spans(tmp_
 def test_unrecoverable_folder_is_reported_last_and_the_others_are_recovered(tmp_path):
     for name in ("before", "damaged", "after"):
         train_and_kill(tmp_path, name)
-    damaged = live_folders(tmp_path)[1]
+    damaged = find_spool_folders(tmp_path)[1]
     (damaged / "run.json").write_text('{"run_na')
     done = recover(tmp_path)
     assert done.returncode == 1
     assert f"{damaged} stays as it is" in done.stderr
     assert (span_names(tmp_path)["before"], span_names(tmp_path)["after"]) == (3, 3)
-    assert live_folders(tmp_path) == [damaged]
+    assert find_spool_folders(tmp_path) == [damaged]
 
 
 def mount(folder, *options):
@@ -92,11 +92,11 @@ def test_window_without_disk_space_is_kept_and_written_later(tmp_path):
         assert "Errno" not in done.stderr
         assert f"kinetoscope recover {tmp_path / 'run'}" in done.stderr
         assert recover(tmp_path, "--discard").returncode == 1  # it could be read: nothing asks for its deletion
-        assert len(live_folders(tmp_path)) == 1
+        assert len(find_spool_folders(tmp_path)) == 1
         mount(traces, "-o", "remount,size=16m")
         assert recover(tmp_path).returncode == 0
         assert span_names(tmp_path)["work"] == 3
-        assert not live_folders(tmp_path)
+        assert not find_spool_folders(tmp_path)
     finally:
         subprocess.run(["umount", str(traces)], check=True)
 
@@ -106,7 +106,7 @@ def same_pid(tmp_path):
     """Two attempts with the same pid were killed at the same batch: what a container's restarts leave."""
     for name in ("first", "second"):
         train_and_kill(tmp_path, name)
-    first, second = live_folders(tmp_path)
+    first, second = find_spool_folders(tmp_path)
     pids = [json.loads((folder / "run.json").read_text())["attempt"]["pid"] for folder in (first, second)]
     run = json.loads((second / "run.json").read_text())
     (second / "run.json").write_text(json.dumps(run | {"attempt": run["attempt"] | {"pid": pids[0]}}))
@@ -130,7 +130,7 @@ def test_what_could_be_read_at_the_second_try_only_is_in_the_traces_once(tmp_pat
     assert done.returncode == 0, done.stderr
     assert span_names(tmp_path)["recorded"] == 3
     assert span_names(tmp_path)["event/batch"] == 3
-    assert not live_folders(tmp_path)
+    assert not find_spool_folders(tmp_path)
 
 
 def test_two_attempts_with_equal_pid_killed_at_one_batch_are_not_confused(same_pid):
@@ -139,7 +139,7 @@ def test_two_attempts_with_equal_pid_killed_at_one_batch_are_not_confused(same_p
     assert (span_names(same_pid)["first"], span_names(same_pid)["second"]) == (3, 3)
     written = [line for line in done.stdout.splitlines() if "Written to" in line]
     assert len(set(written)) == 2
-    assert not live_folders(same_pid)
+    assert not find_spool_folders(same_pid)
 
 
 # A worker records in the second window, in which its parent has recorded nothing yet, and of which the log says nothing
@@ -188,5 +188,5 @@ def test_worker_records_are_recovered_from_a_window_without_parent_records(tmp_p
     done = recover(tmp_path)
     assert done.returncode == 0, done.stderr
     assert (span_names(tmp_path)["work"], span_names(tmp_path)["item"]) == (1, 5)
-    assert not live_folders(tmp_path)
+    assert not find_spool_folders(tmp_path)
     assert os.path.exists(tmp_path / "run" / "traces" / "merged_trace.json")

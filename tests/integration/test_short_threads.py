@@ -11,8 +11,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope import Profiler, ProfilerAction
-from kinetoscope.spool.contents import read_live_folder
-from kinetoscope.spool.folders import live_folders
+from kinetoscope.spool.contents import read_spool_folder
+from kinetoscope.spool.folders import find_spool_folders
 from kinetoscope.spool.record import RECORD_BYTES
 from kinetoscope.testing import MemoryTraceHandler
 from support.fork_server import run_program
@@ -161,8 +161,8 @@ os.kill(os.getpid(), 9)
 
 def test_after_a_kill_every_span_is_found_with_its_recording_thread(tmp_path):
     assert run_program(KILLED, tmp_path).returncode == -signal.SIGKILL
-    (folder,) = live_folders(tmp_path)
-    (process,) = read_live_folder(folder).processes
+    (folder,) = find_spool_folders(tmp_path)
+    (process,) = read_spool_folder(folder).processes
     threads = {track.name: track for track in process.tracks if re.search(r"\d$", track.name)}
     for name, track in threads.items():
         own = [process.names[record.name].name for record in (*track.records(), *track.open_spans)]

@@ -13,7 +13,7 @@ from kinetoscope.core.paths.file_kinds import is_folder, path_exists
 from kinetoscope.core.text.wording import sanitize_lines
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.merge.merge_mark import is_being_merged
-from kinetoscope.spool.folders import delete_what_is_empty
+from kinetoscope.spool.folders import delete_empty_folders
 
 _POLL_S = 0.1
 _MERGED = re.compile(r"merged_trace(?:\.node(\d{1,9}))?\.json(?:\.gz|\.zst)?", re.ASCII)
@@ -29,7 +29,7 @@ def require_merged(names: Iterable[str]) -> None:
         path = Path(name)
         with suppress(OSError, UnsafePathError):  # the command itself reports what it cannot read
             if is_folder(path / "pulse"):  # else it may be a folder of the user's
-                delete_what_is_empty(path)
+                delete_empty_folders(path)
             for folder in _folders_of_traces(path):
                 _wait_for_merge(folder)
         merged = _MERGED.fullmatch(path.name)

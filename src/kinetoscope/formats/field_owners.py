@@ -192,7 +192,7 @@ STRUCT_TEXTS: dict[str, dict[str, Field]] = {
     "GroupState": {"name": _TEXT_KEYS["pg_name"], "collective": _torchs(known_names.is_collective)},
     "StuckPhase": {"phase": _KEPT, "place": _FILES},
     "TraceRecipe": dict.fromkeys(("folder", "filename", "merged", "remote", "merged_remote"), _FILES),
-    "LiveRun": {"run_name": Field(Owner.USER, "run"), "token": _KEPT},
+    "SpoolOwner": {"run_name": Field(Owner.USER, "run"), "token": _KEPT},
     "Upload": {"path": _FILES, "url": _FILES},
     "ConfirmedUpload": {"path": _FILES, "url": _FILES, "md5": _KEPT},
 }

@@ -11,11 +11,11 @@ from kinetoscope.core.text.wording import format_count
 from kinetoscope.errors import TraceFileError
 from kinetoscope.frames.events import KINDS, TraceAbout, complete_frame
 from kinetoscope.frames.trace import Trace
-from kinetoscope.spool.chunk import LiveName
-from kinetoscope.spool.contents import LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.spool.folders import is_live_folder, read_live_run
+from kinetoscope.spool.chunk import RecordName
+from kinetoscope.spool.contents import SpooledProcess, SpooledTrack, read_spool_folder
+from kinetoscope.spool.folders import is_spool_folder, read_spool_owner
 from kinetoscope.spool.record import Flag, Kind, Record
-from kinetoscope.spool.window_log import LiveWindow, SavedWindows, read_windows
+from kinetoscope.spool.window_log import LoggedWindow, SavedWindows, read_windows
 
 _COLUMNS = ("kind", "phase", "name", "category", "track", "ts", "dur", "batch", "args")
 _KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER: ("counter", "C")}
@@ -39,7 +39,7 @@ def read_found(name: FoundLive) -> Trace:
     except NothingThereError:
         return _nothing(name, [])
     except (TraceFileError, OSError):
-        if is_live_folder(Path(name)):
+        if is_spool_folder(Path(name)):
             raise
         return _nothing(
             name, [f"{name} went away while it was read: its process has saved what was in it. Look again."]
@@ -49,7 +49,7 @@ def read_found(name: FoundLive) -> Trace:
 def _nothing(name: str, notes: list[str]) -> Trace:
     header: dict[str, Any] = {"kinetoscope": {"live": True, "notes": notes}}
     with suppress(TraceFileError, OSError):  # the folder may be gone
-        header |= read_live_run(Path(name)).ranks.header_fields
+        header |= read_spool_owner(Path(name)).ranks.header_fields
     about = TraceAbout([], header)
     return Trace(name, about, complete_frame(_frame({column: [] for column in _COLUMNS})).lazy())
 
@@ -59,8 +59,8 @@ def read_live(folder: Path) -> Trace:
 
     Nothing is cached, and the folder is not changed. Raises `NothingThereError` if it is empty.
     """
-    run, (windows, damages) = read_live_run(folder), read_windows(folder)
-    left = read_live_folder(folder)
+    run, (windows, damages) = read_spool_owner(folder), read_windows(folder)
+    left = read_spool_folder(folder)
     rows = _Rows(SavedWindows(windows))
     for process in left.processes:
         rows.add_process(process, run.ranks.rank)
@@ -88,7 +88,7 @@ def _frame(columns: dict[str, list[Any]]) -> pl.DataFrame:
     return pl.DataFrame(columns, schema={name: schema[name] for name in columns})
 
 
-def _warmup_batches(window: LiveWindow) -> list[int] | None:
+def _warmup_batches(window: LoggedWindow) -> list[int] | None:
     """The batches of a window that only warm up, as numbers from and until."""
     first = (window.timestamp or {}).get("batch")
     return None if first is None or window.first_active is None else [int(first), window.first_active]
@@ -97,7 +97,7 @@ def _warmup_batches(window: LiveWindow) -> list[int] | None:
 def is_to_redact(folder: Path) -> bool:
     """Whether a live folder is that of a run that redacts what it writes: nothing in it is meant to be shown."""
     try:
-        return read_live_run(folder).redacts
+        return read_spool_owner(folder).redacts
     except TraceFileError:
         return False  # `read_live` says why it cannot be read
 
@@ -105,7 +105,7 @@ def is_to_redact(folder: Path) -> bool:
 def restart_of(folder: Path) -> int:
     """The attempt of the run to which a live folder belongs."""
     try:
-        return read_live_run(folder).attempt.restart
+        return read_spool_owner(folder).attempt.restart
     except TraceFileError:
         return 0  # `read_live` says why it cannot be read
 
@@ -119,7 +119,7 @@ class _Rows:
         self.tracks: list[tuple[Any, Any]] = []
         self._num_dropped = 0
 
-    def add_process(self, process: LiveProcess, rank: int) -> None:
+    def add_process(self, process: SpooledProcess, rank: int) -> None:
         """Adds the records of all threads of a process; open spans end with its last record."""
         last_ns = max((_end(record) for track in process.tracks for record in track.records()), default=0)
         for track in process.tracks:
@@ -143,8 +143,8 @@ class _Rows:
             else []
         )
 
-    def _add_record(self, record: Record, track: LiveTrack, number: int, names: list[LiveName]) -> None:
-        if record.kind not in _KINDS or record.name >= len(names) or self._saved.hold(record.begin):
+    def _add_record(self, record: Record, track: SpooledTrack, number: int, names: list[RecordName]) -> None:
+        if record.kind not in _KINDS or record.name >= len(names) or self._saved.contains(record.begin):
             return
         kind, phase = _KINDS[Kind(record.kind)]
         name = names[record.name]
@@ -162,7 +162,7 @@ class _Rows:
         self.columns["args"].append(msgspec.json.encode(values[-1]))
 
 
-def _arguments(record: Record, names: list[LiveName]) -> dict[str, Any]:
+def _arguments(record: Record, names: list[RecordName]) -> dict[str, Any]:
     if record.kind == Kind.COUNTER:
         return {names[record.series].name: record.end} if record.series < len(names) else {}
     return {"batch": record.batch} | ({"cut": "still open"} if record.flags & Flag.CUT else {})

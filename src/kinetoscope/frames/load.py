@@ -37,7 +37,7 @@ from kinetoscope.frames.executors import each_with
 from kinetoscope.frames.live import FoundLive, is_to_redact, read_found, read_live, restart_of
 from kinetoscope.frames.trace import Trace, TraceSet
 from kinetoscope.pulse.training_notes import notes_on_later_trainings, notes_on_trainings
-from kinetoscope.spool.folders import is_live_folder, live_folders
+from kinetoscope.spool.folders import find_spool_folders, is_spool_folder
 
 _log = logging.getLogger("kinetoscope")
 PathLike = str | os.PathLike[str]
@@ -118,7 +118,7 @@ def names_in(source: PathLike | Iterable[PathLike], attempt: int | None = None) 
 def is_single(name: str) -> bool:
     """Whether ``name`` is one trace: a file, a URL, ``-``, or the live folder of one rank."""
     return (
-        name == STDIN or is_url(name) or os.path.isfile(name) or is_descriptor_path(name) or is_live_folder(Path(name))
+        name == STDIN or is_url(name) or os.path.isfile(name) or is_descriptor_path(name) or is_spool_folder(Path(name))
     )
 
 
@@ -126,7 +126,7 @@ def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] |
     """The trace in one file or live folder; ``on_bytes`` is called now and then with the bytes read since."""
     if isinstance(name, FoundLive):
         return read_found(name)
-    if is_live_folder(Path(name)):
+    if is_spool_folder(Path(name)):
         return read_live(Path(name))
     return load_trace(name, cache=cache, on_bytes=on_bytes)
 
@@ -238,7 +238,7 @@ def _by_attempt(folder: Path) -> dict[int, list[str]]:
     to which attempt."""
     first, then = order_trace_folders(folder)
     found = _files_by_attempt(folder, first) or _files_by_attempt(folder, then)
-    for live in live_folders(folder):
+    for live in find_spool_folders(folder):
         if not is_to_redact(live):
             found.setdefault(restart_of(live), []).append(FoundLive(live))
     return found
@@ -292,7 +292,7 @@ def _is_copy(name: str, other: str, heads: Mapping[str, bytes]) -> bool:
 
 def is_live(name: str) -> bool:
     """Whether ``name`` is the live folder of one rank, whose files still grow."""
-    return is_live_folder(Path(name))
+    return is_spool_folder(Path(name))
 
 
 def is_url(name: str) -> bool:

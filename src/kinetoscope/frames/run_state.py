@@ -7,12 +7,16 @@ from typing import Literal, NamedTuple
 
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.manifest import RankManifest, read_starts
-from kinetoscope.spool.folders import is_live_folder, live_folder_of, read_live_run
-from kinetoscope.spool.owner_lock import Owner, owner_state
+from kinetoscope.spool.folders import find_spool_folder, is_spool_folder, read_spool_owner
+from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 
 RunState = Literal["finished", "killed", "recording"]
 
-_OF_OWNERS: dict[Owner, RunState | None] = {Owner.ALIVE: "recording", Owner.DEAD: "killed", Owner.UNKNOWN: None}
+_OF_OWNERS: dict[OwnerState, RunState | None] = {
+    OwnerState.ALIVE: "recording",
+    OwnerState.DEAD: "killed",
+    OwnerState.UNKNOWN: None,
+}
 
 
 class WrittenTrace(NamedTuple):
@@ -33,7 +37,7 @@ def run_state(traces: Iterable[WrittenTrace]) -> RunState | None:
     states: list[RunState | None] = []
     for trace in traces:
         path = Path(trace.name)
-        if trace.is_recovered or is_live_folder(path):
+        if trace.is_recovered or is_spool_folder(path):
             states.append("killed" if trace.is_recovered else _of_live(path))
         elif trace.starts or path.is_file():  # else its live folder is gone, since its process has saved all
             starts.setdefault(path.parent, set()).update(trace.starts)
@@ -73,14 +77,14 @@ def _of_process(folder: Path, manifest: RankManifest) -> RunState | None:
     if manifest.closed or manifest.started is None:
         return "finished" if manifest.closed else None
     run_folders = (folder.parent, folder, folder.parent.parent)
-    lives = (live_folder_of(run_folder, manifest.start) for run_folder in run_folders)
+    lives = (find_spool_folder(run_folder, manifest.start) for run_folder in run_folders)
     live = next((found for found in lives if found is not None), None)
-    return _OF_OWNERS[owner_state(live, manifest.started.attempt)]
+    return _OF_OWNERS[read_owner_state(live, manifest.started.attempt)]
 
 
 def _of_live(folder: Path) -> RunState | None:
     """A clean end deletes the live folder."""
     with suppress(OSError, ValueError, KinetoscopeError):
-        run = read_live_run(folder)
-        return _OF_OWNERS[owner_state(folder, run.attempt)]
+        run = read_spool_owner(folder)
+        return _OF_OWNERS[read_owner_state(folder, run.attempt)]
     return None

@@ -16,15 +16,15 @@ from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.recovered_cycles import RankRecords
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.spool.folders import (
-    LiveRun,
+    SpoolOwner,
     TraceRecipe,
-    delete_live_folder,
-    delete_what_is_empty,
-    is_live_folder,
-    live_folders,
-    read_live_run,
+    delete_empty_folders,
+    delete_spool_folder,
+    find_spool_folders,
+    is_spool_folder,
+    read_spool_owner,
 )
-from kinetoscope.spool.owner_lock import Owner, owner_state
+from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 from kinetoscope.spool.record import Flag, Kind, ThreadRecords, record_columns
 from kinetoscope.uploads.rank_uploads import queue_recovered
 
@@ -61,7 +61,7 @@ class RecoveredMerge:
 class RecoveredRank:
     """What was found of one killed rank, and the traces it was made into."""
 
-    run: LiveRun
+    run: SpoolOwner
     spool_folder: Path
     threads: dict[int, RecoveredThread] = field(default_factory=dict)
     """By the thread's tid."""
@@ -119,12 +119,12 @@ class TracePlaces:
         self._tell = say
         self._once = OnceLog()
 
-    def choose(self, run: LiveRun, cycle: Cycle) -> list[TraceRecipe]:
+    def choose(self, run: SpoolOwner, cycle: Cycle) -> list[TraceRecipe]:
         """The recipes of a run's handlers for one cycle, each with the full path of its folder. Raises OSError if no
         folder can be written to."""
         return list(dict.fromkeys(self._choose(recipe, run, cycle) for recipe in run.recipes or [_OURS]))
 
-    def _choose(self, recipe: TraceRecipe, run: LiveRun, cycle: Cycle) -> TraceRecipe:
+    def _choose(self, recipe: TraceRecipe, run: SpoolOwner, cycle: Cycle) -> TraceRecipe:
         folder = self._folder(recipe, run)
         filename, merged = recipe.filename, recipe.merged
         try:
@@ -140,7 +140,7 @@ class TracePlaces:
         merged_remote = recipe.merged_remote if merged_remote else ""
         return TraceRecipe(str(folder), filename, merged, recipe.in_pairs, remote, merged_remote)
 
-    def _checked(self, remote: str, run: LiveRun, cycle: Cycle) -> str:
+    def _checked(self, remote: str, run: SpoolOwner, cycle: Cycle) -> str:
         """``remote``, a format of URLs; empty if what it gives is not a URL."""
         try:
             if remote:
@@ -150,7 +150,7 @@ class TracePlaces:
             return ""
         return remote
 
-    def _folder(self, recipe: TraceRecipe, run: LiveRun) -> Path:
+    def _folder(self, recipe: TraceRecipe, run: SpoolOwner) -> Path:
         try:
             return self._run.make_folder(recipe.folder)
         except OSError:
@@ -195,8 +195,8 @@ def recover(
     places = TracePlaces(run_folder, traces, say)
     if not keep:
         _remove_partials(run_folder)
-        delete_what_is_empty(run_folder)
-    found, without_run = list(live_folders(run_folder, say)), list(_folders_without_run(run_folder))
+        delete_empty_folders(run_folder)
+    found, without_run = list(find_spool_folders(run_folder, say)), list(_folders_without_run(run_folder))
     if not found and not without_run:
         if why := why_nothing(run_folder):
             raise TraceFileError(f"Nothing to recover in {run_folder}. {why}")
@@ -206,9 +206,9 @@ def recover(
         )
     for folder in found:
         try:
-            run = read_live_run(folder)
-            state = owner_state(folder, run.attempt)
-            if state is Owner.DEAD or (state is Owner.UNKNOWN and other_hosts):
+            run = read_spool_owner(folder)
+            state = read_owner_state(folder, run.attempt)
+            if state is OwnerState.DEAD or (state is OwnerState.UNKNOWN and other_hosts):
                 if run.redacts and not without_redaction:
                     raise TraceFileError(_REDACTS)
                 yield ends.end(_recover_rank(run_folder, places, folder, run))
@@ -218,7 +218,7 @@ def recover(
         missing = TraceFileError("Its run.json, which says whose folder it is, is missing.")
         yield ends.give_up(folder, missing)
     if not keep:
-        delete_what_is_empty(run_folder)
+        delete_empty_folders(run_folder)
 
 
 class _Ends:
@@ -235,18 +235,18 @@ class _Ends:
         if self._keep or is_needed:
             return replace(rank, is_kept=True)
         try:
-            delete_live_folder(self._run_folder, rank.spool_folder)
+            delete_spool_folder(self._run_folder, rank.spool_folder)
         except OSError as error:
             return replace(rank, is_kept=True, undeleted=f"It cannot be deleted: {error.strerror or error}.")
         return rank
 
     def give_up(self, folder: Path, error: Exception) -> UnrecoveredRank:
         """Deletes a folder that cannot be read if it is not wanted, and if its process is known to be dead."""
-        is_unreadable = isinstance(error, TraceFileError) and owner_state(folder, None) is Owner.DEAD
+        is_unreadable = isinstance(error, TraceFileError) and read_owner_state(folder, None) is OwnerState.DEAD
         if not (self._discard and is_unreadable):
             return UnrecoveredRank(folder, error)
         try:
-            delete_live_folder(self._run_folder, folder)
+            delete_spool_folder(self._run_folder, folder)
         except OSError as not_deleted:
             return UnrecoveredRank(folder, not_deleted)
         return UnrecoveredRank(folder, error, is_discarded=True)
@@ -257,7 +257,11 @@ def _folders_without_run(run_folder: Path) -> Iterator[Path]:
     run = RunFolder(run_folder)
     for name in run.names("live"):
         path = run.path / "live" / name
-        if run.is_folder(f"live/{name}") and not is_live_folder(path) and owner_state(path, None) is not Owner.ALIVE:
+        if (
+            run.is_folder(f"live/{name}")
+            and not is_spool_folder(path)
+            and read_owner_state(path, None) is not OwnerState.ALIVE
+        ):
             yield path
 
 
@@ -270,7 +274,7 @@ def _remove_partials(run_folder: Path) -> None:
                 remove_partials(run_folder / folder)
 
 
-def _recover_rank(run_folder: Path, places: TracePlaces, spool_folder: Path, run: LiveRun) -> RecoveredRank:
+def _recover_rank(run_folder: Path, places: TracePlaces, spool_folder: Path, run: SpoolOwner) -> RecoveredRank:
     left = RankRecords(spool_folder, run)
     found = RecoveredRank(run, spool_folder, damages=left.damages)
     for window in left.windows():

@@ -15,22 +15,28 @@ from kinetoscope.core.job.timestamp import Timestamp, timestamp_from_fields
 from kinetoscope.formats.own_names import BATCH
 from kinetoscope.recording.markers.recorder_types import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Contributions, Cycle
-from kinetoscope.spool.contents import LivePart, LiveProcess, LiveTrack, child_records_in_window, read_live_folder
-from kinetoscope.spool.folders import LiveRun, contributed_files
+from kinetoscope.spool.contents import (
+    SpooledPart,
+    SpooledProcess,
+    SpooledTrack,
+    child_records_in_window,
+    read_spool_folder,
+)
+from kinetoscope.spool.folders import SpoolOwner, find_contributed_files
 from kinetoscope.spool.lost_chunks import describe_losses
 from kinetoscope.spool.record import (
     RECORD_BYTES,
     Flag,
     Kind,
-    PartInMemory,
     Record,
     RecordPart,
+    RecordsInMemory,
     ThreadRecords,
     pack_records,
     record_columns,
     unpack_records,
 )
-from kinetoscope.spool.window_log import LiveWindow, has_log, read_windows
+from kinetoscope.spool.window_log import LoggedWindow, has_log, read_windows
 
 _NO_LOG = (
     "windows.jsonl is missing: it lists when windows opened, and which are saved. Spans of child processes from before "
@@ -69,9 +75,9 @@ class UnsavedWindow:
 class RankRecords:
     """What the processes of one rank left in its live folder. Raises OSError if the folder cannot be read."""
 
-    def __init__(self, spool_folder: Path, run: LiveRun) -> None:
+    def __init__(self, spool_folder: Path, run: SpoolOwner) -> None:
         self._folder, self._run = spool_folder, run
-        left = read_live_folder(spool_folder)
+        left = read_spool_folder(spool_folder)
         self._log, damages_of_log = read_windows(spool_folder)
         self._owner = next((process for process in left.processes if process.pid == run.attempt.pid), None)
         # The first process, which has the most records, keeps the ids of its names.
@@ -91,11 +97,11 @@ class RankRecords:
         windows = find_unsaved_windows(self._log, self._owner, last_ns, self._last_begin_of_children())
         for window in windows:
             names, threads = self._recorded_in(window)
-            files = contributed_files(self._folder, window.cycle)
+            files = find_contributed_files(self._folder, window.cycle)
             if threads or files:
                 yield RecoveredWindow(window.number, self._cycle(window, names, threads, files))
 
-    def _tracks(self) -> Iterator[LiveTrack]:
+    def _tracks(self) -> Iterator[SpooledTrack]:
         return (track for process in self._processes for track in process.tracks)
 
     def _last_begin_of_children(self) -> int:
@@ -154,7 +160,7 @@ class RankRecords:
         return Anchor(began_ns, began_ns + to_unix_ns), Anchor(closed_ns, closed_ns + to_unix_ns)
 
 
-def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
+def _own_records(track: SpooledTrack, window: UnsavedWindow) -> ThreadRecords:
     """What a thread of the process that opened the window recorded in it; spans that are still open end with it."""
     cut = [
         span._replace(end=max(span.begin, window.closed_ns), flags=Flag.CUT, series=0)
@@ -162,12 +168,12 @@ def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
         if span.series == window.number
     ]
     parts = [_within(part, window) for part in track.parts if part.window == window.number]
-    parts.append(PartInMemory(pack_records(cut)))
+    parts.append(RecordsInMemory(pack_records(cut)))
     num_dropped = track.num_dropped_between(window.began_ns, window.closed_ns)
     return ThreadRecords(track.tid, track.name, track.is_main, parts, num_dropped)
 
 
-def _child_records(track: LiveTrack, ids: Sequence[int], window: UnsavedWindow) -> ThreadRecords:
+def _child_records(track: SpooledTrack, ids: Sequence[int], window: UnsavedWindow) -> ThreadRecords:
     """What a thread of a child process recorded in the window. A child may begin a span right after a window has
     closed: that span is clipped to the next one."""
     thread = child_records_in_window(track, ids, window.after_ns + 1, window.closed_ns)
@@ -183,7 +189,7 @@ def _within(part: RecordPart, window: UnsavedWindow) -> RecordPart:
     ends = (end for end, kind in zip(columns.end, columns.kind, strict=True) if kind == Kind.SPAN)
     if min(columns.begin) >= window.began_ns and max(chain(columns.begin, ends)) <= window.closed_ns:
         return part
-    return PartInMemory(pack_records(_clipped(record, window) for record in unpack_records(part.read())))
+    return RecordsInMemory(pack_records(_clipped(record, window) for record in unpack_records(part.read())))
 
 
 def _clipped(record: Record, window: UnsavedWindow) -> Record:
@@ -192,14 +198,14 @@ def _clipped(record: Record, window: UnsavedWindow) -> Record:
     return record._replace(begin=begin, end=end)
 
 
-def _last_moment(track: LiveTrack) -> int:
+def _last_moment(track: SpooledTrack) -> int:
     """The latest known moment of a track: records are in the order of their ends, and dropped ones came after them."""
     last = unpack_records(track.parts[-1].read()[-RECORD_BYTES:]) if track.parts else ()
     ends = [int(record.end) if record.kind == Kind.SPAN else record.begin for record in last]
     return max([track.dropped_ns, *ends, *(span.begin for span in track.open_spans)])
 
 
-def _last_begin(track: LiveTrack) -> int:
+def _last_begin(track: SpooledTrack) -> int:
     begins = [max(record_columns(part.read()).begin, default=0) for part in track.parts]
     return max([*begins, *(span.begin for span in track.open_spans)], default=0)
 
@@ -219,7 +225,7 @@ def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) 
 
 
 def find_unsaved_windows(
-    log: Iterable[LiveWindow], owner: LiveProcess | None, last_ns: int, last_child_begin_ns: int = 0
+    log: Iterable[LoggedWindow], owner: SpooledProcess | None, last_ns: int, last_child_begin_ns: int = 0
 ) -> list[UnsavedWindow]:
     """The windows that were not saved, by number.
 
@@ -229,7 +235,7 @@ def find_unsaved_windows(
     """
     windows = _all_windows(log, owner)
     if last_child_begin_ns > _last_close(windows):
-        windows.append(LiveWindow(windows[-1].number + 1 if windows else 1))
+        windows.append(LoggedWindow(windows[-1].number + 1 if windows else 1))
     found: list[UnsavedWindow] = []
     for window in windows:
         found.append(_complete(window, found[-1] if found else None, owner, last_ns))
@@ -237,7 +243,7 @@ def find_unsaved_windows(
     return [complete for window, complete in zip(windows, found, strict=True) if not window.is_saved]
 
 
-def _last_close(windows: Sequence[LiveWindow]) -> float:
+def _last_close(windows: Sequence[LoggedWindow]) -> float:
     """When the last window closed: never, if it was still open."""
     if not windows:
         return 0
@@ -251,7 +257,7 @@ def _before(window: UnsavedWindow, following: UnsavedWindow | None) -> UnsavedWi
     return replace(window, closed_ns=min(window.closed_ns, limit_ns))
 
 
-def _all_windows(log: Iterable[LiveWindow], owner: LiveProcess | None) -> list[LiveWindow]:
+def _all_windows(log: Iterable[LoggedWindow], owner: SpooledProcess | None) -> list[LoggedWindow]:
     """The windows in the log, and those opened after its last line. A window with a lower number that is not in the log
     was saved long ago."""
     known = {window.number: window for window in log}
@@ -259,12 +265,12 @@ def _all_windows(log: Iterable[LiveWindow], owner: LiveProcess | None) -> list[L
     tracks = owner.tracks if owner is not None else []
     numbers = {part.window for track in tracks for part in track.parts}
     numbers |= {span.series for track in tracks for span in track.open_spans}
-    known |= {number: LiveWindow(number) for number in numbers if number > newest}
+    known |= {number: LoggedWindow(number) for number in numbers if number > newest}
     return [known[number] for number in sorted(known)]
 
 
 def _complete(
-    window: LiveWindow, before: UnsavedWindow | None, owner: LiveProcess | None, last_ns: int
+    window: LoggedWindow, before: UnsavedWindow | None, owner: SpooledProcess | None, last_ns: int
 ) -> UnsavedWindow:
     """A window with what the log does not tell about it; ``before`` is the window before it."""
     cycle, began_ns = window.number - 1, 0
@@ -293,7 +299,7 @@ def _timestamp(fields: dict[str, int | float] | None) -> Timestamp | None:
     return timestamp_from_fields(fields) if fields is not None else None
 
 
-def _first_moment(owner: LiveProcess | None, window: int, last_ns: int) -> int:
+def _first_moment(owner: SpooledProcess | None, window: int, last_ns: int) -> int:
     """When the first record of a window began: after all records of earlier windows, whatever a damaged record says."""
     tracks = owner.tracks if owner is not None else []
     parts = [part for track in tracks for part in track.parts if len(part)]
@@ -303,7 +309,7 @@ def _first_moment(owner: LiveProcess | None, window: int, last_ns: int) -> int:
     return max(min(begins, default=last_ns), before_ns + 1)
 
 
-def _end_of(part: LivePart) -> int:
+def _end_of(part: SpooledPart) -> int:
     """When the last record of a part ended: records are in the order of their ends."""
     (last,) = unpack_records(part.read()[-RECORD_BYTES:])
     return int(last.end) if last.kind == Kind.SPAN else last.begin

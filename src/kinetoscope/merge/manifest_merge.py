@@ -20,8 +20,8 @@ from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.manifest import RankManifest, read_starts
 from kinetoscope.merge.input_file import kinetoscope_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
-from kinetoscope.spool.folders import live_folder_of
-from kinetoscope.spool.owner_lock import Owner, owner_state
+from kinetoscope.spool.folders import find_spool_folder
+from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 
 _log = logging.getLogger("kinetoscope")
 
@@ -279,7 +279,7 @@ class _Waiting:
             return manifest.closed
         if self.num_cycles is not None and len(manifest.traces) >= self.num_cycles:
             return True
-        return owner_state(live_folder_of(self.run_folder, started.start), started.attempt) is Owner.DEAD
+        return read_owner_state(find_spool_folder(self.run_folder, started.start), started.attempt) is OwnerState.DEAD
 
 
 def find_attempt(folder: Path, node_rank: int, start: str | None = None) -> ListedAttempt:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kinetoscope.core.paths.attempt_folders import MANIFESTS
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
-from kinetoscope.spool.owner_lock import Owner, OwnerLock, owner_state
+from kinetoscope.spool.owner_lock import OwnerLock, OwnerState, read_owner_state
 
 _PREFIX = "merging-"
 
@@ -17,7 +17,7 @@ _PREFIX = "merging-"
 def marked_as_merging(folder: Path) -> Iterator[None]:
     """Mark a folder of traces while this process merges them. Delete the marks of dead processes."""
     for old in _marks(folder):
-        if owner_state(old, None) is Owner.DEAD:
+        if read_owner_state(old, None) is OwnerState.DEAD:
             shutil.rmtree(old, ignore_errors=True)
     mark, lock = folder / MANIFESTS / f"{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}", None
     with suppress(OSError):  # a full disk, where the merge will fail and report it
@@ -33,7 +33,7 @@ def marked_as_merging(folder: Path) -> Iterator[None]:
 
 def is_being_merged(folder: Path) -> bool:
     """Return True while a process of this machine merges the traces of a folder."""
-    return any(owner_state(mark, None) is Owner.ALIVE for mark in _marks(folder))
+    return any(read_owner_state(mark, None) is OwnerState.ALIVE for mark in _marks(folder))
 
 
 def _marks(folder: Path) -> list[Path]:

@@ -29,7 +29,7 @@ from kinetoscope.recording.run.loop import Batches, Loop
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.run.settings import RunSettings, check_callbacks, check_state
 from kinetoscope.recording.window.trace_handler import run_folder_of
-from kinetoscope.spool.own_folder import LIVE_BYTES_MAX
+from kinetoscope.spool.spool_folder import DEFAULT_MAX_SPOOL_BYTES
 
 P = ParamSpec("P")
 log_without_buffer()
@@ -191,7 +191,7 @@ class Profiler(AnyProfiler):
         grace_s: float = 10.0,
         close_timeout_s: float = 10.0,
         spool_folder: str | os.PathLike[str] | bool | None = None,
-        live_bytes_max: int = LIVE_BYTES_MAX,
+        live_bytes_max: int = DEFAULT_MAX_SPOOL_BYTES,
         quiet: bool = False,
         redact: Callable[[str], str] | None = None,
         hangs: bool = False,
@@ -214,7 +214,7 @@ class Profiler(AnyProfiler):
         grace_s: float = 10.0,
         close_timeout_s: float = 10.0,
         spool_folder: str | os.PathLike[str] | bool | None = None,
-        live_bytes_max: int = LIVE_BYTES_MAX,
+        live_bytes_max: int = DEFAULT_MAX_SPOOL_BYTES,
         quiet: bool = False,
         redact: Callable[[str], str] | None = None,
         hangs: bool = False,

@@ -18,8 +18,8 @@ from kinetoscope.errors import KinetoscopeError, TraceFileError
 from kinetoscope.formats.manifest import STARTED, RankManifest, read_manifest, reason_of
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.pulse.training_notes import describe_training_run
-from kinetoscope.spool.folders import live_folder_of, live_folders, read_live_run
-from kinetoscope.spool.owner_lock import Owner, owner_state
+from kinetoscope.spool.folders import find_spool_folder, find_spool_folders, read_spool_owner
+from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 from kinetoscope.status.health import ACTIVE_STATES, RunState, RunStatus, read_run_status
 
 MAX_ENTRIES = 100_000
@@ -222,7 +222,7 @@ class _FolderWalk:
 
 def _has_spool(run: Path) -> bool:
     try:
-        return any(live_folders(run))
+        return any(find_spool_folders(run))
     except (OSError, KinetoscopeError):
         return False
 
@@ -304,7 +304,7 @@ def _read_run(folder: Path, name: str, manifests: list[str]) -> FoundRun:
     if run.state in (RunState.RECORDING, RunState.UNKNOWN):
         run.status = read_run_status(path)
         run.state = run.status.state if run.status.ranks else run.state
-    run.unsaved = [name for name, owner in left.items() if owner is Owner.DEAD]
+    run.unsaved = [name for name, owner in left.items() if owner is OwnerState.DEAD]
     run.no_data_reason = reason_of(found)
     run.training_run = describe_training_run(path)
     return run
@@ -327,17 +327,21 @@ def _parse_attempt(directory: str) -> int:
     return parse_attempt_name(PurePosixPath(directory).name) or 0
 
 
-_STATE_OF_OWNER = {Owner.ALIVE: RunState.RECORDING, Owner.DEAD: RunState.KILLED, Owner.UNKNOWN: RunState.UNKNOWN}
+_STATE_OF_OWNER = {
+    OwnerState.ALIVE: RunState.RECORDING,
+    OwnerState.DEAD: RunState.KILLED,
+    OwnerState.UNKNOWN: RunState.UNKNOWN,
+}
 
 
 def _find_process_state(run: Path, manifest: RankManifest) -> RunState:
     """How the process is doing that wrote a manifest last."""
     if manifest.closed or manifest.started is None:
         return RunState.FINISHED if manifest.closed else RunState.UNKNOWN
-    return _STATE_OF_OWNER[owner_state(live_folder_of(run, manifest.start), manifest.started.attempt)]
+    return _STATE_OF_OWNER[read_owner_state(find_spool_folder(run, manifest.start), manifest.started.attempt)]
 
 
-def _read_owners(run: Path) -> Iterator[tuple[str, Owner]]:
-    for folder in live_folders(run):
+def _read_owners(run: Path) -> Iterator[tuple[str, OwnerState]]:
+    for folder in find_spool_folders(run):
         with suppress(TraceFileError):
-            yield folder.name, owner_state(folder, read_live_run(folder).attempt)
+            yield folder.name, read_owner_state(folder, read_spool_owner(folder).attempt)

@@ -18,7 +18,7 @@ from isal import isal_zlib
 from kinetoscope.errors import TraceFileError
 from kinetoscope.spool.record import RECORD_BYTES, Flag, Kind, Record, pack_records, record_columns, unpack_records
 
-MOST_CHUNK_BYTES = 64 << 20
+MAX_CHUNK_BYTES = 64 << 20
 """No chunk is larger, packed or unpacked: a recorder's largest has 4 MiB."""
 
 _VERSION = 2
@@ -28,11 +28,11 @@ _TRACK = struct.Struct("<8sIIIIIIqqQII128sq56x")
 _TRACK_MAGIC = b"KSTRACK\0"
 _SPOOL_MAGIC = b"KSSPOOL\0"
 # isal 1.9.1 on ARM reads beyond the end of its input, which may not be mapped; it may have more faults there.
-_packing = isal_zlib if platform.machine() == "x86_64" else zlib
+_compression = isal_zlib if platform.machine() == "x86_64" else zlib
 _SPOOL_LEVEL = 1  # measured on records of a training loop: 400 MB/s and 3 times smaller; level 2 gains nothing
-_MOST_PIECES = 512  # of one writev
-_MOST_NAME_BYTES = 1 << 20
-_LATEST_NS = 1 << 62
+_MAX_PIECES = 512  # of one writev
+_MAX_NAME_BYTES = 1 << 20
+_MAX_NS = 1 << 62
 _PIECE_BYTES, _SEARCH_BYTES = 64 << 10, 1 << 20
 
 
@@ -49,19 +49,19 @@ class NamesFile:
         self.path = Path(folder) / f"{pid}.names"
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._names = names
-        self._num_told = self._num_bytes = 0
+        self._num_written = self._num_bytes = 0
         self._unwritten = b""
-        self.write_new()
+        self.write_new_names()
 
-    def write_new(self) -> None:
+    def write_new_names(self) -> None:
         """Writes the names that were added since the last call: the number of a name's line is its id. What a full disk
         did not take is written before the next name, so that later lines keep their numbers."""
-        first = self._num_told
+        first = self._num_written
         new = self._names[first:]
         lines = [json.dumps({"name": name.name, "categories": name.categories}).encode() + b"\n" for name in new]
         text, end = b"".join(lines), first + len(new)
-        if self._num_told == first:  # else what handles a signal has told the same meanwhile
-            self._unwritten, self._num_told = self._unwritten + text, end
+        if self._num_written == first:  # else what handles a signal has told the same meanwhile
+            self._unwritten, self._num_written = self._unwritten + text, end
         self.flush()
 
     def flush(self) -> None:
@@ -86,37 +86,37 @@ class NamesFile:
             self.path.unlink()
 
 
-class LiveName(NamedTuple):
+class RecordName(NamedTuple):
     """What a name id stands for."""
 
     name: str
     categories: tuple[str, ...]
 
 
-def read_names(content: bytes) -> tuple[list[LiveName], list[str]]:
+def read_names(content: bytes) -> tuple[list[RecordName], list[str]]:
     """The names in a names file, and a sentence for each name that cannot be read, which gets a placeholder.
 
     An unfinished last line is left out.
     """
-    names: list[LiveName] = []
+    names: list[RecordName] = []
     damages: list[str] = []
     for number, line in enumerate(content.split(b"\n")[:-1]):
         try:
             names.append(_read_name(line))
         except (ValueError, TypeError, KeyError, RecursionError):
-            names.append(LiveName(f"unreadable name {number}", ()))
+            names.append(RecordName(f"unreadable name {number}", ()))
             damages.append(f"line {number + 1} cannot be read; what it named is called {names[-1].name!r}")
     return names, damages
 
 
-def _read_name(line: bytes) -> LiveName:
-    if len(line) > _MOST_NAME_BYTES:
+def _read_name(line: bytes) -> RecordName:
+    if len(line) > _MAX_NAME_BYTES:
         raise ValueError("no name is as long as this")
     fields = json.loads(line)
     name, categories = fields["name"], tuple(fields["categories"])
     if not all(isinstance(text, str) for text in (name, *categories)):
         raise TypeError("names are text")
-    return LiveName(_whole_text(name), tuple(map(_whole_text, categories)))
+    return RecordName(_whole_text(name), tuple(map(_whole_text, categories)))
 
 
 def _whole_text(text: str) -> str:
@@ -130,9 +130,9 @@ def _whole_text(text: str) -> str:
 class SpooledRecords:
     """Records in a spool; its length is the number of records. The spool's file stays open while this exists."""
 
-    def __init__(self, spool: "Spool", offset: int, num_bytes: int, num_records: int) -> None:
+    def __init__(self, spool: "SpoolFile", offset: int, num_bytes: int, num_records: int) -> None:
         self._spool = spool
-        self._place = num_bytes, offset
+        self._index_of = num_bytes, offset
         self._num_records = num_records
 
     def __len__(self) -> int:
@@ -140,10 +140,10 @@ class SpooledRecords:
 
     def read(self) -> bytes:
         """The records, 32 bytes each."""
-        return zlib.decompress(self._spool.read(*self._place))
+        return zlib.decompress(self._spool.read(*self._index_of))
 
 
-class Spool:
+class SpoolFile:
     """The file to which the records of filled chunks are moved while their window is open, packed to a third.
 
     ``folder`` is a live folder, ``window`` the number of one of this process's windows. The file is made when the first
@@ -185,7 +185,7 @@ class Spool:
             self.path.unlink(missing_ok=True)
 
     def _entry(self, chunk: Any) -> tuple[bytes, bytes]:
-        packer = _packing.compressobj(_SPOOL_LEVEL)
+        packer = _compression.compressobj(_SPOOL_LEVEL)
         with memoryview(chunk) as records:
             packed = packer.compress(records) + packer.flush()
         header = ChunkHeader(*_CHUNK.unpack(chunk.header))
@@ -201,8 +201,8 @@ class Spool:
 
 def _write_all(file: int, pieces: list[bytes]) -> None:
     """Writes all pieces with as few calls as possible: after each call this thread waits for the GIL."""
-    for first in range(0, len(pieces), _MOST_PIECES):
-        piece = pieces[first : first + _MOST_PIECES]
+    for first in range(0, len(pieces), _MAX_PIECES):
+        piece = pieces[first : first + _MAX_PIECES]
         wanted = sum(map(len, piece))
         written = os.writev(file, piece)
         while written < wanted:  # there is no more space, unless a signal came
@@ -243,7 +243,7 @@ def read_spool(file: BinaryIO, damages: list[str]) -> Iterator[SpoolEntry]:
         offset = end if follows in (_SPOOL_MAGIC, b"") else _next_entry(file, first)
         if follows != _SPOOL_MAGIC and offset < length:
             damages.append(f"there is no entry at byte {end:,}")
-        if header.version != _VERSION or max(header.num_records * RECORD_BYTES, header.packed_bytes) > MOST_CHUNK_BYTES:
+        if header.version != _VERSION or max(header.num_records * RECORD_BYTES, header.packed_bytes) > MAX_CHUNK_BYTES:
             damages.append(f"the entry before byte {end:,} is left out: it is of another version, or too large")
         else:
             yield SpoolEntry(header, first, min(end, offset, length) - first)
@@ -291,14 +291,14 @@ def read_track(content: bytes) -> tuple[TrackHeader, list[Record]] | None:
     if not content.strip(b"\0"):
         return None
     header = TrackHeader(*_unpack(_TRACK, _TRACK_MAGIC, content))
-    if not _is_moment(header.monotonic_ns, header.unix_ns) or not 0 <= header.dropped_ns < _LATEST_NS:
+    if not _is_moment(header.monotonic_ns, header.unix_ns) or not 0 <= header.dropped_ns < _MAX_NS:
         raise TraceFileError("its times are impossible")
     slots = unpack_records(_whole_records(content, _TRACK.size))
     return header, [slot._replace(end=0) for slot in slots if slot.kind == Kind.SPAN]
 
 
 def _is_moment(monotonic_ns: int, unix_ns: int) -> bool:
-    return 0 < monotonic_ns < _LATEST_NS and 0 < unix_ns < _LATEST_NS
+    return 0 < monotonic_ns < _MAX_NS and 0 < unix_ns < _MAX_NS
 
 
 class ChunkHeader(NamedTuple):
@@ -393,4 +393,4 @@ def _is_readable(record: Record, num_names: int) -> bool:
 
 def _is_in_order(kind: int, begin: int, end: float) -> bool:
     """Whether the begin is a possible time and, of a span, the end is not before it."""
-    return 0 <= begin < _LATEST_NS and (kind != Kind.SPAN or begin <= end < _LATEST_NS)
+    return 0 <= begin < _MAX_NS and (kind != Kind.SPAN or begin <= end < _MAX_NS)

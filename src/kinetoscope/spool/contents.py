@@ -19,9 +19,9 @@ from kinetoscope.core.job.ranks import is_process_alive
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import TraceFileError
 from kinetoscope.spool.chunk import (
-    MOST_CHUNK_BYTES,
+    MAX_CHUNK_BYTES,
     ChunkHeader,
-    LiveName,
+    RecordName,
     SpoolEntry,
     TrackHeader,
     num_chunk_records,
@@ -31,30 +31,30 @@ from kinetoscope.spool.chunk import (
     read_track,
     readable_records,
 )
-from kinetoscope.spool.lost_chunks import ChunkFound
+from kinetoscope.spool.lost_chunks import ChunkSummary
 from kinetoscope.spool.record import (
     MARK,
     RECORD_BYTES,
     Flag,
     Kind,
     Record,
-    Stretch,
     ThreadRecords,
+    ThreadSlice,
     TrackMark,
     pack_records,
     record_columns,
-    stretches,
+    split_by_thread,
     unpack_records,
 )
 
 _FILE_NAME = re.compile(r"([0-9]{1,10})(?:-[0-9]{1,10})?\.(track|chunk|spool|names)")
-_MOST_TRACK_BYTES = 8 << 20
-_MOST_SPOOL_ENTRIES = 100_000
-_MOST_KEPT_BYTES = 512 << 20  # of chunks; any further ones are read from their files each time
+_MAX_TRACK_BYTES = 8 << 20
+_MAX_SPOOL_ENTRIES = 100_000
+_MAX_KEPT_BYTES = 512 << 20  # of chunks; any further ones are read from their files each time
 
 
 @dataclass(frozen=True, slots=True)
-class LivePart:
+class SpooledPart:
     """Some of a thread's records, which ``load`` returns; its length is their number.
 
     ``window`` is the number of their window if their process opens windows. A child process's records may be of several
@@ -74,7 +74,7 @@ class LivePart:
 
 
 @dataclass(slots=True)
-class LiveTrack:
+class SpooledTrack:
     """The unsaved records of one thread, and its open spans.
 
     ``parts`` are its records, oldest first. ``monotonic_ns`` and ``unix_ns`` are the same moment on two clocks; records
@@ -92,7 +92,7 @@ class LiveTrack:
     num_dropped: int = 0
     """How many records found no space in the window in which ``dropped_ns`` lies, when the last of them was dropped."""
     dropped_ns: int = 0
-    parts: list[LivePart] = field(default_factory=list, repr=False)
+    parts: list[SpooledPart] = field(default_factory=list, repr=False)
     open_spans: list[Record] = field(default_factory=list)
     """Spans in progress. Their ``end`` is 0; their ``series`` is the number of the window in which they began."""
 
@@ -106,24 +106,24 @@ class LiveTrack:
 
 
 @dataclass(slots=True)
-class LiveProcess:
+class SpooledProcess:
     """What one process keeps in a live folder."""
 
     pid: int
-    names: list[LiveName]
-    tracks: list[LiveTrack]
-    chunks: list[ChunkFound] = field(default_factory=list)
+    names: list[RecordName]
+    tracks: list[SpooledTrack]
+    chunks: list[ChunkSummary] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRecords:
+class SpoolContents:
     """What the processes of a live folder keep in it, and a sentence for each part that could not be read."""
 
-    processes: list[LiveProcess]
+    processes: list[SpooledProcess]
     damages: list[str]
 
 
-def read_live_folder(folder: str | os.PathLike[str], *, without_pid: int = 0) -> LiveRecords:
+def read_spool_folder(folder: str | os.PathLike[str], *, without_pid: int = 0) -> SpoolContents:
     """Everything in a live folder, spools included, whether its processes still run or were killed.
 
     The files of the process ``without_pid`` are not read. What cannot be read is left out and named in ``damages``.
@@ -136,15 +136,15 @@ def read_live_folder(folder: str | os.PathLike[str], *, without_pid: int = 0) ->
     reader.read_chunks()
     reader.read_spools()
     reader.read_all_names()
-    return LiveRecords(reader.processes(), reader.damages)
+    return SpoolContents(reader.processes(), reader.damages)
 
 
-def live_pids(folder: Path) -> set[int]:
+def find_spool_pids(folder: Path) -> set[int]:
     """The processes that keep something in a live folder."""
     return {int(match[1]) for name in os.listdir(folder) if (match := _FILE_NAME.fullmatch(name))}
 
 
-def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
+def delete_collected_files(folder: Path, pid: int, read_to_ns: int) -> None:
     """Deletes those files of a child process whose records, all from before ``read_to_ns``, were read: its full chunks,
     and if it has ended all its files."""
     has_ended = not is_process_alive(pid)
@@ -174,9 +174,9 @@ class _Reader:
     def __init__(self, folder: Path, without_pid: int) -> None:
         self._folder = RunFolder(folder)
         self._without_pid = without_pid
-        self._tracks: dict[int, dict[int, LiveTrack]] = defaultdict(dict)
+        self._tracks: dict[int, dict[int, SpooledTrack]] = defaultdict(dict)
         self._chunks: dict[int, list[_Chunk]] = defaultdict(list)
-        self._names: dict[int, list[LiveName]] = {}
+        self._names: dict[int, list[RecordName]] = {}
         self._num_kept_bytes = 0
         self._last: tuple[_Chunk | None, bytes] = None, b""
         self.damages: list[str] = []
@@ -186,7 +186,7 @@ class _Reader:
     def read_tracks(self) -> None:
         for pid, name in self._files("track"):
             with self._naming_damage(name):
-                header, open_spans = read_track(self._folder.read(name, _MOST_TRACK_BYTES)) or (None, [])
+                header, open_spans = read_track(self._folder.read(name, _MAX_TRACK_BYTES)) or (None, [])
                 if header is not None:
                     self._tracks[pid][header.track] = _track(header, open_spans)
 
@@ -202,7 +202,7 @@ class _Reader:
             with self._naming_damage(name), self._folder.open(name) as file:
                 in_files = {_key(chunk.header) for chunk in self._chunks[pid]}
                 damages: list[str] = []
-                entries = islice(read_spool(file, damages), _MOST_SPOOL_ENTRIES)
+                entries = islice(read_spool(file, damages), _MAX_SPOOL_ENTRIES)
                 new = [entry for entry in entries if _key(entry.header) not in in_files]
                 self._chunks[pid] += [self._spooled(name, entry) for entry in new]
                 self.damages += [f"{name}: {damage}." for damage in damages]
@@ -233,13 +233,13 @@ class _Reader:
             self.damages.append(f"{name} is left out: {str(why).rstrip('.')}.")
 
     def _read_chunk(self, name: str) -> tuple[ChunkHeader | None, bytes]:
-        return read_chunk(self._folder.read(name, MOST_CHUNK_BYTES)) or (None, b"")
+        return read_chunk(self._folder.read(name, MAX_CHUNK_BYTES)) or (None, b"")
 
     def _keep(self, name: str, records: bytes) -> Callable[[], bytes]:
         """A function that returns a chunk's records. They are kept in memory, within bounds: a running process may
         delete the file."""
         self._num_kept_bytes += len(records)
-        if self._num_kept_bytes <= _MOST_KEPT_BYTES:
+        if self._num_kept_bytes <= _MAX_KEPT_BYTES:
             return lambda: records
         return lambda: self._read_chunk(name)[1]
 
@@ -253,17 +253,17 @@ class _Reader:
 
     # -- together ---------------------------------------------------------------------------------------------
 
-    def processes(self) -> list[LiveProcess]:
+    def processes(self) -> list[SpooledProcess]:
         """What was read, process by process."""
         pids = self._tracks.keys() | self._chunks.keys() | self._names.keys()
         return [self._process(pid) for pid in sorted(pids)]
 
-    def _process(self, pid: int) -> LiveProcess:
+    def _process(self, pid: int) -> SpooledProcess:
         names, tracks = self._names.get(pid, []), self._tracks[pid]
         num_damaged: Counter[str] = Counter()
-        found: list[ChunkFound] = []
+        found: list[ChunkSummary] = []
         for chunk in sorted(self._chunks[pid], key=lambda chunk: chunk.header.sequence):
-            num_damaged.update(self._give_out(chunk, pid, len(names), found))
+            num_damaged.update(self._distribute(chunk, pid, len(names), found))
         for track in tracks.values():
             named = [span for span in track.open_spans if span.name < len(names)]
             track.open_spans = [span for span in named if not _has_ended(span, track.parts)]
@@ -272,39 +272,41 @@ class _Reader:
             for thread, number in num_damaged.items()
             if number
         ]
-        return LiveProcess(pid, names, [tracks[number] for number in sorted(tracks)], found)
+        return SpooledProcess(pid, names, [tracks[number] for number in sorted(tracks)], found)
 
-    def _give_out(self, chunk: "_Chunk", pid: int, num_names: int, found: list[ChunkFound]) -> dict[str, int]:
+    def _distribute(self, chunk: "_Chunk", pid: int, num_names: int, chunks: list[ChunkSummary]) -> dict[str, int]:
         """Adds a chunk's records to the tracks of their threads, and the chunk to ``found``; returns how many of each
         thread are unreadable."""
         packed, header, last_track = self._read(chunk), chunk.header, chunk.header.track
-        num_damaged = Counter({_lost_mark(chunk.header).name: chunk.num_records - _num_records(packed)})
-        for stretch in stretches(packed, _lost_mark(chunk.header)):
-            track = self._tracks[pid].get(stretch.mark.track) or self._add_ended(pid, chunk.header, stretch.mark)
-            whole, last_track = self._part(chunk, stretch), stretch.mark.track
+        num_damaged = Counter({_placeholder_mark(chunk.header).name: chunk.num_records - _num_records(packed)})
+        for thread_slice in split_by_thread(packed, _placeholder_mark(chunk.header)):
+            track = self._tracks[pid].get(thread_slice.mark.track) or self._add_ended(
+                pid, chunk.header, thread_slice.mark
+            )
+            whole, last_track = self._part(chunk, thread_slice), thread_slice.mark.track
             part = _readable(whole, num_names) if track is not None else None
-            num_damaged[stretch.mark.name] += len(whole) - len(part or ())
+            num_damaged[thread_slice.mark.name] += len(whole) - len(part or ())
             if track is not None and part:
                 track.parts.append(part)
         room = chunk.num_records if header.packed_bytes else header.num_records
-        found.append(ChunkFound(header.sequence, header.window, header.track, last_track, chunk.num_records, room))
+        chunks.append(ChunkSummary(header.sequence, header.window, header.track, last_track, chunk.num_records, room))
         return num_damaged
 
-    def _add_ended(self, pid: int, header: ChunkHeader, mark: TrackMark) -> LiveTrack | None:
+    def _add_ended(self, pid: int, header: ChunkHeader, mark: TrackMark) -> SpooledTrack | None:
         """A track for a thread that has ended or whose track file cannot be read. It gets the clock of another track,
         which is the same in the whole folder, or of the chunk. None if neither has one."""
         known = next((track for tracks in self._tracks.values() for track in tracks.values()), header)
         if known is header and not header.has_clock:
             return None
         clock = known.monotonic_ns, known.unix_ns
-        track = LiveTrack(mark.track, pid, mark.tid, mark.name, known.rank, mark.is_main, *clock)
+        track = SpooledTrack(mark.track, pid, mark.tid, mark.name, known.rank, mark.is_main, *clock)
         return self._tracks[pid].setdefault(mark.track, track)
 
-    def _part(self, chunk: "_Chunk", stretch: Stretch) -> LivePart:
+    def _part(self, chunk: "_Chunk", thread_slice: ThreadSlice) -> SpooledPart:
         def load() -> bytes:
-            return self._read(chunk)[stretch.first * RECORD_BYTES : stretch.end * RECORD_BYTES]
+            return self._read(chunk)[thread_slice.first * RECORD_BYTES : thread_slice.end * RECORD_BYTES]
 
-        return LivePart(chunk.header.window, stretch.end - stretch.first, load)
+        return SpooledPart(chunk.header.window, thread_slice.end - thread_slice.first, load)
 
     def _read(self, chunk: "_Chunk") -> bytes:
         """A chunk's records. The last chunk stays in memory, because the threads that share it are read in a row."""
@@ -328,7 +330,7 @@ def _key(header: ChunkHeader) -> tuple[int, int, int]:
     return header.sequence, header.track, header.window
 
 
-def _lost_mark(header: ChunkHeader) -> TrackMark:
+def _placeholder_mark(header: ChunkHeader) -> TrackMark:
     """Used for records before a chunk's first mark, which are there only if that mark was damaged."""
     return TrackMark(header.track, header.track, f"thread {header.track}, whose name is lost", False)
 
@@ -337,8 +339,8 @@ def _num_records(packed: bytes) -> int:
     return len(packed) // RECORD_BYTES
 
 
-def _track(header: TrackHeader, open_spans: list[Record]) -> LiveTrack:
-    return LiveTrack(
+def _track(header: TrackHeader, open_spans: list[Record]) -> SpooledTrack:
+    return SpooledTrack(
         number=header.track,
         pid=header.pid,
         tid=header.tid,
@@ -353,18 +355,18 @@ def _track(header: TrackHeader, open_spans: list[Record]) -> LiveTrack:
     )
 
 
-def _readable(part: LivePart, num_names: int) -> LivePart:
+def _readable(part: SpooledPart, num_names: int) -> SpooledPart:
     """The part without its unreadable records."""
     num_readable = _num_records(readable_records(part.read(), num_names))
     if num_readable == len(part):
         return part
-    return LivePart(part.window, num_readable, lambda: readable_records(part.read(), num_names))
+    return SpooledPart(part.window, num_readable, lambda: readable_records(part.read(), num_names))
 
 
-def _has_ended(span: Record, parts: list[LivePart]) -> bool:
+def _has_ended(span: Record, parts: list[SpooledPart]) -> bool:
     """Whether there is a record of a span that was open when the tracks were read: then it is among the last."""
     begin = struct.pack("<q", span.begin)
-    for packed in map(LivePart.read, reversed(parts)):
+    for packed in map(SpooledPart.read, reversed(parts)):
         offset = packed.find(begin)
         while offset >= 0:
             if offset % RECORD_BYTES == 0:
@@ -384,19 +386,19 @@ Intern = Callable[[str, tuple[str, ...]], int]
 """Returns the id of a name with its categories."""
 
 
-def take_child_records(folder: Path, intern: Intern, began_ns: int, closed_ns: int) -> list[ThreadRecords]:
+def collect_child_records(folder: Path, intern: Intern, began_ns: int, closed_ns: int) -> list[ThreadRecords]:
     """What the other processes recorded in the window between two moments, with the name ids that ``intern`` returns.
 
     A span that was open when the window closed is cut there.
     """
     taken = []
-    for child in read_live_folder(folder, without_pid=os.getpid()).processes:
+    for child in read_spool_folder(folder, without_pid=os.getpid()).processes:
         ids = [intern(name.name, name.categories) for name in child.names]
         taken += [child_records_in_window(track, ids, began_ns, closed_ns) for track in child.tracks]
     return [thread for thread in taken if thread.num_records or thread.num_dropped]
 
 
-def child_records_in_window(track: LiveTrack, ids: Sequence[int], began_ns: int, closed_ns: int) -> ThreadRecords:
+def child_records_in_window(track: SpooledTrack, ids: Sequence[int], began_ns: int, closed_ns: int) -> ThreadRecords:
     """What a thread of a child process recorded in the window between two moments. A record belongs to the window in
     which it began; a span that ended later, or is still open, is cut at the window's end.
 
@@ -412,11 +414,11 @@ def delete_child_records(folder: Path, closed_ns: int) -> None:
     """Deletes the files of other processes in which every record began before a moment, if their process has ended or
     has filled them. The folder itself may have been deleted, by whoever does not want the run any more."""
     with suppress(FileNotFoundError):
-        for pid in live_pids(folder) - {os.getpid()}:
-            delete_read(folder, pid, closed_ns)
+        for pid in find_spool_pids(folder) - {os.getpid()}:
+            delete_collected_files(folder, pid, closed_ns)
 
 
-def _in_window(track: LiveTrack, num_names: int, began_ns: int, closed_ns: int) -> Iterator[Record]:
+def _in_window(track: SpooledTrack, num_names: int, began_ns: int, closed_ns: int) -> Iterator[Record]:
     """The records that began in a window; spans open at its end are cut there."""
     for record in track.records():
         if began_ns <= record.begin <= closed_ns and record.name < num_names:

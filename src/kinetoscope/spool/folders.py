@@ -18,12 +18,12 @@ from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.header import told
 from kinetoscope.formats.own_json import decode_struct, encode_struct
-from kinetoscope.spool.owner_lock import Owner, owner_state
+from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 
 _log = logging.getLogger("kinetoscope")
 _LIVE, _POINTER = "live", ".elsewhere"
 _POINTER_BYTES = 1 << 16
-_MOST_NAMED = 8
+_MAX_NAMED_FOLDERS = 8
 _EMPTY_FOR_S = 60.0
 _RUN = "run.json"
 _START = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9]+-[0-9a-f]{8}")
@@ -54,7 +54,7 @@ class TraceRecipe(msgspec.Struct, frozen=True):
             return self
 
 
-class LiveRun(msgspec.Struct, frozen=True):
+class SpoolOwner(msgspec.Struct, frozen=True):
     """The process to which a live folder belongs: a rank of an attempt of a run.
 
     ``base_ns`` is the zero of the times in the process's traces. A live folder outside its run's folder has a random
@@ -71,31 +71,31 @@ class LiveRun(msgspec.Struct, frozen=True):
     redacts: bool = False
 
 
-def write_live_run(folder: Path, run: LiveRun) -> None:
+def write_spool_owner(folder: Path, run: SpoolOwner) -> None:
     """Writes ``run.json`` completely or not at all, even if it is killed meanwhile. Raises OSError if it cannot."""
     RunFolder(folder).write(_RUN, encode_struct(run))
 
 
-def is_live_folder(folder: Path) -> bool:
+def is_spool_folder(folder: Path) -> bool:
     """Whether ``folder`` is a live folder, of a running process or of one that was killed."""
     return HAS_RUN_FOLDERS and RunFolder(folder).is_file(_RUN)
 
 
-def contributed_folder(folder: Path, cycle: int) -> Path:
+def contributed_files_folder(folder: Path, cycle: int) -> Path:
     """The folder, in a live folder, for trace files that sources contributed to an unsaved cycle."""
     return folder / "contributed" / str(cycle)
 
 
-def contributed_files(folder: Path, cycle: int) -> list[Path]:
-    """The complete files in `contributed_folder`. Links are skipped, because they may lead anywhere."""
-    live, place = RunFolder(folder), f"contributed/{cycle}"
+def find_contributed_files(folder: Path, cycle: int) -> list[Path]:
+    """The complete files in `contributed_files_folder`. Links are skipped, because they may lead anywhere."""
+    live, subfolder = RunFolder(folder), f"contributed/{cycle}"
     with suppress(OSError):
-        names = (f"{place}/{name}" for name in live.names(place) if not name.startswith("."))
+        names = (f"{subfolder}/{name}" for name in live.names(subfolder) if not name.startswith("."))
         return [live.path / name for name in names if live.is_file(name)]
     return []
 
 
-def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda reason: None) -> Iterator[Path]:
+def find_spool_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda reason: None) -> Iterator[Path]:
     """The live folders of a run's processes, also those outside its folder, which may be on a network file system.
 
     A pointer that may not be followed is skipped, and ``on_skipped`` is told why. Raises OSError if ``live`` is a link
@@ -106,28 +106,28 @@ def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda 
     run = RunFolder(run_folder)
     for name in run.names(_LIVE):
         try:
-            folder = _folder_behind(run, name)
+            folder = _resolve_pointer(run, name)
         except (OSError, TraceFileError) as error:
             on_skipped(f"{error}")
             continue
-        if folder is not None and is_live_folder(folder):
+        if folder is not None and is_spool_folder(folder):
             yield folder
 
 
-def live_folder_of(run_folder: Path, start: str) -> Path | None:
+def find_spool_folder(run_folder: Path, start: str) -> Path | None:
     """The live folder of the process whose `Attempt.start` is ``start``; None if there is none."""
     run = RunFolder(run_folder)
     for name in (start, start + _POINTER) if start else ():
         try:
-            folder = _folder_behind(run, name)
+            folder = _resolve_pointer(run, name)
         except (OSError, TraceFileError):
             continue
-        if folder is not None and is_live_folder(folder):
+        if folder is not None and is_spool_folder(folder):
             return folder
     return None
 
 
-def delete_live_folder(run_folder: Path, folder: Path) -> None:
+def delete_spool_folder(run_folder: Path, folder: Path) -> None:
     """Deletes one of `live_folders`. Raises OSError if it cannot be deleted."""
     run = RunFolder(run_folder)
     if folder.parent == run.path / _LIVE:
@@ -136,7 +136,7 @@ def delete_live_folder(run_folder: Path, folder: Path) -> None:
         RunFolder(folder.parent).delete_folder(folder.name)
 
 
-def delete_what_is_empty(run_folder: Path) -> None:
+def delete_empty_folders(run_folder: Path) -> None:
     """Delete pointers to live folders that no longer exist, and empty live folders, then ``live`` if that is empty.
 
     A process fills its folder right after it has made it. One that is still empty after a minute was killed between.
@@ -145,12 +145,12 @@ def delete_what_is_empty(run_folder: Path) -> None:
         return
     run, old_s = RunFolder(run_folder), time.time() - _EMPTY_FOR_S
     for name in run.names(_LIVE):
-        place = f"{_LIVE}/{name}"
+        subfolder = f"{_LIVE}/{name}"
         with suppress(OSError, TraceFileError):  # a link stays, and is reported by those who need it
-            if name.endswith(_POINTER) and _folder_behind(run, name) is None:
-                run.delete(place)
-            elif _START.fullmatch(name) and (status := run.status(place)) is not None and status.st_mtime < old_s:
-                run.delete_empty(place)
+            if name.endswith(_POINTER) and _resolve_pointer(run, name) is None:
+                run.delete(subfolder)
+            elif _START.fullmatch(name) and (status := run.status(subfolder)) is not None and status.st_mtime < old_s:
+                run.delete_empty(subfolder)
     with suppress(OSError):
         run.delete_empty(_LIVE)
 
@@ -169,7 +169,7 @@ def delete_pointer(run_folder: Path, name: str) -> None:
     RunFolder(run_folder).delete(f"{_LIVE}/{name}{_POINTER}")
 
 
-def _folder_behind(run: RunFolder, name: str) -> Path | None:
+def _resolve_pointer(run: RunFolder, name: str) -> Path | None:
     """The live folder with that name in the run's folder, or the one to which that pointer points; None if it is gone.
 
     Raises `UnsafePathError` if the pointer names a folder that others can open, or one without the same token.
@@ -182,10 +182,10 @@ def _folder_behind(run: RunFolder, name: str) -> Path | None:
     except FileNotFoundError:
         return None
     try:
-        if _is_ours_alone(path) and token and read_live_run(Path(path)).token == token:
+        if _is_private(path) and token and read_spool_owner(Path(path)).token == token:
             return Path(path)
     except (FileNotFoundError, TraceFileError):
-        if not is_live_folder(Path(path)):
+        if not is_spool_folder(Path(path)):
             return None
         raise
     raise UnsafePathError(
@@ -194,7 +194,7 @@ def _folder_behind(run: RunFolder, name: str) -> Path | None:
     )
 
 
-def _is_ours_alone(path: str) -> bool:
+def _is_private(path: str) -> bool:
     """Whether this is a folder that only this user can open. Raises FileNotFoundError if it does not exist."""
     if not path.startswith("/") or "\0" in path:
         return False
@@ -202,10 +202,10 @@ def _is_ours_alone(path: str) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU
 
 
-def read_live_run(folder: Path) -> LiveRun:
+def read_spool_owner(folder: Path) -> SpoolOwner:
     """What ``run.json`` in a live folder says. Raises `TraceFileError` if it cannot be read."""
     try:
-        return decode_struct(RunFolder(folder).read(_RUN), LiveRun)
+        return decode_struct(RunFolder(folder).read(_RUN), SpoolOwner)
     except msgspec.ValidationError as error:
         raise TraceFileError(
             f"Cannot read {folder / _RUN}: {told(error)}. Is this the live folder of a Kinetoscope run?"
@@ -216,12 +216,12 @@ def read_live_run(folder: Path) -> LiveRun:
         ) from error
 
 
-def report_leftovers(run_folder: Path) -> None:
+def warn_of_unsaved_data(run_folder: Path) -> None:
     """Log which killed processes of earlier attempts left unsaved records, and how to recover them."""
     found: list[Path] = []
     try:
-        delete_what_is_empty(run_folder)
-        found += live_folders(run_folder, on_skipped=_log.warning)
+        delete_empty_folders(run_folder)
+        found += find_spool_folders(run_folder, on_skipped=_log.warning)
     except UnsafePathError as error:
         _log.warning("Cannot check for unsaved data of an earlier attempt. %s", error)
     except OSError:
@@ -229,26 +229,26 @@ def report_leftovers(run_folder: Path) -> None:
     killed: set[int] = set()
     for folder in found:
         try:
-            run = read_live_run(folder)
+            run = read_spool_owner(folder)
         except TraceFileError as error:
-            if is_live_folder(folder):  # else another rank has deleted its own meanwhile
+            if is_spool_folder(folder):  # else another rank has deleted its own meanwhile
                 _log.warning("Unsaved data of an earlier attempt is unreadable. %s", error)
             continue
-        if owner_state(folder, run.attempt) is Owner.DEAD:
+        if read_owner_state(folder, run.attempt) is OwnerState.DEAD:
             killed.add(run.ranks.rank)
     if killed:
         _log.warning(
             "%s of an earlier attempt %s killed and left what %s had not saved. To make a trace of it: "
             "kinetoscope recover %s",
-            *_named(sorted(killed)),
+            *_format_ranks(sorted(killed)),
             quote(str(run_folder)),
         )
 
 
-def _named(ranks: Sequence[int]) -> tuple[str, str, str]:
+def _format_ranks(ranks: Sequence[int]) -> tuple[str, str, str]:
     """The ranks, and what a sentence about them has in the singular or the plural."""
     if len(ranks) == 1:
         return f"Rank {ranks[0]}", "was", "it"
-    most = ranks[:_MOST_NAMED]
-    more = f" and {len(ranks) - len(most)} more" if len(most) < len(ranks) else ""
-    return f"Ranks {', '.join(map(str, most))}{more}", "were", "they"
+    max_named = ranks[:_MAX_NAMED_FOLDERS]
+    more = f" and {len(ranks) - len(max_named)} more" if len(max_named) < len(ranks) else ""
+    return f"Ranks {', '.join(map(str, max_named))}{more}", "were", "they"

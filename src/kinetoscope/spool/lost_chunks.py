@@ -10,10 +10,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kinetoscope.core.text.wording import format_count
-from kinetoscope.spool.window_log import LiveWindow
+from kinetoscope.spool.window_log import LoggedWindow
 
 
-class ChunkFound(NamedTuple):
+class ChunkSummary(NamedTuple):
     """A chunk of a process, in a file or a spool: the first and last track that wrote to it, and its room."""
 
     sequence: int
@@ -24,7 +24,7 @@ class ChunkFound(NamedTuple):
     room: int
 
 
-def describe_losses(chunks: Iterable[ChunkFound], log: Sequence[LiveWindow]) -> list[str]:
+def describe_losses(chunks: Iterable[ChunkSummary], log: Sequence[LoggedWindow]) -> list[str]:
     """Return a sentence on each window of which records are missing, as far as that shows.
 
     The log has the number of records of a window that has closed. Of a window that was still open, what is missing at
@@ -53,7 +53,7 @@ def describe_losses(chunks: Iterable[ChunkFound], log: Sequence[LiveWindow]) -> 
     return sentences
 
 
-def _gaps(chunks: Sequence[ChunkFound]) -> Iterator[int]:
+def _gaps(chunks: Sequence[ChunkSummary]) -> Iterator[int]:
     """Yield the window of each chunk that is missing between others: of the one before it."""
     if chunks and chunks[0].window == 1:  # no window was saved before
         for _ in range(1, chunks[0].sequence):
@@ -64,7 +64,7 @@ def _gaps(chunks: Sequence[ChunkFound]) -> Iterator[int]:
                 yield chunk.window
 
 
-def _left_early(chunks: Sequence[ChunkFound]) -> Iterator[ChunkFound]:
+def _left_early(chunks: Sequence[ChunkSummary]) -> Iterator[ChunkSummary]:
     """Yield the chunks that are not full although their last thread has begun another one in the same window."""
     began_later = set[tuple[int, int]]()
     for chunk in reversed(chunks):

@@ -17,10 +17,10 @@ from kinetoscope.core.job.ranks import Attempt, is_process_alive
 _NAME = "owner.lock"
 _BOOT_ID_BYTES = 64
 # The locks of this process by device and inode, with its pid. A forked child has a copy of this, but not the locks.
-_held: dict[tuple[int, int], int] = {}
+_locks: dict[tuple[int, int], int] = {}
 
 
-class Owner(Enum):
+class OwnerState(Enum):
     """Whether the process of a live folder is alive."""
 
     ALIVE = 1
@@ -32,8 +32,8 @@ class OwnerLock:
     """Held by the process that made ``folder``, until `release` or until the process ends.
 
     The file is opened only once: a process that closes any descriptor of a file loses its locks on that file. If the
-    file system has no locks, there is no lock file, and `owner_state` uses the pid. Raises OSError if the file cannot
-    be made.
+    file system has no locks, there is no lock file, and `read_owner_state` uses the pid. Raises OSError if the file
+    cannot be made.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,7 +44,7 @@ class OwnerLock:
         try:
             os.write(self._file, _boot_id())
             _lock(self._file)
-            _held[self._key] = os.getpid()
+            _locks[self._key] = os.getpid()
         except OSError:
             self._path.unlink(missing_ok=True)
             self.release()
@@ -58,52 +58,52 @@ class OwnerLock:
     def release(self) -> None:
         """Releases the lock. In a forked child, the parent keeps it."""
         file, self._file = self._file, -1
-        _held.pop(self._key, None)
+        _locks.pop(self._key, None)
         if file >= 0:
             os.close(file)
 
 
-def owner_state(folder: Path | None, attempt: Attempt | None) -> Owner:
+def read_owner_state(folder: Path | None, attempt: Attempt | None) -> OwnerState:
     """Whether the process that made the live folder ``folder`` is alive. Never raises.
 
     This is read from its lock. If there is no folder or no lock, it is whether the process of the ``attempt`` exists,
     if that was on this machine; the state of a process on another machine, or of an unknown one, is unknown then.
     """
     host = attempt.host if attempt is not None else ""
-    state = _ask_lock(folder / _NAME, host) if folder is not None else Owner.UNKNOWN
-    if state is not Owner.UNKNOWN or attempt is None or not _is_here(host):
+    state = _query_lock(folder / _NAME, host) if folder is not None else OwnerState.UNKNOWN
+    if state is not OwnerState.UNKNOWN or attempt is None or not _is_this_machine(host):
         return state
-    return Owner.ALIVE if is_process_alive(attempt.pid) else Owner.DEAD
+    return OwnerState.ALIVE if is_process_alive(attempt.pid) else OwnerState.DEAD
 
 
-def _ask_lock(path: Path, host: str) -> Owner:
+def _query_lock(path: Path, host: str) -> OwnerState:
     try:
         status = path.lstat()
-        if _held.get((status.st_dev, status.st_ino)) == os.getpid():
-            return Owner.ALIVE
+        if _locks.get((status.st_dev, status.st_ino)) == os.getpid():
+            return OwnerState.ALIVE
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return Owner.UNKNOWN
+        return OwnerState.UNKNOWN
     try:
         # Shared, so that two processes that ask at the same moment do not take each other for the owner.
         _lock(file, is_shared=True)
         boot_id = os.read(file, _BOOT_ID_BYTES)
     except OSError as error:
-        return Owner.ALIVE if error.errno in (errno.EACCES, errno.EAGAIN) else Owner.UNKNOWN
+        return OwnerState.ALIVE if error.errno in (errno.EACCES, errno.EAGAIN) else OwnerState.UNKNOWN
     finally:
         os.close(file)
     # Not every network file system shows one machine the locks of another. Outside of Linux there is no boot id.
     is_same_boot = boot_id != b"" and boot_id == _boot_id()
-    return Owner.DEAD if is_same_boot or _is_here(host) else Owner.UNKNOWN
+    return OwnerState.DEAD if is_same_boot or _is_this_machine(host) else OwnerState.UNKNOWN
 
 
-def hidden_host() -> str:
+def anonymous_host_id() -> str:
     """What may stand for this machine's name in files, without telling it: the same until the next boot."""
     return f"host-{hashlib.sha256(_boot_id() + socket.gethostname().encode()).hexdigest()[:16]}"
 
 
-def _is_here(host: str) -> bool:
-    return host in (socket.gethostname(), hidden_host())
+def _is_this_machine(host: str) -> bool:
+    return host in (socket.gethostname(), anonymous_host_id())
 
 
 def _lock(file: int, *, is_shared: bool = False) -> None:

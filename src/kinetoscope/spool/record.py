@@ -81,8 +81,8 @@ def record_columns(packed: bytes | memoryview) -> RecordColumns:
 _INTEGER = struct.Struct("<qqIIHBBI")
 _FLOAT = struct.Struct("<qdIIHBBI")
 RECORD_BYTES = _INTEGER.size
-_LARGEST_DEPTH = 2**16 - 1
-_LARGEST_INTEGER = 2**63 - 1
+_MAX_DEPTH = 2**16 - 1
+_MAX_INTEGER = 2**63 - 1
 
 
 def pack_records(records: Iterable[Record | tuple]) -> bytes:
@@ -92,8 +92,8 @@ def pack_records(records: Iterable[Record | tuple]) -> bytes:
 
 def _pack(record: Record | tuple) -> bytes:
     begin, end, name, batch, depth, kind, flags, series = record
-    depth = min(depth, _LARGEST_DEPTH)
-    if isinstance(end, float) or abs(end) > _LARGEST_INTEGER:
+    depth = min(depth, _MAX_DEPTH)
+    if isinstance(end, float) or abs(end) > _MAX_INTEGER:
         return _FLOAT.pack(begin, _as_float(end), name, batch, depth, kind, flags | Flag.FLOAT, series)
     return _INTEGER.pack(begin, end, name, batch, depth, kind, flags, series)
 
@@ -119,9 +119,9 @@ def unpack_records(packed: bytes | memoryview) -> Iterator[Record]:
 _MARK = struct.Struct("<20sIHBBI")
 _FLAG_MAIN = 4
 _NAME_BYTES = 20
-_LONGEST_NAME_BYTES = 128
+_MAX_THREAD_NAME_BYTES = 128
 _KIND_OFFSET = 26
-MOST_MARKS = -(-_LONGEST_NAME_BYTES // _NAME_BYTES)
+MAX_MARKS = -(-_MAX_THREAD_NAME_BYTES // _NAME_BYTES)
 """The most records that one track mark may take."""
 MARK = 6
 """The ``kind`` of a record that is part of a track mark."""
@@ -136,7 +136,7 @@ class TrackMark(NamedTuple):
     is_main: bool
 
 
-class Stretch(NamedTuple):
+class ThreadSlice(NamedTuple):
     """The records from ``first`` up to but not including ``end``, all of one thread."""
 
     mark: TrackMark
@@ -146,25 +146,25 @@ class Stretch(NamedTuple):
 
 def pack_mark(mark: TrackMark) -> bytes:
     """The mark as records, 32 bytes each."""
-    name = mark.name.encode(errors="replace")[:_LONGEST_NAME_BYTES]
+    name = mark.name.encode(errors="replace")[:_MAX_THREAD_NAME_BYTES]
     pieces = [name[at : at + _NAME_BYTES] for at in range(0, max(1, len(name)), _NAME_BYTES)]
     flags = _FLAG_MAIN if mark.is_main else 0
     return b"".join(_MARK.pack(piece, mark.track, 0, MARK, flags, mark.tid) for piece in pieces)
 
 
-def stretches(packed: bytes | memoryview, unmarked: TrackMark) -> Iterator[Stretch]:
+def split_by_thread(packed: bytes | memoryview, unmarked: TrackMark) -> Iterator[ThreadSlice]:
     """The stretches of records between marks. Records before the first mark, which are there only if that mark was
     damaged, get the mark ``unmarked``."""
     kinds = bytes(packed[_KIND_OFFSET::RECORD_BYTES])
     at = kinds.find(MARK)
     if at != 0 and kinds:
-        yield Stretch(unmarked, 0, at if at > 0 else len(kinds))
+        yield ThreadSlice(unmarked, 0, at if at > 0 else len(kinds))
     while at >= 0:
         mark, first = _read_mark(packed, kinds, at)
         at = kinds.find(MARK, first)
         end = at if at >= 0 else len(kinds)
         if end > first:
-            yield Stretch(mark, first, end)
+            yield ThreadSlice(mark, first, end)
 
 
 def _read_mark(packed: bytes | memoryview, kinds: bytes, first: int) -> tuple[TrackMark, int]:
@@ -192,7 +192,7 @@ class RecordPart(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PartInMemory:
+class RecordsInMemory:
     """Records in memory."""
 
     packed: bytes
@@ -221,7 +221,7 @@ class ThreadRecords:
     @classmethod
     def of(cls, tid: int, name: str, is_main: bool, packed: bytes, num_dropped: int = 0) -> Self:
         """With all records in memory."""
-        return cls(tid, name, is_main, (PartInMemory(packed),), num_dropped)
+        return cls(tid, name, is_main, (RecordsInMemory(packed),), num_dropped)
 
     @property
     def num_records(self) -> int:

@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kinetoscope.native import native
-from kinetoscope.spool.chunk import Spool, SpooledRecords
-from kinetoscope.spool.record import MOST_MARKS, RECORD_BYTES, Stretch, ThreadRecords, TrackMark, stretches
+from kinetoscope.spool.chunk import SpooledRecords, SpoolFile
+from kinetoscope.spool.record import MAX_MARKS, RECORD_BYTES, ThreadRecords, ThreadSlice, TrackMark, split_by_thread
 
-_AT_ONCE = 4  # chunks: with 1 there are more waits for the GIL; 4 packed ones take no more memory than one chunk
+_CHUNKS_PER_CALL = (
+    4  # chunks: with 1 there are more waits for the GIL; 4 packed ones take no more memory than one chunk
+)
 _UNMARKED = TrackMark(0, 0, "unknown thread", False)
-Taken = tuple[int, int, str, bool, int, list[native.Chunk]]
+DrainedRecords = tuple[int, int, str, bool, int, list[native.Chunk]]
 """One track: its number, the tid and name of its current thread, whether that is the main thread, how many records were
 dropped, and its chunks, in which earlier threads may have recorded too."""
 
@@ -28,7 +30,7 @@ class _Reader:
         return packed
 
 
-class _ParkedChunk:
+class _WindowChunk:
     """A chunk's records, in its own file or, once they were spooled, in the spool."""
 
     def __init__(self, chunk: native.Chunk, reader: _Reader) -> None:
@@ -51,21 +53,21 @@ class _ParkedChunk:
         assert self._spooled is not None
         return memoryview(self._reader.read(self._spooled))
 
-    def stretches(self) -> Iterator[Stretch]:
-        return stretches(self.read(), _UNMARKED) if self._only_stretch is None else iter((self._only_stretch,))
+    def split_by_thread(self) -> Iterator[ThreadSlice]:
+        return split_by_thread(self.read(), _UNMARKED) if self._only_stretch is None else iter((self._only_stretch,))
 
 
-def _whole(chunk: native.Chunk) -> Stretch | None:
+def _whole(chunk: native.Chunk) -> ThreadSlice | None:
     """The only stretch of a chunk in which a single thread has recorded."""
-    beginning = memoryview(chunk)[: (MOST_MARKS + 1) * RECORD_BYTES]
-    return next((found._replace(end=len(chunk)) for found in stretches(beginning, _UNMARKED)), None)
+    beginning = memoryview(chunk)[: (MAX_MARKS + 1) * RECORD_BYTES]
+    return next((found._replace(end=len(chunk)) for found in split_by_thread(beginning, _UNMARKED)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _ChunkPart:
     """The records of one thread in a chunk."""
 
-    chunk: _ParkedChunk
+    chunk: _WindowChunk
     first: int
     end: int
 
@@ -77,7 +79,7 @@ class _ChunkPart:
 
 
 @dataclass(slots=True)
-class _ParkedThread:
+class _WindowThread:
     mark: TrackMark
     num_dropped: int = 0
     parts: list[_ChunkPart] = field(default_factory=list)
@@ -95,77 +97,85 @@ class SpooledWindow:
 
     def __init__(self, window: int, folder: str | None, on_full: Callable[[str, OSError], object]) -> None:
         self._on_full = on_full
-        self._chunks: list[_ParkedChunk] = []
+        self._chunks: list[_WindowChunk] = []
         self._dropped: list[tuple[TrackMark, int]] = []
         self._folder, self._window = folder, window
-        self._spool = Spool(folder, window) if folder is not None else None
-        self._full_spool: Spool | None = None
-        self._waiting: list[_ParkedChunk] = []
+        self._spool = SpoolFile(folder, window) if folder is not None else None
+        self._full_spool: SpoolFile | None = None
+        self._waiting: list[_WindowChunk] = []
         self._reader = _Reader()
 
-    def add(self, taken: list[Taken]) -> list[_ParkedChunk]:
+    def add(self, drained: list[DrainedRecords]) -> list[_WindowChunk]:
         """Adds what was taken from a recorder, and returns the new chunks."""
         added = []
-        for track, tid, name, is_main, num_dropped, chunks in taken:
-            added += [_ParkedChunk(chunk, self._reader) for chunk in chunks]
+        for track, tid, name, is_main, num_dropped, chunks in drained:
+            added += [_WindowChunk(chunk, self._reader) for chunk in chunks]
             if num_dropped:
                 self._dropped.append((TrackMark(track, tid, name, is_main), num_dropped))
         self._chunks += added
         return added
 
-    def put_away(self, taken: list[Taken]) -> bool:
+    def spool_filled(self, drained: list[DrainedRecords]) -> bool:
         """Adds chunks that were filled while the window is open, and spools the oldest chunks that are not spooled yet.
 
         Returns whether there are more to spool.
         """
-        self._waiting += self.add(taken)
+        self._waiting += self.add(drained)
         native.seal_chunks(_chunks_of(self._waiting))  # they take no memory while they wait
-        chunks, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
+        chunks, self._waiting = self._waiting[:_CHUNKS_PER_CALL], self._waiting[_CHUNKS_PER_CALL:]
         return self._spool is not None and bool(chunks) and self._move_into(self._spool, chunks)
 
-    def _move_into(self, spool: Spool, parked: list[_ParkedChunk]) -> bool:
-        chunks = _chunks_of(parked)
+    def _move_into(self, spool: SpoolFile, window_chunk: list[_WindowChunk]) -> bool:
+        chunks = _chunks_of(window_chunk)
         try:
             spooled = spool.add(chunks)
         except OSError as error:
             self._spool_is_full(spool, error)
             return False
-        for chunk, records in zip(parked, spooled, strict=True):
+        for chunk, records in zip(window_chunk, spooled, strict=True):
             chunk.move_to(records)
         native.discard_chunks(chunks)
         return bool(self._waiting)
 
-    def _spool_is_full(self, spool: Spool, error: OSError) -> None:
+    def _spool_is_full(self, spool: SpoolFile, error: OSError) -> None:
         self._full_spool, self._spool = spool, None
         self._on_full(str(spool.path.parent), error)
 
     @property
     def num_written(self) -> int:
         """The number of records and track marks in files."""
-        return sum(parked.num_records for parked in self._chunks if parked.chunk is None or parked.chunk.has_file)
+        return sum(
+            window_chunk.num_records
+            for window_chunk in self._chunks
+            if window_chunk.chunk is None or window_chunk.chunk.has_file
+        )
 
-    def set_aside(self) -> None:
+    def free_memory(self) -> None:
         """Frees the memory of the chunks, and the unused space in their files."""
         native.seal_chunks(_chunks_of(self._chunks))
 
-    def keep_on_disk(self) -> int:
+    def flush_to_disk(self) -> int:
         """Writes to the spool what is in memory only, until the disk is full. Returns how many records are still in
         memory only."""
-        in_memory = [parked for parked in self._chunks if parked.chunk is not None and not parked.chunk.has_file]
+        in_memory = [
+            window_chunk
+            for window_chunk in self._chunks
+            if window_chunk.chunk is not None and not window_chunk.chunk.has_file
+        ]
         while in_memory and self._write(in_memory[0]):
             in_memory.pop(0)
-        return sum(parked.num_records for parked in in_memory)
+        return sum(window_chunk.num_records for window_chunk in in_memory)
 
-    def _write(self, parked: _ParkedChunk) -> bool:
-        if self._folder is None or parked.chunk is None:
+    def _write(self, window_chunk: _WindowChunk) -> bool:
+        if self._folder is None or window_chunk.chunk is None:
             return False
-        self._spool = self._spool or self._full_spool or Spool(self._folder, self._window)
-        chunks = [parked.chunk]
+        self._spool = self._spool or self._full_spool or SpoolFile(self._folder, self._window)
+        chunks = [window_chunk.chunk]
         try:
             (spooled,) = self._spool.add(chunks)
         except OSError:
             return False
-        parked.move_to(spooled)
+        window_chunk.move_to(spooled)
         native.discard_chunks(chunks)
         return True
 
@@ -173,13 +183,13 @@ class SpooledWindow:
         """All records, by thread."""
         if self._spool is None:
             native.seal_chunks(_chunks_of(self._chunks))  # records that are kept must not keep unused space too
-        threads: dict[int, _ParkedThread] = {}
+        threads: dict[int, _WindowThread] = {}
         for chunk in self._chunks:
-            for mark, first, end in chunk.stretches():
-                thread = threads.setdefault(mark.track, _ParkedThread(mark))
+            for mark, first, end in chunk.split_by_thread():
+                thread = threads.setdefault(mark.track, _WindowThread(mark))
                 thread.parts.append(_ChunkPart(chunk, first, end))
         for mark, num_dropped in self._dropped:
-            threads.setdefault(mark.track, _ParkedThread(mark)).num_dropped += num_dropped
+            threads.setdefault(mark.track, _WindowThread(mark)).num_dropped += num_dropped
         return [thread.records() for thread in threads.values()]
 
     def release(self) -> None:
@@ -191,6 +201,6 @@ class SpooledWindow:
                 spool.delete()
 
 
-def _chunks_of(parked: list[_ParkedChunk]) -> list[native.Chunk]:
+def _chunks_of(window_chunk: list[_WindowChunk]) -> list[native.Chunk]:
     """The chunks that were not spooled."""
-    return [parked_chunk.chunk for parked_chunk in parked if parked_chunk.chunk is not None]
+    return [waiting_chunk.chunk for waiting_chunk in window_chunk if waiting_chunk.chunk is not None]

@@ -16,7 +16,7 @@ from kinetoscope.formats.header import Moment, told
 from kinetoscope.formats.journal import append_line, read_journal
 
 _LOG = "windows.jsonl"
-_MOST_LOG_BYTES = 256 << 10  # beyond this, the file is written anew without the windows that are saved
+_MAX_LOG_BYTES = 256 << 10  # beyond this, the file is written anew without the windows that are saved
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
@@ -81,7 +81,7 @@ class WindowLog:
             self._lines = [(window, text) for window, text in self._lines if window != self._last_saved]
             self._last_saved = event.window
         self._lines.append((event.window, line))
-        if self._lacks_lines or self._num_bytes > _MOST_LOG_BYTES:
+        if self._lacks_lines or self._num_bytes > _MAX_LOG_BYTES:
             self._write_anew()
         else:
             self._lacks_lines = True
@@ -97,7 +97,7 @@ class WindowLog:
 
 
 @dataclass(slots=True)
-class LiveWindow:
+class LoggedWindow:
     """What the log says about one window; None for what it does not say."""
 
     number: int
@@ -133,21 +133,21 @@ def has_log(folder: Path) -> bool:
     return status is not None and status.st_size > 0
 
 
-def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:
+def read_windows(folder: Path) -> tuple[list[LoggedWindow], list[str]]:
     """The windows in a folder's log, ordered by number, and a sentence for each line that cannot be read.
 
     Windows that were saved long ago are missing. An unfinished last line is ignored.
     """
-    windows: dict[int, LiveWindow] = {}
+    windows: dict[int, LoggedWindow] = {}
     damages: list[str] = []
 
-    def note(number: int, error: Exception) -> None:
+    def add_damage(number: int, error: Exception) -> None:
         reason = f": {told(error)}" if isinstance(error, msgspec.ValidationError) else f", it cannot be read: {error}"
         damages.append(f"{_LOG}: line {number} is left out{reason}.")
 
     try:
-        for event in read_journal(RunFolder(folder), _LOG, Event, note):
-            windows.setdefault(event.window, LiveWindow(event.window)).apply(event)
+        for event in read_journal(RunFolder(folder), _LOG, Event, add_damage):
+            windows.setdefault(event.window, LoggedWindow(event.window)).apply(event)
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -158,12 +158,12 @@ def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:
 class SavedWindows:
     """Tells whether a record lies in a window that is saved. ``windows`` are those of `read_windows`."""
 
-    def __init__(self, windows: list[LiveWindow]) -> None:
+    def __init__(self, windows: list[LoggedWindow]) -> None:
         known = [(window.began_ns, window.is_saved) for window in windows if window.began_ns is not None]
         self._began_ns = [began_ns for began_ns, _ in known]
         self._are_saved = [is_saved for _, is_saved in known]
 
-    def hold(self, begin_ns: int) -> bool:
+    def contains(self, begin_ns: int) -> bool:
         """Whether a record that began at this moment, on the monotonic clock, is saved. Records from before the first
         known window were saved long ago.
         """

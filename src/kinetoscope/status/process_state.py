@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kinetoscope.core.job.ranks import pid_space
 from kinetoscope.pulse.own_pulse import PulseProcess
-from kinetoscope.spool.folders import live_folder_of
-from kinetoscope.spool.owner_lock import Owner, owner_state
+from kinetoscope.spool.folders import find_spool_folder
+from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 
 _STATE, _STARTED = 0, 19  # fields of /proc/PID/stat after the command's name
 _STOPPED, _TRACED = "T", "t"
@@ -38,8 +38,8 @@ def read_process_state(run_folder: Path, process: PulseProcess) -> ProcessState:
     if process.pid_space.partition(".")[0] != here.partition(".")[0]:
         return ProcessState.UNKNOWN
     attempt = None if here else process.attempt  # without a space, its pid counts where its host's name is ours
-    owner = owner_state(live_folder_of(run_folder, process.attempt.start), attempt)
-    return {Owner.ALIVE: ProcessState.RUNNING, Owner.DEAD: ProcessState.DEAD}.get(owner, ProcessState.UNKNOWN)
+    owner = read_owner_state(find_spool_folder(run_folder, process.attempt.start), attempt)
+    return {OwnerState.ALIVE: ProcessState.RUNNING, OwnerState.DEAD: ProcessState.DEAD}.get(owner, ProcessState.UNKNOWN)
 
 
 def _read_proc_state(process: PulseProcess) -> ProcessState:

@@ -19,7 +19,7 @@ from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.recording.markers.recorder_types import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.spool.folders import TraceRecipe
-from kinetoscope.spool.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
+from kinetoscope.spool.record import Flag, Kind, Record, RecordsInMemory, ThreadRecords, pack_records
 from support.trace_processor.trace_processor import load
 
 NAMES = [SpanName("work"), SpanName("event/batch", ("loop",)), SpanName('a "quote" and ünïcödé \\', ("kernel",))]
@@ -177,7 +177,9 @@ def instant(time_ns):
 @example([counter(1, 5, 0), counter(1, 6, 1), counter(1, 7, 0), counter(2, 8, 0)], 2)  # one call is in two parts
 def test_records_in_several_parts_give_the_same_file_as_in_python(records, num_in_part):
     records = sorted(records, key=lambda record: record.end if record.kind == Kind.SPAN else record.begin)
-    parts = [PartInMemory(pack_records(records[at : at + num_in_part])) for at in range(0, len(records), num_in_part)]
+    parts = [
+        RecordsInMemory(pack_records(records[at : at + num_in_part])) for at in range(0, len(records), num_in_part)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         cycle = a_cycle(contributed(folder, [op(0, 1000), op(10, 20, tid=77)]))
         cycle.threads.append(ThreadRecords(PID, "thread", True, parts))

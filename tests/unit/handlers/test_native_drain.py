@@ -19,7 +19,7 @@ from kinetoscope.recording.markers.recorder_types import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.spool.folders import TraceRecipe
-from kinetoscope.spool.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
+from kinetoscope.spool.record import Flag, Kind, Record, RecordsInMemory, ThreadRecords, pack_records
 from support.trace_processor.trace_processor import load
 
 NAMES = [
@@ -200,7 +200,7 @@ def test_of_many_values_that_are_replaced_in_one_call_the_last_of_each_text_coun
 def in_parts(records, *lengths):
     """A thread's records in parts of the given lengths, and what remains."""
     parts = [[records.pop(0) for _ in range(min(length, len(records)))] for length in lengths]
-    return ThreadRecords(4000, "thread", True, [PartInMemory(pack_records(part)) for part in [*parts, records]])
+    return ThreadRecords(4000, "thread", True, [RecordsInMemory(pack_records(part)) for part in [*parts, records]])
 
 
 @pytest.mark.parametrize("lengths", [(1,), (2, 1), (1, 1, 1, 1), (0, 3), (4,), (9,)])

@@ -1,9 +1,9 @@
 """Which windows a killed process had not saved, if its writer thread was late with the log."""
 
 from kinetoscope.handlers.recovered_cycles import find_unsaved_windows
-from kinetoscope.spool.contents import LivePart, LiveProcess, LiveTrack
+from kinetoscope.spool.contents import SpooledPart, SpooledProcess, SpooledTrack
 from kinetoscope.spool.record import Kind, Record, pack_records
-from kinetoscope.spool.window_log import LiveWindow
+from kinetoscope.spool.window_log import LoggedWindow
 
 LAST_NS = 10_000
 
@@ -13,13 +13,13 @@ def recorded(begins):
     parts = []
     for window, begin_ns in begins.items():
         packed = pack_records([Record(begin_ns, begin_ns + 5, 0, 0, 0, Kind.SPAN, 0)])
-        parts.append(LivePart(window, 1, lambda packed=packed: packed))
-    track = LiveTrack(1, 7, 7, "MainThread", 0, True, 0, 0, parts=parts)
-    return LiveProcess(7, [], [track])
+        parts.append(SpooledPart(window, 1, lambda packed=packed: packed))
+    track = SpooledTrack(1, 7, 7, "MainThread", 0, True, 0, 0, parts=parts)
+    return SpooledProcess(7, [], [track])
 
 
 def logged(number, *, closed=True, saved=False):
-    window = LiveWindow(number, number - 1, 1000 * number, {"batch": number})
+    window = LoggedWindow(number, number - 1, 1000 * number, {"batch": number})
     if closed:
         window.closed_ns, window.end_timestamp = 1000 * number + 900, {"batch": number + 1}
     window.is_saved = saved

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from kinetoscope.spool.contents import delete_child_records, delete_read, read_live_folder
+from kinetoscope.spool.contents import delete_child_records, delete_collected_files, read_spool_folder
 from kinetoscope.spool.record import unpack_records
 
 NUM = 200_000
@@ -32,7 +32,7 @@ def record(recorder, num):
 
 
 def values_in(folder):
-    (process,) = read_live_folder(folder).processes
+    (process,) = read_spool_folder(folder).processes
     (track,) = process.tracks
     return [record.end for record in track.records()]
 
@@ -91,7 +91,7 @@ def test_a_file_that_a_worker_is_just_making_is_not_deleted(tmp_path):
     pid = os.getpid()
     for name in (f"{pid}.names", f"{pid}-1.track", f"{pid}-2.chunk"):
         (tmp_path / name).touch()
-    delete_read(tmp_path, pid, read_to_ns=1 << 60)
+    delete_collected_files(tmp_path, pid, read_to_ns=1 << 60)
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -104,9 +104,9 @@ def test_full_read_chunks_of_a_live_worker_are_deleted_and_the_current_one_stays
     record(recorder, NUM)
     num_chunks = len(list(tmp_path.glob("*.chunk")))
     assert num_chunks > 1
-    delete_read(tmp_path, os.getpid(), read_to_ns=1)
+    delete_collected_files(tmp_path, os.getpid(), read_to_ns=1)
     assert len(list(tmp_path.glob("*.chunk"))) == num_chunks
-    delete_read(tmp_path, os.getpid(), read_to_ns=1 << 60)
+    delete_collected_files(tmp_path, os.getpid(), read_to_ns=1 << 60)
     left = values_in(tmp_path)
     assert left == list(range(NUM - len(left), NUM))
     assert 0 < len(left) < NUM
@@ -127,7 +127,7 @@ def test_each_thread_has_its_own_records_and_the_span_that_it_has_open(tmp_path,
     thread.start()
     assert has_recorded.wait(60)
     record(recorder, 2)
-    (process,) = read_live_folder(tmp_path).processes
+    (process,) = read_spool_folder(tmp_path).processes
     may_end.set()
     thread.join()
     own, other = sorted(process.tracks, key=lambda track: not track.is_main)

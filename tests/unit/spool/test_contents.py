@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.spool.contents import LivePart, LiveTrack, child_records_in_window
+from kinetoscope.spool.contents import SpooledPart, SpooledTrack, child_records_in_window
 from kinetoscope.spool.record import Flag, Kind, Record, pack_records
 
 FIRST_NS, LAST_NS = 1_000, 2_000  # of a window
@@ -14,8 +14,8 @@ def span(begin_ns, end_ns, name=0):
 
 
 def in_window(*records, open_spans=(), **dropped):
-    part = LivePart(0, len(records), lambda: pack_records(records))
-    track = LiveTrack(0, 50, 51, "worker", 0, True, 0, 0, parts=[part], open_spans=list(open_spans), **dropped)
+    part = SpooledPart(0, len(records), lambda: pack_records(records))
+    track = SpooledTrack(0, 50, 51, "worker", 0, True, 0, 0, parts=[part], open_spans=list(open_spans), **dropped)
     return child_records_in_window(track, IDS, FIRST_NS, LAST_NS)
 
 

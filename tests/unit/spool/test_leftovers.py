@@ -10,14 +10,14 @@ import threading
 from pathlib import Path
 
 from kinetoscope.core.job.ranks import Attempt, Ranks
-from kinetoscope.spool.folders import LiveRun, delete_pointer, report_leftovers, write_live_run, write_pointer
+from kinetoscope.spool.folders import SpoolOwner, delete_pointer, warn_of_unsaved_data, write_pointer, write_spool_owner
 
 NO_PROCESS = 2**22 + 1
 """More than Linux numbers processes to."""
 
 
-def of_another_rank() -> LiveRun:
-    return LiveRun(
+def of_another_rank() -> SpoolOwner:
+    return SpoolOwner(
         "run", Ranks(1, 1, 2, 2), Attempt("id", 0, os.getpid(), host=socket.gethostname()), [], token="token"
     )
 
@@ -37,7 +37,7 @@ def test_ranks_that_end_while_another_starts_are_no_leftovers(tmp_path, caplog):
                     folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
             made.append(folder)
-            write_live_run(folder, of_another_rank())
+            write_spool_owner(folder, of_another_rank())
             write_pointer(tmp_path, f"{number}", folder, "token")
             delete_pointer(tmp_path, f"{number}")
             shutil.rmtree(folder)
@@ -48,7 +48,7 @@ def test_ranks_that_end_while_another_starts_are_no_leftovers(tmp_path, caplog):
     try:
         # On a busy machine the other thread may get little of the GIL.
         while num_reports < 3000 or (len(made) <= 100 and others.is_alive()):
-            report_leftovers(tmp_path)
+            warn_of_unsaved_data(tmp_path)
             num_reports += 1
     finally:
         stop.set()
@@ -62,18 +62,18 @@ def leave(run_folder, rank):
     attempt = Attempt("id", 0, NO_PROCESS, host=socket.gethostname())
     folder = run_folder / "live" / f"{rank}"
     folder.mkdir(parents=True, mode=0o700)
-    write_live_run(folder, LiveRun("run", Ranks(rank, rank, 16, 16), attempt, [], token="token"))
+    write_spool_owner(folder, SpoolOwner("run", Ranks(rank, rank, 16, 16), attempt, [], token="token"))
 
 
 def test_all_killed_ranks_are_reported_in_one_line(tmp_path, caplog):
     run = tmp_path / "my run"
     leave(run, 3)
-    report_leftovers(run)
+    warn_of_unsaved_data(run)
     leave(run, 1)
-    report_leftovers(run)
+    warn_of_unsaved_data(run)
     for rank in range(4, 16):
         leave(run, rank)
-    report_leftovers(run)
+    warn_of_unsaved_data(run)
     template = (
         "%s of an earlier attempt %s killed and left what %s had not saved. To make a trace of it: kinetoscope recover"
     )
@@ -85,5 +85,5 @@ def test_all_killed_ranks_are_reported_in_one_line(tmp_path, caplog):
 def test_leftovers_that_cannot_be_read_are_reported(tmp_path, caplog):
     (tmp_path / "live" / "rank1").mkdir(parents=True)
     (tmp_path / "live" / "rank1" / "run.json").write_text("{")
-    report_leftovers(tmp_path)
+    warn_of_unsaved_data(tmp_path)
     assert "is unreadable" in caplog.text

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.core.job.ranks import Attempt
-from kinetoscope.spool.owner_lock import Owner, OwnerLock, owner_state
+from kinetoscope.spool.owner_lock import OwnerLock, OwnerState, read_owner_state
 
 HERE, NO_PROCESS = socket.gethostname(), 2**22 + 1
 
@@ -25,9 +25,9 @@ def process(host: str, pid: int) -> Attempt:
 ASK = """
 import sys
 from pathlib import Path
-from kinetoscope.spool.owner_lock import owner_state
+from kinetoscope.spool.owner_lock import read_owner_state
 from kinetoscope.core.job.ranks import Attempt
-print(owner_state(Path(sys.argv[1]), Attempt("run", 0, int(sys.argv[3]), host=sys.argv[2])).name)
+print(read_owner_state(Path(sys.argv[1]), Attempt("run", 0, int(sys.argv[3]), host=sys.argv[2])).name)
 """
 
 HOLD = """
@@ -69,27 +69,27 @@ def test_the_holder_of_a_lock_is_alive_whatever_its_pid(lock, tmp_path):
 
 
 def test_the_owner_may_ask_about_itself_and_keeps_its_lock(lock, tmp_path):
-    assert owner_state(tmp_path, process(HERE, NO_PROCESS)) is Owner.ALIVE
+    assert read_owner_state(tmp_path, process(HERE, NO_PROCESS)) is OwnerState.ALIVE
     assert ask_from_another_process(tmp_path) == "ALIVE"
 
 
 def test_a_killed_owner_is_dead_even_if_another_process_has_its_pid(left):
-    assert owner_state(left, process(HERE, os.getpid())) is Owner.DEAD
+    assert read_owner_state(left, process(HERE, os.getpid())) is OwnerState.DEAD
     assert ask_from_another_process(left, host="another container") == "DEAD"
 
 
 def test_an_owner_that_has_given_its_lock_back_is_dead(lock, tmp_path):
     lock.release()
-    assert owner_state(tmp_path, process(HERE, os.getpid())) is Owner.DEAD
+    assert read_owner_state(tmp_path, process(HERE, os.getpid())) is OwnerState.DEAD
 
 
 def test_a_forked_child_neither_holds_nor_releases_the_lock(lock, tmp_path):
     child = os.fork()
     if child == 0:
-        state = owner_state(tmp_path, process(HERE, NO_PROCESS))
+        state = read_owner_state(tmp_path, process(HERE, NO_PROCESS))
         lock.release()
         os._exit(state.value)
-    assert Owner(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) is Owner.ALIVE
+    assert OwnerState(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) is OwnerState.ALIVE
     assert ask_from_another_process(tmp_path) == "ALIVE"
 
 
@@ -106,7 +106,7 @@ def test_a_child_that_outlives_its_killed_parent_does_not_keep_the_lock(tmp_path
     child = int.from_bytes(os.read(read, 8))
     os.waitpid(parent, 0)
     try:
-        assert owner_state(tmp_path, process(HERE, child)) is Owner.DEAD
+        assert read_owner_state(tmp_path, process(HERE, child)) is OwnerState.DEAD
     finally:
         os.kill(child, signal.SIGKILL)
         os.close(read)
@@ -121,15 +121,15 @@ def test_a_lock_lost_by_copying_the_folder_is_taken_again(lock, tmp_path):
 
 
 def test_a_folder_without_a_lock_is_judged_by_the_pid_on_this_machine_only(tmp_path):
-    assert owner_state(tmp_path, process(HERE, os.getpid())) is Owner.ALIVE
-    assert owner_state(None, process(HERE, NO_PROCESS)) is Owner.DEAD
-    assert owner_state(tmp_path, process("another machine", os.getpid())) is Owner.UNKNOWN
+    assert read_owner_state(tmp_path, process(HERE, os.getpid())) is OwnerState.ALIVE
+    assert read_owner_state(None, process(HERE, NO_PROCESS)) is OwnerState.DEAD
+    assert read_owner_state(tmp_path, process("another machine", os.getpid())) is OwnerState.UNKNOWN
 
 
 def test_the_lock_of_another_machine_that_is_free_says_nothing(left):
     (left / "owner.lock").write_text("the boot id of another machine\n")
-    assert owner_state(left, process("another machine", os.getpid())) is Owner.UNKNOWN
-    assert owner_state(left, process(HERE, os.getpid())) is Owner.DEAD  # this machine, rebooted since
+    assert read_owner_state(left, process("another machine", os.getpid())) is OwnerState.UNKNOWN
+    assert read_owner_state(left, process(HERE, os.getpid())) is OwnerState.DEAD  # this machine, rebooted since
 
 
 def test_where_the_file_system_has_no_locks_the_pid_is_asked(tmp_path, monkeypatch):
@@ -138,21 +138,21 @@ def test_where_the_file_system_has_no_locks_the_pid_is_asked(tmp_path, monkeypat
 
     monkeypatch.setattr(fcntl, "lockf", no_locks)
     lock = OwnerLock(tmp_path)
-    assert owner_state(tmp_path, process(HERE, os.getpid())) is Owner.ALIVE
-    assert owner_state(tmp_path, process(HERE, NO_PROCESS)) is Owner.DEAD
+    assert read_owner_state(tmp_path, process(HERE, os.getpid())) is OwnerState.ALIVE
+    assert read_owner_state(tmp_path, process(HERE, NO_PROCESS)) is OwnerState.DEAD
     lock.release()
 
 
 def test_a_lock_file_that_is_a_link_or_a_pipe_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "owner.lock")
-    assert owner_state(tmp_path, process("another machine", 1)) is Owner.UNKNOWN
+    assert read_owner_state(tmp_path, process("another machine", 1)) is OwnerState.UNKNOWN
     (tmp_path / "owner.lock").unlink()
     (tmp_path / "owner.lock").symlink_to("/etc/passwd")
-    assert owner_state(tmp_path, process("another machine", 1)) is Owner.UNKNOWN
+    assert read_owner_state(tmp_path, process("another machine", 1)) is OwnerState.UNKNOWN
 
 
 def test_the_lock_of_another_machine_says_nothing_where_no_machine_has_a_boot_id(left, monkeypatch):
     monkeypatch.setattr("kinetoscope.spool.owner_lock._boot_id", lambda: b"")  # as on macOS
     (left / "owner.lock").write_bytes(b"")
-    assert owner_state(left, process("another machine", os.getpid())) is Owner.UNKNOWN
-    assert owner_state(left, process(HERE, os.getpid())) is Owner.DEAD
+    assert read_owner_state(left, process("another machine", os.getpid())) is OwnerState.UNKNOWN
+    assert read_owner_state(left, process(HERE, os.getpid())) is OwnerState.DEAD

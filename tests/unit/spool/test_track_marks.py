@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.spool.record import (
-    MOST_MARKS,
+    MAX_MARKS,
     RECORD_BYTES,
     Kind,
     Record,
     TrackMark,
     pack_mark,
     pack_records,
-    stretches,
+    split_by_thread,
 )
 
 UNMARKED = TrackMark(0, 0, "unknown", False)
@@ -24,14 +24,14 @@ def records(num):
 
 
 def named(packed):
-    return [(stretch.mark.name, stretch.end - stretch.first) for stretch in stretches(packed, UNMARKED)]
+    return [(stretch.mark.name, stretch.end - stretch.first) for stretch in split_by_thread(packed, UNMARKED)]
 
 
 @given(TURNS)
 def test_each_thread_gets_its_own_records_back(turns):
     marks = [TrackMark(number + 1, tid, name, is_main) for number, (name, is_main, tid, _) in enumerate(turns)]
     packed = b"".join(pack_mark(mark) + records(num) for mark, (*_, num) in zip(marks, turns, strict=True))
-    found = list(stretches(memoryview(packed), UNMARKED))
+    found = list(split_by_thread(memoryview(packed), UNMARKED))
     assert [(stretch.mark, stretch.end - stretch.first) for stretch in found] == [
         (mark, num) for mark, (*_, num) in zip(marks, turns, strict=True) if num
     ]
@@ -43,7 +43,7 @@ def test_each_thread_gets_its_own_records_back(turns):
 
 def test_a_long_name_is_cut_and_takes_no_more_than_so_many_marks():
     packed = pack_mark(TrackMark(100_000, 2, "é" * 1000, False))
-    assert len(packed) == MOST_MARKS * RECORD_BYTES
+    assert len(packed) == MAX_MARKS * RECORD_BYTES
     assert named(packed + records(1)) == [("é" * 64, 1)]
 
 

@@ -46,10 +46,10 @@ def test_a_moment_is_saved_if_its_window_is_or_it_was_before_all_that_are_known(
     for event in (opened(1), closed(1), opened(2), closed(2), WindowSaved(2), opened(3)):
         log.append(event)
     saved = SavedWindows(read_windows(tmp_path)[0])
-    assert [saved.hold(begin_ns) for begin_ns in (999, 1000, 1999, 2000, 2999, 3000)] == [
+    assert [saved.contains(begin_ns) for begin_ns in (999, 1000, 1999, 2000, 2999, 3000)] == [
         True, False, False, True, True, False,
     ]  # fmt: skip
-    assert not SavedWindows([]).hold(5)
+    assert not SavedWindows([]).contains(5)
 
 
 def test_a_folder_without_a_log_has_no_windows(tmp_path):

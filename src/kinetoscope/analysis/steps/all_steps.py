@@ -14,7 +14,7 @@ from kinetoscope.core.text.wording import format_percent
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, StepsRow
 
-_MOST_PIECES = 256
+_MAX_PIECES = 256
 _FEWEST_STEPS = 100
 """Fewer steps do not tell whether they have changed."""
 
@@ -169,7 +169,7 @@ class _Recorded:
 
 
 def _pieces(rows: Sequence[StepsRow], recorded: _Recorded) -> list[Piece]:
-    size = max(1, ceil(sum(row.num_steps for row in rows) / _MOST_PIECES))
+    size = max(1, ceil(sum(row.num_steps for row in rows) / _MAX_PIECES))
     pieces: list[Piece] = []
     begins: list[int] = []
     step = num_steps = total_ns = most_ns = 0

@@ -17,7 +17,7 @@ from kinetoscope.native import native, why_not_recorded
 from kinetoscope.recording.markers.process import this_process
 from kinetoscope.recording.markers.recorder_types import NameTable, WindowRecords
 from kinetoscope.spool.chunk import NamesFile
-from kinetoscope.spool.contents import delete_child_records, take_child_records
+from kinetoscope.spool.contents import collect_child_records, delete_child_records
 from kinetoscope.spool.record import ThreadRecords
 from kinetoscope.spool.spooled_window import SpooledWindow
 
@@ -72,7 +72,9 @@ class NativeRecorder(native.Recorder):
             spooled.add(closed_tracks)
             self.remove_ended()
             closed_tracks.clear()  # if this fails later, it is called again, and must not add them twice
-            children = take_child_records(folder, self.names.intern, opened_ns, closed_ns) if folder is not None else []
+            children = (
+                collect_child_records(folder, self.names.intern, opened_ns, closed_ns) if folder is not None else []
+            )
             return _report_dropped(spooled.threads() + children)
 
         def release() -> None:
@@ -85,13 +87,13 @@ class NativeRecorder(native.Recorder):
             if folder is not None and min(self._unreleased, default=window) >= window:
                 delete_child_records(folder, closed_ns)
 
-        def keep_on_disk() -> int:
+        def flush_to_disk() -> int:
             if self._files is not None:
                 self._files.flush()
-            return spooled.keep_on_disk()
+            return spooled.flush_to_disk()
 
         return WindowRecords(
-            threads, release, window, closed_ns, spooled.set_aside, folder is not None, num_written, keep_on_disk
+            threads, release, window, closed_ns, spooled.free_memory, folder is not None, num_written, flush_to_disk
         )
 
     def prepare(self) -> None:
@@ -99,7 +101,7 @@ class NativeRecorder(native.Recorder):
         for _ in range(_MAX_ROUNDS):
             self.ready_spares()
             window, filled = self.take_filled()
-            if window == 0 or not self._spooled_window(window).put_away(filled):
+            if window == 0 or not self._spooled_window(window).spool_filled(filled):
                 break
 
     def _spooled_window(self, window: int) -> SpooledWindow:
@@ -117,7 +119,7 @@ class NativeRecorder(native.Recorder):
             self.set_folder(None, rank, limit_bytes)
             names.delete()
             raise error
-        self.names.subscribe(names.write_new)
+        self.names.subscribe(names.write_new_names)
         self._files = names
         self._folder, self._limit_bytes = folder, limit_bytes
         self.run_file = str(next(Path(folder).glob(f"{os.getpid()}-*.run")))
@@ -176,7 +178,7 @@ class NativeRecorder(native.Recorder):
     def _open_names_file(self, folder: str) -> None:
         with contextlib.suppress(OSError):
             self._files = NamesFile(folder, os.getpid(), self.names.names)
-            self.names.subscribe(self._files.write_new)
+            self.names.subscribe(self._files.write_new_names)
 
     def intern_series(self, name: str) -> int:
         """The id of the name of a counter's value."""

@@ -37,9 +37,9 @@ class WindowRecords:
 
     ``threads`` takes it out of the recorder, on the thread that calls it. ``release`` deletes the files that kept it
     until it was saved. ``window`` is the recorder's number for the window, 0 for a recorder that keeps no files, and
-    ``closed_ns`` when it closed on the monotonic clock. ``set_aside`` makes it take less space until it is saved.
+    ``closed_ns`` when it closed on the monotonic clock. ``free_memory`` makes it take less space until it is saved.
     ``in_files`` says whether it is kept in files, with ``num_written`` records and track marks of this process.
-    ``keep_on_disk`` writes to the live folder what is in memory only, as far as the disk has space, and returns how
+    ``flush_to_disk`` writes to the live folder what is in memory only, as far as the disk has space, and returns how
     many records are in memory only after that.
     """
 
@@ -47,10 +47,10 @@ class WindowRecords:
     release: Callable[[], object] = lambda: None
     window: int = 0
     closed_ns: int = 0
-    set_aside: Callable[[], object] = lambda: None
+    free_memory: Callable[[], object] = lambda: None
     in_files: bool = False
     num_written: int | None = None
-    keep_on_disk: Callable[[], int] = lambda: 0
+    flush_to_disk: Callable[[], int] = lambda: 0
 
 
 PROFILER_CATEGORY = "kinetoscope"

@@ -102,10 +102,10 @@ class UnsavedCycles:
         """The number of their records in memory only."""
         return sum(save.num_in_memory for save in self._saves)
 
-    def keep_on_disk(self) -> None:
+    def flush_to_disk(self) -> None:
         """Writes to the live folder what is in memory only, as far as there is space."""
         for save in self._saves:
-            save.num_in_memory = save.cycle.recorded.keep_on_disk()
+            save.num_in_memory = save.cycle.recorded.flush_to_disk()
 
     def list_retryable(self) -> list[Save]:
         """The cycles that may still be saved; the one whose last try is longest ago comes first."""
@@ -204,10 +204,10 @@ class Delivery:
         if self.unsaved:
             self.writer.submit("Saving what could not be saved before", self._retry_all)
 
-    def keep_on_disk(self) -> None:
+    def flush_to_disk(self) -> None:
         """Once the writer thread has nothing to do: writes to the live folder what is in memory only of unsaved cycles,
         as far as the disk has space."""
-        self.unsaved.keep_on_disk()
+        self.unsaved.flush_to_disk()
 
     def free_space(self, is_low_on_space: Callable[[], bool] = lambda: False) -> None:
         """On the writer thread: discards the oldest unsaved cycles, as long as they take too much space or space
@@ -303,8 +303,8 @@ class Delivery:
         except Exception as error:  # the records cannot be read
             self._log_once(f"Cycle {cycle.number} could not be read", error, "reading")
         if save.is_retryable or save.is_for_recover:
-            cycle.recorded.set_aside()
-            save.num_in_memory = cycle.recorded.keep_on_disk()
+            cycle.recorded.free_memory()
+            save.num_in_memory = cycle.recorded.flush_to_disk()
             self.free_space()
             return False
         self.unsaved.drop(save)

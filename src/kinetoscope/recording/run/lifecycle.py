@@ -32,7 +32,7 @@ from kinetoscope.recording.run.shutdown import RunShutdown, ShutdownSteps
 from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.recording.window.run_redaction import redact_training
 from kinetoscope.recording.window.trace_handler import recipe_of, run_folder_of
-from kinetoscope.spool.folders import LiveRun
+from kinetoscope.spool.folders import SpoolOwner
 
 _log = logging.getLogger("kinetoscope")
 P = ParamSpec("P")
@@ -212,10 +212,10 @@ class RunLifecycle:
         services, handlers = self.services, self.context.handlers
         chosen = self.settings.spool_folder
         folder = run_folder_of(handlers) if chosen in (None, True) else chosen
-        services.live.prepare_ahead()
+        services.live.start_preparing()
         if folder:
             recipes = [recipe for handler in handlers if (recipe := recipe_of(handler))]
-            run = LiveRun(
+            run = SpoolOwner(
                 self.state.run_name,
                 services.ranks,
                 self.context.attempt,

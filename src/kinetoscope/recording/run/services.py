@@ -21,7 +21,7 @@ from kinetoscope.recording.window.cycle import LastingSpans, Window
 from kinetoscope.recording.window.event_listeners import EventListeners
 from kinetoscope.recording.window.guard import Guard
 from kinetoscope.recording.window.run_redaction import redact_attempt
-from kinetoscope.spool.own_folder import LiveFolder, TemporaryFiles
+from kinetoscope.spool.spool_folder import SpoolFolder, TemporaryFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class RunServices:
     lasting: LastingSpans
     delivery: Delivery
     clocks: ClockComparison
-    live: LiveFolder
+    live: SpoolFolder
     temporary: TemporaryFiles
     saving_progress: SavingProgress
     once: OnceLog
@@ -94,7 +94,7 @@ def make_services(
     callbacks = Callbacks(sources, state, guard)
     cost = _get_profiler_marker(markers, "kinetoscope/save", PROFILER_CATEGORY)
     delivery = Delivery(guard, callbacks, cost, settings.live_bytes_max, redactor)
-    live = LiveFolder(recorder, delivery.writer.submit, delivery.free_space, this_process.export_run_file)
+    live = SpoolFolder(recorder, delivery.writer.submit, delivery.free_space, this_process.export_run_file)
     is_quiet = settings.is_quiet or ranks.rank != 0
     services = RunServices(
         settings=settings,

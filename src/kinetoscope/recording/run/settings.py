@@ -15,7 +15,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.recording.markers.schedule import Schedule, check_schedule
 from kinetoscope.recording.window.guard import owner_name
 from kinetoscope.recording.window.trace_handler import TraceHandler
-from kinetoscope.spool.own_folder import LIVE_BYTES_MAX
+from kinetoscope.spool.spool_folder import DEFAULT_MAX_SPOOL_BYTES
 
 _METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if not name.startswith("_")}
 
@@ -87,7 +87,7 @@ class RunSettings:
     grace_s: float = 10.0
     close_timeout_s: float = 10.0
     spool_folder: str | os.PathLike[str] | bool | None = None
-    live_bytes_max: int = LIVE_BYTES_MAX
+    live_bytes_max: int = DEFAULT_MAX_SPOOL_BYTES
     is_quiet: bool = False
     redact: Callable[[str], str] | None = None
     hangs: bool = False

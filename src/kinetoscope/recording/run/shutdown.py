@@ -231,7 +231,7 @@ class RunShutdown:
             done = self._wait(lambda: writer.drain(self.seconds_left))
         num_left = len(self._delivery.unsaved) if done else writer.num_waiting + 1
         if num_left and done:
-            self._wait(self._delivery.keep_on_disk)
+            self._wait(self._delivery.flush_to_disk)
         if num_left:
             self._log_unsaved("The run is over" if done else "Time to close is up", num_left, is_known=bool(done))
         self._is_drained = bool(done)

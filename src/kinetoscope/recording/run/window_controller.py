@@ -76,14 +76,14 @@ class WindowController:
         timestamp, live = self._state.timestamp, self._services.live
         self._recorder.batch = plain_count(timestamp.batch)
         if began := self._window.enter_epoch(plain_count(timestamp.epoch)):
-            live.note_epoch(*began)
+            live.log_epoch(*began)
         if self._window.set_action(self.action, timestamp):
             if self.adds_phases:
                 self._services.pulse.note_phases()
-            live.note_opened(self._window.num_cycles, timestamp)
+            live.log_opened(self._window.num_cycles, timestamp)
             self._services.callbacks.notify_window(is_open=True)
         if self._window.mark_active(self.action, self._recorder.batch):
-            live.note_active(self._recorder.batch)
+            live.log_active(self._recorder.batch)
         if self._slow_steps is not None:
             self._slow_steps.set_enabled(self.action is ProfilerAction.SKIP)
         self._skips_until = self._find_end_of_skipping()
@@ -226,8 +226,8 @@ class WindowController:
     def _track_saving(self, cycle: Cycle) -> None:
         """Let the live folder and a request follow what becomes of a window that has closed."""
         recorded, live, afterwards = cycle.recorded, self._services.live, cycle.contributions.afterwards
-        live.note_closed(recorded.window, recorded.closed_ns, cycle.timestamp, recorded.num_written)
-        afterwards.append(partial(live.note_saved, recorded.window))
+        live.log_closed(recorded.window, recorded.closed_ns, cycle.timestamp, recorded.num_written)
+        afterwards.append(partial(live.log_saved, recorded.window))
         if (request := self.on_demand.close_window()) is not None:
             afterwards.append(partial(self.on_demand.report_saved, request))
 

@@ -17,7 +17,7 @@ from kinetoscope.pulse.stuck_phases import GroupState
 from kinetoscope.recording.markers.recorder_types import SpanName
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.recording.window.source_events import SourceEvent
-from kinetoscope.spool.owner_lock import hidden_host
+from kinetoscope.spool.owner_lock import anonymous_host_id
 from kinetoscope.spool.record import Kind, record_columns
 
 
@@ -57,7 +57,7 @@ def redact_attempt(attempt: Attempt, redact: Ask | None) -> Attempt:
     if redact is None:
         return attempt
     run_id = attempt.run_id if attempt.run_id == attempt.start else redact(attempt.run_id)
-    host = attempt.host if redact(attempt.host) == attempt.host else hidden_host()
+    host = attempt.host if redact(attempt.host) == attempt.host else anonymous_host_id()
     return replace(attempt, run_id=run_id, host=host)
 
 

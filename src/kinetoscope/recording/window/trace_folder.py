@@ -35,8 +35,8 @@ from kinetoscope.formats.manifest import (
     read_manifest,
     read_starts,
 )
-from kinetoscope.spool.folders import live_folder_of
-from kinetoscope.spool.owner_lock import Owner, owner_state
+from kinetoscope.spool.folders import find_spool_folder
+from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 
 _log = logging.getLogger("kinetoscope")
 
@@ -232,7 +232,7 @@ class TraceFolder:
         """Whether another rank of this launch and node is alive."""
         if (other.attempt.name, other.ranks.node_rank) != (attempt.name, self._ranks.node_rank):
             return False
-        return owner_state(live_folder_of(self.run_folder, other.start), other.attempt) is Owner.ALIVE
+        return read_owner_state(find_spool_folder(self.run_folder, other.start), other.attempt) is OwnerState.ALIVE
 
     def _is_of_earlier_attempt(self, folder: Path, attempt: Attempt) -> bool:
         """Whether an attempt of this launch that the launcher may not have counted has written into a folder.
@@ -298,7 +298,7 @@ class TraceFolder:
         for other in open_starts:
             if other is None or other.attempt.pid == attempt.pid:
                 continue
-            if owner_state(live_folder_of(self.run_folder, other.start), other.attempt) is Owner.ALIVE:
+            if read_owner_state(find_spool_folder(self.run_folder, other.start), other.attempt) is OwnerState.ALIVE:
                 raise FolderNotEmptyError(
                     f"Process {other.attempt.pid} records rank {self._ranks.rank} into the trace folder {self.path} "
                     "now. Choose another folder or run name for this one. If both are ranks of one run, initialize "
@@ -329,7 +329,7 @@ def is_used(run_folder: Path, ranks: Ranks) -> bool:
 def _is_dead(started: RankStarted | None, run_folder: Path) -> bool:
     if started is None:
         return False
-    return owner_state(live_folder_of(run_folder, started.start), started.attempt) is Owner.DEAD
+    return read_owner_state(find_spool_folder(run_folder, started.start), started.attempt) is OwnerState.DEAD
 
 
 _TRACE_FOLDERS = ("traces", "torch_traces")

@@ -145,7 +145,7 @@ def interned_at_each_place(tmp_path, on_signal):
         folder.mkdir()
         table = NameTable()
         file = NamesFile(folder, 1, table.names)
-        table.subscribe(file.write_new)
+        table.subscribe(file.write_new_names)
         presses = Presses(signal.SIGINT, place, NameTable.intern)
         before = signal.signal(signal.SIGINT, lambda *came, table=table: on_signal(table))
         try:
@@ -184,6 +184,6 @@ def test_a_name_that_comes_while_its_file_is_made_is_in_it(tmp_path):
     table = NameTable()
     file = NamesFile(tmp_path, 1, table.names)
     table.intern("of another thread")
-    table.subscribe(file.write_new)
+    table.subscribe(file.write_new_names)
     file.close()
     assert [name.name for name in read_names(file.path.read_bytes())[0]] == ["of another thread"]

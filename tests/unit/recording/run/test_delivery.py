@@ -15,7 +15,7 @@ from kinetoscope.core.job.event import Callback
 from kinetoscope.core.text.wording import format_count
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.recording.window.trace_handler import TraceHandler
-from kinetoscope.spool.contents import read_live_folder
+from kinetoscope.spool.contents import read_spool_folder
 from kinetoscope.testing import MemoryTraceHandler
 
 
@@ -47,13 +47,13 @@ def works_in(path):
     return sum(event["ph"] == "X" and event["name"] == "work" for event in events)
 
 
-def live_folders(tmp_path):
+def find_spool_folders(tmp_path):
     return sorted((tmp_path / "run" / "live").glob("*"))
 
 
 def live_names(folder):
     """The name of every record in a live folder."""
-    tracks = [(process, track) for process in read_live_folder(folder).processes for track in process.tracks]
+    tracks = [(process, track) for process in read_spool_folder(folder).processes for track in process.tracks]
     return [process.names[record.name].name for process, track in tracks for record in track.records()]
 
 
@@ -106,7 +106,7 @@ def test_a_cycle_that_failed_to_the_end_stays_live_and_another_close_saves_it(tm
     with unwritable(tmp_path / "run" / "traces"):
         record_cycle(profiler, num_spans=7)
         profiler.close()
-        (folder,) = live_folders(tmp_path)
+        (folder,) = find_spool_folders(tmp_path)
         assert live_names(folder).count("work") == 7
         assert str(folder) in caplog.text
         assert f"kinetoscope recover '{tmp_path / 'run'}'" in caplog.text
@@ -254,7 +254,7 @@ def test_oldest_unsaved_cycle_is_dropped_at_the_limit_and_noted_in_the_next_trac
 
 def test_unsaved_cycles_take_at_most_live_bytes_max(tmp_path):
     with Profiler(every_second_batch_is_a_cycle, json_handler(tmp_path), live_bytes_max=4 << 20) as profiler:
-        (folder,) = live_folders(tmp_path)
+        (folder,) = find_spool_folders(tmp_path)
         with unwritable(tmp_path / "run" / "traces"):
             for _ in range(10):
                 record_cycle(profiler, num_spans=20_000)
@@ -275,7 +275,7 @@ def test_failing_handler_is_disabled_and_its_unsaved_cycles_stay_in_the_spool(tm
     record_cycle(profiler, num_spans=3)
     profiler.close()
     assert len(good.spans("work")) == 6
-    (folder,) = live_folders(tmp_path)
+    (folder,) = find_spool_folders(tmp_path)
     assert live_names(folder).count("work") == 6
     assert len([record for record in caplog.records if "Broken" in record.message]) == 1
     shutil.rmtree(folder)
@@ -341,6 +341,6 @@ def test_records_of_a_worker_in_an_unsaved_cycle_stay_when_a_later_one_is_saved(
                 if batch == 1:
                     fork_a_worker()
             assert profiler.lifecycle.drain(60)
-        (folder,) = live_folders(tmp_path)
+        (folder,) = find_spool_folders(tmp_path)
         assert live_names(folder).count("in the worker") >= 1
     shutil.rmtree(folder)

@@ -15,7 +15,7 @@ from kinetoscope.recording.markers.process import RUN_FILE_VARIABLE, this_proces
 from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.shutdown import ShutdownSteps
 from kinetoscope.recording.window.trace_handler import TraceHandler
-from kinetoscope.spool.contents import read_live_folder
+from kinetoscope.spool.contents import read_spool_folder
 from kinetoscope.testing import MemoryTraceHandler
 
 ComposerProfiler = pytest.importorskip("kinetoscope.composer", reason="needs torch").Profiler
@@ -81,7 +81,7 @@ def record(profiler, num_spans=5):
 
 
 def parts_in(spool_folder):
-    tracks = [track for process in read_live_folder(spool_folder).processes for track in process.tracks]
+    tracks = [track for process in read_spool_folder(spool_folder).processes for track in process.tracks]
     return [part for track in tracks for part in track.parts]
 
 

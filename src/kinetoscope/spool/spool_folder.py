@@ -22,12 +22,12 @@ from kinetoscope.core.paths.file_kinds import is_folder
 from kinetoscope.core.paths.network import is_on_network
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.spool.folders import (
-    LiveRun,
-    contributed_folder,
+    SpoolOwner,
+    contributed_files_folder,
     delete_pointer,
-    report_leftovers,
-    write_live_run,
+    warn_of_unsaved_data,
     write_pointer,
+    write_spool_owner,
 )
 from kinetoscope.spool.owner_lock import OwnerLock
 from kinetoscope.spool.window_log import (
@@ -41,8 +41,8 @@ from kinetoscope.spool.window_log import (
 )
 
 _log = logging.getLogger("kinetoscope")
-LIVE_BYTES_MAX = 256 << 20
-_MOST_TRIES = 10
+DEFAULT_MAX_SPOOL_BYTES = 256 << 20
+_MAX_TRIES = 10
 
 
 class FilesRecorder(Protocol):
@@ -66,10 +66,10 @@ class FilesRecorder(Protocol):
     def close_folder(self, *, leave_files: bool = False) -> None: ...
 
 
-class LiveFolder:
+class SpoolFolder:
     """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread. ``free_space(is_short)``
-    discards cycles that could not be saved, as long as space is short. ``tell_children(run_file)`` lets child processes
-    find the folder, and returns a function that undoes that.
+    discards cycles that could not be saved, as long as space is short. ``announce_to_children(run_file)`` lets child
+    processes find the folder, and returns a function that undoes that.
 
     Nothing here raises: if files cannot be written, the recorder keeps its records in memory, and one warning says why.
     """
@@ -79,31 +79,31 @@ class LiveFolder:
         recorder: FilesRecorder,
         submit: Callable[[str, Callable[[], object]], None],
         free_space: Callable[[Callable[[], bool]], object],
-        tell_children: Callable[[str], Callable[[], object]],
+        announce_to_children: Callable[[str], Callable[[], object]],
     ) -> None:
         self._recorder = recorder
         self._submit = submit
         self._free_space = free_space
-        self._tell_children = tell_children
-        self._tell_children_no_more: Callable[[], object] | None = None
+        self._announce_to_children = announce_to_children
+        self._withdraw_announcement: Callable[[], object] | None = None
         self._is_closed = False
         self.path: Path | None = None
         self.run_folder: Path | None = None
         self._pointer: Callable[[], object] | None = None
         self._windows: WindowLog | None = None
         self._lock: OwnerLock | None = None
-        self._said = False
+        self._has_warned = False
 
-    def prepare_ahead(self) -> None:
+    def start_preparing(self) -> None:
         """Lets the writer thread prepare space to record into before it is needed, in memory too."""
         self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
 
-    def open(self, run_folder: Path, run: LiveRun, attempt: Attempt, limit_bytes: int) -> None:
+    def open(self, run_folder: Path, run: SpoolOwner, attempt: Attempt, limit_bytes: int) -> None:
         """Keeps what is recorded from now on in a folder below ``run_folder``. If that is on a network file system, the
         folder is in local temporary storage, and a file in the run folder says where."""
         self.run_folder = run_folder
         if run.ranks.local_rank == 0:  # once on each host
-            report_leftovers(run_folder)
+            warn_of_unsaved_data(run_folder)
         wanted = attempt.spool_folder(run_folder)
         try:
             self.path = self._make(run_folder, wanted)
@@ -115,37 +115,37 @@ class LiveFolder:
             self._warn(self.path or wanted, error)
             self._delete()
         else:
-            self._tell_children_no_more = self._tell_children(str(self._recorder.run_file))
+            self._withdraw_announcement = self._announce_to_children(str(self._recorder.run_file))
 
-    def note_opened(self, cycle: int, timestamp: Moment) -> None:
+    def log_opened(self, cycle: int, timestamp: Moment) -> None:
         """Has the writer thread log that the window of a cycle has opened."""
         if self.path is not None:
             window, began_ns = self._recorder.window, self._recorder.window_opened_ns
-            self._note(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
+            self._log_event(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
 
-    def note_epoch(self, began_ns: int, epoch: int) -> None:
+    def log_epoch(self, began_ns: int, epoch: int) -> None:
         """Has the writer thread log that an epoch has begun in the open window."""
         if self.path is not None:
-            self._note(EpochBegan(self._recorder.window, began_ns, epoch))
+            self._log_event(EpochBegan(self._recorder.window, began_ns, epoch))
 
-    def note_active(self, batch: int) -> None:
+    def log_active(self, batch: int) -> None:
         """Has the writer thread log that the batches of the open window are no warm-up from this one on."""
         if self.path is not None:
-            self._note(WindowActive(self._recorder.window, batch))
+            self._log_event(WindowActive(self._recorder.window, batch))
 
-    def note_closed(self, window: int, closed_ns: int, timestamp: Moment, num_records: int | None = None) -> None:
+    def log_closed(self, window: int, closed_ns: int, timestamp: Moment, num_records: int | None = None) -> None:
         """Has the writer thread log that a window has closed."""
         if self.path is not None:
-            self._note(WindowClosed(window, closed_ns, timestamp_fields(timestamp), num_records))
+            self._log_event(WindowClosed(window, closed_ns, timestamp_fields(timestamp), num_records))
 
-    def note_saved(self, window: int) -> None:
+    def log_saved(self, window: int) -> None:
         """On the writer thread: logs that every handler has taken a window's records."""
-        self._write_down(WindowSaved(window))
+        self._append_event(WindowSaved(window))
 
-    def _note(self, event: Event) -> None:
-        self._submit("Noting what happens to a window", lambda: self._write_down(event))
+    def _log_event(self, event: Event) -> None:
+        self._submit("Noting what happens to a window", lambda: self._append_event(event))
 
-    def _write_down(self, event: Event) -> None:
+    def _append_event(self, event: Event) -> None:
         if self.path is not None and self._windows is not None:
             try:
                 if self._lock is not None:
@@ -160,9 +160,9 @@ class LiveFolder:
         if not self._is_closed:
             self._is_closed = True
             if self.path is not None:
-                self._say_trouble()
-            if self._tell_children_no_more is not None:
-                self._tell_children_no_more()
+                self._warn_of_trouble()
+            if self._withdraw_announcement is not None:
+                self._withdraw_announcement()
             self._recorder.close_folder(leave_files=not is_saved)
         if is_saved:
             self._delete()
@@ -175,15 +175,15 @@ class LiveFolder:
         """Makes a new folder: ``wanted``, or one in local temporary storage. Raises OSError if that fails."""
         if is_on_network(wanted):
             return Path(tempfile.mkdtemp(prefix=f"kinetoscope-{wanted.name}-"))
-        _make_new(run_folder, wanted)
+        _create_folder(run_folder, wanted)
         return wanted
 
-    def _write_run(self, run_folder: Path, wanted: Path, run: LiveRun) -> None:
+    def _write_run(self, run_folder: Path, wanted: Path, run: SpoolOwner) -> None:
         """Writes ``run.json``, and if the folder is not ``wanted``, a pointer to it in the run's folder."""
         folder = self.path or wanted
         token = "" if folder == wanted else secrets.token_hex(16)
         recipes = [recipe.within(run_folder) for recipe in run.recipes]
-        write_live_run(folder, msgspec.structs.replace(run, recipes=recipes, token=token))
+        write_spool_owner(folder, msgspec.structs.replace(run, recipes=recipes, token=token))
         if token:
             self._pointer = partial(delete_pointer, run_folder, wanted.name)
             write_pointer(run_folder, wanted.name, folder, token)
@@ -191,15 +191,15 @@ class LiveFolder:
     def _prepare(self) -> None:
         self._recorder.prepare()
         self._free_space(self._recorder.is_low_on_space)
-        self._say_trouble()
+        self._warn_of_trouble()
 
-    def _say_trouble(self) -> None:
+    def _warn_of_trouble(self) -> None:
         if self._recorder.trouble and self.path is not None:
             self._warn(self.path, OSError(self._recorder.trouble, os.strerror(self._recorder.trouble)))
 
     def _warn(self, path: Path, error: OSError) -> None:
-        if not self._said:
-            self._said = True
+        if not self._has_warned:
+            self._has_warned = True
             _log.warning(
                 "The live folder %s cannot be used: %s. Until it can, records stay in memory until they are saved, "
                 "and a kill would lose them. Choose another folder with spool_folder=.",
@@ -222,10 +222,10 @@ class LiveFolder:
                 path.parent.rmdir()  # ``live`` itself, unless other processes have folders in it
 
 
-def _make_new(run_folder: Path, folder: Path) -> None:
+def _create_folder(run_folder: Path, folder: Path) -> None:
     """Makes a folder in ``live`` in the run's folder. Raises FileExistsError if it exists."""
     run = RunFolder(run_folder)
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         with contextlib.suppress(FileNotFoundError):  # the last other process in ``live`` has just deleted it
             run.make_folder(folder.parent.name)
             with run.open_folder(folder.parent.name) as live:
@@ -233,7 +233,7 @@ def _make_new(run_folder: Path, folder: Path) -> None:
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
 
 
-_MOST_LETTERS = 60  # of a file's name, at most four bytes each
+_MAX_NAME_CHARACTERS = 60  # of a file's name, at most four bytes each
 
 
 class TemporaryFiles:
@@ -244,7 +244,7 @@ class TemporaryFiles:
     when a later process makes some.
     """
 
-    def __init__(self, live: LiveFolder) -> None:
+    def __init__(self, live: SpoolFolder) -> None:
         self._live = live
         self._elsewhere: Path | None = None
         self._undo = contextlib.ExitStack()
@@ -255,7 +255,7 @@ class TemporaryFiles:
         folder = self._in_live_folder(cycle)
         if folder is None:
             self._elsewhere = self._elsewhere or self._undo.enter_context(temporary_folder())
-            folder = contributed_folder(self._elsewhere, cycle)
+            folder = contributed_files_folder(self._elsewhere, cycle)
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -266,7 +266,7 @@ class TemporaryFiles:
         The content is kept by a second link, or if that is not possible by a copy, which the writer thread makes.
         Raises OSError if the file cannot be read.
         """
-        folder, name = self._in_live_folder(cycle), f"{next(self._serial)}-{file.name[-_MOST_LETTERS:]}"
+        folder, name = self._in_live_folder(cycle), f"{next(self._serial)}-{file.name[-_MAX_NAME_CHARACTERS:]}"
         if folder is not None:
             with contextlib.suppress(OSError):  # another file system, or one without links
                 os.link(file, folder / name)
@@ -290,7 +290,7 @@ class TemporaryFiles:
         live = self._live.path
         with contextlib.suppress(OSError):
             if live is not None and is_folder(live):
-                folder = contributed_folder(live, cycle)
+                folder = contributed_files_folder(live, cycle)
                 folder.mkdir(parents=True, exist_ok=True)
                 return folder
         return None
