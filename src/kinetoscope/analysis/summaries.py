@@ -245,7 +245,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         unknown_device_events=window.unknown_device_events,
         is_filtered=filtered,
         inferred_from=window.inferred_from,
-        computed=_computed(window, loop, step_work),
+        work_sums=_work_sums(window, loop, step_work),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, loop, faster, pace_of(parts)),
         evidence=None if faster is None else find_window_evidence(window, loop),
@@ -258,7 +258,7 @@ def _call_sums(window: RankWindow, work: WindowWork, steps_ns: float) -> CallSum
     return CallSums(operator_sums(calls, work), kernel_sums(window, work), by_step)
 
 
-def _computed(window: RankWindow, loop: TrainingLoop, step_work: pl.DataFrame) -> ComputedSums:
+def _work_sums(window: RankWindow, loop: TrainingLoop, step_work: pl.DataFrame) -> ComputedSums:
     if not len(window.steps):
         return ComputedSums()
     return ComputedSums.of(step_work, recorded_by_torch(loop), num_devices(window))

@@ -319,8 +319,8 @@ def notes_on_period(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[s
     if period is None or period <= longest or share < _MIN_PERIODIC_SHARE:
         return []
     return [
-        f"Every {ordinal(period)} step takes longer than the others, and windows of {longest} steps are shorter than "
-        f"that: their steps and findings are not typical of the loop. Record {2 * period} steps or more."
+        f"Every {ordinal(period)} step takes longer than the others, and windows of {longest} steps are shorter "
+        f"than that: their steps and findings are not typical of the loop. Record {2 * period} steps or more."
     ]
 
 
