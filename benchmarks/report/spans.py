@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from kinetoscope.pages.page_data import Flows, PageData, Spans, Stacks, Timeline, Track
-from kinetoscope.report.page.columns import differences, numbers
+from kinetoscope.report.page.columns import encode_deltas, encode_numbers
 
 NUM_TRACKS = 64
 
@@ -88,19 +88,19 @@ def _columns(
     for first, end in pairwise(firsts):
         kept[first : min(end, first + _NUM_KEPT)] = np.arange(1, min(end - first, _NUM_KEPT) + 1)
     return Spans(
-        begins=differences(pl.Series(begins)),
+        begins=encode_deltas(pl.Series(begins)),
         durations=_column(durations),
         names=_column(np.minimum(random.zipf(1.3, len(begins)), _NUM_NAMES) - 1),
         categories=_column(np.zeros(len(begins), dtype=np.int64)),
         details=_column(kept),
         stacks=_column(kept),
-        launches=differences(pl.Series(launches)),
+        launches=encode_deltas(pl.Series(launches)),
     )
 
 
 def _column(values: np.ndarray):
-    return numbers(pl.Series(values.astype(np.uint64)))
+    return encode_numbers(pl.Series(values.astype(np.uint64)))
 
 
 def _none():
-    return numbers(pl.Series([], dtype=pl.UInt32))
+    return encode_numbers(pl.Series([], dtype=pl.UInt32))

@@ -105,7 +105,7 @@ def __getattr__(name: str) -> Any:
     if name in ("analyze", "compare"):
         from kinetoscope.analysis.in_notebooks import show_in_notebooks
 
-        show_in_notebooks(lambda result: import_module("kinetoscope.report.cells").render_cell(result))
+        show_in_notebooks(lambda result: import_module("kinetoscope.report.notebook_html").render_cell(result))
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 

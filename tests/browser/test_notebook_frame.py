@@ -8,7 +8,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.errors import SettingsError
-from kinetoscope.report.notebook import MOST_BYTES, NotebookPage
+from kinetoscope.report.notebook import MAX_FRAME_BYTES, NotebookPage
 from support.minimal_pages import HOSTILE, assert_accessible
 from trainsim import Settings, simulate
 
@@ -67,7 +67,7 @@ def test_a_report_that_is_too_large_leaves_rows_out_and_says_so(report, page, tm
     many = [type(row)(**{**row.to_dict(), "name": f"{random.randbytes(60).hex()}{HOSTILE[0]}"}) for _ in range(8_000)]
     shown = kinetoscope.view(replace(report, operators=many))
 
-    assert len(shown._repr_html_()) <= MOST_BYTES
+    assert len(shown._repr_html_()) <= MAX_FRAME_BYTES
     page.goto(write_notebook(tmp_path / "notebook.html", shown).as_uri())
     note = page.frame_locator("iframe").locator(".page-note").last.inner_text()
     assert "of 8,000 operators" in note

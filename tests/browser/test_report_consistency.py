@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from kinetoscope.pages.html_file import render_page
+from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS
 from kinetoscope.report.page.build import build_page
-from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS
 from trainsim import Fault, Settings
 from trainsim.analysed import analysed
 
@@ -42,7 +42,9 @@ def test_the_page_writes_the_step_and_the_ledgers_of_the_report(settings, page, 
 
     assert _ns(page.locator(".hero-step").inner_text()) == pytest.approx(step_ns, rel=0.006)
     breakdowns = page.locator(".breakdown").all()
-    for breakdown, words, ledger in zip(breakdowns, (HOST_PARTS, DEVICE_PARTS), parts.values(), strict=True):
+    for breakdown, words, ledger in zip(
+        breakdowns, (HOST_PART_LABELS, DEVICE_PART_LABELS), parts.values(), strict=True
+    ):
         shown = _parts(breakdown)
         known = {words[name].lower(): time_ns for name, time_ns in ledger.items() if time_ns and time_ns > 0}
         expected = {word: time_ns for word, time_ns in known.items() if time_ns >= 0.001 * step_ns}

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column, Counter, Flows, LeftOut, PageData, Spans, Stacks, Timeline, Track
-from kinetoscope.report.page.columns import differences, numbers
+from kinetoscope.report.page.columns import encode_deltas, encode_numbers
 from support.minimal_pages import assert_accessible
 from trainsim import Fault, Settings
 
@@ -31,13 +31,13 @@ def write_timeline(path, spans, num_ranks=1, counters=(), **others):
         for rank in range(num_ranks)
     ]
     names, begins, durations = (list(column) * num_ranks for column in zip(*spans, strict=True)) if spans else ([],) * 3
-    nothing = numbers(pl.zeros(len(names), pl.UInt32, eager=True))
-    none = numbers(pl.Series([], dtype=pl.UInt32))
+    nothing = encode_numbers(pl.zeros(len(names), pl.UInt32, eager=True))
+    none = encode_numbers(pl.Series([], dtype=pl.UInt32))
     texts = list(dict.fromkeys(["", *names]))
     columns = Spans(
-        begins=differences(pl.Series(begins, dtype=pl.Int64)),
-        durations=numbers(pl.Series(durations, dtype=pl.UInt64)),
-        names=numbers(pl.Series([texts.index(name) for name in names], dtype=pl.UInt32)),
+        begins=encode_deltas(pl.Series(begins, dtype=pl.Int64)),
+        durations=encode_numbers(pl.Series(durations, dtype=pl.UInt64)),
+        names=encode_numbers(pl.Series([texts.index(name) for name in names], dtype=pl.UInt32)),
         **dict.fromkeys(("categories", "details", "stacks", "launches"), nothing),
     )
     timeline = Timeline(
@@ -317,8 +317,8 @@ def test_an_area_in_which_spans_are_left_out_says_at_least_and_another_one_does_
 
 
 def test_names_of_a_trace_stay_text_and_counters_show_their_values(page, open_file, tmp_path):
-    times = differences(pl.Series([0, 500_000, 900_000]))
-    values = numbers(pl.Series([1, 3, 2]))
+    times = encode_deltas(pl.Series([0, 500_000, 900_000]))
+    values = encode_numbers(pl.Series([1, 3, 2]))
     memory = Counter(rank=0, name="GPU memory", unit="B", scale=2.0**30, times=times, values=values)
     spans = [(HOSTILE, 0, 400_000), ("\u202egnirts", 500_000, 400_000), ("x" * 10_000, 950_000, 50_000)]
     open_file(write_timeline(tmp_path / "page.html", spans, counters=[memory]), "#view=timeline")

@@ -9,8 +9,8 @@ from axe_playwright_python.base import AXE_SCRIPT
 from kinetoscope.analysis.run_report import TABLES
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import PageData
-from kinetoscope.report.calls import call_tables
-from kinetoscope.report.page.overview import call_totals
+from kinetoscope.report.calls import build_call_tables
+from kinetoscope.report.page.overview import compute_call_totals
 
 MAX_WAIT_S = 60
 RUN = {"name": "a run", "title": "a run", "world_size": 1, "ranks": [0], "hosts": [], "num_steps": 0, "notes": []}
@@ -37,7 +37,7 @@ def write_page(path: Path, data: dict | None = None, run: dict | None = None, **
     """A page of these rows in the tables of its report, of what is said of the ``run``, and of other ``data``."""
     report = {table: tables.get(table, []) for table in TABLES} | {"run": RUN | (run or {})}
     calls = [[SimpleNamespace(**row) for row in report[table]] for table in ("operators", "kernels")]
-    data = {"call_totals": call_totals(*calls), "call_tables": call_tables(*calls)} | (data or {})
+    data = {"call_totals": compute_call_totals(*calls), "call_tables": build_call_tables(*calls)} | (data or {})
     path.write_text(render_page(PageData(version="1", title="a page", report=report, **data)), encoding="utf-8")
     return path
 

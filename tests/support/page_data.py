@@ -11,7 +11,7 @@ from kinetoscope.analysis.summaries import Selection
 from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.frames.load import load_one
 from kinetoscope.pages.page_data import Column, PageData
-from kinetoscope.report.page.build import Recorded, build_page
+from kinetoscope.report.page.build import RecordedWindows, build_page
 from kinetoscope.report.page.rank_traces import RankTraces
 
 
@@ -45,7 +45,7 @@ def page_of(*paths, redact: bool = False, **settings) -> PageData:
     if anonymizer is not None:
         sources = [load_one(name, cache=False).anonymized(anonymizer) for name in sources]
     report = report_of(sources, Selection(), cache=False, anonymizer=anonymizer)
-    recorded = Recorded(windows=RankTraces(report, sources, cache=False), **settings)
+    recorded = RecordedWindows(windows=RankTraces(report, sources, cache=False), **settings)
     return build_page(report, "1", recorded=recorded)
 
 

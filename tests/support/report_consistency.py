@@ -9,10 +9,10 @@ from itertools import takewhile
 import pytest
 from rich.console import Console
 
+from kinetoscope.report.labels import CPU_FELL_BEHIND, DEVICE_PART_LABELS, HOST_PART_LABELS, SIDE_LABELS
 from kinetoscope.report.page.build import build_page
 from kinetoscope.report.terminal.screen import print_trimmed
 from kinetoscope.report.terminal.summary import render_summary
-from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, LEAD_LOST, SIDES
 
 _MS = 1e6
 _GLYPHS = "█▓▒░"
@@ -58,7 +58,7 @@ def _assert_screen(report, run):
     step = re.search(r" (?:steps?|profiled), ([\d.,]+) ms/step", lines[0])
     assert _is_rounded(step[1], run["step_ns"] / _MS)
     assert (run["state"] == "killed") == any(line.startswith("! This run was killed") for line in lines)
-    for name, words in (("host", HOST_PARTS), ("device", DEVICE_PARTS)):
+    for name, words in (("host", HOST_PART_LABELS), ("device", DEVICE_PART_LABELS)):
         _assert_breakdown(lines, name, words, run["parts"][name])
     title = lines.index("Step time by rank, ms/step")
     names = re.split(r"\s{2,}", lines[title + 1].strip())
@@ -69,17 +69,17 @@ def _assert_screen(report, run):
 
 def _assert_breakdown(lines, name, words, ledger):
     """Assert that a bar and its legend show each part of at least half a microsecond."""
-    bars = [index for index, line in enumerate(lines) if re.match(f"{SIDES[name]:<5}[{_GLYPHS}]+$", line)]
+    bars = [index for index, line in enumerate(lines) if re.match(f"{SIDE_LABELS[name]:<5}[{_GLYPHS}]+$", line)]
     assert len(bars) == (ledger is not None)
     if ledger is None:
         return
     legend = "  ".join(takewhile(lambda line: line.startswith("     "), lines[bars[0] + 1 :]))
-    for part, word in words.items():
+    for part, label in words.items():
         value = ledger[part]
-        word = LEAD_LOST if part == "ahead_ns" and (value or 0) < 0 else word
-        found = re.search(rf"[{_GLYPHS}] {re.escape(word)} (-?[\d.,]*\d) ms", legend)
-        assert (found is not None) == (abs(value or 0) >= 500), (word, legend)
-        assert found is None or _is_rounded(found[1], value / _MS), (word, legend)
+        label = CPU_FELL_BEHIND if part == "ahead_ns" and (value or 0) < 0 else label
+        found = re.search(rf"[{_GLYPHS}] {re.escape(label)} (-?[\d.,]*\d) ms", legend)
+        assert (found is not None) == (abs(value or 0) >= 500), (label, legend)
+        assert found is None or _is_rounded(found[1], value / _MS), (label, legend)
 
 
 # -- a page and a notebook
@@ -112,9 +112,9 @@ def _assert_details_on_page(page, report, run):
     expected = [(None, True, run["step_ns"], run["parts"]), *of_ranks.values()]
     expected = [one for one in expected if one[3] is not None]
     places = {one[:2]: place for place, one in enumerate(expected)}
-    in_order = sorted(page.ledgers, key=lambda one: places[one.rank, one.is_run])
+    in_order = sorted(page.breakdowns, key=lambda one: places[one.rank, one.is_run])
     assert [(one.rank, one.is_run, one.step_ns) for one in in_order] == [one[:3] for one in expected]
-    stand_out = [one.stands_out for one in page.ledgers if not one.is_run]
+    stand_out = [one.stands_out for one in page.breakdowns if not one.is_run]
     assert stand_out == sorted(stand_out, reverse=True)
     for shown, (_, _, step_ns, parts) in zip(in_order, expected, strict=True):
         assert (shown.device is None) == (parts["device"] is None)
@@ -122,10 +122,10 @@ def _assert_details_on_page(page, report, run):
             assert {part.part: part.time_ns for part in side} == ledger
             assert [part.share for part in side] == [_share(part.time_ns, run | {"step_ns": step_ns}) for part in side]
             for part in side:
-                word = page.part_words[part.part]
-                assert part.word == (LEAD_LOST if part.part == "ahead_ns" and (part.time_ns or 0) < 0 else word)
-    assert (page.tensor_cores_said is None) == (run["tensor_core_share"] is None)
-    assert page.tensor_cores_said is None or page.tensor_cores_said in screen(report)
+                label = page.part_labels[part.part]
+                assert part.label == (CPU_FELL_BEHIND if part.part == "ahead_ns" and (part.time_ns or 0) < 0 else label)
+    assert (page.tensor_core_sentence is None) == (run["tensor_core_share"] is None)
+    assert page.tensor_core_sentence is None or page.tensor_core_sentence in screen(report)
     _assert_same_calls(page, report, screen(report))
 
 
@@ -185,13 +185,13 @@ def _assert_notebook(report, run):
     if run["parts"] is None:
         return
     has_devices = run["parts"]["device"] is not None and run["bound_by"] in ("compute", "communication")
-    name, words = ("device", DEVICE_PARTS) if has_devices else ("host", HOST_PARTS)
-    listed = texts[texts.index(f"{SIDES[name]}, ms/step") + 1 :]
+    name, words = ("device", DEVICE_PART_LABELS) if has_devices else ("host", HOST_PART_LABELS)
+    listed = texts[texts.index(f"{SIDE_LABELS[name]}, ms/step") + 1 :]
     for part, time_ns in run["parts"][name].items():
-        word = LEAD_LOST if part == "ahead_ns" and (time_ns or 0) < 0 else words[part]
-        found = [re.fullmatch(rf"{re.escape(word)} (-?[\d.,]+) \((<1|-?[\d]+)%\)", text) for text in listed]
+        label = CPU_FELL_BEHIND if part == "ahead_ns" and (time_ns or 0) < 0 else words[part]
+        found = [re.fullmatch(rf"{re.escape(label)} (-?[\d.,]+) \((<1|-?[\d]+)%\)", text) for text in listed]
         numbers = [match for match in found if match is not None]
-        assert len(numbers) == (abs(time_ns or 0) >= 500), (word, listed)
+        assert len(numbers) == (abs(time_ns or 0) >= 500), (label, listed)
         assert all(_is_rounded(match[1], time_ns / _MS) for match in numbers)
         share = None if time_ns is None else _share(time_ns, run)
         assert all(0 < share < 0.005 if match[2] == "<1" else _is_rounded(match[2], 100 * share) for match in numbers)

@@ -30,7 +30,7 @@ export interface Column {
   is_delta: boolean;
 }
 
-export interface StepLedgers {
+export interface StepBreakdowns {
   numbers: number[];
   times: Column;
   work: Column;
@@ -38,20 +38,20 @@ export interface StepLedgers {
   device: Record<string, Column>;
 }
 
-export interface LedgerPart {
+export interface BreakdownPart {
   part: string;
-  word: string;
+  label: string;
   time_ns: number | null;
   share: number | null;
   is_phase: boolean;
 }
 
-export interface Ledgers {
+export interface RankBreakdown {
   rank: number | null;
   is_run: boolean;
   step_ns: number;
-  host: LedgerPart[];
-  device: LedgerPart[] | null;
+  host: BreakdownPart[];
+  device: BreakdownPart[] | null;
   stands_out: boolean;
 }
 
@@ -64,7 +64,7 @@ export interface DeviceTimes {
   busy_share: number | null;
   communication_ns: number;
   idle_ns: number;
-  parts: LedgerPart[];
+  parts: BreakdownPart[];
 }
 
 export interface CallGroup {
@@ -80,21 +80,21 @@ export interface CallGroup {
   unknown_ns: number;
   skew_share: number | null;
   bandwidth_bytes_per_s: number | null;
-  parts: LedgerPart[];
+  parts: BreakdownPart[];
 }
 
 export interface Communication {
-  said: string;
+  summary: string;
   total_ns: number;
   skew_ns: number;
   transfer_ns: number;
   unknown_ns: number;
-  parts: LedgerPart[];
+  parts: BreakdownPart[];
   groups: CallGroup[];
   lengths: Column;
 }
 
-export interface LateRank {
+export interface DelayingRank {
   rank: number;
   num_calls: number;
   total_ns: number;
@@ -104,7 +104,7 @@ export interface LateRank {
 export interface Waits {
   ranks: number[];
   waited: number[][];
-  late: LateRank[];
+  delaying: DelayingRank[];
 }
 
 export interface CallTotals {
@@ -589,19 +589,19 @@ export interface PageData {
   profiler_ns_around: number | null;
   overview: Overview;
   explanations: Record<string, string>;
-  steps: StepLedgers | null;
-  mean_steps: StepLedgers | null;
-  part_words: Record<string, string>;
-  ledgers: Ledgers[];
+  steps: StepBreakdowns | null;
+  mean_steps: StepBreakdowns | null;
+  part_labels: Record<string, string>;
+  breakdowns: RankBreakdown[];
   devices: DeviceTimes[];
   communication: Communication | null;
   waits: Waits | null;
-  late_said: string[];
+  straggler_sentences: string[];
   call_totals: CallTotals[];
   call_tables: CallTable[];
   top_calls: TopCalls | null;
-  tensor_cores_said: string | null;
-  comparison_said: string[];
+  tensor_core_sentence: string | null;
+  comparison_summary: string[];
   report: RunReport | null;
   comparison: Comparison | null;
   timeline: Timeline | null;

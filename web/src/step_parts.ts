@@ -1,6 +1,6 @@
 /** What steps, windows and calls are made of, as pictures want it: parts with colours, and single steps. */
 import { cssColour, DEVICE_COLOURS, PHASE_COLOURS } from "./colours";
-import type { Column, HostParts, LedgerPart, StepLedgers, StepRow } from "./page_data";
+import type { Column, HostParts, BreakdownPart, StepBreakdowns, StepRow } from "./page_data";
 import type { StackPart } from "./parts/stack";
 import type { Numbers, Payload } from "./payload";
 
@@ -37,9 +37,9 @@ const CALL_COLOURS: Record<string, string> = {
 };
 
 /** The parts of a whole, with their colours. */
-export function stackOf(parts: LedgerPart[]): StackPart[] {
-  return parts.map(({ part, word, time_ns, share, is_phase }) => ({
-    name: capitalised(word),
+export function stackOf(parts: BreakdownPart[]): StackPart[] {
+  return parts.map(({ part, label, time_ns, share, is_phase }) => ({
+    name: capitalised(label),
     value: time_ns,
     share,
     colour: { ...CALL_COLOURS, ...DEVICE_COLOURS_OF, ...HOST_COLOURS }[part] ?? "var(--unknown)",
@@ -61,7 +61,7 @@ export function shownParts(stacks: StackPart[][]): StackPart[][] {
 }
 
 /** One step: its time on the host, and what that and the device's are made of. */
-export interface LedgerStep {
+export interface StepParts {
   step: number;
   timeNs: number | null;
   workNs: number | null;
@@ -70,11 +70,11 @@ export interface LedgerStep {
 }
 
 /** A step of a rank. */
-export interface RankStep extends LedgerStep {
+export interface RankStep extends StepParts {
   row: StepRow;
 }
 
-const found = new WeakMap<StepLedgers, RankStep[]>();
+const found = new WeakMap<StepBreakdowns, RankStep[]>();
 
 /** All steps, those of a rank in the order of time. */
 export function rankSteps(payload: Payload): RankStep[] {
@@ -85,8 +85,8 @@ export function rankSteps(payload: Payload): RankStep[] {
   return known;
 }
 
-function readSteps(payload: Payload, ledgers: StepLedgers, rows: StepRow[]): RankStep[] {
-  const read = reader(payload, ledgers);
+function readSteps(payload: Payload, breakdowns: StepBreakdowns, rows: StepRow[]): RankStep[] {
+  const read = reader(payload, breakdowns);
   const all = rows.map((row, at) => ({ row, ...read(at, row.step) }));
   return all.sort(
     (one, other) => (one.row.rank ?? -1) - (other.row.rank ?? -1) || one.row.begin_ns - other.row.begin_ns,
@@ -94,16 +94,16 @@ function readSteps(payload: Payload, ledgers: StepLedgers, rows: StepRow[]): Ran
 }
 
 /** The means over all ranks of each step. */
-export function meanSteps(payload: Payload): LedgerStep[] {
-  const ledgers = payload.page.mean_steps;
-  if (!ledgers) return [];
-  const read = reader(payload, ledgers);
-  return ledgers.numbers.map((step, at) => read(at, step));
+export function meanSteps(payload: Payload): StepParts[] {
+  const breakdowns = payload.page.mean_steps;
+  if (!breakdowns) return [];
+  const read = reader(payload, breakdowns);
+  return breakdowns.numbers.map((step, at) => read(at, step));
 }
 
-function reader(payload: Payload, ledgers: StepLedgers): (at: number, step: number) => LedgerStep {
-  const [times, work] = [payload.numbers(ledgers.times), payload.numbers(ledgers.work)];
-  const [host, device] = [ledgers.host, ledgers.device].map((columns) => columnsOf(payload, columns));
+function reader(payload: Payload, breakdowns: StepBreakdowns): (at: number, step: number) => StepParts {
+  const [times, work] = [payload.numbers(breakdowns.times), payload.numbers(breakdowns.work)];
+  const [host, device] = [breakdowns.host, breakdowns.device].map((columns) => columnsOf(payload, columns));
   return (place, step) => ({
     step,
     timeNs: known(times[place]),
@@ -113,22 +113,24 @@ function reader(payload: Payload, ledgers: StepLedgers): (at: number, step: numb
   });
 }
 
-type PartColumn = Pick<LedgerPart, "part" | "word" | "is_phase"> & { numbers: Numbers };
+type PartColumn = Pick<BreakdownPart, "part" | "label" | "is_phase"> & { numbers: Numbers };
 
 function columnsOf(payload: Payload, columns: Record<string, Column>): PartColumn[] {
-  const { part_words: words, ledgers } = payload.page;
-  const phases = new Set(ledgers.flatMap(({ host }) => host.filter((part) => part.is_phase).map(({ part }) => part)));
+  const { part_labels: labels, breakdowns } = payload.page;
+  const phases = new Set(
+    breakdowns.flatMap(({ host }) => host.filter((part) => part.is_phase).map(({ part }) => part)),
+  );
   return Object.entries(columns).map(([part, column]) => {
-    return { part, word: words[part] ?? part, is_phase: phases.has(part), numbers: payload.numbers(column) };
+    return { part, label: labels[part] ?? part, is_phase: phases.has(part), numbers: payload.numbers(column) };
   });
 }
 
 /** Shares of a single step are not told: its parts are the host's, and the device's are no parts of that. */
-function partsAt(columns: PartColumn[], place: number): LedgerPart[] {
+function partsAt(columns: PartColumn[], place: number): BreakdownPart[] {
   return columns.map(({ numbers, ...part }) => ({ ...part, time_ns: known(numbers[place]), share: null }));
 }
 
-/** Numbers of ledgers are written plus 1, and 0 where they are not known. */
+/** Numbers of breakdowns are written plus 1, and 0 where they are not known. */
 function known(written: number): number | null {
   return written ? written - 1 : null;
 }

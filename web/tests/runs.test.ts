@@ -19,11 +19,11 @@ import {
 
 /** A run of which nothing is known but that it is there. */
 const UNKNOWN: ListedRun = {
-  ...{ key: "k", title: "digits", address: "/", state: null, when_ms: null, has_began: false, changed_ms: null },
+  ...{ key: "k", title: "digits", address: "/", state: null, when_ms: null, has_start_time: false, changed_ms: null },
   ...{ hosts: [], devices: [], num_ranks: null, world_size: null, num_steps: null, step_ns: null, change: null },
   ...{ before_key: null, before_title: null, finding: null, saving_ns: null, mfu: null, peak_bytes: null },
-  ...{ peak_is_hosts: false, report: null, has_report: false, num_traces: 0, traces_bytes: 0, notes: [] },
-  ...{ why_unknown: "", is_waited_for: false },
+  ...{ peak_is_of_cpu: false, report: null, has_report: false, num_traces: 0, traces_bytes: 0, notes: [] },
+  ...{ why_unknown: "", is_queued: false },
 };
 
 test("what is not known is blank, and 0 is not", () => {
@@ -79,7 +79,7 @@ test("where no finding is known it says why, and where there is none, that", () 
 test("sizes of any order have three digits that count", () => {
   const sizes = [1, 1023, 2 ** 40, 2 ** 60].map((peak_bytes) => memoryOf({ ...UNKNOWN, peak_bytes }));
   expect(sizes).toEqual(["1 B", "1023 B", "1.00 TiB", "1048576 TiB"]);
-  expect(memoryHelp({ ...UNKNOWN, peak_is_hosts: true })).toContain("host");
+  expect(memoryHelp({ ...UNKNOWN, peak_is_of_cpu: true })).toContain("host");
 });
 
 test("the filter looks in what is known, and choices take runs of unknown state in no state", () => {

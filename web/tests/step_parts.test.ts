@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import type { LedgerPart } from "../src/page_data";
+import type { BreakdownPart } from "../src/page_data";
 import { shownParts, stackOf } from "../src/step_parts";
 
-const part = (part: string, word: string, time_ns: number | null, is_phase = false): LedgerPart => {
-  return { part, word, time_ns, share: time_ns === null ? null : 0.5, is_phase };
+const part = (part: string, label: string, time_ns: number | null, is_phase = false): BreakdownPart => {
+  return { part, label, time_ns, share: time_ns === null ? null : 0.5, is_phase };
 };
 
 test("a phase that is unknown is told, and one that takes no time is not", () => {
@@ -25,7 +25,7 @@ test("all stacks of one picture have the same parts", () => {
   expect(second.map(({ value }) => value)).toEqual([0, 2]);
 });
 
-test("a lead that was lost is shown, by the word that the data has for it", () => {
+test("a lead that was lost is shown, by the label that the data has for it", () => {
   const [shown] = shownParts([stackOf([part("ahead_ns", "CPU fell behind", -4)])]);
 
   expect(shown).toMatchObject([{ name: "CPU fell behind", value: -4, share: 0.5 }]);

@@ -30,7 +30,7 @@ from kinetoscope.formats.own_sentences import LEFT_OUT
 from kinetoscope.frames.load import STDIN, is_url, load_one, names_in, notes_on_attempts
 from kinetoscope.frames.trace import Trace
 from kinetoscope.pages.html_file import render_page
-from kinetoscope.report.page.build import Recorded, build_page
+from kinetoscope.report.page.build import RecordedWindows, build_page
 from kinetoscope.report.page.rank_traces import RankTraces, Source
 
 FILE_NAME = "report.html"
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
             report, sources, cache=not arguments.no_cache, last_s=arguments.last, on_progress=on_progress
         )
         step = STEP if arguments.redact and arguments.step else arguments.step
-        recorded = Recorded(windows=windows, step=step, has_timeline=not arguments.no_timeline)
+        recorded = RecordedWindows(windows=windows, step=step, has_timeline=not arguments.no_timeline)
         page = build_page(report, __version__, comparison, recorded)
         content = render_page(page).encode()
         with atomic_file(output) as file:

@@ -80,7 +80,7 @@ def build_row(report: RunReport, content_hash: str) -> RunRow:
         saving_ns=_round(shown_saving_ns(finding, run)) if finding else None,
         mfu=run["mfu"],
         peak_bytes=max(peaks, default=None),
-        peak_is_hosts=not on_devices,
+        peak_is_of_cpu=not on_devices,
         ranks=run["ranks"],
         hosts=run["hosts"],
         devices=sorted({row.device_name for row in report.ranks if row.device_name}),

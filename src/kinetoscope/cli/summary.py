@@ -110,12 +110,12 @@ def analyze_inputs(
 def describe_pulse(names: Sequence[str], attempt: int | None, *, has_traces: bool) -> str:
     """What the pulse of a run says of all its steps, where nothing else is known of them; "" without one. If it
     ``has_traces``, some of the steps took longer because they were recorded: then nothing is said of changes."""
-    from kinetoscope.report.sentences import all_steps_line
+    from kinetoscope.report.descriptions import describe_all_steps
 
     pulses = pulses_of(names[0], attempt) if len(names) == 1 else []
     about = about_all_steps(pulses, (), 0)
     if about is not None and has_traces:
         about["changed_at"] = about["change"] = None
     hangs = judge_pulse(stuck_phases_of(names[0], pulses)) if pulses else []
-    lines = ["" if about is None else all_steps_line(about), *(f"{found.title}." for found in hangs)]
+    lines = ["" if about is None else describe_all_steps(about), *(f"{found.title}." for found in hangs)]
     return " ".join(filter(None, lines))

@@ -54,21 +54,21 @@ def _write_report(found: RunReport, names: Sequence[str], output: Path) -> None:
     from kinetoscope.cli.paths import require_replaceable
     from kinetoscope.core.paths.atomic_file import atomic_file
     from kinetoscope.pages.html_file import render_page
-    from kinetoscope.report.page.build import Recorded, build_page
+    from kinetoscope.report.page.build import RecordedWindows, build_page
     from kinetoscope.report.page.rank_traces import RankTraces
 
     require_replaceable([output], force=False)
-    page = build_page(found, __version__, recorded=Recorded(windows=RankTraces(found, names, cache=False)))
+    page = build_page(found, __version__, recorded=RecordedWindows(windows=RankTraces(found, names, cache=False)))
     content = render_page(page).encode()
     with atomic_file(output) as file:
         file.write(content)
 
 
 def _format_findings(found: RunReport) -> Iterator[str]:
-    from kinetoscope.report.sentences import below_title
+    from kinetoscope.report.descriptions import describe_finding
 
     for finding in found.findings:
-        yield "\n".join([finding.title, *below_title(finding, found.run)])
+        yield "\n".join([finding.title, *describe_finding(finding, found.run)])
 
 
 def _print_json(line: Any) -> None:

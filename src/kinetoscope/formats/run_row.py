@@ -14,7 +14,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``content_hash`` identifies its files. ``finding`` is the title of the first finding that is
     not of low confidence, "" where there is none. ``peak_bytes`` is the most that was allocated on a device of a rank,
-    or on a host (``peak_is_hosts``) where no device was seen. ``why_unknown`` says why nothing is known, or
+    or on a host (``peak_is_of_cpu``) where no device was seen. ``why_unknown`` says why nothing is known, or
     why no fault was looked for.
     """
 
@@ -25,7 +25,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     saving_ns: int | None = None
     mfu: float | None = None
     peak_bytes: int | None = None
-    peak_is_hosts: bool = False
+    peak_is_of_cpu: bool = False
     ranks: list[int] = []
     hosts: list[str] = []
     devices: list[str] = []

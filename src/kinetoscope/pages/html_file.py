@@ -18,28 +18,30 @@ def render_page(data: PageData) -> str:
     shell = files("kinetoscope.pages").joinpath("page.html").read_text(encoding="utf-8")
     head, tail = shell.split("{{data}}")
     head = head.replace("{{version}}", html.escape(data.version)).replace("{{title}}", html.escape(data.title))
-    return "".join((head, base64.b64encode(gzip.compress(encode(data), _COMPRESSION_LEVEL, mtime=0)).decode(), tail))
+    return "".join(
+        (head, base64.b64encode(gzip.compress(encode_page(data), _COMPRESSION_LEVEL, mtime=0)).decode(), tail)
+    )
 
 
-def encode(data: PageData) -> bytes:
+def encode_page(data: PageData) -> bytes:
     """The data as bytes: the length of what follows as text, 4 bytes, the lowest first; that text, JSON, in which a
     column is where its bytes are; then the bytes of all columns."""
     columns: list[bytes] = []
     offset = 0
 
-    def place(column: Any) -> Any:
+    def encode_column(column: Any) -> Any:
         nonlocal offset
         if not isinstance(column, Column):
             raise NotImplementedError(f"A page cannot show a {type(column).__name__}")
         columns.append(column.data)
-        placed = {
+        encoded = {
             "offset": offset,
             "length": len(column),
             "num_bytes": column.num_bytes,
             "is_delta": column.is_delta,
         }
         offset += len(column.data)
-        return placed
+        return encoded
 
-    text = msgspec.json.encode(data, enc_hook=place)
+    text = msgspec.json.encode(data, enc_hook=encode_column)
     return b"".join((len(text).to_bytes(4, "little"), text, *columns))

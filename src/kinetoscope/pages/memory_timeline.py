@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column, MemoryOverTime, PageData
 
-_MOST_POINTS = 20_000
+_MAX_POINTS = 20_000
 """Many times the pixels of a screen. If there are more points, only the highest of neighbouring ones is kept."""
 
 
@@ -18,7 +18,7 @@ def render_memory_timeline(
     sizes_bytes: Sequence[Sequence[int]],
 ) -> str:
     """The page; ``sizes_bytes`` has a row for each time with a number for each category."""
-    kept = _kept(sizes_bytes)
+    kept = _downsample(sizes_bytes)
     start_us = times_us[0] if times_us else 0
     totals = [sum(sizes_bytes[at]) for at in kept]
     peak = max(range(len(kept)), key=totals.__getitem__, default=0)
@@ -27,7 +27,7 @@ def render_memory_timeline(
         device=device,
         categories=list(categories),
         times=Column.of((1000 * (times_us[at] - start_us) for at in kept), is_delta=True),
-        sizes=[Column.of((sizes_bytes[at][place] for at in kept), is_delta=True) for place in range(len(categories))],
+        sizes=[Column.of((sizes_bytes[at][index] for at in kept), is_delta=True) for index in range(len(categories))],
         totals=Column.of(totals, is_delta=True),
         peak=peak,
         peak_bytes=totals[peak] if totals else 0,
@@ -38,8 +38,8 @@ def render_memory_timeline(
     )
 
 
-def _kept(sizes_bytes: Sequence[Sequence[int]]) -> list[int]:
+def _downsample(sizes_bytes: Sequence[Sequence[int]]) -> list[int]:
     """The rows to draw. Of each group of neighbours it is the one with the most memory, so that no peak is lost."""
-    stretch = -(-len(sizes_bytes) // _MOST_POINTS) or 1
+    stretch = -(-len(sizes_bytes) // _MAX_POINTS) or 1
     starts = range(0, len(sizes_bytes), stretch)
     return [max(range(at, min(at + stretch, len(sizes_bytes))), key=lambda row: sum(sizes_bytes[row])) for at in starts]

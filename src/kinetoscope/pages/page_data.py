@@ -27,7 +27,7 @@ class Column:
             steps = [number - before for before, number in pairwise([0, *written])]
             written = [2 * step if step >= 0 else -2 * step - 1 for step in steps]
         num_bytes = max(1, (max(written, default=0).bit_length() + 7) // 8)
-        planes = (bytes((number >> 8 * place) & 255 for number in written) for place in range(num_bytes))
+        planes = (bytes((number >> 8 * index) & 255 for number in written) for index in range(num_bytes))
         return cls(b"".join(planes), num_bytes, is_delta=is_delta)
 
     def __len__(self) -> int:
@@ -233,19 +233,19 @@ class Overview:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LedgerPart:
+class BreakdownPart:
     """A part of a whole: its name in the report, what it is called, its time in nanoseconds, and its share of the
     whole. ``is_phase`` is whether every step of a training has it: then it is told that its time is not known."""
 
     part: str
-    word: str
+    label: str
     time_ns: float | None
     share: float | None
     is_phase: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ledgers:
+class RankBreakdown:
     """What a step of a rank takes, or one of the run if ``is_run``, on average, and both of its ledgers, with all
     parts. ``device`` is None where it is not known. ``stands_out`` is whether the rank is unlike most others, or is one
     of few that a finding names; such ranks come first."""
@@ -253,13 +253,13 @@ class Ledgers:
     rank: int | None
     is_run: bool
     step_ns: float
-    host: list[LedgerPart]
-    device: list[LedgerPart] | None
+    host: list[BreakdownPart]
+    device: list[BreakdownPart] | None
     stands_out: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepLedgers:
+class StepBreakdowns:
     """What the host and the device did in single steps. Each is nanoseconds plus 1, and 0 where it is not known.
 
     ``times`` are those of whole steps, and those of each ledger are parts of it, by name; ``work`` is forward,
@@ -288,7 +288,7 @@ class DeviceTimes:
     busy_share: float | None
     communication_ns: float
     idle_ns: float
-    parts: list[LedgerPart]
+    parts: list[BreakdownPart]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +309,7 @@ class CallGroup:
     unknown_ns: int
     skew_share: float | None
     bandwidth_bytes_per_s: float | None
-    parts: list[LedgerPart]
+    parts: list[BreakdownPart]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,18 +317,18 @@ class Communication:
     """The collective calls of a run: ``said`` in a sentence, in ``groups``, and the length of each call in the order of
     the report's rows. ``total_ns`` is ``skew_ns``, ``transfer_ns`` and ``unknown_ns``."""
 
-    said: str
+    summary: str
     total_ns: int
     skew_ns: int
     transfer_ns: int
     unknown_ns: int
-    parts: list[LedgerPart]
+    parts: list[BreakdownPart]
     groups: list[CallGroup]
     lengths: Column
 
 
 @dataclass(frozen=True, kw_only=True)
-class LateRank:
+class DelayingRank:
     """A rank that others waited for in collectives: in so many calls, so long in sum over all that waited."""
 
     rank: int
@@ -344,7 +344,7 @@ class Waits:
 
     ranks: list[int]
     waited: list[list[int]]
-    late: list[LateRank]
+    delaying: list[DelayingRank]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -411,8 +411,8 @@ class PageData:
     for them: also those in ``report``, which else is what `RunReport.to_dict` returns. ``notes`` are sentences.
     ``profiler_ns_per_step`` is what the profiler cost within a step, ``profiler_ns_around`` around those of a window.
     ``explanations`` has HTML for each kind of the report's findings, which is ours alone and has no links.
-    ``part_words`` says what the parts of a step are called; ``ledgers`` are those of the run and of each rank,
-    ``devices`` all together and each. ``late_said`` is what is said of each of the report's stragglers.
+    ``part_labels`` says what the parts of a step are called; ``breakdowns`` are those of the run and of each rank,
+    ``devices`` all together and each. ``straggler_sentences`` is what is said of each of the report's stragglers.
     """
 
     version: str
@@ -423,19 +423,19 @@ class PageData:
     profiler_ns_around: float | None = None
     overview: Overview = field(default_factory=Overview)
     explanations: dict[str, str] = field(default_factory=dict)
-    steps: StepLedgers | None = None
-    mean_steps: StepLedgers | None = None
-    part_words: dict[str, str] = field(default_factory=dict)
-    ledgers: list[Ledgers] = field(default_factory=list)
+    steps: StepBreakdowns | None = None
+    mean_steps: StepBreakdowns | None = None
+    part_labels: dict[str, str] = field(default_factory=dict)
+    breakdowns: list[RankBreakdown] = field(default_factory=list)
     devices: list[DeviceTimes] = field(default_factory=list)
     communication: Communication | None = None
     waits: Waits | None = None
-    late_said: list[str] = field(default_factory=list)
+    straggler_sentences: list[str] = field(default_factory=list)
     call_totals: list[CallTotals] = field(default_factory=list)
     call_tables: list[CallTable] = field(default_factory=list)
     top_calls: TopCalls | None = None
-    tensor_cores_said: str | None = None
-    comparison_said: list[str] = field(default_factory=list)
+    tensor_core_sentence: str | None = None
+    comparison_summary: list[str] = field(default_factory=list)
     report: Annotated[dict[str, Any], "RunReport"] | None = None
     comparison: Annotated[dict[str, Any], "Comparison"] | None = None
     timeline: Timeline | None = None

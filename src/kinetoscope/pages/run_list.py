@@ -19,18 +19,18 @@ class ListedFile:
     address: str
     size_bytes: int
     changed_ms: float
-    opens: bool
+    opens_in_perfetto: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRun:
     """What a list says of a run; None is what nobody knows. ``key`` is its name as a part of an address.
 
-    ``when_ms`` is when it began, or, if not ``has_began``, when it was last written, in unix milliseconds. ``change``
-    is how much longer its step is than that of the run before, ``before_key`` and ``before_title``, of the same folder,
-    with as many ranks on the same devices. ``finding`` is "" where nothing was found. ``notes`` are sentences that must
-    be said of it, ``why_unknown`` is why there are no numbers, or why no fault was looked for;
-    ``is_waited_for`` while they are being worked out. ``report`` is the address of its
+    ``when_ms`` is when it began, or, if not ``has_start_time``, when it was last written, in unix milliseconds.
+    ``change`` is how much longer its step is than that of the run before, ``before_key`` and ``before_title``, of the
+    same folder, with as many ranks on the same devices. ``finding`` is "" where nothing was found.
+    ``notes`` are warnings, ``why_unknown`` is why there are no numbers, or why no fault was looked for;
+    ``is_queued`` while they are being worked out. ``report`` is the address of its
     report, also where that is yet to be made (not ``has_report``).
     """
 
@@ -39,7 +39,7 @@ class ListedRun:
     address: str
     state: str | None
     when_ms: float | None
-    has_began: bool
+    has_start_time: bool
     changed_ms: float | None
     hosts: list[str]
     devices: list[str]
@@ -54,14 +54,14 @@ class ListedRun:
     saving_ns: int | None
     mfu: float | None
     peak_bytes: int | None
-    peak_is_hosts: bool
+    peak_is_of_cpu: bool
     report: str | None
     has_report: bool
     num_traces: int
     traces_bytes: int
     notes: list[str]
     why_unknown: str
-    is_waited_for: bool
+    is_queued: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class RunFiles:
     is what it does, if it has not finished and tells that."""
 
     run: ListedRun
-    now: StatusScreen | None
+    live_status: StatusScreen | None
     path: str
     is_only: bool
     reports: list[ListedFile]
@@ -101,7 +101,7 @@ class RunFiles:
 @dataclass(frozen=True, kw_only=True)
 class ListData:
     """What the page shows: the ``runs`` in a folder, or the ``files`` of one of them. It is asked for again every
-    ``again_ms`` milliseconds."""
+    ``refresh_ms`` milliseconds."""
 
     title: str
     folder: str
@@ -109,7 +109,7 @@ class ListData:
     runs: list[ListedRun]
     files: RunFiles | None
     perfetto_url: str
-    again_ms: int
+    refresh_ms: int
 
 
 def encode_list(data: ListData) -> bytes:
@@ -120,18 +120,18 @@ def encode_list(data: ListData) -> bytes:
 def render_list(data: ListData, plain: str) -> str:
     """The page as HTML; ``plain`` is what is read of it without JavaScript, as HTML."""
     parts = {"title": html.escape(data.title), "plain": plain, "data": encode_list(data).decode()}
-    pieces = re.split(r"{{(title|plain|data)}}", _shell())  # at once: a part may have such a word in a name
+    pieces = re.split(r"{{(title|plain|data)}}", _read_shell())  # at once: a part may have such a word in a name
     return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 
 @cache
-def list_policy() -> str:
+def find_list_policy() -> str:
     """What the page may load, as a Content-Security-Policy."""
-    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', _shell())
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', _read_shell())
     assert policy is not None  # the build puts it there
     return f"{policy[1]}; frame-ancestors 'none'"
 
 
 @cache
-def _shell() -> str:
+def _read_shell() -> str:
     return files("kinetoscope.pages").joinpath("runs.html").read_text(encoding="utf-8")

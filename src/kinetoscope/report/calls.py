@@ -8,7 +8,7 @@ from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 from kinetoscope.pages.page_data import CallSums, CallTable, TopCalls
-from kinetoscope.report.words import bound_side
+from kinetoscope.report.labels import find_limiting_side
 
 OPERATORS, KERNELS = "operators", "kernels"
 """What the tables of all operators, and of all kernels and copies, are called."""
@@ -18,26 +18,26 @@ _NUM_TOP = 5
 _Row = OperatorRow | KernelRow
 
 
-def operators_by_name(rows: Sequence[OperatorRow]) -> list[CallSums]:
+def sum_operators_by_name(rows: Sequence[OperatorRow]) -> list[CallSums]:
     """The operators, those with the most time of their own first."""
-    return _grouped(rows, lambda row: row.name, lambda row: row.name)
+    return _sum_by_key(rows, lambda row: row.name, lambda row: row.name)
 
 
-def kernels_by_name(rows: Sequence[KernelRow]) -> list[CallSums]:
+def sum_kernels_by_name(rows: Sequence[KernelRow]) -> list[CallSums]:
     """The kernels and copies, those that took most first."""
-    return _grouped(rows, lambda row: (row.name, _kind(row)), lambda row: row.name)
+    return _sum_by_key(rows, lambda row: (row.name, _kind(row)), lambda row: row.name)
 
 
-def steps_of_ranks(ranks: Sequence[RankRow]) -> int:
+def count_steps(ranks: Sequence[RankRow]) -> int:
     """Return the recorded steps of all ranks together; a rank has a row per device."""
     return sum({row.rank: row.num_steps for row in ranks}.values())
 
 
-def top_calls(report: RunReport) -> TopCalls | None:
+def find_top_calls(report: RunReport) -> TopCalls | None:
     """Return the kernels with most time where the GPU bounds the step, else the operators; None without steps."""
-    num_steps, step_ns = steps_of_ranks(report.ranks), report.run["step_ns"]
-    of = KERNELS if bound_side(report.run) == "device" else OPERATORS
-    rows = kernels_by_name(report.kernels) if of == KERNELS else operators_by_name(report.operators)
+    num_steps, step_ns = count_steps(report.ranks), report.run["step_ns"]
+    of = KERNELS if find_limiting_side(report.run) == "device" else OPERATORS
+    rows = sum_kernels_by_name(report.kernels) if of == KERNELS else sum_operators_by_name(report.operators)
     if not rows or not num_steps or not step_ns:
         return None
     times_ns = [(row.total_ns if of == KERNELS else row.self_ns) / num_steps for row in rows[:_NUM_TOP]]
@@ -50,25 +50,25 @@ def top_calls(report: RunReport) -> TopCalls | None:
     )
 
 
-def call_tables(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTable]:
+def build_call_tables(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTable]:
     """The calls of a run in all the ways in which a page shows them; none where there are no calls."""
     tables: list[CallTable] = []
     if operators:
-        tables.append(CallTable(of=OPERATORS, by="name", rows=operators_by_name(operators)))
+        tables.append(CallTable(of=OPERATORS, by="name", rows=sum_operators_by_name(operators)))
     if any(row.shapes is not None for row in operators):
-        by_shapes = _grouped(operators, lambda row: (row.name, _shapes(row)), lambda row: row.name)
+        by_shapes = _sum_by_key(operators, lambda row: (row.name, _shapes(row)), lambda row: row.name)
         tables.append(CallTable(of=OPERATORS, by="shapes", rows=by_shapes))
     if kernels:
-        untyped = {row.name: without_types(row.name) for row in kernels}
-        by_untyped = _grouped(kernels, lambda row: (untyped[row.name], _kind(row)), lambda row: untyped[row.name])
-        by_kind = _grouped(kernels, _kind, lambda row: _kind(row) or "")
-        tables.append(CallTable(of=KERNELS, by="name", rows=kernels_by_name(kernels)))
+        untyped = {row.name: strip_types(row.name) for row in kernels}
+        by_untyped = _sum_by_key(kernels, lambda row: (untyped[row.name], _kind(row)), lambda row: untyped[row.name])
+        by_kind = _sum_by_key(kernels, _kind, lambda row: _kind(row) or "")
+        tables.append(CallTable(of=KERNELS, by="name", rows=sum_kernels_by_name(kernels)))
         tables.append(CallTable(of=KERNELS, by="untyped", rows=by_untyped))
         tables.append(CallTable(of=KERNELS, by="kind", rows=by_kind))
     return tables
 
 
-def without_types(name: str) -> str:
+def strip_types(name: str) -> str:
     """A C++ name without its return type, its templates' types and its arguments: ``void at::fill<float>(int)`` is
     ``at::fill``."""
     depth, kept = 0, ""
@@ -89,23 +89,23 @@ def _shapes(row: _Row | None) -> str | None:
     return getattr(row, "shapes", None)
 
 
-def _grouped(
-    rows: Sequence[_Row], key_of: Callable[[_Row], Hashable], name_of: Callable[[_Row], str]
+def _sum_by_key(
+    rows: Sequence[_Row], get_key: Callable[[_Row], Hashable], get_name: Callable[[_Row], str]
 ) -> list[CallSums]:
     """The sums of rows of one key, those with the most time of their own first."""
     groups: dict[Hashable, list[_Row]] = {}
     for row in rows:
-        groups.setdefault(key_of(row), []).append(row)
-    sums = [_added(own, name_of(own[0])) for own in groups.values()]
+        groups.setdefault(get_key(row), []).append(row)
+    sums = [_add_up(rows_of_key, get_name(rows_of_key[0])) for rows_of_key in groups.values()]
     return sorted(sums, key=lambda row: (-row.self_ns, row.name))
 
 
-def _added(rows: Sequence[_Row], name: str) -> CallSums:
+def _add_up(rows: Sequence[_Row], name: str) -> CallSums:
     only = rows[0] if len(rows) == 1 else None
     num_calls, total_ns = sum(row.num_calls for row in rows), sum(row.total_ns for row in rows)
     num_bytes = sum_or_none([getattr(row, "bytes", None) for row in rows])
     device_ns = sum_or_none([getattr(row, "device_ns", None) for row in rows])
-    flops_per_s, mfu = _rates(rows)
+    flops_per_s, mfu = _compute_rates(rows)
     return CallSums(
         name=name,
         kind=_kind(rows[0]),
@@ -127,7 +127,7 @@ def _added(rows: Sequence[_Row], name: str) -> CallSums:
     )
 
 
-def _rates(rows: Sequence[_Row]) -> tuple[float | None, float | None]:
+def _compute_rates(rows: Sequence[_Row]) -> tuple[float | None, float | None]:
     """FLOP/s and the share of the peak of several rows together: each counts by its time."""
     timed = [(row, row.flops / row.flops_per_s) for row in rows if row.flops and row.flops_per_s]
     whole_s = sum(time_s for _, time_s in timed)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from kinetoscope.core.text.wording import format_count, format_memory, format_ms, sanitize_sentence
 from kinetoscope.formats.experiments import Experiment, ExperimentRow
-from kinetoscope.report.words import RESULTS, VERDICTS, format_change, format_interval
+from kinetoscope.report.labels import RESULT_LABELS, VERDICT_LABELS, format_change, format_interval
 
 _UNKNOWN = "\N{EN DASH}"
 _COLUMNS = {"": "left", "step ms": "right", "change": "right", "95 % CI": "right", "verdict": "left", "memory": "right"}
@@ -26,48 +26,49 @@ def render_experiment(experiment: Experiment) -> RenderableType:
         peak = format_memory(peaks[0]) if peaks else _UNKNOWN
         table.add_row("unmodified", format_ms(experiment.step_ns), "", "", "", peak, "")
     for row in experiment.rows:
-        table.add_row(*_cells(row))
-    parts: list[RenderableType] = [table, Text(_about(experiment))]
-    parts += [Text(sanitize_sentence(line)) for line in (*_reasons(experiment.rows), *experiment.notes)]
-    if codes := list(_codes(experiment.rows)):
+        table.add_row(*_format_row(row))
+    parts: list[RenderableType] = [table, Text(_summarize(experiment))]
+    parts += [Text(sanitize_sentence(line)) for line in (*_describe_reasons(experiment.rows), *experiment.notes)]
+    if codes := list(_list_code(experiment.rows)):
         parts += [Text(), Text("To make a gain permanent:"), *(Text(f"  {line}", overflow="fold") for line in codes)]
     return Group(*parts)
 
 
-def _cells(row: ExperimentRow) -> list[Text]:
+def _format_row(row: ExperimentRow) -> list[Text]:
     cells = [
         row.label,
         _UNKNOWN if row.step_after_ns is None else format_ms(row.step_after_ns),
         _UNKNOWN if row.change is None else format_change(row.change),
         _UNKNOWN if row.interval is None else format_interval(row.interval),
-        VERDICTS[row.verdict],
+        VERDICT_LABELS[row.verdict],
         _UNKNOWN if row.peak_bytes is None else format_memory(row.peak_bytes),
-        _UNKNOWN if row.results is None else RESULTS[row.results],
+        _UNKNOWN if row.results is None else RESULT_LABELS[row.results],
     ]
     return [Text(sanitize_sentence(cell)) for cell in cells]
 
 
-def _about(experiment: Experiment) -> str:
+def _summarize(experiment: Experiment) -> str:
     ranks = f" of {format_count(experiment.num_ranks, 'rank')}" if experiment.num_ranks > 1 else ""
     return (
         f"{format_count(experiment.num_starts, 'start')}{ranks} in {format_count(experiment.num_rounds, 'round')} of "
-        f"{format_count(experiment.num_steps, 'step')} each, {experiment.duration_s:.0f} s{_noise(experiment)}."
+        f"{format_count(experiment.num_steps, 'step')} each, {experiment.duration_s:.0f} s"
+        f"{_describe_noise(experiment)}."
     )
 
 
-def _noise(experiment: Experiment) -> str:
+def _describe_noise(experiment: Experiment) -> str:
     if experiment.noise is None:
         return ""
     return f"; two starts of the unmodified program differ by about {100 * math.sqrt(2) * experiment.noise:.1f} %"
 
 
-def _reasons(rows: Iterable[ExperimentRow]) -> Iterable[str]:
+def _describe_reasons(rows: Iterable[ExperimentRow]) -> Iterable[str]:
     for row in rows:
         parts = [row.reason, f"results: {row.results_reason}" if row.results_reason else ""]
         yield f"{row.label}: {'; '.join(filter(None, parts))}."
 
 
-def _codes(rows: Iterable[ExperimentRow]) -> Iterable[str]:
+def _list_code(rows: Iterable[ExperimentRow]) -> Iterable[str]:
     for row in rows:
         if row.verdict == "faster" and len(row.variants) == 1:
             yield row.code

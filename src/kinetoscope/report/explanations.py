@@ -44,7 +44,7 @@ def render_sections(sections: Mapping[str, str]) -> RenderableType:
 
     Code follows directly below its sentence, unwrapped and without a frame, so that it can be copied.
     """
-    text = "\n\n".join(_named(name, body) for name, body in sections.items())
+    text = "\n\n".join(_add_names(name, body) for name, body in sections.items())
     prose, *others = _CODE.split(text)
     parts: list[RenderableType] = [_Markdown(prose)]
     for code, following in zip(others[::2], others[1::2], strict=True):
@@ -53,7 +53,7 @@ def render_sections(sections: Mapping[str, str]) -> RenderableType:
     return Group(*parts)
 
 
-def _named(name: str, text: str) -> str:
+def _add_names(name: str, text: str) -> str:
     """Return a section with its name, and with the names of its subsections, in bold instead of as headings."""
     first, *subsections = text.split("\n### ")
     separator = "\n\n" if first.startswith(_BLOCKS) else " "
@@ -64,7 +64,7 @@ def _named(name: str, text: str) -> str:
     return "\n\n".join(parts)
 
 
-def html_of_explanation(text: str) -> str:
+def render_explanation_html(text: str) -> str:
     """Return an explanation in Markdown as HTML, with headings for a card of the page."""
     markdown = MarkdownIt().enable("table")
     tokens = markdown.parse(text)

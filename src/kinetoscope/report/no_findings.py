@@ -6,7 +6,7 @@ from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.windows.kernel_names import strip_arguments
 from kinetoscope.core.text.wording import format_ms, format_percent, shorten_name
-from kinetoscope.report.words import device_times
+from kinetoscope.report.labels import compute_device_times
 
 _NUM_NAMED = 3
 _MAX_NAME_LENGTH = 60
@@ -20,23 +20,23 @@ _IDLE = {
 }
 
 
-def no_findings(report: RunReport, *, with_names: bool = True) -> list[str]:
+def describe_no_findings(report: RunReport, *, with_names: bool = True) -> list[str]:
     """Return sentences for a report without findings: idle time, the largest kernels, the reason, and the hints.
 
     Args:
         with_names: name kernels, which a page does elsewhere, where it can redact them.
     """
-    largest = _largest(report.kernels) if with_names else ()
-    operators = _longest_operators(report) if with_names and not report.is_judged else ()
-    facts = [*_idle(report), *largest, *operators]
+    largest = _describe_largest_kernels(report.kernels) if with_names else ()
+    operators = _describe_longest_operators(report) if with_names and not report.is_judged else ()
+    facts = [*_describe_idle(report), *largest, *operators]
     if report.is_judged:
         return ["No finding.", *facts, *report.run["hints"]]
     why = "parts of the trace are unknown: see the notes" if report.steps else "no steps were recorded"
     return [*facts, f"No findings, since {why}.", *report.run["hints"]]
 
 
-def _idle(report: RunReport) -> Iterable[str]:
-    devices = device_times(report.ranks)
+def _describe_idle(report: RunReport) -> Iterable[str]:
+    devices = compute_device_times(report.ranks)
     if not devices or not devices[0].window_ns:
         return
     mean, is_partial = devices[0], bool(report.why_unjudged)
@@ -55,11 +55,11 @@ def _idle(report: RunReport) -> Iterable[str]:
     yield f"GPU idle for {idle} of the recorded time: {', '.join(parts)}."
 
 
-def _largest(kernels: Iterable[KernelRow]) -> Iterable[str]:
+def _describe_largest_kernels(kernels: Iterable[KernelRow]) -> Iterable[str]:
     rows = sorted(kernels, key=lambda row: -row.total_ns)
     total_ns = sum(row.total_ns for row in rows)
     named = [
-        f"{_short_name(row.name)} ({format_percent(row.total_ns / total_ns)})"
+        f"{_shorten_name(row.name)} ({format_percent(row.total_ns / total_ns)})"
         for row in rows[:_NUM_NAMED]
         if row.total_ns
     ]
@@ -67,7 +67,7 @@ def _largest(kernels: Iterable[KernelRow]) -> Iterable[str]:
         yield f"Largest kernels and copies by GPU time: {', '.join(named)}."
 
 
-def _longest_operators(report: RunReport) -> Iterable[str]:
+def _describe_longest_operators(report: RunReport) -> Iterable[str]:
     """Yield a sentence on the operators that take the CPU most of a step; these are right in filtered traces, too."""
     num_steps = sum(row.num_steps for row in report.ranks)
     rows = sorted(report.operators, key=lambda row: -row.self_ns)[:_NUM_NAMED] if num_steps else []
@@ -80,5 +80,5 @@ def _longest_operators(report: RunReport) -> Iterable[str]:
         yield f"Longest operators by CPU time: {', '.join(named)}."
 
 
-def _short_name(kernel: str) -> str:
+def _shorten_name(kernel: str) -> str:
     return shorten_name(strip_arguments(kernel).removeprefix("void ").strip(), _MAX_NAME_LENGTH)

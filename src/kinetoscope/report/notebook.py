@@ -16,11 +16,11 @@ from kinetoscope.core.text.wording import format_file_size
 from kinetoscope.errors import SettingsError
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import CallTable, PageData
-from kinetoscope.report.comparison import comparison_sentences
+from kinetoscope.report.comparison import describe_comparison
 from kinetoscope.report.page.build import build_page
-from kinetoscope.report.page.privacy import without_paths
+from kinetoscope.report.page.privacy import remove_personal_names
 
-MOST_BYTES = 1_000_000
+MAX_FRAME_BYTES = 1_000_000
 """A notebook keeps what its cells show in its file, so a frame is smaller than this."""
 
 
@@ -55,19 +55,19 @@ def view(source: "RunReport | Comparison | str | os.PathLike[str]", *, height: i
     """
     if isinstance(height, bool) or not isinstance(height, int) or height <= 0:
         raise SettingsError(f"The height of the frame must be a number of pixels above 0, not {height!r}.")
-    page = _page_of(source)
-    return NotebookPage(page.title, _fitting_frame(page, height))
+    page = _build_page(source)
+    return NotebookPage(page.title, _render_fitting_frame(page, height))
 
 
-def _page_of(source: Any) -> PageData:
+def _build_page(source: Any) -> PageData:
     if isinstance(source, Comparison):
         names = [facts["title"] or "a run" for facts in (source.before, source.after)]
-        return without_paths(
+        return remove_personal_names(
             PageData(
                 version=kinetoscope.__version__,
                 title=" and ".join(names),
                 comparison=source.to_dict(),
-                comparison_said=comparison_sentences(source),
+                comparison_summary=describe_comparison(source),
             )
         )
     if isinstance(source, str | os.PathLike):
@@ -80,48 +80,48 @@ def _page_of(source: Any) -> PageData:
     return build_page(source, kinetoscope.__version__)
 
 
-def _fitting_frame(page: PageData, height: int) -> str:
+def _render_fitting_frame(page: PageData, height: int) -> str:
     """The page as a frame. The largest table is halved until it is small enough."""
-    counts = {name: len(rows) for name, rows in _tables(page).items()}
-    while len(frame := _frame(page, height)) > MOST_BYTES and (tables := _tables(page)):
+    counts = {name: len(rows) for name, rows in _find_tables(page).items()}
+    while len(frame := _render_frame(page, height)) > MAX_FRAME_BYTES and (tables := _find_tables(page)):
         largest = max(tables, key=lambda name: len(msgspec.json.encode(tables[name])))
         if not tables[largest]:
             break
-        page = _with_note(_with_rows(page, largest, tables[largest][: len(tables[largest]) // 2]), counts)
+        page = _add_note(_replace_rows(page, largest, tables[largest][: len(tables[largest]) // 2]), counts)
     return frame
 
 
-def _tables(page: PageData) -> dict[str, Sequence[Any]]:
+def _find_tables(page: PageData) -> dict[str, Sequence[Any]]:
     """The rows of the report and of its calls' sums, or of the comparison under the name ``rows``."""
     if page.report:
         tables: dict[str, Sequence[Any]] = {name: page.report[name] for name in TABLES}
-        return tables | {_name(table): table.rows for table in page.call_tables}
+        return tables | {_name_table(table): table.rows for table in page.call_tables}
     return {"rows": page.comparison["rows"]} if page.comparison else {}
 
 
-def _name(table: CallTable) -> str:
+def _name_table(table: CallTable) -> str:
     return f"{table.of} by {table.by}"
 
 
-def _with_rows(page: PageData, name: str, rows: Sequence[Any]) -> PageData:
+def _replace_rows(page: PageData, name: str, rows: Sequence[Any]) -> PageData:
     if not page.report:
         return replace(page, comparison=(page.comparison or {}) | {name: rows})
     if name in TABLES:
         return replace(page, report=page.report | {name: rows})
-    tables = [replace(table, rows=list(rows)) if _name(table) == name else table for table in page.call_tables]
+    tables = [replace(table, rows=list(rows)) if _name_table(table) == name else table for table in page.call_tables]
     return replace(page, call_tables=tables)
 
 
-def _with_note(page: PageData, counts: dict[str, int]) -> PageData:
+def _add_note(page: PageData, counts: dict[str, int]) -> PageData:
     """Says what is left out; before, there were so many rows."""
-    kept = {name: len(rows) for name, rows in _tables(page).items()}
-    cut = [f"{kept[name]:,} of {counts[name]:,} {name}" for name in kept if kept[name] < counts[name]]
-    limit = format_file_size(MOST_BYTES)
-    said = f"To stay below {limit} in a notebook, this page has only {', '.join(cut)}, the first ones."
+    kept = {name: len(rows) for name, rows in _find_tables(page).items()}
+    truncated = [f"{kept[name]:,} of {counts[name]:,} {name}" for name in kept if kept[name] < counts[name]]
+    limit = format_file_size(MAX_FRAME_BYTES)
+    sentence = f"To stay below {limit} in a notebook, this page has only {', '.join(truncated)}, the first ones."
     others = [note for note in page.notes if not note.startswith("To stay below")]
-    return replace(page, notes=[*others, f"{said} `kinetoscope report` writes a page with all of them."])
+    return replace(page, notes=[*others, f"{sentence} `kinetoscope report` writes a page with all of them."])
 
 
-def _frame(page: PageData, height: int) -> str:
+def _render_frame(page: PageData, height: int) -> str:
     """A frame whose page has an origin of its own: it may run its script, and reach nothing else."""
     return str(load_macros("report/notebook.jinja").frame(f"Report: {page.title}", render_page(page), height))

@@ -10,7 +10,7 @@ from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.what_if import WhatIf
 from kinetoscope.core.text.wording import format_ms, format_ranks, sanitize_sentence, shorten_name
 
-_LONGEST_NAME = 60
+_MAX_NAME_LENGTH = 60
 _WITHOUT = {
     "data": "no wait for data",
     "sync": "no blocking syncs",
@@ -35,10 +35,10 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
     for name in ("", "step ms", "saves ms", ""):
         table.add_column(name, justify="right" if name else "left", no_wrap=bool(name), overflow="fold")
     table.add_row("as recorded", format_ms(step_ns))
-    for found in sorted(what_ifs, key=lambda found: -(found.saving_ns_per_step or 0)):
-        saving_ns = found.saving_ns_per_step or 0
+    for estimate in sorted(what_ifs, key=lambda estimate: -(estimate.saving_ns_per_step or 0)):
+        saving_ns = estimate.saving_ns_per_step or 0
         table.add_row(
-            Text(sanitize_sentence(_words(found, report))),
+            Text(sanitize_sentence(_describe_what_if(estimate, report))),
             format_ms(step_ns - saving_ns),
             format_ms(saving_ns),
             f"{saving_ns / step_ns:.1%}",
@@ -48,15 +48,15 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
     return Group(table, Text("Each line stands alone: savings do not add up."))
 
 
-def _words(found: WhatIf, report: RunReport) -> str:
-    if found.fix is not None:
-        return f"without finding {found.fix}: {report.findings[found.fix - 1].title}"
-    return words_of_change(found.without, found.faster, found.on_time)
+def _describe_what_if(estimate: WhatIf, report: RunReport) -> str:
+    if estimate.fix is not None:
+        return f"without finding {estimate.fix}: {report.findings[estimate.fix - 1].title}"
+    return describe_change(estimate.without, estimate.faster, estimate.on_time)
 
 
-def words_of_change(without: Iterable[str], faster: Iterable[tuple[str, float]], on_time: Sequence[int]) -> str:
+def describe_change(without: Iterable[str], faster: Iterable[tuple[str, float]], on_time: Sequence[int]) -> str:
     """Describe the change of a replay."""
     parts = [_WITHOUT[cause] for cause in without]
-    parts += [f"{shorten_name(name, _LONGEST_NAME)} {times:g}x faster" for name, times in faster]
+    parts += [f"{shorten_name(name, _MAX_NAME_LENGTH)} {times:g}x faster" for name, times in faster]
     parts += [f"{format_ranks(sorted(on_time))} without straggler delay"] if on_time else []
     return ", ".join(parts) or "no change"

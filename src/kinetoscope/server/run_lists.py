@@ -81,7 +81,7 @@ class RunLists:
         (listed,) = (one for one in self._build_rows(found.runs) if one.key == quote_name(name))
         files = RunFiles(
             run=listed,
-            now=self._read_live_status(run),
+            live_status=self._read_live_status(run),
             path=shlex.quote(sanitize_sentence(self.path_of(name))),
             is_only=len(found.runs) == 1 and found.is_complete,
             reports=[_build_file("report", file, run.name) for file in run.reports[:MAX_ROWS]],
@@ -114,7 +114,7 @@ class RunLists:
         self, title: str, runs: list[ListedRun], *, notes: Sequence[str] = (), files: RunFiles | None = None
     ) -> ListData:
         going = {state.value for state in ACTIVE_STATES}
-        changes = any(run.is_waited_for or run.state in going for run in runs)
+        changes = any(run.is_queued or run.state in going for run in runs)
         return ListData(
             title=title,
             folder=sanitize_sentence(str(self.folder.path)),
@@ -122,7 +122,7 @@ class RunLists:
             runs=runs,
             files=files,
             perfetto_url=self.perfetto_url,
-            again_ms=_ACTIVE_REFRESH_MS if changes else _IDLE_REFRESH_MS,
+            refresh_ms=_ACTIVE_REFRESH_MS if changes else _IDLE_REFRESH_MS,
         )
 
     def _read_rows(self, runs: Sequence[FoundRun]) -> None:
@@ -164,7 +164,7 @@ class RunLists:
             address=_build_address("run", run.name),
             state=None if run.state is RunState.UNKNOWN and not run.ranks else run.state.value,
             when_ms=_to_ms(run.when_ns),
-            has_began=run.started_ns is not None,
+            has_start_time=run.started_ns is not None,
             changed_ms=_to_ms(run.changed_ns),
             hosts=[sanitize_sentence(host) for host in run.hosts or row.hosts],
             devices=[sanitize_sentence(name) for name in row.devices],
@@ -179,14 +179,14 @@ class RunLists:
             saving_ns=row.saving_ns,
             mfu=row.mfu,
             peak_bytes=row.peak_bytes,
-            peak_is_hosts=row.peak_is_hosts,
+            peak_is_of_cpu=row.peak_is_of_cpu,
             report=report if run.traces or run.reports or run.unsaved else None,
             has_report=bool(run.reports),
             num_traces=len(run.traces),
             traces_bytes=sum(trace.size_bytes for trace in run.traces),
             notes=self._build_notes(run),
             why_unknown=sanitize_sentence(row.why_unknown),
-            is_waited_for=self._filler is not None and self._filler.is_pending(run.name),
+            is_queued=self._filler is not None and self._filler.is_pending(run.name),
         )
 
     def _build_notes(self, run: FoundRun) -> list[str]:
@@ -243,7 +243,7 @@ def _build_file(kind: str, file: FoundFile, run: str) -> ListedFile:
         address=_build_address(kind, file.name),
         size_bytes=file.size_bytes,
         changed_ms=file.changed_ns / 1e6,
-        opens=kind == "trace" and not file.name.endswith(".zst"),
+        opens_in_perfetto=kind == "trace" and not file.name.endswith(".zst"),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 from urllib.parse import parse_qs, quote, unquote_to_bytes
 
-from kinetoscope.pages.run_list import ListData, encode_list, list_policy, render_list
+from kinetoscope.pages.run_list import ListData, encode_list, find_list_policy, render_list
 from kinetoscope.server.plain_pages import PAGE_POLICY, REPORT_POLICY, render_message, render_plain_list, render_waiting
 from kinetoscope.server.report_builder import ReportBuilder
 from kinetoscope.server.run_lists import RunLists, quote_name
@@ -62,7 +62,7 @@ class Site:
         return self._page(self.lists.one(name or "."))
 
     def _page(self, data: ListData) -> Response:
-        return Response(page=render_list(data, render_plain_list(data)), policy=list_policy())
+        return Response(page=render_list(data, render_plain_list(data)), policy=find_list_policy())
 
     def _data(self, name: str) -> Response:
         """What a page shows now: the page at the address without ``/data``."""

@@ -6,7 +6,7 @@ import pytest
 
 from kinetoscope.analysis.findings.finding import build_finding
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns, with_odd_steps, without_recording_cost
-from kinetoscope.report.sentences import worth
+from kinetoscope.report.descriptions import describe_worth
 
 MS = 1_000_000
 RECORDED = {"all_steps": {"recorded_ns": 30 * MS, "unrecorded_ns": 10 * MS}, "step_ns": 30 * MS}
@@ -22,7 +22,7 @@ def finding_of(kind, saving_ns, **evidence):
 def test_the_saving_that_is_shown_is_that_of_a_step_that_was_not_recorded():
     found = finding_of("input_bound", 15 * MS)
     assert shown_saving_ns(found, RECORDED) == 5 * MS
-    assert "estimated saving 5.00 ms/step (50%)" in worth(found, RECORDED)
+    assert "estimated saving 5.00 ms/step (50%)" in describe_worth(found, RECORDED)
 
 
 @pytest.mark.parametrize("about", [None, {"recorded_ns": 30 * MS, "unrecorded_ns": None}])

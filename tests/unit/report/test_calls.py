@@ -4,7 +4,7 @@ import pytest
 
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.gpu.kernels import KernelRow
-from kinetoscope.report.calls import call_tables, operators_by_name, without_types
+from kinetoscope.report.calls import build_call_tables, strip_types, sum_operators_by_name
 
 
 def operator(name, num_calls, total_ns, shapes=None, **others):
@@ -23,7 +23,7 @@ def by(tables, of, how):
 
 
 def test_mean_and_quantiles_of_a_name_cover_all_its_calls_of_any_shape():
-    b, a = operators_by_name([operator("a", 1, 10), operator("b", 2, 70), operator("a", 3, 50)])
+    b, a = sum_operators_by_name([operator("a", 1, 10), operator("b", 2, 70), operator("a", 3, 50)])
     assert (a.name, a.num_rows, a.num_calls, a.total_ns, a.mean_ns, a.max_ns) == ("a", 2, 4, 60, 15, 25)
     assert (a.p50_ns, a.p95_ns, a.device_ns) == (8, 11, None)
     assert (b.mean_ns, b.p50_ns, b.p95_ns) == (35, 7, 9)
@@ -35,11 +35,11 @@ def test_rates_of_a_group_count_by_their_time_and_a_share_of_the_peak_needs_all(
         operator("mm", 1, 2_000_000, "b", flops=6e9, flops_per_s=1e12, mfu=0.1),
         operator("mm", 1, 2_000_000, "c"),
     ]
-    (mm,) = operators_by_name(rows)
+    (mm,) = sum_operators_by_name(rows)
     assert (mm.flops, mm.flops_per_s, mm.mfu) == (12e9, pytest.approx(1.5e12), pytest.approx(0.15))
-    (unsure,) = operators_by_name([*rows, operator("mm", 1, 1, "d", flops=1e9, flops_per_s=1e12)])
+    (unsure,) = sum_operators_by_name([*rows, operator("mm", 1, 1, "d", flops=1e9, flops_per_s=1e12)])
     assert (unsure.flops, unsure.mfu) == (13e9, None)
-    assert [row.shapes for row in by(call_tables(rows, []), "operators", "shapes")] == ["a", "b", "c"]
+    assert [row.shapes for row in by(build_call_tables(rows, []), "operators", "shapes")] == ["a", "b", "c"]
 
 
 def test_kernels_are_added_up_by_name_by_name_without_types_and_by_kind():
@@ -48,7 +48,7 @@ def test_kernels_are_added_up_by_name_by_name_without_types_and_by_kind():
         kernel("void at::fill<double>(int)", "compute", 12),
         kernel("Memcpy HtoD", "copy", 8, 4000),
     ]
-    tables = call_tables([], rows)
+    tables = build_call_tables([], rows)
     assert [table.by for table in tables] == ["name", "untyped", "kind"]
     untyped = {row.name: row.total_ns for row in by(tables, "kernels", "untyped")}
     assert untyped == {"at::fill": 42, "Memcpy HtoD": 8}
@@ -60,7 +60,7 @@ def test_kernels_are_added_up_by_name_by_name_without_types_and_by_kind():
 
 
 def test_no_calls_have_no_table():
-    assert call_tables([], []) == []
+    assert build_call_tables([], []) == []
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_no_calls_have_no_table():
     ],
 )
 def test_a_kernel_without_its_types_has_the_name_that_it_has_with_other_types(name, untyped):
-    assert without_types(name) == untyped
+    assert strip_types(name) == untyped

@@ -10,7 +10,7 @@ from rich.console import Console
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.findings.finding import Where, build_finding
-from kinetoscope.report.comparison import COLUMNS, UNITS, comparison_sentences, render_comparison
+from kinetoscope.report.comparison import COLUMNS, UNITS, describe_comparison, render_comparison
 from kinetoscope.report.terminal.screen import print_trimmed
 from support.minimal_pages import RUN
 from trainsim import Settings
@@ -37,7 +37,7 @@ def comparison(*rows, before=RUN, after=RUN):
 
 
 def test_no_regression_is_not_claimed_for_a_step_that_may_be_50_percent_slower():
-    sentences = " ".join(comparison_sentences(comparison(row("step", "typical step", "unsure", 0.5))))
+    sentences = " ".join(describe_comparison(comparison(row("step", "typical step", "unsure", 0.5))))
     assert "Nothing" not in sentences
     assert "1 of 1 row are inconclusive: " in sentences
     assert "such as typical step (+50.0 %)" in sentences
@@ -46,7 +46,7 @@ def test_no_regression_is_not_claimed_for_a_step_that_may_be_50_percent_slower()
 def test_small_change_with_a_wide_interval_is_inconclusive():
     step = row("step", "typical step", "same", 0.0, (-0.01, 0.01))
     sentences = " ".join(
-        comparison_sentences(comparison(step, row("operator", "aten::mm", "unsure", 0.01, (-0.3, 0.4))))
+        describe_comparison(comparison(step, row("operator", "aten::mm", "unsure", 0.01, (-0.3, 0.4))))
     )
     assert "Nothing" not in sentences
     assert "such as aten::mm (up to +40.0 %)" in sentences
@@ -55,18 +55,18 @@ def test_small_change_with_a_wide_interval_is_inconclusive():
 def test_a_change_of_which_nothing_is_known_is_no_number_of_billions():
     step = row("step", "typical step", "same", 0.0, (-0.01, 0.01))
     idle = row("phase", "device_idle", "unsure", 18.0, (-1.0, 9e9))
-    sentences = " ".join(comparison_sentences(comparison(step, idle)))
+    sentences = " ".join(describe_comparison(comparison(step, idle)))
     assert "such as GPU idle (more than 10x)" in sentences
 
 
 def test_no_regression_is_claimed_where_every_row_is_certain():
-    sentences = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01))))
+    sentences = describe_comparison(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01))))
     assert sentences[-1] == "Nothing got slower or larger by more than 5 %."
 
 
 def test_killed_run_is_reported_as_killed():
     killed = RUN | {"state": "killed"}
-    sentences = comparison_sentences(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01)), after=killed))
+    sentences = describe_comparison(comparison(row("step", "typical step", "same", 0.0, (-0.01, 0.01)), after=killed))
     assert any(sentence.startswith("After: This run was killed") for sentence in sentences)
     assert not any(sentence.startswith("Before:") for sentence in sentences)
 

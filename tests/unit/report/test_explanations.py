@@ -4,7 +4,7 @@ import pytest
 
 from kinetoscope.analysis.analyze import analyze
 from kinetoscope.analysis.findings.explanations import explanations
-from kinetoscope.report.explanations import html_of_explanation
+from kinetoscope.report.explanations import render_explanation_html
 from kinetoscope.report.page.build import build_page
 from trainsim import Fault, Settings, simulate
 
@@ -26,7 +26,7 @@ def test_a_page_has_the_explanation_of_each_of_its_findings_and_no_other(report)
 
 @pytest.mark.parametrize("kind", explanations())
 def test_the_html_of_an_explanation_has_no_links_and_no_markdown(kind):
-    html = html_of_explanation(explanations()[kind].text)
+    html = render_explanation_html(explanations()[kind].text)
     assert "<p>" in html
     assert not any(mark in html for mark in ("<a ", "`", "](", "|---", "<script"))
 
@@ -34,9 +34,9 @@ def test_the_html_of_an_explanation_has_no_links_and_no_markdown(kind):
 @pytest.mark.parametrize("kind", explanations())
 def test_headings_of_an_explanation_follow_the_title_of_its_finding(kind):
     """The title of a finding on the page is an ``h3``."""
-    html = html_of_explanation(explanations()[kind].text)
+    html = render_explanation_html(explanations()[kind].text)
     assert [level for level in "123456" if f"<h{level}>" in html] in (["4"], ["4", "5"])
 
 
 def test_a_table_in_an_explanation_is_a_table_on_the_page():
-    assert "<table>" in html_of_explanation(explanations()["blocked"].text)
+    assert "<table>" in render_explanation_html(explanations()["blocked"].text)

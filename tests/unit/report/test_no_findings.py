@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import kinetoscope
-from kinetoscope.report.no_findings import no_findings
+from kinetoscope.report.no_findings import describe_no_findings
 from support.report_consistency import screen
 from trainsim import Fault, Settings, simulate
 
@@ -16,7 +16,7 @@ def report_on(folder, **settings):
 
 def test_a_busy_gpu_is_described_by_its_largest_kernels_and_hints(tmp_path):
     report = report_on(tmp_path, reads_loss="never", num_steps=12)
-    sentences = no_findings(report)
+    sentences = describe_no_findings(report)
     assert sentences[0] == "No finding."
     assert sentences[1].startswith("GPU busy for 9")
     assert sentences[2].startswith("Largest kernels and copies by GPU time: ")
@@ -30,7 +30,7 @@ def test_without_steps_the_parts_of_idle_time_are_named(tmp_path):
     events = [event for event in trace["traceEvents"] if not event["name"].startswith(("ProfilerStep", "Optimizer"))]
     path.write_text(json.dumps(trace | {"traceEvents": events}), encoding="utf-8")
     report = kinetoscope.analyze(path, step="nothing has this name", cache=False)
-    idle, largest, why = no_findings(report)[:3]
+    idle, largest, why = describe_no_findings(report)[:3]
     assert idle.startswith(("GPU idle for", "GPU busy for"))
     assert largest.startswith("Largest kernels")
     assert why == "No findings, since no steps were recorded."
@@ -39,7 +39,7 @@ def test_without_steps_the_parts_of_idle_time_are_named(tmp_path):
 
 def test_a_page_names_no_kernel_in_its_sentences(tmp_path):
     report = report_on(tmp_path, num_steps=4)
-    assert not any(line.startswith("Largest") for line in no_findings(report, with_names=False))
+    assert not any(line.startswith("Largest") for line in describe_no_findings(report, with_names=False))
 
 
 def test_a_run_with_a_finding_has_no_hints(tmp_path):
@@ -51,7 +51,7 @@ def test_a_run_with_a_finding_has_no_hints(tmp_path):
 def test_a_filtered_trace_names_the_longest_operators_and_bounds_idle_time(tmp_path):
     report = report_on(tmp_path, num_steps=4, faults=(Fault(kind="cpu_optimizer", cost_ns=5_000_000),))
     report = replace(report, is_judged=False, why_unjudged=["Most events are missing."], findings=[])
-    idle, _, operators, why = no_findings(report)[:4]
+    idle, _, operators, why = describe_no_findings(report)[:4]
     assert idle.startswith("GPU idle for at most ")
     assert operators.startswith("Longest operators by CPU time: aten::_fused_adamw_ (5.0")
     assert why == "No findings, since parts of the trace are unknown: see the notes."

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from rich.console import Console
 
 from kinetoscope.analysis.what_if import WhatIf
-from kinetoscope.report.what_if import render_what_ifs, words_of_change
+from kinetoscope.report.what_if import describe_change, render_what_ifs
 
 MS = 1_000_000
 REPORT = SimpleNamespace(graph=None)
@@ -26,7 +26,7 @@ def without(cause, step_ns, saving_ns):
 
 
 def test_long_names_of_a_change_keep_both_ends():
-    assert words_of_change([], [("a" * 100 + "end", 2.0)], []) == f"{'a' * 30}…{'a' * 26}end 2x faster"
+    assert describe_change([], [("a" * 100 + "end", 2.0)], []) == f"{'a' * 30}…{'a' * 26}end 2x faster"
 
 
 def test_each_line_has_the_step_after_the_change_what_it_saves_and_its_share():

@@ -8,7 +8,7 @@ import pytest
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.paths.run_groups import remember_command
 from kinetoscope.formats.run_row import RunRow, write_row
-from kinetoscope.pages.run_list import encode_list, list_policy, render_list
+from kinetoscope.pages.run_list import encode_list, find_list_policy, render_list
 from kinetoscope.server import run_lists
 from kinetoscope.server.plain_pages import render_plain_list
 from kinetoscope.server.run_lists import RunLists
@@ -140,11 +140,13 @@ def test_a_run_without_a_report_leads_to_one_that_is_made_and_others_to_the_newe
     assert Known(folder, [found("old one")]).all().files.path == f"'{folder / 'old one'}'"
 
 
-@pytest.mark.parametrize(("name", "opens"), [("a.json", True), ("a.pftrace.gz", True), ("a.json.zst", False)])
-def test_what_perfetto_cannot_read_does_not_open_there(folder, name, opens):
+@pytest.mark.parametrize(
+    ("name", "opens_in_perfetto"), [("a.json", True), ("a.pftrace.gz", True), ("a.json.zst", False)]
+)
+def test_what_perfetto_cannot_read_does_not_open_there(folder, name, opens_in_perfetto):
     data = Known(folder, [found("digits", traces=[FoundFile(f"digits/{name}", 10, BEGAN_NS)])]).all()
     (file,) = data.files.traces
-    assert (file.address, file.opens) == (f"/trace/digits/{name}", opens)
+    assert (file.address, file.opens_in_perfetto) == (f"/trace/digits/{name}", opens_in_perfetto)
     assert "2026-10-01 12:17:06 UTC" in render_plain_list(data)
 
 
@@ -191,12 +193,12 @@ def test_names_stay_text_in_every_part_of_the_page(folder, name):
 
 
 def test_it_is_asked_again_soon_while_something_changes(folder):
-    assert Known(folder, [found("one"), found("two")]).all().again_ms == 10_000
-    assert Known(folder, [found("one"), found("two", RunState.RECORDING)]).all().again_ms == 2_000
+    assert Known(folder, [found("one"), found("two")]).all().refresh_ms == 10_000
+    assert Known(folder, [found("one"), found("two", RunState.RECORDING)]).all().refresh_ms == 2_000
 
 
 def test_the_page_may_only_reach_its_own_server():
-    directives = dict(part.strip().split(" ", 1) for part in list_policy().split(";"))
+    directives = dict(part.strip().split(" ", 1) for part in find_list_policy().split(";"))
     assert directives["default-src"] == directives["frame-ancestors"] == "'none'"
     assert directives["connect-src"] == "'self'"
     assert re.fullmatch("'sha256-[^']*'", directives["script-src"])

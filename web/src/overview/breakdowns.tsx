@@ -1,5 +1,5 @@
 import { formatDuration, formatShare } from "../format";
-import type { LedgerPart, PageData } from "../page_data";
+import type { BreakdownPart, PageData } from "../page_data";
 import { Bar, lengthOf } from "../parts/stack";
 import { Term } from "../parts/term";
 import { stackOf } from "../step_parts";
@@ -10,8 +10,8 @@ const SIDES = { host: "CPU", device: "GPU" };
 const MIN_SHARE = 0.001;
 
 /** Time breakdowns of a step, one stacked bar each. */
-export function Breakdowns({ page: { ledgers } }: { page: PageData }) {
-  const run = ledgers.find(({ is_run: isRun }) => isRun);
+export function Breakdowns({ page: { breakdowns } }: { page: PageData }) {
+  const run = breakdowns.find(({ is_run: isRun }) => isRun);
   if (!run) return null;
   return (
     <div class="breakdowns">
@@ -21,8 +21,8 @@ export function Breakdowns({ page: { ledgers } }: { page: PageData }) {
   );
 }
 
-function Breakdown({ side, parts: ledger }: { side: keyof typeof SIDES; parts: LedgerPart[] }) {
-  const parts = stackOf(ledger);
+function Breakdown({ side, parts: breakdown }: { side: keyof typeof SIDES; parts: BreakdownPart[] }) {
+  const parts = stackOf(breakdown);
   const shown = parts.filter(({ share }) => (share ?? 0) >= MIN_SHARE || (share ?? 0) <= -MIN_SHARE);
   const unknown = parts.filter(({ value, isPhase }) => value === null && isPhase);
   if (!shown.length) return null;

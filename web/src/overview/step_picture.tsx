@@ -1,20 +1,20 @@
 import { useMemo, useState } from "preact/hooks";
 import { formatDuration } from "../format";
 import { readLink, remember } from "../link";
-import type { Ledgers as StepLedgersOf } from "../page_data";
+import type { RankBreakdown } from "../page_data";
 import { Columns, saysOf } from "../parts/columns";
 import { Legend } from "../parts/legend";
 import { numShownFirst, Stack, type StackPart } from "../parts/stack";
 import type { Payload } from "../payload";
 import { stepPlace } from "../places";
-import { meanSteps, rankSteps, shownParts, stackOf, type LedgerStep } from "../step_parts";
+import { meanSteps, rankSteps, shownParts, stackOf, type StepParts } from "../step_parts";
 
 const ALL = "all";
 
 type Shown = "rank" | "step";
 
 /** A step, and what its host and its device did in it. */
-interface Ledgers {
+interface ShownBreakdown {
   title: string;
   timeNs: number | null;
   parts: StackPart[];
@@ -78,7 +78,7 @@ export function StepPicture({ payload }: { payload: Payload }) {
   );
 }
 
-function Numbers({ of: { title, timeNs, parts, below } }: { of: Ledgers }) {
+function Numbers({ of: { title, timeNs, parts, below } }: { of: ShownBreakdown }) {
   return (
     <div class="numbers">
       <Legend title={`${title}: ${formatDuration(timeNs)}`} noun="Part" parts={parts} />
@@ -112,7 +112,7 @@ function goTo(step: number | undefined, rank: string, payload: Payload): void {
   if (place) location.hash = place.href;
 }
 
-function barOf({ title, timeNs, parts, below }: Ledgers) {
+function barOf({ title, timeNs, parts, below }: ShownBreakdown) {
   const device = below ? ` ${saysOf({ title: "Its GPU", timeNs, parts: below })}` : "";
   return {
     ...{ title, parts, below: below ?? undefined },
@@ -122,33 +122,39 @@ function barOf({ title, timeNs, parts, below }: Ledgers) {
 }
 
 interface Picture {
-  ranks: Ledgers[];
-  steps: Ledgers[];
+  ranks: ShownBreakdown[];
+  steps: ShownBreakdown[];
 }
 
 /** The step of each rank, and single steps: all with the same parts, so that what is below stays there. */
 function picture(payload: Payload, rank: string): Picture {
-  const ranks = payload.page.ledgers.filter(({ is_run: isRun }) => !isRun).map(ledgersOf);
-  const all = [...ranks, ...stepLedgers(payload, rank)];
+  const ranks = payload.page.breakdowns.filter(({ is_run: isRun }) => !isRun).map(toShownBreakdown);
+  const all = [...ranks, ...stepBreakdowns(payload, rank)];
   const hosts = shownParts(all.map(({ parts }) => parts));
   const devices = shownParts(all.flatMap(({ below }) => (below ? [below] : [])));
-  const alike = all.map((ledgers, at) => ({
-    ...ledgers,
+  const alike = all.map((breakdown, at) => ({
+    ...breakdown,
     parts: hosts[at],
-    below: ledgers.below && (devices.shift() ?? null),
+    below: breakdown.below && (devices.shift() ?? null),
   }));
   return { ranks: alike.slice(0, ranks.length), steps: alike.slice(ranks.length) };
 }
 
 /** The step of a rank. */
-function ledgersOf({ rank, step_ns: timeNs, host, device, stands_out: standsOut }: StepLedgersOf): Ledgers {
+function toShownBreakdown({
+  rank,
+  step_ns: timeNs,
+  host,
+  device,
+  stands_out: standsOut,
+}: RankBreakdown): ShownBreakdown {
   const title = rank === null ? "All" : `Rank ${rank}`;
   return { title, timeNs, parts: stackOf(host), below: device && stackOf(device), rank, number: 0, standsOut };
 }
 
 /** Single steps: of one rank, or the means of all. */
-function stepLedgers(payload: Payload, rank: string): Ledgers[] {
-  const own: LedgerStep[] = rankSteps(payload).filter(({ row }) => String(row.rank) === rank);
+function stepBreakdowns(payload: Payload, rank: string): ShownBreakdown[] {
+  const own: StepParts[] = rankSteps(payload).filter(({ row }) => String(row.rank) === rank);
   const steps = rank === ALL || !own.length ? meanSteps(payload) : own;
   return steps.map(({ step, timeNs, host, device }) => ({
     ...{ title: `Step ${step}`, timeNs, parts: host, below: device, rank: null, number: step, standsOut: false },

@@ -1,13 +1,13 @@
 import { useMemo } from "preact/hooks";
 import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
 import { formatDuration } from "../format";
-import type { LateRank, PageData, RunReport, StragglerRow, Waits } from "../page_data";
+import type { DelayingRank, PageData, RunReport, StragglerRow, Waits } from "../page_data";
 import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
 
 /** Which ranks the others wait for, why, and who waits. */
 export function WhoWaits({ page, report }: { page: PageData; report: RunReport }) {
-  const { ranks, waited, late } = page.waits ?? NOBODY;
+  const { ranks, waited, delaying } = page.waits ?? NOBODY;
   const cells = useMemo(
     () => ({
       rows: ranks.map((rank) => `Rank ${rank}`),
@@ -20,9 +20,9 @@ export function WhoWaits({ page, report }: { page: PageData; report: RunReport }
     <section aria-labelledby="waits-title">
       <h2 id="waits-title">Who waits for whom</h2>
       {report.stragglers.map((row, place) => (
-        <Straggler key={row.rank} row={row} said={page.late_said[place]} />
+        <Straggler key={row.rank} row={row} said={page.straggler_sentences[place]} />
       ))}
-      {late.length ? (
+      {delaying.length ? (
         <>
           <p class="quiet">Waits in collectives for ranks that came late, summed over all recorded steps.</p>
           <HeatMap
@@ -35,7 +35,7 @@ export function WhoWaits({ page, report }: { page: PageData; report: RunReport }
           <Table
             caption="Ranks that others waited for"
             columns={COLUMNS}
-            rows={late}
+            rows={delaying}
             sortedBy="Waited for it"
             noun="rank"
             most={10}
@@ -48,24 +48,28 @@ export function WhoWaits({ page, report }: { page: PageData; report: RunReport }
   );
 }
 
-const NOBODY: Waits = { ranks: [], waited: [], late: [] };
+const NOBODY: Waits = { ranks: [], waited: [], delaying: [] };
 
-const COLUMNS: TableColumn<LateRank>[] = [
-  { title: "Late rank", value: (late) => late.rank, show: (late) => <span>{`Rank ${late.rank}`}</span> },
+const COLUMNS: TableColumn<DelayingRank>[] = [
+  {
+    title: "Late rank",
+    value: (delaying) => delaying.rank,
+    show: (delaying) => <span>{`Rank ${delaying.rank}`}</span>,
+  },
   {
     title: "Waited for it",
-    value: (late) => late.total_ns,
+    value: (delaying) => delaying.total_ns,
     unit: "ns",
-    show: (late) => <span>{formatDuration(late.total_ns)}</span>,
+    show: (delaying) => <span>{formatDuration(delaying.total_ns)}</span>,
     help: "All ranks' waits for it, summed",
   },
   {
     title: "Longest wait",
-    value: (late) => late.longest_ns,
+    value: (delaying) => delaying.longest_ns,
     unit: "ns",
-    show: (late) => <span>{formatDuration(late.longest_ns)}</span>,
+    show: (delaying) => <span>{formatDuration(delaying.longest_ns)}</span>,
   },
-  { title: "Calls", value: (late) => late.num_calls },
+  { title: "Calls", value: (delaying) => delaying.num_calls },
 ];
 
 function Straggler({ row, said }: { row: StragglerRow; said: string }) {

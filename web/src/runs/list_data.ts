@@ -6,7 +6,7 @@ export interface ListedRun {
   address: string;
   state: string | null;
   when_ms: number | null;
-  has_began: boolean;
+  has_start_time: boolean;
   changed_ms: number | null;
   hosts: string[];
   devices: string[];
@@ -21,27 +21,27 @@ export interface ListedRun {
   saving_ns: number | null;
   mfu: number | null;
   peak_bytes: number | null;
-  peak_is_hosts: boolean;
+  peak_is_of_cpu: boolean;
   report: string | null;
   has_report: boolean;
   num_traces: number;
   traces_bytes: number;
   notes: string[];
   why_unknown: string;
-  is_waited_for: boolean;
+  is_queued: boolean;
 }
 
-export interface RankNow {
+export interface RankLine {
   state: string;
   cells: string[];
 }
 
-export interface RunNow {
+export interface StatusScreen {
   state: string;
   headline: string;
   sentences: string[];
   columns: string[];
-  rows: RankNow[];
+  rows: RankLine[];
   rest: string;
 }
 
@@ -50,12 +50,12 @@ export interface ListedFile {
   address: string;
   size_bytes: number;
   changed_ms: number;
-  opens: boolean;
+  opens_in_perfetto: boolean;
 }
 
 export interface RunFiles {
   run: ListedRun;
-  now: RunNow | null;
+  live_status: StatusScreen | null;
   path: string;
   is_only: boolean;
   reports: ListedFile[];
@@ -70,5 +70,5 @@ export interface ListData {
   runs: ListedRun[];
   files: RunFiles | null;
   perfetto_url: string;
-  again_ms: number;
+  refresh_ms: number;
 }

@@ -9,7 +9,7 @@ export function useRefreshed(first: ListData): { data: ListData; problem: string
   const [data, setData] = useState(first);
   const [problem, setProblem] = useState("");
   useEffect(() => {
-    let [timer, againMs, shown] = [0, first.again_ms, ""];
+    let [timer, refreshMs, shown] = [0, first.refresh_ms, ""];
     const ask = async () => {
       clearTimeout(timer);
       if (!document.hidden) {
@@ -19,17 +19,17 @@ export function useRefreshed(first: ListData): { data: ListData; problem: string
           setProblem(answer.ok ? "" : GONE);
           if (answer.ok && text !== shown) {
             const next = JSON.parse(text) as ListData;
-            [shown, againMs] = [text, next.again_ms];
+            [shown, refreshMs] = [text, next.refresh_ms];
             setData(next);
           }
         } catch {
           setProblem(NO_ANSWER);
         }
       }
-      timer = window.setTimeout(ask, againMs);
+      timer = window.setTimeout(ask, refreshMs);
     };
     const onVisible = () => void (document.hidden || ask());
-    timer = window.setTimeout(ask, againMs);
+    timer = window.setTimeout(ask, refreshMs);
     document.addEventListener("visibilitychange", onVisible);
     return () => {
       clearTimeout(timer);

@@ -3,7 +3,7 @@ import { counted, formatBytes } from "../format";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
 import { handOver } from "./hand_over";
-import type { ListedFile, RunFiles, RunNow } from "./list_data";
+import type { ListedFile, RunFiles, StatusScreen } from "./list_data";
 import { Change, FirstFinding, Several, State, When } from "./run_table";
 import * as words from "./words";
 
@@ -17,7 +17,7 @@ export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: 
           <Name text={note} most={1000} />
         </p>
       ))}
-      {files.now && <Now now={files.now} />}
+      {files.live_status && <Now now={files.live_status} />}
       <Reports files={files} />
       <Traces files={files} perfettoUrl={perfettoUrl} />
     </div>
@@ -27,7 +27,7 @@ export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: 
 function Facts({ files: { run } }: { files: RunFiles }) {
   const facts = [
     { title: "State", shown: run.state && <State state={run.state} /> },
-    { title: "Began", shown: run.has_began && <When unixMs={run.when_ms} what="began" /> },
+    { title: "Began", shown: run.has_start_time && <When unixMs={run.when_ms} what="began" /> },
     { title: "Last written", shown: run.changed_ms && <When unixMs={run.changed_ms} what="last written" /> },
     { title: "Host", shown: run.hosts.length && <Several names={run.hosts} noun="host" /> },
     { title: "Devices", shown: run.devices.length && <Several names={run.devices} noun="kind" /> },
@@ -54,7 +54,7 @@ function Facts({ files: { run } }: { files: RunFiles }) {
 }
 
 /** What the ranks do now, as `kinetoscope status` says it. */
-function Now({ now }: { now: RunNow }) {
+function Now({ now }: { now: StatusScreen }) {
   return (
     <section class="now">
       <h2>Now</h2>
@@ -70,7 +70,7 @@ function Now({ now }: { now: RunNow }) {
   );
 }
 
-function RanksNow({ now: { columns, rows } }: { now: RunNow }) {
+function RanksNow({ now: { columns, rows } }: { now: StatusScreen }) {
   const isNumber = (place: number) => rows.every(({ cells }) => /^\d|^$/.test(cells[place]));
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
@@ -198,7 +198,7 @@ function columnsOf(origin: string, open: (file: ListedFile) => void): TableColum
       title: "Open",
       value: () => null,
       show: (file) =>
-        file.opens ? (
+        file.opens_in_perfetto ? (
           <button
             type="button"
             title={`Gives its content to the page of ${origin} in this browser`}

@@ -61,7 +61,7 @@ function columnsOf(keys: string[], tick: (run: ListedRun, isTicked: boolean) => 
       title: "When",
       value: (run) => run.when_ms,
       unit: "unix ms",
-      show: (run) => <When unixMs={run.when_ms} what={run.has_began ? "began" : "last written"} />,
+      show: (run) => <When unixMs={run.when_ms} what={run.has_start_time ? "began" : "last written"} />,
       help: "When it began; of a folder that no run of ours wrote, when its last file was written",
     },
     {

@@ -54,7 +54,7 @@ function saysOf(runs: ListedRun[]): string {
     [runs.filter((run) => run.state === "hanging").length, "hanging"],
     [runs.filter((run) => run.state === "silent").length, "silent"],
     [runs.filter((run) => run.state === "killed").length, "killed"],
-    [runs.filter((run) => run.is_waited_for).length, "being analysed"],
+    [runs.filter((run) => run.is_queued).length, "being analysed"],
   ];
   const said = numbers.filter(([number]) => number).map(([number, what]) => `${number} ${what}`);
   return [counted(runs.length, "run"), ...said].join(" · ");

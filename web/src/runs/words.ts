@@ -65,7 +65,7 @@ export function memoryOf(run: ListedRun): string {
 }
 
 export function memoryHelp(run: ListedRun): string {
-  return run.peak_is_hosts ? "of tensors on the host, at most" : "of tensors on one device, at most";
+  return run.peak_is_of_cpu ? "of tensors on the host, at most" : "of tensors on one device, at most";
 }
 
 /** What the filter looks in. */

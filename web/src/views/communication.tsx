@@ -23,7 +23,7 @@ export function Communication({ payload }: ViewProps) {
   if (!communication) return <NoCalls />;
   return (
     <>
-      <p class="headline">{communication.said}</p>
+      <p class="headline">{communication.summary}</p>
       <Table
         caption="Calls by group, name and size"
         columns={COLUMNS}

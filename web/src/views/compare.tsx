@@ -21,8 +21,8 @@ const CHOICES: Record<string, (row: ComparisonRow, threshold: number) => boolean
 
 /** What got slower or larger between two runs, and how sure that is. */
 export function Compare({ payload }: ViewProps) {
-  const { comparison, comparison_said } = payload.page;
-  const [first, ...others] = comparison_said;
+  const { comparison, comparison_summary } = payload.page;
+  const [first, ...others] = comparison_summary;
   if (!comparison) return null;
   return (
     <>

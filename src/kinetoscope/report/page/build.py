@@ -13,29 +13,28 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.pages.page_data import PageData
-from kinetoscope.report.calls import call_tables, top_calls
-from kinetoscope.report.comparison import comparison_sentences
-from kinetoscope.report.explanations import html_of_explanation
+from kinetoscope.report.calls import build_call_tables, find_top_calls
+from kinetoscope.report.comparison import describe_comparison
+from kinetoscope.report.descriptions import build_advice, describe_straggler, describe_tensor_cores
+from kinetoscope.report.explanations import render_explanation_html
+from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS, compute_device_times
 from kinetoscope.report.page.calling_lines import CallingLinesBuilder
-from kinetoscope.report.page.communication import communication, waits
+from kinetoscope.report.page.communication import build_communication, build_waits
 from kinetoscope.report.page.flame_graph import FlameGraphBuilder
 from kinetoscope.report.page.memory import MemoryBuilder
-from kinetoscope.report.page.overview import call_totals, overview
-from kinetoscope.report.page.privacy import without_paths
-from kinetoscope.report.page.rank_spans import profiler_ns as profiler_time_ns
-from kinetoscope.report.page.rank_spans import read_spans
+from kinetoscope.report.page.overview import build_overview, compute_call_totals
+from kinetoscope.report.page.privacy import remove_personal_names
+from kinetoscope.report.page.rank_spans import measure_profiler_ns, read_spans
 from kinetoscope.report.page.rank_traces import RankTrace
-from kinetoscope.report.page.step_ledgers import ledgers, mean_ledgers, step_ledgers
-from kinetoscope.report.page.timeline import MOST_SPANS, TimelineBuilder
-from kinetoscope.report.sentences import late_line, tensor_cores_said, whole_advice
-from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, device_times
+from kinetoscope.report.page.step_breakdowns import build_mean_breakdowns, build_rank_breakdowns, build_step_breakdowns
+from kinetoscope.report.page.timeline import MAX_SPANS, TimelineBuilder
 
-MOST_RANKS = 64
+MAX_RANKS = 64
 """The spans of so many ranks are shown at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
+class RecordedWindows:
     """What a report was made from, for the parts of a page that a report does not have: ``windows``, and the name of
     the spans that are steps, if not the usual. Without ``has_timeline`` there is none, which makes a page small."""
 
@@ -48,29 +47,31 @@ def build_page(
     report: RunReport,
     version: str,
     comparison: Comparison | None = None,
-    recorded: Recorded | None = None,
+    recorded: RecordedWindows | None = None,
 ) -> PageData:
     """Return the page of a run, with what was ``recorded`` over time, without homes and names of users' accounts."""
-    page = without_paths(_build(report, version, comparison, recorded))
-    return replace(page, explanations=_explanations(report.findings))
+    page = remove_personal_names(_build(report, version, comparison, recorded))
+    return replace(page, explanations=_render_explanations(report.findings))
 
 
-def _build(report: RunReport, version: str, comparison: Comparison | None, recorded: Recorded | None) -> PageData:
-    recorded = recorded or Recorded(windows=(), has_timeline=False)
+def _build(
+    report: RunReport, version: str, comparison: Comparison | None, recorded: RecordedWindows | None
+) -> PageData:
+    recorded = recorded or RecordedWindows(windows=(), has_timeline=False)
     timeline, memory, graphs = TimelineBuilder(report), MemoryBuilder(recorded.step), FlameGraphBuilder()
-    lines, shown = CallingLinesBuilder(recorded.step), _Shown()
+    lines, shown = CallingLinesBuilder(recorded.step), _ShownRanks()
     for window in recorded.windows:
         spans = read_spans(window.trace)
-        if shown.has(window, spans):
+        if shown.was_added(window, spans):
             continue
-        if not shown.takes(window, spans):
+        if not shown.accepts(window, spans):
             break
         memory.add(window)
         graphs.add(window.rank, spans)
         lines.add(window, spans)
         if recorded.has_timeline:
             timeline.add(window, spans)
-    origin_ns = _origin_ns(report, timeline.begin_ns(), memory.begin_ns())
+    origin_ns = _find_origin_ns(report, timeline.find_start_ns(), memory.find_start_ns())
     profiler_ns = shown.profiler_ns_per_step(report)
     return PageData(
         version=version,
@@ -79,21 +80,21 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
         notes=shown.notes(report),
         profiler_ns_per_step=profiler_ns,
         profiler_ns_around=shown.profiler_ns_around(),
-        overview=overview(report, profiler_ns),
-        part_words=HOST_PARTS | DEVICE_PARTS,
-        ledgers=ledgers(report),
-        steps=step_ledgers(report.steps),
-        mean_steps=mean_ledgers(report.steps),
-        devices=device_times(report.ranks),
-        communication=communication(report.collectives),
-        waits=waits(report.collectives),
-        late_said=[late_line(row, report.run["num_steps"]) for row in report.stragglers],
-        call_totals=call_totals(report.operators, report.kernels),
-        call_tables=call_tables(report.operators, report.kernels),
-        top_calls=top_calls(report),
-        tensor_cores_said=tensor_cores_said(report.run),
-        comparison_said=comparison_sentences(comparison) if comparison else [],
-        report=_as_shown(_since(report, origin_ns)).to_dict(),
+        overview=build_overview(report, profiler_ns),
+        part_labels=HOST_PART_LABELS | DEVICE_PART_LABELS,
+        breakdowns=build_rank_breakdowns(report),
+        steps=build_step_breakdowns(report.steps),
+        mean_steps=build_mean_breakdowns(report.steps),
+        devices=compute_device_times(report.ranks),
+        communication=build_communication(report.collectives),
+        waits=build_waits(report.collectives),
+        straggler_sentences=[describe_straggler(row, report.run["num_steps"]) for row in report.stragglers],
+        call_totals=compute_call_totals(report.operators, report.kernels),
+        call_tables=build_call_tables(report.operators, report.kernels),
+        top_calls=find_top_calls(report),
+        tensor_core_sentence=describe_tensor_cores(report.run),
+        comparison_summary=describe_comparison(comparison) if comparison else [],
+        report=_prepare_for_page(_shift_times(report, origin_ns)).to_dict(),
         comparison=comparison and comparison.to_dict(),
         timeline=timeline.build(origin_ns) if recorded.has_timeline else None,
         memory=memory.build(origin_ns, report),
@@ -102,13 +103,13 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
     )
 
 
-def _explanations(findings: Iterable[Finding]) -> dict[str, str]:
+def _render_explanations(findings: Iterable[Finding]) -> dict[str, str]:
     """Return the explanation of each kind among the findings, as HTML."""
     kinds, known = dict.fromkeys(finding.kind for finding in findings), explanations()
-    return {kind: html_of_explanation(known[kind].text) for kind in kinds if kind in known}
+    return {kind: render_explanation_html(known[kind].text) for kind in kinds if kind in known}
 
 
-class _Shown:
+class _ShownRanks:
     """The ranks of which spans are shown, in the order in which they come: those that must be, and then as many as
     there is room for."""
 
@@ -118,22 +119,22 @@ class _Shown:
         self._profiler_ns: list[tuple[int, int]] = []
         self._windows: set[tuple[Any, ...]] = set()
 
-    def has(self, window: RankTrace, spans: pl.DataFrame) -> bool:
+    def was_added(self, window: RankTrace, spans: pl.DataFrame) -> bool:
         """Whether a window was here before: somebody may pass copies of a trace."""
         key = (window.rank, len(spans), spans["begin"].min(), spans["dur"].sum())
         is_copy = len(spans) > 0 and key in self._windows
         self._windows.add(key)
         return is_copy
 
-    def takes(self, window: RankTrace, spans: pl.DataFrame) -> bool:
+    def accepts(self, window: RankTrace, spans: pl.DataFrame) -> bool:
         """Whether a window is shown; after the first that is not, none is."""
         self._num_spans += len(spans)
-        has_room = self._num_spans <= MOST_SPANS and len(self._ranks | {window.rank}) <= MOST_RANKS
-        if not window.is_named and not has_room:
+        has_room = self._num_spans <= MAX_SPANS and len(self._ranks | {window.rank}) <= MAX_RANKS
+        if not window.is_required and not has_room:
             return False
         self._ranks.add(window.rank)
         if "kinetoscope" in window.trace.header:
-            self._profiler_ns.append(profiler_time_ns(spans))
+            self._profiler_ns.append(measure_profiler_ns(spans))
         return True
 
     def profiler_ns_per_step(self, report: RunReport) -> float | None:
@@ -158,13 +159,13 @@ class _Shown:
         ]
 
 
-def _origin_ns(report: RunReport, *firsts: int | None) -> int:
+def _find_origin_ns(report: RunReport, *firsts: int | None) -> int:
     """The first moment of all: the begin of a step or a call, or one of ``firsts``."""
     begins = [row.begin_ns for row in report.steps] + [first for first in firsts if first is not None]
     return min([*begins, *(begin for row in report.collectives for begin in row.starts_ns)], default=0)
 
 
-def _as_shown(report: RunReport) -> RunReport:
+def _prepare_for_page(report: RunReport) -> RunReport:
     """Return the report as people are shown it: savings of steps that were not recorded, and measured gains."""
     shown = [(finding, shown_saving_ns(finding, report.run)) for finding in report.findings]
     return replace(
@@ -173,24 +174,24 @@ def _as_shown(report: RunReport) -> RunReport:
             replace(
                 finding,
                 saving_ns_per_step=None if saving_ns is None else round(saving_ns),
-                advice=whole_advice(finding),
+                advice=build_advice(finding),
             )
             for finding, saving_ns in shown
         ],
     )
 
 
-def _since(report: RunReport, origin_ns: int) -> RunReport:
+def _shift_times(report: RunReport, origin_ns: int) -> RunReport:
     """The report with all times after the origin."""
     return replace(
         report,
         steps=[replace(row, begin_ns=row.begin_ns - origin_ns) for row in report.steps],
         collectives=[
-            replace(row, starts_ns=_less(row.starts_ns, origin_ns), ends_ns=_less(row.ends_ns, origin_ns))
+            replace(row, starts_ns=_subtract(row.starts_ns, origin_ns), ends_ns=_subtract(row.ends_ns, origin_ns))
             for row in report.collectives
         ],
     )
 
 
-def _less(times_ns: Sequence[int], origin_ns: int) -> Any:
+def _subtract(times_ns: Sequence[int], origin_ns: int) -> Any:
     return tuple(time_ns - origin_ns for time_ns in times_ns)

@@ -15,37 +15,37 @@ class CallPaths:
     def __init__(self) -> None:
         self.names: list[int] = []
         self.callers: list[int] = []
-        self._places: dict[tuple[int, int], int] = {}
+        self._indices: dict[tuple[int, int], int] = {}
 
-    def places(self, names: pl.Series, parents: pl.Series, depths: pl.Series) -> pl.Series:
+    def indices(self, names: pl.Series, parents: pl.Series, depths: pl.Series) -> pl.Series:
         """Return the chain of each call, of its ``name``, the row of its parent or null, and its depth."""
         calls = pl.DataFrame({"name": names, "parent": parents, "depth": depths}).with_row_index("row")
         found = pl.zeros(len(calls) + 1, pl.UInt32, eager=True)  # the last one is the caller of calls without a parent
         is_deep = pl.col("depth") > _MAX_COLUMN_DEPTH
         for of_depth in sorted(calls.filter(~is_deep).partition_by("depth"), key=lambda part: part["depth"][0]):
             callers = found.gather(of_depth["parent"].fill_null(len(calls)))
-            found = found.scatter(of_depth["row"], self._below(callers, of_depth["name"]) + 1)
+            found = found.scatter(of_depth["row"], self._add_level(callers, of_depth["name"]) + 1)
         deep = calls.filter(is_deep).sort("depth")
-        return (self._with_deep(found, deep) if len(deep) else found)[:-1] - 1
+        return (self._add_deep(found, deep) if len(deep) else found)[:-1] - 1
 
-    def _with_deep(self, found: pl.Series, deep: pl.DataFrame) -> pl.Series:
+    def _add_deep(self, found: pl.Series, deep: pl.DataFrame) -> pl.Series:
         """Return the chains of all calls, of which those that are deep come by depth."""
-        places: list[Any] = found.to_list()
+        indices: list[Any] = found.to_list()
         for row, name, parent in deep.select("row", "name", "parent").iter_rows():
-            places[row] = self._place(places[parent], name) + 1
-        return pl.Series(places, dtype=pl.UInt32)
+            indices[row] = self._add_one(indices[parent], name) + 1
+        return pl.Series(indices, dtype=pl.UInt32)
 
-    def _below(self, callers: pl.Series, names: pl.Series) -> pl.Series:
+    def _add_level(self, callers: pl.Series, names: pl.Series) -> pl.Series:
         """The places of chains, of those without their last call, and the name of that."""
         pairs = pl.DataFrame({"caller": callers, "name": names})
         distinct = pairs.unique(maintain_order=True)
-        places = [self._place(caller, name) for caller, name in distinct.iter_rows()]
-        distinct = distinct.with_columns(place=pl.Series(places, dtype=pl.UInt32))
-        return pairs.join(distinct, on=["caller", "name"], how="left", maintain_order="left")["place"]
+        indices = [self._add_one(caller, name) for caller, name in distinct.iter_rows()]
+        distinct = distinct.with_columns(index=pl.Series(indices, dtype=pl.UInt32))
+        return pairs.join(distinct, on=["caller", "name"], how="left", maintain_order="left")["index"]
 
-    def _place(self, caller: int, name: int) -> int:
-        place = self._places.setdefault((caller, name), len(self.names))
-        if place == len(self.names):
+    def _add_one(self, caller: int, name: int) -> int:
+        index = self._indices.setdefault((caller, name), len(self.names))
+        if index == len(self.names):
             self.names.append(name)
             self.callers.append(caller)
-        return place
+        return index

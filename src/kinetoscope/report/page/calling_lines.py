@@ -11,8 +11,8 @@ from kinetoscope.report.page.rank_spans import PYTHON
 from kinetoscope.report.page.rank_traces import RankTrace
 
 OPERATOR = "operator"
-_MOST_LINES = 5000
-_WHO = ("kind", "name", "line")
+_MAX_LINES = 5000
+_KEYS = ("kind", "name", "line")
 
 
 class CallingLinesBuilder:
@@ -27,16 +27,16 @@ class CallingLinesBuilder:
         if PYTHON not in spans["category"]:
             return
         for window in read_windows(part.trace, self._step_name):
-            self._sums += [_by_line(calls) for calls in (_operators(window), _kernels(window)) if len(calls)]
+            self._sums += [_sum_by_line(calls) for calls in (_operators(window), _kernels(window)) if len(calls)]
 
     def build(self) -> list[CallingLine]:
         """Those with the most time of their own first."""
         if not self._sums:
             return []
         totals = pl.col("num_calls", "total_ns", "self_ns").sum()
-        rows = pl.concat(self._sums).group_by(_WHO).agg(totals, pl.col("max_ns").max())
+        rows = pl.concat(self._sums).group_by(_KEYS).agg(totals, pl.col("max_ns").max())
         rows = rows.with_columns(mean_ns=pl.col("total_ns") / pl.col("num_calls"))
-        rows = rows.sort("self_ns", *_WHO, descending=[True, False, False, False], nulls_last=True).head(_MOST_LINES)
+        rows = rows.sort("self_ns", *_KEYS, descending=[True, False, False, False], nulls_last=True).head(_MAX_LINES)
         return [CallingLine(**row) for row in rows.iter_rows(named=True)]
 
 
@@ -53,12 +53,12 @@ def _kernels(window: RankWindow) -> pl.DataFrame:
     return kernels.select("name", "kind", dur=dur, self_ns=dur).with_columns(lines)
 
 
-def _by_line(calls: pl.DataFrame) -> pl.DataFrame:
-    texts = [pl.col(name).cast(pl.String) for name in _WHO]
+def _sum_by_line(calls: pl.DataFrame) -> pl.DataFrame:
+    texts = [pl.col(name).cast(pl.String) for name in _KEYS]
     dur = pl.col("dur")
     return (
         calls.with_columns(texts)
-        .group_by(_WHO)
+        .group_by(_KEYS)
         .agg(
             pl.len().cast(pl.Int64).alias("num_calls"),
             dur.sum().alias("total_ns"),

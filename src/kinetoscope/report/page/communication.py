@@ -5,72 +5,81 @@ from statistics import median_low
 
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.core.text.wording import format_count, format_percent
-from kinetoscope.pages.page_data import CallGroup, Column, Communication, LateRank, LedgerPart, Waits
-from kinetoscope.report.words import NOT_KNOWN, ledger_part
+from kinetoscope.pages.page_data import BreakdownPart, CallGroup, Column, Communication, DelayingRank, Waits
+from kinetoscope.report.labels import UNKNOWN, build_breakdown_part
 
-_MOST_SIZES = 6
+_MAX_SIZES = 6
 """More sizes than that are put together, from a power of two to the next."""
 
-_WORDS = {"skew_ns": "waiting for late ranks", "transfer_ns": "transfer", "unknown_ns": NOT_KNOWN}
+_LABELS = {"skew_ns": "waiting for late ranks", "transfer_ns": "transfer", "unknown_ns": UNKNOWN}
 
 
-def communication(calls: Sequence[CollectiveRow]) -> Communication | None:
+def build_communication(calls: Sequence[CollectiveRow]) -> Communication | None:
     """All calls, in groups that took most time first; None where there are none."""
     if not calls:
         return None
-    total_ns, skew_ns, transfer_ns, unknown_ns = _times(calls)
-    groups = [group for own in _grouped(calls, lambda call: (call.group, call.name)) for group in _by_size(own)]
+    total_ns, skew_ns, transfer_ns, unknown_ns = _sum_times(calls)
+    groups = [
+        group
+        for calls_of_group in _group_by(calls, lambda call: (call.group, call.name))
+        for group in _group_by_size(calls_of_group)
+    ]
     return Communication(
-        said=_said(len(calls), total_ns, skew_ns, transfer_ns, unknown_ns),
+        summary=_describe(len(calls), total_ns, skew_ns, transfer_ns, unknown_ns),
         total_ns=total_ns,
         skew_ns=skew_ns,
         transfer_ns=transfer_ns,
         unknown_ns=unknown_ns,
-        parts=_parts(total_ns, skew_ns, transfer_ns, unknown_ns),
+        parts=_build_parts(total_ns, skew_ns, transfer_ns, unknown_ns),
         groups=sorted(groups, key=lambda group: -group.total_ns),
-        lengths=Column.of(map(_length_ns, calls)),
+        lengths=Column.of(map(_compute_length_ns, calls)),
     )
 
 
-def waits(calls: Iterable[CollectiveRow]) -> Waits:
+def build_waits(calls: Iterable[CollectiveRow]) -> Waits:
     """How long each rank waited for each other one."""
     calls = list(calls)
     ranks = sorted({rank for call in calls for rank in call.ranks})
-    places = {rank: place for place, rank in enumerate(ranks)}
+    indices = {rank: index for index, rank in enumerate(ranks)}
     waited = [[0] * len(ranks) for _ in ranks]
-    late: dict[int, LateRank] = {}
+    delaying: dict[int, DelayingRank] = {}
     for call in calls:
         if call.late_rank is None or call.waits_ns is None:
             continue
         for rank, wait_ns in zip(call.ranks, call.waits_ns, strict=True):
-            waited[places[rank]][places[call.late_rank]] += wait_ns
-        late[call.late_rank] = _with_call(late.get(call.late_rank), call.late_rank, call.waits_ns)
-    known = sorted((rank for rank in late.values() if rank.total_ns > 0), key=lambda rank: -rank.total_ns)
-    return Waits(ranks=ranks, waited=waited if known else [], late=known)
+            waited[indices[rank]][indices[call.late_rank]] += wait_ns
+        delaying[call.late_rank] = _add_call(delaying.get(call.late_rank), call.late_rank, call.waits_ns)
+    known = sorted((rank for rank in delaying.values() if rank.total_ns > 0), key=lambda rank: -rank.total_ns)
+    return Waits(ranks=ranks, waited=waited if known else [], delaying=known)
 
 
-def _with_call(late: LateRank | None, rank: int, waits_ns: Sequence[int]) -> LateRank:
-    late = late or LateRank(rank=rank, num_calls=0, total_ns=0, longest_ns=0)
+def _add_call(delaying: DelayingRank | None, rank: int, waits_ns: Sequence[int]) -> DelayingRank:
+    delaying = delaying or DelayingRank(rank=rank, num_calls=0, total_ns=0, longest_ns=0)
     waited_ns = sum(waits_ns)
-    return LateRank(
+    return DelayingRank(
         rank=rank,
-        num_calls=late.num_calls + (waited_ns > 0),
-        total_ns=late.total_ns + waited_ns,
-        longest_ns=max(late.longest_ns, *waits_ns),
+        num_calls=delaying.num_calls + (waited_ns > 0),
+        total_ns=delaying.total_ns + waited_ns,
+        longest_ns=max(delaying.longest_ns, *waits_ns),
     )
 
 
-def _by_size(calls: Sequence[CollectiveRow]) -> list[CallGroup]:
-    is_many = len({call.bytes for call in calls}) > _MOST_SIZES
+def _group_by_size(calls: Sequence[CollectiveRow]) -> list[CallGroup]:
+    has_many_sizes = len({call.bytes for call in calls}) > _MAX_SIZES
 
     def size(call: CollectiveRow) -> int | None:
-        return 1 << (call.bytes.bit_length() - 1) if is_many and call.bytes else call.bytes
+        return 1 << (call.bytes.bit_length() - 1) if has_many_sizes and call.bytes else call.bytes
 
-    return [_group(own, size(own[0]), is_at_least=is_many and bool(own[0].bytes)) for own in _grouped(calls, size)]
+    return [
+        _build_group(
+            calls_of_group, size(calls_of_group[0]), is_at_least=has_many_sizes and bool(calls_of_group[0].bytes)
+        )
+        for calls_of_group in _group_by(calls, size)
+    ]
 
 
-def _group(calls: Sequence[CollectiveRow], num_bytes: int | None, *, is_at_least: bool) -> CallGroup:
-    total_ns, skew_ns, transfer_ns, unknown_ns = _times(calls)
+def _build_group(calls: Sequence[CollectiveRow], num_bytes: int | None, *, is_at_least: bool) -> CallGroup:
+    total_ns, skew_ns, transfer_ns, unknown_ns = _sum_times(calls)
     is_known = unknown_ns < total_ns
     rates = [call.bandwidth_bytes_per_s for call in calls if call.bandwidth_bytes_per_s is not None]
     return CallGroup(
@@ -86,40 +95,40 @@ def _group(calls: Sequence[CollectiveRow], num_bytes: int | None, *, is_at_least
         unknown_ns=unknown_ns,
         skew_share=skew_ns / (skew_ns + transfer_ns) if skew_ns + transfer_ns else None,
         bandwidth_bytes_per_s=median_low(rates) if rates else None,
-        parts=_parts(total_ns, skew_ns, transfer_ns, unknown_ns) if is_known else [],
+        parts=_build_parts(total_ns, skew_ns, transfer_ns, unknown_ns) if is_known else [],
     )
 
 
-def _times(calls: Iterable[CollectiveRow]) -> tuple[int, int, int, int]:
+def _sum_times(calls: Iterable[CollectiveRow]) -> tuple[int, int, int, int]:
     """How long all calls took, and how much of that was waiting for late ranks, transfer, and not known."""
     total_ns = skew_ns = transfer_ns = unknown_ns = 0
     for call in calls:
-        total_ns += _length_ns(call)
+        total_ns += _compute_length_ns(call)
         skew_ns += call.skew_ns or 0
         transfer_ns += call.transfer_ns or 0
-        unknown_ns += _length_ns(call) - (call.skew_ns or 0) - (call.transfer_ns or 0)
+        unknown_ns += _compute_length_ns(call) - (call.skew_ns or 0) - (call.transfer_ns or 0)
     return total_ns, skew_ns, transfer_ns, unknown_ns
 
 
-def _parts(total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> list[LedgerPart]:
+def _build_parts(total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> list[BreakdownPart]:
     """What calls took their time for; these add up to it."""
     times = {"skew_ns": skew_ns, "transfer_ns": transfer_ns} | ({"unknown_ns": unknown_ns} if unknown_ns else {})
-    return [ledger_part(name, _WORDS[name], time_ns, total_ns) for name, time_ns in times.items()]
+    return [build_breakdown_part(name, _LABELS[name], time_ns, total_ns) for name, time_ns in times.items()]
 
 
-def _said(num_calls: int, total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> str:
+def _describe(num_calls: int, total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> str:
     total = f"{format_count(num_calls, 'call')} took {total_ns / 1e6:,.3g} ms"
-    parts = _parts(total_ns, skew_ns, transfer_ns, unknown_ns)
-    said = [f"{format_percent(part.share)} {part.word}" for part in parts if part.time_ns and part.share]
-    return f"{total}: {', '.join(said)}." if said else f"{total}."
+    parts = _build_parts(total_ns, skew_ns, transfer_ns, unknown_ns)
+    summary = [f"{format_percent(part.share)} {part.label}" for part in parts if part.time_ns and part.share]
+    return f"{total}: {', '.join(summary)}." if summary else f"{total}."
 
 
-def _length_ns(call: CollectiveRow) -> int:
+def _compute_length_ns(call: CollectiveRow) -> int:
     """From the first rank's begin to the last one's end."""
     return max(call.ends_ns) - min(call.starts_ns)
 
 
-def _grouped(values: Iterable[CollectiveRow], key: Callable[[CollectiveRow], Hashable]) -> list[list[CollectiveRow]]:
+def _group_by(values: Iterable[CollectiveRow], key: Callable[[CollectiveRow], Hashable]) -> list[list[CollectiveRow]]:
     groups: dict[Hashable, list[CollectiveRow]] = {}
     for value in values:
         groups.setdefault(key(value), []).append(value)

@@ -5,8 +5,8 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.pages.page_data import Counter
-from kinetoscope.report.page.columns import differences
-from kinetoscope.report.page.thinning import highest_and_lowest
+from kinetoscope.report.page.columns import encode_deltas
+from kinetoscope.report.page.downsampling import select_extremes
 
 _UNITS = {
     "percent": "%",
@@ -19,8 +19,8 @@ _UNITS = {
     "w": "W",
     "c": "°C",
 }
-_DIGITS = 1e6
-MOST_POINTS = 4000
+_RESOLUTION = 1e6
+MAX_POINTS = 4000
 """Of a counter with more values, that many are shown."""
 
 
@@ -28,29 +28,30 @@ def build_counters(values: pl.DataFrame, origin_ns: int) -> list[Counter]:
     """Counters of values (``rank``, ``name``, ``series``, ``ts``, ``value``)."""
     values = values.filter(pl.col("value").is_finite()).sort("rank", "name", "series", "ts", nulls_last=True)
     return [
-        _counter(of_one, origin_ns) for of_one in values.partition_by("rank", "name", "series", maintain_order=True)
+        _build_counter(of_one, origin_ns)
+        for of_one in values.partition_by("rank", "name", "series", maintain_order=True)
     ]
 
 
-def _counter(values: pl.DataFrame, origin_ns: int) -> Counter:
+def _build_counter(values: pl.DataFrame, origin_ns: int) -> Counter:
     rank, name, series = values.select("rank", "name", "series").row(0)
-    values = values[highest_and_lowest(values["value"], MOST_POINTS)]
-    most: Any = values["value"].abs().max()
-    is_whole = (values["value"] == values["value"].round()).all() and most < 2**53
-    scale = 1.0 if is_whole or not most else most / _DIGITS
+    values = values[select_extremes(values["value"], MAX_POINTS)]
+    max_value: Any = values["value"].abs().max()
+    is_whole = (values["value"] == values["value"].round()).all() and max_value < 2**53
+    scale = 1.0 if is_whole or not max_value else max_value / _RESOLUTION
     return Counter(
         rank=rank,
-        name=name if series in ("", name) else f"{name} {_without_unit(series)}".rstrip(),
-        unit=_unit(series),
+        name=name if series in ("", name) else f"{name} {_strip_unit(series)}".rstrip(),
+        unit=_find_unit(series),
         scale=scale,
-        times=differences(values["ts"] - origin_ns),
-        values=differences((values["value"] / scale).round().cast(pl.Int64)),
+        times=encode_deltas(values["ts"] - origin_ns),
+        values=encode_deltas((values["value"] / scale).round().cast(pl.Int64)),
     )
 
 
-def _unit(series: str) -> str:
+def _find_unit(series: str) -> str:
     return _UNITS.get(series.rpartition("_")[2].lower(), "")
 
 
-def _without_unit(series: str) -> str:
-    return series.rpartition("_")[0] if _unit(series) else series
+def _strip_unit(series: str) -> str:
+    return series.rpartition("_")[0] if _find_unit(series) else series

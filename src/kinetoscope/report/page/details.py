@@ -10,18 +10,18 @@ from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.frames.trace import Trace
 from kinetoscope.frames.tracks import nest_spans
 from kinetoscope.report.page.call_paths import CallPaths
-from kinetoscope.report.page.columns import Texts
-from kinetoscope.report.page.rank_spans import PYTHON, shown_events
+from kinetoscope.report.page.columns import StringTable
+from kinetoscope.report.page.rank_spans import PYTHON, select_shown_events
 
-_NUMBERS_OF_EVENTS = (
+_EVENT_ID_ARGUMENTS = (
     *("External id", "external id", "External Id", "Ev Idx", "Record function id", "correlation", "cbid"),
     *("Sequence number", "Fwd thread id", "Python id", "Python parent id", "Python module id", "Python thread"),
     *("Addr", "begin_ns", "Trace name", "Trace iteration"),
 )
 """Arguments that only number an event. Without them, many events have the same arguments."""
 
-_NUMBERING = rf'"(?:{"|".join(map(re.escape, _NUMBERS_OF_EVENTS))})"\s*:\s*(?:-?[0-9.eE+]+|"[^"\\]*")\s*,?'
-_NOTHING = (r"{}", r"")
+_EVENT_IDS = rf'"(?:{"|".join(map(re.escape, _EVENT_ID_ARGUMENTS))})"\s*:\s*(?:-?[0-9.eE+]+|"[^"\\]*")\s*,?'
+_EMPTY = (r"{}", r"")
 
 
 class Details:
@@ -29,29 +29,29 @@ class Details:
 
     def __init__(self) -> None:
         self.all: list[dict[str, Any]] = []
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
-    def places(self, trace: Trace, events: pl.Series) -> pl.Series:
-        """Those of some of a trace's `shown_events`."""
-        wanted = shown_events(trace).select("event", pl.col("args").cast(pl.String, strict=False))
+    def indices(self, trace: Trace, events: pl.Series) -> pl.Series:
+        """Those of some of a trace's `select_shown_events`."""
+        wanted = select_shown_events(trace).select("event", pl.col("args").cast(pl.String, strict=False))
         wanted = wanted.filter(pl.col("event").is_in(events.implode())).collect()
-        text = pl.col("args").fill_null("").str.replace_all(_NUMBERING, "").str.replace(r",\s*\}$", "}")
+        text = pl.col("args").fill_null("").str.replace_all(_EVENT_IDS, "").str.replace(r",\s*\}$", "}")
         wanted = wanted.with_columns(text)
         distinct = wanted["args"].unique(maintain_order=True)
-        places = pl.Series([self._place(text) for text in distinct], dtype=pl.UInt32)
-        found = wanted.select("event", place=places.gather(wanted["args"].cast(pl.Enum(distinct)).to_physical()))
-        return events.to_frame("event").join(found, on="event", how="left", maintain_order="left")["place"]
+        indices = pl.Series([self._add_one(text) for text in distinct], dtype=pl.UInt32)
+        found = wanted.select("event", index=indices.gather(wanted["args"].cast(pl.Enum(distinct)).to_physical()))
+        return events.to_frame("event").join(found, on="event", how="left", maintain_order="left")["index"]
 
-    def _place(self, text: str) -> int:
-        if text in _NOTHING:
+    def _add_one(self, text: str) -> int:
+        if text in _EMPTY:
             return 0
-        if text not in self._places:
-            self.all.append(_decoded(text))
-            self._places[text] = len(self.all)
-        return self._places[text]
+        if text not in self._indices:
+            self.all.append(_decode_arguments(text))
+            self._indices[text] = len(self.all)
+        return self._indices[text]
 
 
-def _decoded(text: str) -> dict[str, Any]:
+def _decode_arguments(text: str) -> dict[str, Any]:
     """Arguments, which may be anything that somebody wrote into a file."""
     try:
         decoded = json.loads(text)
@@ -60,7 +60,7 @@ def _decoded(text: str) -> dict[str, Any]:
     return decoded if isinstance(decoded, dict) else {}
 
 
-def stacks_of(spans: pl.DataFrame, wanted: pl.DataFrame, texts: Texts, paths: CallPaths) -> pl.Series:
+def index_stacks(spans: pl.DataFrame, wanted: pl.DataFrame, texts: StringTable, paths: CallPaths) -> pl.Series:
     """The stack that led to each of ``wanted`` (``lane``, ``begin``): a place of ``paths`` plus 1, 0 for none.
 
     ``spans`` are all of a window.
@@ -69,9 +69,9 @@ def stacks_of(spans: pl.DataFrame, wanted: pl.DataFrame, texts: Texts, paths: Ca
     if not len(frames):
         return pl.zeros(len(wanted), pl.UInt32, eager=True)
     nested = nest_spans(frames.select("dur", ts="begin", track="lane"))
-    places = paths.places(texts.places(frames["name"]), nested["parent"], nested["depth"]) + 1
+    indices = paths.indices(texts.indices(frames["name"]), nested["parent"], nested["depth"]) + 1
     around = find_innermost(
         frames.select("begin", end=pl.col("begin") + pl.col("dur"), track="lane"),
         wanted.select(ts="begin", track="lane"),
     )
-    return places.gather(around).fill_null(0)
+    return indices.gather(around).fill_null(0)

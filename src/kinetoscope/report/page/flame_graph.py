@@ -7,15 +7,15 @@ from kinetoscope.formats.own_names import SAMPLES, STEP
 from kinetoscope.frames.tracks import nest_spans
 from kinetoscope.pages.page_data import FlameGraph
 from kinetoscope.report.page.call_paths import CallPaths
-from kinetoscope.report.page.columns import Texts, numbers
+from kinetoscope.report.page.columns import StringTable, encode_numbers
 from kinetoscope.report.page.rank_spans import PYTHON, ROLES
 
 OPERATORS, STACKS, SAMPLED = "Operators and markers", "Python functions", "Python lines, sampled"
 PROFILER = "The profiler itself"
-_MOST_FRAMES = 100_000  # in all graphs
-_FEWEST_FRAMES = 300
+_MAX_FRAMES = 100_000  # in all graphs
+_MIN_FRAMES = 300
 _SUMS = ("own", "total", "num_calls")
-_NOT_OF_THREADS = (*DEVICE_CATEGORIES, "gpu_user_annotation", "cuda_sync", "overhead")
+_NON_THREAD_CATEGORIES = (*DEVICE_CATEGORIES, "gpu_user_annotation", "cuda_sync", "overhead")
 
 
 class FlameGraphBuilder:
@@ -27,7 +27,7 @@ class FlameGraphBuilder:
     def add(self, rank: int | None, spans: pl.DataFrame) -> None:
         """Adds the spans of a window (`read_spans`)."""
         is_python, is_sample = pl.col("category") == PYTHON, pl.col("category").is_in(list(SAMPLES))
-        is_of_thread = ~pl.col("category").is_in(list(_NOT_OF_THREADS)) & (pl.col("lane") % len(ROLES) < 2)
+        is_of_thread = ~pl.col("category").is_in(list(_NON_THREAD_CATEGORIES)) & (pl.col("lane") % len(ROLES) < 2)
         is_of_thread &= (pl.col("dur") > 0) & ~pl.col("name").str.starts_with(STEP)
         self._kinds[STACKS].add(rank, spans.filter(is_python))
         self._kinds[SAMPLED].add(rank, spans.filter(is_sample & is_of_thread))
@@ -38,8 +38,8 @@ class FlameGraphBuilder:
     def build(self) -> list[FlameGraph]:
         """The graphs of all ranks, then those of each rank; without those that would be empty."""
         num_graphs = sum(len(calls.ranks) + 1 for calls in self._kinds.values())
-        most = max(_FEWEST_FRAMES, _MOST_FRAMES // num_graphs)
-        return [graph for title, calls in self._kinds.items() for graph in calls.graphs(title, most)]
+        max_frames = max(_MIN_FRAMES, _MAX_FRAMES // num_graphs)
+        return [graph for title, calls in self._kinds.items() for graph in calls.build_graphs(title, max_frames)]
 
 
 class _Calls:
@@ -47,7 +47,7 @@ class _Calls:
 
     def __init__(self, *, are_counted: bool = True) -> None:
         self._are_counted = are_counted
-        self._texts, self._paths = Texts(), CallPaths()
+        self._texts, self._paths = StringTable(), CallPaths()
         self._sums: dict[int | None, list[pl.DataFrame]] = {}
 
     @property
@@ -57,9 +57,9 @@ class _Calls:
     def add(self, rank: int | None, spans: pl.DataFrame) -> None:
         if not len(spans):
             return
-        names = self._texts.places(spans["name"])
+        names = self._texts.indices(spans["name"])
         nested = nest_spans(spans.select("dur", ts="begin", track=pl.col("lane") // len(ROLES)))
-        paths = self._paths.places(names, nested["parent"], nested["depth"])
+        paths = self._paths.indices(names, nested["parent"], nested["depth"])
         columns = [nested["self_ns"].alias("own"), spans["dur"].alias("total"), spans["begin"].alias("first")]
         calls = pl.DataFrame([paths.alias("path"), *columns])
         self._sums.setdefault(rank, []).append(
@@ -68,36 +68,38 @@ class _Calls:
             )
         )
 
-    def graphs(self, title: str, most: int) -> list[FlameGraph]:
+    def build_graphs(self, title: str, max_frames: int) -> list[FlameGraph]:
         texts = self._texts.all
         self._names = [texts[name] for name in self._paths.names]
         self._callers = [caller - 1 for caller in self._paths.callers]
-        by_rank = {rank: _joined(self._sums[rank]) for rank in self.ranks}
-        found = [self._graph(title, rank, sums, most) for rank, sums in by_rank.items()]
+        by_rank = {rank: _sum_parts(self._sums[rank]) for rank in self.ranks}
+        found = [self._build_graph(title, rank, sums, max_frames) for rank, sums in by_rank.items()]
         if len(by_rank) < 2:
             return found
-        return [self._graph(title, None, _joined(list(by_rank.values())), most), *found]
+        return [self._build_graph(title, None, _sum_parts(list(by_rank.values())), max_frames), *found]
 
-    def _graph(self, title: str, rank: int | None, sums: pl.DataFrame, most: int) -> FlameGraph:
+    def _build_graph(self, title: str, rank: int | None, sums: pl.DataFrame, max_frames: int) -> FlameGraph:
         """The frames that take the most time, and their callers."""
-        kept = self._with_callers(sums.top_k(most, by="total")["path"].to_list())
+        kept = self._add_callers(sums.top_k(max_frames, by="total")["path"].to_list())
         frames = sums.filter(pl.col("path").is_in(kept)).sort("path")
-        place = {path: place for place, path in enumerate(frames["path"])}
-        texts = Texts()
+        index = {path: index for index, path in enumerate(frames["path"])}
+        texts = StringTable()
         return FlameGraph(
             title=title,
             rank=rank,
-            names=numbers(pl.Series([texts.place(self._names[path]) for path in place], dtype=pl.UInt32)),
-            callers=numbers(pl.Series([place.get(self._callers[path], -1) + 1 for path in place], dtype=pl.UInt32)),
-            own=numbers(frames["own"].clip(0)),
-            total=numbers(frames["total"]),
-            total_ns=sum(frames["total"].filter([self._callers[path] not in place for path in place])),
-            num_calls=numbers(frames["num_calls"]),
-            firsts=numbers(frames["first"].rank("ordinal") - 1),
+            names=encode_numbers(pl.Series([texts.index(self._names[path]) for path in index], dtype=pl.UInt32)),
+            callers=encode_numbers(
+                pl.Series([index.get(self._callers[path], -1) + 1 for path in index], dtype=pl.UInt32)
+            ),
+            own=encode_numbers(frames["own"].clip(0)),
+            total=encode_numbers(frames["total"]),
+            total_ns=sum(frames["total"].filter([self._callers[path] not in index for path in index])),
+            num_calls=encode_numbers(frames["num_calls"]),
+            firsts=encode_numbers(frames["first"].rank("ordinal") - 1),
             texts=texts.all,
         )
 
-    def _with_callers(self, paths: list[int]) -> list[int]:
+    def _add_callers(self, paths: list[int]) -> list[int]:
         kept = set[int]()
         for path in paths:
             while path >= 0 and path not in kept:
@@ -106,5 +108,5 @@ class _Calls:
         return sorted(kept)
 
 
-def _joined(parts: list[pl.DataFrame]) -> pl.DataFrame:
+def _sum_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts).group_by("path").agg(*(pl.col(name).sum() for name in _SUMS), pl.col("first").min())

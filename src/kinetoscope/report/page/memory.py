@@ -17,18 +17,18 @@ from kinetoscope.analysis.windows.source_lines import source_lines
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.analysis.windows.window_reader import read_windows
 from kinetoscope.pages.page_data import Allocation, MemoryOverTime, StepEnd
-from kinetoscope.report.page.columns import differences, numbers
+from kinetoscope.report.page.columns import encode_deltas, encode_numbers
+from kinetoscope.report.page.downsampling import select_extremes
 from kinetoscope.report.page.rank_traces import RankTrace
-from kinetoscope.report.page.thinning import highest_and_lowest
 
 ALLOCATED = "allocated"
 """The category of all memory, where a trace does not say which memory was freed."""
 
-_MOST_MOMENTS = 100_000  # in all graphs
-_FEWEST_MOMENTS = 200
-_MOST_OF_WINDOW = 4000
-_MOST_ALLOCATIONS = 200
-_WHO = ("category", "name", "line", "step")
+_MAX_SAMPLES = 100_000  # in all graphs
+_MIN_SAMPLES = 200
+_MAX_SAMPLES_PER_WINDOW = 4000
+_MAX_ALLOCATIONS = 200
+_KEYS = ("category", "name", "line", "step")
 
 
 @dataclass(frozen=True)
@@ -54,29 +54,31 @@ class MemoryBuilder:
             for events in window.allocations.drop_nulls("total").partition_by("device", maintain_order=True):
                 device = events["device"][0]
                 own = pieces.filter(pl.col("device").eq_missing(device))
-                found = _part_of_device(window, events, own)
-                key = part.rank, device_name(device)
-                self._parts.setdefault(key, []).append(replace(found, sizes=part.moved(found.sizes, "ts")))
+                found = _build_part(window, events, own)
+                key = part.rank, label_memory_device(device)
+                self._parts.setdefault(key, []).append(
+                    replace(found, sizes=part.shift_to_common_clock(found.sizes, "ts"))
+                )
 
-    def begin_ns(self) -> int | None:
+    def find_start_ns(self) -> int | None:
         """The first moment."""
         firsts: list[Any] = [part.sizes["ts"].min() for parts in self._parts.values() for part in parts]
         return min((first for first in firsts if first is not None), default=None)
 
     def build(self, origin_ns: int, report: RunReport) -> list[MemoryOverTime]:
         """The graphs, whose times begin at ``origin_ns``. Where ``report`` knows a device's peak, that is told."""
-        most = max(_FEWEST_MOMENTS, _MOST_MOMENTS // max(1, len(self._parts)))
+        max_samples = max(_MIN_SAMPLES, _MAX_SAMPLES // max(1, len(self._parts)))
         keys = sorted(self._parts, key=lambda key: (key[0] is None, key[0] or 0, key[1]))
-        peaks = {(row.rank, device_name(row.device)): row.peak_bytes for row in report.memory}
+        peaks = {(row.rank, label_memory_device(row.device)): row.peak_bytes for row in report.memory}
         found = []
         for rank, device in keys:
             steps = [row for row in report.steps if row.rank == rank]
-            graph = _graph(rank, device, self._parts[rank, device], origin_ns, most, steps)
+            graph = _build_graph(rank, device, self._parts[rank, device], origin_ns, max_samples, steps)
             found.append(replace(graph, peak_bytes=peaks.get((rank, device), graph.peak_bytes)))
         return found
 
 
-def device_name(device: int | None) -> str:
+def label_memory_device(device: int | None) -> str:
     """What the memory of a device is called; that of the host is of no device."""
     return "CPU" if device is None else f"device {device}"
 
@@ -86,19 +88,19 @@ def _has_memory(part: RankTrace) -> bool:
     return bool(found.select(pl.len()).collect().item())
 
 
-def _part_of_device(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame) -> _Part:
+def _build_part(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame) -> _Part:
     """The memory of one device, of its ``events`` and its ``pieces``."""
-    sizes = _sizes(events, pieces)
+    sizes = _compute_sizes(events, pieces)
     total = sizes.drop("ts").sum_horizontal()
     peak_row = total.arg_max() or 0
     return _Part(
-        sizes=sizes[highest_and_lowest(total, _MOST_OF_WINDOW)],
+        sizes=sizes[select_extremes(total, _MAX_SAMPLES_PER_WINDOW)],
         peak_bytes=int(total[peak_row]),
-        alive=_alive(window, events, pieces, peak_row),
+        alive=_find_live_allocations(window, events, pieces, peak_row),
     )
 
 
-def _sizes(events: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+def _compute_sizes(events: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     """What is alive after each of a device's events, a column for each category."""
     if not len(pieces):
         return events.select("ts", pl.col("total").clip(0).alias(ALLOCATED))
@@ -119,12 +121,14 @@ def _sizes(events: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     return sizes.drop("row")
 
 
-def _alive(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame, row: int) -> list[Allocation]:
+def _find_live_allocations(
+    window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame, row: int
+) -> list[Allocation]:
     """What is alive after an event of a device, by who allocated it, the largest first."""
     is_alive = (pl.col("row").fill_null(0) <= row) & (pl.col("end_row") > row).fill_null(True)
     alive = pieces.filter(is_alive)
-    places = alive["row"].fill_null(0)
-    made = events.select("ts", "track")[places] if len(alive) else events.select("ts", "track").clear()
+    indices = alive["row"].fill_null(0)
+    made = events.select("ts", "track")[indices] if len(alive) else events.select("ts", "track").clear()
     is_old = alive["row"].is_null()
     steps = window.steps["step"].gather(interval_index(window.steps, made["ts"])) if len(window.steps) else None
     alive = alive.with_columns(
@@ -134,42 +138,42 @@ def _alive(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame, row: 
     )
     known = [pl.when(~pl.lit(is_old)).then(name).alias(name) for name in ("name", "line", "step")]
     alive = alive.with_columns(known).with_columns(pl.col("name").fill_null(""))
-    sums = alive.group_by(_WHO).agg(pl.col("bytes").sum(), pl.len().alias("count"))
-    sums = sums.sort("bytes", *_WHO, descending=[True, *(False for _ in _WHO)])
+    sums = alive.group_by(_KEYS).agg(pl.col("bytes").sum(), pl.len().alias("count"))
+    sums = sums.sort("bytes", *_KEYS, descending=[True, *(False for _ in _KEYS)])
     return [
-        Allocation(**dict(zip(_WHO, values, strict=True)), size_bytes=size_bytes, num_allocations=count)
-        for *values, size_bytes, count in sums.head(_MOST_ALLOCATIONS).iter_rows()
+        Allocation(**dict(zip(_KEYS, values, strict=True)), size_bytes=size_bytes, num_allocations=count)
+        for *values, size_bytes, count in sums.head(_MAX_ALLOCATIONS).iter_rows()
     ]
 
 
-def _graph(
-    rank: int | None, device: str, parts: list[_Part], origin_ns: int, most: int, steps: list[StepRow]
+def _build_graph(
+    rank: int | None, device: str, parts: list[_Part], origin_ns: int, max_samples: int, steps: list[StepRow]
 ) -> MemoryOverTime:
     sizes = pl.concat([part.sizes for part in parts], how="diagonal").sort("ts").fill_null(0)
-    sizes = sizes[highest_and_lowest(sizes.drop("ts").sum_horizontal(), most)]
+    sizes = sizes[select_extremes(sizes.drop("ts").sum_horizontal(), max_samples)]
     categories = [name for name in (*CATEGORIES, ALLOCATED) if name in sizes.columns]
     totals = sizes.drop("ts").sum_horizontal()
     return MemoryOverTime(
         rank=rank,
         device=device,
         categories=categories,
-        times=differences(sizes["ts"] - origin_ns),
-        sizes=[numbers(sizes[name]) for name in categories],
-        totals=numbers(totals),
+        times=encode_deltas(sizes["ts"] - origin_ns),
+        sizes=[encode_numbers(sizes[name]) for name in categories],
+        totals=encode_numbers(totals),
         peak=totals.arg_max() or 0,
         peak_bytes=max(part.peak_bytes for part in parts),
         alive_at_peak=max(parts, key=lambda part: part.peak_bytes).alive,
-        step_ends=_step_ends(sizes["ts"].to_list(), totals.to_list(), steps, origin_ns),
+        step_ends=_build_step_ends(sizes["ts"].to_list(), totals.to_list(), steps, origin_ns),
     )
 
 
-def _step_ends(
-    moments: Sequence[int], totals: Sequence[int], steps: Sequence[StepRow], origin_ns: int
+def _build_step_ends(
+    sample_times: Sequence[int], totals: Sequence[int], steps: Sequence[StepRow], origin_ns: int
 ) -> list[StepEnd]:
     """What was alive as each step ended in which memory was recorded."""
     ends = sorted((row.begin_ns + row.duration_ns, row.begin_ns, row.step) for row in steps)
     return [
-        StepEnd(step=step, time=end_ns - origin_ns, size_bytes=totals[bisect_right(moments, end_ns) - 1])
+        StepEnd(step=step, time=end_ns - origin_ns, size_bytes=totals[bisect_right(sample_times, end_ns) - 1])
         for end_ns, begin_ns, step in ends
-        if moments and end_ns >= moments[0] and begin_ns <= moments[-1]
+        if sample_times and end_ns >= sample_times[0] and begin_ns <= sample_times[-1]
     ]

@@ -8,53 +8,61 @@ from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import CallTotals, Overview
 from kinetoscope.report.calls import KERNELS, OPERATORS
-from kinetoscope.report.no_findings import no_findings
-from kinetoscope.report.sentences import all_steps_line, code_of_fix, warnings_of
-from kinetoscope.report.words import bound, bound_side, device_times, device_words, share_of_step
+from kinetoscope.report.descriptions import describe_all_steps, find_fix_code, list_warnings
+from kinetoscope.report.labels import (
+    compute_device_times,
+    compute_share_of_step,
+    find_limiting_side,
+    label_bound,
+    label_device,
+)
+from kinetoscope.report.no_findings import describe_no_findings
 
 
-def overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
+def build_overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
     """What is said first of a run, with the shares of a step."""
     run = report.run
-    devices = device_times(report.ranks)
+    devices = compute_device_times(report.ranks)
     busy = [(one.busy_share, one) for one in devices[1:] if one.busy_share is not None]
-    least = min(busy, key=lambda pair: pair[0], default=None)
+    least_busy_device = min(busy, key=lambda pair: pair[0], default=None)
     has_several = len({one.rank for _, one in busy}) < len(busy)
-    most = max(report.memory, key=lambda row: row.peak_bytes, default=None)
-    bounds = [row.clock_bound_ns for row in report.ranks if row.clock_bound_ns is not None]
+    peak_row = max(report.memory, key=lambda row: row.peak_bytes, default=None)
+    clock_bounds = [row.clock_bound_ns for row in report.ranks if row.clock_bound_ns is not None]
     return Overview(
-        warnings=warnings_of(report),
-        all_steps=all_steps_line(run["all_steps"]) if run["all_steps"] is not None else "",
-        bound=bound(run),
-        bound_side=bound_side(run),
-        no_findings=[] if report.findings else no_findings(report, with_names=False),
+        warnings=list_warnings(report),
+        all_steps=describe_all_steps(run["all_steps"]) if run["all_steps"] is not None else "",
+        bound=label_bound(run),
+        bound_side=find_limiting_side(run),
+        no_findings=[] if report.findings else describe_no_findings(report, with_names=False),
         is_judged=report.is_judged,
         busy_share=devices[0].busy_share if devices else None,
-        least_busy_share=least and least[0],
-        least_busy=device_words(least[1].rank, least[1].device if has_several else None) if least else "",
+        least_busy_share=least_busy_device and least_busy_device[0],
+        least_busy=label_device(least_busy_device[1].rank, least_busy_device[1].device if has_several else None)
+        if least_busy_device
+        else "",
         num_devices=len(busy),
-        peak_bytes=most and most.peak_bytes,
-        peak_rank=most and most.rank,
-        peak_growth_bytes=most and most.growth_bytes_per_step,
-        clock_bound_ns=max(bounds, default=None) if len(run["ranks"]) > 1 else None,
-        profiler_share=share_of_step(profiler_ns_per_step, run),
-        costs=[share_of_step(finding.cost_ns_per_step, run, finding.kind) for finding in report.findings],
+        peak_bytes=peak_row and peak_row.peak_bytes,
+        peak_rank=peak_row and peak_row.rank,
+        peak_growth_bytes=peak_row and peak_row.growth_bytes_per_step,
+        clock_bound_ns=max(clock_bounds, default=None) if len(run["ranks"]) > 1 else None,
+        profiler_share=compute_share_of_step(profiler_ns_per_step, run),
+        costs=[compute_share_of_step(finding.cost_ns_per_step, run, finding.kind) for finding in report.findings],
         are_minor=[is_minor(finding, run["step_ns"]) for finding in report.findings],
         savings=[finding.saving_share for finding in report.findings],
-        fixes=[code_of_fix(finding) for finding in report.findings],
+        fixes=[find_fix_code(finding) for finding in report.findings],
     )
 
 
-def call_totals(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTotals]:
+def compute_call_totals(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTotals]:
     """The sums over all operators, over all kernels and copies, and over those of each kind, the longest first."""
     kinds = list(dict.fromkeys(row.kind for row in kernels))
-    of_kernels = [_total(kind, [row for row in kernels if row.kind == kind]) for kind in kinds]
-    whole = [_total(OPERATORS, operators)] if operators else []
-    whole += [_total(KERNELS, kernels)] if kernels else []
+    of_kernels = [_sum_calls(kind, [row for row in kernels if row.kind == kind]) for kind in kinds]
+    whole = [_sum_calls(OPERATORS, operators)] if operators else []
+    whole += [_sum_calls(KERNELS, kernels)] if kernels else []
     return whole + sorted(of_kernels, key=lambda total: -total.total_ns)
 
 
-def _total(kind: str, rows: Sequence[OperatorRow | KernelRow]) -> CallTotals:
+def _sum_calls(kind: str, rows: Sequence[OperatorRow | KernelRow]) -> CallTotals:
     return CallTotals(
         kind=kind,
         num_calls=sum(row.num_calls for row in rows),

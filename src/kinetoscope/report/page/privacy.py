@@ -14,7 +14,7 @@ from kinetoscope.core.paths.short_paths import project_folder, shorten_paths
 _Value = TypeVar("_Value")
 
 _HOME = re.compile(r"[/\\](?:home|[Uu]sers)[/\\]([^/\\\s:;,\"'()<>|]+)")
-_NO_PERSON = frozenset(
+_GENERIC_NAMES = frozenset(
     [
         "admin",
         "all",
@@ -40,84 +40,84 @@ _NO_PERSON = frozenset(
         "work",
     ]
 )
-_SHORTEST_NAME = 3
-_DETAILS, _EVIDENCE = "details", "evidence"
-_NO_TEXT = (int, float, NoneType)  # most of a page
-USER = "user"
+_MIN_NAME_LENGTH = 3
+_DETAILS_KEY, _EVIDENCE_KEY = "details", "evidence"
+_NON_TEXT_TYPES = (int, float, NoneType)  # most of a page
+USER_REPLACEMENT = "user"
 """What is written instead of the name of a user."""
 
 
-def without_paths(page: _Value) -> _Value:
+def remove_personal_names(page: _Value) -> _Value:
     """The page, or a part of one, with paths that begin in a library or in the project, and without names of users."""
-    texts = texts_in(page)
-    project = project_folder(texts)
-    users = _users(texts)
+    strings = collect_strings(page)
+    project = project_folder(strings)
+    users = _compile_user_pattern(strings)
 
     def shortened(text: str) -> str:
         text = shorten_paths(text, project)
-        return users.sub(USER, text) if users is not None else text
+        return users.sub(USER_REPLACEMENT, text) if users is not None else text
 
-    return with_texts(page, shortened)
+    return map_strings(page, shortened)
 
 
-def texts_in(value: Any) -> set[str]:
+def collect_strings(value: Any) -> set[str]:
     """All texts in a page, or in a part of one."""
-    texts: set[str] = set()
+    strings: set[str] = set()
     parts = [value]
     while parts:
         part = parts.pop()
         if isinstance(part, str):
-            texts.add(part)
-        elif isinstance(part, _NO_TEXT):
+            strings.add(part)
+        elif isinstance(part, _NON_TEXT_TYPES):
             continue
         elif isinstance(part, dict):
-            texts.update(map(str, part))
+            strings.update(map(str, part))
             parts.extend(part.values())
         elif isinstance(part, (list, tuple)):
             parts.extend(part)
         elif is_dataclass(part):
             parts.extend(getattr(part, field.name) for field in fields(part))
-    return texts
+    return strings
 
 
-def with_texts(value: _Value, change: Callable[[str], str]) -> _Value:
+def map_strings(value: _Value, change: Callable[[str], str]) -> _Value:
     """A page, or a part of one, all of whose texts were changed but those that are our own names for what is told."""
-    return _changed(value, change, in_details=False)
+    return _map_value(value, change, in_details=False)
 
 
-def _changed(value: Any, change: Callable[[str], str], *, in_details: bool) -> Any:
+def _map_value(value: Any, change: Callable[[str], str], *, in_details: bool) -> Any:
     """``in_details`` are the arguments of spans, whose keys are a trace's; all other keys are ours."""
     if isinstance(value, str):
         return change(value)
-    if isinstance(value, _NO_TEXT):
+    if isinstance(value, _NON_TEXT_TYPES):
         return value
     if isinstance(value, dict):
-        items = ((key, _changed_part(str(key), part, change, in_details)) for key, part in value.items())
+        items = ((key, _map_field(str(key), part, change, in_details)) for key, part in value.items())
         return {change(str(key)) if in_details else key: part for key, part in items}
     if isinstance(value, (list, tuple)):
-        return [_changed(part, change, in_details=in_details) for part in value]
+        return [_map_value(part, change, in_details=in_details) for part in value]
     if is_dataclass(value) and not isinstance(value, type):
         parts = {field.name: getattr(value, field.name) for field in fields(value)}
-        return replace(value, **{name: _changed_part(name, part, change, False) for name, part in parts.items()})
+        return replace(value, **{name: _map_field(name, part, change, False) for name, part in parts.items()})
     return value
 
 
-def _changed_part(name: str, part: Any, change: Callable[[str], str], in_details: bool) -> Any:
-    if name == _EVIDENCE and not in_details:
+def _map_field(name: str, part: Any, change: Callable[[str], str], in_details: bool) -> Any:
+    if name == _EVIDENCE_KEY and not in_details:
         return part
-    return _changed(part, change, in_details=in_details or name == _DETAILS)
+    return _map_value(part, change, in_details=in_details or name == _DETAILS_KEY)
 
 
-def _users(texts: Iterable[str]) -> re.Pattern[str] | None:
+def _compile_user_pattern(strings: Iterable[str]) -> re.Pattern[str] | None:
     """The names of the users whose homes are named in texts, and of who writes the page, as whole words."""
-    found = {match[1] for text in texts for match in _HOME.finditer(text)} | set(_own_names())
-    names = sorted(name for name in found if len(name) >= _SHORTEST_NAME and name.lower() not in _NO_PERSON)
+    found = {match[1] for text in strings for match in _HOME.finditer(text)} | set(_find_own_names())
+    names = sorted(name for name in found if len(name) >= _MIN_NAME_LENGTH and name.lower() not in _GENERIC_NAMES)
     if not names:
         return None
     return re.compile(rf"(?<![^\W_])(?:{'|'.join(map(re.escape, names))})(?![^\W_])")
 
 
-def _own_names() -> Iterator[str]:
+def _find_own_names() -> Iterator[str]:
     with suppress(OSError, KeyError, ImportError):  # the system knows no name, or, as on Windows, has no `pwd`
         yield getpass.getuser()
     with suppress(RuntimeError):

@@ -22,7 +22,7 @@ PYTHON = "python_function"
 ROLES = ("thread", "markers", "asynchronous")
 """What of a thread has a track of its own: our markers, and spans that do not nest."""
 
-_RECORDING = "Trace"  # Kineto's span for its own recording
+_KINETO_SPAN = "Trace"  # Kineto's span for its own recording
 _INSTANTS_OF_KINETO = r"^(\[memory\]$|Iteration Start: |Record Window End$)"
 _ASYNCHRONOUS = ("b", "S")
 _IN_THREADS = (*DEVICE_CATEGORIES, *RUNTIME_CALLS, *OPERATORS, *ANNOTATIONS, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS)
@@ -30,18 +30,18 @@ _IN_THREADS += (*SAMPLES, PYTHON, "gc", "compile", "kinetoscope", "overhead", "a
 
 
 def read_spans(trace: Trace) -> pl.DataFrame:
-    """The spans and instants of a window: ``begin`` and ``dur``, ``lane`` (3 times the track, plus the place of its
+    """The spans and instants of a window: ``begin`` and ``dur``, ``lane`` (3 times the track, plus the index of its
     role in `ROLES`) and ``row`` in it, ``name``, ``category``, ``correlation``, and ``event``, their row in
-    `shown_events`. ``begin`` is a time of the trace's own clock."""
+    `select_shown_events`. ``begin`` is a time of the trace's own clock."""
     columns = ("ts", "dur", "track", "name", "category", "correlation", "phase", "kind")
-    spans = shown_events(trace).select("event", *columns).collect()
+    spans = select_shown_events(trace).select("event", *columns).collect()
     spans = spans.with_columns(pl.col("dur").fill_null(0).clip(0), pl.col("category").fill_null(""))
-    spans = spans.with_columns(lane=pl.col("track") * len(ROLES) + _role(_is_ours(trace)))
-    rows = _rows_of(spans.select("ts", "dur", pl.col("lane").alias("track")))
+    spans = spans.with_columns(lane=pl.col("track") * len(ROLES) + _find_role(_has_own_markers(trace)))
+    rows = _assign_rows(spans.select("ts", "dur", pl.col("lane").alias("track")))
     return spans.select("event", "lane", "name", "category", "correlation", "dur", rows, begin="ts")
 
 
-def profiler_ns(spans: pl.DataFrame) -> tuple[int, int]:
+def measure_profiler_ns(spans: pl.DataFrame) -> tuple[int, int]:
     """How long the thread of the loop was busy with the profiler itself within the steps of a window, and around them;
     of all spans of the window."""
     is_step = (pl.col("category") == "batch") | pl.col("name").str.starts_with(STEP)
@@ -53,43 +53,45 @@ def profiler_ns(spans: pl.DataFrame) -> tuple[int, int]:
     return in_steps_ns, own.total_ns - in_steps_ns
 
 
-def shown_events(trace: Trace) -> pl.LazyFrame:
+def select_shown_events(trace: Trace) -> pl.LazyFrame:
     """The events that are shown as spans, counted by ``event``."""
     is_span = (
-        (pl.col("kind") == "span") & (pl.col("category") != _RECORDING).fill_null(True) & (pl.col("dur").is_not_null())
+        (pl.col("kind") == "span")
+        & (pl.col("category") != _KINETO_SPAN).fill_null(True)
+        & (pl.col("dur").is_not_null())
     )
     is_instant = (pl.col("kind") == "instant") & ~pl.col("name").str.contains(_INSTANTS_OF_KINETO)
     return trace.events.filter((is_span | is_instant) & pl.col("ts").is_not_null()).with_row_index("event")
 
 
-def _role(has_markers: bool) -> pl.Expr:
+def _find_role(has_markers: bool) -> pl.Expr:
     is_marker = ~pl.col("category").is_in(list(_IN_THREADS)) & (pl.col("category") != "") & pl.lit(has_markers)
     role = pl.when(pl.col("phase").cast(pl.String).is_in(list(_ASYNCHRONOUS))).then(2).when(is_marker).then(1)
     return role.otherwise(0).cast(pl.UInt32)
 
 
-def _is_ours(trace: Trace) -> bool:
+def _has_own_markers(trace: Trace) -> bool:
     """Whether a trace may have spans of our markers, whose categories are not those of Kineto."""
     return "kinetoscope" in trace.header
 
 
-def _rows_of(spans: pl.DataFrame) -> pl.Series:
+def _assign_rows(spans: pl.DataFrame) -> pl.Series:
     """The row of each span (``ts``, ``dur``, ``track``): below the spans that contain it, and beside no other one.
 
     Where spans overlap and neither contains the other, the later one goes to the next row that is free.
     """
-    nested = spans.select("ts", pl.col("dur").clip(0), "track").with_row_index("place")
+    nested = spans.select("ts", pl.col("dur").clip(0), "track").with_row_index("source_row")
     nested = nested.with_columns(nest_spans(nested).rename({"depth": "row"}).get_columns())
     nested = nested.with_columns(end=pl.col("ts") + pl.col("dur"))
-    overlapping = nested.filter(pl.col("track").is_in(_with_overlaps(nested).implode()))
+    overlapping = nested.filter(pl.col("track").is_in(_find_overlapping_tracks(nested).implode()))
     if len(overlapping):
         overlapping = overlapping.sort("track", "ts", "end", descending=[False, False, True], maintain_order=True)
-        found = nested["row"].scatter(overlapping["place"], pl.Series(_free_rows(overlapping), dtype=pl.UInt32))
+        found = nested["row"].scatter(overlapping["source_row"], pl.Series(_free_rows(overlapping), dtype=pl.UInt32))
         return found.rename("row")
     return nested["row"]
 
 
-def _with_overlaps(nested: pl.DataFrame) -> pl.Series:
+def _find_overlapping_tracks(nested: pl.DataFrame) -> pl.Series:
     """The tracks in which nested spans of one row overlap."""
     in_rows = nested.sort("track", "row", "ts")
     before = pl.col("end").shift(1).over("track", "row")
@@ -101,10 +103,12 @@ def _free_rows(spans: pl.DataFrame) -> list[int]:
     rows: list[int] = []
     row_of: dict[int, int] = {}
     track, track_rows = None, _TrackRows()
-    for own_track, place, parent, begin, end in spans.select("track", "place", "parent", "ts", "end").iter_rows():
+    for own_track, source_row, parent, begin, end in spans.select(
+        "track", "source_row", "parent", "ts", "end"
+    ).iter_rows():
         if own_track != track:
             track, track_rows = own_track, _TrackRows()
-        row_of[place] = row = track_rows.occupy(0 if parent is None else row_of[parent] + 1, begin, end)
+        row_of[source_row] = row = track_rows.occupy(0 if parent is None else row_of[parent] + 1, begin, end)
         rows.append(row)
     return rows
 

@@ -15,7 +15,7 @@ from kinetoscope.frames.trace import Trace
 
 Source = str | Trace
 
-_MOST_NAMED = 16
+_MAX_NAMED_RANKS = 16
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,19 @@ class RankTrace:
     trace: Trace
     rank: int | None
     shifts: tuple[TimeShift, ...]
-    is_named: bool
+    is_required: bool
 
-    def moved(self, times: pl.DataFrame, column: str) -> pl.DataFrame:
+    def shift_to_common_clock(self, times: pl.DataFrame, column: str) -> pl.DataFrame:
         """The frame, with a column of times on the common clock."""
         for shift in self.shifts:
             times = times.with_columns(shift.expression(column))
         return times
 
 
-def named_ranks(report: RunReport) -> list[int]:
+def find_required_ranks(report: RunReport) -> list[int]:
     """The first rank, and those that findings name."""
     named = [rank for finding in report.findings for rank in finding.where.ranks]
-    return list(dict.fromkeys([*report.run["ranks"][:1], *named]))[:_MOST_NAMED]
+    return list(dict.fromkeys([*report.run["ranks"][:1], *named]))[:_MAX_NAMED_RANKS]
 
 
 class RankTraces:
@@ -58,7 +58,7 @@ class RankTraces:
     ) -> None:
         self._on_progress = on_progress
         self._report, self._sources, self._cache, self._last_s = report, sources, cache, last_s
-        self._named = named_ranks(report)
+        self._named = find_required_ranks(report)
         self._clocks_of_0: list[Any] = []
 
     def __iter__(self) -> Iterator[RankTrace]:
@@ -67,17 +67,17 @@ class RankTraces:
             rank = source.rank if isinstance(source, Trace) else rank_in_name(source)
             by_rank.setdefault(rank, []).append(source)
         num_done = 0
-        for rank in sorted(by_rank, key=self._order):
-            yield from self._of_rank(by_rank[rank])
+        for rank in sorted(by_rank, key=self._sort_key):
+            yield from self._read_rank(by_rank[rank])
             num_done += len(by_rank[rank])
             self._on_progress(num_done, len(self._sources))
 
-    def _order(self, rank: int | None) -> tuple[int, int]:
+    def _sort_key(self, rank: int | None) -> tuple[int, int]:
         """Rank 0, to whose clock others are compared, and traces of several ranks come first; then those named."""
         is_first = rank is None or rank == 0
         return (0 if is_first else 1 if rank in self._named else 2, rank or 0)
 
-    def _of_rank(self, sources: Sequence[Source]) -> Iterator[RankTrace]:
+    def _read_rank(self, sources: Sequence[Source]) -> Iterator[RankTrace]:
         traces = [load_one(one, cache=self._cache) if isinstance(one, str) else one for one in sources]
         clocks = [(trace.rank, trace.clock) for trace in traces]
         self._clocks_of_0 += [clock for clock in clocks if clock[0] == 0]
@@ -86,9 +86,9 @@ class RankTraces:
         if self._last_s is not None:
             begins = begins_of_last([recorded_until(trace) for trace in traces], self._last_s)
         for trace, shift, since_ns in zip(traces, shifts, begins, strict=True):
-            yield from self._parts(trace if since_ns is None else trace.since(since_ns), shift)
+            yield from self._split_by_rank(trace if since_ns is None else trace.since(since_ns), shift)
 
-    def _parts(self, trace: Trace, shift: TimeShift) -> Iterator[RankTrace]:
+    def _split_by_rank(self, trace: Trace, shift: TimeShift) -> Iterator[RankTrace]:
         """The windows in a trace of the ranks that are in the report, first those that must be shown."""
         wanted = {None, *self._report.run["ranks"]}
         named = {None, *self._named}

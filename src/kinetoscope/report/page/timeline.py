@@ -9,19 +9,19 @@ import polars as pl
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.pages.page_data import Flows, LeftOut, Spans, Stacks, Timeline, Track
-from kinetoscope.report.page.arrows import flows, launches
 from kinetoscope.report.page.call_paths import CallPaths
-from kinetoscope.report.page.columns import Texts, differences, numbers
+from kinetoscope.report.page.columns import StringTable, encode_deltas, encode_numbers
 from kinetoscope.report.page.counters import build_counters
-from kinetoscope.report.page.details import Details, stacks_of
+from kinetoscope.report.page.details import Details, index_stacks
+from kinetoscope.report.page.downsampling import compute_pixel_ns, count_hidden_spans, select_spans
+from kinetoscope.report.page.flows import find_flows, find_launches
 from kinetoscope.report.page.rank_traces import RankTrace
-from kinetoscope.report.page.thinning import left_out_of, pixel_of, spans_to_show
 from kinetoscope.report.page.timeline_tracks import Tracks
 
-MOST_SPANS = 1_000_000
+MAX_SPANS = 1_000_000
 """So many spans are shown at most. A page of them has about 10 MB."""
 
-MOST_DETAILED = 1000
+MAX_DETAILED_SPANS = 1000
 """Of each track, so many spans have their arguments and stacks, the longest ones, beside those in steps of findings."""
 
 
@@ -33,9 +33,9 @@ _TYPES = {"begin": "Int64", "dur": "Int64", "is_named": "Boolean"} | dict.fromke
 class TimelineBuilder:
     """Takes the windows of ranks, one after the other, and makes a timeline of them."""
 
-    def __init__(self, report: RunReport, most_spans: int = MOST_SPANS) -> None:
-        self._report, self._most_spans = report, most_spans
-        self._texts, self._details, self._paths, self._tracks = Texts(), Details(), CallPaths(), Tracks()
+    def __init__(self, report: RunReport, max_spans: int = MAX_SPANS) -> None:
+        self._report, self._max_spans = report, max_spans
+        self._texts, self._details, self._paths, self._tracks = StringTable(), Details(), CallPaths(), Tracks()
         self._spans: list[pl.DataFrame] = []
         self._flows: list[pl.DataFrame] = []
         self._counters: list[pl.DataFrame] = []
@@ -47,26 +47,26 @@ class TimelineBuilder:
 
     def add(self, part: RankTrace, spans: pl.DataFrame) -> None:
         """Adds a window, and its ``spans`` (`read_spans`)."""
-        begins = part.moved(spans.select("begin"), "begin")["begin"]
-        is_named = interval_index(_named_steps(self._report, part.rank), begins).is_not_null()
+        begins = part.shift_to_common_clock(spans.select("begin"), "begin")["begin"]
+        is_named = interval_index(_find_named_steps(self._report, part.rank), begins).is_not_null()
         first = self._append(
             begin=begins,
             dur=spans["dur"],
             row=spans["row"],
-            track=self._tracks.places(part.trace, part.rank, spans["lane"]),
-            name=self._texts.places(spans["name"]),
-            category=self._texts.places(spans["category"]),
-            launch=launches(spans) + self._num_spans,
+            track=self._tracks.add_lanes(part.trace, part.rank, spans["lane"]),
+            name=self._texts.indices(spans["name"]),
+            category=self._texts.indices(spans["category"]),
+            launch=find_launches(spans) + self._num_spans,
             is_named=is_named,
-            **self._details_of(part, spans, is_named),
+            **self._index_details(part, spans, is_named),
         )
         if len(spans):
-            first_ns, last_ns = _ends(begins), _ends(begins + spans["dur"])
+            first_ns, last_ns = _find_extent(begins), _find_extent(begins + spans["dur"])
             self._windows.append((first_ns[0], last_ns[1]))
         self._add_flows(part, spans, first)
         self._add_counters(part)
 
-    def begin_ns(self) -> int | None:
+    def find_start_ns(self) -> int | None:
         """When the first span begins, or the first counter has a value."""
         times = [spans["begin"] for spans in self._spans] + [counters["ts"] for counters in self._counters]
         firsts: list[Any] = [first.min() for first in times]
@@ -74,26 +74,26 @@ class TimelineBuilder:
 
     def build(self, origin_ns: int) -> Timeline:
         """The timeline, whose times begin at ``origin_ns``."""
-        order = sorted(range(len(self._tracks.all)), key=lambda place: self._tracks.all[place].sorted_by())
-        spans = self._thinned(pl.concat(self._spans))
+        order = sorted(range(len(self._tracks.all)), key=lambda index: self._tracks.all[index].sort_key())
+        spans = self._downsample(pl.concat(self._spans))
         spans = spans.with_columns(pl.col("begin") - origin_ns)
-        tracks = _inverse(pl.Series(order, dtype=pl.UInt32))
+        tracks = _invert_order(pl.Series(order, dtype=pl.UInt32))
         spans = spans.with_columns(tracks.gather(spans["track"]).alias("track"))
         spans = spans.sort("track", "row", "begin", maintain_order=True)
-        places = _inverse(spans["key"])
+        indices = _invert_order(spans["key"])
         return Timeline(
             texts=self._texts.all,
-            tracks=self._page_tracks(spans, order),
-            spans=_columns(spans, places),
-            flows=_arrows(pl.concat(self._flows), places),
+            tracks=self._build_tracks(spans, order),
+            spans=_encode_spans(spans, indices),
+            flows=_encode_flows(pl.concat(self._flows), indices),
             counters=build_counters(pl.concat(self._counters), origin_ns),
             details=self._details.all,
             stacks=Stacks(
-                lines=numbers(pl.Series(self._paths.names, dtype=pl.UInt32)),
-                callers=numbers(pl.Series(self._paths.callers, dtype=pl.UInt32)),
+                lines=encode_numbers(pl.Series(self._paths.names, dtype=pl.UInt32)),
+                callers=encode_numbers(pl.Series(self._paths.callers, dtype=pl.UInt32)),
             ),
             notes=self._notes(spans),
-            windows=_joined([(begin - origin_ns, end - origin_ns) for begin, end in self._windows]),
+            windows=_merge_intervals([(begin - origin_ns, end - origin_ns) for begin, end in self._windows]),
             left_out=_left_out(pl.concat(self._left_out), tracks, origin_ns) if self._left_out else None,
         )
 
@@ -102,13 +102,14 @@ class TimelineBuilder:
         if not self._num_spans:
             return []
         notes = [
-            f"Arguments and stacks are shown of the {MOST_DETAILED:,} longest spans of each track, and of those in "
-            "steps that findings name."
+            f"Arguments and stacks are shown of the {MAX_DETAILED_SPANS:,} longest spans of each track, and of those "
+            "in steps that findings name."
         ]
         if len(spans) < self._num_spans:
             notes.append(
                 f"{len(spans):,} of {self._num_spans:,} spans are shown: all that take at least "
-                f"{pixel_of(spans) / 1e6:.3g} ms, those in steps that findings name, and the longest ones of the rest."
+                f"{compute_pixel_ns(spans) / 1e6:.3g} ms, those in steps that findings name, and the longest ones of "
+                "the rest."
             )
         return notes
 
@@ -119,82 +120,82 @@ class TimelineBuilder:
         values = [pl.col(name).cast(getattr(pl, dtype)) for name, dtype in _TYPES.items()]
         spans = spans.select(*values, key=pl.int_range(first, first + len(spans), dtype=pl.UInt32))
         self._num_on_track.update(dict(spans.group_by("track").len().iter_rows()))
-        self._spans.append(self._thinned(spans))
+        self._spans.append(self._downsample(spans))
         self._num_spans += len(spans)
         return first
 
-    def _thinned(self, spans: pl.DataFrame) -> pl.DataFrame:
+    def _downsample(self, spans: pl.DataFrame) -> pl.DataFrame:
         """The spans to show; it is noted how many of the others there are."""
-        shown = spans_to_show(spans, self._most_spans)
+        shown = select_spans(spans, self._max_spans)
         if len(shown) < len(spans):
-            self._left_out.append(left_out_of(spans, shown))
+            self._left_out.append(count_hidden_spans(spans, shown))
         return shown
 
     def _add_steps(self) -> None:
         rows = self._report.steps
         nothing = pl.zeros(len(rows), pl.UInt32, eager=True)
-        tracks = {rank: self._tracks.steps(rank) for rank in dict.fromkeys(row.rank for row in rows)}
+        tracks = {rank: self._tracks.add_steps_track(rank) for rank in dict.fromkeys(row.rank for row in rows)}
         self._windows += [(row.begin_ns, row.begin_ns + row.duration_ns) for row in rows]
         self._append(
             begin=pl.Series([row.begin_ns for row in rows], dtype=pl.Int64),
             dur=pl.Series([row.duration_ns for row in rows], dtype=pl.Int64),
             row=nothing,
             track=pl.Series([tracks[row.rank] for row in rows], dtype=pl.UInt32),
-            name=self._texts.places(pl.Series([f"step {row.step}" for row in rows], dtype=pl.String)),
-            category=self._texts.places(pl.Series(["step"] * len(rows), dtype=pl.String)),
+            name=self._texts.indices(pl.Series([f"step {row.step}" for row in rows], dtype=pl.String)),
+            category=self._texts.indices(pl.Series(["step"] * len(rows), dtype=pl.String)),
             launch=nothing.clear().extend_constant(None, len(rows)),
             is_named=nothing == 0,
             detail=nothing,
             stack=nothing,
         )
 
-    def _details_of(self, part: RankTrace, spans: pl.DataFrame, is_named: pl.Series) -> dict[str, pl.Series]:
+    def _index_details(self, part: RankTrace, spans: pl.DataFrame, is_named: pl.Series) -> dict[str, pl.Series]:
         """The arguments and stacks of the longest spans of each track, and of those in the steps of findings."""
-        is_long = pl.col("dur").rank("ordinal", descending=True).over("lane") <= MOST_DETAILED
+        is_long = pl.col("dur").rank("ordinal", descending=True).over("lane") <= MAX_DETAILED_SPANS
         wanted = spans.with_row_index("at").filter(is_long | pl.lit(is_named))
         found = {
-            "detail": self._details.places(part.trace, wanted["event"]),
-            "stack": stacks_of(spans, wanted, self._texts, self._paths),
+            "detail": self._details.indices(part.trace, wanted["event"]),
+            "stack": index_stacks(spans, wanted, self._texts, self._paths),
         }
         return {
-            name: pl.zeros(len(spans), pl.UInt32, eager=True).scatter(wanted["at"], places)
-            for name, places in found.items()
+            name: pl.zeros(len(spans), pl.UInt32, eager=True).scatter(wanted["at"], indices)
+            for name, indices in found.items()
         }
 
     def _add_flows(self, part: RankTrace, spans: pl.DataFrame, first: int) -> None:
-        arrows = flows(part.trace, spans)
-        names = self._texts.places(arrows["name"]).alias("name")
+        arrows = find_flows(part.trace, spans)
+        names = self._texts.indices(arrows["name"]).alias("name")
         self._flows.append(arrows.select(pl.col("source", "target") + first).with_columns(names))
 
     def _add_counters(self, part: RankTrace) -> None:
-        counters = part.moved(part.trace.counters.collect(), "ts")
+        counters = part.shift_to_common_clock(part.trace.counters.collect(), "ts")
         rank = pl.lit(part.rank, dtype=pl.Int64)
         self._counters.append(counters.select("name", "series", "ts", "value", rank=rank))
 
-    def _page_tracks(self, spans: pl.DataFrame, order: Sequence[int]) -> list[Track]:
-        begins = _row_begins(spans, len(order))
-        abouts = [self._tracks.all[place] for place in order]
+    def _build_tracks(self, spans: pl.DataFrame, order: Sequence[int]) -> list[Track]:
+        begins = _find_row_starts(spans, len(order))
+        descriptions = [self._tracks.all[index] for index in order]
         return [
             Track(
-                rank=about.rank,
-                kind=about.kind,
-                name=about.name,
-                process=about.process,
+                rank=description.rank,
+                kind=description.kind,
+                name=description.name,
+                process=description.process,
                 row_begins=rows,
-                num_left_out=self._num_on_track[place] - (rows[-1] - rows[0]),
+                num_left_out=self._num_on_track[index] - (rows[-1] - rows[0]),
             )
-            for place, about, rows in zip(order, abouts, begins, strict=True)
+            for index, description, rows in zip(order, descriptions, begins, strict=True)
         ]
 
 
-def _ends(times: pl.Series) -> tuple[Any, Any]:
+def _find_extent(times: pl.Series) -> tuple[Any, Any]:
     return times.min(), times.max()
 
 
-def _joined(stretches: Sequence[tuple[int, int]]) -> list[list[int]]:
+def _merge_intervals(intervals: Sequence[tuple[int, int]]) -> list[list[int]]:
     """Stretches of time in order; those that overlap, of several ranks, as one."""
     joined: list[list[int]] = []
-    for begin, end in sorted(stretches):
+    for begin, end in sorted(intervals):
         if joined and begin <= joined[-1][1]:
             joined[-1][1] = max(joined[-1][1], end)
         else:
@@ -202,24 +203,24 @@ def _joined(stretches: Sequence[tuple[int, int]]) -> list[list[int]]:
     return joined
 
 
-_MOST_CELLS = 1000
+_MAX_CELLS = 1000
 """Into so many stretches of time all that was recorded is cut, to tell where spans are left out."""
 
 
 def _left_out(counts: pl.DataFrame, tracks: pl.Series, origin_ns: int) -> LeftOut:
     begin = pl.col("begin") - origin_ns
-    cell_ns = max(1, (counts.select(begin.max()).item() or 0) // _MOST_CELLS)
+    cell_ns = max(1, (counts.select(begin.max()).item() or 0) // _MAX_CELLS)
     cells = counts.select(tracks.gather(counts["track"]).alias("track"), cell=begin.clip(0) // cell_ns, count="count")
     cells = cells.group_by("track", "cell").agg(pl.col("count").sum()).sort("track", "cell")
     return LeftOut(
         cell_ns=cell_ns,
-        tracks=differences(cells["track"]),
-        cells=differences(cells["cell"]),
-        counts=numbers(cells["count"]),
+        tracks=encode_deltas(cells["track"]),
+        cells=encode_deltas(cells["cell"]),
+        counts=encode_numbers(cells["count"]),
     )
 
 
-def _named_steps(report: RunReport, rank: int | None) -> pl.DataFrame:
+def _find_named_steps(report: RunReport, rank: int | None) -> pl.DataFrame:
     """The steps of a rank that findings name, as stretches of time."""
     named = {
         step
@@ -228,18 +229,18 @@ def _named_steps(report: RunReport, rank: int | None) -> pl.DataFrame:
         for step in finding.where.steps
     }
     rows = [row for row in report.steps if row.rank == rank and row.step in named]
-    stretches = {"begin": [row.begin_ns for row in rows], "end": [row.begin_ns + row.duration_ns for row in rows]}
-    return pl.DataFrame(stretches, schema={"begin": pl.Int64, "end": pl.Int64}).sort("begin")
+    intervals = {"begin": [row.begin_ns for row in rows], "end": [row.begin_ns + row.duration_ns for row in rows]}
+    return pl.DataFrame(intervals, schema={"begin": pl.Int64, "end": pl.Int64}).sort("begin")
 
 
-def _inverse(order: pl.Series) -> pl.Series:
+def _invert_order(order: pl.Series) -> pl.Series:
     """For each number, its place in ``order``; for those that are not in it, null."""
     most: Any = order.max()
-    places = pl.repeat(None, 0 if most is None else most + 1, dtype=pl.UInt32, eager=True)
-    return places.scatter(order, pl.int_range(len(order), dtype=pl.UInt32, eager=True))
+    indices = pl.repeat(None, 0 if most is None else most + 1, dtype=pl.UInt32, eager=True)
+    return indices.scatter(order, pl.int_range(len(order), dtype=pl.UInt32, eager=True))
 
 
-def _row_begins(spans: pl.DataFrame, num_tracks: int) -> list[list[int]]:
+def _find_row_starts(spans: pl.DataFrame, num_tracks: int) -> list[list[int]]:
     """For each track, the first span of each of its rows, and the end of the last one."""
     begins: list[list[int]] = [[] for _ in range(num_tracks)]
     counts = spans.group_by("track", "row", maintain_order=True).len()
@@ -250,21 +251,23 @@ def _row_begins(spans: pl.DataFrame, num_tracks: int) -> list[list[int]]:
     return [rows or [0] for rows in begins]
 
 
-def _columns(spans: pl.DataFrame, places: pl.Series) -> Spans:
+def _encode_spans(spans: pl.DataFrame, indices: pl.Series) -> Spans:
     return Spans(
-        begins=differences(spans["begin"]),
-        durations=numbers(spans["dur"]),
-        names=numbers(spans["name"]),
-        categories=numbers(spans["category"]),
-        details=numbers(spans["detail"]),
-        stacks=numbers(spans["stack"]),
-        launches=differences((places.gather(spans["launch"]) + 1).fill_null(0)),
+        begins=encode_deltas(spans["begin"]),
+        durations=encode_numbers(spans["dur"]),
+        names=encode_numbers(spans["name"]),
+        categories=encode_numbers(spans["category"]),
+        details=encode_numbers(spans["detail"]),
+        stacks=encode_numbers(spans["stack"]),
+        launches=encode_deltas((indices.gather(spans["launch"]) + 1).fill_null(0)),
     )
 
 
-def _arrows(flows: pl.DataFrame, places: pl.Series) -> Flows:
-    ends = [places.gather(flows[end]).alias(end) for end in ("source", "target")]
+def _encode_flows(flows: pl.DataFrame, indices: pl.Series) -> Flows:
+    ends = [indices.gather(flows[end]).alias(end) for end in ("source", "target")]
     found = flows.select("name", *ends).drop_nulls().sort("source")
     return Flows(
-        sources=differences(found["source"]), targets=differences(found["target"]), names=numbers(found["name"])
+        sources=encode_deltas(found["source"]),
+        targets=encode_deltas(found["target"]),
+        names=encode_numbers(found["name"]),
     )

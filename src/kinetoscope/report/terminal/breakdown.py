@@ -7,8 +7,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from kinetoscope.core.text.wording import format_ms
-from kinetoscope.pages.page_data import LedgerPart
-from kinetoscope.report.words import PART_COLOURS
+from kinetoscope.pages.page_data import BreakdownPart
+from kinetoscope.report.labels import PART_COLOURS
 
 MIN_SHOWN_SHARE = 0.01
 """Parts of less of a step are one entry together, unless details are wanted."""
@@ -26,7 +26,7 @@ class Breakdown:
 
     label: str
     """The side: CPU or GPU."""
-    parts: Sequence[LedgerPart]
+    parts: Sequence[BreakdownPart]
     """Parts with time, in the order of a step."""
     unknown: str = ""
     """Phases whose time is unknown."""
@@ -35,31 +35,33 @@ class Breakdown:
         has_colours = console.color_system is not None and not console.no_color
         glyphs = _ASCII_GLYPHS if options.ascii_only else _GLYPHS[:1] if has_colours else _GLYPHS
         marked = [
-            (part, glyphs[index % len(glyphs)], _style(part) if has_colours else "")
+            (part, glyphs[index % len(glyphs)], _find_style(part) if has_colours else "")
             for index, part in enumerate(self.parts)
         ]
-        yield _bar(self.label, marked, options.max_width)
+        yield _render_bar(self.label, marked, options.max_width)
         entries = [Text.assemble((glyph, style), f" {_describe(part)}") for part, glyph, style in marked]
         yield from _flow([*entries, *([Text(self.unknown)] if self.unknown else [])], options.max_width)
 
 
-def shown_parts(parts: Sequence[LedgerPart], *, with_all: bool = False) -> list[LedgerPart]:
+def shown_parts(parts: Sequence[BreakdownPart], *, with_all: bool = False) -> list[BreakdownPart]:
     """Return the parts, those below `MIN_SHOWN_SHARE` added up in one unless ``with_all``."""
     small = [part for part in parts if not with_all and abs(part.share or 0) < MIN_SHOWN_SHARE]
     if len(small) < 2:
         return [*parts]
     times, shares = [part.time_ns or 0 for part in small], [part.share or 0 for part in small]
-    other = LedgerPart(part="unknown_ns", word=_OTHER, time_ns=sum(times), share=sum(shares), is_phase=False)
+    other = BreakdownPart(part="unknown_ns", label=_OTHER, time_ns=sum(times), share=sum(shares), is_phase=False)
     return [*(part for part in parts if part not in small), other]
 
 
-def _bar(label: str, marked: Sequence[tuple[LedgerPart, str, str]], width: int) -> Text:
+def _render_bar(label: str, marked: Sequence[tuple[BreakdownPart, str, str]], width: int) -> Text:
     line = Text(f"{label:<{_LABEL_WIDTH}}", style="bold")
     positive = [(part.time_ns or 0.0, glyph, style) for part, glyph, style in marked if (part.time_ns or 0.0) > 0]
-    total_ns, room, drawn, end_ns = sum(time_ns for time_ns, _, _ in positive), width - _LABEL_WIDTH, 0, 0.0
+    total_ns, bar_width, drawn, end_ns = sum(time_ns for time_ns, _, _ in positive), width - _LABEL_WIDTH, 0, 0.0
     for time_ns, glyph, style in positive:
         end_ns += time_ns
-        length = round(room * end_ns / total_ns) - drawn  # cumulative, so that rounding never changes the bar's length
+        length = (
+            round(bar_width * end_ns / total_ns) - drawn
+        )  # cumulative, so that rounding never changes the bar's length
         drawn += length
         line.append(glyph * length, style=style or "not bold")
     return line
@@ -77,14 +79,14 @@ def _flow(entries: Sequence[Text], width: int) -> RenderResult:
     yield line
 
 
-def _style(part: LedgerPart) -> str:
+def _find_style(part: BreakdownPart) -> str:
     return PART_COLOURS.get(part.part, PART_COLOURS["unknown_ns"])
 
 
-def _describe(part: LedgerPart) -> str:
-    share = "" if part.share is None else f" {_percent(part.share)}"
-    return f"{part.word} {format_ms(part.time_ns)} ms{share}"
+def _describe(part: BreakdownPart) -> str:
+    share = "" if part.share is None else f" {_format_percent(part.share)}"
+    return f"{part.label} {format_ms(part.time_ns)} ms{share}"
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return "<1 %" if 0 < abs(share) < MIN_SHOWN_SHARE / 2 else f"{100 * share:.0f} %"

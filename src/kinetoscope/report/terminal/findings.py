@@ -17,9 +17,15 @@ from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.core.text.wording import format_count, format_ms, sanitize_sentence
 from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
-from kinetoscope.report.no_findings import no_findings
-from kinetoscope.report.sentences import below_title, evidence_line, fix_of, measured_line, split_code
-from kinetoscope.report.words import share_of_step
+from kinetoscope.report.descriptions import (
+    describe_evidence,
+    describe_finding,
+    describe_fix,
+    describe_measurement,
+    split_code,
+)
+from kinetoscope.report.labels import compute_share_of_step
+from kinetoscope.report.no_findings import describe_no_findings
 
 MAX_FINDINGS = 5
 """Without details."""
@@ -37,12 +43,12 @@ _LOCATION = re.compile(r"(?<![\w/])([\w./-]+\.py):(\d+)")
 def render_findings(report: RunReport, width: int, *, with_details: bool) -> Iterable[RenderableType]:
     """Yield the findings, the most urgent first; or sentences on a run without any."""
     if not report.findings:
-        yield from (render_prose(sentence) for sentence in no_findings(report))
+        yield from (render_prose(sentence) for sentence in describe_no_findings(report))
         return
     if all(finding.confidence == "low" for finding in report.findings):
         yield Text("No finding is above low confidence. Possible small savings:")
     shown = report.findings if with_details else report.findings[:MAX_FINDINGS]
-    render = _table if width >= _MIN_TABLE_WIDTH else _list
+    render = _render_table if width >= _MIN_TABLE_WIDTH else _render_list
     yield render(shown, report.run, with_details=with_details)
     if len(report.findings) > len(shown):
         yield Text(f"{format_count(len(report.findings) - len(shown), 'more finding')}: --details", style="dim")
@@ -55,70 +61,68 @@ def render_findings(report: RunReport, width: int, *, with_details: bool) -> Ite
         yield Text(f"Evidence: --details. Explanation and fixes: kinetoscope explain {kind}", style="dim")
 
 
-def _table(findings: Iterable[Finding], run: RunFacts, *, with_details: bool) -> RenderableType:
+def _render_table(findings: Iterable[Finding], run: RunFacts, *, with_details: bool) -> RenderableType:
     table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("")
     table.add_column("Findings", ratio=1, header_style="bold")
     table.add_column("saving/step", justify="right", no_wrap=True)
     table.add_column("confidence", no_wrap=True)
     for number, finding in enumerate(findings, start=1):
-        saving = _saving(finding, run)
-        body = Group(_title(finding, run), *_below(finding, run, with_details=with_details))
+        saving = _format_saving(finding, run)
+        body = Group(_title(finding, run), *_render_details(finding, run, with_details=with_details))
         table.add_row(Text(f"{number}"), body, saving, finding.confidence)
     return table
 
 
-def _list(findings: Iterable[Finding], run: RunFacts, *, with_details: bool) -> RenderableType:
+def _render_list(findings: Iterable[Finding], run: RunFacts, *, with_details: bool) -> RenderableType:
     lines: list[RenderableType] = []
     for number, finding in enumerate(findings, start=1):
         grid = Table.grid()
         grid.add_row(Text(f"{number}. "), _title(finding, run))
-        saving = Text.assemble(_saving(finding, run), f", confidence {finding.confidence}")
-        body = Group(saving, *_below(finding, run, with_details=with_details))
+        saving = Text.assemble(_format_saving(finding, run), f", confidence {finding.confidence}")
+        body = Group(saving, *_render_details(finding, run, with_details=with_details))
         lines += [grid, Padding(body, (0, 0, 0, _INDENT))]
     return Group(*lines)
 
 
 def _title(finding: Finding, run: RunFacts) -> Text:
     """Return the title, in bold unless the finding is minor."""
-    return _with_links(
-        Text(sanitize_sentence(finding.title), style="" if is_minor(finding, run["step_ns"]) else "bold")
-    )
+    return _add_links(Text(sanitize_sentence(finding.title), style="" if is_minor(finding, run["step_ns"]) else "bold"))
 
 
-def _with_links(text: Text) -> Text:
+def _add_links(text: Text) -> Text:
     """Colour source lines, and make them links where the files are in the working folder."""
-    for found in _LOCATION.finditer(text.plain):
-        path = Path(found[1])
+    for match in _LOCATION.finditer(text.plain):
+        path = Path(match[1])
         link = path.resolve().as_uri() if path.is_file() else None
-        text.stylize(Style(color="cyan", link=link), *found.span())
+        text.stylize(Style(color="cyan", link=link), *match.span())
     return text
 
 
-def _saving(finding: Finding, run: RunFacts) -> Text:
+def _format_saving(finding: Finding, run: RunFacts) -> Text:
     """Return the estimated saving and its share of the step; the cost where no replay applies."""
     saving_ns, share = shown_saving_ns(finding, run), finding.saving_share
     if saving_ns is None:
-        saving_ns, share = finding.cost_ns_per_step, share_of_step(finding.cost_ns_per_step, run, finding.kind)
+        saving_ns, share = finding.cost_ns_per_step, compute_share_of_step(finding.cost_ns_per_step, run, finding.kind)
         if saving_ns is None:
             return Text("-")
     prefix = "" if finding.saving_ns_per_step is not None else "cost "
-    style = next((style for least, style in _SEVERITIES if (share or 0) >= least), "")
+    style = next((style for min_share, style in _SEVERITIES if (share or 0) >= min_share), "")
     return Text(f"{prefix}{format_ms(saving_ns)} ms" + ("" if share is None else f" {100 * share:3.0f} %"), style=style)
 
 
-def _below(finding: Finding, run: RunFacts, *, with_details: bool) -> Iterable[RenderableType]:
+def _render_details(finding: Finding, run: RunFacts, *, with_details: bool) -> Iterable[RenderableType]:
     if with_details:
-        *lines, link = below_title(finding, run)
+        *lines, link = describe_finding(finding, run)
         yield from map(render_prose, lines)
-        if evidence := evidence_line(finding):
+        if evidence := describe_evidence(finding):
             yield Text(evidence, style="dim")
         yield Text(link, style="dim")
     elif not is_minor(finding, run["step_ns"]):
         if lines := [line for line in finding.where.lines if line not in finding.title]:
-            yield _with_links(Text(f"At {sanitize_sentence(', '.join(lines))}"))
-        yield render_prose(fix_of(finding))
-        if line := measured_line(finding):
+            yield _add_links(Text(f"At {sanitize_sentence(', '.join(lines))}"))
+        yield render_prose(describe_fix(finding))
+        if line := describe_measurement(finding):
             yield render_prose(line)
 
 

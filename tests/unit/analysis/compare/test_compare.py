@@ -14,7 +14,7 @@ from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.steps.by_step import StepTimes
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.report.comparison import comparison_sentences
+from kinetoscope.report.comparison import describe_comparison
 from trainsim import Fault, Settings, healthy_settings, planted_settings, simulate
 from trainsim.analysed import analysed
 
@@ -190,7 +190,7 @@ def test_a_wait_got_worse_only_if_the_step_did(wait, step_ms, num_worse):
     assert found.step.verdict == {8: "faster", 10: "same", 14: "slower"}[step_ms]
     assert row_of(found, wait).verdict == "slower"
     assert [row.name for row in found.worse if row.kind == "phase"] == [wait] * num_worse
-    assert ("Only waits got longer by more than 5 %." in comparison_sentences(found)) == (not num_worse)
+    assert ("Only waits got longer by more than 5 %." in describe_comparison(found)) == (not num_worse)
 
 
 def test_a_wait_got_worse_if_nobody_can_tell_whether_the_step_did():

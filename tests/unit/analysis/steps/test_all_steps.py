@@ -10,7 +10,7 @@ from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.analysis.steps.all_steps import about_all_steps, notes_on_period, on_odd_steps
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.pulse.pulses import find_pulses
-from kinetoscope.report.sentences import all_steps_line
+from kinetoscope.report.descriptions import describe_all_steps
 from kinetoscope.testing import FakeClock
 
 MS = 1_000_000
@@ -46,7 +46,7 @@ def test_all_steps_are_counted_and_timed_though_few_are_recorded(tmp_path):
     assert (summary["mean_ns"], summary["most_ns"]) == (pytest.approx(5.15 * MS), 50 * MS)
     assert sum(piece["num_steps"] for piece in summary["pieces"]) == 300
     assert [piece["step"] for piece in summary["pieces"] if piece["num_recorded"]] == [10, 12]
-    assert all_steps_line(summary) == ("All 300 steps: 5.15 ms on average on the CPU, slowest 50.0 ms (step 299).")
+    assert describe_all_steps(summary) == ("All 300 steps: 5.15 ms on average on the CPU, slowest 50.0 ms (step 299).")
 
 
 def test_the_slowest_step_says_which_phase_made_it_slow(tmp_path):
@@ -60,7 +60,7 @@ def test_the_slowest_step_says_which_phase_made_it_slow(tmp_path):
             clock.advance(50 * MS)
     summary = about_all_steps(find_pulses(tmp_path)[0], [], 0)
     assert (summary["slowest_step"], summary["slowest_phase"]) == (119, "evaluation")
-    assert "slowest 189.0 ms (step 119, mostly evaluation)." in all_steps_line(summary)
+    assert "slowest 189.0 ms (step 119, mostly evaluation)." in describe_all_steps(summary)
 
 
 def test_a_run_that_gets_slower_says_since_when(tmp_path):
@@ -69,7 +69,7 @@ def test_a_run_that_gets_slower_says_since_when(tmp_path):
     assert summary["change"] == pytest.approx(0.1, abs=0.02)
     assert (
         f"Since step {summary['changed_at']:,} it takes {100 * summary['change']:.0f} % longer than before."
-        in all_steps_line(summary)
+        in describe_all_steps(summary)
     )
 
 
@@ -104,7 +104,7 @@ def test_unrepresentative_recorded_steps_are_mentioned_in_each_finding(tmp_path)
         on_odd_steps(summary)
         == f"It rests on recorded steps, which took {100 * summary['recorded_change']:.0f} % longer than the others."
     )
-    assert on_odd_steps(summary, "The recorded steps") in all_steps_line(summary)
+    assert on_odd_steps(summary, "The recorded steps") in describe_all_steps(summary)
 
 
 def test_short_run_reports_too_that_recorded_steps_differ_from_most(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kinetoscope.analysis.steps.periods import format_period, period_of
-from kinetoscope.report.sentences import below_title
+from kinetoscope.report.descriptions import describe_finding
 from trainsim import FINDINGS, Fault, Settings, planted_settings
 from trainsim.analysed import analysed
 
@@ -28,7 +28,7 @@ def every_fourth(kind, *, every=4, num_steps=21):
 def test_a_fault_in_every_fourth_step_says_its_period_whatever_its_kind(kind):
     finding = found(kind, every_fourth(kind))
     assert finding.period == 4
-    assert "every 4th step" in " ".join(below_title(finding)) + finding.title
+    assert "every 4th step" in " ".join(describe_finding(finding)) + finding.title
 
 
 def test_a_late_rank_has_its_period_in_the_same_place():

@@ -10,7 +10,12 @@ from kinetoscope.analysis.findings.judgement import judge_pulse
 from kinetoscope.analysis.steps.slow_steps import slow_step_rows
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.report.sentences import place_of_slow_step, ranks_of_slow_step, why_slow, worth
+from kinetoscope.report.descriptions import (
+    describe_worth,
+    explain_slow_step,
+    format_ranks_of_slow_step,
+    locate_slow_step,
+)
 from trainsim import Fault, Settings
 from trainsim.analysed import analysed
 
@@ -40,8 +45,8 @@ def test_a_row_has_the_rank_that_was_slow_first_and_all_that_waited():
     waited = [slow(rank=rank, phase=int(Phase.BACKWARD), line="train.py:50", duration_ns=55 * MS) for rank in (0, 2, 3)]
     (row,) = slow_step_rows([*waited, slow(rank=1)])
     assert (row["rank"], row["ranks"], row["phase"], row["line"]) == (1, [0, 1, 2, 3], "forward", "train.py:41")
-    assert ranks_of_slow_step(row) == "1 and 3 more"
-    assert place_of_slow_step(row) == "150: forward, train.py:41"
+    assert format_ranks_of_slow_step(row) == "1 and 3 more"
+    assert locate_slow_step(row) == "150: forward, train.py:41"
 
 
 def test_the_slowest_step_comes_first():
@@ -55,14 +60,14 @@ def test_regular_steps_are_one_row_also_those_before_it_was_known():
     kept += [slow(step=249, every=50, duration_ns=90 * MS, **checkpoint), slow(step=131, **checkpoint)]
     regular, other = slow_step_rows(kept)
     assert (regular["step"], regular["num_kept"]) == (249, 4)
-    assert why_slow(regular) == "every 50th step"
+    assert explain_slow_step(regular) == "every 50th step"
     assert (other["step"], other["every"], other["num_kept"]) == (131, None, 1)
 
 
 def test_step_of_a_descheduled_thread_is_marked():
     (row,) = slow_step_rows([slow(starved_ns=25 * MS)])
     assert row["is_machines"]
-    assert why_slow(row) == "waiting for a CPU"
+    assert explain_slow_step(row) == "waiting for a CPU"
     (row,) = slow_step_rows([slow(starved_ns=None)])
     assert (row["starved_ns"], row["is_machines"]) == (None, False)
 
@@ -103,7 +108,7 @@ def test_its_share_is_one_of_all_steps_which_may_take_longer_than_the_recorded_o
     (finding,) = judge_pulse({}, slow_step_rows([slow(every=10)]), 1000, 16 * MS)
     _, report = analysed(Settings(num_ranks=1, num_steps=8))
     run = report.run | {"step_ns": 2.0 * MS, "all_steps": {"mean_ns": 16.0 * MS}}
-    assert worth(finding, run) == "cost 4.00 ms/step (25%), confidence medium"
+    assert describe_worth(finding, run) == "cost 4.00 ms/step (25%), confidence medium"
 
 
 def test_without_slow_steps_there_is_no_finding():

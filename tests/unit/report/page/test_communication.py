@@ -1,7 +1,7 @@
 """report/page/communication.py: collective calls in groups, and who waited for whom."""
 
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
-from kinetoscope.report.page.communication import communication, waits
+from kinetoscope.report.page.communication import build_communication, build_waits
 
 KIB = 1024
 
@@ -28,7 +28,7 @@ def call(**values):
 
 def test_calls_are_summed_by_group_name_and_size_those_that_took_most_first():
     calls = [call(group="1"), call(bytes=KIB), call(bytes=KIB), call(name="send", skew_ns=None, transfer_ns=None)]
-    groups = communication(calls).groups
+    groups = build_communication(calls).groups
     assert [(one.group, one.name, one.bytes, one.total_ns) for one in groups] == [
         ("0", "all_reduce", KIB, 200),
         ("1", "all_reduce", None, 100),
@@ -39,7 +39,7 @@ def test_calls_are_summed_by_group_name_and_size_those_that_took_most_first():
 
 
 def test_many_sizes_are_put_together_by_powers_of_two():
-    groups = communication([call(bytes=kib * KIB) for kib in (3, 5, 6, 7, 9, 10, 11, 12, 17)]).groups
+    groups = build_communication([call(bytes=kib * KIB) for kib in (3, 5, 6, 7, 9, 10, 11, 12, 17)]).groups
     assert [(one.bytes // KIB, one.is_at_least, one.num_calls) for one in groups] == [
         (8, True, 4),
         (4, True, 3),
@@ -50,20 +50,20 @@ def test_many_sizes_are_put_together_by_powers_of_two():
 
 def test_unknown_part_of_all_calls_is_reported_and_is_no_transfer():
     unknown = call(name="all_to_all", starts_ns=(0, 0), ends_ns=(300, 300), skew_ns=None, transfer_ns=None)
-    found = communication([call(), unknown])
-    assert found.said == "2 calls took 0.0004 ms: 8 % waiting for late ranks, 18 % transfer, 75 % unknown."
+    found = build_communication([call(), unknown])
+    assert found.summary == "2 calls took 0.0004 ms: 8 % waiting for late ranks, 18 % transfer, 75 % unknown."
     assert found.total_ns == found.skew_ns + found.transfer_ns + found.unknown_ns == 400
 
 
 def test_without_calls_there_is_nothing_to_say():
-    assert communication([]) is None
+    assert build_communication([]) is None
 
 
 def test_waits_are_summed_by_who_waited_and_for_whom():
     waited = [(4, (30, 0)), (4, (10, 0)), (0, (0, 5))]
-    found = waits([*(call(late_rank=rank, waits_ns=waits_ns) for rank, waits_ns in waited), call()])
+    found = build_waits([*(call(late_rank=rank, waits_ns=waits_ns) for rank, waits_ns in waited), call()])
     assert (found.ranks, found.waited) == ([0, 4], [[0, 40], [5, 0]])
-    assert [(one.rank, one.num_calls, one.total_ns, one.longest_ns) for one in found.late] == [
+    assert [(one.rank, one.num_calls, one.total_ns, one.longest_ns) for one in found.delaying] == [
         (4, 2, 40, 30),
         (0, 1, 5, 5),
     ]

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from kinetoscope.report.page.overview import call_totals
+from kinetoscope.report.page.overview import compute_call_totals
 from support.page_data import page_of, write_trace
 
 
@@ -18,9 +18,13 @@ def test_operators_kernels_and_kernel_kinds_have_sums_sorted_by_time():
     operators = [calls("operator", 2, 70, 50), calls("operator", 1, 30, 30)]
     kernels = [calls("copy", 4, 10, 10), calls("matmul", 1, 40, 40), calls("copy", 1, 5, 5)]
     kinds = [("matmul", 1, 40, 40), ("copy", 5, 15, 15)]
-    assert as_rows(call_totals(operators, kernels)) == [("operators", 3, 100, 80), ("kernels", 6, 55, 55), *kinds]
-    assert as_rows(call_totals(operators, [])) == [("operators", 3, 100, 80)]
-    assert as_rows(call_totals([], kernels)) == [("kernels", 6, 55, 55), *kinds]
+    assert as_rows(compute_call_totals(operators, kernels)) == [
+        ("operators", 3, 100, 80),
+        ("kernels", 6, 55, 55),
+        *kinds,
+    ]
+    assert as_rows(compute_call_totals(operators, [])) == [("operators", 3, 100, 80)]
+    assert as_rows(compute_call_totals([], kernels)) == [("kernels", 6, 55, 55), *kinds]
 
 
 def test_the_page_of_a_trace_in_which_nothing_is_begins_at_0(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import kinetoscope
 from kinetoscope.formats.known_names import is_name_of_torch
 from kinetoscope.formats.own_sentences import LEFT_OUT
-from kinetoscope.pages.html_file import encode
+from kinetoscope.pages.html_file import encode_page
 from support.page_data import page_of, span, write_trace
 
 HOME = "/home/alice.secret"
@@ -54,7 +54,7 @@ HEADER = {
 
 def text_of(page):
     """All that a page has, as text."""
-    return encode(page).decode("utf-8", "replace")
+    return encode_page(page).decode("utf-8", "replace")
 
 
 @pytest.fixture(scope="module")

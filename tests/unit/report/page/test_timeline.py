@@ -162,7 +162,7 @@ def test_of_too_many_spans_the_long_ones_are_shown_and_something_in_every_stretc
     path = write_trace(tmp_path / "rank0.json", [*short, span("long", 0, 10_000, tid=2), span("last", 9999, 1, tid=3)])
     report = kinetoscope.analyze(path, cache=False)
     (window,) = RankTraces(report, [str(path)], cache=False)
-    builder = TimelineBuilder(report, most_spans=4000)
+    builder = TimelineBuilder(report, max_spans=4000)
     builder.add(window, read_spans(window.trace))
 
     timeline = builder.build(0)
@@ -197,7 +197,7 @@ def test_our_markers_are_on_a_track_of_their_own(tmp_path):
 
 
 def test_ranks_for_which_there_is_no_room_are_left_out_of_the_timeline_only(tmp_path, monkeypatch):
-    monkeypatch.setattr("kinetoscope.report.page.build.MOST_SPANS", 25)
+    monkeypatch.setattr("kinetoscope.report.page.build.MAX_SPANS", 25)
     events = [span("aten::mm", 20 * at, 10) for at in range(10)]
     page = page_of(*(write_trace(tmp_path / f"rank{rank}.json", events) for rank in range(5)))
     assert {track.rank for track in page.timeline.tracks} == {0, 1}
@@ -263,7 +263,7 @@ def test_where_spans_are_left_out_is_known_by_track_and_time(tmp_path):
     paths = [tmp_path / "rank0.json"]
     events = [span("long", 0, 400_000, tid=1), *(span("short", 2 * at, 1, tid=2) for at in range(200_000))]
     report = kinetoscope.analyze(str(write_trace(paths[0], events)), cache=False)
-    builder = TimelineBuilder(report, most_spans=5000)
+    builder = TimelineBuilder(report, max_spans=5000)
     for window in RankTraces(report, [str(paths[0])], cache=False):
         builder.add(window, read_spans(window.trace))
     timeline = builder.build(0)

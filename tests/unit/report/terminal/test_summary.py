@@ -10,7 +10,7 @@ from rich.console import Console
 import kinetoscope
 from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.core.text.wording import format_ms
-from kinetoscope.report.sentences import fix_of
+from kinetoscope.report.descriptions import describe_fix
 from kinetoscope.report.terminal.screen import print_trimmed
 from kinetoscope.report.terminal.summary import render_summary
 from trainsim import Settings, healthy_settings, planted_settings, simulate
@@ -141,9 +141,9 @@ def test_a_fix_is_the_code_that_its_advice_ends_with():
     found = build_finding(
         "small_kernels", "t", "Fuse them: `torch.compile(model)`, at `x`.", confidence="low", evidence={}
     )
-    assert fix_of(found) == "Fix: `torch.compile(model)`"
+    assert describe_fix(found) == "Fix: `torch.compile(model)`"
     prose = replace(found, advice="Remove `time.sleep()` from the loop. It waits.")
-    assert fix_of(prose) == "Fix: Remove `time.sleep()` from the loop."
+    assert describe_fix(prose) == "Fix: Remove `time.sleep()` from the loop."
 
 
 def test_more_findings_than_five_are_counted_unless_details_are_wanted(report):

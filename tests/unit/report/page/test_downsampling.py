@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from kinetoscope.report.page.thinning import MOST_PIXELS, spans_to_show
+from kinetoscope.report.page.downsampling import MAX_PAGE_WIDTH_PX, select_spans
 
 PIXEL_NS = 1000
 SHORT_NS, LONG_NS = 100, 900
@@ -12,7 +12,7 @@ def many_short_spans():
     """Ten spans in each pixel of a row, all shorter than it: of these the seventh is the longest."""
     rows = [
         (place * PIXEL_NS + 90 * number, LONG_NS - 800 * (number != 6), place, number)
-        for place in range(MOST_PIXELS)
+        for place in range(MAX_PAGE_WIDTH_PX)
         for number in range(10)
     ]
     begin, dur, cell, number = zip(*rows, strict=True)
@@ -27,6 +27,6 @@ def many_short_spans():
 
 
 def test_of_the_spans_in_one_pixel_the_longest_is_shown():
-    shown = spans_to_show(many_short_spans(), MOST_PIXELS)
+    shown = select_spans(many_short_spans(), MAX_PAGE_WIDTH_PX)
     assert shown["dur"].unique().to_list() == [LONG_NS]
-    assert shown["cell"].n_unique() >= 0.99 * MOST_PIXELS, "no stretch looks empty"
+    assert shown["cell"].n_unique() >= 0.99 * MAX_PAGE_WIDTH_PX, "no stretch looks empty"

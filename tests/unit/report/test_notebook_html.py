@@ -1,4 +1,4 @@
-"""report/cells.py: what a notebook shows of a result, from the same place as a screen, and without a script."""
+"""report/notebook_html.py: what a notebook shows of a result, from the same place as a screen, and without a script."""
 
 import io
 import re
@@ -13,8 +13,8 @@ import kinetoscope
 from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.report.comparison import render_comparison
+from kinetoscope.report.labels import PART_COLOURS, SIDE_LABELS
 from kinetoscope.report.terminal.summary import render_summary
-from kinetoscope.report.words import PART_COLOURS, SIDES
 from trainsim import Settings, planted_settings, simulate
 
 HOSTILE = [
@@ -89,7 +89,7 @@ def test_the_bar_is_the_ledger_that_bounds_the_run(report):
     cell = Cell(report._repr_html_())
     side = "device" if report.run["bound_by"] in ("compute", "communication") else "host"
     known = {part: ns for part, ns in report.run["parts"][side].items() if (ns or 0) >= 500}
-    assert f"{SIDES[side]}, ms/step" in cell.text
+    assert f"{SIDE_LABELS[side]}, ms/step" in cell.text
     assert sum(cell.widths) == pytest.approx(100, abs=0.1)
     shares = [100 * ns / sum(known.values()) for ns in known.values()]
     assert sorted(cell.widths) == pytest.approx(sorted(shares), abs=0.01)

@@ -22,20 +22,28 @@ from kinetoscope.core.text.wording import (
     shorten_name,
 )
 from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
-from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
-from kinetoscope.report.words import (
-    NOT_KNOWN,
-    RESULTS,
-    VERDICTS,
-    bound,
+from kinetoscope.pages.page_data import BreakdownPart, DeviceTimes
+from kinetoscope.report.labels import (
+    RESULT_LABELS,
+    UNKNOWN,
+    VERDICT_LABELS,
+    compute_share_of_step,
     format_change,
     format_interval,
-    share_of_step,
+    label_bound,
 )
 
-_MOST_STEPS, _LONGEST_NAME = 6, 60
-_FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))
-_WHY_LATE = {
+_MAX_STEPS, _MAX_NAME_LENGTH = 6, 60
+_FLOP_UNITS = (
+    (1e18, "EFLOP"),
+    (1e15, "PFLOP"),
+    (1e12, "TFLOP"),
+    (1e9, "GFLOP"),
+    (1e6, "MFLOP"),
+    (1e3, "kFLOP"),
+    (1, "FLOP"),
+)
+_CAUSE_LABELS = {
     "data": "slow DataLoader",
     "host": "slow CPU code",
     "device": "slow GPU kernels",
@@ -44,26 +52,26 @@ _WHY_LATE = {
 }
 _FIX = re.compile(r": `([^`]+)`")
 _SENTENCE_END = re.compile(r"(?<=[.;]) ")
-_LEAST_NS = 500
+_MIN_SHOWN_NS = 500
 """A shorter time would be shown as 0.000 ms."""
 
 
-def told_parts(ledger: Iterable[LedgerPart]) -> list[LedgerPart]:
+def select_parts_with_time(breakdown: Iterable[BreakdownPart]) -> list[BreakdownPart]:
     """The parts that take something."""
-    return [part for part in ledger if abs(part.time_ns or 0) >= _LEAST_NS]
+    return [part for part in breakdown if abs(part.time_ns or 0) >= _MIN_SHOWN_NS]
 
 
-def unknown_parts(ledger: Iterable[LedgerPart]) -> str:
+def list_unknown_phases(breakdown: Iterable[BreakdownPart]) -> str:
     """Which phases of a step are not known; "" if all are."""
-    unknown = ", ".join(part.word for part in ledger if part.time_ns is None and part.is_phase)
-    return f"{NOT_KNOWN}: {unknown}" if unknown else ""
+    unknown = ", ".join(part.label for part in breakdown if part.time_ns is None and part.is_phase)
+    return f"{UNKNOWN}: {unknown}" if unknown else ""
 
 
-def device_line(devices: Sequence[DeviceTimes]) -> str:
+def describe_devices(devices: Sequence[DeviceTimes]) -> str:
     """What devices did from their first event to their last, where no step says what it was for."""
     whole, num_devices = devices[0], len(devices) - 1
     of = "GPU" if num_devices == 1 else f"Mean of {num_devices:,} GPUs"
-    busy = NOT_KNOWN if whole.busy_share is None else f"{whole.busy_share:.1%}"
+    busy = UNKNOWN if whole.busy_share is None else f"{whole.busy_share:.1%}"
     times = {part.part: part.time_ns for part in whole.parts}
     return (
         f"{of}, ms of the {format_ms(whole.window_ns)} from its first event to its last: busy "
@@ -73,124 +81,128 @@ def device_line(devices: Sequence[DeviceTimes]) -> str:
     )
 
 
-def headline(run: RunFacts) -> str:
+def build_headline(run: RunFacts) -> str:
     """Return the run, its ranks and steps, the step time and what bounds it."""
-    num_ranks, num_steps, about = len(run["ranks"]) or 1, run["num_steps"], run["all_steps"]
+    num_ranks, num_steps, facts = len(run["ranks"]) or 1, run["num_steps"], run["all_steps"]
     ranks = (
         f"{num_ranks:,} of {format_count(run['world_size'], 'rank')}"
         if run["world_size"]
         else format_count(num_ranks, "rank")
     )
     steps = format_count(num_steps, "step") if num_steps else "no step was recorded"
-    if num_steps and about is not None and about["num_steps"] >= num_steps:
-        steps = f"{num_steps:,} of {format_count(about['num_steps'], 'step')} profiled"
+    if num_steps and facts is not None and facts["num_steps"] >= num_steps:
+        steps = f"{num_steps:,} of {format_count(facts['num_steps'], 'step')} profiled"
     step = f", {format_ms(run['step_ns'])} ms/step" if run["step_ns"] is not None else ""
-    why = f", {bounds}" if step and (bounds := bound(run)) else ""
+    why = f", {bounds}" if step and (bounds := label_bound(run)) else ""
     return f"{sanitize(run['title'] or 'run')}: {ranks}, {steps}{step}{why}"
 
 
-def all_steps_line(about: AllSteps) -> str:
+def describe_all_steps(facts: AllSteps) -> str:
     """Return sentences on all steps, recorded or not: mean, slowest, a change, and recorded steps that differ."""
-    slowest = f"slowest {format_ms(about['most_ns'])} ms (step {about['slowest_step']:,}"
-    if about["slowest_phase"] is not None:
-        slowest += f", mostly {PHASE_LABELS[about['slowest_phase']]}"
-    steps = f"All {format_count(about['num_steps'], 'step')}" if about["num_steps"] > 1 else "1 step"
-    sentences = [f"{steps}: {format_ms(about['mean_ns'])} ms on average on the CPU, {slowest})."]
-    if about["changed_at"] is not None and about["change"] is not None:
-        how = "longer" if about["change"] > 0 else "less"
+    slowest = f"slowest {format_ms(facts['most_ns'])} ms (step {facts['slowest_step']:,}"
+    if facts["slowest_phase"] is not None:
+        slowest += f", mostly {PHASE_LABELS[facts['slowest_phase']]}"
+    steps = f"All {format_count(facts['num_steps'], 'step')}" if facts["num_steps"] > 1 else "1 step"
+    sentences = [f"{steps}: {format_ms(facts['mean_ns'])} ms on average on the CPU, {slowest})."]
+    if facts["changed_at"] is not None and facts["change"] is not None:
+        how = "longer" if facts["change"] > 0 else "less"
         sentences.append(
-            f"Since step {about['changed_at']:,} it takes {format_percent(abs(about['change']))} {how} than before."
+            f"Since step {facts['changed_at']:,} it takes {format_percent(abs(facts['change']))} {how} than before."
         )
-    if difference := on_odd_steps(about, "The recorded steps"):
+    if difference := on_odd_steps(facts, "The recorded steps"):
         sentences.append(difference)
     return " ".join(sentences)
 
 
-def late_line(row: StragglerRow, num_steps: int) -> str:
+def describe_straggler(row: StragglerRow, num_steps: int) -> str:
     """Return the steps that a rank delays, and the cause."""
     steps = how_often(len(row.steps), num_steps, row.period)
-    return f"Rank {row.rank} delays {steps}: {_WHY_LATE[row.cause]}"
+    return f"Rank {row.rank} delays {steps}: {_CAUSE_LABELS[row.cause]}"
 
 
-def place_of_slow_step(row: SlowStepRow) -> str:
+def locate_slow_step(row: SlowStepRow) -> str:
     """The number of a slow step, its phase and its line."""
     at = f", {row['line']}" if row["line"] is not None else ""
     return f"{row['step']:,}: {row['phase'].replace('_', ' ')}{at}"
 
 
-def why_slow(row: SlowStepRow) -> str:
+def explain_slow_step(row: SlowStepRow) -> str:
     """What is known of why a step was slow, in a few words; "" if that is only its phase and its line."""
     regular = f"every {ordinal(row['every'])} step" if row["every"] is not None else ""
     machine = "waiting for a CPU" if row["is_machines"] else ""
     return ", ".join(filter(None, [regular, machine]))
 
 
-def ranks_of_slow_step(row: SlowStepRow) -> str:
+def format_ranks_of_slow_step(row: SlowStepRow) -> str:
     """On which rank a step was slow, and on how many more."""
     others = len(row["ranks"]) - 1
     return f"{row['rank']} and {others} more" if others else str(row["rank"])
 
 
-def loop_lines(run: RunFacts) -> Iterable[str]:
+def describe_throughput(run: RunFacts) -> Iterable[str]:
     """How many samples and tokens a rank's loop takes, where it counts them."""
     rates = {"samples": run["samples_per_s"], "tokens": run["tokens_per_s"]}
-    told = [f"{rate:,.4g} {what}/s" for what, rate in rates.items() if rate is not None]
-    if told:
-        yield f"Throughput per rank: {' and '.join(told)}"
+    rates_text = [f"{rate:,.4g} {what}/s" for what, rate in rates.items() if rate is not None]
+    if rates_text:
+        yield f"Throughput per rank: {' and '.join(rates_text)}"
 
 
-def computed_lines(run: RunFacts) -> Iterable[str]:
+def describe_computation(run: RunFacts) -> Iterable[str]:
     """What a rank computes, with the share of the time that it is known of, and how much of it uses tensor cores."""
     if run["flops_per_step"] is not None:
-        yield _computed(run, run["flops_per_step"])
-    if told := tensor_cores_said(run):
-        yield told
+        yield _describe_flops(run, run["flops_per_step"])
+    if line := describe_tensor_cores(run):
+        yield line
 
 
-def tensor_cores_said(run: RunFacts) -> str | None:
+def describe_tensor_cores(run: RunFacts) -> str | None:
     """How much of the kernels' time is that of kernels which use tensor cores, as far as names tell; None where none
     does."""
-    share, told = run["tensor_core_share"], run["tensor_core_coverage"]
-    if share is None or told is None:
+    share, coverage = run["tensor_core_share"], run["tensor_core_coverage"]
+    if share is None or coverage is None:
         return None
-    of, untold = "of the time of kernels that compute", format_percent(1 - told, 1)
-    if told == 1:
+    of, uncovered = "of the time of kernels that compute", format_percent(1 - coverage, 1)
+    if coverage == 1:
         return f"Tensor cores: kernels that use them take {format_percent(share, 1)} {of}"
     if not share:
-        return f"Tensor cores: no kernel is known to use them; for {untold} {of}, names do not tell"
-    least = format_percent(share, 1)
-    return f"Tensor cores: kernels that use them take at least {least} {of}; for {untold} of it, names do not tell"
+        return f"Tensor cores: no kernel is known to use them; for {uncovered} {of}, names do not tell"
+    share_text = format_percent(share, 1)
+    return (
+        f"Tensor cores: kernels that use them take at least {share_text} {of}; for {uncovered} of it, names do not tell"
+    )
 
 
-def _computed(run: RunFacts, flops: float) -> str:
-    rate = f"{_flop(run['flops_per_s'])}/s" if run["flops_per_s"] is not None else f"FLOP/s {NOT_KNOWN}"
+def _describe_flops(run: RunFacts, flops: float) -> str:
+    rate = f"{_format_flop(run['flops_per_s'])}/s" if run["flops_per_s"] is not None else f"FLOP/s {UNKNOWN}"
     share = f", {format_percent(run['mfu'], 1)} of the GPU's peak (MFU)" if run["mfu"] is not None else ""
     covered = run["mfu_coverage"]
     of = f"; known for {format_percent(covered)} of the time of matmuls" if covered is not None else ""
-    return f"{_flop(flops)} per step per rank: {rate}{share}{of}"
+    return f"{_format_flop(flops)} per step per rank: {rate}{share}{of}"
 
 
-def _flop(operations: float) -> str:
-    size, unit = next((pair for pair in _FLOP if operations >= pair[0]), _FLOP[-1])
+def _format_flop(operations: float) -> str:
+    size, unit = next((pair for pair in _FLOP_UNITS if operations >= pair[0]), _FLOP_UNITS[-1])
     return f"{operations / size:.3g} {unit}"
 
 
-def one_line(finding: Finding, run: RunFacts) -> str:
+def describe_in_one_line(finding: Finding, run: RunFacts) -> str:
     """Return a minor finding as one line."""
-    return f"{sanitize_sentence(finding.title)}: {worth(finding, run)}"
+    return f"{sanitize_sentence(finding.title)}: {describe_worth(finding, run)}"
 
 
-def below_title(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
+def describe_finding(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
     """The lines below the title of a finding."""
-    yield worth(finding, run)
+    yield describe_worth(finding, run)
     period = format_period(finding.period)
-    if location := "; ".join(filter(None, ["" if period in finding.title else period, _place(finding.where)])):
+    if location := "; ".join(
+        filter(None, ["" if period in finding.title else period, _describe_location(finding.where)])
+    ):
         yield location
-    yield sanitize_sentence(whole_advice(finding))
+    yield sanitize_sentence(build_advice(finding))
     yield finding.link
 
 
-def warnings_of(report: RunReport) -> list[str]:
+def list_warnings(report: RunReport) -> list[str]:
     """Return sentences that come before any number: an incomplete run or trace, and CPU contention."""
     run = report.run
     ended = [text] if (text := ending(run)) else []
@@ -198,34 +210,34 @@ def warnings_of(report: RunReport) -> list[str]:
     return [*ended, *(note for note in run["notes"] if note in report.why_unjudged or note in contention)]
 
 
-def whole_advice(finding: Finding) -> str:
+def build_advice(finding: Finding) -> str:
     """Return the advice, the measured gain, and the command that measures it."""
-    parts = [finding.advice, measured_line(finding)]
+    parts = [finding.advice, describe_measurement(finding)]
     if finding.kind in KINDS_WITH_VARIANTS:
         parts.append(f"Measure it: `kinetoscope try --run RUN --fix {finding.id} -- <your command>`")
     return " ".join(filter(None, parts))
 
 
-def measured_line(finding: Finding) -> str:
+def describe_measurement(finding: Finding) -> str:
     """Return the measured change of a step by the best variant for a finding; "" if none was measured."""
     measured = finding.measured
     if measured is None:
         return ""
-    interval, verdict = format_interval(measured.interval), VERDICTS[measured.verdict]
-    results = "" if measured.results is None else f"; results: {RESULTS[measured.results]}"
+    interval, verdict = format_interval(measured.interval), VERDICT_LABELS[measured.verdict]
+    results = "" if measured.results is None else f"; results: {RESULT_LABELS[measured.results]}"
     return (
         f"Measured: `{measured.variant}` changes the step by {format_change(measured.change)} (95 % CI {interval}), "
         f"{verdict}{results}."
     )
 
 
-def fix_of(finding: Finding) -> str:
+def describe_fix(finding: Finding) -> str:
     """Return the fix as one line: code between backticks, else the first sentence of the advice."""
-    code = code_of_fix(finding)
+    code = find_fix_code(finding)
     return f"Fix: `{code}`" if code else f"Fix: {_SENTENCE_END.split(finding.advice, maxsplit=1)[0]}"
 
 
-def code_of_fix(finding: Finding) -> str:
+def find_fix_code(finding: Finding) -> str:
     """Return the code of the fix, to be copied; "" where advice has none.
 
     Code in advice is between backticks; the first after a colon is the fix.
@@ -242,7 +254,7 @@ def split_code(text: str) -> list[tuple[str, bool]]:
     return [(piece, index % 2 == 1) for index, piece in enumerate(pieces) if piece]
 
 
-def evidence_line(finding: Finding) -> str:
+def describe_evidence(finding: Finding) -> str:
     """Return the numbers that a finding rests on; "" without any."""
     pairs = [_format_evidence(name, value) for name, value in finding.evidence]
     numbers = [f"{name.replace('_', ' ')} {value}" for name, value in pairs]
@@ -260,11 +272,11 @@ def _format_evidence(name: str, value: float) -> tuple[str, str]:
     return name, f"{value:,.4g}"
 
 
-def worth(finding: Finding, run: RunFacts | None = None) -> str:
+def describe_worth(finding: Finding, run: RunFacts | None = None) -> str:
     """Return the cost and the estimated saving of a finding, with their shares of a step, and its confidence."""
     saving_ns = finding.saving_ns_per_step if run is None else shown_saving_ns(finding, run)
     parts = {"cost": finding.cost_ns_per_step, "estimated saving": saving_ns}
-    shares = {} if run is None else {"cost": share_of_step(finding.cost_ns_per_step, run, finding.kind)}
+    shares = {} if run is None else {"cost": compute_share_of_step(finding.cost_ns_per_step, run, finding.kind)}
     shares["estimated saving"] = finding.saving_share if run is not None else None
     times = [
         f"{name} {format_ms(time_ns)} ms/step" + ("" if (share := shares.get(name)) is None else f" ({share:.0%})")
@@ -274,11 +286,11 @@ def worth(finding: Finding, run: RunFacts | None = None) -> str:
     return ", ".join([*times, f"confidence {finding.confidence}"])
 
 
-def _place(where: Where) -> str:
-    numbers = {"rank": format_ranges(where.ranks), "step": format_ranges(where.steps, _MOST_STEPS)}
-    places = [f"{what}{'' if named.isdecimal() else 's'} {named}" for what, named in numbers.items() if named]
+def _describe_location(where: Where) -> str:
+    numbers = {"rank": format_ranges(where.ranks), "step": format_ranges(where.steps, _MAX_STEPS)}
+    phrases = [f"{what}{'' if named.isdecimal() else 's'} {named}" for what, named in numbers.items() if named]
     for what, names in {"at": where.spans, "line": where.lines}.items():
         if names:
             plural = "s" if what == "line" and len(names) > 1 else ""
-            places.append(f"{what}{plural} {', '.join(shorten_name(name, _LONGEST_NAME) for name in names)}")
-    return "; ".join(places)
+            phrases.append(f"{what}{plural} {', '.join(shorten_name(name, _MAX_NAME_LENGTH) for name in names)}")
+    return "; ".join(phrases)

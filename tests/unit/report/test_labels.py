@@ -1,11 +1,11 @@
-"""report/words.py: what is said of a step is the same in each place."""
+"""report/labels.py: what is said of a step is the same in each place."""
 
 from typing import Any
 
 import pytest
 
 from kinetoscope.analysis.steps.step_parts import DeviceParts, StepParts, bound_by
-from kinetoscope.report.words import HOST_PARTS, bound, bound_side
+from kinetoscope.report.labels import HOST_PART_LABELS, find_limiting_side, label_bound
 from trainsim import Fault, Settings
 from trainsim.analysed import measured
 
@@ -29,13 +29,13 @@ _WITHOUT_EVIDENCE = Settings(num_ranks=1, has_device=False, has_torch=False, ste
 def test_the_ledger_of_what_bounds_a_step_has_that_as_its_largest_part(settings, label, side, part):
     run: Any = measured(settings)[1].run
     ledger = run["parts"][side]
-    assert (bound(run), bound_side(run)) == (label, side)
+    assert (label_bound(run), find_limiting_side(run)) == (label, side)
     assert max(ledger, key=lambda name: ledger[name] or 0) == part
 
 
 def test_a_run_without_steps_has_no_side_that_bounds_it():
     run: Any = measured(Settings(num_ranks=1))[1].run
-    assert bound_side(run | {"step_ns": None, "parts": None}) is None
+    assert find_limiting_side(run | {"step_ns": None, "parts": None}) is None
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def test_a_run_without_steps_has_no_side_that_bounds_it():
 @pytest.mark.parametrize("has_device", [False, True])
 def test_step_that_mostly_waits_for_ranks_is_bound_by_them_however_late(has_device, late_wait_ms, expected):
     """The demo waited for communication for 37.8 of 86 ms, half of it for late ranks, and was "CPU-bound"."""
-    host = dict.fromkeys(HOST_PARTS, 0.0) | {"communication_wait_ns": 37.8 * _MS, "backward_ns": 27.6 * _MS}
+    host = dict.fromkeys(HOST_PART_LABELS, 0.0) | {"communication_wait_ns": 37.8 * _MS, "backward_ns": 27.6 * _MS}
     device = None
     if has_device:
-        host = dict.fromkeys(HOST_PARTS, 0.0) | {"sync_ns": 65.4 * _MS}
+        host = dict.fromkeys(HOST_PART_LABELS, 0.0) | {"sync_ns": 65.4 * _MS}
         device = DeviceParts(
             compute_ns=27.6 * _MS, exposed_communication_ns=37.8 * _MS, exposed_copy_ns=0.0, idle_ns=0.0
         )

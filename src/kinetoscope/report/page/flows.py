@@ -11,18 +11,18 @@ from kinetoscope.report.page.rank_spans import ROLES
 _LAUNCHES = ("ac2g", "async_cpu_to_gpu")
 
 
-def launches(spans: pl.DataFrame) -> pl.Series:
+def find_launches(spans: pl.DataFrame) -> pl.Series:
     """The row of the call that launched each device event of a window; null for other spans."""
     spans = spans.select("category", "correlation").with_row_index("launch")
     has_one = pl.col("correlation") > 0
     calls = spans.filter(pl.col("category").is_in(list(RUNTIME_CALLS)) & has_one).select("launch", "correlation")
     is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES)) & has_one
-    asked = spans.select(correlation=pl.when(is_device).then("correlation"))
+    device_correlations = spans.select(correlation=pl.when(is_device).then("correlation"))
     calls = calls.unique("correlation", keep="first")
-    return asked.join(calls, on="correlation", how="left", maintain_order="left")["launch"]
+    return device_correlations.join(calls, on="correlation", how="left", maintain_order="left")["launch"]
 
 
-def flows(trace: Trace, spans: pl.DataFrame) -> pl.DataFrame:
+def find_flows(trace: Trace, spans: pl.DataFrame) -> pl.DataFrame:
     """The arrows of a window's trace except launches: ``source`` and ``target``, rows of its spans, and ``name``."""
     ends = trace.flows.filter(~pl.col("name").is_in(list(_LAUNCHES)) & pl.col("ts").is_not_null()).collect()
     if not len(ends):

@@ -7,16 +7,16 @@ from typing import cast
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.steps.step_parts import StepParts
-from kinetoscope.pages.page_data import DeviceTimes, LedgerPart
+from kinetoscope.pages.page_data import BreakdownPart, DeviceTimes
 
 _Parts = Mapping[str, float | None]
 
-NOT_KNOWN = "unknown"
+UNKNOWN = "unknown"
 
-SIDES = {"host": "CPU", "device": "GPU"}
+SIDE_LABELS = {"host": "CPU", "device": "GPU"}
 """The sides of a step, each with its time breakdown."""
 
-HOST_PARTS = {
+HOST_PART_LABELS = {
     "data_wait_ns": "waiting for data",
     "forward_ns": "forward",
     "backward_ns": "backward",
@@ -27,15 +27,15 @@ HOST_PARTS = {
     "python_ns": "Python overhead",
     "evaluation_ns": "evaluation",
     "between_ns": "between steps",
-    "unknown_ns": NOT_KNOWN,
+    "unknown_ns": UNKNOWN,
     "ahead_ns": "CPU run-ahead",
 }
 """Parts of the CPU's time breakdown, in the order in which they are shown."""
 
-LEAD_LOST = "CPU fell behind"
+CPU_FELL_BEHIND = "CPU fell behind"
 """Label of a negative ``ahead_ns``: the CPU took longer than the GPU, which still had earlier work to do."""
 
-DEVICE_PARTS = {
+DEVICE_PART_LABELS = {
     "compute_ns": "compute",
     "exposed_communication_ns": "exposed communication",
     "exposed_copy_ns": "exposed copy",
@@ -63,7 +63,7 @@ PART_COLOURS = {
 }
 """Colours of parts where no style sheet applies: those of web/src/style.css that suit light and dark."""
 
-_USES = {
+_DEVICE_TIME_LABELS = {
     "compute_ns": "compute",
     "exposed_communication_ns": "exposed communication",
     "exposed_copy_ns": "exposed copy",
@@ -73,9 +73,9 @@ _USES = {
 }
 """What a device did in its windows: these add up to them."""
 
-_WHOLE = ("window_ns", "busy_ns", "communication_ns", "idle_ns")
+_DEVICE_TOTALS = ("window_ns", "busy_ns", "communication_ns", "idle_ns")
 
-_BOUNDS = {
+_BOUND_LABELS = {
     "data": "input-bound",
     "host": "CPU-bound",
     "compute": "compute-bound (GPU)",
@@ -84,7 +84,7 @@ _BOUNDS = {
 }
 _PHASES = ("data_wait_ns", "forward_ns", "backward_ns", "optimizer_ns")
 
-VERDICTS = {
+VERDICT_LABELS = {
     "faster": "faster",
     "slower": "slower",
     "same": "no significant change",
@@ -94,7 +94,7 @@ VERDICTS = {
     "failed": "failed",
     "not_applied": "not applicable",
 }
-RESULTS = {
+RESULT_LABELS = {
     "equal": "equal",
     "within_tolerance": "within tolerance",
     "different": "different",
@@ -102,47 +102,51 @@ RESULTS = {
 }
 """Labels of verdicts of `kinetoscope try`, and of its comparison of results."""
 
-_MANY_TIMES = 10
+_FACTOR_THRESHOLD = 10
 
 
-def bound(run: RunFacts) -> str | None:
+def label_bound(run: RunFacts) -> str | None:
     """What a step takes its time for, in a few words; None where that is not known."""
-    return _BOUNDS.get(run["bound_by"])
+    return _BOUND_LABELS.get(run["bound_by"])
 
 
-def share_of_step(time_ns: float | None, run: RunFacts, kind: str = "") -> float | None:
+def compute_share_of_step(time_ns: float | None, run: RunFacts, kind: str = "") -> float | None:
     """Which part of a step a time is; None where one of both is not known. That of a finding on slow steps, by its
     ``kind``, is of the mean of all steps, recorded or not."""
     step_ns = run["all_steps"]["mean_ns"] if kind == "slow_steps" and run["all_steps"] else run["step_ns"]
     return None if time_ns is None or not step_ns else time_ns / step_ns
 
 
-def host_ledger(parts: StepParts, step_ns: float) -> list[LedgerPart]:
+def build_host_breakdown(parts: StepParts, step_ns: float) -> list[BreakdownPart]:
     """The host's ledger of a step in words: all of its parts, also those that take nothing."""
-    return _ledger(cast("_Parts", parts["host"]), HOST_PARTS, step_ns)
+    return _build_breakdown(cast("_Parts", parts["host"]), HOST_PART_LABELS, step_ns)
 
 
-def device_ledger(parts: StepParts, step_ns: float) -> list[LedgerPart] | None:
+def build_device_breakdown(parts: StepParts, step_ns: float) -> list[BreakdownPart] | None:
     """The device's ledger of a step in words; None where it is not known."""
-    return None if parts["device"] is None else _ledger(cast("_Parts", parts["device"]), DEVICE_PARTS, step_ns)
+    return (
+        None
+        if parts["device"] is None
+        else _build_breakdown(cast("_Parts", parts["device"]), DEVICE_PART_LABELS, step_ns)
+    )
 
 
-def _ledger(parts: _Parts, words: Mapping[str, str], step_ns: float) -> list[LedgerPart]:
-    return [ledger_part(part, word, parts.get(part), step_ns) for part, word in words.items()]
+def _build_breakdown(parts: _Parts, labels: Mapping[str, str], step_ns: float) -> list[BreakdownPart]:
+    return [build_breakdown_part(part, label, parts.get(part), step_ns) for part, label in labels.items()]
 
 
-def ledger_part(part: str, word: str, time_ns: float | None, whole_ns: float) -> LedgerPart:
+def build_breakdown_part(part: str, label: str, time_ns: float | None, whole_ns: float) -> BreakdownPart:
     """One part of a whole, with its share."""
-    return LedgerPart(
+    return BreakdownPart(
         part=part,
-        word=LEAD_LOST if part == "ahead_ns" and (time_ns or 0) < 0 else word,
+        label=CPU_FELL_BEHIND if part == "ahead_ns" and (time_ns or 0) < 0 else label,
         time_ns=time_ns,
         share=None if time_ns is None or not whole_ns else time_ns / whole_ns,
         is_phase=part in _PHASES,
     )
 
 
-def bound_side(run: RunFacts) -> str | None:
+def find_limiting_side(run: RunFacts) -> str | None:
     """Whose ledger says what bounds the step: that of the ``device`` on its pace, else that of the ``host``; None where
     there is none."""
     parts = run["parts"]
@@ -151,42 +155,47 @@ def bound_side(run: RunFacts) -> str | None:
     return "device" if parts["device"] is not None and run["bound_by"] in ("compute", "communication") else "host"
 
 
-def device_words(rank: int | None, device: int | None) -> str:
+def label_device(rank: int | None, device: int | None) -> str:
     """A device, as ``device 1 of rank 0``; without what is not known or need not be said."""
     named = [f"device {device}"] * (device is not None) + [f"rank {rank}"] * (rank is not None)
     return " of ".join(named) or "one of them"
 
 
-def device_times(rows: Sequence[RankRow]) -> list[DeviceTimes]:
+def compute_device_times(rows: Sequence[RankRow]) -> list[DeviceTimes]:
     """What all devices did, on average, and then each; nothing without a device."""
     known = [row for row in rows if row.window_ns is not None]
     if not known:
         return []
-    times = [{name: getattr(row, name) or 0 for name in (*_WHOLE, *_USES)} for row in known]
-    mean = {name: fmean(own[name] for own in times) for name in times[0]}
-    shares = [share for row in known if (share := _busy_share(row)) is not None]
-    each = [_device(row, own, _busy_share(row)) for row, own in zip(known, times, strict=True)]
-    return [_device(None, mean, fmean(shares) if shares else None), *each]
+    times = [{name: getattr(row, name) or 0 for name in (*_DEVICE_TOTALS, *_DEVICE_TIME_LABELS)} for row in known]
+    mean = {name: fmean(values[name] for values in times) for name in times[0]}
+    shares = [share for row in known if (share := _compute_busy_share(row)) is not None]
+    each = [
+        _build_device_times(row, values, _compute_busy_share(row)) for row, values in zip(known, times, strict=True)
+    ]
+    return [_build_device_times(None, mean, fmean(shares) if shares else None), *each]
 
 
-def _busy_share(row: RankRow) -> float | None:
+def _compute_busy_share(row: RankRow) -> float | None:
     return row.busy_ns / row.window_ns if row.busy_ns is not None and row.window_ns else None
 
 
-def _device(row: RankRow | None, times: Mapping[str, float], busy_share: float | None) -> DeviceTimes:
+def _build_device_times(row: RankRow | None, times: Mapping[str, float], busy_share: float | None) -> DeviceTimes:
     return DeviceTimes(
         rank=row and row.rank,
         device=row and row.device,
         is_mean=row is None,
         busy_share=busy_share,
-        parts=[ledger_part(name, word, times[name], times["window_ns"]) for name, word in _USES.items()],
-        **{name: times[name] for name in _WHOLE},
+        parts=[
+            build_breakdown_part(name, label, times[name], times["window_ns"])
+            for name, label in _DEVICE_TIME_LABELS.items()
+        ],
+        **{name: times[name] for name in _DEVICE_TOTALS},
     )
 
 
 def format_change(change: float) -> str:
     """Return a relative change with its sign, or as a factor: ``-29.4 %``, ``12.4x``."""
-    return f"{1 + change:.3g}x" if change >= _MANY_TIMES else f"{100 * change:+.1f} %"
+    return f"{1 + change:.3g}x" if change >= _FACTOR_THRESHOLD else f"{100 * change:+.1f} %"
 
 
 def format_interval(interval: tuple[float, float]) -> str:

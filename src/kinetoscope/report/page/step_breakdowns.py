@@ -8,60 +8,66 @@ from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.steps.host_parts import IN_STEP
 from kinetoscope.analysis.steps.step_parts import StepParts
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.pages.page_data import Column, Ledgers, StepLedgers
-from kinetoscope.report.words import DEVICE_PARTS, HOST_PARTS, device_ledger, host_ledger
+from kinetoscope.pages.page_data import Column, RankBreakdown, StepBreakdowns
+from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS, build_device_breakdown, build_host_breakdown
 
 _IN_STEP = ("data_wait_ns", *IN_STEP)
 _WORK = ("forward_ns", "optimizer_ns", "python_ns")
-_UNLIKE = 0.1
+_MIN_DIFFERENCE_SHARE = 0.1
 """A rank is unlike others where a part differs by more than this part of a step from that of the middle rank."""
 
 _Parts = Mapping[str, float | None]
 
 
-def ledgers(report: RunReport) -> list[Ledgers]:
+def build_rank_breakdowns(report: RunReport) -> list[RankBreakdown]:
     """What a step of the run takes, on average, and one of each rank, those first that stand out; a rank with several
     devices has one ledger."""
     run = report.run
-    ranks = {row.rank: _ledgers(row.rank, row.step_ns, row.parts, is_run=False) for row in report.ranks}
+    ranks = {row.rank: _build_breakdown(row.rank, row.step_ns, row.parts, is_run=False) for row in report.ranks}
     each = [one for one in ranks.values() if one is not None]
-    unlike = _named_ranks(report) | _unlike_others(each)
+    unlike = _find_named_ranks(report) | _find_unusual_ranks(each)
     each = [replace(one, stands_out=one.rank in unlike) for one in each]
-    whole = _ledgers(None, run["step_ns"], run["parts"], is_run=True)
+    whole = _build_breakdown(None, run["step_ns"], run["parts"], is_run=True)
     return [*([whole] if whole else []), *sorted(each, key=lambda one: not one.stands_out)]
 
 
-def _named_ranks(report: RunReport) -> set[int | None]:
+def _find_named_ranks(report: RunReport) -> set[int | None]:
     """The late ranks, and those that a finding names which does not name most."""
     few = len(report.run["ranks"]) / 2
     named = [finding.where.ranks for finding in report.findings if len(finding.where.ranks) < few]
     return {*(row.rank for row in report.stragglers), *(rank for ranks in named for rank in ranks)}
 
 
-def _unlike_others(each: Sequence[Ledgers]) -> set[int | None]:
+def _find_unusual_ranks(each: Sequence[RankBreakdown]) -> set[int | None]:
     """The ranks on which a step, or a part of it, takes longer or shorter than on the middle one."""
     times = [{part.part: part.time_ns or 0 for part in [*one.host, *(one.device or [])]} for one in each]
     middle = {part: median(parts.get(part, 0) for parts in times) for parts in times[:1] for part in parts}
     return {
         one.rank
         for one, parts in zip(each, times, strict=True)
-        if any(abs(parts.get(part, 0) - usual) > _UNLIKE * one.step_ns for part, usual in middle.items())
+        if any(abs(parts.get(part, 0) - usual) > _MIN_DIFFERENCE_SHARE * one.step_ns for part, usual in middle.items())
     }
 
 
-def _ledgers(rank: int | None, step_ns: float | None, parts: StepParts | None, *, is_run: bool) -> Ledgers | None:
+def _build_breakdown(
+    rank: int | None, step_ns: float | None, parts: StepParts | None, *, is_run: bool
+) -> RankBreakdown | None:
     if step_ns is None or parts is None:
         return None
-    host, device = host_ledger(parts, step_ns), device_ledger(parts, step_ns)
-    return Ledgers(rank=rank, is_run=is_run, step_ns=step_ns, host=host, device=device)
+    host, device = build_host_breakdown(parts, step_ns), build_device_breakdown(parts, step_ns)
+    return RankBreakdown(rank=rank, is_run=is_run, step_ns=step_ns, host=host, device=device)
 
 
-def step_ledgers(rows: Sequence[StepRow]) -> StepLedgers | None:
+def build_step_breakdowns(rows: Sequence[StepRow]) -> StepBreakdowns | None:
     """The ledgers of all steps, in the order of ``rows``; None where there is no step."""
-    return _in_columns([_host(row) for row in rows], [_device(row) for row in rows]) if rows else None
+    return (
+        _encode_columns([_list_host_parts(row) for row in rows], [_list_device_parts(row) for row in rows])
+        if rows
+        else None
+    )
 
 
-def mean_ledgers(rows: Sequence[StepRow]) -> StepLedgers | None:
+def build_mean_breakdowns(rows: Sequence[StepRow]) -> StepBreakdowns | None:
     """The means over all ranks of each step, by its number."""
     by_number: dict[int, list[StepRow]] = {}
     for row in rows:
@@ -69,12 +75,12 @@ def mean_ledgers(rows: Sequence[StepRow]) -> StepLedgers | None:
     numbers = sorted(by_number)
     if not numbers:
         return None
-    host = [_mean([_host(row) for row in by_number[number]]) for number in numbers]
-    device = [_mean([_device(row) for row in by_number[number]]) for number in numbers]
-    return _in_columns(host, device, numbers)
+    host = [_average_parts([_list_host_parts(row) for row in by_number[number]]) for number in numbers]
+    device = [_average_parts([_list_device_parts(row) for row in by_number[number]]) for number in numbers]
+    return _encode_columns(host, device, numbers)
 
 
-def _host(row: StepRow) -> _Parts:
+def _list_host_parts(row: StepRow) -> _Parts:
     """The host's ledger of a step, with the time before the step in which its batch was fetched."""
     parts: dict[str, float | None] = {name: getattr(row, name) for name in _IN_STEP}
     parts["evaluation_ns"] = row.all_evaluation_ns or None
@@ -82,7 +88,7 @@ def _host(row: StepRow) -> _Parts:
     return parts
 
 
-def _device(row: StepRow) -> _Parts:
+def _list_device_parts(row: StepRow) -> _Parts:
     compute, communication = row.device_compute_ns, row.device_exposed_communication_ns
     is_known = row.device_busy_ns is not None
     copy = (row.device_busy_ns or 0) - (compute or 0) - (communication or 0) if is_known else None
@@ -94,7 +100,7 @@ def _device(row: StepRow) -> _Parts:
     }
 
 
-def _mean(all_parts: Sequence[_Parts]) -> _Parts:
+def _average_parts(all_parts: Sequence[_Parts]) -> _Parts:
     """Of what is known of some steps, the share that it has in all of them: so that the means add up, too."""
     found: dict[str, float | None] = {}
     for name in all_parts[0]:
@@ -103,16 +109,18 @@ def _mean(all_parts: Sequence[_Parts]) -> _Parts:
     return found
 
 
-def _in_columns(host: Sequence[_Parts], device: Sequence[_Parts], numbers: Sequence[int] = ()) -> StepLedgers:
+def _encode_columns(host: Sequence[_Parts], device: Sequence[_Parts], numbers: Sequence[int] = ()) -> StepBreakdowns:
     has_device = any(parts["compute_ns"] is not None for parts in device)
-    return StepLedgers(
+    return StepBreakdowns(
         numbers=list(numbers),
-        times=_column(sum(time_ns or 0 for time_ns in parts.values()) for parts in host),
-        work=_column(sum(parts[name] or 0 for name in _WORK) for parts in host),
-        host={name: _column(parts.get(name) for parts in host) for name in HOST_PARTS},
-        device={name: _column(parts[name] for parts in device) for name in DEVICE_PARTS} if has_device else {},
+        times=_encode_column(sum(time_ns or 0 for time_ns in parts.values()) for parts in host),
+        work=_encode_column(sum(parts[name] or 0 for name in _WORK) for parts in host),
+        host={name: _encode_column(parts.get(name) for parts in host) for name in HOST_PART_LABELS},
+        device={name: _encode_column(parts[name] for parts in device) for name in DEVICE_PART_LABELS}
+        if has_device
+        else {},
     )
 
 
-def _column(values: Iterable[float | None]) -> Column:
+def _encode_column(values: Iterable[float | None]) -> Column:
     return Column.of(0 if value is None else max(0, round(value)) + 1 for value in values)

@@ -1,0 +1,209 @@
+"""report: what a notebook shows of a result that is the last line of a cell: small HTML with neither script nor style
+sheet, so that it is the same, light or dark, in a notebook that nobody trusts. Colours of text are the notebook's."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
+from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.replay.replay import Change
+from kinetoscope.analysis.run_report import RunFacts, RunReport
+from kinetoscope.core.text.templates import load_macros
+from kinetoscope.core.text.wording import format_count, format_memory, format_ms, format_percent
+from kinetoscope.pages.page_data import BreakdownPart, DeviceTimes, Overview
+from kinetoscope.report.comparison import COLUMNS, UNITS, describe_comparison, describe_run, format_rows, select_rows
+from kinetoscope.report.descriptions import (
+    build_headline,
+    describe_all_steps,
+    describe_computation,
+    describe_devices,
+    describe_finding,
+    describe_in_one_line,
+    describe_throughput,
+    list_unknown_phases,
+    select_parts_with_time,
+    split_code,
+)
+from kinetoscope.report.labels import (
+    PART_COLOURS,
+    SIDE_LABELS,
+    UNKNOWN,
+    build_device_breakdown,
+    build_host_breakdown,
+    compute_device_times,
+)
+from kinetoscope.report.page.overview import build_overview
+from kinetoscope.report.page.privacy import remove_personal_names
+from kinetoscope.report.what_if import describe_change
+
+_MAX_FINDINGS, _MAX_NOTES = 3, 3
+_MIN_PERCENT_SHARE = 0.005  # what takes less of a step would be told as nothing of it
+
+
+def render_cell(value: Any) -> str:
+    """A report, a finding, a comparison, a row of one, or a change of a replay as HTML."""
+    match value:
+        case RunReport():
+            parts = _render_report(_build_contents(value))
+        case Finding():
+            parts = _render_finding(remove_personal_names(value), None)
+        case Comparison():
+            parts = _render_comparison(remove_personal_names(value))
+        case ComparisonRow():
+            parts = [_render_rows([remove_personal_names(value)], UNITS)]
+        case Change():
+            parts = [_render_line(describe_change(sorted(value.without), value.faster.items(), sorted(value.on_time)))]
+        case _:
+            raise NotImplementedError(f"A notebook has no cell for a {type(value).__name__}")
+    return str(_load_macros().cell(parts, not isinstance(value, Comparison | ComparisonRow)))
+
+
+def _load_macros() -> Any:
+    return load_macros("report/notebook_html.jinja")
+
+
+# -- a report
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CellContents:
+    """What a cell says of a run. ``ledger`` is that of the side that bounds it."""
+
+    run: RunFacts
+    overview: Overview
+    breakdown: list[BreakdownPart]
+    devices: list[DeviceTimes]
+    findings: list[Finding]
+
+
+def _build_contents(report: RunReport) -> _CellContents:
+    """From the same places as the page and the screen."""
+    run, contents = report.run, build_overview(report, None)
+    parts, step_ns, breakdown = run["parts"], run["step_ns"], None
+    if parts is not None and step_ns is not None:
+        breakdown = (
+            build_device_breakdown(parts, step_ns)
+            if contents.bound_side == "device"
+            else build_host_breakdown(parts, step_ns)
+        )
+    cell_contents = _CellContents(
+        run=run,
+        overview=contents,
+        breakdown=breakdown or [],
+        devices=compute_device_times(report.ranks),
+        findings=report.findings,
+    )
+    return remove_personal_names(cell_contents)
+
+
+def _render_report(contents: _CellContents) -> Iterable[str]:
+    run = contents.run
+    yield _render_line(build_headline(run), is_bold=True)
+    yield from (_render_line(warning, is_bold=True) for warning in contents.overview.warnings)
+    if contents.breakdown:
+        yield from _render_breakdown(
+            f"{SIDE_LABELS[contents.overview.bound_side or 'host']}, ms/step", contents.breakdown
+        )
+    elif contents.devices:
+        yield _render_line(describe_devices(contents.devices))
+    if run["all_steps"] is not None:
+        yield _render_line(describe_all_steps(run["all_steps"]))
+    yield from map(_render_line, [*describe_throughput(run)] or [f"A rank's throughput: {UNKNOWN}"])
+    yield from map(_render_line, describe_computation(run))
+    yield from map(_render_line, _describe_devices_and_memory(contents.overview))
+    yield from _render_findings(contents)
+    notes = [note for note in run["notes"] if note not in contents.overview.warnings]
+    yield from (_load_macros().prose(split_code(note)) for note in notes[:_MAX_NOTES])
+    if len(notes) > _MAX_NOTES:
+        yield _render_line(f"and {format_count(len(notes) - _MAX_NOTES, 'more note')}")
+    yield _render_line(
+        "All of it: kinetoscope.view(report) in a cell, or in a terminal", "kinetoscope report PATH --open"
+    )
+
+
+def _render_breakdown(title: str, breakdown: Sequence[BreakdownPart]) -> Iterable[str]:
+    """A step as one bar, and in words."""
+    parts = select_parts_with_time(breakdown)
+    total_ns = sum(part.time_ns or 0 for part in parts if (part.time_ns or 0) > 0)
+    yield _render_line(title)
+    times = [(_find_colour(part), part.time_ns) for part in parts if part.time_ns is not None and part.time_ns > 0]
+    yield _load_macros().bar([(colour, 100 * time_ns / total_ns) for colour, time_ns in times])
+    yield _load_macros().legend([(_find_colour(part), _format_part(part)) for part in parts])
+    if unknown := list_unknown_phases(breakdown):
+        yield _render_line(unknown)
+
+
+def _find_colour(part: BreakdownPart) -> str:
+    return PART_COLOURS.get(part.part, PART_COLOURS["unknown_ns"])
+
+
+def _format_part(part: BreakdownPart) -> str:
+    if part.share is None:
+        return f"{part.label} {format_ms(part.time_ns)}"
+    share = "<1%" if 0 < part.share < _MIN_PERCENT_SHARE else f"{part.share:.0%}"
+    return f"{part.label} {format_ms(part.time_ns)} ({share})"
+
+
+def _describe_devices_and_memory(contents: Overview) -> Iterable[str]:
+    """As the page's tiles say it; nothing of what was not recorded."""
+    if contents.busy_share is not None:
+        share_lower_bound = contents.least_busy_share if contents.num_devices > 1 else None
+        least_text = (
+            ""
+            if share_lower_bound is None
+            else f", least on {contents.least_busy}: {format_percent(share_lower_bound, 1)}"
+        )
+        yield f"Device busy {format_percent(contents.busy_share, 1)}{least_text}"
+    if contents.peak_bytes is not None:
+        on = "" if contents.peak_rank is None else f" on rank {contents.peak_rank}"
+        yield f"Most memory {format_memory(contents.peak_bytes)}{on}"
+
+
+def _render_findings(contents: _CellContents) -> Iterable[str]:
+    if not contents.findings:
+        first, *others = contents.overview.no_findings
+        yield _render_line(first, is_bold=True)
+        yield from map(_render_line, others)
+        return
+    shown = list(zip(contents.findings, contents.overview.are_minor, strict=True))[:_MAX_FINDINGS]
+    items = (
+        [_render_line(describe_in_one_line(finding, contents.run))]
+        if is_minor
+        else list(_render_finding(finding, contents.run))
+        for finding, is_minor in shown
+    )
+    yield _load_macros().items(items)
+    if len(contents.findings) > _MAX_FINDINGS:
+        yield _render_line(f"and {format_count(len(contents.findings) - _MAX_FINDINGS, 'more finding')}")
+
+
+def _render_finding(finding: Finding, run: RunFacts | None) -> Iterable[str]:
+    """The title, what it costs and saves, where it is, what to change, and what explains it."""
+    yield _render_line(finding.title, is_bold=True)
+    *lines, link = describe_finding(finding, run)
+    yield from (_load_macros().prose(split_code(line)) for line in lines)
+    yield _render_line("In a terminal:", link)
+
+
+# -- a comparison
+
+
+def _render_comparison(comparison: Comparison) -> Iterable[str]:
+    yield _render_line(f"before: {describe_run(comparison.before)}")
+    yield _render_line(f"after: {describe_run(comparison.after)}")
+    yield from map(_render_line, describe_comparison(comparison))
+    shown = select_rows(comparison.rows)
+    if shown:
+        num_left = len(comparison.rows) - len(shown)
+        left = f"; {format_count(num_left, 'more row')}: kinetoscope.view(comparison) has all" if num_left else ""
+        yield _render_rows(shown, f"{UNITS}{left}")
+
+
+def _render_rows(rows: Sequence[ComparisonRow], caption: str) -> str:
+    return _load_macros().table(COLUMNS, format_rows(rows), caption)
+
+
+def _render_line(text: str, code: str = "", *, is_bold: bool = False) -> str:
+    """Return a line of text, with a command at its end."""
+    return _load_macros().line(text, code, is_bold)
