@@ -1,4 +1,4 @@
-"""benchmarks: what is with the tests: the simulator of trainings, hosts whose clocks differ, and Chromium."""
+"""Parts of the tests that benchmarks use: the simulator of training runs, hosts with different clocks, and Chromium."""
 
 import sys
 from importlib import import_module

@@ -62,7 +62,7 @@ class Timings:
         return statistics.median(own - under for own, under in pairs)
 
     def slow_down(self, name: str, base: str) -> float:
-        """By what fraction ``name`` takes longer than ``base``: the median over the rounds."""
+        """Return the median over the rounds by which fraction ``name`` takes longer than ``base``."""
         pairs = zip(self.rounds_ns[name], self.rounds_ns[base], strict=True)
         return statistics.median(own / under for own, under in pairs) - 1
 
@@ -140,7 +140,7 @@ def _check_nothing_is_left(candidate: Candidate) -> None:
 
 
 def _calibrated(candidate: Candidate, round_ns: float) -> int:
-    """How often the candidate fits into a round."""
+    """Return the number of calls of the candidate that fit into a round."""
     count = 1
     with candidate.round() as loop:
         loop(1)

@@ -193,7 +193,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteResult:
-    """What one suite measured. ``times_ns`` has each candidate's best and median time per call, with the loop."""
+    """Result of one suite. ``times_ns`` has each candidate's best and median time per call, with the loop."""
 
     suite: str
     title: str

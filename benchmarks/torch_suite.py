@@ -7,7 +7,7 @@ from benchmarks.suite import SuiteResult
 
 
 def on_one_thread(suite: str, title: str, measured: Callable[[], SuiteResult]) -> SuiteResult:
-    """What ``measured()`` returns while torch computes on one thread; no measures where torch is not installed."""
+    """Return the result of ``measured()`` with torch on one thread; no measures where torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         return SuiteResult(suite=suite, title=title, measures=[], notes=["torch is not installed: left out."])
     import torch

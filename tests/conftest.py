@@ -108,7 +108,7 @@ def caches_are_of_this_test_run(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="session")
 def commands_in_this_process_do_not_lower_its_priority():
-    """Commands that run beside training do, for good: beside other work, later tests would take many times as long."""
+    """Background commands lower their priority for good, and later tests would take many times as long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "nice", lambda increment: 0, raising=False)
         yield

@@ -73,7 +73,7 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 def verified(module: str, folder: Path) -> list[dict[str, Any]]:
-    """What pyright says about each symbol. It finds installed packages through the first ``python`` of PATH."""
+    """Return pyright's verdict on each symbol. It finds installed packages through the first ``python`` of PATH."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     program = [sys.executable, "-m", "pyright", "--verifytypes", module, "--ignoreexternal", "--outputjson"]
     (empty := folder / "empty").mkdir()
@@ -112,9 +112,8 @@ def test_batches_keep_the_type_of_what_an_iterable_yields(profiler: Profiler):
 
 
 def test_dataloader_batches_have_the_type_of_torch_or_the_declared_one(profiler: Profiler):
-    """``DataLoader[T]`` has the type of a sample, here a tuple. Its collate function makes a list of several, for which
-    torch has no type.
-    """
+    """``DataLoader[T]`` has the type of a sample, here a tuple. Its collate function makes a list of several, which
+    torch does not type."""
     pytest.importorskip("torch")
     from torch import Tensor, tensor
     from torch.utils.data import DataLoader, TensorDataset

@@ -136,7 +136,7 @@ def _costs(candidates: list[Candidate], timings: Timings, f_ns: float) -> Iterat
 
 
 def _against(candidates: list[Candidate], timings: Timings) -> Iterator[Measure]:
-    """How many times as much as ours each other profiler's recorded span costs."""
+    """Return the ratio of each other profiler's recorded span to ours."""
     cost_ns = {candidate.name: timings.cost_ns(candidate) for candidate in candidates}
     for peer, name in _RECORDED_BY_PEERS.items():
         if name in cost_ns:

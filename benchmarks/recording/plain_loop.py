@@ -54,7 +54,7 @@ def _measured(quick: bool) -> SuiteResult:
 
 
 def _slower(steps_ms: dict[str, list[float]], what: str) -> Iterator[Measure]:
-    """By which part a step was longer than in the loop without a profiler in the same round, on the median."""
+    """Return the median share by which a step was longer than in the loop without a profiler of the same round."""
     plain = steps_ms[_NO_PROFILER]
     for name in list(_KINDS)[1:]:
         part = statistics.median(profiled / base - 1 for profiled, base in zip(steps_ms[name], plain, strict=True))

@@ -1,4 +1,4 @@
-"""benchmarks: ways to put a span around a block, ours and other profilers', each switched off and on.
+"""Ways to put a span around a block, of ours and of other profilers, each switched off and on.
 
 A way is the expression of a ``with`` statement, and a context in which it works. So one loop can measure them all.
 """

@@ -76,7 +76,7 @@ def run(*, quick: bool) -> SuiteResult:
 
 
 def _of_whole_loop(rounds: int) -> Measure:
-    """How much longer the loop of 0.3 ms takes as a whole, with a DataLoader."""
+    """Return the additional time per step of the whole loop of 0.3 ms with a DataLoader."""
     (step, _), never = _training_step(*_LOOPS["0.3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
 
     @contextlib.contextmanager
@@ -104,7 +104,7 @@ def _of_whole_loop(rounds: int) -> Measure:
 
 
 def _of_slow_steps(rounds: int) -> Measure:
-    """How much longer the loop of 3 ms takes as a whole if it looks for slow steps, and samples late ones."""
+    """Return the additional time per step of the whole loop of 3 ms with the detection and sampling of slow steps."""
     (step, _), never = _training_step(*_LOOPS["3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
 
     @contextlib.contextmanager
@@ -126,7 +126,7 @@ def _of_slow_steps(rounds: int) -> Measure:
 
 
 def _of_writer() -> list[Measure]:
-    """What the pulse itself takes, in a tight loop: the end of a step, and the begin of a phase."""
+    """Return the cost of the pulse itself in a tight loop: the end of a step and the start of a phase."""
     writer = native.PulseWriter(bytearray(FILE_BYTES), None)
     calls = {"end of a step": lambda: writer.end_step(7, 0), "begin of a phase": lambda: writer.enter(Phase.FORWARD)}
     return [
@@ -174,7 +174,7 @@ def _without_work(optimizer: torch.optim.Optimizer) -> Iterator[Callable[[], obj
 
 @contextlib.contextmanager
 def _under_run(step: Callable[[], None], call: Callable[[], object], folder: Path) -> Iterator[None]:
-    """A training that knows nothing of us, which has begun and skips all its steps."""
+    """An uninstrumented training run that has started and skips all its steps."""
     hooks: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     before = [dict(each) for each in hooks]
     settings = AutoSettings(out=str(folder), after=10**9)

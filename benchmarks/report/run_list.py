@@ -83,7 +83,7 @@ def _keep_rows(folder: Path) -> None:
 
 
 def _first_page_s(folder: Path, num_runs: int) -> tuple[float, float]:
-    """How long the command takes to show its link, and a browser to show all rows after that."""
+    """Return the time until the command shows its link, and then until a browser shows all rows."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -1,4 +1,4 @@
-"""benchmarks: how long `kinetoscope status` takes for a run of 1,024 ranks, of which eight are on this machine."""
+"""Time of `kinetoscope status` for a run of 1,024 ranks, eight of them on this machine."""
 
 import os
 import statistics

@@ -208,7 +208,7 @@ def _spans_in_view(tab: Any) -> int:
 
 
 def _area(tab: Any) -> tuple[float, int]:
-    """How long the table of an area with at least so many spans takes after the drag, and how many spans there are."""
+    """Return the time from a drag to the table of an area with at least so many spans, and their number."""
     ruler = tab.locator(".timeline-ruler canvas").bounding_box()
     width = 8.0
     while True:
@@ -229,14 +229,14 @@ def _area(tab: Any) -> tuple[float, int]:
 
 
 def _turns(number: int) -> list[tuple[int, int]]:
-    """Of the wheel: pans at several depths of zoom, and zooms in and out again."""
+    """Return the times of the wheel: pans at several depths of zoom, and zooms in and out again."""
     depths = [*[(0, -300)] * 4, *[(0, 300)] * 4]
     turns = [turn for depth in depths for turn in (depth, *[(40, 0), (-60, 0)] * 2)]
     return (turns * (number // len(turns) + 1))[:number]
 
 
 def _late(frames: list[float]) -> float:
-    """Of sorted times, the one that 95 % do not exceed."""
+    """Return the 95th percentile of sorted times."""
     return frames[int(len(frames) * 0.95)]
 
 

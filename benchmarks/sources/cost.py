@@ -62,7 +62,7 @@ def _slow_down(candidate: Candidate, timings: Timings) -> Measure:
 
 
 def _look_at_memory(num_windows: int) -> Measure:
-    """How long `GrowingMemory` and `Float64Tensors` look at what the loop holds, as a window begins and as it ends."""
+    """Return the time in which `GrowingMemory` and `Float64Tensors` scan the loop's tensors at the ends of a window."""
     handler = MemoryTraceHandler()
     windows = cyclic_schedule(skip_first=0, wait=0, warmup=0, active=_WINDOW, repeat=0)
     with Profiler(windows, handler, sources=[GrowingMemory(), Float64Tensors()], spool_folder=False) as profiler:

@@ -1,1 +1,1 @@
-"""benchmarks: the same trainings under TraceML and under our profiler."""
+"""The same training runs under TraceML and under our profiler."""

@@ -1,7 +1,7 @@
-"""benchmarks: TraceML and ours on the same trainings: who names the fault, its line, its cost, and what mending saves.
+"""TraceML and ours on the same training runs: diagnosis, line, cost and estimated saving of each fault.
 
-What each tool says is read from what it writes, and judged by rules (`faults.py`), not by hand. Trainings take turns:
-without a tool, under TraceML, under ours. The tables go into docs/compat/traceml.md.
+The reports of both tools are parsed and judged by rules (`faults.py`), not by hand. Runs alternate: without a tool,
+under TraceML, under ours. The tables go into docs/compat/traceml.md.
 """
 
 import re
@@ -162,7 +162,7 @@ def _counts(judged: Sequence[dict[str, Judged]]) -> list[Measure]:
 
 
 def _behind(judged: Sequence[dict[str, Judged]]) -> str:
-    """At what TraceML was better, of which fault."""
+    """Return where TraceML was better, with the fault."""
     better = [
         f"{theirs.fault.what}: {mark}"
         for theirs, kinetoscope in ((of_tools["traceml"], of_tools["kinetoscope"]) for of_tools in judged)

@@ -24,7 +24,7 @@ _WAIT_S = 60
 
 @dataclass(frozen=True)
 class Left:
-    """How a run ended, and how many steps its tool can tell of. ``exit_code`` is that of what the user has started."""
+    """End of a run, and its number of steps by the tool. ``exit_code`` is that of the process that the user started."""
 
     exit_code: int
     num_steps: int
@@ -35,7 +35,7 @@ ENDINGS = {"exit": 3, "wait": 128 + signal.SIGTERM, "kill": 128 + signal.SIGKILL
 
 
 def end_early(how: str, tool: str, folder: Path) -> Left:
-    """Runs a training that ends early. SIGTERM is sent to the process that the user has started."""
+    """Run a training job that ends early. SIGTERM goes to the process that the user started."""
     out = folder / f"{tool}-{how}"
     process = start(tool, _LONG.with_arguments("--ending", how), out)
     if how == "wait":

@@ -1,4 +1,4 @@
-"""benchmarks: which tool names the fault of a training, its line, what it costs, and what mending it saves."""
+"""Which tool reports the fault of a training run, its line, its cost, and the saving of the fix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,8 +45,8 @@ VALIDATION = Fault("evaluation", Training(script="validation.py"), [])
 
 @dataclass(frozen=True)
 class Judged:
-    """What a tool said of a fault. ``gain`` is what the fix gains of a step, measured without a tool; ``loop_ms`` is
-    what a step of the loop took under this tool."""
+    """Report of a tool on a fault. ``gain`` is the measured saving per step of the fix, without a tool; ``loop_ms`` is
+    the time of a step of the loop under this tool."""
 
     fault: Fault
     report: ToolReport
@@ -68,7 +68,7 @@ class Judged:
 
     @property
     def marks(self) -> dict[str, int]:
-        """What the tool was good at: more is better."""
+        """Marks of the tool; more is better."""
         return {
             "verdict": 2 * self.is_named or self.report.verdict in self.fault.buckets,
             "line": self.line != "no",

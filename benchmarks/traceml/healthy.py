@@ -21,7 +21,7 @@ from benchmarks.traceml.tools import (
 _FIRST_RECORDED = 0  # of the steps that are timed: two come before them
 _NUM_RECORDED = 40
 SIZES = {"medium": 600, "small": 5000}
-"""How many steps the trainings have. Those of the small one take about 0.2 ms."""
+"""Number of steps of the training runs. Those of the small one take about 0.2 ms."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def run_rounds(size: str, num_rounds: int, folder: Path) -> Rounds:
 
 
 def warnings(rounds: Rounds, tool: str) -> list[Said]:
-    """What the tool is sure of in runs that have no fault."""
+    """Return the certain diagnoses of the tool in runs without a fault."""
     return [report for report in map(read_report, rounds.ran[tool]) if report.is_sure]
 
 

@@ -1,4 +1,4 @@
-"""benchmarks: starts trainings under a tool, and reads what the tool said of them."""
+"""Training runs under a tool, and the tool's report on them."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Ran:
-    """A training that ended: its exit code (128 and the signal's number, as a shell has it), and what it printed."""
+    """A finished training run: its exit code (128 and the signal's number, as in a shell), and its output."""
 
     tool: str
     out: Path
@@ -91,7 +91,7 @@ class ToolReport:
 
 
 def start(tool: str, training: Training, out: Path, *, on_free_ports: bool = True) -> "subprocess.Popen[str]":
-    """Starts a training. TraceML's ports are those of its defaults, unless ``on_free_ports``."""
+    """Start a training run. TraceML uses its default ports unless ``on_free_ports``."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "RECORDED_STEPS": str(training.num_recorded)}
     environment |= {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     arguments = [tool, str(out), training.script, *training.arguments]
@@ -141,7 +141,7 @@ def free_port() -> int:
 
 
 def read_report(ran: Ran) -> ToolReport:
-    """What the tool said of the run."""
+    """Return the tool's report on the run."""
     return _read_traceml_report(ran.out) if ran.tool == "traceml" else _read_kinetoscope_report(ran.out)
 
 
@@ -167,7 +167,7 @@ def _read_traceml_report(out: Path) -> ToolReport:
 
 
 def _read_kinetoscope_report(out: Path) -> ToolReport:
-    """What ``kinetoscope summary`` says of the traces of a run."""
+    """Return the report of ``kinetoscope summary`` on the traces of a run."""
     report = json.loads(kinetoscope("summary", "--json", str(out)).stdout)
     steps, num_steps = report["steps"], report["run"]["num_steps"]
     last_ns = steps[-1]["begin_ns"] + steps[-1]["duration_ns"]

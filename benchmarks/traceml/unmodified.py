@@ -39,7 +39,7 @@ class _Ran:
 
     @property
     def num_steps(self) -> int:
-        """How many steps the tool can tell of."""
+        """Return the number of steps in the tool's report."""
         try:
             if self.tool == "traceml":
                 text = traceml_summary(self.out).read_text()
@@ -81,7 +81,7 @@ def rows(folder: Path, *, quick: bool) -> list[list[str]]:
 
 
 def _times(folder: Path, num_rounds: int) -> list[list[str]]:
-    """How much longer the begin and the end take than without a tool, in turns, the median."""
+    """Return the median additional time of start and end, compared with alternating runs without a tool."""
     ways = {"none": (), "traceml": (), "kinetoscope": _NEVER, "finding": (), "report": ("--report",)}
     ran: dict[str, list[_Ran]] = {way: [] for way in ways}
     for number in range(num_rounds):
@@ -156,7 +156,7 @@ def _two_at_once(tool: str, folder: Path) -> list[str]:
 
 
 def _num_helpers(tool: str, folder: Path) -> int:
-    """How many processes there are but the training's, once nothing is recorded any more."""
+    """Return the number of processes besides the training process after recording has ended."""
     _, process = _start(tool, folder / f"{tool}-helpers", "--end-at", str(_END_AT), "--ending", "wait")
     _wait_for_end(process)
     time.sleep(3)

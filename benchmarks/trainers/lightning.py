@@ -87,7 +87,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], int]] = {
     "PyTorchProfiler, by default": (_pytorch, 1),
     "ours, by default": (_profiler, 1),
 }
-"""What makes the profiler of a fit, and the first step that is timed."""
+"""Return the factory of a fit's profiler, and the first step that is timed."""
 
 
 def _step_ms(profiler: Any, num_batches: int, first: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""A list of losses, each of which keeps the graph of its step alive. Fix: detached losses."""
+"""A list of losses that keep the graphs of their steps alive. Fix: detached losses."""
 
 from collections.abc import Iterator
 

@@ -17,7 +17,7 @@ class UnreadableResultsError(Exception):
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task left.
+    """Output of a task.
 
     Attributes:
         values: its results; those of a task that did not end may be a part of them.
@@ -42,7 +42,7 @@ class Results:
 
     @property
     def is_of_gpu(self) -> bool:
-        """Whether the kit met a GPU."""
+        """Return whether the kit found a GPU."""
         return self.content["device"] == "gpu" and bool(self.gpu.get("name"))
 
     @property

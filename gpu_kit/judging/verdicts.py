@@ -66,7 +66,7 @@ def _judge_program(task: TaskResult) -> dict[str, Any]:
 
 
 def _analyze(run: Path) -> tuple[RunReport | None, str]:
-    """Return the report on a recording, or the reason for which there is none."""
+    """Return the report on a recording, or the reason why there is none."""
     if not any(run.rglob("ep*.json*")):
         return None, "nothing was recorded"
     try:

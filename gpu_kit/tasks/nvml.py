@@ -79,7 +79,7 @@ def _read_all(run: TaskRun, nvml: Any, device: Any, state: str) -> None:
 
 
 def _reasons(nvml: Any, bits: int) -> list[str]:
-    """Return the names of the reasons for which clocks are lower than they could be."""
+    """Return the names of the reasons why clocks are throttled."""
     prefixes = ("nvmlClocksEventReason", "nvmlClocksThrottleReason")
     names = {
         getattr(nvml, name): name.removeprefix(prefix)

@@ -1,4 +1,4 @@
-"""A training job of two processes, one of which is late in every third step: NCCL where it can be had, else gloo."""
+"""A training job of two processes, one of them late in every third step: NCCL where available, else gloo."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the page explains on the spot, by pointer and keys, and what it prints."""
+"""Explanations on the page, by pointer and keys, and its printed form."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What `kinetoscope.view` shows: the page in a frame that reaches nothing, in a real browser."""
+"""`kinetoscope.view`: the page in a frame without access to anything, in a real browser."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the page writes on the screen is what the report says: the step, both ledgers, and how the run ended."""
+"""The page on screen shows the numbers of the report: the step, both time breakdowns, and the end of the run."""
 
 import re
 from dataclasses import replace

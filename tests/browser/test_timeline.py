@@ -56,12 +56,12 @@ def write_timeline(path, spans, num_ranks=1, counters=(), **others):
 
 
 def place(page):
-    """What the link says."""
+    """Return the state in the link."""
     return {name: values[0] for name, values in parse_qs(page.url.partition("#")[2]).items()}
 
 
 def place_after(page, deed):
-    """What the link says when it was brought up to date after a deed."""
+    """Return the state in the link once it is updated after an action."""
     before = page.url
     deed()
     page.wait_for_function("before => location.href !== before", arg=before)
@@ -84,7 +84,7 @@ def label(page, text):
 
 
 def selected(page):
-    """What is said of the selected span."""
+    """Return the details of the selected span."""
     return page.get_by_role("region", name="Selected span")
 
 

@@ -319,7 +319,7 @@ def analysed_copy(simulated, place):
 
 @pytest.fixture
 def analysed(simulated, tmp_path):
-    """See `analysed_copy`. For tests that change runs, or look at what is not known of them."""
+    """Copy the runs as `analysed_copy` does, for tests that change runs or check unknown values."""
     with analysed_copy(simulated, tmp_path) as server_and_folder:
         yield server_and_folder
 
@@ -332,7 +332,7 @@ def analysed_once(simulated, tmp_path_factory):
 
 
 def cells(tab, run):
-    """What a row says, by the titles of the columns."""
+    """Return the cells of a row by the titles of the columns."""
     row = tab.get_by_role("row").filter(has=tab.get_by_role("link", name=run, exact=True))
     table = "row.closest('table').querySelectorAll('thead th')"  # asked for together: a column may come meanwhile
     titles, texts = row.evaluate(f"row => [{table}, row.cells].map(cells => [...cells].map(cell => cell.innerText))")

@@ -208,8 +208,8 @@ def check_refused_build(way: Installation, python: Path) -> str:
 
 
 def install(way: Installation, python: Path) -> None:
-    """Installs a file, and what it needs. pip keeps wheels that it built, also of a file that has changed since: hence
-    two steps, of which the second may take files from its cache."""
+    """Install a file and its requirements. pip reuses wheels it built from a file that has changed since; hence two
+    steps, and only the second may use its cache."""
     path = os.environ["PATH"] if way.has_compiler else str(python.parent)
     pip("install", "--no-deps", "--no-cache-dir", way.file, into=python, environment={"PATH": path})
     pip("install", *run(python, "-c", NEEDS).splitlines(), into=python)
@@ -235,7 +235,7 @@ def pip(*arguments: object, into: Path | None = None, environment: Mapping[str, 
 
 
 def run(*command: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
-    """What a command prints. Raises `DistError` if it fails. Our own variables are not passed on."""
+    """Return the output of a command, run without our own environment variables. Raise `DistError` if it fails."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KINETOSCOPE_", "PYTHON"))}
     done = subprocess.run(
         list(map(str, command)),

@@ -53,7 +53,7 @@ def check_package() -> None:
 
 
 def check_file_commands(traces: list[Path], folder: Path) -> None:
-    """What reads and writes files, on all systems."""
+    """Check reading and writing of files, on all systems."""
     require(f"kinetoscope {kinetoscope.__version__} (" in command("--version"), "--version says it")
     require("nothing wrong (20 events)" in command("check", traces[0]), "a trace is checked")
     command("info", *traces)
@@ -99,7 +99,7 @@ def write_trace(path: Path, rank: int) -> Path:
 
 
 def command(*arguments: object, statuses: tuple[int, ...] = (0,)) -> str:
-    """What the installed command prints; it must end with one of ``statuses``."""
+    """Return the output of the installed command, which must exit with one of ``statuses``."""
     program = Path(sysconfig.get_path("scripts"), "kinetoscope")
     done = subprocess.run(
         [str(program), *map(str, arguments)],

@@ -29,7 +29,7 @@ RUN_ELSEWHERE = {
 MARK = re.compile(r"<!-- not run here: \S.* -->")
 MARK_OF_PAGE = re.compile(r"^<!-- no block of this page is run: \S.* -->$", re.M)
 OUTPUTS = ("text",)
-"""What such a block shows is printed, or drawn: there is nothing to run."""
+"""Output and drawings in a block of this kind; there is nothing to run."""
 WHOLE_BLOCKS = MarkdownIt().disable("inline")
 """Finds the blocks of a page, and takes no time for what is in its sentences."""
 CODES = {"diff": (0, 1, 3), "upload": (0, 1)}

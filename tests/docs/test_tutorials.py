@@ -27,7 +27,7 @@ def findings(summary):
 
 
 def follow(page, folder):
-    """What a reader of the page sees, who does all that it says in this folder."""
+    """Return the screens of a reader who follows the page in this folder."""
     reader = Reader(folder)
     reader.follow(page)
     return reader

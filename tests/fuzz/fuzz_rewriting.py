@@ -62,8 +62,8 @@ def go_through(data: bytes) -> None:
 
 
 def _write_while_it_changes(source: Path, target: Path, before: bytes, after: bytes) -> None:
-    """Merges and repairs a file that changes between the two readings, but not its size and its time. What is written
-    must be JSON, though that it is right nobody can promise."""
+    """Merge and repair a file that changes between the two readings, with equal size and time. The output must be JSON;
+    its content is undefined."""
     size = max(len(before), len(after))
     before, after = before.ljust(size), after.ljust(size)
 

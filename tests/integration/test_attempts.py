@@ -222,7 +222,7 @@ def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...]
 
 
 def spans_by_rank(trace: Path) -> dict[int, int]:
-    """How many of its own spans each rank of a merged trace has."""
+    """Return the number of each rank's own spans in a merged trace."""
     events = json.loads(trace.read_text())["traceEvents"]
     return Counter(
         event["pid"] for event in events if event["ph"] == "X" and event["name"] == f"of rank {event['pid']}"

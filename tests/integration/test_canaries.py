@@ -1,4 +1,4 @@
-"""What is redacted has no text that a user chose: a word is planted in every text there is, and found in no file."""
+"""Redacted output has no user-chosen string: a canary is planted in each string, and found in no file."""
 
 import gzip
 import json

@@ -139,7 +139,7 @@ class OnTerminal:
         os.kill(self._running.pid, signal.SIGINT)
 
     def status(self) -> int:
-        """How the program ended; reads the rest of its output."""
+        """Return the exit status; reads the rest of the output."""
         self.read_until(lambda: False)
         return self._running.wait(MAX_WAIT_S).returncode
 

@@ -126,7 +126,7 @@ def test_an_undamaged_live_folder_is_recovered_completely(num_spans):
 
 
 def stays(run, code, output):
-    """Whether the live folder stays; then the exit code and the output say so."""
+    """Return whether the spool folder stays, which exit code and output must agree with."""
     is_there = (run / "live").exists()
     assert (code == 1) == is_there == ("not all that is in it is in the traces" in output), output
     return is_there

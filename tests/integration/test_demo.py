@@ -130,7 +130,7 @@ def test_a_record_function_span_is_inside_the_marker_around_it(merged, rank, inn
 
 
 def test_no_rank_leaves_a_barrier_before_the_other_has_come(merged):
-    """How far apart they leave it depends on the machine's load; `make bench` measures it (two_ranks)."""
+    """The distance between their ends depends on the machine's load; `make bench` measures it (two_ranks)."""
     first, second = (spans(merged, "barrier", rank) for rank in (0, 1))
     assert len(first) == 22
     for (begin, end), (other_begin, other_end) in zip(first, second, strict=True):

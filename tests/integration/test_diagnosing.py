@@ -82,7 +82,7 @@ def state_of_the_process():
 
 
 OF_THE_PROFILER_ITSELF = ("threads", "methods of loaders")
-"""What changes in a run without sources too, until it ends."""
+"""State that changes in a run without sources too, until it ends."""
 
 
 def changes(before, now):

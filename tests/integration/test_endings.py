@@ -331,7 +331,7 @@ with Profiler(schedule, handler, spool_folder="small") as profiler:
 
 
 def parse_num_records(err, what):
-    """How many records a log says are in a place."""
+    """Return the number of records that a log reports for a location."""
     found = re.search(rf"([0-9,]+) records? (?:is|are) {what}", err)
     return int(found[1].replace(",", "")) if found else 0
 

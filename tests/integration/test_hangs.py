@@ -1,4 +1,4 @@
-"""A training that hangs says where, while it hangs and also if it is killed then; one that only takes long does not."""
+"""A hung training run reports where it hangs, also when killed then; one that only takes long does not."""
 
 import os
 import signal
@@ -22,13 +22,13 @@ from support.programs.hangs import AT_WORK_S, NUM_USUAL
 HUNG = Path(__file__).parents[1] / "support" / "programs" / "hangs.py"
 LONG_S = 120
 MIN_HANG_S, MIN_HEALTHY_HANG_S = 1.0, 4.0
-"""What a phase may last at least. Where nothing hangs, a machine that stands still for seconds must not look so."""
+"""Minimal duration of a phase. Without a hang, a machine that stalls for seconds must not trigger the watchdog."""
 
 all_trainings = pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="in make test-long")
 
 
 class Training:
-    """A training that was started, ended with the test."""
+    """A started training run, ended with the test."""
 
     def __init__(self, *words, least_s=MIN_HANG_S, **variables):
         environment = os.environ | {"KINETOSCOPE_HANG_S": str(least_s)} | variables

@@ -1,4 +1,4 @@
-"""What is installed where the C can be built, and where it cannot."""
+"""Installed files where the native extension can be built, and where it cannot."""
 
 import os
 import shutil
@@ -92,7 +92,7 @@ def test_without_a_compiler_nothing_is_installed_and_the_remedy_is_named(source)
 
 
 def installed_command(tmp_path, *arguments):
-    """What the command prints where a wheel is installed, without the source tree."""
+    """Return the output of the command where a wheel is installed, without the source tree."""
     return installed_python(tmp_path, "-m", "kinetoscope", *arguments)
 
 

@@ -64,7 +64,7 @@ def span_names(run):
 
 
 def is_unwatched():
-    """Whether no hook of ours is left on torch's DataLoaders."""
+    """Return whether none of our hooks is left on torch's DataLoaders."""
     return not hasattr(vars(loader_iterator.find())["__next__"], "replacement")
 
 

@@ -63,7 +63,7 @@ def line_of(text, mark):
 
 
 def findings_of(trainer, folder):
-    """What is found in a run of the script with this trainer."""
+    """Return the findings in a run of the script with this trainer."""
     library = folder / "lib" / "python3" / "site-packages"
     library.mkdir(parents=True)
     (library / "some_trainer.py").write_text(trainer)

@@ -33,7 +33,7 @@ def write_trace(path, name, rank=0):
 
 @pytest.fixture
 def run(tmp_path):
-    """A run's folder with one trace; beside it are a trace that is nobody's business, and another run."""
+    """Make a run's folder with one trace, next to a private trace and another run."""
     write_trace(tmp_path / "outside" / "secret.json", SECRET, rank=1)
     write_trace(tmp_path / "other" / "traces" / "ep0-ba2-rank0.json", "aten::mm")
     (tmp_path / "out").mkdir()

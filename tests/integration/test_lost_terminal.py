@@ -240,7 +240,7 @@ def test_nothing_is_left_to_recover(tmp_path):
 
 
 def test_command_finishes_its_file_after_its_terminal_closes(tmp_path):
-    """A merge that goes on without its terminal, as after disown: its bar must not stop it."""
+    """A merge continues without its terminal, as after disown: its progress bar must not stop it."""
     events = [{"ph": "X", "name": "a", "pid": 0, "tid": 0, "ts": number, "dur": 1} for number in range(400_000)]
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
     program = f"""

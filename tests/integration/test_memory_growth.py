@@ -1,5 +1,5 @@
-"""Memory of real torch runs: a leak is told to the byte, with who holds it; what does not leak is not. What is held at
-the peak is shared out to the parts of a step."""
+"""Memory of real torch runs: a leak is reported to the byte with its reference, and nothing else is. Memory at the peak
+is split over the parts of a step."""
 
 import queue
 
@@ -20,7 +20,7 @@ def record(folder, after_each_batch=lambda loss: None, **options):
 
 
 def report_on(folder, after_each_batch, **options):
-    """What is said of a training of ten recorded batches from the run's first one on."""
+    """Return the report on a training run of ten recorded batches from the run's first one on."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimizer = torch.optim.Adam(model.parameters())
     schedule = cyclic_schedule(active=10, per="run")

@@ -1,4 +1,4 @@
-"""A number that a field of our own files cannot have is told in a sentence that names the file and the field."""
+"""An impossible number in a field of our own files is reported in a sentence with file and field."""
 
 import json
 import os

@@ -84,7 +84,7 @@ def test_no_gpus_without_a_driver_and_a_warning_only_on_request():
 
 
 def busy(library, options=None, **machine):
-    """Which GPU of NVML's each counter is about, told by how busy it is."""
+    """Map each counter to a GPU of NVML, by how busy the GPU is."""
     found, _ = counters(options or {}, library, **machine)
     names = {83 + number: number for number in range(8)} | {7: "instance"}
     return {

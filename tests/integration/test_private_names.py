@@ -1,5 +1,4 @@
-"""torch and CPython may drop any name that they do not promise to keep: training goes on, and one sentence says what is
-lost."""
+"""torch and CPython may drop private names: training continues, and one sentence reports the loss."""
 
 import pytest
 
@@ -18,7 +17,7 @@ PREPARED = (
     *map("kinetoscope.sources.{}".format, ("compile_events", "gc_pauses", "growing_memory", "float64_tensors")),
     *map("kinetoscope.sources.{}".format, ("loader_facts", "stack_sampler")),
 )
-"""What takes long to import. None of it looks a name up when it is imported: that one would be found, and not told."""
+"""Slow imports. None of them looks a name up on import: that name would be found, and not reported."""
 # As with a version that has another name for it: our code finds nothing, and the library works.
 RENAMED = """
 import sys, kinetoscope.hooks.private_names, kinetoscope.recording.private_names, kinetoscope.sources.private_names

@@ -1,4 +1,4 @@
-"""`kinetoscope record`: the same steps of all ranks of a job that runs, which goes on as if nothing had been."""
+"""`kinetoscope record`: the same steps of all ranks of a running job, which continues undisturbed."""
 
 import json
 import os
@@ -37,7 +37,7 @@ sys.exit(3)
 
 
 class Job:
-    """Ranks of one run that train until they are told to stop."""
+    """Ranks of one run that train until they are asked to stop."""
 
     def __init__(self, folder, num_ranks):
         self.folder, self.stop = folder / "run", folder / "stop"

@@ -39,7 +39,7 @@ def find_spool_folders(tmp_path):
 
 
 def span_names(tmp_path):
-    """How often each name is in the traces of the run."""
+    """Return how often each name is in the traces of the run."""
     traces = [json.loads(path.read_text()) for path in (tmp_path / "run" / "traces").glob("ep*.json")]
     return Counter(event["name"] for trace in traces for event in trace["traceEvents"] if event["ph"] == "X")
 
@@ -117,7 +117,7 @@ def same_pid(tmp_path):
 
 
 def test_what_could_be_read_at_the_second_try_only_is_in_the_traces_once(tmp_path):
-    """Without its records, it is not known at which batch a process was killed: the trace gets another name."""
+    """Without its records, the batch at which a process was killed is unknown: the trace gets another name."""
     train_and_kill(tmp_path, "recorded")
     chunks = list((tmp_path / "run" / "live").glob("*/*.chunk"))
     kept = [chunk.read_bytes() for chunk in chunks]

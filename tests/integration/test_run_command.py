@@ -1,4 +1,4 @@
-"""`kinetoscope run`: trainings that know nothing of us are recorded, and are what they are without it."""
+"""`kinetoscope run`: uninstrumented training runs are recorded, and behave as without it."""
 
 import functools
 import json
@@ -549,7 +549,7 @@ with torch.profiler.profile(activities=activities, schedule=schedule, on_trace_r
 
 
 def test_the_command_itself_is_there_at_once(tmp_path):
-    """What takes long to import is for the training, not for what starts it."""
+    """Slow imports happen in the training process, not in the launcher."""
     heavy = ("torch", "polars", "numpy", "psutil", "rich")
     loaded = f"[name for name in {heavy} if name in sys.modules]"
     program = f"import sys; from kinetoscope.cli import run; sys.exit(str({loaded}))"

@@ -1,4 +1,4 @@
-"""Whether a run has finished, was killed or still records, as the report on it says, with real processes."""
+"""State of a run (finished, killed or recording) in its report, with real processes."""
 
 import shutil
 import signal

@@ -82,7 +82,7 @@ def test_each_rank_writes_its_traces_and_each_node_merges_its_own(tmp_path):
 
 
 def ranks_of(path):
-    """How many spans named ``train`` each rank has in a merged trace."""
+    """Return the number of spans named ``train`` of each rank in a merged trace."""
     return Counter(event["pid"] for event in json.loads(path.read_text())["traceEvents"] if event["name"] == "train")
 
 

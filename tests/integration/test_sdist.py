@@ -38,7 +38,7 @@ def tracked_files():
 
 @pytest.fixture
 def tree(tmp_path):
-    """What git has, with what a developer's folder has beside it."""
+    """Return the files of git, with those of a developer's folder next to it."""
     for name in tracked_files():
         (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(HOUSE / name, tmp_path / "tree" / name)

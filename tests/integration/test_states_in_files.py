@@ -1,4 +1,4 @@
-"""What a thread did, ran or waited, is the same in each file that a trace becomes, also after a kill."""
+"""Thread states are the same in each format of a trace, also after a kill."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def run_script(folder, ending):
 
 
 def read_states(path):
-    """What is told of the loop's thread, and what is found."""
+    """Return the states of the loop's thread, and the findings."""
     report = kinetoscope.analyze(path, cache=False)
     steps = [(row.running_ns, row.blocked_ns, row.starved_ns) for row in report.steps]
     return steps, [finding.to_dict() for finding in report.findings]

@@ -58,7 +58,7 @@ CHANGES += ("mknod", "utime", "connect", "bind", "sendto")
 
 @contextmanager
 def training(folder, num_ranks=2, **environment):
-    """The processes of a training that goes on until they are killed or told to end."""
+    """Processes of a training job that runs until they are killed or asked to end."""
     folder.mkdir(exist_ok=True)
     with ExitStack() as stack:
         processes = []
@@ -77,7 +77,7 @@ def ended(process):
 
 
 def status_json(folder):
-    """The exit code, and what a program is told."""
+    """Return the exit code and the JSON."""
     done = run_command("status", folder, "--json")
     assert not done.stderr
     return done.returncode, json.loads(done.stdout)
@@ -196,7 +196,7 @@ def test_rank_in_another_container_of_this_machine_is_known_live_or_killed(tmp_p
 
 
 def test_rank_in_a_time_namespace_with_an_earlier_clock_is_not_reported_as_killed(tmp_path):
-    """By its own clock, its process began later than it says."""
+    """By its own clock, its process started later than its pulse states."""
     with training_apart(tmp_path, "--time", "--monotonic", "-10"):
         assert states(tmp_path) == {0: "recording"}
 
@@ -280,7 +280,7 @@ class Terminal:
         self.descriptor, self.text = descriptor, ""
 
     def read(self):
-        """What has come since, too."""
+        """Files that have arrived since are included."""
         with suppress(OSError):  # the other end is closed
             while select.select([self.descriptor], [], [], 0.02)[0]:
                 piece = os.read(self.descriptor, 65536)

@@ -1,4 +1,5 @@
-"""The end of a run is told wherever training runs: without a terminal, in a narrow one, in a notebook, under Slurm.
+"""The end report of a run appears wherever training runs: without a terminal, in a narrow one, in a notebook, under
+Slurm.
 
 Real processes.
 """
@@ -60,14 +61,14 @@ def command(program):
 
 
 def run(folder, program, **environment):
-    """What a training without a terminal prints to stderr."""
+    """Return the stderr of a training run without a terminal."""
     ended = run_program(program, folder=folder, environment=os.environ | environment, timeout_s=MAX_WAIT_S)
     assert ended.returncode == 0, ended.stderr
     return ended.stderr
 
 
 def run_on_terminal(folder, program, *, columns=0):
-    """What a training prints to a real terminal of so many columns."""
+    """Return the output of a training run to a real terminal of so many columns."""
     terminal, stderr = pty.openpty()
     ioctl(stderr, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}

@@ -47,7 +47,7 @@ def its_trainer_is_here(kind):
 
 
 def command_of(kind):
-    """Lightning starts its other rank itself; accelerate has a launcher, for which a CPU is any other device."""
+    """Lightning starts its other rank itself; accelerate has a launcher, which treats a CPU as any other device."""
     training = kind.removesuffix(" ddp") if kind.startswith("accelerate") else kind
     if training == kind:
         return [sys.executable, TRAININGS, training]
@@ -61,7 +61,7 @@ def launcher(*options):
 
 
 def printed_results(done):
-    """What is on stdout, but for what differs from one run to the next."""
+    """Return stdout without the parts that differ from one run to the next."""
     return [line for line in done.stdout.splitlines() if not re.search("^times|_runtime", line)]
 
 

@@ -45,7 +45,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def run_quickly(script, *arguments):
-    """Runs a script of trainings where torch is imported already, which takes two thirds of the time of a short one."""
+    """Run a script where torch is imported already, which saves two thirds of the time of a short run."""
     environment = os.environ | {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
     path = SCRIPTS / f"{script}.py"
     done = run_prepared(PREPARED, AS_A_SCRIPT, path, *arguments, environment=environment, timeout_s=TIMEOUT_S)
@@ -54,7 +54,7 @@ def run_quickly(script, *arguments):
 
 @pytest.fixture(scope="module")
 def quick_runs(tmp_path_factory):
-    """The folder with a short run of each of three trainings, made by one process."""
+    """Return the folder with a short run of each of three scripts, made by one process."""
     folder = tmp_path_factory.mktemp("quick")
     run_quickly("several", folder, 10, *QUICK)
     return folder
@@ -105,7 +105,7 @@ def test_job_with_too_many_threads_is_reported_as_its_own_cpu_contention(tmp_pat
 
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory):
-    """What was tried of each fault, one after the other, when first asked for; the table is written at the end."""
+    """Return the trials of each fault, made one after the other on first use; the table is written at the end."""
     folder, tried = tmp_path_factory.mktemp("faults"), {}
 
     def trial_of(script):

@@ -23,7 +23,7 @@ SECRET = b'{"SECRET": 1}'
 
 @pytest.fixture
 def runs(tmp_path):
-    """Two runs, beside something that is nobody's business."""
+    """Make two runs, next to a private file."""
     (tmp_path / "secret.json").write_bytes(SECRET)
     for name in ("digits", "words"):
         (tmp_path / "runs" / name / "traces").mkdir(parents=True)
@@ -363,7 +363,7 @@ def test_over_ssh_it_says_how_to_reach_the_link_and_opens_no_browser(runs, tmp_p
 
 
 def fake_browser(folder):
-    """A program that notes what it was told to open, what that holds, and who may read it."""
+    """A program that records its argument, the content of that file, and its permissions."""
     program = folder / "browser"
     program.write_text(
         f"#!{sys.executable}\nimport os, sys, urllib.parse\n"

@@ -1,4 +1,4 @@
-"""`kinetoscope view`: how many may be connected, and that nobody keeps a browser out; over real sockets."""
+"""`kinetoscope view`: limits on connections, and no client can keep a browser out; over real sockets."""
 
 import socket
 import threading

@@ -98,7 +98,7 @@ def test_each_micro_batch_has_a_forward_and_a_backward_pass(tmp_path):
 
 
 def test_without_operators_the_phases_are_known_but_not_what_bounds_the_step(tmp_path):
-    """There may be a device, of which nothing was recorded."""
+    """There may be a device without any recorded work."""
     train(tmp_path / "run", torch=False)
     report = kinetoscope.analyze(tmp_path / "run")
     host = report.run["parts"]["host"]

@@ -69,7 +69,7 @@ def always(state):
 
 
 def sampled(loaders, folder, *, num_epochs=1):
-    """What a sampler records while each loader is iterated over, and the batches."""
+    """Return the samples recorded while each loader is iterated over, and the batches."""
     handler, batches = MemoryTraceHandler(), []
     profiler = Profiler(always, handler, sources=[StackSampler(interval_ms=2)], spool_folder=folder, strict=True)
     with profiler:

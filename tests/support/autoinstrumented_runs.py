@@ -1,4 +1,4 @@
-"""Runs trainings that know nothing of us, with and without `kinetoscope run`."""
+"""Runs of uninstrumented training scripts, with and without `kinetoscope run`."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def start_recorded(environment, command, folder, *, whole_end=False) -> Running:
 
 
 def num_printed_steps(done):
-    """How many steps a training says that it took."""
+    """Return the number of steps that a training run printed."""
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("steps")]
     return int(line.split()[1])
 
@@ -61,7 +61,7 @@ def lines_of_training(done):
 
 
 def lines_added(profiled, plain):
-    """What is on stderr only with `kinetoscope run`, but for torch's warnings, which have the time."""
+    """Return the lines of stderr only with `kinetoscope run`, without torch's warnings, which have the time."""
     added = [line for line in profiled.stderr.splitlines() if line not in plain.stderr.splitlines()]
     return [line for line in added if not line.startswith(("W1", "W0"))]
 

@@ -49,7 +49,7 @@ _ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 _Variables = tuple[tuple[str, str], ...]
 RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
 UPLOADING = (*OURS, "s3fs")
-"""What talks to S3. It reads its settings when it is imported, so programs begin with `READ_SETTINGS`."""
+"""Modules for S3. s3fs reads its settings when it is imported, so programs start with `READ_SETTINGS`."""
 READ_SETTINGS = "from fsspec.config import conf, set_conf_env\nset_conf_env(conf)\n"
 
 
@@ -139,7 +139,7 @@ class Running:
     """A program that was started in a prepared process. `wait` for it, also after `kill`."""
 
     printed: tuple[bytes, bytes]
-    """What it printed, known after `wait`."""
+    """Output of the program, known after `wait`."""
 
     def __init__(
         self, connection: socket.socket, request: dict[str, Any], idle: list[socket.socket], stdin: bytes | None
@@ -266,7 +266,7 @@ def _shared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
 
 
 def _end_with_parent() -> None:
-    """Of a test run that was interrupted, or killed, nothing goes on."""
+    """End this process with the test run, even if that is interrupted or killed."""
     with contextlib.suppress(AttributeError):  # no Linux
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 

@@ -27,7 +27,7 @@ BREAKS = {
     "field that comes twice": (rb'"name":', rb'"name": "x", "name":'),
     "garbage before it": (rb"^\{", b"}\x00{"),
 }
-"""What is found in the text of an event, as `json.dumps` writes it, and what takes its place."""
+"""Texts of an event as `json.dumps` writes it, and their replacements."""
 
 
 def break_event(event: Any, kind: str, *, indent: int | None = 2) -> bytes:

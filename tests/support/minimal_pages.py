@@ -52,7 +52,7 @@ def reload_until(page, condition: str) -> None:
 
 
 def axe_violations(page, **options) -> list[dict]:
-    """What axe finds on a page as it is. Its script stays in the page: reading it takes 70 ms of processor time."""
+    """Return axe's violations on a page. Its script stays in the page: reading it takes 70 ms of CPU time."""
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(AXE_SCRIPT)
     run = "options => axe.run(options).then((results) => results.violations)"

@@ -26,13 +26,13 @@ def read_column(column: Column) -> list[int]:
 
 
 def page_bytes(html: str) -> bytes:
-    """What the page in a file shows, decoded."""
+    """Return the decoded content of the page in a file."""
     found = re.search(r'id="page-data"[^>]*>([^<]*)<', html)
     return gzip.decompress(base64.b64decode(found[1]))
 
 
 def page_text(html: str) -> dict:
-    """What the page in a file shows, without its columns."""
+    """Return the content of the page in a file without its columns."""
     content = page_bytes(html)
     length = int.from_bytes(content[:4], "little")
     return json.loads(content[4 : 4 + length])

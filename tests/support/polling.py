@@ -14,7 +14,7 @@ def wait_for(
     timeout_s: float = MAX_WAIT_S,
     every_s: float = 0.01,
 ) -> Any:
-    """Asks ``what`` until its answer is true, and returns that. Fails after ``longest_s`` with what is ``told``."""
+    """Call ``what`` until its result is true, and return that; fail after ``timeout_s`` with ``describe()``."""
     until = time.monotonic() + timeout_s
     while not (answer := what()):
         assert time.monotonic() < until, describe()

@@ -95,9 +95,9 @@ def planted_header(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def plant(path: Path, folder: Path, *, in_devices: bool = True) -> Path:
-    """Writes a trace with the canary in all its texts, and in the name of its file, into a folder.
+    """Write a trace with the canary in all its strings and in its file name into a folder.
 
-    Not ``in_devices``, all events of devices keep their category: beside one that nobody understands, nothing is found.
+    Unless ``in_devices``, all device events keep their category: next to an unclassified one there are no findings.
     """
     content = path.read_bytes()
     trace = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
@@ -115,7 +115,7 @@ def plant(path: Path, folder: Path, *, in_devices: bool = True) -> Path:
 
 
 def canaries_in(path: Path) -> list[str]:
-    """What is around each canary in a file, also in what is packed inside of it."""
+    """Return the surroundings of each canary in a file, also in compressed content."""
     found = []
     for content in _unpacked(path.read_bytes()):
         for match in re.finditer(CANARY.encode(), content, re.IGNORECASE):

@@ -158,7 +158,7 @@ def _share(time_ns, run):
 
 
 def _decoded(column):
-    """The numbers of a column of a ledger: None is not known."""
+    """Return the numbers of a column of a time breakdown; None is unknown."""
     size = len(column)
     planes = [column.data[place * size : (place + 1) * size] for place in range(column.num_bytes)]
     written = [sum(byte << 8 * place for place, byte in enumerate(number)) for number in zip(*planes, strict=True)]
@@ -198,6 +198,6 @@ def _assert_notebook(report, run):
 
 
 def _is_rounded(text, value):
-    """Whether a text is a number in as many digits as it has."""
+    """Return whether a string is a number rounded to its own digits."""
     num_decimals = len(text.partition(".")[2])
     return float(text.replace(",", "")) == pytest.approx(value, rel=0, abs=0.501 * 10**-num_decimals)

@@ -45,7 +45,7 @@ def found_in(events, kind, folder, *, interval_ms=10, knows_states=False):
 
 
 def findings_in(events, folder, interval_ms=10, knows_states=False):
-    """Of a trace of these events; ``told`` is whether the samplers say that they know the states of threads."""
+    """Return the findings on a trace of these events. ``knows_states``: the samplers record the states of threads."""
     names = {LOOP: "MainThread", LOOP_SAMPLES: "samples of MainThread"}
     workers = {WORKER_SAMPLES, ENDED_SAMPLES} & {event["tid"] for event in events}
     names |= dict.fromkeys(workers, "DataLoader worker 0: samples of MainThread")

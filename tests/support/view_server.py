@@ -33,8 +33,8 @@ def command_of(job, folder):
 
 @contextmanager
 def served(folder, perfetto_url=PERFETTO, connections=None, works_in=None):
-    """A server on a thread of this process. With a folder ``works_in`` for reports, it also has what `kinetoscope view`
-    starts beside it: the processes that work out what is not known of runs, and make reports."""
+    """Run a server on a thread of this process. With a folder ``works_in`` for reports, it also has the background
+    processes of `kinetoscope view`, which compute unknown values of runs, and make reports."""
     run_folder = RunFolder(folder)
     filler = RowFiller(run_folder.path, command_of("run_rows_job", run_folder.path)) if works_in else None
     made = ReportBuilder(works_in, command_of("report_job", run_folder.path)) if works_in else None

@@ -1,4 +1,4 @@
-"""A loop that reads 512 losses one by one with `.item()`. Mended: all at once."""
+"""A loop that reads 512 losses one by one with `.item()`. Fix: all at once."""
 
 import torch
 from torch.utils.data import DataLoader

@@ -1,4 +1,4 @@
-"""A loop that waits for its log after each step, for longer than the step takes. Mended: it does not."""
+"""A loop that waits for its log after each step, for longer than the step takes. Fix: no wait."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A training that knows nothing of profilers. Its steps take about 0.2 ms; `--end-at STEP --ending kill` ends it early.
+"""An uninstrumented training run. Its steps take about 0.2 ms; `--end-at STEP --ending kill` ends it early.
 
 It prints when its first step was over, and when its loop was, in nanoseconds of unix time.
 """

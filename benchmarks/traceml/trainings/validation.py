@@ -1,4 +1,4 @@
-"""A loop that evaluates after every fifth step, on samples that take long to read. Mended: never."""
+"""A loop that evaluates after every fifth step, on samples that take long to read. Fix: no evaluation."""
 
 import time
 

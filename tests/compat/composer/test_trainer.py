@@ -325,7 +325,7 @@ def test_the_profilers_batch_of_resumption_is_the_checkpoints():
 
 
 class UntilRead(TraceHandler):
-    """Lets a batch that is recorded end only once the machine's processors were read, for which it takes two times."""
+    """Delay the end of a recorded batch until CPU use was sampled, which needs two points in time."""
 
     def __init__(self):
         self.counters = set()

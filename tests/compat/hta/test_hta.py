@@ -1,4 +1,4 @@
-"""Our numbers are those of HolisticTraceAnalysis itself, on any trace: `make test-hta TRACES=DIR`."""
+"""Our numbers equal those of HolisticTraceAnalysis itself, on any trace: `make test-hta TRACES=DIR`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Our numbers are those of HolisticTraceAnalysis, which are committed with the traces they are of."""
+"""Our numbers equal the committed ones of HolisticTraceAnalysis for the committed traces."""
 
 import json
 from pathlib import Path

@@ -218,7 +218,7 @@ def a_stop_on_another_thread(module: Any, folder: Path) -> str:
 
 
 def still_recording() -> bool:
-    """Whether something records on this thread; stops it."""
+    """Return whether a recording is active on this thread; stops it."""
     if torch.autograd._profiler_enabled():
         torch.autograd._disable_profiler()
         torch.autograd.profiler._is_profiler_enabled = False

@@ -177,7 +177,7 @@ def shapes_of(*tensors) -> list[list[int]]:
 
 
 def counted_on_meta(name, *tensors, **more) -> int:
-    """What torch counts for an operator that no CPU has."""
+    """Return torch's count for an operator that no CPU has."""
     with flop_counter.FlopCounterMode(display=False) as counter:
         getattr(torch.ops.aten, name)(*tensors, **more)
     return counter.get_total_flops()

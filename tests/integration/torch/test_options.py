@@ -23,7 +23,7 @@ def work():
 
 
 def seen(module, options, *, as_attributes):
-    """What a program can see of a recording with these options: its rows, its header, and how its files fail."""
+    """Return all that a program can see of a recording with these options: rows, header, and errors of its files."""
     profiler = module.profile(activities=[CPU], **({} if as_attributes else options))
     if as_attributes:
         for name, value in options.items():

@@ -1,4 +1,4 @@
-"""torch may drop any name that it does not promise to keep: training goes on, and says in one sentence what is lost."""
+"""torch may drop any private name: training continues, and one sentence reports the loss."""
 
 import json
 

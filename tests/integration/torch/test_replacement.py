@@ -156,7 +156,7 @@ GONE = [
     ("torch.profiler._utils", "BasicEvaluation"),
     ("torch.profiler.profiler", "_WARNINGS_SHOWN"),
 ]
-"""What newer or older versions of torch lack."""
+"""Names that newer or older versions of torch lack."""
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)

@@ -30,7 +30,7 @@ NOT_OURS = {
     *("_monitor_started_here", "_monitor_tempdir", "_monitor_trace_window", "_use_cupti_monitor"),
     *("_cupti_monitor_external_id", "_record_pg_config"),
 }
-"""Of `cupti_monitor`, which we do not have, and a private function of the observer."""
+"""Names of `cupti_monitor`, which we do not have, and a private function of the observer."""
 
 
 def options():
@@ -71,7 +71,7 @@ class Observer:
 
 
 def arguments(module, options, calls):
-    """What a program passes for these options."""
+    """Return the arguments that a program passes for these options."""
     config, schedule = options.get("experimental_config"), options.get("schedule")
     passed = {
         "experimental_config": config and module._ExperimentalConfig(**{config: True}),
@@ -88,7 +88,7 @@ def work():
 
 
 def seen(module, options, set_later):
-    """What a program can see of a profiler with these options before, while and after it uses it."""
+    """Return all that a program can see of a profiler with these options before, during and after its use."""
     calls = []
     passed = arguments(module, options, calls)
     later = {name: passed.pop(name) for name in set_later & set(passed)}

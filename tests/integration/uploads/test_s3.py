@@ -41,7 +41,7 @@ def run(tmp_path, program, environment, name, modules=OURS):
 
 
 def start(tmp_path, program, environment, name):
-    """Starts a training that is told to end."""
+    """Start a training process that is then asked to end."""
     command = [sys.executable, "-c", RUN + textwrap.dedent(program), name]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)

@@ -16,7 +16,7 @@ def read_events(path: str | Path = "run/traces/merged_trace.json") -> list[Event
 
 
 def spans_of(events: list[Event]) -> dict[str, list[Event]]:
-    """The begin events of spans, by name, each with its ``end``. Raises AssertionError unless all pairs match."""
+    """Return the start events of spans by name, each with its ``end``. Raise AssertionError unless all pairs match."""
     found: dict[str, list[Event]] = defaultdict(list)
     open_spans: dict[tuple[Any, Any], list[Event]] = defaultdict(list)
     for event in events:

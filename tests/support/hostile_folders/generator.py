@@ -153,7 +153,7 @@ def _change_parquet(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _is_ordinary(path: Path) -> bool:
-    """Whether we may write to it: it exists, has no other link, and was not made huge before."""
+    """Return whether the file may be written to: it exists, has no other link, and was not made huge before."""
     if not path.is_file() or path.is_symlink():
         return False
     return path.stat().st_nlink == 1 and path.stat().st_size < HUGE

@@ -1,4 +1,4 @@
-"""What HolisticTraceAnalysis says about a trace."""
+"""Numbers of HolisticTraceAnalysis for a trace."""
 
 import logging
 import warnings
@@ -33,13 +33,13 @@ def _temporal(analysis: TraceAnalysis) -> dict[str, int]:
 
 
 def _overlap(analysis: TraceAnalysis) -> float | None:
-    """How much of the communication computation hides; None where there is no communication."""
+    """Return the share of communication overlapped by computation; None without communication."""
     percent = float(analysis.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"].iloc[0])
     return None if percent != percent else percent
 
 
 def _idle(analysis: TraceAnalysis) -> dict[str, int]:
-    """By stream and reason; reasons that took no time are left out."""
+    """Return idle time by stream and reason; reasons that took no time are omitted."""
     rows = analysis.get_idle_time_breakdown(ranks=[0], visualize=False)[0]
     found = {f"{row.stream} {row.idle_category}": int(row.idle_time) for row in rows.itertuples()}
     return {key: time for key, time in sorted(found.items()) if time}

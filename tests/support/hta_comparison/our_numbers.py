@@ -1,4 +1,4 @@
-"""What we say about a trace, in the words and units of HolisticTraceAnalysis."""
+"""Our numbers for a trace, in the terms and units of HolisticTraceAnalysis."""
 
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,8 @@ def _overlap(row: RankRow) -> float | None:
 
 
 def _idle(device: pl.DataFrame) -> dict[str, int]:
-    """By stream and reason, by HTA's rule: a whole gap is the host's if its end was launched after its begin."""
+    """Return idle time by stream and reason, by HTA's rule: a whole gap is the CPU's if its end was launched after its
+    start."""
     gaps = device.select("stream", "launch_begin", "begin", before=pl.col("end").shift(1).over("stream")).drop_nulls(
         "before"
     )

@@ -62,7 +62,7 @@ def as_hta_reads(path: Path, folder: Path) -> Path:
 
 
 def _without_last_step(events: list[Event]) -> list[Event]:
-    """What the host did before the last step, and what was launched by that."""
+    """Return CPU events before the last step, and the device events that they launched."""
     if len({event["name"] for event in events if _STEP in event["name"]}) < 2:
         return events
     host = [event for event in events if not _is_on_device(event)]

@@ -16,7 +16,7 @@ NUM_NEIGHBOURS, WORK_S = 20, 0.01
 
 
 class Neighbours:
-    """Processes that compute while they are told to."""
+    """Processes that compute while requested."""
 
     def __init__(self):
         self._are_busy, (self._read, self._write) = mmap.mmap(-1, 1), os.pipe()

@@ -1,4 +1,4 @@
-"""Trainings that hang in one way each, and some that only take long: `python hangs.py KIND FOLDER`."""
+"""Training runs that hang in one way each, and some that only take long: `python hangs.py KIND FOLDER`."""
 
 import ctypes
 import hashlib
@@ -66,7 +66,7 @@ def busy(profiler):
 
 
 def computing(profiler):
-    """Without the GIL, as in operators: nobody who looks waits for it."""
+    """Computation without the GIL, as in operators: probing threads do not wait for it."""
     until = time.monotonic() + AT_WORK_S
     while time.monotonic() < until:
         hashlib.pbkdf2_hmac("sha256", b"", b"", 20_000)
@@ -79,7 +79,7 @@ def debugger(profiler):
 
 
 def stopped_at_work(profiler):
-    """By a signal. Its own work takes less than `AT_WORK_S`."""
+    """Stop by a signal. Its own work takes less than `AT_WORK_S`."""
     os.kill(os.getpid(), signal.SIGSTOP)
     for _ in range(30):
         time.sleep(0.1)
@@ -91,7 +91,7 @@ def lock_on_another_thread(profiler):
 
 
 def after_the_loop(profiler):
-    """What a script does when it has trained."""
+    """Work of a script after training."""
     time.sleep(AT_WORK_S)
 
 

@@ -83,7 +83,7 @@ def train(trainer, folder, integration=None, *, network=None, resumes_from=None,
 
 
 def integrate(trainer, out, **options):
-    """What the user makes of ours for a trainer."""
+    """Return the integration that a user makes for a trainer."""
     name = "lightning" if "lightning" in trainer else trainer
     module = importlib.import_module(f"kinetoscope.integrations.{name}")
     if trainer == "accelerate":

@@ -82,7 +82,7 @@ _RIGHT: dict[str, tuple[Any, ...]] = {
     "wait": (0.001,),
     "record_columns": (bytes(320), *(bytearray(10 * width) for width in (8, 8, 4, 4, 2, 1, 1, 4))),
 }
-"""For some methods, arguments with which they do something."""
+"""Arguments with which some methods have an effect."""
 _SPECIAL = (
     "__init__",
     "__enter__",
@@ -261,7 +261,7 @@ def scanned() -> list[Any]:
 
 
 def watched_steps() -> Any:
-    """`SlowSteps` with a slow step that nobody has taken."""
+    """Return a `SlowSteps` with a pending slow step."""
     now, slow = [1], _native.SlowSteps("/proc/self/schedstat")
     writer = _native.PulseWriter(bytearray(COARSE_AT + 4 * BLOCK.size), lambda: now[0], 2)
     writer.watch_slow_steps(slow)

@@ -20,7 +20,7 @@ SLEEP_S = 0.3
 
 
 class Batches(Dataset):
-    """Of which some are slow to come."""
+    """Samples, some of them slow."""
 
     def __init__(self, slow, num_steps):
         self.slow, self.num_steps = slow, num_steps
@@ -35,7 +35,7 @@ class Batches(Dataset):
 
 
 class SlowFile:
-    """What a checkpoint is written to, slowly."""
+    """A file for checkpoints with slow writes."""
 
     def write(self, content):
         time.sleep(SLEEP_S / 30)  # slow: checkpoint

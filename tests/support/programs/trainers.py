@@ -1,4 +1,5 @@
-"""Trainings in the trainers of other libraries, one of each kind: ``python tests/support/programs/trainers.py KIND``.
+"""Training runs in the trainers of other libraries, one of each kind: ``python tests/support/programs/trainers.py
+KIND``.
 
 Each prints how many steps its optimizer took, its last loss to the last bit, and how long the phases of each step took
 as far as a script can tell: of each step but the first, which is before the profiler.

@@ -1,4 +1,4 @@
-"""Trainings that know nothing of us, one of each kind: ``python tests/support/programs/uninstrumented.py KIND``.
+"""Uninstrumented training runs, one of each kind: ``python tests/support/programs/uninstrumented.py KIND``.
 
 Each prints how many steps it took, and its last loss to the last bit.
 """
@@ -184,7 +184,7 @@ def validation():
 
 
 def validation_with_gradients():
-    """Nobody turned them off; and batches are accumulated, so that not every one is followed by an optimizer's step."""
+    """Gradients stay enabled; and batches are accumulated, so that not every one is followed by an optimizer step."""
     model, held_out = network(), data(6)
     optimizer = torch.optim.Adam(model.parameters())
     num_steps = 0
@@ -200,7 +200,7 @@ def validation_with_gradients():
 
 
 def validation_first():
-    """At the begin of a step, when its batch has come already."""
+    """Validate at the start of a step, when its batch has already been fetched."""
     model, held_out = network(), data(5)
     optimizer = torch.optim.Adam(model.parameters())
     num_steps = 0

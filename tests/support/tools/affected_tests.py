@@ -59,7 +59,7 @@ def _is_slow(test: Path) -> bool:
 
 
 def _distances(path: Path, tests: list[Path]) -> dict[Path, float]:
-    """How far each test is from a changed file; those that it cannot break are left out."""
+    """Return the distance of each test from a changed file; unaffected tests are omitted."""
     if path in tests:
         return {path: 0}
     named = [test for test in tests if path.suffix != ".py" and path.name in _text(test)]
@@ -92,8 +92,8 @@ def _tests_of_c(path: Path, tests: list[Path]) -> dict[Path, float]:
 
 
 def _tests_that_import(path: Path, tests: list[Path]) -> dict[Path, float]:
-    """How many imports lie between each test and a file in Python, or a command that uses it; a test of the file's own
-    name is nearest."""
+    """Return the number of imports between each test and a Python file, or a command that uses it; a test of the file's
+    own name is nearest."""
     users = _users(
         [
             *tests,

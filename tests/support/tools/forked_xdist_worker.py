@@ -1,7 +1,7 @@
-"""What pytest-xdist starts in place of Python: a process forked from one that has imported what test files import.
+"""Worker of pytest-xdist: a process forked from one that has imported what test files import.
 
-It gets the arguments that Python would get. Importing all this takes each process of a test run three seconds of
-processor time. Not imported beforehand is what is ours, whose asserts pytest rewrites, or that starts threads (polars).
+It gets the arguments that Python would get. These imports take each process of a test run three seconds of CPU time.
+Our own modules, whose asserts pytest rewrites, and modules that start threads (polars) are not imported beforehand.
 """
 
 import os

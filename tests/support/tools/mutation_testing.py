@@ -1,4 +1,5 @@
-"""Makes small changes in the source of a room, one at a time, and prints those that no test of the room notices.
+"""Mutation testing: small changes in the source of a package, one at a time; prints those that none of its tests
+notices.
 
     python tests/support/tools/mutation_testing.py PKG NUMBER SEED
 
@@ -52,7 +53,7 @@ sys.exit(pytest.main(sys.argv[2:]))
 
 @dataclass(frozen=True)
 class RoomTests:
-    """The tests of a room: how long each takes, and which of them run which line."""
+    """Tests of a package: the duration of each, and the lines it runs."""
 
     room: str
     seconds: dict[str, float]

@@ -28,7 +28,7 @@ def kernel_ns() -> int:
 
 
 def true_offset_ns() -> tuple[int, int]:
-    """How far the kernel's clock is ahead of this process's, and the uncertainty."""
+    """Return how far the kernel's clock is ahead of this process's, and the uncertainty."""
     pairs = []
     for _ in range(20):
         before, kernel, after = time.monotonic_ns(), kernel_ns(), time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""Runs trainings, faulty and fixed in turn; what the fix gains by their own clock, and what the first finding says."""
+"""Trials of faulty and fixed runs in turn: the measured saving of the fix, and the prediction of the top finding."""
 
 import json
 import os
@@ -20,12 +20,12 @@ FIRST_TIMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A training of `SCRIPTS`, and the ``kind`` of the finding that names its fault. ``has_line`` and ``is_saved``:
-    whether the finding names a line, and says what mending saves. A fault that comes in some steps only makes no
-    difference to the median step. If it comes in every ``period``-th step, a run counts with the mean of the median
-    steps of each place in the period; if ``in_some_steps`` at no fixed distance, with its mean step. Some faults are of
-    other ``kinds`` on other machines, such as an fsync on a disk that is as quick as memory. The finding's ``advice``
-    has these words in it."""
+    """A script of `SCRIPTS`, and the ``kind`` of the finding that names its fault. ``has_line`` and ``is_saved``:
+    whether the finding names a line, and predicts a saving. A fault in some steps only makes no difference to the
+    median step. If it comes in every ``period``-th step, a run counts with the mean of the median steps of each
+    position in the period; if ``in_some_steps`` without a fixed period, with its mean step. Some faults are of other
+    ``kinds`` on other machines, such as an fsync on a disk that is as fast as memory. The finding's ``advice`` has
+    these words in it."""
 
     script: str
     kind: str
@@ -92,7 +92,7 @@ class Trial:
     printed: list[str]
 
     def gain_ns(self, how: str = "recorded") -> float:
-        """What a step takes less in the median fixed run than in the median faulty one."""
+        """Measured saving per step: median faulty run minus median fixed run."""
         return median(self.steps_ns["faulty", how]) - median(self.steps_ns["fixed", how])
 
     @property
@@ -102,14 +102,14 @@ class Trial:
 
     @property
     def promised_ns(self) -> float | None:
-        """What the first finding says that mending saves, in the median faulty run; None where it does not say that."""
+        """Predicted saving of the top finding in the median faulty run; None without a prediction."""
         promised = [_promised_ns(self.fault, findings) for findings in self.found]
         known = [saving for saving in promised if saving is not None]
         return median(known) if len(known) == len(promised) else None
 
     @property
     def are_named(self) -> bool:
-        """Whether the first finding of each faulty run is of the right kind."""
+        """Whether the top finding of each faulty run is of the right kind."""
         return all(first is not None and first.kind in self.fault.all_kinds for first in self.firsts)
 
     @property

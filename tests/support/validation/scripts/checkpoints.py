@@ -1,4 +1,4 @@
-"""A checkpoint of a large table in every fifth step. Mended: one, after the last step."""
+"""A checkpoint of a large table in every fifth step. Fix: one, after the last step."""
 
 import itertools
 import time

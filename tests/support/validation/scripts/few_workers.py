@@ -1,4 +1,4 @@
-"""One worker, which takes longer for a batch than the loop takes for a step. Mended: two workers."""
+"""One worker, which takes longer for a batch than the loop takes for a step. Fix: two workers."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Samples from numpy, whose default is float64, and a model that was made to fit them. Mended: both in float32."""
+"""Samples from numpy, whose default is float64, and a model of the same dtype. Fix: both in float32."""
 
 import numpy as np
 import torch

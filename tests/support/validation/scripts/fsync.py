@@ -1,4 +1,4 @@
-"""A log that is forced to the disk after every line of each step. Mended: written without that."""
+"""A log that is forced to the disk after every line of each step. Fix: without fsync."""
 
 import os
 import time
@@ -15,7 +15,7 @@ NUM_TRIED = 60
 
 
 def num_lines(log: int) -> int:
-    """How many lines a step writes. Most of those that are tried may wait for a processor, on a busy machine."""
+    """Number of lines that a step writes. Most retries may wait for a CPU, on a busy machine."""
     times_ns = []
     for _ in range(NUM_TRIED):
         begin_ns = time.monotonic_ns()

@@ -1,5 +1,4 @@
-"""Records of many small objects in each step, through which the garbage collector looks again and again. Mended: it
-is told to leave them alone."""
+"""Records of many small objects in each step, which the garbage collector scans repeatedly. Fix: gc.freeze."""
 
 import gc
 

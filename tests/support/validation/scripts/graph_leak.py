@@ -1,4 +1,4 @@
-"""A list of losses on held-out samples, each of which keeps the graph of its step. Mended: numbers."""
+"""A list of losses on held-out samples that keep the graphs of their steps. Fix: numbers."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from watching import BATCH_SIZE, NUM_BATCHES, NUM_FEATURES, make_model, read_arg
 
 
 def bytes_of_a_graph(model: nn.Module, inputs: Tensor) -> int:
-    """What the graph of a loss keeps alive beside parameters and inputs."""
+    """Return the bytes that the graph of a loss keeps alive besides parameters and inputs."""
     kept: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:

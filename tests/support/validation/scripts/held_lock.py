@@ -1,4 +1,4 @@
-"""A lock that another thread holds most of the time. Mended: the loop leaves what it has to say in a queue."""
+"""A lock that another thread holds most of the time. Fix: the loop puts its messages into a queue."""
 
 import queue
 import threading

@@ -1,4 +1,4 @@
-"""A forward hook that keeps what a layer computed in a list which only the hook has. Mended: numbers."""
+"""A forward hook that keeps a layer's output in a list referenced only by the hook. Fix: numbers."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Two ranks, of which rank 1 sleeps in every third step, as one that writes a log. Mended: it does not."""
+"""Two ranks; rank 1 sleeps in every third step, as one that writes a log. Fix: no sleep."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""A loader that is made anew for each epoch of ten batches. Mended: one loader that keeps its workers."""
+"""A new loader for each epoch of ten batches. Fix: one loader with persistent workers."""
 
 import time
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class Samples(Dataset[Tensor]):
 
 
 def prepare(worker: int) -> None:
-    """What a worker does before its first batch, such as opening files."""
+    """Work of a worker before its first batch, such as opening files."""
     time.sleep(0.15)
 
 

@@ -1,4 +1,4 @@
-"""Threads that compute beside the loop, more than there are processors. Mended: none of them."""
+"""More compute threads besides the loop than there are cores. Fix: none of them."""
 
 import os
 import threading

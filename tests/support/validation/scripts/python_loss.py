@@ -1,4 +1,4 @@
-"""A loss whose weights are worked out in a loop over elements in Python. Mended: by operators on the whole tensor."""
+"""A loss with weights computed in a Python loop over elements. Fix: operators on the whole tensor."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A compiled model that gets batches of ever new shapes, and is compiled again for each. Mended: padded to one."""
+"""A compiled model that gets batches of ever new shapes, and is recompiled for each. Fix: padding to one shape."""
 
 import torch
 from torch import Tensor, nn

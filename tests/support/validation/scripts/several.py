@@ -1,4 +1,4 @@
-"""Short runs of several trainings, one after the other in one process: folder, number of steps, names of scripts."""
+"""Short runs of several scripts, one after the other in one process: folder, number of steps, names of scripts."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""A dataset that takes long for each sample, as one that decodes a file each time. Mended: prepared once."""
+"""A dataset with slow samples, as one that decodes a file each time. Fix: prepared once."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A loss that is summed up element by element, with several operators for each. Mended: on the whole tensor."""
+"""A loss that is summed element by element, with several operators for each. Fix: on the whole tensor."""
 
 import torch
 from torch import Tensor

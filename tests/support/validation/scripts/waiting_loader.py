@@ -1,4 +1,4 @@
-"""A loader that waits for its storage, while others keep its cores busy. Mended: four workers wait side by side."""
+"""A loader that waits for its storage, while others keep its cores busy. Fix: four workers wait in parallel."""
 
 import multiprocessing
 import os

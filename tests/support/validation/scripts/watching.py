@@ -1,4 +1,4 @@
-"""What all trainings of this folder share: their arguments, a small model, and a loop whose steps are timed."""
+"""Code shared by the scripts of this folder: their arguments, a small model, and a loop with timed steps."""
 
 import argparse
 import contextlib
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 NUM_STEPS = 40
-"""How many steps are recorded."""
+"""Number of recorded steps."""
 
 NUM_BEFORE = 2
-"""How many steps come before those: one that is skipped, and one in which torch warms up."""
+"""Number of steps before those: one that is skipped, and one in which torch warms up."""
 
 NUM_BATCHES = NUM_STEPS + NUM_BEFORE
 BATCH_SIZE = 32
@@ -38,7 +38,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def read_arguments() -> argparse.Namespace:
-    """The arguments of a training that has no others."""
+    """Parse the arguments of a script without options of its own."""
     return argument_parser().parse_args()
 
 
@@ -50,7 +50,7 @@ def make_model(width: int = 1024, num_layers: int = 4) -> nn.Sequential:
 
 
 def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """What every training does with its loss."""
+    """Take an optimizer step for a loss."""
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
