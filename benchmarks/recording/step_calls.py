@@ -14,8 +14,8 @@ from typing import Any
 
 import kinetoscope
 from kinetoscope import Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.autoinstrument.instrumentation import AutoInstrumentation, ProcessRuns
 from kinetoscope.autoinstrument.settings import AutoSettings
-from kinetoscope.autoinstrument.training import ProcessRuns, UnmodifiedTraining
 from kinetoscope.testing import MemoryTraceHandler
 
 _ROOT = str(Path(kinetoscope.__file__).parent) + "/"
@@ -70,7 +70,7 @@ def _count_modules_under_run() -> tuple[int, int]:
         optimizer.zero_grad()
 
     with tempfile.TemporaryDirectory() as folder:
-        training = UnmodifiedTraining(ProcessRuns(AutoSettings(out=folder, after=10**9)).make, print)
+        training = AutoInstrumentation(ProcessRuns(AutoSettings(out=folder, after=10**9)).make, print)
         training.watch()
         for _ in range(5):
             step()

@@ -21,8 +21,8 @@ from benchmarks.interleaved import measure, statement
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import cyclic_schedule
+from kinetoscope.autoinstrument.instrumentation import AutoInstrumentation, ProcessRuns
 from kinetoscope.autoinstrument.settings import AutoSettings
-from kinetoscope.autoinstrument.training import ProcessRuns, UnmodifiedTraining
 from kinetoscope.native import native
 from kinetoscope.pulse.layout import FILE_BYTES, Phase
 from kinetoscope.recording.profiler import active_profiler
@@ -178,7 +178,7 @@ def _under_run(step: Callable[[], None], call: Callable[[], object], folder: Pat
     hooks: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     before = [dict(each) for each in hooks]
     settings = AutoSettings(out=str(folder), after=10**9)
-    training = UnmodifiedTraining(ProcessRuns(settings).make, print)
+    training = AutoInstrumentation(ProcessRuns(settings).make, print)
     training.watch()
     for _ in range(3):
         call()  # a fetch comes first, so fetches end steps

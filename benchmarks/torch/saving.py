@@ -71,9 +71,9 @@ def _read_and_packed(results: Any, folder: Path) -> None:
 
 
 def _names(results: Any, folder: Path) -> None:
-    from kinetoscope.torch.true_names import find_true_names
+    from kinetoscope.torch.original_names import find_original_names
 
-    find_true_names(results)
+    find_original_names(results)
 
 
 def _in_a_child(results: Any, folder: Path) -> None:

@@ -17,8 +17,8 @@ from benchmarks.interleaved import Timings
 import kinetoscope
 from gpu_kit.faults.layers import make_transformer
 from gpu_kit.tasks.task import TaskRun
+from kinetoscope.autoinstrument.instrumentation import AutoInstrumentation, ProcessRuns
 from kinetoscope.autoinstrument.settings import AutoSettings
-from kinetoscope.autoinstrument.training import ProcessRuns, UnmodifiedTraining
 
 NUM_BLOCKS = {5: 4, 20: 12, 100: 24}
 """Blocks of the transformer: the CPU launches kernels for about half of a short step, and a fifth of a long one."""
@@ -128,7 +128,7 @@ def _plain(folder: Path) -> Iterator[EndStep]:
 def _run_outside_of_window(folder: Path) -> Iterator[EndStep]:
     """As under ``kinetoscope run``, which finds the steps by itself, while it records nothing but their times."""
     settings = AutoSettings(out=str(folder / "run"), after=10**9)
-    training = UnmodifiedTraining(ProcessRuns(settings).make, print)
+    training = AutoInstrumentation(ProcessRuns(settings).make, print)
     training.watch()
     try:
         yield lambda: None

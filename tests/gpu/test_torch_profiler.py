@@ -17,7 +17,7 @@ if not torch.cuda.is_available():
     pytest.skip("there is no CUDA device here", allow_module_level=True)
 
 from kinetoscope.torch import ProfilerActivity, profile, record_function  # noqa: E402 - only where there is a GPU
-from kinetoscope.torch.kineto_stream import saves_without_gil  # noqa: E402
+from kinetoscope.torch.kineto_stream import can_save_without_gil  # noqa: E402
 
 CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
 SLACK_NS = 50_000  # between the clocks of the host and the device
@@ -78,19 +78,19 @@ def test_perfetto_finds_no_error_in_an_export(tmp_path, options):
 
 def test_an_export_with_a_device_is_made_from_lines(tmp_path):
     profiler = recorded()
-    assert saves_without_gil(profiler.profiler.kineto_results)
-    results = profiler.take_results()
+    assert can_save_without_gil(profiler.profiler.kineto_results)
+    results = profiler.pop_results()
     assert results is not None
     results.export_chrome_trace(tmp_path / "trace.json")
     [window] = results.windows
-    assert window.text(tmp_path, None).is_right
+    assert window.text(tmp_path, None).is_valid
 
 
 def test_training_continues_while_kineto_saves(tmp_path, record_property):
     with profile(activities=[CPU, CUDA]) as profiler:
         for _ in range(300):
             work()
-    results = profiler.take_results()
+    results = profiler.pop_results()
     assert results is not None
     writer = threading.Thread(target=results.export_chrome_trace, args=(tmp_path / "saved.json.gz",))
     begin = time.perf_counter()

@@ -133,7 +133,7 @@ def test_a_forked_child_has_no_hook_of_the_run(tmp_path):
     assert status == [0, 0]
 
 
-SYSTEM_PROFILER = ("loop_clocks", "nvml", "processor_use", "system_profiler", "visible_gpus", "window_source")
+SYSTEM_PROFILER = ("cpu_use", "loop_clocks", "nvml", "system_profiler", "visible_gpus", "window_source")
 
 
 def test_without_sources_nothing_of_them_is_imported():

@@ -9,7 +9,7 @@ import pytest
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.spool.folders import warn_of_unsaved_data
-from kinetoscope.torch.kineto_stream import saves_without_gil
+from kinetoscope.torch.kineto_stream import can_save_without_gil
 from support.fork_server import run_command, run_program, run_with_torch, start_with_torch
 
 
@@ -89,7 +89,7 @@ def saves_without_gil_here():
 
     with profile() as profiler:
         pass
-    return saves_without_gil(profiler.take_results().windows[-1].kineto_results)
+    return can_save_without_gil(profiler.pop_results().windows[-1].kineto_results)
 
 
 SAVES_ALONE = """

@@ -123,7 +123,7 @@ def test_no_byte_that_a_run_leaves_has_a_secret_though_everything_has_one(tmp_pa
 
 
 def test_where_torch_saves_to_a_file_that_file_is_not_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("kinetoscope.torch.kineto_stream.saves_without_gil", lambda results: False)
+    monkeypatch.setattr("kinetoscope.torch.kineto_stream.can_save_without_gil", lambda results: False)
     with temporary_files_in(tmp_path / "tmp"):
         settings = {"system": False, "schedule": always, "redact": hide, "strict": True, "quiet": True}
         train(kinetoscope.profile(tmp_path / "run", **settings))

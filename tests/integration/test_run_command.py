@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.autoinstrument.settings import VARIABLE
+from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
 from kinetoscope.core.paths.later_run import find_latest_rerun
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.server.run_lists import RunLists
@@ -212,9 +212,9 @@ def test_the_only_training_run_of_a_process_is_listed_without_a_note(trainings):
 
 MANY_TRAININGS = """
 import torch
-import kinetoscope.autoinstrument.training
+import kinetoscope.autoinstrument.instrumentation
 
-kinetoscope.autoinstrument.training.MAX_TRAININGS = 4  # 200 of them take 20 s
+kinetoscope.autoinstrument.instrumentation.MAX_RUNS = 4  # 200 of them take 20 s
 for _ in range(7):
     weight = torch.ones(2, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -479,7 +479,7 @@ exec(open({str(TRAININGS)!r}).read())
 def test_one_line_in_the_script_does_the_same(tmp_path):
     script = f"import kinetoscope.auto, sys; sys.argv[1:] = ['no loader']; exec(open({str(TRAININGS)!r}).read())"
     settings = json.dumps({"out": str(tmp_path / "run"), "after": 2, "num_steps": 3})
-    done = run(sys.executable, "-c", script, folder=tmp_path, environment={VARIABLE: settings})
+    done = run(sys.executable, "-c", script, folder=tmp_path, environment={ENVIRONMENT_VARIABLE: settings})
     assert done.returncode == 3, done.stderr
     report = kinetoscope.analyze(tmp_path / "run")
     assert (report.run["all_steps"]["num_steps"], report.run["num_steps"]) == (36, 3)

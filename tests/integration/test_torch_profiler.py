@@ -199,14 +199,14 @@ def test_a_folder_that_cannot_be_written_for_one_cycle_loses_no_operator(tmp_pat
 def test_an_export_that_failed_keeps_no_results_of_kineto_alive(tmp_path, caplog):
     source = TorchProfiler(f"{tmp_path}/torch_traces")
     alive = weakref.WeakSet()
-    handle_results = source.note_results
+    handle_results = source.process_results
 
     def note(results):
         alive.add(results)
         handle_results(results)
         raise RuntimeError("a bug behind the export")
 
-    source.note_results = note
+    source.process_results = note
     with Profiler(cyclic_schedule(warmup=1, active=1, repeat=0), Files(), sources=[source]) as profiler:
         for _ in profiler.batches(range(6)):
             torch.ones(8, 8) @ torch.ones(8, 8)

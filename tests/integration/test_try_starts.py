@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 import kinetoscope
-from kinetoscope.autoinstrument.settings import VARIABLE
+from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
 from kinetoscope.autoinstrument.trial_files import TrialSettings
 from kinetoscope.experiments.start import Command, InterruptedTrialError, run_start
 from kinetoscope.formats.experiments import AppliedVariant
@@ -44,7 +44,7 @@ def left_running(folder):
     found = []
     for process in psutil.process_iter():
         try:
-            if str(folder.parent) in process.environ().get(VARIABLE, ""):
+            if str(folder.parent) in process.environ().get(ENVIRONMENT_VARIABLE, ""):
                 found.append(process)
         except psutil.Error:
             continue

@@ -9,7 +9,7 @@ from support.fork_server import COMPILING, Running, run_command, start_prepared
 
 BIN = Path(sysconfig.get_path("scripts"))
 KINETOSCOPE = str(BIN / "kinetoscope")
-_RECORDED = (*COMPILING, "kinetoscope.autoinstrument.training", "kinetoscope.sources.torch_profiler")
+_RECORDED = (*COMPILING, "kinetoscope.autoinstrument.instrumentation", "kinetoscope.sources.torch_profiler")
 _AS_A_SCRIPT = """
 import runpy, sys
 del sys.argv[0]

@@ -16,9 +16,9 @@ class EvaluationRule:
     """
 
     def __init__(self) -> None:
-        self._last: Callable[[], Any] = lambda: None
-        self._num_in_a_row = 0
-        self._is_noted = False
+        self._last_iterator: Callable[[], Any] = lambda: None
+        self._num_consecutive = 0
+        self._is_last_trained = False
         """Whether it is known already that the last one was trained on; a look into a `WeakSet` takes longer."""
 
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -29,33 +29,38 @@ class EvaluationRule:
         """Their ids: a list can be held in no other way that lets it go. One that takes the place of another in memory
         costs some batches of an evaluation."""
 
-        self._most_ahead = 1
+        self._max_prefetched = 1
         """How many batches of an iterator were fetched before anybody trained on the first of them, at most."""
 
     def is_evaluation(self, iterator: object, *, has_gradients: bool) -> bool:
         """Whether a fetch of this iterator is one of an evaluation."""
-        if self._last() is not iterator:
-            self._last, self._num_in_a_row, self._is_noted = weakref.ref(iterator), 0, False
-        self._num_in_a_row += 1
+        if self._last_iterator() is not iterator:
+            self._last_iterator, self._num_consecutive, self._is_last_trained = weakref.ref(iterator), 0, False
+        self._num_consecutive += 1
         if not has_gradients:
             self._evaluated.add(iterator)
             return True
-        if self._num_in_a_row == 1 or self._is_noted or not self._trained_datasets or iterator in self._trained:
+        if (
+            self._num_consecutive == 1
+            or self._is_last_trained
+            or not self._trained_datasets
+            or iterator in self._trained
+        ):
             return False
-        return _dataset(iterator) not in self._trained_datasets or self._num_in_a_row > self._most_ahead
+        return _find_dataset_id(iterator) not in self._trained_datasets or self._num_consecutive > self._max_prefetched
 
-    def note_trained(self) -> None:
+    def mark_trained(self) -> None:
         """Notes that a backward pass or an optimizer has run, on what was fetched last."""
-        iterator = self._last()
-        if self._is_noted or iterator is None or iterator in self._evaluated:
+        iterator = self._last_iterator()
+        if self._is_last_trained or iterator is None or iterator in self._evaluated:
             return
-        self._is_noted = True
+        self._is_last_trained = True
         if iterator in self._trained:
             return
         self._trained.add(iterator)
-        self._trained_datasets.add(_dataset(iterator))
-        self._most_ahead = max(self._most_ahead, self._num_in_a_row)
+        self._trained_datasets.add(_find_dataset_id(iterator))
+        self._max_prefetched = max(self._max_prefetched, self._num_consecutive)
 
 
-def _dataset(iterator: object) -> int:
+def _find_dataset_id(iterator: object) -> int:
     return id(getattr(iterator, loader_dataset.attribute, None))

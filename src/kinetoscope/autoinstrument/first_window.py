@@ -25,35 +25,35 @@ class FirstWindow(CyclicSchedule):
     """Records the steps of ``plan``; with ``is_timed``, more of them if the steps before took less than 5 ms."""
 
     is_timed: bool = False
-    _opened: list[TriggeredWindow] = field(default_factory=list, init=False, compare=False)
+    _windows: list[TriggeredWindow] = field(default_factory=list, init=False, compare=False)
 
     def __call__(self, state: ScheduleState) -> ProfilerAction:
         """Return the action for the current batch of ``state``."""
-        if not self._opened:
+        if not self._windows:
             first_step = self.plan.first_recorded + self.plan.warmup
-            self._opened.append(TriggeredWindow(first_step, partial(self._choose_num_steps, state)))
-        index = plain_value(state.timestamp.batch) - _first_step_of(_driver_of(state))
-        return self._opened[0].action(index, ProfilerAction.SKIP)
+            self._windows.append(TriggeredWindow(first_step, partial(self._choose_num_steps, state)))
+        index = plain_value(state.timestamp.batch) - _find_first_step(_find_driver(state))
+        return self._windows[0].action(index, ProfilerAction.SKIP)
 
     def num_skipped(self, state: ScheduleState) -> int:
         """Return for how many batches, from the current one on, the action is surely SKIP."""
-        num_steps = self._opened[0].num_steps if self._opened else 0
+        num_steps = self._windows[0].num_steps if self._windows else 0
         plan = replace(self.plan, active=num_steps or self.plan.active)
         return CyclicSchedule(plan, self.per).num_skipped(state)
 
     def _choose_num_steps(self, state: ScheduleState) -> int:
-        driver = _driver_of(state)
+        driver = _find_driver(state)
         if driver is None or not self.is_timed:
             return self.plan.active
         first = driver.first_step
         return choose_num_steps(driver.step_times_ns(first, first + self.plan.first_recorded), self.plan.active)
 
 
-def _driver_of(state: ScheduleState) -> "Driver | None":
+def _find_driver(state: ScheduleState) -> "Driver | None":
     return getattr(getattr(state, "profiler", None), "driver", None)
 
 
-def _first_step_of(driver: "Driver | None") -> int:
+def _find_first_step(driver: "Driver | None") -> int:
     return 0 if driver is None else driver.first_step
 
 

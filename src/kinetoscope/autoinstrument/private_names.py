@@ -2,6 +2,6 @@
 
 from kinetoscope.core.background.private_names import PrivateObject
 
-exit_of_threads = PrivateObject(
+register_thread_exit = PrivateObject(
     "threading", "_register_atexit", "a training under `kinetoscope run` is saved when Python has begun to end"
 )

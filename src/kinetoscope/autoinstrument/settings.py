@@ -10,7 +10,7 @@ import msgspec
 from kinetoscope.autoinstrument.trial_files import TrialSettings
 from kinetoscope.errors import SettingsError
 
-VARIABLE = "KINETOSCOPE_AUTO"
+ENVIRONMENT_VARIABLE = "KINETOSCOPE_AUTO"
 DEFAULT_NUM_STEPS = 10
 _BOOTSTRAP = Path(__file__).parent / "bootstrap"
 CountBy = Literal["fetch", "optimizer"]
@@ -46,25 +46,25 @@ class AutoSettings(msgspec.Struct, frozen=True):
         """A name that all processes of the command share, and no other command has; "" if it is unknown."""
         return f"{self.pid}-{self.started_ns}" if self.pid else ""
 
-    def to_variable(self) -> str:
-        """The value of the environment variable `VARIABLE`."""
+    def to_environment_value(self) -> str:
+        """The value of the environment variable `ENVIRONMENT_VARIABLE`."""
         return msgspec.json.encode(self).decode()
 
 
-def settings_of(environment: Mapping[str, str] = os.environ) -> AutoSettings:
+def read_settings(environment: Mapping[str, str] = os.environ) -> AutoSettings:
     """The settings in an environment; those by default where it has none. Raises `SettingsError` for others."""
-    text = environment.get(VARIABLE)
+    text = environment.get(ENVIRONMENT_VARIABLE)
     if not text:
         return AutoSettings()
     try:
         return msgspec.json.decode(text, type=AutoSettings)
     except msgspec.MsgspecError as error:
         raise SettingsError(
-            f"The environment variable {VARIABLE} is not what `kinetoscope run` sets: {error}."
+            f"The environment variable {ENVIRONMENT_VARIABLE} is not what `kinetoscope run` sets: {error}."
         ) from None
 
 
-def environment_with(settings: AutoSettings, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def build_environment(settings: AutoSettings, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment in which each Python starts with `bootstrap/sitecustomize.py`."""
     path = os.pathsep.join(filter(None, [str(_BOOTSTRAP), environment.get("PYTHONPATH")]))
-    return {**environment, "PYTHONPATH": path, VARIABLE: settings.to_variable()}
+    return {**environment, "PYTHONPATH": path, ENVIRONMENT_VARIABLE: settings.to_environment_value()}

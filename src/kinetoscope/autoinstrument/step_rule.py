@@ -11,7 +11,7 @@ from kinetoscope.autoinstrument.settings import CountBy
 MIN_STEPS_OF_TRAINING = 16
 """Steps of an optimizer, while the leading one takes none, after which it leads. Critics of a GAN take 5 to 15."""
 
-_MAX_HELD_STEPS = 2 * MIN_STEPS_OF_TRAINING
+_MAX_PENDING_STEPS = 2 * MIN_STEPS_OF_TRAINING
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class FirstSteps:
 
 @dataclass
 class _Candidate:
-    """An optimizer that has stepped since the leading one has. ``num_held`` steps of the loop were held back before."""
+    """An optimizer that has stepped since the leading one has. ``num_pending`` steps were pending before."""
 
     optimizer: Callable[[], object]
     shares_parameters: bool
-    num_held: int
+    num_pending: int
     ends_ns: list[int] = field(default_factory=list)
     num_unfetched: int = 0
 
@@ -61,37 +61,37 @@ class StepRule:
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.counts_by: CountBy = count_by or ("fetch" if has_loader else "optimizer")
-        self.following: FirstSteps | None = None
+        self.next_run: FirstSteps | None = None
         """The training run that has started instead of this one, whose steps this rule no longer counts."""
         self._count_by: CountBy | None = count_by
         self._now_ns = now_ns
         self._counts_backward = by_backward
         self._leader: Callable[[], object] = lambda: None
-        self._parameters: dict[int, Callable[[], object]] = {}
+        self._index_parameters: dict[int, Callable[[], object]] = {}
         """Those of the run's optimizers, by id. They are not kept alive."""
         self._candidates: list[_Candidate] = []
         self._companions: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._held_ends_ns: list[int] = []
+        self._pending_ends_ns: list[int] = []
         """When steps of the loop ended in which only candidates of another run had stepped."""
         self._has_stepped = self._has_candidate_stepped = False
         self._unfetched = 0
 
     # -- optimizers --
 
-    def optimizer_stepped(self, optimizer: object) -> int:
+    def on_optimizer_step(self, optimizer: object) -> int:
         """Handle a step of an optimizer; return how many steps of the run end with it."""
         self._counts_backward = False
         leader = self._leader()
         if leader is optimizer:
             return self._release() + self._count_leader(1)
-        if leader is None and (not self._parameters or optimizer in self._companions):
+        if leader is None and (not self._index_parameters or optimizer in self._companions):
             return self._lead(optimizer)
         if optimizer in self._companions:
             self._has_stepped = True
             return 0
         candidate = self._find_candidate(optimizer)
         if candidate is None:
-            num_released = self._release_gone()
+            num_released = self._release_if_freed()
             candidate = self._add_candidate(optimizer)
         else:
             num_released = 0
@@ -113,19 +113,19 @@ class StepRule:
         is_over = self._leader() is None or len(candidate.ends_ns) >= MIN_STEPS_OF_TRAINING
         if candidate.shares_parameters:
             self._has_stepped = True
-            num_released = self._release(but=candidate)
+            num_released = self._release(except_one=candidate)
             if not is_over:
                 return num_released
             num_steps = len(candidate.ends_ns) if self.counts_by == "optimizer" else candidate.num_unfetched
             return num_released + self._lead(optimizer, num_steps)
         self._has_candidate_stepped = True
         if len(candidate.ends_ns) >= MIN_STEPS_OF_TRAINING:
-            self.following = self._follow(candidate, optimizer)
+            self.next_run = self._make_next_run(candidate, optimizer)
         return 0
 
     def _lead(self, optimizer: object, num_steps: int = 1) -> int:
         self._leader = weakref.ref(optimizer)
-        self._parameters |= _parameters(optimizer)
+        self._index_parameters |= _index_parameters(optimizer)
         self._candidates.clear()
         return self._count_leader(num_steps)
 
@@ -134,20 +134,23 @@ class StepRule:
 
     def _add_candidate(self, optimizer: object) -> _Candidate:
         if (leader := self._leader()) is not None:
-            self._parameters |= _parameters(leader)  # it may have been given more since it leads
-        shares = any(known() is _alive(self._parameters, number) for number, known in _parameters(optimizer).items())
-        candidate = _Candidate(weakref.ref(optimizer), shares, len(self._held_ends_ns))
+            self._index_parameters |= _index_parameters(leader)  # it may have been given more since it leads
+        shares = any(
+            reference() is _find_alive(self._index_parameters, number)
+            for number, reference in _index_parameters(optimizer).items()
+        )
+        candidate = _Candidate(weakref.ref(optimizer), shares, len(self._pending_ends_ns))
         self._candidates.append(candidate)
         return candidate
 
-    def _follow(self, candidate: _Candidate, optimizer: object) -> FirstSteps:
+    def _make_next_run(self, candidate: _Candidate, optimizer: object) -> FirstSteps:
         """Return the run that starts with the first step of this optimizer."""
-        fetched_ns = self._held_ends_ns[candidate.num_held :]
+        fetched_ns = self._pending_ends_ns[candidate.num_pending :]
         rule = StepRule(self._count_by, has_loader=bool(fetched_ns), now_ns=self._now_ns)
         rule._companions.update(self._companions)
         if (leader := self._leader()) is not None:
             rule._companions.add(leader)
-        rule._leader, rule._parameters = weakref.ref(optimizer), _parameters(optimizer)
+        rule._leader, rule._index_parameters = weakref.ref(optimizer), _index_parameters(optimizer)
         for other in self._candidates:
             if other is not candidate:
                 rule._add_companion(other)
@@ -160,22 +163,22 @@ class StepRule:
         """Note that this optimizer alternates with others of the run."""
         if (optimizer := candidate.optimizer()) is not None:
             self._companions.add(optimizer)
-            self._parameters |= _parameters(optimizer)
+            self._index_parameters |= _index_parameters(optimizer)
 
-    def _release(self, but: _Candidate | None = None) -> int:
+    def _release(self, except_one: _Candidate | None = None) -> int:
         """Note that all candidates ``but`` one belong to the run, of which an optimizer steps again. Return how many
         steps were held back."""
-        if self._candidates in ([], [but]):
+        if self._candidates in ([], [except_one]):
             return 0
         for candidate in self._candidates:
-            if candidate is not but and not candidate.shares_parameters:
+            if candidate is not except_one and not candidate.shares_parameters:
                 self._add_companion(candidate)
-        self._candidates = [] if but is None else [but]
-        num_held = len(self._held_ends_ns) if self.counts_by == "fetch" else 0
-        self._held_ends_ns.clear()
-        return num_held
+        self._candidates = [] if except_one is None else [except_one]
+        num_pending = len(self._pending_ends_ns) if self.counts_by == "fetch" else 0
+        self._pending_ends_ns.clear()
+        return num_pending
 
-    def _release_gone(self) -> int:
+    def _release_if_freed(self) -> int:
         """Another optimizer steps: if the candidates are gone, they were too short to be a run of their own. Return how
         many steps they took in this one."""
         if not self._candidates or any(one.optimizer() is not None for one in self._candidates):
@@ -184,25 +187,25 @@ class StepRule:
 
     def finish(self) -> int:
         """Return how many steps were held back of candidates that have not become a run."""
-        num_steps = len(self._held_ends_ns)
+        num_steps = len(self._pending_ends_ns)
         if self.counts_by == "optimizer":
-            takes_over = self._leader() is None
-            num_steps = max((len(one.ends_ns) for one in self._candidates), default=0) if takes_over else 0
+            becomes_leader = self._leader() is None
+            num_steps = max((len(one.ends_ns) for one in self._candidates), default=0) if becomes_leader else 0
         self._candidates.clear()
-        self._held_ends_ns.clear()
+        self._pending_ends_ns.clear()
         return num_steps
 
     # -- fetches --
 
-    def backward_passed(self) -> None:
+    def on_backward(self) -> None:
         """Handle a backward pass."""
         self._has_stepped |= self._counts_backward
 
-    def fetches(self) -> int:
+    def on_fetch(self) -> int:
         """Handle that a DataLoader is asked for data; return how many steps of the run end with it."""
         num_steps = int(self._has_stepped and self.counts_by == "fetch")
         if self._has_candidate_stepped and not self._has_stepped:
-            self._held_ends_ns.append(self._now_ns())
+            self._pending_ends_ns.append(self._now_ns())
             num_steps = self._release_oldest()
         self._has_stepped, self._has_candidate_stepped, self._unfetched = False, False, 0
         for candidate in self._candidates:
@@ -211,19 +214,19 @@ class StepRule:
 
     def _release_oldest(self) -> int:
         """Return how many steps were held back for too long to be those of a run that starts."""
-        num_steps = max(0, len(self._held_ends_ns) - _MAX_HELD_STEPS)
-        del self._held_ends_ns[:num_steps]
+        num_steps = max(0, len(self._pending_ends_ns) - _MAX_PENDING_STEPS)
+        del self._pending_ends_ns[:num_steps]
         for candidate in self._candidates:
-            candidate.num_held = max(0, candidate.num_held - num_steps)
+            candidate.num_pending = max(0, candidate.num_pending - num_steps)
         return num_steps if self.counts_by == "fetch" else 0
 
 
-def _parameters(optimizer: object) -> dict[int, Callable[[], object]]:
+def _index_parameters(optimizer: object) -> dict[int, Callable[[], object]]:
     groups = getattr(optimizer, "param_groups", ())
     return {id(parameter): weakref.ref(parameter) for group in groups for parameter in group["params"]}
 
 
-def _alive(parameters: dict[int, Callable[[], object]], number: int) -> object:
+def _find_alive(parameters: dict[int, Callable[[], object]], number: int) -> object:
     """Return the parameter with this id if it is still alive, else something that no parameter is."""
-    known = parameters.get(number)
-    return parameters if known is None or (parameter := known()) is None else parameter
+    reference = parameters.get(number)
+    return parameters if reference is None or (parameter := reference()) is None else parameter

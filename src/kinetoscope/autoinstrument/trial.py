@@ -17,19 +17,19 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.autoinstrument.trial_files import (
-    ERROR,
-    MARK_TIMEOUT_S,
+    ERROR_FILE,
     MIN_STEPS,
-    NUM_STEPS,
+    NUM_STEPS_FILE,
     RELEASE_TIMEOUT_S,
-    RELEASED,
+    RELEASED_FILE,
+    RESULTS_TIMEOUT_S,
     WARMUP_STEPS,
     ParameterSummary,
     RankResult,
     TrialSettings,
     result_path,
+    write_atomically,
     write_result,
-    write_whole,
 )
 from kinetoscope.core.job.ranks import Ranks, detect_ranks
 from kinetoscope.variants.facts import FactsWatch
@@ -49,40 +49,40 @@ class Trial:
     def __init__(self, settings: TrialSettings) -> None:
         self._settings = settings
         self._folder = Path(settings.folder)
-        self._num_steps, self._count = settings.num_steps, 0
+        self._num_steps, self._num_counted = settings.num_steps, 0
         self._applied: Counter[str] = Counter()
-        self._watch = FactsWatch() if settings.observes else None
-        self._first: list[list[float | None]] = []
+        self._facts_watch = FactsWatch() if settings.observes else None
+        self._first_samples: list[list[float | None]] = []
 
     def prepare(self) -> None:
         """Set the seeds and apply the variants. Raises the error of a variant, after it is written for `try`."""
         try:
             _set_seeds(self._settings.seed)
-            if self._watch is not None:
-                self._watch.install()
-            known = load_variants(map(Path, self._settings.files)) if self._settings.variants else {}
-            for one in self._settings.variants:
-                known[one.name].apply(one.value, partial(self._count_applied, one.name))
+            if self._facts_watch is not None:
+                self._facts_watch.install()
+            variants_by_name = load_variants(map(Path, self._settings.files)) if self._settings.variants else {}
+            for applied in self._settings.variants:
+                variants_by_name[applied.name].apply(applied.value, partial(self._count_applied, applied.name))
         except Exception as error:
             with contextlib.suppress(OSError):
-                write_whole(self._folder / ERROR, f"{type(error).__name__}: {error}".encode())
+                write_atomically(self._folder / ERROR_FILE, f"{type(error).__name__}: {error}".encode())
             raise
 
-    def step_ended(self, driver: "Driver", optimizer: object) -> None:
+    def handle_step(self, driver: "Driver", optimizer: object) -> None:
         """Handle the end of a step: the last one ends the process."""
-        self._count += 1
-        if self._count == 1 and self._settings.compares_results:
-            self._first = _sample(optimizer)
+        self._num_counted += 1
+        if self._num_counted == 1 and self._settings.compares_results:
+            self._first_samples = _sample_parameters(optimizer)
         if self._settings.observes:
             self._choose_num_steps(driver)
-        if self._count >= WARMUP_STEPS + self._num_steps:
+        if self._num_counted >= WARMUP_STEPS + self._num_steps:
             self._finish(driver, optimizer)
 
-    def run_ends(self, driver: "Driver", optimizer: object) -> None:
+    def handle_run_end(self, driver: "Driver", optimizer: object) -> None:
         """Handle the end of a training run before its last measured step: fewer steps may do."""
-        if self._count >= WARMUP_STEPS + MIN_STEPS:
+        if self._num_counted >= WARMUP_STEPS + MIN_STEPS:
             self._finish(driver, optimizer)
-        self._count = 0
+        self._num_counted = 0
 
     def _count_applied(self, name: str) -> None:
         self._applied[name] += 1
@@ -90,19 +90,19 @@ class Trial:
     def _choose_num_steps(self, driver: "Driver") -> None:
         """Let all ranks take fewer steps if they are slow. Rank 0 chooses after the warm-up; the others read that
         before the least number of steps is over."""
-        path = self._folder / NUM_STEPS
-        if self._count == WARMUP_STEPS and detect_ranks().rank == 0:
-            step_s = median(self._times_ns(driver, WARMUP_STEPS // 2)) / 1e9
-            fitting = int(self._settings.max_s / step_s) if step_s else self._num_steps
-            self._num_steps = min(self._num_steps, max(MIN_STEPS, fitting))
-            write_whole(path, str(self._num_steps).encode())
-        elif self._count == WARMUP_STEPS + MIN_STEPS - 1:
+        path = self._folder / NUM_STEPS_FILE
+        if self._num_counted == WARMUP_STEPS and detect_ranks().rank == 0:
+            step_s = median(self._step_times_ns(driver, WARMUP_STEPS // 2)) / 1e9
+            num_fitting = int(self._settings.max_s / step_s) if step_s else self._num_steps
+            self._num_steps = min(self._num_steps, max(MIN_STEPS, num_fitting))
+            write_atomically(path, str(self._num_steps).encode())
+        elif self._num_counted == WARMUP_STEPS + MIN_STEPS - 1:
             with contextlib.suppress(OSError, ValueError):
                 self._num_steps = int(path.read_bytes())
 
-    def _times_ns(self, driver: "Driver", num_skipped: int) -> list[int]:
+    def _step_times_ns(self, driver: "Driver", num_skipped: int) -> list[int]:
         """Return the durations of the steps that the pulse has, after so many."""
-        end = driver.first_step + self._count
+        end = driver.first_step + self._num_counted
         return driver.step_times_ns(driver.first_step + num_skipped, end)
 
     def _finish(self, driver: "Driver", optimizer: object) -> None:
@@ -118,9 +118,9 @@ class Trial:
         write_result(self._folder, result)
         _flush_output()
         paths = [result_path(self._folder, rank) for rank in range(ranks.local_world_size)]
-        _wait(lambda: all(path.exists() for path in paths), MARK_TIMEOUT_S)
+        _wait_until(lambda: all(path.exists() for path in paths), RESULTS_TIMEOUT_S)
         if ranks.rank == 0:
-            _wait((self._folder / RELEASED).exists, RELEASE_TIMEOUT_S)
+            _wait_until((self._folder / RELEASED_FILE).exists, RELEASE_TIMEOUT_S)
         os._exit(0)
 
     def _measure(self, driver: "Driver", optimizer: object, ranks: Ranks) -> RankResult:
@@ -129,19 +129,19 @@ class Trial:
             world_size=ranks.world_size,
             local_world_size=ranks.local_world_size,
             pid=os.getpid(),
-            step_times_ns=self._times_ns(driver, WARMUP_STEPS)[: self._num_steps],
+            step_times_ns=self._step_times_ns(driver, WARMUP_STEPS)[: self._num_steps],
             peak_bytes=_peak_bytes(),
             peak_device_bytes=_peak_device_bytes(),
             num_applied=dict(self._applied),
-            facts=self._watch.collect(ranks.local_world_size) if self._watch is not None else None,
+            facts=self._facts_watch.collect(ranks.local_world_size) if self._facts_watch is not None else None,
             parameters=self._summarize_parameters(optimizer) if self._settings.compares_results else None,
         )
 
     def _summarize_parameters(self, optimizer: object) -> ParameterSummary:
         digest = hashlib.blake2b(digest_size=16)
-        for parameter in _parameters(optimizer):
+        for parameter in _copy_parameters(optimizer):
             digest.update((ctypes.c_char * parameter.nbytes).from_address(parameter.data_ptr()))
-        return ParameterSummary(digest.hexdigest(), self._first, _sample(optimizer))
+        return ParameterSummary(digest.hexdigest(), self._first_samples, _sample_parameters(optimizer))
 
 
 def _set_seeds(seed: int) -> None:
@@ -158,7 +158,7 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def _parameters(optimizer: object) -> list[Any]:
+def _copy_parameters(optimizer: object) -> list[Any]:
     """Return the parameters of an optimizer on the host; of a sharded one, this rank's shard."""
     groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", [])
     tensors = [parameter.detach() for group in groups for parameter in group["params"]]
@@ -166,11 +166,14 @@ def _parameters(optimizer: object) -> list[Any]:
     return [tensor.cpu().contiguous() for tensor in locals_]
 
 
-def _sample(optimizer: object) -> list[list[float | None]]:
+def _sample_parameters(optimizer: object) -> list[list[float | None]]:
     """Return values of each parameter, evenly spaced."""
-    parameters = _parameters(optimizer)
-    most = min(_MAX_SAMPLES_EACH, max(1, _MAX_SAMPLES // max(1, len(parameters))))
-    return [parameter.flatten()[:: max(1, -(-parameter.numel() // most))].double().tolist() for parameter in parameters]
+    parameters = _copy_parameters(optimizer)
+    max_samples = min(_MAX_SAMPLES_EACH, max(1, _MAX_SAMPLES // max(1, len(parameters))))
+    return [
+        parameter.flatten()[:: max(1, -(-parameter.numel() // max_samples))].double().tolist()
+        for parameter in parameters
+    ]
 
 
 def _peak_bytes() -> int | None:
@@ -195,7 +198,7 @@ def _flush_output() -> None:
             stream.flush()
 
 
-def _wait(is_over: Callable[[], bool], timeout_s: float) -> None:
+def _wait_until(is_done: Callable[[], bool], timeout_s: float) -> None:
     end = time.monotonic() + timeout_s
-    while not is_over() and time.monotonic() < end:
+    while not is_done() and time.monotonic() < end:
         time.sleep(_POLL_S)

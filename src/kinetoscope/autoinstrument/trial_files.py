@@ -11,10 +11,10 @@ from kinetoscope.variants.facts import Facts
 
 WARMUP_STEPS = 10
 MIN_STEPS = 20
-RELEASED, NUM_STEPS, ERROR = "released", "num_steps", "error"
+RELEASED_FILE, NUM_STEPS_FILE, ERROR_FILE = "released", "num_steps", "error"
 """Files in the folder of a start: rank 0 may end; the number of steps that rank 0 chose; why there is no result."""
 
-MARK_TIMEOUT_S = 10.0
+RESULTS_TIMEOUT_S = 10.0
 """Time that a rank waits for the results of the others."""
 
 RELEASE_TIMEOUT_S = 20.0
@@ -72,10 +72,10 @@ def result_path(folder: Path, rank: int) -> Path:
 
 def write_result(folder: Path, result: RankResult) -> None:
     """Write a rank's result completely or not at all. Raises OSError."""
-    write_whole(result_path(folder, result.rank), msgspec.json.encode(result))
+    write_atomically(result_path(folder, result.rank), msgspec.json.encode(result))
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that appears under its name when it is complete. Raises OSError."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_bytes(content)

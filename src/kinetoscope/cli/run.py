@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kinetoscope import __version__
-from kinetoscope.autoinstrument.settings import AutoSettings, environment_with
+from kinetoscope.autoinstrument.settings import AutoSettings, build_environment
 from kinetoscope.cli.arg_types import parse_whole_number
 from kinetoscope.cli.options import add_num_steps
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         pid=os.getpid(),  # the command takes the place of this process
         started_ns=time.time_ns(),
     )
-    _exec(command, environment_with(settings))
+    _exec(command, build_environment(settings))
     return 0
 
 

@@ -106,7 +106,7 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
             if self.profile_memory:
                 _log.info(averages.table(sort_by="self_cpu_memory_usage", row_limit=_MAX_ROWS))
 
-    def note_results(self, results: KinetoResults) -> None:
+    def process_results(self, results: KinetoResults) -> None:
         """Keeps the last window for the tables, if INFO is logged."""
         if _log.isEnabledFor(logging.INFO):
             self._last_results = results

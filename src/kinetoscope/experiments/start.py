@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.autoinstrument.settings import DEFAULT_NUM_STEPS, VARIABLE, AutoSettings, environment_with
+from kinetoscope.autoinstrument.settings import DEFAULT_NUM_STEPS, ENVIRONMENT_VARIABLE, AutoSettings, build_environment
 from kinetoscope.autoinstrument.trial_files import (
-    ERROR,
-    MARK_TIMEOUT_S,
+    ERROR_FILE,
     MIN_STEPS,
-    RELEASED,
+    RELEASED_FILE,
+    RESULTS_TIMEOUT_S,
     WARMUP_STEPS,
     RankResult,
     TrialSettings,
@@ -88,12 +88,12 @@ def run_start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    group = ProcessGroup(process.pid, VARIABLE, str(folder))
+    group = ProcessGroup(process.pid, ENVIRONMENT_VARIABLE, str(folder))
     try:
         reason = _wait(process, folder, started + timeout_s, is_interrupted)
         ranks = [] if reason else read_results(folder)
         spare = next((result.pid for result in ranks if result.rank == 0), None)
-        group.end(spare, (folder / RELEASED).touch)
+        group.end(spare, (folder / RELEASED_FILE).touch)
     except BaseException:
         group.kill()
         raise
@@ -141,10 +141,10 @@ def _wait(process: "subprocess.Popen[bytes]", folder: Path, end: float, is_inter
         now = time.monotonic()
         if ranks and first_mark is None:
             first_mark = now
-        if first_mark is not None and now > first_mark + MARK_TIMEOUT_S + _MARK_SLACK_S:
+        if first_mark is not None and now > first_mark + RESULTS_TIMEOUT_S + _MARK_SLACK_S:
             return f"{len(ranks)} of {ranks[0].local_world_size} ranks reached the last step"
-        if (folder / ERROR).exists():
-            return f"{(folder / ERROR).read_text(encoding='utf-8', errors='replace')}"
+        if (folder / ERROR_FILE).exists():
+            return f"{(folder / ERROR_FILE).read_text(encoding='utf-8', errors='replace')}"
         if has_ended:
             return _describe_end(process.returncode)
         if now > end:
@@ -163,7 +163,7 @@ def _environment(command: Command, settings: TrialSettings) -> dict[str, str]:
     auto = AutoSettings(out=str(Path(settings.folder) / _KEPT), trial=settings, diagnose=settings.records)
     if settings.records:
         auto = msgspec.structs.replace(auto, num_steps=DEFAULT_NUM_STEPS, after=WARMUP_STEPS - 1)
-    environment = environment_with(auto, disable_trackers(command.environment, settings.folder))
+    environment = build_environment(auto, disable_trackers(command.environment, settings.folder))
     return environment | {"PYTHONHASHSEED": command.environment.get("PYTHONHASHSEED", "0")}
 
 

@@ -106,9 +106,9 @@ class _CellProfiling:
             return
         import torch  # noqa: F401 - who trains has it
 
-        from kinetoscope.autoinstrument.training import UnmodifiedTraining
+        from kinetoscope.autoinstrument.instrumentation import AutoInstrumentation
 
-        self._training = UnmodifiedTraining(self._make, self._set_reason)
+        self._training = AutoInstrumentation(self._make, self._set_reason)
         self._training.watch()
 
     def _make(self, number: int, num_over: int) -> Profiler:

@@ -21,15 +21,15 @@ from kinetoscope.sources.private_names import (
     function_file,
     function_line,
     function_name,
-    of_metrics,
+    metrics_fields,
     recompile_reason,
 )
 from kinetoscope.sources.window_source import WindowSource
 
-_OF_CACHE = re.compile(r"^\d+/\d+(_\d+)?: ")
-_SIZE = re.compile(r"tensor '(.+)' (size|stride) mismatch at index (\d+)\. expected (\S+), actual (\S+)")
-_OTHER = re.compile(r"tensor '(.+)' (.+) mismatch\. expected (\S+), actual (\S+)")
-_LONGEST = 300
+_CACHE_PREFIX = re.compile(r"^\d+/\d+(_\d+)?: ")
+_SIZE_MISMATCH = re.compile(r"tensor '(.+)' (size|stride) mismatch at index (\d+)\. expected (\S+), actual (\S+)")
+_OTHER_MISMATCH = re.compile(r"tensor '(.+)' (.+) mismatch\. expected (\S+), actual (\S+)")
+_MAX_GUARD_CHARS = 300
 
 
 class CompileEvents(WindowSource):
@@ -43,32 +43,32 @@ class CompileEvents(WindowSource):
 
     def __init__(self) -> None:
         super().__init__()
-        self._watch: _Watch | None = None
+        self._hooks: _CompilationHooks | None = None
 
     def install(self, run: RunContext) -> None:
-        self._watch_if_loaded(run)
+        self._install_if_loaded(run)
 
     @skippable
     def batch_start(self, state: RunState, logger: object) -> None:
-        if self._watch is None and self._run is not None:
-            self._watch_if_loaded(self._run)
+        if self._hooks is None and self._run is not None:
+            self._install_if_loaded(self._run)
 
     def finish(self, run: RunContext) -> None:
-        if self._watch is not None:
-            self._watch.note_ended()
+        if self._hooks is not None:
+            self._hooks.record_finished()
 
     def remove(self) -> None:
-        watch, self._watch = self._watch, None
-        if watch is not None:
-            watch.remove()
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.remove()
 
-    def _watch_if_loaded(self, run: RunContext) -> None:
+    def _install_if_loaded(self, run: RunContext) -> None:
         callbacks = find_all(*compilation_callbacks)
         if callbacks is not None:
-            self._watch = _Watch(self, run, *callbacks)
+            self._hooks = _CompilationHooks(self, run, *callbacks)
 
 
-class _Watch:
+class _CompilationHooks:
     """Torch calls hooks of ours around each compilation. What it compiled and why is known a moment later.
 
     They run inside the user's training: an error of ours switches ``source`` off there, and goes no further.
@@ -78,70 +78,73 @@ class _Watch:
         self, source: CompileEvents, run: RunContext, add_start: Any, add_end: Any, remove_start: Any, remove_end: Any
     ) -> None:
         self._run = run
-        self._begun: tuple[int, int] | None = None
-        self._ended: list[tuple[int, int, int, str]] = []
-        begin, end = partial(run.call_in_hook, source, self._begin), partial(run.call_in_hook, source, self._end)
-        self._removals = partial(remove_start, begin), partial(remove_end, end)
-        add_start(begin)
-        add_end(end)
+        self._started: tuple[int, int] | None = None
+        self._finished: list[tuple[int, int, int, str]] = []
+        on_start, on_end = (
+            partial(run.call_in_hook, source, self._on_start),
+            partial(run.call_in_hook, source, self._on_end),
+        )
+        self._removals = partial(remove_start, on_start), partial(remove_end, on_end)
+        add_start(on_start)
+        add_end(on_end)
 
     def remove(self) -> None:
         for remove in self._removals:
             with contextlib.suppress(ValueError):  # torch._dynamo.reset() has removed it
                 remove()
 
-    def _begin(self, *_: Any) -> None:
-        self.note_ended()
-        self._begun = self._run.clock.monotonic_ns(), threading.get_native_id()
+    def _on_start(self, *_: Any) -> None:
+        self.record_finished()
+        self._started = self._run.clock.monotonic_ns(), threading.get_native_id()
 
-    def _end(self, *args: Any) -> None:
-        begun, self._begun = self._begun, None
-        if begun is not None and self._run.is_recording:
+    def _on_end(self, *args: Any) -> None:
+        started, self._started = self._started, None
+        if started is not None and self._run.is_recording:
             compile_id = str(getattr(args[0], "compile_id", "")) if args else ""
-            self._ended.append((*begun, self._run.clock.monotonic_ns(), compile_id))
+            self._finished.append((*started, self._run.clock.monotonic_ns(), compile_id))
 
-    def note_ended(self) -> None:
+    def record_finished(self) -> None:
         """Notes the compilations that are over. Torch has completed their metrics by now."""
-        ended, self._ended = self._ended, []
-        for begin_ns, tid, end_ns, compile_id in ended:
-            name, args = _described(_metrics_of(compile_id))
+        finished, self._finished = self._finished, []
+        for begin_ns, tid, end_ns, compile_id in finished:
+            name, args = _describe(_find_metrics(compile_id))
             self._run.add_event(SourceEvent(name, "compile", begin_ns, end_ns, tid, args))
 
 
-def _metrics_of(compile_id: str) -> Mapping[str, Any]:
+def _find_metrics(compile_id: str) -> Mapping[str, Any]:
     """Torch's metrics of one compilation; nothing if it has none."""
     find = compilation_metrics.find()
     if find is None or not compile_id:
         return {}
     for metrics in map(vars, reversed(find())):
-        for field in of_metrics:
+        for field in metrics_fields:
             field.check(metrics)
         if compilation_id.get(metrics) == compile_id:
             return metrics
     return {}
 
 
-def _described(metrics: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _describe(metrics: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name and the args of a compilation, from torch's metrics."""
     function, file, reason = (field.get(metrics) for field in (function_name, function_file, recompile_reason))
     args = {"function": function} if function else {}
     if file:
         args["line"] = f"{source_name(file)}:{function_line.get(metrics) or 0}"
     if reason:
-        args["guard"] = guard_in_words(str(reason))
+        args["guard"] = format_guard(str(reason))
     return f"compile/{function or 'graph'}", args
 
 
-def guard_in_words(reason: str) -> str:
+def format_guard(reason: str) -> str:
     """What torch says of a failed guard, in short: "`x.size()[0]` was 32, is 17"."""
-    first_line = _OF_CACHE.sub("", reason).split("\n", 1)[0]
+    first_line = _CACHE_PREFIX.sub("", reason).split("\n", 1)[0]
     condition = first_line.split("  #", 1)[0].strip()
-    if match := _SIZE.match(condition):
-        name, what, index, before, now = match.groups()
-        return f"`{name}.{what}()[{index}]` was {before}, is {now}"
-    if match := _OTHER.match(condition):
-        name, what, before, now = match.groups()
-        return f"{what} of `{name}` was {before}, is {now}"
+    if match := _SIZE_MISMATCH.match(condition):
+        name, attribute, index, old_value, new_value = match.groups()
+        return f"`{name}.{attribute}()[{index}]` was {old_value}, is {new_value}"
+    if match := _OTHER_MISMATCH.match(condition):
+        name, attribute, old_value, new_value = match.groups()
+        return f"{attribute} of `{name}` was {old_value}, is {new_value}"
     if condition != first_line.strip():
-        return f"`{condition[:_LONGEST]}` does not hold any more"
-    return shorten_paths(condition)[:_LONGEST]
+        return f"`{condition[:_MAX_GUARD_CHARS]}` does not hold any more"
+    return shorten_paths(condition)[:_MAX_GUARD_CHARS]

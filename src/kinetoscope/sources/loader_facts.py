@@ -11,14 +11,14 @@ from kinetoscope.formats.own_names import LOADER
 from kinetoscope.hooks.loader_watch import DataLoaderWatch
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.source_events import SourceEvent
-from kinetoscope.sources.held_objects import own_attributes
 from kinetoscope.sources.private_names import loader_dataset, loader_sampler, loader_settings
+from kinetoscope.sources.retained_objects import read_instance_dict
 from kinetoscope.sources.window_source import WindowSource
 
 _MAX_VISITED = 1_000
 _PLAIN = (str, bytes, int, float, bool, type(None))
 
-_name_of = type.__dict__["__qualname__"].__get__
+_get_qualname = type.__dict__["__qualname__"].__get__
 
 
 class LoaderFacts(WindowSource):
@@ -36,10 +36,10 @@ class LoaderFacts(WindowSource):
         self._watch: DataLoaderWatch | None = None
 
     def install(self, run: RunContext) -> None:
-        self._watch = DataLoaderWatch(partial(self._fetch, run, _Loaders(run)))
+        self._watch = DataLoaderWatch(partial(self._fetch, run, _SeenLoaders(run)))
         self._watch.install()
 
-    def _fetch(self, run: RunContext, loaders: "_Loaders", fetch: Callable[[Any], Any], iterator: Any) -> Any:
+    def _fetch(self, run: RunContext, loaders: "_SeenLoaders", fetch: Callable[[Any], Any], iterator: Any) -> Any:
         """Fetch a batch; record the loader after its first one."""
         batch = fetch(iterator)
         if loaders.last() is not iterator:
@@ -52,18 +52,18 @@ class LoaderFacts(WindowSource):
             watch.remove()
 
 
-def _nothing() -> None:
+def _dead_reference() -> None:
     """A weak reference to nothing."""
 
 
-class _Loaders:
+class _SeenLoaders:
     """The loaders seen in one window; none of them is kept alive."""
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._recorded: list[dict[str, Any]] = []
-        self.last: Callable[[], Any] = _nothing
+        self.last: Callable[[], Any] = _dead_reference
         """Gives the iterator that was seen last, as long as it lives."""
 
     def record(self, iterator: Any, batch: Any) -> None:
@@ -75,30 +75,30 @@ class _Loaders:
 
     def _record_new(self, iterator: Any, batch: Any) -> None:
         self._seen.add(iterator)
-        facts = _facts(iterator)
-        if facts not in self._recorded:
-            self._recorded.append(facts)
+        settings = _read_settings(iterator)
+        if settings not in self._recorded:
+            self._recorded.append(settings)
             now_ns, tid = self._run.clock.monotonic_ns(), threading.get_native_id()
-            self._run.add_event(SourceEvent("DataLoader", LOADER, now_ns, None, tid, facts | _size_of(batch)))
+            self._run.add_event(SourceEvent("DataLoader", LOADER, now_ns, None, tid, settings | _measure_batch(batch)))
 
 
-def _facts(iterator: Any) -> dict[str, Any]:
+def _read_settings(iterator: Any) -> dict[str, Any]:
     """What torch's iterator knows of its loader. None of the user's code is called: their objects are not asked."""
-    own = own_attributes(iterator)
+    attributes = read_instance_dict(iterator)
     kind = type(iterator)
     if kind.__module__ == loader_dataset.module:  # another library's may leave some out
         for attribute in (loader_dataset, loader_sampler, *loader_settings.values()):
             if attribute.belongs_to(kind):
-                attribute.check(own)
-    sampler = own_attributes(loader_sampler.get(own))
-    facts = {name: attribute.get(own) for name, attribute in loader_settings.items()}
-    facts["batch_size"] = sampler.get("batch_size")
-    facts = {name: value for name, value in facts.items() if type(value) in (int, bool)}
-    dataset = loader_dataset.get(own)
-    return facts if dataset is None else {"dataset": _name_of(type(dataset)), **facts}
+                attribute.check(attributes)
+    sampler = read_instance_dict(loader_sampler.get(attributes))
+    settings = {name: attribute.get(attributes) for name, attribute in loader_settings.items()}
+    settings["batch_size"] = sampler.get("batch_size")
+    settings = {name: value for name, value in settings.items() if type(value) in (int, bool)}
+    dataset = loader_dataset.get(attributes)
+    return settings if dataset is None else {"dataset": _get_qualname(type(dataset)), **settings}
 
 
-def _size_of(batch: Any) -> dict[str, int]:
+def _measure_batch(batch: Any) -> dict[str, int]:
     """Return the number of tensors in a batch and their bytes; nothing if it has objects of unknown classes.
 
     Only plain containers and plain tensors are read, so no code of the user's runs.

@@ -9,7 +9,7 @@ from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.native import native
 from kinetoscope.recording.run.plugin_api import ProfilerContext, RunContext
 from kinetoscope.recording.window.source_events import SourceEvent
-from kinetoscope.sources.processor_use import processor_use, processor_use_since
+from kinetoscope.sources.cpu_use import cpu_use_since, read_cpu_use
 
 _runs_being_read: "weakref.WeakSet[RunContext]" = weakref.WeakSet()
 """Runs with an open window in which a source reads the loop's clocks."""
@@ -30,7 +30,7 @@ class LoopClocks:
         self._run = run
         self._native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is its parent's
         self._counter: Any = None
-        self._before = processor_use(self._native_id, run.command_pid)
+        self._before = read_cpu_use(self._native_id, run.command_pid)
         self._clocks = native.ThreadClocks(SCHEDSTAT.format(self._native_id))
 
     def read(self, profiler: ProfilerContext) -> None:
@@ -42,9 +42,9 @@ class LoopClocks:
             self._counter = profiler.marker(LOOP_CLOCKS, categories=("system",))
         self._counter.counter(values)
 
-    def note_processors(self) -> None:
+    def record_cpu_use(self) -> None:
         """Notes what the processors did since the window opened."""
-        used = processor_use_since(self._before, self._native_id, self._run.command_pid)
+        used = cpu_use_since(self._before, self._native_id, self._run.command_pid)
         now_ns = self._run.clock.monotonic_ns()
         self._run.add_event(SourceEvent(PROCESSORS, PROCESSORS, now_ns, None, threading.get_native_id(), used))
 

@@ -14,7 +14,7 @@ from kinetoscope.sources.visible_gpus import Gpu, visible_gpus
 _GIB = 1 << 30
 
 
-def require() -> None:
+def check_installed() -> None:
     """Raises `SettingsError` if the package nvidia-ml-py is not installed."""
     if importlib.util.find_spec("pynvml") is None:
         raise SettingsError(
@@ -40,13 +40,13 @@ class Gpus:
     kernels ran, GiB of memory in use, watts, clocks in MHz and degrees Celsius. Values that a GPU does not report are
     left out.
 
-    If a node's ranks can use the same GPUs, its first rank reads all of them; else each reads its own. ``left_out``
+    If a node's ranks can use the same GPUs, its first rank reads all of them; else each reads its own. ``unreadable``
     says which GPUs cannot be read, and why.
     """
 
     def __init__(self, nvml: Any, ranks: Ranks) -> None:
         self._nvml, self._ranks = nvml, ranks
-        self.left_out: list[str] = []
+        self.unreadable: list[str] = []
         self._gpus = list(self._find_all())
         self._instances: dict[str, Gpu | None] = {}
         self._unreported: set[tuple[Gpu, str]] = set()
@@ -64,8 +64,8 @@ class Gpus:
                 continue
             values = {
                 name: value
-                for name, read in self._series(gpu.handle)
-                if (value := self._ask(gpu, name, read)) is not None
+                for name, read in self._counters(gpu.handle)
+                if (value := self._read_value(gpu, name, read)) is not None
             }
             if values:
                 yield f"gpu/{number}", values
@@ -76,7 +76,7 @@ class Gpus:
             try:
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
             except self._nvml.NVMLError as error:
-                self.left_out.append(f"NVML's GPU {index} ({error})")
+                self.unreadable.append(f"NVML's GPU {index} ({error})")
             else:
                 yield self._describe(handle, index)
 
@@ -107,16 +107,16 @@ class Gpus:
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
 
-    def _series(self, device: Any) -> Iterator[tuple[str, Callable[[], float]]]:
+    def _counters(self, handle: Any) -> Iterator[tuple[str, Callable[[], float]]]:
         nvml = self._nvml
-        yield "busy_percent", lambda: nvml.nvmlDeviceGetUtilizationRates(device).gpu
-        yield "memory_used_gib", lambda: nvml.nvmlDeviceGetMemoryInfo(device).used / _GIB
-        yield "power_w", lambda: nvml.nvmlDeviceGetPowerUsage(device) / 1000
-        yield "sm_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)
-        yield "memory_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM)
-        yield "temperature_c", lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)
+        yield "busy_percent", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu
+        yield "memory_used_gib", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / _GIB
+        yield "power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000
+        yield "sm_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+        yield "memory_clock_mhz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)
+        yield "temperature_c", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
 
-    def _ask(self, gpu: Gpu, name: str, read: Callable[[], float]) -> float | None:
+    def _read_value(self, gpu: Gpu, name: str, read: Callable[[], float]) -> float | None:
         """The value; None if this GPU does not report it now. A value that it never reports is not asked for again."""
         if (gpu, name) in self._unreported:
             return None

@@ -4,18 +4,18 @@ from kinetoscope.core.background.private_names import PrivateAttribute, PrivateO
 
 
 # DataLoaders.
-def _of_iterator(attribute: str, kind: str = "_BaseDataLoaderIter") -> PrivateAttribute:
+def _iterator_attribute(attribute: str, kind: str = "_BaseDataLoaderIter") -> PrivateAttribute:
     lost = "that part of how DataLoaders are set up is not recorded"
     return PrivateAttribute("torch.utils.data.dataloader", f"{kind}.{attribute}", lost)
 
 
-loader_dataset = _of_iterator("_dataset")
-loader_sampler = _of_iterator("_index_sampler")
+loader_dataset = _iterator_attribute("_dataset")
+loader_sampler = _iterator_attribute("_index_sampler")
 loader_settings = {
-    "num_workers": _of_iterator("_num_workers"),
-    "prefetch_factor": _of_iterator("_prefetch_factor", "_MultiProcessingDataLoaderIter"),
-    "pin_memory": _of_iterator("_pin_memory"),
-    "persistent_workers": _of_iterator("_persistent_workers"),
+    "num_workers": _iterator_attribute("_num_workers"),
+    "prefetch_factor": _iterator_attribute("_prefetch_factor", "_MultiProcessingDataLoaderIter"),
+    "pin_memory": _iterator_attribute("_pin_memory"),
+    "persistent_workers": _iterator_attribute("_persistent_workers"),
 }
 
 worker_loop = PrivateObject(
@@ -30,14 +30,14 @@ _NO_COMPILATIONS = "compilations are not recorded"
 _NO_DESCRIPTION = "the compilations that are recorded say less of their function and of the guard that failed"
 
 
-def _of_handler(method: str) -> PrivateObject:
+def _handler_method(method: str) -> PrivateObject:
     return PrivateObject(
         "torch._dynamo.callback", f"callback_handler.{method}", _NO_COMPILATIONS, loaded="torch._dynamo"
     )
 
 
 compilation_callbacks = tuple(
-    _of_handler(f"{verb}_{end}_callback") for verb in ("register", "remove") for end in ("start", "end")
+    _handler_method(f"{verb}_{end}_callback") for verb in ("register", "remove") for end in ("start", "end")
 )
 """What adds a callback for the start of a compilation and one for its end, and what removes them."""
 
@@ -47,18 +47,18 @@ compilation_metrics = PrivateObject(
 )
 
 
-def _of_metrics(field: str) -> PrivateAttribute:
+def _metrics_field(field: str) -> PrivateAttribute:
     return PrivateAttribute("torch._dynamo.utils", f"CompilationMetrics.{field}", _NO_DESCRIPTION)
 
 
-compilation_id = _of_metrics("compile_id")
-function_name = _of_metrics("co_name")
-function_file = _of_metrics("co_filename")
-function_line = _of_metrics("co_firstlineno")
-recompile_reason = _of_metrics("recompile_reason")
-of_metrics = (compilation_id, function_name, function_file, function_line, recompile_reason)
+compilation_id = _metrics_field("compile_id")
+function_name = _metrics_field("co_name")
+function_file = _metrics_field("co_filename")
+function_line = _metrics_field("co_firstlineno")
+recompile_reason = _metrics_field("recompile_reason")
+metrics_fields = (compilation_id, function_name, function_file, function_line, recompile_reason)
 
-COMPILER = "/torch/_dynamo/convert_frame.py"
+COMPILER_FILE = "/torch/_dynamo/convert_frame.py"
 """A function of this file runs as long as torch's compiler does, and never while what it compiled runs."""
 
 compiler = PrivateObject(
@@ -73,41 +73,42 @@ _NO_TENSORS = "memory leaks and float64 tensors are not found"
 _NO_GRAPHS = "graphs that grow from step to step are not noticed"
 
 
-def _of_tensor(name: str, lost: str = _NO_TENSORS) -> PrivateObject:
+def _tensor_attribute(name: str, lost: str = _NO_TENSORS) -> PrivateObject:
     return PrivateObject("torch._C", name, lost, loaded="torch")
 
 
-without_overrides = _of_tensor("DisableTorchFunction")
-tensor_graph = _of_tensor("TensorBase.grad_fn")
-tensor_device = _of_tensor("TensorBase.device")
-tensor_type = _of_tensor("TensorBase.dtype")
+without_overrides = _tensor_attribute("DisableTorchFunction")
+tensor_graph = _tensor_attribute("TensorBase.grad_fn")
+tensor_device = _tensor_attribute("TensorBase.device")
+tensor_type = _tensor_attribute("TensorBase.dtype")
 next_sequence_number = PrivateObject("torch.autograd", "_get_sequence_nr", _NO_GRAPHS, loaded="torch")
-sequence_number = _of_tensor("_FunctionBase._sequence_nr", _NO_GRAPHS)
-of_tensors = (without_overrides, tensor_graph, tensor_device, tensor_type)
-_saved_tensors = _of_tensor("_FunctionBase._raw_saved_tensors", "tensors that keep their graphs are not noticed")
+sequence_number = _tensor_attribute("_FunctionBase._sequence_nr", _NO_GRAPHS)
+tensor_accessors = (without_overrides, tensor_graph, tensor_device, tensor_type)
+_saved_tensors = _tensor_attribute("_FunctionBase._raw_saved_tensors", "tensors that keep their graphs are not noticed")
 
 # Modules and their hooks.
 _NO_HOOKS = "hooks there that keep tensors are not found"
 
 
-def _of_module(attribute: str, lost: str) -> PrivateAttribute:
+def _module_attribute(attribute: str, lost: str) -> PrivateAttribute:
     return PrivateAttribute("torch.nn", f"Module.{attribute}", lost)
 
 
-module_children = _of_module("_modules", "what modules within modules hold is not looked at")
-module_parameters = _of_module("_parameters", "parameters of modules are not looked at")
+module_children = _module_attribute("_modules", "what modules within modules hold is not looked at")
+module_parameters = _module_attribute("_parameters", "parameters of modules are not looked at")
 module_hooks = [
-    _of_module(attribute, _NO_HOOKS)
+    _module_attribute(attribute, _NO_HOOKS)
     for attribute in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 ]
 parameter_hooks = [
-    _of_tensor(f"TensorBase.{attribute}", _NO_HOOKS) for attribute in ("_backward_hooks", "_post_accumulate_grad_hooks")
+    _tensor_attribute(f"TensorBase.{attribute}", _NO_HOOKS)
+    for attribute in ("_backward_hooks", "_post_accumulate_grad_hooks")
 ]
-of_modules = [module_children, module_parameters, *module_hooks]
+module_attributes = [module_children, module_parameters, *module_hooks]
 """What each module of torch's has."""
 
 
-def names_of_saved(owner: type) -> list[str]:
+def saved_tensor_attributes(owner: type) -> list[str]:
     """The attributes of a class of operations with the tensors that an operation saves, packed or not."""
     if _saved_tensors.find() is None:
         return []

@@ -41,21 +41,21 @@ class StackSampler(WindowSource):
         check_number(interval_ms, "interval_ms", "milliseconds", min_value=0.01, max_value=86_400_000)
         self.interval_ms: float = interval_ms
         self.workers: bool = workers
-        self._in_workers: WorkerSampling | None = None
+        self._worker_sampling: WorkerSampling | None = None
         self._thread: BackgroundThread | None = None
         self._spans: StackSpans | None = None
         self._clocks: LoopClocks | None = None
 
     def fit_start(self, state: RunState, logger: Any) -> None:
-        if self.workers and self._in_workers is None:
-            self._in_workers = WorkerSampling(self.interval_ms)
-            self._in_workers.install()
+        if self.workers and self._worker_sampling is None:
+            self._worker_sampling = WorkerSampling(self.interval_ms)
+            self._worker_sampling.install()
 
     def close(self, state: RunState, logger: Any) -> None:
         super().close(state, logger)
-        in_workers, self._in_workers = self._in_workers, None
-        if in_workers is not None:
-            in_workers.remove()
+        worker_sampling, self._worker_sampling = self._worker_sampling, None
+        if worker_sampling is not None:
+            worker_sampling.remove()
 
     def install(self, run: RunContext) -> None:
         self._clocks = LoopClocks.open(run)
@@ -74,7 +74,7 @@ class StackSampler(WindowSource):
 
     def finish(self, run: RunContext) -> None:
         if self._clocks is not None:
-            self._clocks.note_processors()
+            self._clocks.record_cpu_use()
 
     def remove(self) -> None:
         clocks, self._clocks = self._clocks, None

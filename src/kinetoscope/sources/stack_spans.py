@@ -15,7 +15,7 @@ from kinetoscope.recording.markers.recorder_types import ACTION_BITS
 
 _MASK = sum(ACTION_BITS[action] for action in RECORDING_ACTIONS)
 _GAP = "frames left out: of a stack, the 100 innermost and the 100 outermost are recorded"
-_OF_THREAD = 0b110  # Linux: the clock of the thread with this number, as time.pthread_getcpuclockid gives it
+_THREAD_CLOCK = 0b110  # Linux: the clock of the thread with this number, as time.pthread_getcpuclockid gives it
 _IDLE_S = 0.05  # how often to look whether recording goes on
 
 
@@ -44,7 +44,7 @@ class StackSpans(native.StackSamples):
         super().__init__(recorder, ident, round(interval_ms * 1e6), outermost, native_id)
         self._recorder = recorder
         self._native_id = native_id
-        self._processor_ns: dict[int, int] = {}
+        self._cpu_ns: dict[int, int] = {}
         self._interval_name = SAMPLED_EVERY.format(f"{interval_ms:g}")
         self._gap = self._new_span(_GAP, SAMPLE_OF_LIBRARY)
         self._spans: dict[str, NativeSpan] = {}
@@ -58,7 +58,7 @@ class StackSpans(native.StackSamples):
     def begin_window(self, knows_states: bool) -> None:
         """Records how often this window is sampled, and whether the system says the states of the thread."""
         self._new_span(self._interval_name, SAMPLED_STATE if knows_states else SAMPLE).instant()
-        self._holder()  # from now on it is known who ran
+        self._find_gil_holder()  # from now on it is known who ran
 
     def span_of_line(self, code: CodeType, line: int | None) -> NativeSpan | None:
         """The span of a line; None if it is ours."""
@@ -73,22 +73,22 @@ class StackSpans(native.StackSamples):
     def span_of_state(self, state: str) -> NativeSpan:
         """The span that says what the thread waits for, or that its line is read ``late``."""
         name = LATE if state == "late" else WAITS + state
-        if state == "GIL" and (holder := self._holder()):
+        if state == "GIL" and (holder := self._find_gil_holder()):
             name = f"{name}, {holder} ran"
         if name not in self._spans:
             self._spans[name] = self._new_span(name, SAMPLED_STATE)
         return self._spans[name]
 
-    def _holder(self) -> str | None:
+    def _find_gil_holder(self) -> str | None:
         """The thread of Python that ran most since the last time that this was asked, except the one that is sampled
         and our own."""
-        before, self._processor_ns = self._processor_ns, {}
+        before, self._cpu_ns = self._cpu_ns, {}
         most_ns, holder = 0, None
         for thread in threading.enumerate():
             number = thread.native_id
             if number is None or number == self._native_id or isinstance(thread, BackgroundThread):
                 continue
-            self._processor_ns[number] = now_ns = _processor_ns(number)
+            self._cpu_ns[number] = now_ns = _cpu_ns(number)
             ran_ns = now_ns - before.get(number, 0)
             most_ns, holder = (ran_ns, thread.name) if ran_ns > most_ns else (most_ns, holder)
         return holder
@@ -102,9 +102,9 @@ class StackSpans(native.StackSamples):
         return NativeSpan(self._recorder, names.intern(name, tuple(categories.split(","))), _MASK)
 
 
-def _processor_ns(native_id: int) -> int:
+def _cpu_ns(native_id: int) -> int:
     """The processor time of a thread of this process, which may have ended; 0 where the system does not say."""
     try:
-        return time.clock_gettime_ns(~native_id << 3 | _OF_THREAD)
+        return time.clock_gettime_ns(~native_id << 3 | _THREAD_CLOCK)
     except (OSError, OverflowError, AttributeError):  # outside of Linux such a number is no clock
         return 0

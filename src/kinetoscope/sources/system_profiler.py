@@ -64,7 +64,7 @@ class SystemProfiler(WindowSource):
             stats_thread_interval_seconds, "stats_thread_interval_seconds", "seconds", min_value=0.001, max_value=86_400
         )
         if profile_gpu:
-            nvml.require()
+            nvml.check_installed()
         self.profile_cpu: bool = profile_cpu
         self.profile_memory: bool = profile_memory
         self.profile_disk: bool = profile_disk
@@ -80,9 +80,9 @@ class SystemProfiler(WindowSource):
         if profile_net:
             self._readers.append(_Rates("network", _network_totals))
         self._profile_gpu = profile_gpu is not False
-        self._is_gpu_wanted = profile_gpu is True
+        self._requires_gpu = profile_gpu is True
         self._wake = threading.Event()
-        self._recording = self._begins = False
+        self._recording = self._is_new_window = False
         self._clocks: LoopClocks | None = None
         self._closing = False
         self._thread: BackgroundThread | None = None
@@ -100,7 +100,7 @@ class SystemProfiler(WindowSource):
         action = state.profiler.get_action()
         was_recording, self._recording = self._recording, action is not ProfilerAction.SKIP
         if self._recording and not was_recording:
-            self._begins = True
+            self._is_new_window = True
         if self._recording and (not was_recording or action is ProfilerAction.ACTIVE_AND_SAVE):
             self._wake.set()
 
@@ -117,7 +117,7 @@ class SystemProfiler(WindowSource):
 
     def finish(self, run: RunContext) -> None:
         if self._clocks is not None:
-            self._clocks.note_processors()
+            self._clocks.record_cpu_use()
 
     def remove(self) -> None:
         clocks, self._clocks = self._clocks, None
@@ -141,11 +141,11 @@ class SystemProfiler(WindowSource):
             self._wake.wait(self.stats_thread_interval_seconds if self._recording else None)
             self._wake.clear()
             if self._recording and not self._closing:
-                if self._begins:
-                    self._begins = False
+                if self._is_new_window:
+                    self._is_new_window = False
                     for reader in readers:
                         if isinstance(reader, _Cpu | _Process):
-                            reader.forget()
+                            reader.reset()
                 self._read_all(readers, state.profiler)
         if gpus:
             gpus.close()
@@ -155,12 +155,12 @@ class SystemProfiler(WindowSource):
             return None
         try:
             gpus = nvml.open_gpus(profiler.run.ranks)
-            if self._is_gpu_wanted and gpus is not None and gpus.left_out:
-                profiler.run.report(f"Not recorded: {', '.join(gpus.left_out)}.")
+            if self._requires_gpu and gpus is not None and gpus.unreadable:
+                profiler.run.report(f"Not recorded: {', '.join(gpus.unreadable)}.")
             return gpus
         except Exception as error:  # whatever the driver's package raises, the other readers go on
-            if self._is_gpu_wanted:
-                profiler.run.report(f"GPUs are not recorded: {_described(error)}")
+            if self._requires_gpu:
+                profiler.run.report(f"GPUs are not recorded: {_describe(error)}")
             return None
 
     def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: ProfilerContext) -> None:
@@ -174,7 +174,7 @@ class SystemProfiler(WindowSource):
                 self._report(reader, f"cannot be read at the moment: {error}", profiler)
             except Exception as error:
                 readers.remove(reader)
-                self._report(reader, f"cannot be read, and is left out from now on: {_described(error)}", profiler)
+                self._report(reader, f"cannot be read, and is left out from now on: {_describe(error)}", profiler)
 
     def _read(self, reader: Callable[[], Iterator[Reading]], profiler: ProfilerContext) -> None:
         for name, values in reader():
@@ -183,14 +183,14 @@ class SystemProfiler(WindowSource):
                 marker = self._markers[name] = profiler.marker(name, categories=("system",))
             marker.counter(values)
 
-    def _report(self, reader: Callable[[], Iterator[Reading]], trouble: str, profiler: ProfilerContext) -> None:
+    def _report(self, reader: Callable[[], Iterator[Reading]], problem: str, profiler: ProfilerContext) -> None:
         name = getattr(reader, "__name__", None) or repr(reader)
         if name not in self._failed:
             self._failed.add(name)
-            profiler.run.report(f"The machine's {name} {trouble}")
+            profiler.run.report(f"The machine's {name} {problem}")
 
 
-def _described(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
@@ -203,7 +203,7 @@ class _Cpu:
     def __repr__(self) -> str:
         return "cpu"
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The next reading is the first one: psutil would count from the window before, or say 0."""
         self._is_first = True
 
@@ -223,17 +223,17 @@ class _Process:
     def __repr__(self) -> str:
         return "process"
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The next reading is the first one."""
         self._last = None
 
     def __call__(self) -> Iterator[Reading]:
-        processor_s, resident_bytes, num_threads = _read_process()
+        cpu_s, resident_bytes, num_threads = _read_process()
         now, last = monotonic(), self._last
-        self._last = now, processor_s
+        self._last = now, cpu_s
         values: Values = {"resident_gib": resident_bytes / _GIB, "threads": num_threads}
         if last is not None and now > last[0]:
-            values = {"percent": 100 * (processor_s - last[1]) / (now - last[0])} | values
+            values = {"percent": 100 * (cpu_s - last[1]) / (now - last[0])} | values
         yield "process", values
 
 
@@ -245,8 +245,8 @@ def _read_process() -> tuple[float, int, int]:
         return times.user + times.system, process.memory_info().rss, process.num_threads()
     with open("/proc/self/stat", "rb", buffering=0) as file:
         fields = file.read().rpartition(b")")[2].split()  # the name before it may contain any character
-    processor_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-    return processor_s, int(fields[21]) * _PAGE_BYTES, int(fields[17])
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return cpu_s, int(fields[21]) * _PAGE_BYTES, int(fields[17])
 
 
 def _read_memory() -> Iterator[Reading]:
@@ -289,30 +289,30 @@ class _Rates:
         self._kind = kind
         self._read_totals = read_totals
         self._last: Mapping[str, Values] = {}
-        self._last_at = 0.0
+        self._last_s = 0.0
 
     def __repr__(self) -> str:
         return self._kind
 
     def __call__(self) -> Iterator[Reading]:
         totals, now = self._read_totals(), monotonic()
-        last, elapsed_s = self._last, now - self._last_at
-        self._last, self._last_at = totals, now
+        last, elapsed_s = self._last, now - self._last_s
+        self._last, self._last_s = totals, now
         for device, values in totals.items():
             before = last.get(device)
-            goes_on = elapsed_s > 0 and before is not None and all(values[key] >= before[key] for key in values)
-            rates = _rates(values, before, elapsed_s) if before is not None and goes_on else {}
-            yield f"{self._kind}/{device}", _shown(values) | rates
+            is_continuous = elapsed_s > 0 and before is not None and all(values[key] >= before[key] for key in values)
+            rates = _rates(values, before, elapsed_s) if before is not None and is_continuous else {}
+            yield f"{self._kind}/{device}", _totals_to_show(values) | rates
 
 
 def _rates(values: Values, before: Values, elapsed_s: float) -> Values:
-    rates = {f"{name}_per_s": (values[name] - before[name]) / elapsed_s for name in _shown(values)}
+    rates = {f"{name}_per_s": (values[name] - before[name]) / elapsed_s for name in _totals_to_show(values)}
     if _BUSY_MS in values:
         rates["busy_percent"] = min(100.0, (values[_BUSY_MS] - before[_BUSY_MS]) / elapsed_s / 10)
     return rates
 
 
-def _shown(values: Values) -> Values:
+def _totals_to_show(values: Values) -> Values:
     """The totals to show. The time that a disk was busy is left out, since only its rate is useful."""
     return {name: value for name, value in values.items() if name != _BUSY_MS}
 

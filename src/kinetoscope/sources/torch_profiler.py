@@ -34,7 +34,7 @@ _TORCH_ACTIONS = {
 }
 _RECORDING = (TorchAction.RECORD, TorchAction.RECORD_AND_SAVE)
 _CPU = {ProfilerActivity.CPU}
-_CPU_QUIETLY = {ProfilerActivity.CPU, ProfilerActivity.CUDA, ProfilerActivity.XPU}
+_CPU_WITHOUT_WARNINGS = {ProfilerActivity.CPU, ProfilerActivity.CUDA, ProfilerActivity.XPU}
 """torch 2.13 warns twice per evaluation where the CPU is paused without both, also if neither is recorded."""
 
 
@@ -131,7 +131,7 @@ class TorchProfiler(Callback):
         self._first_batch = plain_count(state.timestamp.batch)
         return profile(
             schedule=lambda step: _TORCH_ACTIONS[get_action()],
-            on_trace_ready=lambda torch_profiler: self._hand_over(state, torch_profiler.take_results()),
+            on_trace_ready=lambda torch_profiler: self._deliver(state, torch_profiler.pop_results()),
             **self._options,
         )
 
@@ -148,7 +148,7 @@ class TorchProfiler(Callback):
     def epoch_start(self, state: ProfiledState, logger: object) -> None:
         if self.profiler is not None:
             self.save_if_recording_ends(state)
-            self._move_on(state, self.profiler.follow_schedule)
+            self._advance(state, self.profiler.follow_schedule)
 
     @skippable
     def batch_end(self, state: ProfiledState, logger: object) -> None:
@@ -156,21 +156,21 @@ class TorchProfiler(Callback):
             self.save_if_recording_ends(state)
             self.profiler.end_step()
             self.profiler.step_num = plain_count(state.timestamp.batch) - self._first_batch - 1  # some were skipped
-            self._move_on(state, self.profiler.step)
+            self._advance(state, self.profiler.step)
 
-    def _move_on(self, state: ProfiledState, move: Callable[[], None]) -> None:
+    def _advance(self, state: ProfiledState, advance: Callable[[], None]) -> None:
         """Training waits while Kineto starts or stops; the trace shows how long. A signal waits while it stops: before
         the writer thread has the results, it would lose them."""
         assert self.profiler is not None
         action = self.profiler.current_action
         if action is TorchAction.RECORD_AND_SAVE:
-            with _own_span(state, "kinetoscope/stop"), hold_signals():
-                move()
+            with _profiler_span(state, "kinetoscope/stop"), hold_signals():
+                advance()
         elif action not in _RECORDING and _TORCH_ACTIONS[state.profiler.get_action()] in _RECORDING:
-            with _own_span(state, "kinetoscope/start"):
-                move()
+            with _profiler_span(state, "kinetoscope/start"):
+                advance()
         else:
-            move()
+            advance()
 
     def eval_start(self, state: ProfiledState, logger: object) -> None:
         self._toggle(state, is_on=False)
@@ -182,7 +182,7 @@ class TorchProfiler(Callback):
         """Switches recording off for an evaluation between batches, and on after it."""
         if self.profiler is not None and state.profiler.run.is_paused:
             activities = set(self.profiler.activities)
-            self.profiler.toggle_collection_dynamic(is_on, _CPU_QUIETLY if activities == _CPU else activities)
+            self.profiler.toggle_collection_dynamic(is_on, _CPU_WITHOUT_WARNINGS if activities == _CPU else activities)
 
     def close(self, state: ProfiledState, logger: object) -> None:
         torch_profiler, self.profiler = self.profiler, None
@@ -201,10 +201,10 @@ class TorchProfiler(Callback):
         assert self.profiler is not None
         next_action = _TORCH_ACTIONS[state.profiler.get_action()]
         if self.profiler.current_action is TorchAction.RECORD and next_action not in _RECORDING:
-            with _own_span(state, "kinetoscope/stop"), hold_signals():
+            with _profiler_span(state, "kinetoscope/stop"), hold_signals():
                 self.profiler.finish_window()
 
-    def _hand_over(self, state: ProfiledState, results: KinetoResults | None) -> None:
+    def _deliver(self, state: ProfiledState, results: KinetoResults | None) -> None:
         if results is not None:
             run = state.profiler.run
             run.contribute(partial(self._save, run, results, state.timestamp, self._num_windows))
@@ -212,7 +212,7 @@ class TorchProfiler(Callback):
                 run.contribute(partial(self._save_memory, results, state.timestamp))
             self._num_windows += 1
 
-    def note_results(self, results: KinetoResults) -> None:
+    def process_results(self, results: KinetoResults) -> None:
         """Called with each window on the writer thread, once it is saved; not in a run that redacts what it writes,
         because the results have all names. A subclass may override it."""
 
@@ -223,17 +223,17 @@ class TorchProfiler(Callback):
         temporary = run.temporary_folder(contributions.cycle)
         if self._writes_trace:
             with self._folder.new_trace(window, timestamp) as path:
-                results.export_chrome_trace(path, temporary_folder=temporary, ask=run.redactor)
+                results.export_chrome_trace(path, temporary_folder=temporary, redact=run.redactor)
             contributions.files.append(path)
             self._remote.put(path, timestamp)
             expired = self._folder.expire()
             contributions.afterwards.extend(partial(self._uploads.delete_when_uploaded, old) for old in expired)
         else:
             path = temporary / f"window{window}.pt.trace.json"
-            results.export_chrome_trace(path, temporary_folder=temporary, ask=run.redactor)
+            results.export_chrome_trace(path, temporary_folder=temporary, redact=run.redactor)
             contributions.add_temporary(path)
         if run.redactor is None:
-            self.note_results(results)
+            self.process_results(results)
 
     def _save_memory(self, results: KinetoResults, timestamp: Moment, contributions: Contributions) -> None:
         del contributions  # the timeline is a page, not a trace
@@ -242,7 +242,7 @@ class TorchProfiler(Callback):
         self._memory_remote.put(self._folder.path / name, timestamp)
 
 
-def _own_span(state: ProfiledState, name: str) -> Marker:
+def _profiler_span(state: ProfiledState, name: str) -> Marker:
     return state.profiler.marker(name, categories=(PROFILER_CATEGORY,))
 
 

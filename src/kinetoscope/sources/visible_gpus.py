@@ -22,11 +22,11 @@ class Gpu:
     is_split: bool = False
 
 
-Find = Callable[[str], Gpu | None]
+FindGpu = Callable[[str], Gpu | None]
 """Returns the GPU or instance with a UUID; None if there is none."""
 
 
-def visible_gpus(gpus: Iterable[Gpu], find: Find, environment: Mapping[str, str], cuda: Any) -> dict[int, Gpu]:
+def visible_gpus(gpus: Iterable[Gpu], find: FindGpu, environment: Mapping[str, str], cuda: Any) -> dict[int, Gpu]:
     """The ``gpus`` that this process can use, by the numbers that torch gives them.
 
     Once torch has initialised CUDA (``cuda`` is torch.cuda, or None), they are matched by UUID. Before that, the
@@ -36,36 +36,39 @@ def visible_gpus(gpus: Iterable[Gpu], find: Find, environment: Mapping[str, str]
     if cuda is not None and cuda.is_initialized():
         uuids = [str(getattr(cuda.get_device_properties(number), "uuid", "")) for number in range(cuda.device_count())]
         if all(uuids):  # they are unknown before torch 2.5
-            return _by_uuid(uuids, gpus, find)
-    return dict(enumerate(_by_environment(gpus, find, environment)))
+            return _match_by_uuid(uuids, gpus, find)
+    return dict(enumerate(_match_by_environment(gpus, find, environment)))
 
 
-def _by_uuid(uuids: Iterable[str], gpus: list[Gpu], find: Find) -> dict[int, Gpu]:
-    known = {_plain(gpu.uuid): gpu for gpu in gpus if gpu.uuid}
-    found = {number: known.get(_plain(uuid)) or find(f"MIG-{_plain(uuid)}") for number, uuid in enumerate(uuids)}
+def _match_by_uuid(uuids: Iterable[str], gpus: list[Gpu], find: FindGpu) -> dict[int, Gpu]:
+    known = {_normalize_uuid(gpu.uuid): gpu for gpu in gpus if gpu.uuid}
+    found = {
+        number: known.get(_normalize_uuid(uuid)) or find(f"MIG-{_normalize_uuid(uuid)}")
+        for number, uuid in enumerate(uuids)
+    }
     return {number: gpu for number, gpu in found.items() if gpu is not None}
 
 
-def _plain(uuid: str) -> str:
+def _normalize_uuid(uuid: str) -> str:
     return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
-def _by_environment(gpus: list[Gpu], find: Find, environment: Mapping[str, str]) -> list[Gpu]:
+def _match_by_environment(gpus: list[Gpu], find: FindGpu, environment: Mapping[str, str]) -> list[Gpu]:
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     names = [] if chosen is None else [name.strip() for name in chosen.split(",")]
     if chosen is not None and chosen.startswith("MIG-"):
         instance = find(names[0])  # CUDA uses one instance only
         return [] if instance is None else [instance]
     if chosen is not None and chosen.startswith("GPU-"):
-        return _chosen(names, lambda name: _only([gpu for gpu in gpus if gpu.uuid.startswith(name)]))
+        return _choose(names, lambda name: _require_single([gpu for gpu in gpus if gpu.uuid.startswith(name)]))
     # By default the fastest GPU is the first, and GPUs of one model are in the order of their addresses.
     if environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({gpu.model or gpu for gpu in gpus}) > 1:
         return []
     in_order = sorted(gpus, key=lambda gpu: gpu.address)
-    return in_order if chosen is None else _chosen(names, lambda name: _numbered(name, in_order))
+    return in_order if chosen is None else _choose(names, lambda name: _find_by_number(name, in_order))
 
 
-def _chosen(names: Iterable[str], find: Find) -> list[Gpu]:
+def _choose(names: Iterable[str], find: FindGpu) -> list[Gpu]:
     """As CUDA reads a list: it ends before the first name that is no GPU, and a GPU that is named twice leaves none."""
     found: list[Gpu] = []
     for name in names:
@@ -78,11 +81,11 @@ def _chosen(names: Iterable[str], find: Find) -> list[Gpu]:
     return found
 
 
-def _only(gpus: list[Gpu]) -> Gpu | None:
+def _require_single(gpus: list[Gpu]) -> Gpu | None:
     return gpus[0] if len(gpus) == 1 else None
 
 
-def _numbered(name: str, gpus: list[Gpu]) -> Gpu | None:
+def _find_by_number(name: str, gpus: list[Gpu]) -> Gpu | None:
     """CUDA reads the digits at the begin of a name, as C's strtoul does."""
     digits = re.match(r"\+?([0-9]+)", name)
     number = int(digits[1]) if digits else len(gpus)

@@ -33,56 +33,56 @@ class WorkerSampling:
 
     def __init__(self, interval_ms: float) -> None:
         self._interval_ms = interval_ms
-        self._replaced: ReplacedMethod | None = None
+        self._patch: ReplacedMethod | None = None
 
     def install(self) -> None:
         """Begins, if torch's DataLoader is loaded."""
         kind: Any = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
-        if kind is None or self._replaced is not None:
+        if kind is None or self._patch is not None:
             return
         if find_all(worker_loop, frames_of_threads) is not None:
-            self._replaced = ReplacedMethod(kind, "__iter__", self._start)
+            self._patch = ReplacedMethod(kind, "__iter__", self._iterate)
 
     def remove(self) -> None:
         """Ends, for good. Workers that have been started go on until their run is over."""
-        if self._replaced is not None:
-            self._replaced.restore()
+        if self._patch is not None:
+            self._patch.restore()
 
-    def _start(self, original: Callable[[Any], Any], loader: Any) -> Any:
+    def _iterate(self, original: Callable[[Any], Any], loader: Any) -> Any:
         """What `DataLoader.__iter__` returns; it starts the workers."""
         if not getattr(loader, "num_workers", 0):
             return original(loader)
         try:
-            users = loader.worker_init_fn
-            loader.worker_init_fn = SamplingStart(users, self._interval_ms, worker_loop.find())
+            user_init = loader.worker_init_fn
+            loader.worker_init_fn = SamplingInit(user_init, self._interval_ms, worker_loop.find())
         except Exception as error:  # a loader of another kind
             _log.debug("Cannot sample the workers of %r: %r", type(loader), error)
             return original(loader)
         try:
             return original(loader)
         finally:
-            loader.worker_init_fn = users
+            loader.worker_init_fn = user_init
 
 
 @dataclass(frozen=True)
-class SamplingStart:
+class SamplingInit:
     """A ``worker_init_fn`` that begins to sample the worker, and then calls the user's, if there is one."""
 
-    users: Callable[[int], object] | None
+    user_init: Callable[[int], object] | None
     interval_ms: float
     loop: Callable[..., object]
     """What the worker runs. Outside it a forked worker has the frames that its parent had then."""
 
     def __call__(self, worker: int) -> None:
         try:
-            _begin(self.interval_ms, self.loop.__code__)
+            _start_sampling(self.interval_ms, self.loop.__code__)
         except Exception as error:  # the worker must work all the same
             _log.debug("Cannot sample worker %d: %r", worker, error)
-        if self.users is not None:
-            self.users(worker)
+        if self.user_init is not None:
+            self.user_init(worker)
 
 
-def _begin(interval_ms: float, outermost: CodeType) -> None:
+def _start_sampling(interval_ms: float, outermost: CodeType) -> None:
     """Samples the calling thread, in this code, until the process, or the parent's run, ends."""
     recorder = marker.current_library_recorder()
     run_file = getattr(recorder, "followed_run_file", None)
@@ -93,10 +93,10 @@ def _begin(interval_ms: float, outermost: CodeType) -> None:
             partial(_sample, spans, run_file), SAMPLES_TRACK.format(threading.current_thread().name)
         )
         thread.start()
-        Finalize(None, _end, (spans, thread), exitpriority=0)
+        Finalize(None, _stop_sampling, (spans, thread), exitpriority=0)
 
 
-def _end(spans: StackSpans, thread: threading.Thread) -> None:
+def _stop_sampling(spans: StackSpans, thread: threading.Thread) -> None:
     """Ends what the worker's last sample has open: the worker is at its end."""
     spans.stop()
     thread.join(_JOIN_S)

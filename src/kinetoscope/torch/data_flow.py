@@ -76,7 +76,7 @@ class DataFlow:
 
 def read_data_flow(kineto_results: Any) -> DataFlow:
     """The data flow of a window that was recorded with shapes, memory and stacks."""
-    reader = _Reader()
+    reader = _DataFlowReader()
     for root in kineto_results.experimental_event_tree():
         reader.visit(root, is_backward=False, node=None)
     return reader.finish()
@@ -93,7 +93,7 @@ class _UnversionedNode:
     makes: list[Tensor] = field(default_factory=list)
 
 
-class _Reader:
+class _DataFlowReader:
     """Reads the event tree in one pass, and each attribute of torch's objects once, because each read is slow."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class _Reader:
     def finish(self) -> DataFlow:
         self._nodes.sort(key=attrgetter("begin_ns"))
         versions: dict[Tensor, int] = {}
-        self._flow.nodes = [_with_versions(node, versions) for node in self._nodes]
+        self._flow.nodes = [_make_node(node, versions) for node in self._nodes]
         self._flow.sizes_bytes = self._seen_sizes | self._flow.sizes_bytes
         return self._flow
 
@@ -193,7 +193,7 @@ class _Reader:
             return
         inputs = first.typed[1].inputs
         if inputs and isinstance(inputs[0], TensorMetadata):
-            _append(self._flow.gradients, self._key(inputs[0]))
+            _append_known(self._flow.gradients, self._key(inputs[0]))
 
     def _read_allocation(self, event: Any, fields: Any, is_backward: bool, node: _UnversionedNode | None) -> None:
         device, time_ns, num_bytes = self._device(fields.device), event.start_time_ns, fields.alloc_size
@@ -216,7 +216,7 @@ class _Reader:
             for parameter, gradient, state in optimizer.parameters:
                 self._read_parameter(parameter, gradient)
                 for _, tensor in state:
-                    _append(self._flow.optimizer_state, self._tensor(tensor) if tensor is not None else None)
+                    _append_known(self._flow.optimizer_state, self._tensor(tensor) if tensor is not None else None)
 
     def _is_new(self, kind: str, pointer: int) -> bool:
         is_new = (kind, pointer) not in self._seen_owners
@@ -225,17 +225,17 @@ class _Reader:
 
     def _read_parameter(self, parameter: Any, gradient: Any) -> None:
         if parameter is not None:
-            _append(self._flow.parameters, self._tensor(parameter))
+            _append_known(self._flow.parameters, self._tensor(parameter))
         if gradient is not None:
-            _append(self._flow.gradients, self._tensor(gradient))
+            _append_known(self._flow.gradients, self._tensor(gradient))
 
 
-def _append(tensors: list[Tensor], tensor: Tensor | None) -> None:
+def _append_known(tensors: list[Tensor], tensor: Tensor | None) -> None:
     if tensor is not None:
         tensors.append(tensor)
 
 
-def _with_versions(node: _UnversionedNode, versions: dict[Tensor, int]) -> FlowNode:
+def _make_node(node: _UnversionedNode, versions: dict[Tensor, int]) -> FlowNode:
     edges = {
         tensor: Edge(versions.setdefault(tensor, 0), True in may_change or may_change == {None})
         for tensor, may_change in node.uses.items()
@@ -254,10 +254,10 @@ def _increase_versions(edges: Iterable[tuple[Tensor, Edge]], versions: dict[Tens
             versions[tensor] += 1
 
 
-def all_versions(flow: DataFlow, also: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
+def iterate_versions(flow: DataFlow, extra_tensors: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
     """Every tensor with every version that a node reads, makes or leaves; tensors of ``also`` with version 0."""
     for node in flow.nodes:
         yield from node.inputs
         yield from node.outputs
         yield from ((tensor, 0) for tensor in node.temporaries)
-    yield from ((tensor, 0) for tensor in also)
+    yield from ((tensor, 0) for tensor in extra_tensors)

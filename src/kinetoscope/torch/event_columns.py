@@ -17,7 +17,7 @@ from torch.profiler import DeviceType
 
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.formats.own_names import STEP
-from kinetoscope.torch.python_frames import PREFIXES, OwnFrames
+from kinetoscope.torch.python_frames import PROFILER_PREFIXES, ProfilerFrames
 
 TORCH_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 # Methods that events of torch 2.6 or later may lack, and what we take instead.
@@ -41,7 +41,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def event_method(method: str) -> Callable[[Any], Any]:
+def get_event_method(method: str) -> Callable[[Any], Any]:
     """The function that calls ``method`` on an event; where this torch lacks the method, one that returns a default."""
     default = _DEFAULTS.get(method)
     if private_names.KinetoEvent is None:
@@ -49,12 +49,12 @@ def event_method(method: str) -> Callable[[Any], Any]:
     return getattr(private_names.KinetoEvent, method, lambda event: default)
 
 
-def frames_are_events() -> bool:
+def has_frame_events() -> bool:
     """Whether Python frames are among the events, as they are since torch 2.12."""
     return private_names.KinetoEvent is None or hasattr(private_names.KinetoEvent, "is_python_function")
 
 
-def name_of(event: Any) -> str:
+def read_name(event: Any) -> str:
     """The name of an event; torch returns arbitrary bytes for the name of code that no longer exists."""
     try:
         return event.name()
@@ -62,23 +62,23 @@ def name_of(event: Any) -> str:
         return error.object.decode("utf-8", "replace")
 
 
-def names_of(events: Sequence[Any]) -> list[str]:
+def read_names(events: Sequence[Any]) -> list[str]:
     """The names of all events, which are of one class."""
     # Through the class, since looking the method up on each object takes longer than the call.
     try:
         return list(map(type(events[0]).name, events)) if events else []
     except UnicodeDecodeError:
-        return [name_of(event) for event in events]
+        return [read_name(event) for event in events]
 
 
 def call_each(events: Sequence[Any], method: str) -> list[Any]:
     """What ``method`` returns for each event."""
-    return list(map(event_method(method), events))
+    return list(map(get_event_method(method), events))
 
 
 MEMORY = "[memory]"
 OUT_OF_MEMORY = "[OutOfMemory]"
-_NOT_SHOWN = {
+_HIDDEN_NAMES = {
     MEMORY,
     OUT_OF_MEMORY,
     "profiler::_record_function_enter",
@@ -89,12 +89,14 @@ _NOT_SHOWN = {
     "aten::_version",
 }
 _CPU = DeviceType.CPU.value
-_HOST_MEMORY = {_CPU, DeviceType.MKLDNN.value, DeviceType.IDEEP.value}
-_DEVICE_MEMORY = {device.value for device in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.HIP, DeviceType.XPU)}
-_RUNS_KERNELS = {device.value for device in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.XPU)}
+_CPU_MEMORY_TYPES = {_CPU, DeviceType.MKLDNN.value, DeviceType.IDEEP.value}
+_DEVICE_MEMORY_TYPES = {
+    device.value for device in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.HIP, DeviceType.XPU)
+}
+_KERNEL_DEVICES = {device.value for device in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.XPU)}
 # torch up to 2.9 or so rounds the ends of intervals to float microseconds before it compares.
 _ROUNDS_ENDS = "start_us" in inspect.signature(MemRecordsAcc.in_interval).parameters
-_ANY_STEP = "ProfilerStep*"
+_STEP_NAME = "ProfilerStep*"
 
 
 @dataclass(slots=True)
@@ -104,45 +106,47 @@ class EventColumns:
     ``sources`` are Kineto's own objects, for what is needed of few events only. ``parents`` has the index of the
     enclosing event or -1, ``children`` the events directly inside, ``kernels`` those that an operator launched.
     ``memory_only`` are events that stand for an allocation outside any other event, numbered in order. ``removed``
-    are events that only repeat their parent. ``own_frames`` are our own Python frames, which are not among the events.
+    are events that only repeat their parent. ``profiler_frames`` are Kinetoscope's frames, which are no events.
     """
 
     use_device: str | None
-    sources: list[Any] = field(default_factory=list)
+    kineto_events: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     begins_us: list[float] = field(default_factory=list)
     ends_us: list[float] = field(default_factory=list)
     threads: list[int] = field(default_factory=list)
     devices: list[int] = field(default_factory=list)
     is_async: list[bool] = field(default_factory=list)
-    host_bytes: list[int] = field(default_factory=list)
+    cpu_bytes: list[int] = field(default_factory=list)
     device_bytes: list[int] = field(default_factory=list)
     memory_only: dict[int, int] = field(default_factory=dict)
     kernels: dict[int, list[int]] = field(default_factory=dict)
     parents: list[int] = field(default_factory=list)
     children: dict[int, list[int]] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
-    own_frames: OwnFrames = field(default_factory=OwnFrames)
+    profiler_frames: ProfilerFrames = field(default_factory=ProfilerFrames)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def shown(self) -> Iterable[int]:
+    def shown_indexes(self) -> Iterable[int]:
         """The indexes of the events that are not removed."""
         return (index for index in range(len(self)) if index not in self.removed)
 
-    def of_sources(self, method: str, for_memory: Any) -> list[Any]:
+    def call_on_events(self, method: str, for_memory: Any) -> list[Any]:
         """What ``method`` of Kineto's object returns for each event; ``for_memory`` for memory-only events."""
         if not self.memory_only:
-            return call_each(self.sources, method)
-        call = event_method(method)
-        return [for_memory if index in self.memory_only else call(source) for index, source in enumerate(self.sources)]
+            return call_each(self.kineto_events, method)
+        call = get_event_method(method)
+        return [
+            for_memory if index in self.memory_only else call(source) for index, source in enumerate(self.kineto_events)
+        ]
 
-    def in_tree(self, index: int) -> bool:
+    def is_in_tree(self, index: int) -> bool:
         """Whether an event may have a parent and children: it is on the CPU, and begins and ends on one thread."""
         return self.devices[index] == _CPU and not self.is_async[index]
 
-    def host_us(self) -> list[float]:
+    def cpu_us(self) -> list[float]:
         """The time of each event on the CPU."""
         triples = zip(self.begins_us, self.ends_us, self.devices, strict=True)
         return [end - begin if device == _CPU else 0 for begin, end, device in triples]
@@ -154,48 +158,50 @@ class EventColumns:
             if self.is_async[index]:
                 continue
             if self.devices[index] == _CPU:
-                inside = sum(totals[child] for child in self.children.get(index, ()))
-                launched = sum(self.ends_us[kernel] - self.begins_us[kernel] for kernel in self.kernels.get(index, ()))
-                totals[index] = launched + inside
+                children_us = sum(totals[child] for child in self.children.get(index, ()))
+                kernels_us = sum(
+                    self.ends_us[kernel] - self.begins_us[kernel] for kernel in self.kernels.get(index, ())
+                )
+                totals[index] = kernels_us + children_us
             else:
                 totals[index] = self.ends_us[index] - self.begins_us[index]
         return totals
 
-    def own(self, totals: Sequence[float], *, with_devices: bool = False) -> list[float]:
+    def self_values(self, totals: Sequence[float], *, with_devices: bool = False) -> list[float]:
         """Each event's total less those of its children.
 
         Events that are not in the tree, such as kernels, have their whole total with ``with_devices``, else 0.
         """
-        rest = [total if with_devices or self.in_tree(index) else 0 for index, total in enumerate(totals)]
-        for parent, inside in self.children.items():
+        remaining = [total if with_devices or self.is_in_tree(index) else 0 for index, total in enumerate(totals)]
+        for parent, child_indexes in self.children.items():
             if parent not in self.removed:
-                rest[parent] = totals[parent] - sum(totals[child] for child in inside)
-        return rest
+                remaining[parent] = totals[parent] - sum(totals[child] for child in child_indexes)
+        return remaining
 
 
 def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     """The events of one window, in order, each with its parent, its kernels and its memory."""
     events = kineto_results.events()
     base_ns = kineto_results.trace_start_ns()
-    raw_names = names_of(events)
+    raw_names = read_names(events)
     columns = EventColumns(use_device)
-    if any(name.startswith(PREFIXES) for name in set(raw_names)):
-        events = _without_own_frames(events, raw_names, columns.own_frames)
-        raw_names = names_of(events)  # all again, because names that torch has lost differ each time
-    names = {name: _shown_name(name) for name in set(raw_names)}
-    _fill(columns, events, [names[name] for name in raw_names], base_ns)
-    _add_memory(columns, _named(MEMORY, events, raw_names), base_ns)
-    for event in _named(OUT_OF_MEMORY, events, raw_names):
+    if any(name.startswith(PROFILER_PREFIXES) for name in set(raw_names)):
+        events = _drop_profiler_frames(events, raw_names, columns.profiler_frames)
+        raw_names = read_names(events)  # all again, because names that torch has lost differ each time
+    names = {name: _display_name(name) for name in set(raw_names)}
+    _fill_columns(columns, events, [names[name] for name in raw_names], base_ns)
+    _add_memory(columns, _select_named(MEMORY, events, raw_names), base_ns)
+    for event in _select_named(OUT_OF_MEMORY, events, raw_names):
         _append_memory_event(columns, event, base_ns)
     if use_device or any(device != _CPU for device in columns.devices):
         _link_kernels(columns)
-    _sort(columns)
+    _sort_by_start(columns)
     _find_parents(columns)
-    _remove_repetitions(columns)
+    _remove_repeated(columns)
     return columns
 
 
-def _without_own_frames(events: list[Any], names: list[str], own: OwnFrames) -> list[Any]:
+def _drop_profiler_frames(events: list[Any], names: list[str], own: ProfilerFrames) -> list[Any]:
     frames = zip(
         names,
         call_each(events, "python_id"),
@@ -203,19 +209,23 @@ def _without_own_frames(events: list[Any], names: list[str], own: OwnFrames) -> 
         call_each(events, "is_python_function"),
         strict=True,
     )
-    are_own = [is_frame and own.add_if_own(name, number, parent) for name, number, parent, is_frame in frames]
-    return [event for event, is_own in zip(events, are_own, strict=True) if not is_own]
+    is_profiler_frame = [
+        is_frame and own.add_if_profiler_frame(name, number, parent) for name, number, parent, is_frame in frames
+    ]
+    return [
+        event for event, is_frame_of_profiler in zip(events, is_profiler_frame, strict=True) if not is_frame_of_profiler
+    ]
 
 
-def _named(name: str, events: Sequence[Any], names: Sequence[str]) -> list[Any]:
+def _select_named(name: str, events: Sequence[Any], names: Sequence[str]) -> list[Any]:
     return [events[index] for index, other in enumerate(names) if other == name]
 
 
-def _shown_name(name: str) -> str | None:
-    if name in _NOT_SHOWN:
+def _display_name(name: str) -> str | None:
+    if name in _HIDDEN_NAMES:
         return None
     readable = readable_name(name)
-    return _ANY_STEP if readable.startswith(STEP) else readable
+    return _STEP_NAME if readable.startswith(STEP) else readable
 
 
 def readable_name(name: str) -> str:
@@ -223,11 +233,11 @@ def readable_name(name: str) -> str:
     return private_names.demangle(name) if len(name) > 1 else name
 
 
-def _fill(columns: EventColumns, events: list[Any], names: list[str | None], base_ns: int) -> None:
+def _fill_columns(columns: EventColumns, events: list[Any], names: list[str | None], base_ns: int) -> None:
     are_hidden = call_each(events, "is_hidden_event")
     kept = [name is not None and not is_hidden for name, is_hidden in zip(names, are_hidden, strict=True)]
     events = list(compress(events, kept))
-    columns.sources = events
+    columns.kineto_events = events
     columns.names = cast("list[str]", list(compress(names, kept)))
     columns.begins_us = [(begin_ns - base_ns) / 1000 for begin_ns in call_each(events, "start_ns")]
     columns.ends_us = [(end_ns - base_ns) / 1000 for end_ns in call_each(events, "end_ns")]
@@ -235,7 +245,7 @@ def _fill(columns: EventColumns, events: list[Any], names: list[str | None], bas
     columns.devices = list(map(int, call_each(events, "device_type")))
     ends = zip(call_each(events, "is_async"), columns.threads, call_each(events, "end_thread_id"), strict=True)
     columns.is_async = [is_async or begin != end for is_async, begin, end in ends]
-    columns.host_bytes = [0] * len(events)
+    columns.cpu_bytes = [0] * len(events)
     columns.device_bytes = [0] * len(events)
 
 
@@ -245,14 +255,14 @@ def _add_memory(columns: EventColumns, records: list[Any], base_ns: int) -> None
         return
     records = sorted(records, key=lambda record: record.start_ns())
     moments = [record.start_ns() for record in records]
-    host = [0, *accumulate(_bytes_if(record, _HOST_MEMORY) for record in records)]
-    device = [0, *accumulate(_bytes_if(record, _DEVICE_MEMORY) for record in records)]
+    cpu = [0, *accumulate(_bytes_on(record, _CPU_MEMORY_TYPES) for record in records)]
+    device = [0, *accumulate(_bytes_on(record, _DEVICE_MEMORY_TYPES) for record in records)]
     covered = [0] * (len(records) + 1)
-    for index, event in enumerate(columns.sources):
+    for index, event in enumerate(columns.kineto_events):
         if columns.devices[index] == _CPU:
-            first = bisect_left(moments, _end_as_in_torch(event.start_ns()))
-            last = bisect_right(moments, _end_as_in_torch(event.end_ns()))
-            columns.host_bytes[index] = host[last] - host[first]
+            first = bisect_left(moments, _round_as_torch(event.start_ns()))
+            last = bisect_right(moments, _round_as_torch(event.end_ns()))
+            columns.cpu_bytes[index] = cpu[last] - cpu[first]
             columns.device_bytes[index] = device[last] - device[first]
             covered[first] += 1
             covered[last] -= 1
@@ -261,41 +271,41 @@ def _add_memory(columns: EventColumns, records: list[Any], base_ns: int) -> None
             _append_memory_event(columns, record, base_ns)
 
 
-def _end_as_in_torch(moment_ns: int) -> float:
+def _round_as_torch(moment_ns: int) -> float:
     return moment_ns / 1000 * 1000 if _ROUNDS_ENDS else moment_ns
 
 
-def _bytes_if(record: Any, devices: set[int]) -> int:
+def _bytes_on(record: Any, devices: set[int]) -> int:
     return record.nbytes() if int(record.device_type()) in devices else 0
 
 
 def _append_memory_event(columns: EventColumns, record: Any, base_ns: int) -> None:
-    columns.memory_only[len(columns.sources)] = len(columns.memory_only)
-    columns.sources.append(record)
-    columns.names.append(name_of(record))
+    columns.memory_only[len(columns.kineto_events)] = len(columns.memory_only)
+    columns.kineto_events.append(record)
+    columns.names.append(read_name(record))
     columns.begins_us.append((record.start_ns() - base_ns) / 1000)
     columns.ends_us.append(columns.begins_us[-1])
     columns.threads.append(record.start_thread_id())
     columns.devices.append(_CPU)
     columns.is_async.append(False)
-    columns.host_bytes.append(_bytes_if(record, _HOST_MEMORY))
-    columns.device_bytes.append(_bytes_if(record, _DEVICE_MEMORY))
+    columns.cpu_bytes.append(_bytes_on(record, _CPU_MEMORY_TYPES))
+    columns.device_bytes.append(_bytes_on(record, _DEVICE_MEMORY_TYPES))
 
 
 def _link_kernels(columns: EventColumns) -> None:
     """Gives each operator the kernels it launched, and each launch the thread of its operator."""
     linked: dict[int, list[int]] = {}
     operators: list[int] = []
-    for index, event in enumerate(columns.sources):
+    for index, event in enumerate(columns.kineto_events):
         if index in columns.memory_only:
             continue
         if correlation := event.linked_correlation_id():
             linked.setdefault(correlation, []).append(index)
-        elif columns.in_tree(index) and _may_launch(event):
+        elif columns.is_in_tree(index) and _may_launch(event):
             operators.append(index)
     for operator in operators:
-        for index in linked.get(columns.sources[operator].correlation_id(), ()):
-            if columns.devices[index] in _RUNS_KERNELS:
+        for index in linked.get(columns.kineto_events[operator].correlation_id(), ()):
+            if columns.devices[index] in _KERNEL_DEVICES:
                 columns.kernels.setdefault(operator, []).append(index)
             elif columns.devices[index] == _CPU:
                 columns.threads[index] = columns.threads[operator]
@@ -308,19 +318,19 @@ def _may_launch(event: Any) -> bool:
     return event.activity_type() != "overhead" if TORCH_VERSION == (2, 14) else event.external_id() != 0
 
 
-def _sort(columns: EventColumns) -> None:
+def _sort_by_start(columns: EventColumns) -> None:
     begins, ends = columns.begins_us, columns.ends_us
     order = sorted(range(len(begins)), key=lambda index: (begins[index], -ends[index]))
     if order == list(range(len(begins))):
         return
-    for name in ("sources", "names", "begins_us", "ends_us", "threads", "devices", "is_async"):
+    for name in ("kineto_events", "names", "begins_us", "ends_us", "threads", "devices", "is_async"):
         setattr(columns, name, [getattr(columns, name)[index] for index in order])
-    columns.host_bytes = [columns.host_bytes[index] for index in order]
+    columns.cpu_bytes = [columns.cpu_bytes[index] for index in order]
     columns.device_bytes = [columns.device_bytes[index] for index in order]
-    place = {index: new for new, index in enumerate(order)} if columns.memory_only or columns.kernels else {}
-    columns.memory_only = {place[index]: number for index, number in columns.memory_only.items()}
+    position = {index: new for new, index in enumerate(order)} if columns.memory_only or columns.kernels else {}
+    columns.memory_only = {position[index]: number for index, number in columns.memory_only.items()}
     columns.kernels = {
-        place[index]: [place[kernel] for kernel in launched] for index, launched in columns.kernels.items()
+        position[index]: [position[kernel] for kernel in launched] for index, launched in columns.kernels.items()
     }
 
 
@@ -330,7 +340,7 @@ def _find_parents(columns: EventColumns) -> None:
     open_by_thread: dict[int, list[int]] = {}
     begins, ends = columns.begins_us, columns.ends_us
     for index in range(len(columns)):
-        if not columns.in_tree(index):
+        if not columns.is_in_tree(index):
             continue
         still_open = open_by_thread.setdefault(columns.threads[index], [])
         begin, end = begins[index], ends[index]
@@ -342,7 +352,7 @@ def _find_parents(columns: EventColumns) -> None:
         still_open.append(index)
 
 
-def _remove_repetitions(columns: EventColumns) -> None:
+def _remove_repeated(columns: EventColumns) -> None:
     """Removes an only child that has its parent's name; the parent takes over its children and kernels."""
     for index, parent in enumerate(columns.parents):
         if parent < 0 or columns.names[index] != columns.names[parent] or len(columns.children[parent]) != 1:

@@ -19,7 +19,7 @@ from torch.profiler import DeviceType
 
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.recording.window.gc_control import pause_gc
-from kinetoscope.torch.event_columns import EventColumns, event_method, name_of, readable_name
+from kinetoscope.torch.event_columns import EventColumns, get_event_method, read_name, readable_name
 from kinetoscope.torch.stacks import recorded_stacks
 
 _log = logging.getLogger("kinetoscope")
@@ -34,13 +34,13 @@ class WindowEvents:
 
     def __init__(self, columns: EventColumns) -> None:
         self.columns = columns
-        self._in_use: WeakValueDictionary[int, WindowEvent] = WeakValueDictionary()
+        self._live_events: WeakValueDictionary[int, WindowEvent] = WeakValueDictionary()
 
     def event(self, index: int) -> "WindowEvent":
         """Return the object of an event: always the same one while it is in use."""
-        event = self._in_use.get(index)
+        event = self._live_events.get(index)
         if event is None:
-            event = self._in_use[index] = WindowEvent(self, index)
+            event = self._live_events[index] = WindowEvent(self, index)
         return event
 
     @cached_property
@@ -49,12 +49,14 @@ class WindowEvents:
         return recorded_stacks(self.columns)
 
     @cached_property
-    def last_id(self) -> int:
+    def max_id(self) -> int:
         """The largest id that Kineto gave; memory-only events are numbered from there on."""
-        sources = enumerate(self.columns.sources)
-        return max((source.correlation_id() for index, source in sources if not self.is_memory(index)), default=0)
+        kineto_events = enumerate(self.columns.kineto_events)
+        return max(
+            (source.correlation_id() for index, source in kineto_events if not self.is_memory_only(index)), default=0
+        )
 
-    def is_memory(self, index: int) -> bool:
+    def is_memory_only(self, index: int) -> bool:
         """Whether the event stands for an allocation outside any other event."""
         return index in self.columns.memory_only
 
@@ -64,7 +66,7 @@ class WindowEvents:
         return [
             Kernel(
                 columns.names[kernel],
-                columns.sources[kernel].device_index(),
+                columns.kineto_events[kernel].device_index(),
                 columns.ends_us[kernel] - columns.begins_us[kernel],
             )
             for kernel in columns.kernels.get(index, ())
@@ -100,13 +102,13 @@ def list_events(columns: EventColumns, **options: Any) -> tuple[WindowEvents, Ev
     """The events of one window, and torch's list of their objects; ``options`` are those of `EventList`."""
     with pause_gc():
         events = WindowEvents(columns)
-        listed = EventList(map(events.event, columns.shown()), **options)
+        listed = EventList(map(events.event, columns.shown_indexes()), **options)
     listed._tree_built = True
     return events, listed
 
 
 @cache
-def torch_is_known() -> bool:
+def has_all_torch_attributes() -> bool:
     """Whether our events have every attribute of this torch's; if not, a line in the log names those missing."""
     unknown = _ATTRIBUTES_OF_TORCH - _ATTRIBUTES.keys()
     if unknown:
@@ -118,48 +120,52 @@ def torch_is_known() -> bool:
     return not unknown
 
 
-_Make = Callable[[WindowEvents, int], Any]
+_AttributeMaker = Callable[[WindowEvents, int], Any]
 
 
-def _column(name: str) -> _Make:
+def _from_column(name: str) -> _AttributeMaker:
     return lambda events, index: getattr(events.columns, name)[index]
 
 
-def _always(value: Any) -> _Make:
+def _constant(value: Any) -> _AttributeMaker:
     return lambda events, index: value
 
 
-def _from_source(method: str, for_memory: Callable[[], Any]) -> _Make:
+def _from_kineto(method: str, for_memory: Callable[[], Any]) -> _AttributeMaker:
     """What Kineto's event returns; for a memory-only event, torch's default."""
-    call = event_method(method)
+    call = get_event_method(method)
 
     def make(events: WindowEvents, index: int) -> Any:
-        return for_memory() if events.is_memory(index) else call(events.columns.sources[index])
+        return for_memory() if events.is_memory_only(index) else call(events.columns.kineto_events[index])
 
     return make
 
 
-def _none() -> None:
+def _return_none() -> None:
     return None
 
 
 def _id(events: WindowEvents, index: int) -> int:
-    if events.is_memory(index):
-        return events.last_id + 1 + events.columns.memory_only[index]
-    return events.columns.sources[index].correlation_id()
+    if events.is_memory_only(index):
+        return events.max_id + 1 + events.columns.memory_only[index]
+    return events.columns.kineto_events[index].correlation_id()
 
 
 def _forward_thread(events: WindowEvents, index: int) -> int:
-    return events.columns.threads[index] if events.is_memory(index) else events.columns.sources[index].fwd_thread_id()
+    return (
+        events.columns.threads[index]
+        if events.is_memory_only(index)
+        else events.columns.kineto_events[index].fwd_thread_id()
+    )
 
 
 def _device_resource(events: WindowEvents, index: int) -> int:
-    resource = None if events.is_memory(index) else events.columns.sources[index].device_resource_id()
+    resource = None if events.is_memory_only(index) else events.columns.kineto_events[index].device_resource_id()
     return events.columns.threads[index] if resource is None else resource
 
 
 def _trace_name(events: WindowEvents, index: int) -> str | None:
-    return None if events.is_memory(index) else readable_name(name_of(events.columns.sources[index]))
+    return None if events.is_memory_only(index) else readable_name(read_name(events.columns.kineto_events[index]))
 
 
 def _parent(events: WindowEvents, index: int) -> WindowEvent | None:
@@ -171,81 +177,81 @@ def _children(events: WindowEvents, index: int) -> list[WindowEvent]:
     return list(map(events.event, events.columns.children.get(index, ())))
 
 
-_python_parent_id = _from_source("python_parent_id", lambda: -1)
+_python_parent_id = _from_kineto("python_parent_id", lambda: -1)
 
 
 def _python_parent(events: WindowEvents, index: int) -> int:
     parent = _python_parent_id(events, index)
-    return events.columns.own_frames.above.get(parent, parent)
+    return events.columns.profiler_frames.above.get(parent, parent)
 
 
-_extra_metadata_of = event_method("extra_meta")
+_extra_metadata_of = get_event_method("extra_meta")
 
 
 def _metadata(events: WindowEvents, index: int) -> Any:
-    extra = None if events.is_memory(index) else _extra_metadata_of(events.columns.sources[index])
+    extra = None if events.is_memory_only(index) else _extra_metadata_of(events.columns.kineto_events[index])
     return private_names.build_metadata(extra) if extra else None
 
 
-_typed_metadata_of = event_method("typed_metadata")
+_typed_metadata_of = get_event_method("typed_metadata")
 
 
 def _typed_metadata(events: WindowEvents, index: int) -> Any:
-    return None if events.is_memory(index) else _typed_metadata_of(events.columns.sources[index]) or None
+    return None if events.is_memory_only(index) else _typed_metadata_of(events.columns.kineto_events[index]) or None
 
 
 _ATTRIBUTES_OF_TORCH = frozenset(vars(FunctionEvent(0, "", 0, 0, 0)))
 """What torch's own events hold; versions differ."""
 
-_ATTRIBUTES: dict[str, _Make] = {
+_ATTRIBUTES: dict[str, _AttributeMaker] = {
     "id": _id,
-    "node_id": _always(-1),
-    "name": _column("names"),
-    "overload_name": _from_source("overload_name", str),
+    "node_id": _constant(-1),
+    "name": _from_column("names"),
+    "overload_name": _from_kineto("overload_name", str),
     "trace_name": _trace_name,
     "time_range": lambda events, index: Interval(events.columns.begins_us[index], events.columns.ends_us[index]),
-    "thread": _column("threads"),
+    "thread": _from_column("threads"),
     "fwd_thread": _forward_thread,
     "kernels": lambda events, index: events.kernels(index),
-    "count": _always(1),
+    "count": _constant(1),
     "cpu_children": _children,
     "cpu_parent": _parent,
-    "input_shapes": _from_source("shapes", list),
-    "concrete_inputs": _from_source("concrete_inputs", _none),
-    "kwinputs": _from_source("kwinputs", _none),
+    "input_shapes": _from_kineto("shapes", list),
+    "concrete_inputs": _from_kineto("concrete_inputs", _return_none),
+    "kwinputs": _from_kineto("kwinputs", _return_none),
     "stack": lambda events, index: events.stacks[index],
-    "scope": _from_source("scope", int),
+    "scope": _from_kineto("scope", int),
     "use_device": lambda events, index: events.columns.use_device,
-    "cpu_memory_usage": _column("host_bytes"),
-    "device_memory_usage": _column("device_bytes"),
-    "is_async": _column("is_async"),
-    "is_remote": _always(False),
-    "sequence_nr": _from_source("sequence_nr", lambda: -1),
-    "device_type": _from_source("device_type", lambda: DeviceType.CPU),
-    "device_index": _from_source("device_index", int),
+    "cpu_memory_usage": _from_column("cpu_bytes"),
+    "device_memory_usage": _from_column("device_bytes"),
+    "is_async": _from_column("is_async"),
+    "is_remote": _constant(False),
+    "sequence_nr": _from_kineto("sequence_nr", lambda: -1),
+    "device_type": _from_kineto("device_type", lambda: DeviceType.CPU),
+    "device_index": _from_kineto("device_index", int),
     "device_resource_id": _device_resource,
-    "is_legacy": _always(False),
-    "flops": _from_source("flops", _none),
-    "is_user_annotation": _from_source("is_user_annotation", bool),
-    "is_python_function": _from_source("is_python_function", bool),
-    "activity_type": _from_source("activity_type", _none),
-    "self_cpu_percent": _always(-1),
-    "total_cpu_percent": _always(-1),
-    "total_device_percent": _always(-1),
-    "_metadata_json": _from_source("metadata_json", _none),
-    "metadata_json": _from_source("metadata_json", _none),
+    "is_legacy": _constant(False),
+    "flops": _from_kineto("flops", _return_none),
+    "is_user_annotation": _from_kineto("is_user_annotation", bool),
+    "is_python_function": _from_kineto("is_python_function", bool),
+    "activity_type": _from_kineto("activity_type", _return_none),
+    "self_cpu_percent": _constant(-1),
+    "total_cpu_percent": _constant(-1),
+    "total_device_percent": _constant(-1),
+    "_metadata_json": _from_kineto("metadata_json", _return_none),
+    "metadata_json": _from_kineto("metadata_json", _return_none),
     "metadata": _typed_metadata,
-    "flow_id": _from_source("flow_id", _none),
-    "flow_type": _from_source("flow_type", _none),
-    "flow_start": _from_source("flow_start", _none),
-    "external_id": _from_source("external_id", int),
-    "linked_correlation_id": _from_source("linked_correlation_id", int),
+    "flow_id": _from_kineto("flow_id", _return_none),
+    "flow_type": _from_kineto("flow_type", _return_none),
+    "flow_start": _from_kineto("flow_start", _return_none),
+    "external_id": _from_kineto("external_id", int),
+    "linked_correlation_id": _from_kineto("linked_correlation_id", int),
     "event_metadata": _metadata,
     "_event_metadata": _metadata,
-    "structured_input_shapes": _from_source("structured_input_shapes", _none),
-    "structured_input_strides": _from_source("structured_input_strides", _none),
-    "input_dtypes": _from_source("dtypes", _none),
-    "python_id": _from_source("python_id", lambda: -1),
+    "structured_input_shapes": _from_kineto("structured_input_shapes", _return_none),
+    "structured_input_strides": _from_kineto("structured_input_strides", _return_none),
+    "input_dtypes": _from_kineto("dtypes", _return_none),
+    "python_id": _from_kineto("python_id", lambda: -1),
     "python_parent_id": _python_parent,
-    "python_module_id": _from_source("python_module_id", lambda: -1),
+    "python_module_id": _from_kineto("python_module_id", lambda: -1),
 }

@@ -102,7 +102,7 @@ class ExecutionTraceObserver(ITraceObserver):
             return self
         path = os.fspath(output_file_path)
         self.output_file_path = self.output_file_path_observer = path
-        self._writer = _claim(self)
+        self._writer = _claim_observer(self)
         if self._writer is not None:
             self._registered = True
             self._writer._guests.add(self)
@@ -119,7 +119,7 @@ class ExecutionTraceObserver(ITraceObserver):
         if not self._registered:
             return
         self.stop()
-        self._try("save the kernels", self._save_kernels)
+        self._warn_on_error("save the kernels", self._save_kernels)
         self._registered = False
         if self._writer is not None:
             self._writer = None
@@ -128,7 +128,7 @@ class ExecutionTraceObserver(ITraceObserver):
             guest.stop()
         private_names.remove_observer()
         if self.output_file_path_observer != self.output_file_path:
-            self._try("compress the file", self._compress)
+            self._warn_on_error("compress the file", self._compress)
 
     @property
     def is_registered(self) -> bool:
@@ -202,28 +202,32 @@ class ExecutionTraceObserver(ITraceObserver):
 
     def _compress(self) -> None:
         target, plain = Path(self.output_file_path), Path(self.output_file_path_observer)
-        with atomic_file(target) as stream, compressed_by_name(stream, target) as packed, plain.open("rb") as source:
-            shutil.copyfileobj(source, packed, 1 << 20)
+        with (
+            atomic_file(target) as stream,
+            compressed_by_name(stream, target) as compressed,
+            plain.open("rb") as source,
+        ):
+            shutil.copyfileobj(source, compressed, 1 << 20)
         self._plain_file.close()
 
-    def _try(self, purpose: str, action: Callable[[], None]) -> None:
+    def _warn_on_error(self, purpose: str, action: Callable[[], None]) -> None:
         try:
             action()
         except (OSError, RuntimeError, ImportError) as error:
             warnings.warn(f"Cannot {purpose} of the execution trace {self.output_file_path}: {error}", stacklevel=3)
 
 
-def _claim(observer: ExecutionTraceObserver) -> ExecutionTraceObserver | None:
+def _claim_observer(observer: ExecutionTraceObserver) -> ExecutionTraceObserver | None:
     """Makes this the observer that torch has; returns the other one if there is one already."""
     global _registered
-    holder = None if _registered is None else _registered()
-    if holder is not None and holder.is_registered:
+    current = None if _registered is None else _registered()
+    if current is not None and current.is_registered:
         warnings.warn(
             "Another execution trace observer is registered, and torch has one per process, so what this one records "
-            f"goes into {holder.output_file_path}.",
+            f"goes into {current.output_file_path}.",
             stacklevel=3,
         )
-        return holder
+        return current
     _registered = weakref.ref(observer)
     return None
 

@@ -1,7 +1,7 @@
 """torch: writes a finished window as a Chrome trace file.
 
 A text that is right is copied below our header. Otherwise its events are read, repaired and written anew: a quote in a
-name may be unescaped, names may be altered (`true_names`), and spans may overlap, of which viewers drop some.
+name may be unescaped, names may be altered (`original_names`), and spans may overlap, of which viewers drop some.
 """
 
 import json
@@ -21,14 +21,14 @@ from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.trace_redaction import Ask, TraceRedactor
 from kinetoscope.torch.kineto_text import KinetoText
+from kinetoscope.torch.original_names import NamesBySpan, possible_spellings
 from kinetoscope.torch.python_frames import (
     ORPHAN_TID,
-    OwnFrames,
-    drop_own_frames,
+    ProfilerFrames,
+    drop_profiler_frames,
     move_orphan_frames,
     orphan_track_name,
 )
-from kinetoscope.torch.true_names import NamesBySpan, possible_spellings
 
 # What follows a name in Kineto's text: a new line; before torch 2.7 or so, the next field.
 _AFTER_A_NAME = (",\n", ', "pid": ')
@@ -36,71 +36,71 @@ _PAUSE_S = 0.001  # about as long as some lines take: without it, steps of small
 _FLOW_BITS = 40  # a flow id of one window has fewer bits; with the window's number it still fits a double
 
 
-def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any], ask: Ask | None = None) -> None:
+def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any], redact: Ask | None = None) -> None:
     """Writes to ``path`` a text that is right, with ``additions`` in its header; redacted if there is an ``ask``."""
     fields, lines = text.header | dict(additions), text.lines
-    if ask is not None:
-        redactor = TraceRedactor(ask)
-        fields, lines = redactor.header(fields), lines.rewritten(redactor.lines, _give_way)
+    if redact is not None:
+        redactor = TraceRedactor(redact)
+        fields, lines = redactor.header(fields), lines.rewrite_lines(redactor.lines, _yield_gil)
     header = json.dumps(fields, indent=2).removesuffix("\n}")
     lines.save(path, header.encode() + b',\n"traceEvents": [', b"\n]\n}\n")
 
 
-def _give_way() -> None:
+def _yield_gil() -> None:
     """Lets training have the GIL."""
     if is_in_background():
         time.sleep(_PAUSE_S)
 
 
 @contextmanager
-def trace_stream(path: Path) -> Iterator[BinaryIO]:
+def open_trace_file(path: Path) -> Iterator[BinaryIO]:
     """A stream that becomes ``path`` if the block succeeds; compressed if the name ends in ``.gz`` or ``.zst``."""
-    with atomic_file(path) as stream, compressed_by_name(stream, path) as packed:
-        yield packed
+    with atomic_file(path) as stream, compressed_by_name(stream, path) as compressed:
+        yield compressed
 
 
 def rewrite_trace(
     sources: Sequence[tuple[KinetoText, NamesBySpan]],
     target: Path,
     additions: Mapping[str, Any],
-    ask: Ask | None = None,
+    redact: Ask | None = None,
 ) -> None:
     """Repairs Kineto's texts and writes them as one trace to ``target``, with ``additions`` in its header.
 
     ``sources`` are the windows' texts, newest first, each with the names that Kineto altered. The newest text's header
     becomes the trace's. With ``ask``, the trace is redacted.
     """
-    traces = [_read_repaired(text, altered_names) for text, altered_names in sources]
+    traces = [_read_and_repair(text, altered_names) for text, altered_names in sources]
     for number, trace in enumerate(traces[1:], 1):
         _renumber_flows(trace.events, number)
-    events = _joined(trace.events for trace in traces)
+    events = _concatenate(trace.events for trace in traces)
     if any(event.get("tid") == ORPHAN_TID and event.get("ph") == "X" for event in events):
-        events = _joined([events, [orphan_track_name()]])
+        events = _concatenate([events, [orphan_track_name()]])
     nest(events)
     earliest_ns = min((event["ts"] for event in events if "ts" in event), default=traces[0].base_ns)
     header = traces[0].header | dict(additions)
-    if ask is not None:
-        redactor = TraceRedactor(ask)
+    if redact is not None:
+        redactor = TraceRedactor(redact)
         header, events = redactor.header(header), [redactor.event(event) for event in events]
     with (
-        trace_stream(target) as stream,
+        open_trace_file(target) as stream,
         ChromeWriter(stream, base_ns=choose_base_ns(earliest_ns, process_base_ns()), header=header) as writer,
     ):
         writer.write(events)
 
 
-def _read_repaired(text: KinetoText, altered_names: NamesBySpan) -> ChromeTrace:
-    trace, *more = (_read(_escaped(document, altered_names)) for document in text.documents())
+def _read_and_repair(text: KinetoText, altered_names: NamesBySpan) -> ChromeTrace:
+    trace, *more = (_read_document(_escape_quotes(document, altered_names)) for document in text.documents())
     for other in more:
         trace.events += other.events
     move_orphan_frames(trace.events)
     for event in trace.events if altered_names else ():
         _restore_name(event, altered_names.get((event.get("ts", 0), event.get("dur", 0)), ()))
-    drop_own_frames(trace.events, OwnFrames(dict(text.own_frames)))
+    drop_profiler_frames(trace.events, ProfilerFrames(dict(text.profiler_frames)))
     return trace
 
 
-def _read(document: bytes) -> ChromeTrace:
+def _read_document(document: bytes) -> ChromeTrace:
     with tempfile.TemporaryFile() as file:  # it has no name, but /dev/fd opens it
         file.write(document)
         file.flush()
@@ -108,7 +108,7 @@ def _read(document: bytes) -> ChromeTrace:
         return read_chrome(f"/dev/fd/{file.fileno()}")
 
 
-def _escaped(text: bytes, altered_names: NamesBySpan) -> bytes:
+def _escape_quotes(text: bytes, altered_names: NamesBySpan) -> bytes:
     """The text with the quotes in names escaped."""
     written = {spelling for names in altered_names.values() for name in names for spelling in possible_spellings(name)}
     for name in filter(lambda name: '"' in name, written):
@@ -124,7 +124,7 @@ def _renumber_flows(events: Iterable[Event], number: int) -> None:
             event["id"] += number << _FLOW_BITS
 
 
-def _joined(parts: Iterable[list[Event]]) -> list[Event]:
+def _concatenate(parts: Iterable[list[Event]]) -> list[Event]:
     """The events of all parts; metadata that several parts have of a process or thread only once."""
     known: set[tuple[Any, ...]] = set()
     events: list[Event] = []
@@ -138,7 +138,7 @@ def _joined(parts: Iterable[list[Event]]) -> list[Event]:
     return events
 
 
-def _restore_name(event: dict[str, Any], true_names: Iterable[str]) -> None:
-    for name in true_names:
+def _restore_name(event: dict[str, Any], original_names: Iterable[str]) -> None:
+    for name in original_names:
         if event["name"] in possible_spellings(name):
             event["name"] = name

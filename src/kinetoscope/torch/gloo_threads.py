@@ -24,31 +24,32 @@ def add_gloo_threads(groups: Iterable[dict[str, Any]], distributed: Any) -> list
     Threads are matched to groups by the order in which they were started. None is where their number is another one
     than that of all groups together: a group may just have been destroyed, or have threads without a name.
     """
-    numbers = private_names.gloo_thread_counts(distributed)
-    threads = _gloo_threads() if len(numbers) > 1 else []
-    if sum(number for _, number in numbers) != len(threads):
+    counts = private_names.gloo_thread_counts(distributed)
+    threads = _list_gloo_threads() if len(counts) > 1 else []
+    if sum(count for _, count in counts) != len(threads):
         return [*groups]
-    of_group: dict[str, list[int]] = {}
-    for name, number in numbers:
-        of_group[name], threads = threads[:number], threads[number:]
+    threads_by_group: dict[str, list[int]] = {}
+    for name, count in counts:
+        threads_by_group[name], threads = threads[:count], threads[count:]
     return [
-        group | {"threads": of_group[name]} if (name := group.get("pg_name")) in of_group else group for group in groups
+        group | {"threads": threads_by_group[name]} if (name := group.get("pg_name")) in threads_by_group else group
+        for group in groups
     ]
 
 
-def _gloo_threads() -> list[int]:
+def _list_gloo_threads() -> list[int]:
     """Return the threads of gloo in this process, in the order in which they were started."""
     try:
-        found = [int(entry.name) for entry in os.scandir("/proc/self/task") if _read(entry.path, "comm") == _NAME]
-        started = {thread: int(_fields(thread)[_START_TIME]) for thread in found}
+        found = [int(entry.name) for entry in os.scandir("/proc/self/task") if _read_file(entry.path, "comm") == _NAME]
+        started = {thread: int(_read_stat_fields(thread)[_START_TIME]) for thread in found}
     except (OSError, ValueError, IndexError):
         return []
     return sorted(found, key=lambda thread: (started[thread], thread))
 
 
-def _fields(thread: int) -> list[str]:
-    return _read(f"/proc/self/task/{thread}", "stat").rpartition(")")[2].split()
+def _read_stat_fields(thread: int) -> list[str]:
+    return _read_file(f"/proc/self/task/{thread}", "stat").rpartition(")")[2].split()
 
 
-def _read(folder: str, name: str) -> str:
+def _read_file(folder: str, name: str) -> str:
     return Path(folder, name).read_text(encoding="utf-8", errors="replace").strip()

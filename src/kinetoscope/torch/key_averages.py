@@ -12,7 +12,7 @@ from typing import Any
 from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg
 from torch.profiler import DeviceType
 
-from kinetoscope.torch.event_columns import EventColumns, event_method
+from kinetoscope.torch.event_columns import EventColumns, get_event_method
 from kinetoscope.torch.stacks import recorded_stacks
 
 _COLUMNS = [
@@ -32,9 +32,9 @@ _COLUMNS = [
     "is_user_annotation",
 ]
 
-_torchs_arguments = inspect.signature(EventList.key_averages).parameters
+_torch_parameters = inspect.signature(EventList.key_averages).parameters
 INCLUDES_PYTHON_FUNCTIONS: bool = (
-    _torchs_arguments["include_python_functions"].default if "include_python_functions" in _torchs_arguments else True
+    _torch_parameters["include_python_functions"].default if "include_python_functions" in _torch_parameters else True
 )
 """Whether torch's tables include Python frames by default: up to 2.13 they do."""
 
@@ -61,9 +61,9 @@ class EventAverage(FunctionEventAvg):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle or copy is torch's own class, which holds the parent and children."""
-        held = {name: value for name, value in vars(self).items() if name != "_find_first"}
+        attributes = {name: value for name, value in vars(self).items() if name != "_find_first"}
         events = {"cpu_parent": self.cpu_parent, "cpu_children": self.cpu_children}
-        return object.__new__, (FunctionEventAvg,), held | events
+        return object.__new__, (FunctionEventAvg,), attributes | events
 
     @property
     def cpu_parent(self) -> FunctionEvent | None:
@@ -104,7 +104,7 @@ def average_events(
     """The events of all ``windows``, added up by name and ``grouping``."""
     groups: dict[tuple[Any, ...], EventAverage] = {}
     for columns, find_event in windows:
-        _Adder(columns, find_event, grouping, with_flops).add_to(groups)
+        _WindowSummer(columns, find_event, grouping, with_flops).add_to(groups)
     rows = list(groups.values())
     for row in rows:
         row.stack = row.stack[: grouping.by_stack_n] if row.stack else []
@@ -114,7 +114,7 @@ def average_events(
     return AverageList(rows, use_device=use_device, profile_memory=profile_memory, with_flops=with_flops)
 
 
-class _Adder:
+class _WindowSummer:
     """Adds the events of one window to their groups."""
 
     def __init__(self, columns: EventColumns, find_event: FindEvent, grouping: Grouping, with_flops: bool) -> None:
@@ -122,18 +122,18 @@ class _Adder:
         self._find_event = find_event
         self._grouping = grouping
         self._stacks = recorded_stacks(columns) if grouping.by_stack_n > 0 else None
-        self._are_annotations = columns.of_sources("is_user_annotation", False)
-        host_us, device_us = columns.host_us(), columns.device_us()
+        self._are_annotations = columns.call_on_events("is_user_annotation", False)
+        cpu_us, device_us = columns.cpu_us(), columns.device_us()
         self._summed: dict[str, Sequence[float]] = {
-            "cpu_time_total": host_us,
+            "cpu_time_total": cpu_us,
             "device_time_total": device_us,
-            "self_cpu_time_total": columns.own(host_us),
-            "self_device_time_total": columns.own(device_us, with_devices=True),
-            "cpu_memory_usage": columns.host_bytes,
+            "self_cpu_time_total": columns.self_values(cpu_us),
+            "self_device_time_total": columns.self_values(device_us, with_devices=True),
+            "cpu_memory_usage": columns.cpu_bytes,
             "device_memory_usage": columns.device_bytes,
-            "self_cpu_memory_usage": columns.own(columns.host_bytes),
-            "self_device_memory_usage": columns.own(columns.device_bytes),
-            "flops": columns.of_sources("flops", 0) if with_flops else (),
+            "self_cpu_memory_usage": columns.self_values(columns.cpu_bytes),
+            "self_device_memory_usage": columns.self_values(columns.device_bytes),
+            "flops": columns.call_on_events("flops", 0) if with_flops else (),
         }
 
     def add_to(self, groups: dict[tuple[Any, ...], EventAverage]) -> None:
@@ -150,33 +150,33 @@ class _Adder:
         for name, values in self._summed.items():
             if any(values):
                 for key, indexes in members.items():
-                    setattr(groups[key], name, _sum(getattr(groups[key], name), values, indexes))
+                    setattr(groups[key], name, _add_in_order(getattr(groups[key], name), values, indexes))
 
     def _keys(self) -> Iterable[tuple[Any, ...] | None]:
         """The key of each event's row; None for an event that is in no row."""
         columns, grouping = self._columns, self._grouping
         parts: list[Iterable[Any]] = [columns.names, columns.devices, self._are_annotations]
         if grouping.by_overload_name:
-            parts.append(columns.of_sources("overload_name", ""))
+            parts.append(columns.call_on_events("overload_name", ""))
         if grouping.by_input_shape:
-            parts.append(map(str, columns.of_sources("shapes", [])))
+            parts.append(map(str, columns.call_on_events("shapes", [])))
         if self._stacks is not None:
             parts.append(tuple(stack[: grouping.by_stack_n]) for stack in self._stacks)
         keys = zip(*parts, strict=True)
         if grouping.include_python_functions:
             return keys
-        are_frames = columns.of_sources("is_python_function", False)
+        are_frames = columns.call_on_events("is_python_function", False)
         return (None if is_frame else key for key, is_frame in zip(keys, are_frames, strict=True))
 
     def _new_row(self, index: int) -> EventAverage:
         columns, find_event = self._columns, self._find_event
-        event = None if index in columns.memory_only else columns.sources[index]
+        event = None if index in columns.memory_only else columns.kineto_events[index]
         row = EventAverage(lambda: find_event(index))
         row.key = columns.names[index]
         row.node_id = -1
         row.is_async = columns.is_async[index]
         row.use_device = columns.use_device
-        row.overload_name = event_method("overload_name")(event) if event else ""
+        row.overload_name = get_event_method("overload_name")(event) if event else ""
         row.input_shapes = event.shapes() if event else []
         row.stack = self._stacks[index] if self._stacks is not None else []
         row.scope = event.scope() if event else 0
@@ -185,7 +185,7 @@ class _Adder:
         return row
 
 
-def _sum(total: float, values: Sequence[float], indexes: Iterable[int]) -> float:
+def _add_in_order(total: float, values: Sequence[float], indexes: Iterable[int]) -> float:
     """Adds one after the other, as torch does; since Python 3.12, `sum` rounds differently."""
     for index in indexes:
         total += values[index]

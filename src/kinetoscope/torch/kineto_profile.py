@@ -20,7 +20,7 @@ from kinetoscope.core.text.wording import format_missing_options
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError, SettingsError
 from kinetoscope.torch.key_averages import INCLUDES_PYTHON_FUNCTIONS, Grouping
 from kinetoscope.torch.memory_timeline import MemoryTimeline
-from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto
+from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, send_to_kineto
 from kinetoscope.torch.results import KinetoResults, Window
 from kinetoscope.torch.session import (
     Activity,
@@ -114,18 +114,18 @@ class KinetoProfile:
 
     @property
     def profiler(self) -> Any:
-        """torch's own object for the current or last recording; None before the first and after `take_results`."""
+        """torch's own object for the current or last recording; None before the first and after `pop_results`."""
         return self._session.autograd_profile
 
     @profiler.setter
-    def profiler(self, nothing: None) -> None:
+    def profiler(self, value: None) -> None:
         """None drops what was recorded."""
-        if nothing is not None:
-            raise SettingsError(f"profiler can only be set to None, which drops what was recorded, not to {nothing!r}.")
+        if value is not None:
+            raise SettingsError(f"profiler can only be set to None, which drops what was recorded, not to {value!r}.")
         if self._session.recording:
             raise ProfilerStateError("The profiler is recording, so profiler cannot be set to None. Stop it first.")
-        self.take_results()
-        self._session.forget()
+        self.pop_results()
+        self._session.drop_profile()
 
     def start(self) -> None:
         """Starts recording; raises `ProfilerStateError` while another torch profiler runs in this process."""
@@ -161,7 +161,7 @@ class KinetoProfile:
                 observer.stop()
             raise
         if threading.current_thread() is not threading.main_thread():
-            _this_thread.end = _ThreadEnd(self)
+            _thread_local.end = _ThreadExitHook(self)
         self._describe_window()
 
     def stop_trace(self) -> None:
@@ -180,14 +180,14 @@ class KinetoProfile:
             self._is_lost = recorded is None
             self._results = recorded and KinetoResults([*earlier, Window(recorded)], self._trace_metadata)
 
-    def take_results(self) -> KinetoResults | None:
+    def pop_results(self) -> KinetoResults | None:
         """Returns the last finished window and drops it from this profiler; None if there is none.
 
         With ``acc_events`` these are all windows so far, and accumulating starts again.
         """
         results, self._results = self._results, None
         if results is not None and self.profiler is results.windows[-1].autograd_profile:
-            self._session.forget()
+            self._session.drop_profile()
         return results
 
     def export_chrome_trace(self, path: str | os.PathLike[str], use_python_export: bool = False) -> None:
@@ -196,11 +196,11 @@ class KinetoProfile:
         With ``use_python_export``, torch's exporter in Python reads the window, where torch has one, so that Kineto's
         own ``save()`` of it is still possible.
         """
-        self._finished("export").export_chrome_trace(path, spares_save=use_python_export)
+        self._require_results("export").export_chrome_trace(path, use_python_export=use_python_export)
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
         """Writes the stacks of the last finished window with the microseconds of ``metric``."""
-        self._finished("export stacks of").export_stacks(path, metric)
+        self._require_results("export stacks of").export_stacks(path, metric)
 
     def memory_timeline(self, device: str | None = None) -> MemoryTimeline:
         """The memory of ``device`` over the last finished window, by category.
@@ -210,7 +210,7 @@ class KinetoProfile:
         are on.
         """
         self._check_memory_options()
-        return self._finished("make a memory timeline of").memory_timeline(device)
+        return self._require_results("make a memory timeline of").memory_timeline(device)
 
     def export_memory_timeline(self, path: str | os.PathLike[str], device: str | None = None) -> None:
         """Writes `memory_timeline` to ``path``, in the format of its suffix.
@@ -239,11 +239,11 @@ class KinetoProfile:
             by_overload_name=group_by_overload_name,
             include_python_functions=include_python_functions,
         )
-        return self._finished("make a table of").key_averages(grouping)
+        return self._require_results("make a table of").key_averages(grouping)
 
     def events(self) -> EventList:
         """The events of the last finished window. Raises RuntimeError if only the trace was recorded."""
-        return self._finished("list the events of").events()
+        return self._require_results("list the events of").events()
 
     def add_metadata(self, key: str, value: Any) -> None:
         """Puts ``value``, anything that JSON can hold, into the header of the trace.
@@ -271,10 +271,10 @@ class KinetoProfile:
         self.custom_trace_id_callback = callback
 
     def get_trace_id(self) -> str | None:
-        """The id of the current or last window; None before the first and after `take_results`."""
+        """The id of the current or last window; None before the first and after `pop_results`."""
         return None if self.profiler is None else self.profiler.trace_id
 
-    def _finished(self, purpose: str) -> KinetoResults:
+    def _require_results(self, purpose: str) -> KinetoResults:
         if self._results is None and self._is_lost:
             raise NothingRecordedError(
                 f"Nothing to {purpose}: the window was lost, because another profiler was started while this "
@@ -290,30 +290,30 @@ class KinetoProfile:
         if not self._has_started:
             raise NothingRecordedError("The profiler has not been started. Call start() first.")
 
-    def end_with_thread(self) -> None:
+    def end_on_thread_exit(self) -> None:
         """End the recording because its thread ends: no other thread can stop Kineto then. `stop_trace` takes it."""
-        self._session.end_with_thread()
+        self._session.end_on_thread_exit()
 
     def _discard_preparation(self) -> None:
         self._session.stop()
 
     def _describe_window(self) -> None:
         self._trace_metadata = {}
-        texts = {name: "1" for name, is_on in self._session.options.flags.items() if is_on}
+        metadata = {name: "1" for name, is_on in self._session.options.flags.items() if is_on}
         info = self._get_distributed_info()
         if info:
-            texts["distributedInfo"] = encode_value("distributedInfo", info)
+            metadata["distributedInfo"] = encode_value("distributedInfo", info)
         if self.has_cudagraphs and keep_cupti_alive():
-            texts["DISABLE_CUPTI_LAZY_REINIT"] = "1"
-        texts |= self.preset_metadata | self._next_metadata
+            metadata["DISABLE_CUPTI_LAZY_REINIT"] = "1"
+        metadata |= self.preset_metadata | self._next_metadata
         self._next_metadata = {}
-        for key, text in texts.items():
+        for key, text in metadata.items():
             self._put_metadata(key, text)
 
     def _put_metadata(self, key: str, text: str) -> None:
         if self._session.recording:
             self._trace_metadata[key] = text
-            hand_to_kineto(key, text)
+            send_to_kineto(key, text)
         elif self._results is not None:
             self._results.metadata[key] = text
         else:
@@ -325,7 +325,9 @@ class KinetoProfile:
     def _memory_profile(self) -> Any:
         """torch's own memory profile of the last finished window; ours is `memory_timeline`."""
         self._check_memory_options()
-        return private_names.MemoryProfile(self._finished("make a memory timeline of").windows[-1].kineto_results)
+        return private_names.MemoryProfile(
+            self._require_results("make a memory timeline of").windows[-1].kineto_results
+        )
 
     def _check_memory_options(self) -> None:
         recorded = self._options() if self._results is None else self._session.options
@@ -337,7 +339,7 @@ class KinetoProfile:
         return None if self.profiler is None else self.profiler._stats
 
 
-class _ThreadEnd:
+class _ThreadExitHook:
     """Ends the recording of a profiler when the thread that started it ends, which frees what is local to it."""
 
     def __init__(self, profiler: KinetoProfile) -> None:
@@ -347,10 +349,10 @@ class _ThreadEnd:
     def __del__(self) -> None:
         profiler = self._profiler()
         if profiler is not None and profiler._session.num_started == self._number:
-            profiler.end_with_thread()
+            profiler.end_on_thread_exit()
 
 
-_this_thread = threading.local()
+_thread_local = threading.local()
 
 
 def warn_once(message: str) -> None:

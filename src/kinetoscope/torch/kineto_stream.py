@@ -26,14 +26,14 @@ from kinetoscope.native import kineto_save_module
 LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
 # libtorch promises no interface for saving without the GIL, so we do it only with versions of torch that were tested.
 # Before 2.9, torch does not expose the address of its results.
-_TESTED = ("2.9.", "2.10.", "2.11.", "2.12.", "2.13.", "2.14.", "2.15.")
+_TESTED_VERSIONS = ("2.9.", "2.10.", "2.11.", "2.12.", "2.13.", "2.14.", "2.15.")
 
 _log = logging.getLogger("kinetoscope")
 
 
-def saves_without_gil(kineto_results: Any) -> bool:
+def can_save_without_gil(kineto_results: Any) -> bool:
     """Whether Kineto can save these results without the GIL."""
-    if not torch.__version__.startswith(_TESTED):
+    if not torch.__version__.startswith(_TESTED_VERSIONS):
         _log_fallback(f"this version of Kinetoscope was not tested with torch {torch.__version__}")
         return False
     kineto_save = kineto_save_module()
@@ -53,8 +53,8 @@ def _log_fallback(reason: str) -> None:
 _PIPE_BYTES = 1 << 20  # the most that Linux allows an ordinary user; a larger pipe means fewer reads that need the GIL
 # While training runs, Kineto's thread has this niceness. At 10 it still gets a tenth of a processor when all are busy.
 _NICENESS = 10
-_NAME = "trace.json"
-_FILL_S = 0.004  # Kineto writes a few hundred kilobytes in this time
+_FILE_NAME = "trace.json"
+_FILL_WAIT_S = 0.004  # Kineto writes a few hundred kilobytes in this time
 
 
 class TextStream(Protocol):
@@ -74,7 +74,7 @@ class TextStream(Protocol):
 
 
 @contextmanager
-def kineto_stream(kineto_results: Any, folder: Path, pipe_folder: Path | None = None) -> Iterator[TextStream]:
+def open_kineto_stream(kineto_results: Any, folder: Path, pipe_folder: Path | None = None) -> Iterator[TextStream]:
     """The text that Kineto saves. Kineto saves a window only once.
 
     A temporary file, if one is needed, goes into ``folder``; a pipe into ``pipe_folder``, by default the system's
@@ -82,9 +82,9 @@ def kineto_stream(kineto_results: Any, folder: Path, pipe_folder: Path | None = 
 
     Raises `ProfilerStateError` when the block is entered or left, if Kineto does not save.
     """
-    pipe = _open_pipe(kineto_results, pipe_folder) if saves_without_gil(kineto_results) else None
+    pipe = _try_pipe(kineto_results, pipe_folder) if can_save_without_gil(kineto_results) else None
     if pipe is None:
-        with _temporary_file(kineto_results, folder) as stream:
+        with _save_to_temporary_file(kineto_results, folder) as stream:
             yield stream
         return
     try:
@@ -95,11 +95,11 @@ def kineto_stream(kineto_results: Any, folder: Path, pipe_folder: Path | None = 
 
 
 @contextmanager
-def _temporary_file(kineto_results: Any, folder: Path) -> Iterator["_File"]:
+def _save_to_temporary_file(kineto_results: Any, folder: Path) -> Iterator["_FileStream"]:
     try:
-        stream = _unnamed_file(folder, kineto_results.save)
+        stream = _save_to_unnamed_file(folder, kineto_results.save)
     except RuntimeError as error:
-        raise _save_error(error) from error
+        raise _make_save_error(error) from error
     with stream:
         yield stream
 
@@ -110,29 +110,29 @@ def has_python_exporter() -> bool:
 
 
 @contextmanager
-def python_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
+def open_python_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
     """Read a window through torch's exporter in Python, which works also after Kineto's save, and spares that."""
     from torch.profiler._chrome_trace_export import export_chrome_trace
 
-    with (stream := _unnamed_file(folder, lambda name: export_chrome_trace(kineto_results, name))):
+    with (stream := _save_to_unnamed_file(folder, lambda name: export_chrome_trace(kineto_results, name))):
         yield stream
 
 
-def _unnamed_file(folder: Path, save: Callable[[str], object]) -> "_File":
+def _save_to_unnamed_file(folder: Path, save: Callable[[str], object]) -> "_FileStream":
     """What ``save`` wrote; its name is already deleted."""
     with temporary_folder(make_folder(folder)) as temporary:
-        save(path := f"{temporary}/{_NAME}")
-        return _File(path)
+        save(path := f"{temporary}/{_FILE_NAME}")
+        return _FileStream(path)
 
 
-def _save_error(error: Exception) -> ProfilerStateError:
+def _make_save_error(error: Exception) -> ProfilerStateError:
     return ProfilerStateError(
         f"Kineto did not save this window: {str(error).splitlines()[0]} It saves once: instead of "
         "save() on its results, call export_chrome_trace() here, as often as you like."
     )
 
 
-class _File:
+class _FileStream:
     """A complete file."""
 
     def __init__(self, path: str) -> None:
@@ -151,22 +151,22 @@ class _File:
         self._stream.close()
 
 
-def _open_pipe(kineto_results: Any, folder: Path | None) -> "_Pipe | None":
+def _try_pipe(kineto_results: Any, folder: Path | None) -> "_PipeStream | None":
     """A pipe into which Kineto saves; None if no pipe or, while the interpreter shuts down, no thread can be made."""
     try:
-        return _Pipe(kineto_save_module(), kineto_results, folder)
+        return _PipeStream(kineto_save_module(), kineto_results, folder)
     except (OSError, RuntimeError):
         return None
 
 
-def _enlarge(pipe_fd: int) -> None:
+def _enlarge_pipe(pipe_fd: int) -> None:
     with contextlib.suppress(OSError, ImportError, AttributeError):  # a smaller pipe works too, and so does none
         import fcntl  # not on Windows
 
         fcntl.fcntl(pipe_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
-class _Pipe:
+class _PipeStream:
     """A named pipe that Kineto writes to as if it were a file. Kineto writes to ``{path}.tmp`` and then renames it."""
 
     def __init__(self, kineto_save: Any, kineto_results: Any, folder: Path | None) -> None:
@@ -174,13 +174,13 @@ class _Pipe:
         self.is_written = bytearray(1)
         self._error: Exception | None = None
         with contextlib.ExitStack() as undo:
-            path = f"{undo.enter_context(temporary_folder(folder))}/{_NAME}"
+            path = f"{undo.enter_context(temporary_folder(folder))}/{_FILE_NAME}"
             os.mkfifo(f"{path}.tmp")
             self._read_fd = os.open(f"{path}.tmp", os.O_RDONLY | os.O_NONBLOCK)
             undo.callback(os.close, self._read_fd)
             # While this is open the pipe has a writer: a read before Kineto has opened it does not see the end.
             write_fd = os.open(f"{path}.tmp", os.O_WRONLY)
-            _enlarge(write_fd)
+            _enlarge_pipe(write_fd)
             try:
                 niceness = _NICENESS if is_in_background() else 0
                 self._saving = kineto_save.start(kineto_results, LIBRARY, path, self.is_written, write_fd, niceness)
@@ -202,7 +202,7 @@ class _Pipe:
     def check(self) -> None:
         """Raises `ProfilerStateError` if Kineto has not saved."""
         if self._error is not None:
-            raise _save_error(self._error) from self._error
+            raise _make_save_error(self._error) from self._error
 
     def fileno(self) -> int:
         return self._read_fd
@@ -214,7 +214,7 @@ class _Pipe:
             # is not enough to know that Kineto is done: a child forked meanwhile keeps the pipe open.
             was_written = self.is_written[0]
             if not was_written:
-                time.sleep(_FILL_S)
+                time.sleep(_FILL_WAIT_S)
             with contextlib.suppress(BlockingIOError):
                 return os.read(self._read_fd, _PIPE_BYTES)
             if was_written:

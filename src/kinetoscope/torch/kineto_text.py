@@ -25,22 +25,22 @@ from kinetoscope.formats.compression import Block, compressed_by_name, pack_bloc
 from kinetoscope.formats.nesting import nest
 from kinetoscope.native import native
 from kinetoscope.torch.kineto_stream import TextStream
-from kinetoscope.torch.python_frames import PREFIXES, orphan_track_line, orphan_track_name
-from kinetoscope.torch.true_names import NamesBySpan, Renamed, plain_names, possible_spellings
+from kinetoscope.torch.original_names import AlteredName, NamesBySpan, possible_spellings, unaltered_names
+from kinetoscope.torch.python_frames import PROFILER_PREFIXES, orphan_track_line, orphan_track_name
 
 _SEPARATOR = b",\n"  # between lines; no line contains a line break
 _EVENTS = b'"traceEvents": ['
 _HEADER_BYTES = 1 << 20  # a text without "traceEvents" in its first megabyte has no header
 _BASE = "baseTimeNanoseconds"
-_TIME = re.compile(rb'"ts": (\d+)\.\d{3}\D')
-_EARLIER_NS = 100 * 10**9  # an event may be this much earlier than the first one in the text
+_TIME_PATTERN = re.compile(rb'"ts": (\d+)\.\d{3}\D')
+_MAX_EARLIER_NS = 100 * 10**9  # an event may be this much earlier than the first one in the text
 _DROPPED_FIELDS = ("traceEvents", "traceName")  # Kineto's traceName is the path of our temporary file
-_LINES_AT_ONCE = 64
+_LINES_PER_BATCH = 64
 _MAX_ROUNDS = 8  # of nesting: clipping a span may make others overlap. Two rounds have been enough so far
 
 
 @dataclass(slots=True)
-class PackedText:
+class CompressedText:
     """A long text in compressed pieces, each of which can be decompressed, replaced or copied into a file by itself.
 
     If the text is read by lines, each piece must consist of whole lines.
@@ -60,36 +60,36 @@ class PackedText:
     def __bool__(self) -> bool:
         return bool(self._blocks)
 
-    def lines_at(self, places: Iterable[int]) -> Iterator[bytes]:
+    def read_lines_at(self, offsets: Iterable[int]) -> Iterator[bytes]:
         """The lines that begin at ``places``, which are byte offsets in ascending order."""
-        begins, unpacked, piece = self._begins(), -1, b""
-        for place in places:
-            block = bisect_right(begins, place) - 1
+        offsets_of_blocks, unpacked, piece = self._block_offsets(), -1, b""
+        for offset in offsets:
+            block = bisect_right(offsets_of_blocks, offset) - 1
             if block != unpacked:
                 unpacked, piece = block, self._blocks[block].unpack()
-            yield piece[place - begins[block] : _end_of_line(piece, place - begins[block])]
+            yield piece[offset - offsets_of_blocks[block] : _find_line_end(piece, offset - offsets_of_blocks[block])]
 
-    def with_lines(self, changed: Mapping[int, bytes]) -> "PackedText":
+    def replace_lines(self, changed: Mapping[int, bytes]) -> "CompressedText":
         """A text in which the lines at these places are replaced."""
         by_block: dict[int, dict[int, bytes]] = {}
-        begins = self._begins()
-        for place, line in changed.items():
-            block = bisect_right(begins, place) - 1
-            by_block.setdefault(block, {})[place - begins[block]] = line
+        offsets_of_blocks = self._block_offsets()
+        for offset, line in changed.items():
+            block = bisect_right(offsets_of_blocks, offset) - 1
+            by_block.setdefault(block, {})[offset - offsets_of_blocks[block]] = line
         blocks = list(self._blocks)
         for number, lines in by_block.items():
-            blocks[number] = pack_block(_replaced(blocks[number].unpack(), lines))
-        return PackedText(blocks)
+            blocks[number] = pack_block(_replace_lines_in(blocks[number].unpack(), lines))
+        return CompressedText(blocks)
 
-    def rewritten(self, rewrite: Callable[[bytes], bytes], after_some: Callable[[], object]) -> "PackedText":
-        """The text with all lines rewritten, some of them at a time; after each time ``after_some`` is called."""
-        text, separator = PackedText(), b"\n"
+    def rewrite_lines(self, rewrite: Callable[[bytes], bytes], after_batch: Callable[[], object]) -> "CompressedText":
+        """The text with all lines rewritten, some of them at a time; after each time ``after_batch`` is called."""
+        text, separator = CompressedText(), b"\n"
         for piece in self.pieces():
-            lines, rewritten = piece.strip(b",\n").split(_SEPARATOR), list[bytes]()
-            for first in range(0, len(lines), _LINES_AT_ONCE):
-                rewritten.append(rewrite(_SEPARATOR.join(lines[first : first + _LINES_AT_ONCE])))
-                after_some()
-            text.add(separator + _SEPARATOR.join(rewritten))
+            lines, rewrite_lines = piece.strip(b",\n").split(_SEPARATOR), list[bytes]()
+            for first in range(0, len(lines), _LINES_PER_BATCH):
+                rewrite_lines.append(rewrite(_SEPARATOR.join(lines[first : first + _LINES_PER_BATCH])))
+                after_batch()
+            text.add(separator + _SEPARATOR.join(rewrite_lines))
             separator = _SEPARATOR
         return text
 
@@ -99,29 +99,29 @@ class PackedText:
             if path.name.endswith(".gz"):
                 write_gzip(stream, [pack_block(before), *self._blocks, pack_block(after)])
                 return
-            with compressed_by_name(stream, path) as packed:
+            with compressed_by_name(stream, path) as compressed:
                 for piece in (before, *self.pieces(), after):
-                    packed.write(piece)
+                    compressed.write(piece)
 
-    def _begins(self) -> list[int]:
+    def _block_offsets(self) -> list[int]:
         return list(accumulate((block.num_bytes for block in self._blocks), initial=0))[:-1]
 
 
-def _end_of_line(piece: bytes, begin: int) -> int:
+def _find_line_end(piece: bytes, begin: int) -> int:
     end = piece.find(_SEPARATOR, begin)
     return len(piece) if end < 0 else end
 
 
-def _replaced(piece: bytes, lines: Mapping[int, bytes]) -> bytes:
+def _replace_lines_in(piece: bytes, lines: Mapping[int, bytes]) -> bytes:
     parts: list[bytes] = []
     done = 0
     for begin, line in sorted(lines.items()):
         parts += [piece[done:begin], line]
-        done = _end_of_line(piece, begin)
+        done = _find_line_end(piece, begin)
     return b"".join([*parts, piece[done:]])
 
 
-class _Stop(IntEnum):
+class _StopReason(IntEnum):
     """Why the C module stopped reading; the numbers are those of `src/native/kineto/kineto_text.h`."""
 
     MORE = 0
@@ -136,48 +136,48 @@ class KinetoText:
 
     ``head`` is the text up to the bracket that opens the list of events. ``lines`` has one valid event per line, with
     times that count from a base ``shift_ns`` later than Kineto's. ``remainder`` is the rest as Kineto wrote it, if the
-    C module stopped early; ``own_frames`` are then the frames of ours it had dropped, as in `OwnFrames.above`.
-    ``maybe_changed_names`` are names in ``lines`` that Kineto may have changed. ``is_right`` means: no remainder, all
+    C module stopped early; ``profiler_frames`` are then the frames it had dropped, as in `ProfilerFrames.above`.
+    ``maybe_changed_names`` are names in ``lines`` that Kineto may have changed. ``is_valid`` means: no remainder, all
     names true, and the spans of each track nest.
     """
 
     head: bytes
-    lines: PackedText = field(default_factory=PackedText)
+    lines: CompressedText = field(default_factory=CompressedText)
     shift_ns: int = 0
-    remainder: PackedText = field(default_factory=PackedText)
-    own_frames: dict[int, int | None] = field(default_factory=dict)
+    remainder: CompressedText = field(default_factory=CompressedText)
+    profiler_frames: dict[int, int | None] = field(default_factory=dict)
     maybe_changed_names: frozenset[str] = frozenset()
-    is_right: bool = False
+    is_valid: bool = False
 
     @property
     def may_have_changed_names(self) -> bool:
         """Whether Kineto may have changed a name, here or in the part of the text that was not examined."""
-        return bool(self.remainder) or not self.maybe_changed_names <= plain_names
+        return bool(self.remainder) or not self.maybe_changed_names <= unaltered_names
 
-    def corrected(self, true_names: NamesBySpan) -> "KinetoText":
+    def correct_names(self, original_names: NamesBySpan) -> "KinetoText":
         """Return the text with the names that Kineto changed put right in its lines.
 
         Only the lines that have such a name are read into Python: they are few, such as frames of freed code.
         """
         spellings = {
             spelling
-            for names in true_names.values()
+            for names in original_names.values()
             for name in names
             for spelling in possible_spellings(name)
             if spelling != name and spelling.isascii() and spelling.isprintable()  # others are in no line
         }
         written = re.compile(b'"name":(?:' + b"|".join(map(re.escape, map(encode_text, sorted(spellings)))) + b")")
         by_begin: dict[int, list[tuple[int, str]]] = {}
-        for (begin_ns, duration_ns), names in true_names.items():
+        for (begin_ns, duration_ns), names in original_names.items():
             by_begin.setdefault(begin_ns, []).extend((duration_ns, name) for name in names)
-        base_ns, changed, piece_at = self.header[_BASE], dict[int, bytes](), 0
+        base_ns, changed, piece_offset = self.header[_BASE], dict[int, bytes](), 0
         for piece in self.lines.pieces():
             for match in written.finditer(piece):
                 begin = piece.rfind(b"\n", 0, match.start()) + 1
-                line = piece[begin : _end_of_line(piece, begin)]
-                changed[piece_at + begin] = _with_true_name(line, base_ns, by_begin)
-            piece_at += len(piece)
-        return replace(self, lines=self.lines.with_lines(changed))
+                line = piece[begin : _find_line_end(piece, begin)]
+                changed[piece_offset + begin] = _correct_name(line, base_ns, by_begin)
+            piece_offset += len(piece)
+        return replace(self, lines=self.lines.replace_lines(changed))
 
     @property
     def header(self) -> dict[str, Any]:
@@ -195,7 +195,7 @@ class KinetoText:
             yield b"".join([self.head, *self.remainder.pieces()])
 
 
-def _with_true_name(line: bytes, base_ns: int, by_begin: Mapping[int, list[tuple[int, str]]]) -> bytes:
+def _correct_name(line: bytes, base_ns: int, by_begin: Mapping[int, list[tuple[int, str]]]) -> bytes:
     """Return the line of an event with its true name, one of those of spans that begin at the same time."""
     event = json.loads(line, parse_float=Decimal)
     begin_ns, duration_ns = (int(event.get(key, 0) * 1000) for key in ("ts", "dur"))
@@ -210,61 +210,61 @@ def _with_true_name(line: bytes, base_ns: int, by_begin: Mapping[int, list[tuple
     return line.replace(old, new, 1)
 
 
-def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> KinetoText:
+def read_text(stream: TextStream, altered: Sequence[AlteredName] | None) -> KinetoText:
     """Reads all of Kineto's text; ``renamed`` are the names it altered in the order of the text, None if not known."""
     head, rest = _read_head(stream)
     if not head and not rest:
         raise TraceFileError("Kineto saved an empty trace. Check whether the disk for temporary files is full.")
-    if renamed is None or _base_ns(head) is None:
+    if altered is None or _base_ns(head) is None:
         return KinetoText(head=head, remainder=_remainder(rest, stream))
     shift_ns = _shift_ns(head, rest)
-    names = [(name.number, name.raw.encode(), encode_text(name.name)) for name in renamed]
-    kineto_lines = native.KinetoLines(shift_ns, names, _own_prefixes(), rest)
+    names = [(name.number, name.raw.encode(), encode_text(name.name)) for name in altered]
+    kineto_lines = native.KinetoLines(shift_ns, names, _profiler_prefixes(), rest)
     lines, is_at_end = _read_lines(stream, kineto_lines)
-    remainder = PackedText() if is_at_end else _remainder(kineto_lines.rest, stream)
+    remainder = CompressedText() if is_at_end else _remainder(kineto_lines.rest, stream)
     nested = _nest_lines(lines, kineto_lines) if is_at_end and kineto_lines.are_true else None
     return KinetoText(
         head=head,
         lines=nested or lines,
         shift_ns=shift_ns,
         remainder=remainder,
-        own_frames={} if is_at_end else kineto_lines.own_frames,
+        profiler_frames={} if is_at_end else kineto_lines.own_frames,
         maybe_changed_names=frozenset(kineto_lines.maybe_changed_names.decode("ascii").splitlines()),
-        is_right=nested is not None,
+        is_valid=nested is not None,
     )
 
 
-def _own_prefixes() -> tuple[bytes, ...]:
+def _profiler_prefixes() -> tuple[bytes, ...]:
     """The prefixes of our own frames' names, as JSON text."""
-    return tuple(encode_text(prefix).removesuffix(b'"') for prefix in PREFIXES)
+    return tuple(encode_text(prefix).removesuffix(b'"') for prefix in PROFILER_PREFIXES)
 
 
-def _read_lines(stream: TextStream, kineto_lines: native.KinetoLines) -> tuple[PackedText, bool]:
+def _read_lines(stream: TextStream, kineto_lines: native.KinetoLines) -> tuple[CompressedText, bool]:
     """A line for each event of the stream, and whether the end of the events was reached."""
-    lines, stop = PackedText(), _Stop.FULL
-    while stop is _Stop.FULL:
-        code, some = kineto_lines.read(stream.fileno(), stream.is_written)
-        stop = _Stop(code)
-        lines.add(some)
-        del some  # so that the next read reuses its memory
+    lines, stop = CompressedText(), _StopReason.FULL
+    while stop is _StopReason.FULL:
+        code, batch = kineto_lines.read(stream.fileno(), stream.is_written)
+        stop = _StopReason(code)
+        lines.add(batch)
+        del batch  # so that the next read reuses its memory
     if kineto_lines.have_orphan_frames:
         lines.add(_SEPARATOR + orphan_track_line())
-    return lines, stop is _Stop.ENDED
+    return lines, stop is _StopReason.ENDED
 
 
-def _remainder(text: bytes, stream: TextStream) -> PackedText:
-    packed = PackedText()
+def _remainder(text: bytes, stream: TextStream) -> CompressedText:
+    compressed = CompressedText()
     while text:
-        packed.add(text)
+        compressed.add(text)
         text = stream.read()
-    return packed
+    return compressed
 
 
 def _shift_ns(head: bytes, text: bytes) -> int:
     """How much later our base is than Kineto's, from which a double cannot count nanoseconds exactly."""
-    match = _TIME.search(text)
+    match = _TIME_PATTERN.search(text)
     kineto_ns = _base_ns(head) or 0
-    earliest_ns = kineto_ns + int(match[1]) * 1000 - _EARLIER_NS if match else kineto_ns
+    earliest_ns = kineto_ns + int(match[1]) * 1000 - _MAX_EARLIER_NS if match else kineto_ns
     return choose_base_ns(earliest_ns, process_base_ns()) - kineto_ns
 
 
@@ -275,7 +275,7 @@ def _read_head(stream: TextStream) -> tuple[bytes, bytes]:
         before, bracket, rest = text.partition(_EVENTS)
         if bracket:
             # `_shift_ns` needs the time of the first event.
-            return before + bracket, rest if _TIME.search(rest) else rest + stream.read()
+            return before + bracket, rest if _TIME_PATTERN.search(rest) else rest + stream.read()
         if len(text) > _HEADER_BYTES:
             break
     return b"", text
@@ -290,7 +290,7 @@ def _base_ns(head: bytes) -> int | None:
     return base_ns if isinstance(base_ns, int) else None
 
 
-def _nest_lines(text: PackedText, kineto_lines: native.KinetoLines) -> PackedText | None:
+def _nest_lines(text: CompressedText, kineto_lines: native.KinetoLines) -> CompressedText | None:
     """The text with the spans of each track nested; None if some still overlap.
 
     The C module finds the spans that overlap, a few in a hundred; only those are read into Python and nested.
@@ -311,7 +311,7 @@ def _nest_lines(text: PackedText, kineto_lines: native.KinetoLines) -> PackedTex
 class _Nester:
     """Nests spans that overlap; ``involved`` has for each, by index: its begin, end, track and place in the text."""
 
-    def __init__(self, text: PackedText, kineto_lines: native.KinetoLines) -> None:
+    def __init__(self, text: CompressedText, kineto_lines: native.KinetoLines) -> None:
         self._text = text
         self._kineto_lines = kineto_lines
         self.involved: dict[int, tuple[int, int, int, int]] = {}
@@ -327,44 +327,44 @@ class _Nester:
         everything = [*metadata, *events.values()]
         num_before = len(everything)
         nest(everything)
-        lines = _as_lines([*events.values(), *everything[num_before:]])
+        lines = _encode_lines([*events.values(), *everything[num_before:]])
         self._changed = dict(zip((self.involved[index][3] for index in events), lines, strict=False))
         self._added = lines[len(events) :]
         for (index, event), tid in zip(events.items(), tids, strict=True):
-            self._note(index, event, is_moved=event["tid"] != tid)
+            self._report_change(index, event, is_moved=event["tid"] != tid)
 
-    def text(self) -> PackedText:
+    def text(self) -> CompressedText:
         """The text with the changed lines, and the lines that name new tracks at its end."""
         if not self._changed:
             return self._text
-        text = self._text.with_lines(self._changed)
+        text = self._text.replace_lines(self._changed)
         text.add(b"".join(_SEPARATOR + line for line in self._added))
         return text
 
     def _read(self) -> tuple[list[Event], dict[int, Event]]:
         """The metadata events, which name processes and threads, and the involved events by index."""
         by_place = {span[3]: index for index, span in self.involved.items()}
-        places = sorted({*self._kineto_lines.metadata, *by_place})
+        offsets = sorted({*self._kineto_lines.metadata, *by_place})
         metadata: list[Event] = []
         events: dict[int, Event] = {}
-        for place, line in zip(places, self._text.lines_at(places), strict=True):
-            if place in by_place:
-                begin, end, _, _ = self.involved[by_place[place]]
-                events[by_place[place]] = json.loads(line) | {"ts": begin, "dur": end - begin}
+        for offset, line in zip(offsets, self._text.read_lines_at(offsets), strict=True):
+            if offset in by_place:
+                begin, end, _, _ = self.involved[by_place[offset]]
+                events[by_place[offset]] = json.loads(line) | {"ts": begin, "dur": end - begin}
             else:
                 metadata.append(json.loads(line))
         if self._kineto_lines.have_orphan_frames:
             metadata.append(orphan_track_name())
         return metadata, events
 
-    def _note(self, index: int, event: Event, *, is_moved: bool) -> None:
+    def _report_change(self, index: int, event: Event, *, is_moved: bool) -> None:
         track = self.involved[index][2]
         if is_moved:
             track = hash((event["pid"], event["tid"])) & (1 << 64) - 1
         self._kineto_lines.move(index, event["ts"], event["ts"] + event["dur"], track)
 
 
-def _as_lines(events: list[Event]) -> list[bytes]:
+def _encode_lines(events: list[Event]) -> list[bytes]:
     buffer = io.BytesIO()
     ChromeWriter(buffer, base_ns=0, header={}).write(events)
     return buffer.getvalue().removeprefix(b"\n").split(_SEPARATOR)

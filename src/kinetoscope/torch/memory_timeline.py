@@ -20,12 +20,12 @@ from typing import Any
 import kinetoscope
 from kinetoscope.pages.memory_timeline import render_memory_timeline
 from kinetoscope.recording.window.gc_control import pause_gc
-from kinetoscope.torch.data_flow import Allocation, DataFlow, FlowNode, Tensor, all_versions, read_data_flow
-from kinetoscope.torch.export import trace_stream
+from kinetoscope.torch.data_flow import Allocation, DataFlow, FlowNode, Tensor, iterate_versions, read_data_flow
+from kinetoscope.torch.export import open_trace_file
 
 Version = tuple[Tensor, int]
 
-_BEFORE = -1  # the time of memory that was allocated before the window
+_BEFORE_WINDOW = -1  # the time of memory that was allocated before the window
 _RAW = ".raw.json.gz"
 # What memory belongs to: a tensor and its version, or only a device if torch does not know the tensor.
 _Owner = tuple[Tensor | None, int, tuple[str, int]]
@@ -44,7 +44,7 @@ class Category(IntEnum):
     UNKNOWN = 7
 
 
-_LEARNED = (Category.GRADIENT, Category.PARAMETER)
+_TRAINED_CATEGORIES = (Category.GRADIENT, Category.PARAMETER)
 
 
 class Categories:
@@ -56,7 +56,7 @@ class Categories:
         self._temporaries: set[Tensor] = set()
         self._by_version: dict[Version, Category] = {}
 
-    def of(self, version: Version) -> Category:
+    def category_of(self, version: Version) -> Category:
         """The category; `Category.UNKNOWN` if there is none."""
         category = self._by_id.get(version[0][0])
         if category is not None:
@@ -74,7 +74,7 @@ class Categories:
         """Marks memory that is allocated and freed within one operator."""
         self._temporaries.add(tensor)
 
-    def suggest(self, version: Version, category: Category) -> None:
+    def set_default(self, version: Version, category: Category) -> None:
         """Gives this version the category, if it has none."""
         self._by_version.setdefault(version, category)
 
@@ -100,17 +100,17 @@ def classify_memory(flow: DataFlow) -> Categories:
 
 def _set_inputs(nodes: list[FlowNode], categories: Categories) -> None:
     """Finds inputs: a gradient depends on them, none of their versions does, and the backward pass makes none."""
-    from_gradients = _ids_reached_by_gradients(nodes, categories)
-    candidates = _leads_to_gradients(nodes, categories)
+    from_gradients = _find_ids_reached_by_gradients(nodes, categories)
+    candidates = _find_leading_to_gradients(nodes, categories)
     for node in nodes:
         if node.is_backward:
             candidates.difference_update(node.outputs)
     for version in candidates:
         if version[0][0] not in from_gradients:
-            categories.suggest(version, Category.INPUT)
+            categories.set_default(version, Category.INPUT)
 
 
-def _ids_reached_by_gradients(nodes: list[FlowNode], categories: Categories) -> set[int]:
+def _find_ids_reached_by_gradients(nodes: list[FlowNode], categories: Categories) -> set[int]:
     """The ids of tensors of which any version depends on a gradient or parameter.
 
     A later version may add an id that an earlier node reads, so the nodes are read again until there is nothing new.
@@ -123,7 +123,7 @@ def _ids_reached_by_gradients(nodes: list[FlowNode], categories: Categories) -> 
             learned = {
                 version[0][0]
                 for version in node.inputs
-                if version[0][0] in reached or categories.of(version) in _LEARNED
+                if version[0][0] in reached or categories.category_of(version) in _TRAINED_CATEGORIES
             }
             if learned:
                 reached |= learned
@@ -131,43 +131,45 @@ def _ids_reached_by_gradients(nodes: list[FlowNode], categories: Categories) -> 
     return reached
 
 
-def _leads_to_gradients(nodes: list[FlowNode], categories: Categories) -> set[Version]:
+def _find_leading_to_gradients(nodes: list[FlowNode], categories: Categories) -> set[Version]:
     leading: set[Version] = set()
     for node in reversed(nodes):
         versions = {*node.inputs, *node.outputs}
-        if not leading.isdisjoint(versions) or any(categories.of(version) in _LEARNED for version in versions):
+        if not leading.isdisjoint(versions) or any(
+            categories.category_of(version) in _TRAINED_CATEGORIES for version in versions
+        ):
             leading |= versions
     return leading
 
 
 def _deduce_parameters(flow: DataFlow, categories: Categories) -> None:
     """Finds parameters: the forward pass uses them, a gradient is made from them, and they depend on a gradient."""
-    versions = set(all_versions(flow, categories.tensors_by_id))
-    candidates = _beside_inputs(flow.nodes, categories, versions)
-    candidates &= _used_for_gradients(flow.nodes, categories)
-    ids = {tensor[0] for tensor, _ in candidates} & _ids_reached_by_gradients(flow.nodes, categories)
+    versions = set(iterate_versions(flow, categories.tensors_by_id))
+    candidates = _find_used_with_inputs(flow.nodes, categories, versions)
+    candidates &= _find_used_for_gradients(flow.nodes, categories)
+    ids = {tensor[0] for tensor, _ in candidates} & _find_ids_reached_by_gradients(flow.nodes, categories)
     for tensor, _ in versions:
         if tensor[0] in ids:
             categories.set_tensor(tensor, Category.PARAMETER)
 
 
-def _beside_inputs(nodes: list[FlowNode], categories: Categories, versions: Iterable[Version]) -> set[Version]:
+def _find_used_with_inputs(nodes: list[FlowNode], categories: Categories, versions: Iterable[Version]) -> set[Version]:
     """What the forward pass uses beside its inputs and what it made from them."""
-    forward = {version for version in versions if categories.of(version) is Category.INPUT}
-    beside: set[Version] = set()
+    forward = {version for version in versions if categories.category_of(version) is Category.INPUT}
+    others: set[Version] = set()
     for node in nodes:
         if node.is_backward or forward.isdisjoint(node.inputs):
             continue
-        if not any(categories.of(version) is Category.GRADIENT for version in (*node.inputs, *node.outputs)):
+        if not any(categories.category_of(version) is Category.GRADIENT for version in (*node.inputs, *node.outputs)):
             forward.update(node.outputs)
-            beside.update(version for version in node.inputs if version not in forward)
-    return beside
+            others.update(version for version in node.inputs if version not in forward)
+    return others
 
 
-def _used_for_gradients(nodes: list[FlowNode], categories: Categories) -> set[Version]:
+def _find_used_for_gradients(nodes: list[FlowNode], categories: Categories) -> set[Version]:
     used: set[Version] = set()
     for node in reversed(nodes):
-        if any(version in used or categories.of(version) is Category.GRADIENT for version in node.outputs):
+        if any(version in used or categories.category_of(version) is Category.GRADIENT for version in node.outputs):
             used.update(node.inputs)
     return used
 
@@ -179,10 +181,10 @@ def _set_activations(nodes: list[FlowNode], categories: Categories) -> None:
     for node in nodes:
         if node.is_backward:
             continue
-        found = {categories.of(version) for version in node.inputs}
+        found = {categories.category_of(version) for version in node.inputs}
         if found & required and found <= allowed:
             for version in node.outputs:
-                categories.suggest(version, Category.ACTIVATION)
+                categories.set_default(version, Category.ACTIVATION)
 
 
 def _set_autograd_details(nodes: list[FlowNode], categories: Categories) -> None:
@@ -190,8 +192,8 @@ def _set_autograd_details(nodes: list[FlowNode], categories: Categories) -> None
     before = (Category.UNKNOWN, Category.AUTOGRAD_DETAIL)
     for node in nodes:
         for tensor, version in node.outputs if node.is_backward else ():
-            if version == 0 or categories.of((tensor, version - 1)) in before:
-                categories.suggest((tensor, version), Category.AUTOGRAD_DETAIL)
+            if version == 0 or categories.category_of((tensor, version - 1)) in before:
+                categories.set_default((tensor, version), Category.AUTOGRAD_DETAIL)
 
 
 class Action(IntEnum):
@@ -227,7 +229,7 @@ class MemoryTimeline:
     sizes_bytes: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
-        times, sizes = _sizes_over_time(self.changes)
+        times, sizes = _sum_over_time(self.changes)
         object.__setattr__(self, "times_us", times)
         object.__setattr__(self, "sizes_bytes", sizes)
 
@@ -242,10 +244,10 @@ class MemoryTimeline:
         return self.times_us[self._peak] if self.times_us else None
 
     @property
-    def held_at_peak(self) -> dict[Category, int]:
+    def bytes_at_peak(self) -> dict[Category, int]:
         """The bytes of each category at the peak, largest first."""
-        held = zip(Category, self.sizes_bytes[self._peak], strict=True) if self.times_us else ()
-        return dict(sorted((pair for pair in held if pair[1]), key=itemgetter(1), reverse=True))
+        bytes_by_category = zip(Category, self.sizes_bytes[self._peak], strict=True) if self.times_us else ()
+        return dict(sorted((pair for pair in bytes_by_category if pair[1]), key=itemgetter(1), reverse=True))
 
     @property
     def _peak(self) -> int:
@@ -253,7 +255,7 @@ class MemoryTimeline:
 
     def save(self, path: Path) -> None:
         """Writes the format of the suffix of ``path``: a page for ``.html``, else JSON."""
-        with trace_stream(path) as stream:
+        with open_trace_file(path) as stream:
             stream.write(self._content(path.name))
 
     def _content(self, name: str) -> bytes:
@@ -280,26 +282,26 @@ def build_memory_timeline(kineto_results: Any, device: str) -> MemoryTimeline:
     wanted = (kind, int(index) if index else -1)
     with pause_gc():
         flow = read_data_flow(kineto_results)
-        return MemoryTimeline(device, list(_changes(flow, classify_memory(flow), wanted)))
+        return MemoryTimeline(device, list(_iterate_changes(flow, classify_memory(flow), wanted)))
 
 
-def _changes(flow: DataFlow, categories: Categories, device: tuple[str, int]) -> Iterator[MemoryChange]:
-    moments = [*_unknown_changes(flow.allocations), *_known_changes(flow, categories)]
+def _iterate_changes(flow: DataFlow, categories: Categories, device: tuple[str, int]) -> Iterator[MemoryChange]:
+    moments = [*_changes_of_unknown_tensors(flow.allocations), *_changes_of_known_tensors(flow, categories)]
     moments = [moment for moment in moments if moment[2][2] == device]
     moments.sort(key=lambda moment: moment[:2])
     for time_ns, action, (tensor, version, _), num_bytes in moments:
-        before = Category.UNKNOWN if tensor is None else categories.of((tensor, version))
-        taken = action in (Action.PREEXISTING, Action.CREATE)
-        yield MemoryChange(time_ns, action, num_bytes if taken else -num_bytes, before)
+        before = Category.UNKNOWN if tensor is None else categories.category_of((tensor, version))
+        is_gain = action in (Action.PREEXISTING, Action.CREATE)
+        yield MemoryChange(time_ns, action, num_bytes if is_gain else -num_bytes, before)
         if action is Action.INCREMENT_VERSION:
-            after = Category.UNKNOWN if tensor is None else categories.of((tensor, version + 1))
+            after = Category.UNKNOWN if tensor is None else categories.category_of((tensor, version + 1))
             yield MemoryChange(time_ns, action, num_bytes, after)
 
 
 _Moment = tuple[int, Action, _Owner, int]
 
 
-def _unknown_changes(allocations: Iterable[Allocation]) -> Iterator[_Moment]:
+def _changes_of_unknown_tensors(allocations: Iterable[Allocation]) -> Iterator[_Moment]:
     """The changes of memory of which torch does not know the tensor; its address identifies it."""
     live: set[tuple[int | None, tuple[str, int]]] = set()
     for allocation in allocations:
@@ -313,18 +315,18 @@ def _unknown_changes(allocations: Iterable[Allocation]) -> Iterator[_Moment]:
         else:
             yield time_ns, Action.DESTROY, owner, -num_bytes
             if address not in live:
-                yield _BEFORE, Action.PREEXISTING, owner, -num_bytes
+                yield _BEFORE_WINDOW, Action.PREEXISTING, owner, -num_bytes
             live.discard(address)
 
 
-def _known_changes(flow: DataFlow, categories: Categories) -> Iterator[_Moment]:
+def _changes_of_known_tensors(flow: DataFlow, categories: Categories) -> Iterator[_Moment]:
     allocated = {change.tensor: change.time_ns for change in flow.allocations if change.num_bytes > 0}
     freed = {change.tensor: change.time_ns for change in flow.allocations if change.num_bytes <= 0}
-    last_versions = dict(sorted(set(all_versions(flow, categories.tensors_by_id))))
+    last_versions = dict(sorted(set(iterate_versions(flow, categories.tensors_by_id))))
     sizes = flow.sizes_bytes
     for tensor in last_versions:
         if tensor not in allocated:
-            yield _BEFORE, Action.PREEXISTING, (tensor, 0, tensor[2:]), sizes[tensor]
+            yield _BEFORE_WINDOW, Action.PREEXISTING, (tensor, 0, tensor[2:]), sizes[tensor]
     for node in flow.nodes:
         for tensor, edge in node.edges.items():
             device, size = tensor[2:], sizes[tensor]
@@ -336,15 +338,15 @@ def _known_changes(flow: DataFlow, categories: Categories) -> Iterator[_Moment]:
                 yield freed[tensor], Action.DESTROY, (tensor, last_versions[tensor], device), size
 
 
-def _sizes_over_time(changes: Iterable[MemoryChange]) -> tuple[list[int], list[list[int]]]:
+def _sum_over_time(changes: Iterable[MemoryChange]) -> tuple[list[int], list[list[int]]]:
     times: list[int] = []
     sizes: list[list[int]] = []
     for change in changes:
         # A float division as in torch, which rounds unix nanoseconds, so that the same changes have the same time.
-        time_us = int(change.time_ns / 1000) if change.time_ns != _BEFORE else _BEFORE
+        time_us = int(change.time_ns / 1000) if change.time_ns != _BEFORE_WINDOW else _BEFORE_WINDOW
         if not times or time_us != times[-1]:
             times.append(time_us)
             sizes.append(sizes[-1].copy() if sizes else [0] * len(Category))
         sizes[-1][change.category] += change.num_bytes
-    first = next((time for time in times if time != _BEFORE), _BEFORE)
-    return [first if time == _BEFORE else time for time in times], sizes
+    first = next((time for time in times if time != _BEFORE_WINDOW), _BEFORE_WINDOW)
+    return [first if time == _BEFORE_WINDOW else time for time in times], sizes

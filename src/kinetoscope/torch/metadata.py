@@ -20,7 +20,7 @@ def encode_value(key: str, value: Any) -> str:
     """
     _check_key(key)
     try:
-        return json.dumps(value, default=_plain, allow_nan=False)
+        return json.dumps(value, default=_to_plain, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise SettingsError(f"The metadata {key!r} cannot be written as JSON: {error}.") from error
 
@@ -37,13 +37,13 @@ def check_json(key: str, text: str) -> str:
     return text
 
 
-def hand_to_kineto(key: str, text: str) -> None:
+def send_to_kineto(key: str, text: str) -> None:
     """Gives the metadata to Kineto too, for users who save Kineto's results themselves.
 
     Kineto turns a backslash into a slash and alters control characters, so metadata with either is left out.
     """
     if (key + text).isascii() and (key + text).isprintable() and "\\" not in key + text and '"' not in key:
-        private_names.give_metadata(key, text)
+        private_names.add_kineto_metadata(key, text)
 
 
 def distributed_info() -> dict[str, Any] | None:
@@ -69,7 +69,7 @@ def _nccl_version() -> str:
     return ".".join(map(str, torch.cuda.nccl.version()))
 
 
-def decode_all(texts: Mapping[str, str]) -> dict[str, Any]:
+def decode_values(texts: Mapping[str, str]) -> dict[str, Any]:
     """The metadata as values, for a header."""
     return {key: json.loads(text) for key, text in texts.items()}
 
@@ -79,7 +79,7 @@ def _check_key(key: object) -> None:
         raise SettingsError(f"The key of metadata must be a string, not {key!r}.")
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     for method in ("tolist", "item"):
         if hasattr(value, method):
             return getattr(value, method)()

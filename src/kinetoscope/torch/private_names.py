@@ -19,7 +19,7 @@ from kinetoscope.errors import ProfilerStateError
 
 _log = logging.getLogger("kinetoscope")
 
-used: list[tuple[str, str]] = []
+looked_up_names: list[tuple[str, str]] = []
 """The module and the name of each."""
 
 
@@ -40,51 +40,51 @@ class _Missing:
 
 
 def _find(module: str, name: str) -> Any:
-    used.append((module, name))
+    looked_up_names.append((module, name))
     try:
         return operator.attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError):
         return None
 
 
-def _needed(module: str, name: str, feature: str) -> Any:
+def _find_required(module: str, name: str, feature: str) -> Any:
     """The name in a module; without it, ``feature`` raises."""
     found = _find(module, name)
     return _Missing(f"{module}.{name}", feature) if found is None else found
 
 
-def _or(module: str, name: str, otherwise: Any, lost: str, is_expected: bool = True) -> Any:
+def _find_or_default(module: str, name: str, default: Any, consequence: str, is_expected: bool = True) -> Any:
     """The name in a module; without it, ``otherwise``. If it is expected in this torch, a line in the log says what is
     ``lost``."""
     found = _find(module, name)
     if found is None and is_expected:
-        _log.warning("torch %s does not have %s.%s, so %s.", torch.__version__, module, name, lost)
-    return otherwise if found is None else found
+        _log.warning("torch %s does not have %s.%s, so %s.", torch.__version__, module, name, consequence)
+    return default if found is None else found
 
 
 # Recording.
 _RECORDING = "Recording torch's operators"
-prepare_trace = _needed("torch.autograd.profiler", "profile._prepare_trace", _RECORDING)
-start_trace = _needed("torch.autograd.profiler", "profile._start_trace", _RECORDING)
-records_on_this_thread = _or(
+prepare_trace = _find_required("torch.autograd.profiler", "profile._prepare_trace", _RECORDING)
+start_trace = _find_required("torch.autograd.profiler", "profile._start_trace", _RECORDING)
+records_on_this_thread = _find_or_default(
     "torch.autograd",
     "_profiler_enabled",
     lambda: autograd_profiler._is_profiler_enabled,
     "a profiler that was not started through torch.profiler is not noticed",
 )
-start_of_others = _or(
+run_on_profiler_start = _find_or_default(
     "torch.autograd.profiler",
     "_run_on_profiler_start",
     None,
     "a profiler that is started while another one records may end when that one does",
 )
-supported_activities = _or(
+supported_activities = _find_or_default(
     "torch.autograd",
     "_supported_activities",
     lambda: {torch.profiler.ProfilerActivity.CPU},
     "devices are recorded only where `activities` names them",
 )
-_or(
+_find_or_default(
     "torch.autograd",
     "_is_kineto_stopped",
     None,
@@ -99,10 +99,10 @@ def device_has_stopped() -> bool:
     return getattr(torch.autograd, "_is_kineto_stopped", bool)()
 
 
-name_of_others_backend = _or(
+privateuse1_name = _find_or_default(
     "torch._C", "_get_privateuse1_backend_name", lambda: "privateuseone", "a backend of others has no name of its own"
 )
-give_metadata = _or(
+add_kineto_metadata = _find_or_default(
     "torch.autograd", "_add_metadata_json", lambda key, text: None, "a save by Kineto itself lacks the metadata"
 )
 
@@ -123,8 +123,8 @@ def gloo_thread_counts(distributed: Any) -> list[tuple[str, int]]:
     found = []
     try:
         for group in distributed.distributed_c10d._world.pg_map:
-            backends = {id(one): one for one in map(group._get_backend, group._device_types)}
-            counts = [one.options._threads for one in backends.values() if one.name() == "gloo"]
+            backends = {id(backend): backend for backend in map(group._get_backend, group._device_types)}
+            counts = [backend.options._threads for backend in backends.values() if backend.name() == "gloo"]
             found += [(str(group.group_name), sum(counts))] if counts else []
     except Exception:  # another torch, or a group that is being destroyed
         return []
@@ -132,7 +132,7 @@ def gloo_thread_counts(distributed: Any) -> list[tuple[str, int]]:
 
 
 # Log lines.
-_LEVEL_ABOVE_ALL = 6
+_LEVEL_OFF = 6
 """Kineto logs each start and stop at USDT, 5, which is above its errors."""
 
 
@@ -145,7 +145,7 @@ def _find_log_level() -> "ctypes.c_int | None":
         return None
 
 
-class _Silence:
+class _LogSilencer:
     """A block in which Kineto, once it is prepared, logs nothing, unless the user has set its log level.
 
     No frame of other code runs here: the block is within recordings with stacks.
@@ -157,30 +157,30 @@ class _Silence:
 
     def __enter__(self) -> None:
         if self._level is not None:
-            self._before, self._level.value = self._level.value, _LEVEL_ABOVE_ALL
+            self._before, self._level.value = self._level.value, _LEVEL_OFF
 
     def __exit__(self, *_: object) -> None:
         if self._level is not None:
             self._level.value = self._before
 
 
-kineto_silenced = _Silence()
+kineto_silenced = _LogSilencer()
 
 
 # Spans.
-_begin_with_torchs_operator = _needed("torch", "ops.profiler._record_function_enter_new", "record_function")
+_record_function_enter_new = _find_required("torch", "ops.profiler._record_function_enter_new", "record_function")
 
 
-def begin_span_with(name: str, args: str | None) -> Any:
+def begin_span_with_args(name: str, args: str | None) -> Any:
     """Begins a span with text that execution traces keep; it ends when what is returned is freed."""
-    return _begin_with_torchs_operator(name, args)
+    return _record_function_enter_new(name, args)
 
 
-_enter = _or("torch.autograd", "_record_function_with_args_enter", None, "record_function takes longer")
-_exit = _or(
+_enter = _find_or_default("torch.autograd", "_record_function_with_args_enter", None, "record_function takes longer")
+_exit = _find_or_default(
     "torch.autograd", "_record_function_with_args_exit", None, "execution traces of several ranks do not list groups"
 )
-begin_span = _enter or (lambda name: begin_span_with(name, None))
+begin_span = _enter or (lambda name: begin_span_with_args(name, None))
 """Begins a span; it ends when what is returned is freed."""
 
 
@@ -190,28 +190,28 @@ def record_inputs(name: str, text: str) -> None:
         _exit(_enter(name, text))
 
 
-end_span_with_future = _needed(
+end_span_with_future = _find_required(
     "torch", "ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction", "_call_end_callbacks_on_future"
 )
 
 # Tables and events.
-KinetoEvent = _or("torch._C._autograd", "_KinetoEvent", None, "tables and events take longer")
-demangle = _or("torch._C", "_demangle", lambda name: name, "C++ functions are shown with their symbols")
-build_metadata = _needed("torch.autograd.profiler_util", "_build_metadata", "event_metadata")
+KinetoEvent = _find_or_default("torch._C._autograd", "_KinetoEvent", None, "tables and events take longer")
+demangle = _find_or_default("torch._C", "_demangle", lambda name: name, "C++ functions are shown with their symbols")
+build_metadata = _find_required("torch.autograd.profiler_util", "_build_metadata", "event_metadata")
 
 # Execution traces.
 _EXECUTION_TRACE = "An execution trace"
-add_observer = _needed("torch._C._profiler", "_add_execution_trace_observer", _EXECUTION_TRACE)
-enable_observer = _needed("torch._C._profiler", "_enable_execution_trace_observer", _EXECUTION_TRACE)
-disable_observer = _needed("torch._C._profiler", "_disable_execution_trace_observer", _EXECUTION_TRACE)
-remove_observer = _needed("torch._C._profiler", "_remove_execution_trace_observer", _EXECUTION_TRACE)
+add_observer = _find_required("torch._C._profiler", "_add_execution_trace_observer", _EXECUTION_TRACE)
+enable_observer = _find_required("torch._C._profiler", "_enable_execution_trace_observer", _EXECUTION_TRACE)
+disable_observer = _find_required("torch._C._profiler", "_disable_execution_trace_observer", _EXECUTION_TRACE)
+remove_observer = _find_required("torch._C._profiler", "_remove_execution_trace_observer", _EXECUTION_TRACE)
 
 # The memory timeline, and stacks before torch 2.12.
 _TIMELINE = "A memory timeline"
-EventType = _needed("torch._C._profiler", "_EventType", _TIMELINE)
-TensorMetadata = _needed("torch._C._profiler", "_TensorMetadata", _TIMELINE)
-SchemaMatcher = _needed("torch.profiler._memory_profiler", "SchemaMatcher", _TIMELINE)
-MemoryProfile = _needed("torch.profiler._memory_profiler", "MemoryProfile", "_memory_profile()")
+EventType = _find_required("torch._C._profiler", "_EventType", _TIMELINE)
+TensorMetadata = _find_required("torch._C._profiler", "_TensorMetadata", _TIMELINE)
+SchemaMatcher = _find_required("torch.profiler._memory_profiler", "SchemaMatcher", _TIMELINE)
+MemoryProfile = _find_required("torch.profiler._memory_profiler", "MemoryProfile", "_memory_profile()")
 
 # For users.
-ExperimentalConfig = _needed("torch._C._profiler", "_ExperimentalConfig", "experimental_config")
+ExperimentalConfig = _find_required("torch._C._profiler", "_ExperimentalConfig", "experimental_config")

@@ -109,9 +109,9 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._stopped = False
         self._must_stop = False
         self._busy = False  # during a transition, when the profiler must not be stopped
-        self._set_up()
+        self._init_process_state()
 
-    def _set_up(self) -> None:
+    def _init_process_state(self) -> None:
         """Makes what belongs to this process."""
         self._background = BackgroundExport()
         # A weak reference, because atexit and the signal handler would keep the profiler alive otherwise.
@@ -119,27 +119,27 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         this = weakref.ref(self)
         self._save_if_alive = lambda: True if (profiler := this()) is None else profiler._save_at_exit()
         self._termination = TerminationHandler(self._save_if_alive)
-        weakref.finalize(self, self._forget_exit_handlers, self._termination, self._save_if_alive)
+        weakref.finalize(self, self._remove_exit_handlers, self._termination, self._save_if_alive)
         # Only Kineto's daemon needs the count of steps. Kineto reads this variable once, when torch is imported.
         self._counts_steps = bool(os.environ.get("KINETO_USE_DAEMON"))
         KinetoStepTracker.init_step_count(PROFILER_STEP_NAME)
 
     def __getstate__(self) -> dict[str, Any]:
-        ours = ("_background", "_save_if_alive", "_termination", "_counts_steps")
-        return {name: value for name, value in super().__getstate__().items() if name not in ours}
+        process_state = ("_background", "_save_if_alive", "_termination", "_counts_steps")
+        return {name: value for name, value in super().__getstate__().items() if name not in process_state}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._set_up()
+        self._init_process_state()
 
     @property
     def action_map(self) -> dict[tuple[ProfilerAction, ProfilerAction | None], list[Callable[[], Any]]]:
         """For each change of action the methods it calls, as torch shows it; a new dict each time."""
-        return {key: self._calls_of(transition) for key, transition in TRANSITIONS.items()}
+        return {key: self._list_calls(transition) for key, transition in TRANSITIONS.items()}
 
-    def _calls_of(self, transition: Transition) -> list[Callable[[], Any]]:
-        refusal = [] if transition.error is None else [partial(_refuse, transition.error)]
-        return refusal + [getattr(self, call) for call in transition.calls]
+    def _list_calls(self, transition: Transition) -> list[Callable[[], Any]]:
+        error_calls = [] if transition.error is None else [partial(_raise_state_error, transition.error)]
+        return error_calls + [getattr(self, call) for call in transition.calls]
 
     def __enter__(self) -> Self:
         self.start()
@@ -177,7 +177,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             self._transit_action(NONE, self.current_action)
             self._has_started = True
         except BaseException:
-            self._forget_exit_handlers(self._termination, self._save_if_alive)
+            self._remove_exit_handlers(self._termination, self._save_if_alive)
             raise
         self._stopped = False
         self._open_step_span()
@@ -202,7 +202,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             try:
                 self._background.close()
             finally:
-                self._forget_exit_handlers(self._termination, self._save_if_alive)
+                self._remove_exit_handlers(self._termination, self._save_if_alive)
 
     def step(self) -> None:
         """Tells the profiler that the next step begins."""
@@ -250,13 +250,13 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._close_step_span()
         before, cycle_ended = self.current_action, self._prev_schedule_action is RECORD_AND_SAVE
         self.step_num, self._prev_schedule_action = number, scheduled
-        self.current_action = self._action_of_device(before, scheduled, cycle_ended)
+        self.current_action = self._find_action(before, scheduled, cycle_ended)
         try:
             self._transit_action(before, self.current_action)
         finally:  # a handler may raise while the next window is being recorded already
             self._open_step_span()
 
-    def _action_of_device(self, before: ProfilerAction, scheduled: ProfilerAction, cycle_ended: bool) -> ProfilerAction:
+    def _find_action(self, before: ProfilerAction, scheduled: ProfilerAction, cycle_ended: bool) -> ProfilerAction:
         """The scheduled action; DEVICE_STOPPED for the rest of a cycle in which the device stopped collecting."""
         if DEVICE_STOPPED is None or scheduled is NONE:
             return scheduled
@@ -273,47 +273,47 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
     def _transit_action(self, before: ProfilerAction, after: ProfilerAction | None) -> None:
         transition = TRANSITIONS.get((before, after), Transition())
         if transition.error:
-            _refuse(transition.error)
+            _raise_state_error(transition.error)
         if transition.warning:
             warnings.warn(transition.warning, stacklevel=4)
         self._busy = True
         try:
-            self._perform(transition.calls)
+            self._run_calls(transition.calls)
         finally:
             self._busy = False
         if self._must_stop and after is not None:
             self.stop()  # then the signal that was held back ends the process
 
-    def _perform(self, calls: tuple[KinetoCall, ...]) -> None:
+    def _run_calls(self, calls: tuple[KinetoCall, ...]) -> None:
         for position, call in enumerate(calls):
             try:
                 getattr(self, call)()
             except BaseException:
                 if call is KinetoCall.DELIVER:  # the handler raised: the schedule goes on
-                    self._perform(calls[position + 1 :])
+                    self._run_calls(calls[position + 1 :])
                 raise
 
     def _trace_ready(self) -> None:
         if self._results is None:
             return
         handler = self.on_trace_ready
-        if isinstance(handler, TensorboardTraceHandler) and not self._replaces_export():
+        if isinstance(handler, TensorboardTraceHandler) and not self._overrides_export():
             self._background.export(self._results, handler.next_path(), handler.use_python_export)
         elif self.on_trace_ready:
             self.on_trace_ready(self)
 
-    def _replaces_export(self) -> bool:
+    def _overrides_export(self) -> bool:
         """Return whether a subclass or a user has an `export_chrome_trace` of their own, which a handler must call."""
         return getattr(self.export_chrome_trace, "__func__", None) is not KinetoProfile.export_chrome_trace
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)  # None if the constructor failed
-        if session is not None and session.recording and session.may_end_here and not session.is_forked:
+        if session is not None and session.recording and session.can_stop_here and not session.is_forked:
             warnings.warn("A torch profiler was dropped while it ran. Stop it first.", ResourceWarning, stacklevel=2)
             self._save_at_exit()
 
     @staticmethod
-    def _forget_exit_handlers(termination: TerminationHandler, save: Callable[[], bool]) -> None:
+    def _remove_exit_handlers(termination: TerminationHandler, save: Callable[[], bool]) -> None:
         atexit.unregister(save)
         termination.remove()
 
@@ -332,10 +332,10 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             _log.error("The torch profiler could not save its window at the end: %s", error, exc_info=error)
         return True
 
-    def end_with_thread(self) -> None:
+    def end_on_thread_exit(self) -> None:
         """End the recording because its thread ends, and the open step with it."""
         self._close_step_span()
-        super().end_with_thread()
+        super().end_on_thread_exit()
 
     def _open_step_span(self) -> None:
         if self.record_steps and self._session.recording:
@@ -348,5 +348,5 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             span.__exit__(None, None, None)
 
 
-def _refuse(message: str) -> None:
+def _raise_state_error(message: str) -> None:
     raise ProfilerStateError(message)

@@ -20,7 +20,7 @@ _ID, _PARENT = "Python id", "Python parent id"
 _BUILT_IN = "<built-in "
 
 
-def _prefixes() -> tuple[str, ...]:
+def _find_prefixes() -> tuple[str, ...]:
     """Return the prefixes of our frames' names: our package's path, without the part of it that is in `sys.path`.
 
     The last ones are the start and the end of each ``with marker:``, C functions called from the user's frame. CPython
@@ -36,10 +36,10 @@ def _prefixes() -> tuple[str, ...]:
     return (*sorted(names, key=len), *with_marker, "<built-in function __exit__>")
 
 
-PREFIXES = _prefixes()
+PROFILER_PREFIXES = _find_prefixes()
 
 
-class OwnFrames:
+class ProfilerFrames:
     """Our own frames by their ids; C functions that our frames call directly count as ours too.
 
     ``above`` maps each to the id of the nearest frame above it that is not ours.
@@ -48,36 +48,37 @@ class OwnFrames:
     def __init__(self, above: dict[int, Any] | None = None) -> None:
         self.above = above if above is not None else {}
 
-    def add_if_own(self, name: str, number: int | None, parent: Any) -> bool:
+    def add_if_profiler_frame(self, name: str, number: int | None, parent: Any) -> bool:
         """Whether the frame is ours, which is remembered if it has a number. Parents must come before children."""
-        is_own = name.startswith(PREFIXES) or (name.startswith(_BUILT_IN) and parent in self.above)
-        if is_own and number is not None:
+        is_profiler_frame = name.startswith(PROFILER_PREFIXES) or (name.startswith(_BUILT_IN) and parent in self.above)
+        if is_profiler_frame and number is not None:
             self.above[number] = self.above.get(parent, parent)
-        return is_own
+        return is_profiler_frame
 
 
-def without_own(stack: list[str]) -> list[str]:
+def drop_from_stack(stack: list[str]) -> list[str]:
     """A stack, innermost frame first, without our frames and the C functions that they call."""
     return [
         name
         for name, caller in pairwise([*stack, ""])
-        if not name.startswith(PREFIXES) and not (name.startswith(_BUILT_IN) and caller.startswith(PREFIXES))
+        if not name.startswith(PROFILER_PREFIXES)
+        and not (name.startswith(_BUILT_IN) and caller.startswith(PROFILER_PREFIXES))
     ]
 
 
-def drop_own_frames(events: list[Event], own: OwnFrames) -> None:
+def drop_profiler_frames(events: list[Event], known_frames: ProfilerFrames) -> None:
     """Removes our frames from a trace's events, in place; the parent of what they called is the frame above."""
-    events[:] = _without_own_frames(events, own)
+    events[:] = _drop_profiler_frames(events, known_frames)
 
 
-def _without_own_frames(events: Iterable[Event], own: OwnFrames) -> Iterable[Event]:
+def _drop_profiler_frames(events: Iterable[Event], known_frames: ProfilerFrames) -> Iterable[Event]:
     for event in events:
         args = event.get("args")
         if event.get("cat") == "python_function" and isinstance(args, dict):
-            if own.add_if_own(str(event.get("name")), args.get(_ID), args.get(_PARENT)):
+            if known_frames.add_if_profiler_frame(str(event.get("name")), args.get(_ID), args.get(_PARENT)):
                 continue
-            if args.get(_PARENT) in own.above:
-                args[_PARENT] = own.above[args[_PARENT]]
+            if args.get(_PARENT) in known_frames.above:
+                args[_PARENT] = known_frames.above[args[_PARENT]]
         yield event
 
 

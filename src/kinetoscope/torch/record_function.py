@@ -17,8 +17,13 @@ import torch.autograd.profiler as autograd_profiler
 from torch.compiler import is_compiling
 
 from kinetoscope.torch.execution_trace import running_observers
-from kinetoscope.torch.private_names import begin_span, begin_span_with, end_span_with_future, records_on_this_thread
-from kinetoscope.torch.true_names import note_name, plain_names
+from kinetoscope.torch.original_names import register_name, unaltered_names
+from kinetoscope.torch.private_names import (
+    begin_span,
+    begin_span_with_args,
+    end_span_with_future,
+    records_on_this_thread,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,10 +55,10 @@ class record_function(ContextDecorator):  # noqa: N801 - torch's name
             return self
         # The fastest check first. The last misses a profiler of all threads; only the first sees an execution trace.
         if running_observers or autograd_profiler._is_profiler_enabled or records_on_this_thread():
-            name = self.name if type(self.name) is str else _text_of(self.name)
-            if name not in plain_names:
-                note_name(name)
-            record = begin_span(name) if self.args is None else begin_span_with(name, self.args)
+            name = self.name if type(self.name) is str else _decode_name(self.name)
+            if name not in unaltered_names:
+                register_name(name)
+            record = begin_span(name) if self.args is None else begin_span_with_args(name, self.args)
             self._open = (self._open, record)
         return self
 
@@ -90,9 +95,9 @@ class record_function(ContextDecorator):  # noqa: N801 - torch's name
         return end_span_with_future(self._open[1], future)
 
 
-def _text_of(name: Any) -> str:
+def _decode_name(name: Any) -> str:
     """Return a name of another type as torch reads it; raise torch's own error for one that it refuses."""
     if isinstance(name, str | bytes):
         return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
-    begin_span_with(name, None)
+    begin_span_with_args(name, None)
     return str(name)

@@ -17,15 +17,21 @@ from kinetoscope.errors import NothingRecordedError, ProfilerStateError
 from kinetoscope.formats.trace_redaction import Ask
 from kinetoscope.recording.window.gc_control import pause_gc
 from kinetoscope.torch.event_columns import EventColumns, read_columns
-from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
+from kinetoscope.torch.events import WindowEvents, has_all_torch_attributes, list_events
 from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.key_averages import Grouping, average_events
-from kinetoscope.torch.kineto_stream import has_python_exporter, kineto_stream, python_stream
+from kinetoscope.torch.kineto_stream import has_python_exporter, open_kineto_stream, open_python_stream
 from kinetoscope.torch.kineto_text import KinetoText, read_text
 from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
-from kinetoscope.torch.metadata import decode_all
-from kinetoscope.torch.stacks import stack_lines
-from kinetoscope.torch.true_names import NamesBySpan, TrueNames, altered_names, find_true_names, note_names
+from kinetoscope.torch.metadata import decode_values
+from kinetoscope.torch.original_names import (
+    NamesBySpan,
+    OriginalNames,
+    altered_names,
+    find_original_names,
+    register_names,
+)
+from kinetoscope.torch.stacks import format_stack_lines
 
 
 class Window:
@@ -36,7 +42,7 @@ class Window:
         self.kineto_results = autograd_profile.kineto_results
         self.trace_id: str = getattr(autograd_profile, "trace_id", "")
         self._text: KinetoText | None = None
-        self._true_names = TrueNames()
+        self._original_names = OriginalNames()
 
     @property
     def has_stacks(self) -> bool:
@@ -66,11 +72,11 @@ class Window:
             return read_columns(self.kineto_results, self.autograd_profile.use_device)
 
     @cached_property
-    def _listed(self) -> tuple[WindowEvents, EventList]:
+    def _event_list(self) -> tuple[WindowEvents, EventList]:
         begin_ns = perf_counter_ns()
         columns = self.columns
         read_ns = perf_counter_ns()
-        listed = list_events(columns, **list_options(self))
+        listed = list_events(columns, **event_list_options(self))
         stats = self.autograd_profile._stats  # torch's own numbers of the same work
         stats.parse_kineto_call_duration_us = max(1, (read_ns - begin_ns) // 1000)
         stats.function_events_build_tree_call_duration_us = max(1, (perf_counter_ns() - read_ns) // 1000)
@@ -80,50 +86,54 @@ class Window:
     def events(self) -> EventList:
         """The events as torch's objects; torch makes them itself where ours would lack something."""
         self._check_events()
-        return self._listed[1] if self.has_columns and torch_is_known() else self.autograd_profile.function_events
+        return (
+            self._event_list[1]
+            if self.has_columns and has_all_torch_attributes()
+            else self.autograd_profile.function_events
+        )
 
     def event_at(self, index: int) -> FunctionEvent:
         """The object of the event at an index of the columns."""
-        if torch_is_known():
-            return self._listed[0].event(index)
-        place = sum(1 for other in self.columns.shown() if other < index)
-        return self.events()[place]
+        if has_all_torch_attributes():
+            return self._event_list[0].event(index)
+        position = sum(1 for other in self.columns.shown_indexes() if other < index)
+        return self.events()[position]
 
-    def text(self, folder: Path, pipe_folder: Path | None, *, spares_save: bool = False) -> KinetoText:
-        """Return what Kineto saves at the first call; the folders are those of `kineto_stream`. With
-        ``spares_save``, torch's exporter in Python reads the window instead, if there is one: Kineto saves once."""
+    def text(self, folder: Path, pipe_folder: Path | None, *, use_python_export: bool = False) -> KinetoText:
+        """Return what Kineto saves at the first call; the folders are those of `open_kineto_stream`. With
+        ``use_python_export``, torch's exporter in Python reads the window, if there is one: Kineto saves once."""
         if self._text is None:
             names_were_read = bool(altered_names)
             if names_were_read:
-                self._true_names = find_true_names(self.kineto_results)
-            text = self._read_text(folder, pipe_folder, spares_save)
+                self._original_names = find_original_names(self.kineto_results)
+            text = self._read_text(folder, pipe_folder, use_python_export)
             if not names_were_read and text.may_have_changed_names:
-                self._true_names = find_true_names(self.kineto_results)
-                if self._true_names.by_span:
-                    text = text.corrected(self._true_names.by_span)
+                self._original_names = find_original_names(self.kineto_results)
+                if self._original_names.by_span:
+                    text = text.correct_names(self._original_names.by_span)
                 else:
-                    note_names(text.maybe_changed_names)
+                    register_names(text.maybe_changed_names)
             self._text = text
         return self._text
 
-    def _read_text(self, folder: Path, pipe_folder: Path | None, spares_save: bool) -> KinetoText:
-        if spares_save and has_python_exporter():
-            with python_stream(self.kineto_results, folder) as stream:
+    def _read_text(self, folder: Path, pipe_folder: Path | None, use_python_export: bool) -> KinetoText:
+        if use_python_export and has_python_exporter():
+            with open_python_stream(self.kineto_results, folder) as stream:
                 return read_text(stream, None)
         try:
-            with kineto_stream(self.kineto_results, folder, pipe_folder) as stream:
-                return read_text(stream, self._true_names.in_order)
+            with open_kineto_stream(self.kineto_results, folder, pipe_folder) as stream:
+                return read_text(stream, self._original_names.in_order)
         except ProfilerStateError as error:
             if not has_python_exporter():
                 raise error from None
-            with python_stream(self.kineto_results, folder) as stream:
+            with open_python_stream(self.kineto_results, folder) as stream:
                 return read_text(stream, None)
 
-    def source(
-        self, folder: Path, pipe_folder: Path | None, *, spares_save: bool = False
+    def text_and_names(
+        self, folder: Path, pipe_folder: Path | None, *, use_python_export: bool = False
     ) -> tuple[KinetoText, NamesBySpan]:
         """Return what `text` does, and the true names of the spans that Kineto misspells."""
-        return self.text(folder, pipe_folder, spares_save=spares_save), self._true_names.by_span
+        return self.text(folder, pipe_folder, use_python_export=use_python_export), self._original_names.by_span
 
     def _check_events(self) -> None:
         if getattr(self.autograd_profile.experimental_config, "trace_only", False):
@@ -151,8 +161,8 @@ class KinetoResults:
         path: str | os.PathLike[str],
         *,
         temporary_folder: Path | None = None,
-        ask: Ask | None = None,
-        spares_save: bool = False,
+        redact: Ask | None = None,
+        use_python_export: bool = False,
     ) -> None:
         """Writes the window as a Chrome trace, compressed if ``path`` ends in ``.gz``.
 
@@ -160,17 +170,18 @@ class KinetoResults:
         recorded, and nested spans on each track. Raises `FolderNotWritableError` if it cannot be written; exporting
         again, to the same or another path, is always possible. Temporary files go into ``temporary_folder``; by
         default small ones go into the system's folder for them, large ones beside ``path``. ``ask``, if given, is asked
-        what may be written instead of each text. ``spares_save`` leaves Kineto's own save of the window to the user.
+        what may be written instead of each text. ``use_python_export`` leaves Kineto's save to the user.
         """
         target = Path(os.fspath(path))
-        header = {"traceName": target.name, "trace_id": self.trace_id, **decode_all(self.metadata)}
+        header = {"traceName": target.name, "trace_id": self.trace_id, **decode_values(self.metadata)}
         with self._lock:
             folders = temporary_folder or target.parent, temporary_folder
-            sources = [window.source(*folders, spares_save=spares_save) for window in reversed(self.windows)]
-            if len(sources) == 1 and sources[0][0].is_right:
-                copy_trace(sources[0][0], target, header, ask)
+            options = {"use_python_export": use_python_export}
+            sources = [window.text_and_names(*folders, **options) for window in reversed(self.windows)]
+            if len(sources) == 1 and sources[0][0].is_valid:
+                copy_trace(sources[0][0], target, header, redact)
             else:
-                rewrite_trace(sources, target, header, ask)
+                rewrite_trace(sources, target, header, redact)
 
     def events(self) -> EventList:
         """The events as torch's `FunctionEvent` objects. Raises RuntimeError if only the trace was recorded.
@@ -180,7 +191,7 @@ class KinetoResults:
         newest, *older = reversed(self.windows)
         if not older:
             return newest.events()
-        together = EventList(newest.events(), **list_options(newest))
+        together = EventList(newest.events(), **event_list_options(newest))
         for window in older:
             together.extend(window.events())
         together._tree_built = True
@@ -190,9 +201,9 @@ class KinetoResults:
         """The events added up by operator, and by what else ``grouping`` asks for."""
         grouping = grouping or Grouping()
         if not all(window.has_columns for window in self.windows):
-            return self._torchs_key_averages(grouping)
+            return self._stock_key_averages(grouping)
         columns = [(window.columns, window.event_at) for window in reversed(self.windows)]
-        options = list_options(self.windows[-1])
+        options = event_list_options(self.windows[-1])
         return average_events(
             columns, grouping, profile_memory=options["profile_memory"], with_flops=options["with_flops"]
         )
@@ -204,7 +215,7 @@ class KinetoResults:
         lines = [
             line
             for window in reversed(self.windows)
-            for line in stack_lines(window.columns, metric, window.kineto_results)
+            for line in format_stack_lines(window.columns, metric, window.kineto_results)
         ]
         with atomic_file(Path(os.fspath(path))) as stream:
             stream.writelines(lines)
@@ -217,11 +228,11 @@ class KinetoResults:
         window = self.windows[-1]
         return build_memory_timeline(window.kineto_results, device or window.memory_device)
 
-    def _torchs_key_averages(self, grouping: Grouping) -> EventList:
+    def _stock_key_averages(self, grouping: Grouping) -> EventList:
         events = self.events()
         if not grouping.include_python_functions:
             kept = EventList(
-                (event for event in events if not event.is_python_function), **list_options(self.windows[-1])
+                (event for event in events if not event.is_python_function), **event_list_options(self.windows[-1])
             )
             kept._tree_built = True
             events = kept
@@ -231,7 +242,7 @@ class KinetoResults:
         return events.key_averages(grouping.by_input_shape, grouping.by_stack_n, **options)
 
 
-def list_options(window: Window) -> dict[str, Any]:
+def event_list_options(window: Window) -> dict[str, Any]:
     """The options of torch's `EventList` for the events of a window."""
     profile = window.autograd_profile
     return {

@@ -125,22 +125,22 @@ _PREPARE, _START, _STOP = KinetoCall.PREPARE, KinetoCall.START, KinetoCall.STOP
 _DISCARD, _DELIVER = KinetoCall.DISCARD, KinetoCall.DELIVER
 
 
-def _mistake(before: str, after: str, *calls: KinetoCall) -> Transition:
+def _incorrect(before: str, after: str, *calls: KinetoCall) -> Transition:
     return Transition(calls, f"Incorrect schedule: {before} followed by {after}, so this window is not handed over.")
 
 
-def _between_scheduled_actions() -> dict[Key, Transition]:
+def _scheduled_transitions() -> dict[Key, Transition]:
     return {
         (NONE, NONE): Transition(),
         (NONE, WARMUP): Transition((_PREPARE,)),
         (NONE, RECORD): Transition((_PREPARE, _START)),
         (NONE, RECORD_AND_SAVE): Transition((_PREPARE, _START)),
-        (WARMUP, NONE): _mistake("WARMUP", "NONE", _DISCARD),
+        (WARMUP, NONE): _incorrect("WARMUP", "NONE", _DISCARD),
         (WARMUP, WARMUP): Transition(),
         (WARMUP, RECORD): Transition((_START,)),
         (WARMUP, RECORD_AND_SAVE): Transition((_START,)),
-        (RECORD, NONE): _mistake("RECORD", "NONE", _STOP),
-        (RECORD, WARMUP): _mistake("RECORD", "WARMUP", _STOP, _PREPARE),
+        (RECORD, NONE): _incorrect("RECORD", "NONE", _STOP),
+        (RECORD, WARMUP): _incorrect("RECORD", "WARMUP", _STOP, _PREPARE),
         (RECORD, RECORD): Transition(),
         (RECORD, RECORD_AND_SAVE): Transition(),
         (RECORD_AND_SAVE, NONE): Transition((_STOP, _DELIVER)),
@@ -150,7 +150,7 @@ def _between_scheduled_actions() -> dict[Key, Transition]:
     }
 
 
-def _at_the_end() -> dict[Key, Transition]:
+def _exit_transitions() -> dict[Key, Transition]:
     """Leaving the profiler."""
     return {
         (NONE, None): Transition(),
@@ -160,7 +160,7 @@ def _at_the_end() -> dict[Key, Transition]:
     }
 
 
-def _after_the_device_stopped(stopped: ProfilerAction) -> dict[Key, Transition]:
+def _device_stopped_transitions(stopped: ProfilerAction) -> dict[Key, Transition]:
     """A device that stops collecting ends the window early; the rest of the cycle is not recorded."""
     return {
         (WARMUP, stopped): Transition((_START, _STOP, _DELIVER)),
@@ -180,10 +180,10 @@ def _unreachable(before: str, after: str) -> Transition:
     return Transition(error=f"Profiler internal error: {before} -> {after} should be unreachable")
 
 
-def _all_transitions() -> dict[Key, Transition]:
-    table = _between_scheduled_actions() | _at_the_end()
-    return table | _after_the_device_stopped(DEVICE_STOPPED) if DEVICE_STOPPED is not None else table
+def _build_transitions() -> dict[Key, Transition]:
+    table = _scheduled_transitions() | _exit_transitions()
+    return table | _device_stopped_transitions(DEVICE_STOPPED) if DEVICE_STOPPED is not None else table
 
 
-TRANSITIONS: Mapping[Key, Transition] = _all_transitions()
+TRANSITIONS: Mapping[Key, Transition] = _build_transitions()
 """The transition table: for each action and the next one, the calls to make. ``None`` is the end of the profiler."""

@@ -67,13 +67,13 @@ def select_activities(wanted: Iterable[Activity] | None) -> ActivitySelection:
         return ActivitySelection(supported_activities())
     selection = ActivitySelection(set())
     for item in wanted:
-        _add(selection, item)
+        _add_activity(selection, item)
     if not selection.activities:
         raise NoActivitiesError("activities is empty, so there is nothing to record. Leave it out to record all.")
     return selection
 
 
-def _add(selection: ActivitySelection, item: object) -> None:
+def _add_activity(selection: ActivitySelection, item: object) -> None:
     for activity, types in item.items() if isinstance(item, dict) else ((item, None),):
         if not isinstance(activity, ProfilerActivity):
             raise ActivityTypeError(
@@ -84,10 +84,10 @@ def _add(selection: ActivitySelection, item: object) -> None:
             raise SettingsError(f"activities names {activity} more than once.")
         selection.activities.add(activity)
         if types is not None:
-            selection.filters[activity] = _names(activity, types)
+            selection.filters[activity] = _check_type_names(activity, types)
 
 
-def _names(activity: ProfilerActivity, types: object) -> set[str]:
+def _check_type_names(activity: ProfilerActivity, types: object) -> set[str]:
     if not isinstance(types, Iterable) or isinstance(types, str):
         raise ActivityTypeError(
             f"activities has {types!r} for {activity}. It takes a list of the names of activity types; torch 2.15's "
@@ -98,7 +98,7 @@ def _names(activity: ProfilerActivity, types: object) -> set[str]:
 
 def _device_names() -> Iterable[tuple[str, str]]:
     yield from (("CUDA", "cuda"), ("XPU", "xpu"), ("MTIA", "mtia"), ("HPU", "hpu"))
-    yield "PrivateUse1", private_names.name_of_others_backend()
+    yield "PrivateUse1", private_names.privateuse1_name()
 
 
 class Phase(Enum):
@@ -159,7 +159,7 @@ class RecordingOptions:
 
 # The session that has prepared or started Kineto. A global, because a process has one Kineto: two sessions that did not
 # know of each other would crash it.
-_holder: "weakref.ref[Session] | None" = None
+_current_session: "weakref.ref[Session] | None" = None
 
 
 @dataclass(eq=False)
@@ -178,7 +178,7 @@ class Session:
     _thread: int = field(default=0, init=False)
     _pid: int = field(default_factory=os.getpid, init=False)
     _is_replaced: bool = field(default=False, init=False)
-    _others: ReplacedMethod | None = field(default=None, init=False)
+    _start_patch: ReplacedMethod | None = field(default=None, init=False)
     _profile_hook: Any = field(default=None, init=False)
     """The hook of `sys.setprofile` that torch has replaced, to record stacks."""
 
@@ -198,22 +198,22 @@ class Session:
         if self.recording:
             raise ProfilerStateError("This profiler is recording already. Stop it before you start it again.")
         self._claim()
-        with self._released_on_error():
+        with self._release_on_error():
             self.options = options
             self.autograd_profile = self._make_autograd_profile()
-            _fix_trace_id(self.autograd_profile)
-            if self._warms_a_device():
+            _freeze_trace_id(self.autograd_profile)
+            if self._has_device():
                 private_names.prepare_trace(self.autograd_profile)
         self.phase = Phase.PREPARED
 
     def start(self, options: RecordingOptions) -> None:
         """Starts recording on this thread; prepares with ``options`` first if that was not done."""
         self.prepare(options)
-        with self._released_on_error():
-            _refuse_if_somebody_records()
-            if not self._warms_a_device():
+        with self._release_on_error():
+            _check_nothing_records()
+            if not self._has_device():
                 private_names.prepare_trace(self.autograd_profile)
-            _exit.note_start()
+            _exit_guard.mark_started()
             self._profile_hook = sys.getprofile() if self.options.with_stack else None
             with private_names.kineto_silenced:
                 private_names.start_trace(self.autograd_profile)
@@ -224,19 +224,21 @@ class Session:
         self._thread = threading.get_ident()
         self.phase = Phase.RECORDING
         self.num_started += 1
-        self._watch_for_others()
+        self._detect_other_profilers()
 
-    def _watch_for_others(self) -> None:
+    def _detect_other_profilers(self) -> None:
         """Kineto records for who has started it last, and ends for who says so first: then it must not be we."""
         session, self._is_replaced = weakref.ref(self), False
 
-        def note(original: Callable[[], object]) -> object:
+        def on_start(original: Callable[[], object]) -> object:
             if (replaced := session()) is not None:
                 replaced._is_replaced = True
             return original()
 
-        if private_names.start_of_others is not None:
-            self._others = ReplacedMethod(autograd_profiler, private_names.start_of_others.__name__, note)
+        if private_names.run_on_profiler_start is not None:
+            self._start_patch = ReplacedMethod(
+                autograd_profiler, private_names.run_on_profiler_start.__name__, on_start
+            )
 
     def stop(self) -> Any:
         """Ends the recording and returns torch's object that holds it; None if nothing was recorded.
@@ -249,26 +251,31 @@ class Session:
         if self.phase is Phase.ENDED:
             self._release()
             return self.autograd_profile
-        if not self.recording or self._taken_over():
+        if not self.recording or self._is_recording_lost():
             self._release()
             return None
-        self._end()
+        self._stop_and_release()
         return self.autograd_profile
 
-    def end_with_thread(self) -> None:
+    def end_on_thread_exit(self) -> None:
         """End the recording on the thread that started it, which is about to end; `stop` returns it on any thread."""
-        if self.phase is Phase.RECORDING and self.may_end_here and not self.is_forked and not self._taken_over():
+        if (
+            self.phase is Phase.RECORDING
+            and self.can_stop_here
+            and not self.is_forked
+            and not self._is_recording_lost()
+        ):
             self._stop_kineto()
             self.phase = Phase.ENDED
 
-    def forget(self) -> None:
+    def drop_profile(self) -> None:
         """Drops the reference to torch's object, which now belongs to the caller that took the results."""
         if self.phase is Phase.IDLE:
             self.autograd_profile = None
 
     def check_thread(self) -> None:
         """Raises `ProfilerStateError` if only another thread, which started the recording, may stop it."""
-        if self.recording and not self.may_end_here:
+        if self.recording and not self.can_stop_here:
             raise ProfilerStateError(
                 "The profiler was started on another thread, and Kineto stops only on the thread that started it. "
                 "Call step() and stop() on that thread, or record with profile_all_threads."
@@ -282,15 +289,15 @@ class Session:
     def __del__(self) -> None:
         if self.phase is not Phase.IDLE and not self.is_forked:
             warnings.warn("A torch profiler was dropped while it ran. Stop it first.", ResourceWarning, stacklevel=2)
-            if not self.recording or self.may_end_here:
+            if not self.recording or self.can_stop_here:
                 self.stop()
 
     @property
-    def may_end_here(self) -> bool:
+    def can_stop_here(self) -> bool:
         """Whether this thread may stop the recording."""
         return self.all_threads or self.phase is Phase.ENDED or self._thread == threading.get_ident()
 
-    def _end(self) -> None:
+    def _stop_and_release(self) -> None:
         try:
             self._stop_kineto()
         finally:
@@ -299,7 +306,7 @@ class Session:
     def _stop_kineto(self) -> None:
         with private_names.kineto_silenced:
             self.autograd_profile.__exit__(None, None, None)
-        _exit.note_end()
+        _exit_guard.mark_stopped()
         hook, self._profile_hook = self._profile_hook, None
         if hook is not None and sys.getprofile() is None and self._thread == threading.get_ident():
             _restore_profile_hook(hook)
@@ -307,15 +314,15 @@ class Session:
     def _unprepare(self) -> None:
         # If another profiler is running by now, its prepare has replaced ours, and there is nothing to undo.
         with contextlib.suppress(ProfilerStateError):
-            if self._warms_a_device():
+            if self._has_device():
                 self.start(self.options)
-                self._end()
+                self._stop_and_release()
 
-    def _warms_a_device(self) -> bool:
+    def _has_device(self) -> bool:
         return self.autograd_profile.use_device is not None
 
     @contextlib.contextmanager
-    def _released_on_error(self) -> Iterator[None]:
+    def _release_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -323,25 +330,25 @@ class Session:
             raise
 
     def _claim(self) -> None:
-        global _holder
-        _refuse_if_taken(None if _holder is None else _holder())
-        _holder = weakref.ref(self)
+        global _current_session
+        _check_not_taken(None if _current_session is None else _current_session())
+        _current_session = weakref.ref(self)
 
     def _release(self) -> None:
-        global _holder
+        global _current_session
         self.phase = Phase.IDLE
-        others, self._others = self._others, None
-        if others is not None:
-            others.restore()
-        if _holder is not None and _holder() in (self, None):
-            _holder = None
+        start_patch, self._start_patch = self._start_patch, None
+        if start_patch is not None:
+            start_patch.restore()
+        if _current_session is not None and _current_session() in (self, None):
+            _current_session = None
 
-    def _taken_over(self) -> bool:
+    def _is_recording_lost(self) -> bool:
         """Whether another profiler, one that does not check, has taken or ended this recording, so that it cannot be
         saved."""
         if not self._is_replaced and (self.all_threads or private_names.records_on_this_thread()):
             return False
-        _exit.note_end()
+        _exit_guard.mark_stopped()
         warnings.warn("Another profiler was started while this one recorded, so the window is lost.", stacklevel=4)
         return True
 
@@ -354,13 +361,13 @@ class Session:
             "experimental_config": options.experimental_config,
             **options.flags,
         }
-        arguments |= _if_given("custom_trace_id_callback", options.trace_id_callback)
-        arguments |= _if_given("post_processing_timeout_s", options.post_processing_timeout_s)
-        arguments |= _if_given("activity_filters", options.activity_filters or None)
+        arguments |= _optional_argument("custom_trace_id_callback", options.trace_id_callback)
+        arguments |= _optional_argument("post_processing_timeout_s", options.post_processing_timeout_s)
+        arguments |= _optional_argument("activity_filters", options.activity_filters or None)
         return autograd_profiler.profile(**arguments)
 
 
-def _fix_trace_id(autograd_profile: Any) -> None:
+def _freeze_trace_id(autograd_profile: Any) -> None:
     """Create the id of a window when the profiler warms up, as torch does; Kineto may be prepared later."""
     if hasattr(autograd_profile, "create_trace_id"):  # torch has it since 2.7
         trace_id = autograd_profile.create_trace_id()
@@ -368,35 +375,35 @@ def _fix_trace_id(autograd_profile: Any) -> None:
         autograd_profile.create_trace_id = lambda: trace_id
 
 
-class _Exit:
+class _ExitGuard:
     """Keeps the exit of this process, and of its forked children, from hanging or crashing once Kineto has recorded."""
 
     def __init__(self) -> None:
         self._pid = 0
 
-    def note_start(self) -> None:
+    def mark_started(self) -> None:
         """Note that Kineto begins to record."""
         skip_handlers_in_forks()
         self._pid = os.getpid()
 
-    def note_end(self) -> None:
+    def mark_stopped(self) -> None:
         """Note that Kineto has ended to record."""
         self._pid = 0
 
-    def leave(self) -> None:
+    def run_at_exit(self) -> None:
         """At exit, if Kineto still records, on a thread that alone could stop it: skip torch's destructors."""
         if self._pid == os.getpid():
             early_exit.skip_handlers()
 
 
-_exit = _Exit()
-atexit.register(_exit.leave)  # handlers that are registered later, and end recordings, run before it
+_exit_guard = _ExitGuard()
+atexit.register(_exit_guard.run_at_exit)  # handlers that are registered later, and end recordings, run before it
 
 
-def _refuse_if_taken(holder: Session | None) -> None:
-    if holder is not None and holder.phase is not Phase.IDLE:
-        raise _taken_error()
-    _refuse_if_somebody_records()
+def _check_not_taken(current: Session | None) -> None:
+    if current is not None and current.phase is not Phase.IDLE:
+        raise _make_busy_error()
+    _check_nothing_records()
 
 
 def _restore_profile_hook(hook: Any) -> None:
@@ -408,19 +415,19 @@ def _restore_profile_hook(hook: Any) -> None:
         hook.enable()
 
 
-def _refuse_if_somebody_records() -> None:
+def _check_nothing_records() -> None:
     if autograd_profiler._is_profiler_enabled or private_names.records_on_this_thread():
-        raise _taken_error()
+        raise _make_busy_error()
 
 
-def _taken_error() -> ProfilerStateError:
+def _make_busy_error() -> ProfilerStateError:
     return ProfilerStateError(
         "Another torch profiler is running in this process, and Kineto records for one at a time. Stop that one "
         "first, or do not start this one."
     )
 
 
-def _if_given(name: str, value: Any) -> dict[str, Any]:
+def _optional_argument(name: str, value: Any) -> dict[str, Any]:
     """The argument if it is not None; raises `SettingsError` if this torch does not know it."""
     if value is None:
         return {}

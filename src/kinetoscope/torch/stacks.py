@@ -5,12 +5,12 @@ from typing import Any
 
 import kinetoscope.torch.private_names as private_names
 from kinetoscope.errors import SettingsError
-from kinetoscope.torch.event_columns import EventColumns, frames_are_events
-from kinetoscope.torch.python_frames import without_own
+from kinetoscope.torch.event_columns import EventColumns, has_frame_events
+from kinetoscope.torch.python_frames import drop_from_stack
 
 _BACKWARD = 1  # the scope of autograd's functions
 # Frames that torch leaves out of stacks, because they only start the backward pass: part of the file, and the function.
-_LEFT_OUT = (
+_HIDDEN_FRAMES = (
     ("autograd/__init__", "_make_grads"),
     ("autograd/__init__", "backward"),
     ("torch/tensor", "backward"),
@@ -18,53 +18,53 @@ _LEFT_OUT = (
     ("_internal/common_utils", "prof_func_call"),
     ("_internal/common_utils", "prof_meth_call"),
 )
-_HOST, _DEVICES = "self_cpu_time_total", ("cuda", "xpu", "privateuse1")
-_METRICS = (_HOST, *(f"self_{device}_time_total" for device in _DEVICES))
+_CPU_METRIC, _DEVICES = "self_cpu_time_total", ("cuda", "xpu", "privateuse1")
+_METRICS = (_CPU_METRIC, *(f"self_{device}_time_total" for device in _DEVICES))
 _SEPARATORS = str.maketrans(" ;\t\n", "____")
 
 
-def stack_lines(columns: EventColumns, metric: str, kineto_results: Any) -> Iterator[bytes]:
+def format_stack_lines(columns: EventColumns, metric: str, kineto_results: Any) -> Iterator[bytes]:
     """A line for each event that has a stack and at least 1 us of ``metric``: its frames, outermost first.
 
     Raises `SettingsError` for a metric that torch does not know.
     """
     if metric not in _METRICS:
         raise SettingsError(f"There is no metric {metric!r}. Use one of {', '.join(_METRICS)}.")
-    is_host = metric == _HOST
-    own_us = columns.own(columns.host_us() if is_host else columns.device_us(), with_devices=not is_host)
-    stacks = _stacks(columns, kineto_results)
-    for index in columns.shown():
-        if stacks[index] and own_us[index] >= 1:
+    is_cpu = metric == _CPU_METRIC
+    self_us = columns.self_values(columns.cpu_us() if is_cpu else columns.device_us(), with_devices=not is_cpu)
+    stacks = _find_stacks(columns, kineto_results)
+    for index in columns.shown_indexes():
+        if stacks[index] and self_us[index] >= 1:
             frames = (frame.translate(_SEPARATORS) for frame in reversed(stacks[index]))
-            yield f"{';'.join(frames)} {int(own_us[index])}\n".encode(errors="backslashreplace")
+            yield f"{';'.join(frames)} {int(self_us[index])}\n".encode(errors="backslashreplace")
 
 
-def _stacks(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
+def _find_stacks(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
     """The stacks that torch recorded, if its configuration is ``verbose``; else the frames around each event."""
     stacks = recorded_stacks(columns)
     if any(stacks):
         return stacks
-    frames = _frames_around(columns) if frames_are_events() else _frames_of_tree(columns, kineto_results)
-    return _with_forward_stacks(columns, frames)
+    frames = _stacks_from_events(columns) if has_frame_events() else _stacks_from_tree(columns, kineto_results)
+    return _add_forward_stacks(columns, frames)
 
 
 def recorded_stacks(columns: EventColumns) -> list[list[str]]:
     """The stacks that torch recorded: empty unless its configuration is ``verbose``."""
-    own = [
-        [] if index in columns.memory_only else [frame for frame in without_own(event.stack()) if _is_frame(frame)]
-        for index, event in enumerate(columns.sources)
+    stacks = [
+        [] if index in columns.memory_only else [frame for frame in drop_from_stack(event.stack()) if _is_frame(frame)]
+        for index, event in enumerate(columns.kineto_events)
     ]
-    return _with_forward_stacks(columns, own)
+    return _add_forward_stacks(columns, stacks)
 
 
 def _is_frame(entry: str) -> bool:
     """Whether torch shows this frame in stacks."""
-    return not any(file in entry and function in entry for file, function in _LEFT_OUT)
+    return not any(file in entry and function in entry for file, function in _HIDDEN_FRAMES)
 
 
-def _frames_around(columns: EventColumns) -> list[list[str]]:
+def _stacks_from_events(columns: EventColumns) -> list[list[str]]:
     stacks: list[list[str]] = []
-    are_python = columns.of_sources("is_python_function", False)
+    are_python = columns.call_on_events("is_python_function", False)
     for index, parent in enumerate(columns.parents):
         around = stacks[parent] if parent >= 0 else []
         stacks.append(
@@ -73,7 +73,7 @@ def _frames_around(columns: EventColumns) -> list[list[str]]:
     return stacks
 
 
-def _frames_of_tree(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
+def _stacks_from_tree(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
     """The frames around each event from torch's event tree, for versions in which frames are not events."""
     by_number: dict[int, list[str]] = {}
     to_visit: list[tuple[Any, list[str]]] = [(root, []) for root in kineto_results.experimental_event_tree()]
@@ -82,37 +82,37 @@ def _frames_of_tree(columns: EventColumns, kineto_results: Any) -> list[list[str
         if node.tag in (private_names.EventType.PyCall, private_names.EventType.PyCCall):
             around = [node.name, *around]
         elif node.correlation_id:
-            by_number[node.correlation_id] = [frame for frame in without_own(around) if _is_frame(frame)]
+            by_number[node.correlation_id] = [frame for frame in drop_from_stack(around) if _is_frame(frame)]
         to_visit.extend((child, around) for child in node.children)
     return [
         [] if index in columns.memory_only else by_number.get(event.correlation_id(), [])
-        for index, event in enumerate(columns.sources)
+        for index, event in enumerate(columns.kineto_events)
     ]
 
 
-def _with_forward_stacks(columns: EventColumns, own_stacks: Sequence[list[str]]) -> list[list[str]]:
+def _add_forward_stacks(columns: EventColumns, stacks: Sequence[list[str]]) -> list[list[str]]:
     """The stack of each event, innermost frame first; in the backward pass, the stack of the forward operator."""
     backward = _backward_functions(columns)
     forward: dict[tuple[int, int], list[str]] = {}
-    for index in columns.shown():
+    for index in columns.shown_indexes():
         if backward[index] < 0:
-            forward.setdefault((_sequence(columns, index), columns.threads[index]), own_stacks[index])
+            forward.setdefault((_sequence_number(columns, index), columns.threads[index]), stacks[index])
     return [
-        own_stacks[index]
+        stacks[index]
         if function < 0
-        else forward.get((_sequence(columns, function), columns.sources[function].fwd_thread_id()), [])
+        else forward.get((_sequence_number(columns, function), columns.kineto_events[function].fwd_thread_id()), [])
         for index, function in enumerate(backward)
     ]
 
 
-def _sequence(columns: EventColumns, index: int) -> int:
-    return -1 if index in columns.memory_only else columns.sources[index].sequence_nr()
+def _sequence_number(columns: EventColumns, index: int) -> int:
+    return -1 if index in columns.memory_only else columns.kineto_events[index].sequence_nr()
 
 
 def _backward_functions(columns: EventColumns) -> list[int]:
     """The index of the innermost autograd function around each event, or -1."""
     functions: list[int] = []
     for index, parent in enumerate(columns.parents):
-        is_function = index not in columns.memory_only and columns.sources[index].scope() == _BACKWARD
+        is_function = index not in columns.memory_only and columns.kineto_events[index].scope() == _BACKWARD
         functions.append(index if is_function else functions[parent] if parent >= 0 else -1)
     return functions

@@ -47,17 +47,19 @@ class TensorboardTraceHandler:
     def next_path(self) -> Path:
         """The path for a window that is finished now."""
         worker = self.worker_name or f"{socket.gethostname()}_{os.getpid()}"
-        return _made(self.folder) / f"{worker}.{time.time_ns()}.pt.trace.json{'.gz' if self.use_gzip else ''}"
+        return (
+            _make_trace_folder(self.folder) / f"{worker}.{time.time_ns()}.pt.trace.json{'.gz' if self.use_gzip else ''}"
+        )
 
 
-def _made(folder: Path) -> Path:
+def _make_trace_folder(folder: Path) -> Path:
     try:
         return make_folder(folder)
     except FolderNotWritableError as error:
         raise TraceFolderError(str(error)) from error
 
 
-_WAIT_S = 600.0  # leaving the profiler waits this long for files that are still being written
+_CLOSE_TIMEOUT_S = 600.0  # leaving the profiler waits this long for files that are still being written
 
 
 class BackgroundExport:
@@ -70,19 +72,22 @@ class BackgroundExport:
     def export(self, results: KinetoResults, path: Path, use_python_export: bool = False) -> None:
         """Write the window to ``path`` in the background."""
         if self._writer is None:
-            self._writer = WriterThread("kinetoscope-torch-writer", on_error=self._note)
-        self._writer.submit(f"export {path}", partial(results.export_chrome_trace, path, spares_save=use_python_export))
+            self._writer = WriterThread("kinetoscope-torch-writer", on_error=self._add_error)
+        export = partial(results.export_chrome_trace, path, use_python_export=use_python_export)
+        self._writer.submit(f"export {path}", export)
 
     def close(self) -> None:
         """Waits until every file is complete; raises the first error, with any others as its notes."""
         writer, self._writer = self._writer, None
-        if writer is not None and not writer.close(_WAIT_S):
-            self._errors.append(TimeoutError(f"Traces were not written within {_WAIT_S:.0f} s; some are missing."))
+        if writer is not None and not writer.close(_CLOSE_TIMEOUT_S):
+            self._errors.append(
+                TimeoutError(f"Traces were not written within {_CLOSE_TIMEOUT_S:.0f} s; some are missing.")
+            )
         errors, self._errors = self._errors, []
         if errors:
             for error in errors[1:]:
                 errors[0].add_note(f"Another trace could not be written: {error!r}")
             raise errors[0]
 
-    def _note(self, name: str, error: BaseException) -> None:
+    def _add_error(self, name: str, error: BaseException) -> None:
         self._errors.append(error)

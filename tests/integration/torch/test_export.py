@@ -19,18 +19,18 @@ from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.compression import read_unpacked
 from kinetoscope.torch import (
     kineto_stream,
+    original_names,
     profile,
     record_function,
     results,
     schedule,
     tensorboard_trace_handler,
-    true_names,
 )
 from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.kineto_text import read_text
+from kinetoscope.torch.original_names import find_original_names
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.tensorboard_trace_handler import BackgroundExport
-from kinetoscope.torch.true_names import find_true_names
 from support.chunked_kineto import Pieces
 from support.torch_versions import VERSION, since_2_13
 from support.trace_processor import trace_processor
@@ -103,8 +103,8 @@ def test_perfetto_finds_no_error_and_every_span(tmp_path, options, names):
 @pytest.fixture
 def no_known_names():
     """Forgets all known names, as in a new process."""
-    true_names.altered_names.clear()
-    true_names.plain_names.clear()
+    original_names.altered_names.clear()
+    original_names.unaltered_names.clear()
 
 
 @pytest.mark.parametrize("name", ['say "hi"', "back\\slash", "tab\there", "Grüße", "it's", "train/forward"])
@@ -122,7 +122,7 @@ def test_names_that_others_give_come_back_as_they_were(tmp_path, no_known_names,
 def test_ordinary_names_are_not_looked_up(tmp_path, no_known_names, monkeypatch, options):
     """Looking them up holds the GIL for microseconds per event."""
     looked_up = []
-    monkeypatch.setattr(results, "find_true_names", looked_up.append)
+    monkeypatch.setattr(results, "find_original_names", looked_up.append)
     record(["plain", "train/forward", "it's [3]"], **options).export_chrome_trace(tmp_path / "trace.json")
     assert looked_up == []
 
@@ -256,7 +256,7 @@ def test_tensorboards_handler_names_the_folder_that_cannot_be_made(tmp_path):
 def test_first_of_several_unwritable_traces_is_the_error_and_others_its_notes(tmp_path):
     with profile() as profiler:
         torch.ones(3)
-    background, results = BackgroundExport(), profiler.take_results()
+    background, results = BackgroundExport(), profiler.pop_results()
     for name in ("first", "second", "third"):
         (tmp_path / name).write_text("")  # which no file can be in
         background.export(results, tmp_path / name / "trace.json")
@@ -353,11 +353,11 @@ def test_acc_events_exports_the_cycles_of_all(tmp_path):
 @pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options):
     results = record(**options).profiler.kineto_results
-    names = find_true_names(results)
+    names = find_original_names(results)
     results.save(str(tmp_path / "kineto.json"))
     kineto = (tmp_path / "kineto.json").read_bytes()
     lines, unread = read_text(Pieces(kineto, 10_000), names.in_order), read_text(Pieces(kineto, 10_000), None)
-    assert (lines.is_right, bool(unread.lines)) == (True, False)
+    assert (lines.is_valid, bool(unread.lines)) == (True, False)
     copy_trace(lines, tmp_path / "lines.json", {})
     rewrite_trace([(unread, names.by_span)], tmp_path / "python.json", {})
     native, python = (in_order(tmp_path / name) for name in ("lines.json", "python.json"))
@@ -393,7 +393,7 @@ def test_where_torch_cannot_export_it_again_the_error_says_that_kineto_saves_onc
 def test_a_process_forked_while_kineto_saves_does_not_keep_the_export_waiting(tmp_path, monkeypatch):
     children = []
     began = threading.Event()
-    read = kineto_stream._Pipe.read
+    read = kineto_stream._PipeStream.read
 
     def read_beside_a_child(pipe) -> bytes:
         if not children:
@@ -401,7 +401,7 @@ def test_a_process_forked_while_kineto_saves_does_not_keep_the_export_waiting(tm
             children[0].start()
         return read(pipe)
 
-    monkeypatch.setattr(kineto_stream._Pipe, "read", read_beside_a_child)
+    monkeypatch.setattr(kineto_stream._PipeStream, "read", read_beside_a_child)
     record(["plain"]).export_chrome_trace(tmp_path / "trace.json")
     assert annotations(tmp_path / "trace.json") == ["plain"]
     for child in children:

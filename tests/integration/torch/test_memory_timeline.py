@@ -84,8 +84,8 @@ def test_every_change_and_category_is_stocks(work, tmp_path):
 def test_the_result_says_what_was_allocated_at_the_peak():
     timeline = record(train_with_adam).memory_timeline("cpu")
     assert timeline.peak_bytes == max(sum(row) for row in timeline.sizes_bytes) > 0
-    assert sum(timeline.held_at_peak.values()) == timeline.peak_bytes
-    assert {Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE} <= set(timeline.held_at_peak)
+    assert sum(timeline.bytes_at_peak.values()) == timeline.peak_bytes
+    assert {Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE} <= set(timeline.bytes_at_peak)
     assert timeline.peak_time_us in timeline.times_us
 
 
@@ -111,5 +111,5 @@ def test_the_error_names_the_missing_option(missing, tmp_path):
 def test_a_device_on_which_nothing_happened_has_an_empty_timeline(tmp_path):
     profiler = record(infer)
     timeline = profiler.memory_timeline("cuda:7")
-    assert (timeline.peak_bytes, timeline.peak_time_us, timeline.held_at_peak) == (0, None, {})
+    assert (timeline.peak_bytes, timeline.peak_time_us, timeline.bytes_at_peak) == (0, None, {})
     profiler.export_memory_timeline(tmp_path / "memory.html", "cuda:7")

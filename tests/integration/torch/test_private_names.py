@@ -43,7 +43,7 @@ WITHOUT_OPERATORS = ("profile._prepare_trace", "profile._start_trace")
 
 @pytest.mark.parametrize(
     "name",
-    [f"{module}:{name}" for module, name in private_names.used if name not in CALLED_BY_TORCH]
+    [f"{module}:{name}" for module, name in private_names.looked_up_names if name not in CALLED_BY_TORCH]
     + ["torch.profiler._memory_profiler"],
 )
 def test_training_continues_without_a_private_name_of_torch(name, tmp_path):
@@ -59,7 +59,7 @@ def test_training_continues_without_a_private_name_of_torch(name, tmp_path):
 
 
 def test_recording_works_without_the_name_by_which_torch_starts_profilers(monkeypatch):
-    monkeypatch.setattr(private_names, "start_of_others", None)
+    monkeypatch.setattr(private_names, "run_on_profiler_start", None)
     with profile() as profiler:
         torch.ones(3) + 1
     assert "aten::add" in {event.name for event in profiler.events()}

@@ -86,7 +86,7 @@ def test_results_taken_are_exported_while_the_next_window_is_recorded(tmp_path):
     taken, threads = [], []
 
     def take(profiler) -> None:
-        results = profiler.take_results()
+        results = profiler.pop_results()
         taken.append(results)
         threads.append(threading.Thread(target=results.export_chrome_trace, args=(tmp_path / f"{len(taken)}.json",)))
         threads[-1].start()
@@ -105,8 +105,8 @@ def test_results_taken_are_exported_while_the_next_window_is_recorded(tmp_path):
 def test_taken_results_are_gone_from_the_profiler():
     with profile() as profiler:
         work()
-    assert "aten::add" in names_in(profiler.take_results())
-    assert profiler.take_results() is None
+    assert "aten::add" in names_in(profiler.pop_results())
+    assert profiler.pop_results() is None
     with pytest.raises(ProfilerStateError, match="no window is finished"):
         profiler.key_averages()
 

@@ -14,7 +14,7 @@ import torch
 from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg
 
 from kinetoscope.torch import profile, record_function, schedule
-from kinetoscope.torch.python_frames import OwnFrames, without_own
+from kinetoscope.torch.python_frames import ProfilerFrames, drop_from_stack
 from support.torch_versions import experimental_config, needs_frames_among_events, since_2_13
 
 FIELDS = [
@@ -66,7 +66,7 @@ class WithoutOurFrames:
 
     def __init__(self, results) -> None:
         self._results = results
-        self._own = OwnFrames()
+        self._own = ProfilerFrames()
 
     def __getattr__(self, name: str):
         return getattr(self._results, name)
@@ -79,13 +79,13 @@ class WithoutOurFrames:
     def _is_of_kinetoscope(self, event) -> bool:
         if not getattr(event, "is_python_function", bool)():
             return False
-        return self._own.add_if_own(event.name(), event.python_id(), event.python_parent_id())
+        return self._own.add_if_profiler_frame(event.name(), event.python_id(), event.python_parent_id())
 
 
 class EventAmongOthers:
     """An event of Kineto, without our frames around it."""
 
-    def __init__(self, event, own: OwnFrames) -> None:
+    def __init__(self, event, own: ProfilerFrames) -> None:
         self._event = event
         self._own = own
 
@@ -93,7 +93,7 @@ class EventAmongOthers:
         return getattr(self._event, name)
 
     def stack(self) -> list[str]:
-        return without_own(self._event.stack())
+        return drop_from_stack(self._event.stack())
 
     def python_parent_id(self) -> int:
         parent = self._event.python_parent_id()

@@ -19,7 +19,7 @@ def found(rule, seen, *, has_gradients=True):
     answers = []
     for iterator in seen:
         if iterator is None:
-            rule.note_trained()
+            rule.mark_trained()
         else:
             answers.append(rule.is_evaluation(iterator, has_gradients=has_gradients))
     return answers

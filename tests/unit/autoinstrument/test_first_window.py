@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kinetoscope import ProfilerAction, Timestamp, cyclic_schedule
 from kinetoscope.autoinstrument.first_window import MIN_WINDOW_NS, FirstWindow, choose_num_steps
+from kinetoscope.autoinstrument.instrumentation import ProcessRuns
 from kinetoscope.autoinstrument.settings import AutoSettings
-from kinetoscope.autoinstrument.training import ProcessRuns
 
 MS = 1_000_000
 PLAN = cyclic_schedule(skip_first=10, warmup=1, active=10, per="run")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.autoinstrument.settings import VARIABLE, AutoSettings, settings_of
+from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE, AutoSettings, read_settings
 from kinetoscope.autoinstrument.step_rule import StepRule
 from kinetoscope.errors import SettingsError
 
@@ -24,7 +24,7 @@ CRITIC, GENERATOR = Optimizer(1, 2), Optimizer(3, 4)
 
 def ends(rule, seen):
     """How many steps end at each thing that is seen: a fetch, or a step of an optimizer."""
-    return [int(rule.fetches()) if what == "fetch" else rule.optimizer_stepped(what) for what in seen]
+    return [int(rule.on_fetch()) if what == "fetch" else rule.on_optimizer_step(what) for what in seen]
 
 
 def test_a_step_ends_at_the_fetch_after_an_optimizers_step():
@@ -55,12 +55,12 @@ def test_another_optimizer_of_the_same_parameters_continues_the_run():
     assert ends(rule, [first, first]) == [2, 1], "or gone"
     other = Optimizer(5, 6)
     assert ends(rule, [other] * 15 + [first] + [other] * 80) == [0] * 15 + [1] + [0] * 80, "they alternate"
-    assert rule.following is None
+    assert rule.next_run is None
 
 
 def follow(rule):
     """The rule of the run that has started, and how many of its steps were over before."""
-    return rule.following.rule, len(rule.following.ends_ns)
+    return rule.next_run.rule, len(rule.next_run.ends_ns)
 
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["the first optimizer is gone", "it is still there"])
@@ -74,8 +74,8 @@ def test_a_run_of_other_parameters_starts_after_sixteen_steps_that_count_in_it(h
     for _ in range(4):  # as many trials of a sweep
         trial = Optimizer(3, 4)
         assert ends(rule, [*fetch, *[trial, *fetch] * 15]) == [0] * (15 + 16 * has_loader)
-        assert rule.following is None
-        assert (rule.optimizer_stepped(trial), rule.following is not None) == (0, True)
+        assert rule.next_run is None
+        assert (rule.on_optimizer_step(trial), rule.next_run is not None) == (0, True)
         rule, num_over = follow(rule)
         assert num_over + sum(ends(rule, [*fetch, *[trial, *fetch] * 14])) == 30
         PARAMETERS[3:5] = Parameter(), Parameter()
@@ -102,13 +102,13 @@ def test_optimizers_that_alternate_are_one_run_also_in_the_one_that_follows(has_
     rule = StepRule(None, has_loader=has_loader)
     assert sum(ends(rule, [CRITIC, *fetch] * 10 + [GENERATOR, *fetch] * 15 + [CRITIC, *fetch])) == 11 + 15 * has_loader
     ends(rule, [GENERATOR, *fetch] * 100 + [CRITIC])
-    assert rule.following is None
+    assert rule.next_run is None
     actor, critic = Optimizer(8), Optimizer(9)
     ends(rule, [actor, critic, *fetch] * 15 + [actor])
     rule, _ = follow(rule)
     ends(rule, [critic, *fetch] * 100 + [actor])
     ends(rule, [CRITIC, *fetch] * 100)
-    assert rule.following is None, "the run before has come back"
+    assert rule.next_run is None, "the run before has come back"
 
 
 @pytest.mark.parametrize("has_loader", [True, False])
@@ -120,7 +120,7 @@ def test_trainings_that_are_too_short_for_a_run_count_in_the_one_before(has_load
         fold = Optimizer(number)
         num_steps += sum(ends(rule, [fold, *fetch] * 10))
         del fold
-    assert (num_steps + rule.finish(), rule.following) == (50, None)
+    assert (num_steps + rule.finish(), rule.next_run) == (50, None)
 
 
 def test_what_is_held_back_is_bounded():
@@ -131,11 +131,11 @@ def test_what_is_held_back_is_bounded():
 
 def test_without_an_optimizer_a_fetch_after_a_backward_pass_ends_a_step():
     rule = StepRule(None, has_loader=True, by_backward=True)
-    rule.backward_passed()
+    rule.on_backward()
     assert ends(rule, ["fetch", "fetch"]) == [1, 0]
-    rule.backward_passed()
+    rule.on_backward()
     assert ends(rule, [CRITIC, "fetch"]) == [0, 1]
-    rule.backward_passed()
+    rule.on_backward()
     assert ends(rule, ["fetch", CRITIC, "fetch"]) == [0, 0, 1], "micro-batches are no steps"
 
 
@@ -154,7 +154,7 @@ def test_what_the_user_says_holds(count_by, expected):
 
 def test_settings_come_back_from_the_environment():
     settings = AutoSettings(out="läufe/x", num_steps=3, count_by="fetch", report=True)
-    assert settings_of({VARIABLE: settings.to_variable()}) == settings
-    assert settings_of({}) == AutoSettings()
+    assert read_settings({ENVIRONMENT_VARIABLE: settings.to_environment_value()}) == settings
+    assert read_settings({}) == AutoSettings()
     with pytest.raises(SettingsError, match="what `kinetoscope run` sets"):
-        settings_of({VARIABLE: '{"num_steps": 0}'})
+        read_settings({ENVIRONMENT_VARIABLE: '{"num_steps": 0}'})

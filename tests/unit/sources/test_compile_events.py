@@ -5,7 +5,7 @@ import pytest
 from kinetoscope import CompileEvents, ProfilerAction
 from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.recording.profiler import Profiler
-from kinetoscope.sources.compile_events import guard_in_words
+from kinetoscope.sources.compile_events import format_guard
 from kinetoscope.testing import MemoryTraceHandler
 from support.failing_clock import BreakingClock
 
@@ -121,4 +121,4 @@ def test_a_strict_run_raises_such_an_error_at_its_end_and_not_in_the_compilation
     ],
 )
 def test_failed_guard_is_described_without_paths_and_stacks(reason, words):
-    assert guard_in_words(reason) == words
+    assert format_guard(reason) == words

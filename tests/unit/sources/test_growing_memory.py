@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 import pytest
 
 from kinetoscope import Float64Tensors, GrowingMemory, Profiler, ProfilerAction
-from kinetoscope.sources import held_objects
+from kinetoscope.sources import retained_objects
 from kinetoscope.testing import MemoryTraceHandler
 from support.leaking_loop import NUM_STEPS, Recording, forward, line_here
 
@@ -261,7 +261,7 @@ def test_nothing_is_printed_after_the_function_of_the_loop_returns():
 
 
 def test_a_look_that_had_to_end_early_says_so(monkeypatch):
-    monkeypatch.setattr(held_objects, "MOST_OBJECTS", 50)
+    monkeypatch.setattr(retained_objects, "MAX_OBJECTS", 50)
     many = [[] for _ in range(100)]
     recording = Recording()
     for _ in recording:
@@ -271,7 +271,7 @@ def test_a_look_that_had_to_end_early_says_so(monkeypatch):
 
 
 def test_a_first_look_that_had_to_end_early_says_so(monkeypatch):
-    monkeypatch.setattr(held_objects, "MOST_OBJECTS", 500)
+    monkeypatch.setattr(retained_objects, "MAX_OBJECTS", 500)
     many = [[[] for _ in range(100)] for _ in range(100)]
     recording = Recording()
     for _ in recording:
@@ -295,7 +295,7 @@ def test_python_collects_no_garbage_during_a_look(is_enabled):
     recording = Recording()
 
     def note(phase, info):
-        begun.extend(frame.function for frame in inspect.stack(0) if frame.filename == held_objects.__file__)
+        begun.extend(frame.function for frame in inspect.stack(0) if frame.filename == retained_objects.__file__)
 
     gc.callbacks.append(note)
     if not is_enabled:
@@ -307,7 +307,7 @@ def test_python_collects_no_garbage_during_a_look(is_enabled):
     finally:
         gc.callbacks.remove(note)
         gc.enable()
-    assert set(begun) <= {"look"}
+    assert set(begun) <= {"scan_objects"}
     assert len(many) == 2000
 
 
@@ -315,11 +315,11 @@ def test_a_collector_that_another_thread_switches_off_during_a_look_stays_off():
     thresholds = gc.get_threshold()
     try:
         with Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler()) as profiler:
-            with held_objects.look(profiler.run, inspect.currentframe()) as objects:
+            with retained_objects.scan_objects(profiler.run, inspect.currentframe()) as scan:
                 other = threading.Thread(target=gc.disable)
                 other.start()
                 other.join()
-                assert objects.found
+                assert scan.objects
             assert not gc.isenabled()
             assert gc.get_threshold() == thresholds
     finally:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinetoscope.core.clock.clock import GRID_NS
 from kinetoscope.torch.export import copy_trace, rewrite_trace
-from kinetoscope.torch.kineto_text import KinetoText, Renamed, read_text
+from kinetoscope.torch.kineto_text import AlteredName, KinetoText, read_text
 from support.chunked_kineto import Pieces
 
 BASE_NS = 1_790_857_026_000_000_000
@@ -72,7 +72,7 @@ def test_every_event_is_returned_whatever_the_pieces(args, num_bytes):
     content = kineto(*(span(args=text.replace("\\\\", "\\"), begin_us=10 * at) for at, text in enumerate(args)))
     text = read_text(Pieces(content, num_bytes), [])
     assert events_of(text) == expected(content)
-    assert text.is_right
+    assert text.is_valid
 
 
 def test_wherever_the_room_for_lines_ends_all_of_a_long_text_is_made_into_lines(tmp_path):
@@ -103,17 +103,17 @@ def test_times_count_from_a_base_so_near_the_events_that_a_double_holds_them():
 
 
 def test_a_name_that_kineto_changed_is_put_right():
-    renamed = [Renamed(1, 'say "hi"\n', 'say "hi"')]
+    renamed = [AlteredName(1, 'say "hi"\n', 'say "hi"')]
     text = read_text(Pieces(kineto(span("first", 0), span('say "hi"', 5), span("last", 9))), renamed)
     assert [event["name"] for event in events_of(text)] == ["first", 'say "hi"\n', "last"]
-    assert text.is_right
+    assert text.is_valid
 
 
 @pytest.mark.parametrize("num_bytes", [1, 1000])
 @pytest.mark.parametrize("name", ['say "hi"', '"all"', '"', '","', 'a", "pid": 1, "tid": "b', 'torch/x.py(0): "b2b"'])
 def test_quotes_in_a_name_are_escaped_as_its_line_is_made(name, num_bytes):
     text = read_text(Pieces(kineto(span("first", 0), span(name, 5), span("last", 9)), num_bytes), [])
-    assert text.is_right
+    assert text.is_valid
     assert [event["name"] for event in events_of(text)] == ["first", name, "last"]
     assert text.may_have_changed_names  # a newline in it would be missing
 
@@ -126,8 +126,8 @@ def test_quotes_in_a_name_are_escaped_in_the_one_line_output_of_old_torch():
 
 def test_a_frame_with_another_name_than_at_its_reading_keeps_what_kineto_wrote():
     events = [span("first", 0), frame("unknown", 5, "null"), span("last", 9)]
-    text = read_text(Pieces(kineto(*events)), [Renamed(1, "a.py(0): \x01'", "a.py(0): '")])
-    assert text.is_right
+    text = read_text(Pieces(kineto(*events)), [AlteredName(1, "a.py(0): \x01'", "a.py(0): '")])
+    assert text.is_valid
     assert [event["name"] for event in events_of(text)] == ["first", "unknown", "last"]
 
 
@@ -136,8 +136,8 @@ def test_names_found_later_are_corrected_even_for_clipped_spans():
     text = read_text(Pieces(kineto(*events, frame("a/b", 300, "null"))), [])
     names = {(40, 63): ["\u00e9"], (60, 2): ["t\tb"], (200, 1): ["a\\b", "other\n"], (300, 1): ["c\\d"]}
     begin_ns = BASE_NS + BEGIN_US * 1000
-    text = text.corrected({(begin_ns + begin * 1000, dur * 1000): one for (begin, dur), one in names.items()})
-    assert text.is_right
+    text = text.correct_names({(begin_ns + begin * 1000, dur * 1000): one for (begin, dur), one in names.items()})
+    assert text.is_valid
     assert [event["name"] for event in events_of(text)] == ["outer", "\u00e9", "t\tb", "a\\b", "a/b"]
 
 
@@ -156,7 +156,7 @@ def test_names_found_later_are_corrected_even_for_clipped_spans():
 def test_text_after_a_malformed_event_is_kept_unmodified(unusual):
     content = kineto(span("first", 0), unusual, span("last", 20))
     text = read_text(Pieces(content), [])
-    assert not text.is_right
+    assert not text.is_valid
     kept = b"".join(text.remainder.pieces())
     assert kept.lstrip().startswith(unusual.strip().encode())
     assert kept.endswith(content[-40:])
@@ -175,7 +175,7 @@ def test_a_text_that_ends_too_early_is_kept_to_its_end(cut):
 def test_spans_that_overlap_are_made_to_nest_and_their_args_say_so():
     events = [span("outer", 0, 100), span("inner", 40, 63), span("long", 50, 200), span("after", 300, 1)]
     text = read_text(Pieces(kineto(*events)), [])
-    assert text.is_right
+    assert text.is_valid
     outer, inner, long, after, *added = events_of(text)
     assert (inner["dur"], inner["args"]["kinetoscope"]) == (60, "clipped 3.000 us at its end to nest")
     assert (long["tid"], long["dur"]) == (added[0]["tid"], 200)
@@ -190,7 +190,7 @@ def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
     for begin in range(100, 100 + 20_000_000 // num_bytes * 100, 100):
         events += [span("outer", begin, 50), span("inner", begin + 20, 33, long), span("after", begin + 60, 1)]
     text = read_text(Pieces(kineto(*events), 100_000), [])
-    assert text.is_right
+    assert text.is_valid
     found = events_of(text)
     assert [event["name"] for event in found] == ["first", *["outer", "inner", "after"] * (len(events) // 3)]
     inner = [event for event in found if event["name"] == "inner"]
@@ -263,14 +263,14 @@ def test_frame_is_recognized_by_its_own_fields_not_by_words_in_other_fields(tmp_
 
 def test_without_our_frames_a_text_is_as_right_as_with_them(tmp_path):
     text = read_text(Pieces(kineto(*FRAMES)), [])
-    assert text.is_right
+    assert text.is_valid
     copy_trace(text, tmp_path / "trace.json", {})
     assert parents_of(tmp_path / "trace.json")["data.py(4): __next__"] == 1
 
 
 def test_names_that_kineto_changes_are_corrected_after_kinetoscope_frames():
-    renamed = [Renamed(1, "kinetoscope/\u00e9.py(1): f", "unknown"), Renamed(2, "a\tb", "unknown")]
+    renamed = [AlteredName(1, "kinetoscope/\u00e9.py(1): f", "unknown"), AlteredName(2, "a\tb", "unknown")]
     events = [frame("train.py(1): f", 1, "null"), frame("unknown", 2, 1), span("unknown", 5)]
     text = read_text(Pieces(kineto(*events)), renamed)
     assert [event["name"] for event in events_of(text)] == ["train.py(1): f", "a\tb"]
-    assert text.is_right
+    assert text.is_valid

@@ -9,23 +9,23 @@ import sys
 
 def _leave_path():
     """Takes this folder off sys.path again, which is then that of the plain command."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
-    sys.path_importer_cache.pop(here, None)
+    bootstrap = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != bootstrap]
+    sys.path_importer_cache.pop(bootstrap, None)
 
 
-def _import_the_users_own():
+def _import_user_sitecustomize():
     """The next sitecustomize on sys.path. Its errors are the user's, and Python tells of them as always."""
-    own = sys.modules.pop("sitecustomize", None)
+    this_module = sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize
     except ImportError as error:
         if getattr(error, "name", None) != "sitecustomize":
             raise
-        sys.modules["sitecustomize"] = own
+        sys.modules["sitecustomize"] = this_module
 
 
-class _AfterTorch(object):
+class _TorchImportHook(object):
     """A finder that finds nothing: when torch is asked for, it has torch's own loader begin our work afterwards."""
 
     def find_spec(self, name, path=None, target=None):
@@ -47,21 +47,23 @@ class _AfterTorch(object):
         def exec_module(module):
             del loader.exec_module
             execute(module)
-            _begin()
+            _start_recording()
 
         loader.exec_module = exec_module
 
 
-def _begin():
+def _start_recording():
     try:
-        other = _file_in_our_place()
-        if other is not None:
-            return _say_once("{0} is found in place of kinetoscope. Give that file another name.".format(other))
-        from kinetoscope.autoinstrument.training import watch_process
+        shadowing_file = _find_shadowing_file()
+        if shadowing_file is not None:
+            return _print_once(
+                "{0} is found in place of kinetoscope. Give that file another name.".format(shadowing_file)
+            )
+        from kinetoscope.autoinstrument.instrumentation import watch_process
 
         watch_process()
     except ImportError as error:
-        _say_once(
+        _print_once(
             "{0} cannot import kinetoscope ({1}). Install it there: {0} -m pip install kinetoscope".format(
                 sys.executable, error
             )
@@ -70,7 +72,7 @@ def _begin():
         _write("kinetoscope run: nothing is recorded: {0}\n".format(error))
 
 
-def _file_in_our_place():
+def _find_shadowing_file():
     """A file of the user's of the same name, such as the script itself, which would run if it were imported."""
     from importlib.util import find_spec
 
@@ -78,9 +80,9 @@ def _file_in_our_place():
     return None if spec is None or spec.submodule_search_locations is not None else spec.origin
 
 
-def _say_once(why):
+def _print_once(reason):
     if os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0":
-        _write("kinetoscope run: nothing is recorded, because {0}\n".format(why))
+        _write("kinetoscope run: nothing is recorded, because {0}\n".format(reason))
 
 
 def _write(line):
@@ -102,8 +104,8 @@ def _report_without_torch():
     try:
         import json
 
-        if json.loads(os.environ["KINETOSCOPE_AUTO"])["pid"] == os.getpid() and _file_in_our_place() is None:
-            from kinetoscope.autoinstrument.unseen import report_without_torch
+        if json.loads(os.environ["KINETOSCOPE_AUTO"])["pid"] == os.getpid() and _find_shadowing_file() is None:
+            from kinetoscope.autoinstrument.unrecorded import report_without_torch
 
             report_without_torch()
     except Exception:
@@ -115,11 +117,11 @@ def _wait_for_torch():
         import atexit
 
         atexit.register(_report_without_torch)
-        sys.meta_path.insert(0, _AfterTorch())
+        sys.meta_path.insert(0, _TorchImportHook())
 
 
 try:
     _leave_path()
     _wait_for_torch()
 finally:
-    _import_the_users_own()
+    _import_user_sitecustomize()

@@ -22,24 +22,24 @@ from kinetoscope.recording.markers.recorder_types import PROFILER_CATEGORY
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.gc_control import pause_gc
 from kinetoscope.recording.window.source_events import SourceEvent
-from kinetoscope.sources.held_functions import HOOKS, hooks_of, parts_of_partial, variables_around
-from kinetoscope.sources.private_names import module_children, of_modules
+from kinetoscope.sources.captured_variables import HOOKS, captured_variables, find_hooks, partial_parts
+from kinetoscope.sources.private_names import module_attributes, module_children
 
-MOST_OBJECTS = 20_000
-MOST_NS = 10_000_000
+MAX_OBJECTS = 20_000
+MAX_SCAN_NS = 10_000_000
 """After so many objects, and so much of the thread's own time, the walk ends."""
 
-_MOST_FRAMES = 32
-_MOST_STEPS = 12
-_MOST_ELEMENTS = 512
-_MOST_PLAIN = 10_000
-_OWN_PACKAGE = __name__.partition(".")[0]
-_OPEN_LIBRARIES = ("types", "argparse")
+_MAX_FRAMES = 32
+_MAX_PATH_STEPS = 12
+_MAX_ELEMENTS = 512
+_MAX_PLAIN_ELEMENTS = 10_000
+_PACKAGE = __name__.partition(".")[0]
+_SCANNED_STDLIB = ("types", "argparse")
 _CONTAINERS = (list, dict, deque, set, frozenset, tuple)
-_NUM_OWN_REFERENCES = 3  # to a frame's dict of variables: the frame's, our variable, and the call that counts
+_NUM_INTERNAL_REFERENCES = 3  # to a frame's dict of variables: the frame's, our variable, and the call that counts
 
-_mro_of = type.__dict__["__mro__"].__get__
-_dict_of = type.__dict__["__dict__"].__get__
+_get_mro = type.__dict__["__mro__"].__get__
+_get_dict = type.__dict__["__dict__"].__get__
 
 
 class Step(NamedTuple):
@@ -64,7 +64,7 @@ class Scope(NamedTuple):
     owner: type | None = None
 
 
-class Inside(NamedTuple):
+class Members(NamedTuple):
     """What is directly inside of something: keys and values, the kind of the steps to these, and the path and scopes
     before them."""
 
@@ -74,31 +74,31 @@ class Inside(NamedTuple):
     scopes: tuple[Scope, ...]
 
 
-class Held(NamedTuple):
+class RetainedObject(NamedTuple):
     """An object, its key where it was found, and what it is inside of."""
 
     value: Any
     kind: str
     key: Any
-    inside: Inside
+    members: Members
 
     @property
     def path(self) -> tuple[Step, ...]:
         """The steps that lead to it from a function or module."""
-        return (*self.inside.path, Step(self.inside.step, self._plain_key))
+        return (*self.members.path, Step(self.members.step, self._plain_key))
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
         """Where code can have these steps."""
-        return self.inside.scopes
+        return self.members.scopes
 
     @property
     def name(self) -> str:
         """The expression that leads there, as in code."""
-        return _expression(self.path[self.scopes[0].begin :])
+        return _format_path(self.path[self.scopes[0].begin :])
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where it is held, in words."""
         first, last = self.scopes[0], self.scopes[-1]
         if last.owner is not None and self.path[last.begin].kind == "attribute":
@@ -111,8 +111,8 @@ class Held(NamedTuple):
     def _hooked_to(self) -> str:
         """Whose hook the function is that has the variable, if it is one."""
         path = self.path[: self.scopes[0].begin]
-        hooks = next((place for place, step in enumerate(path) if step.key in HOOKS and place), None)
-        return "" if hooks is None else f", a hook of {_expression(path[:hooks])}"
+        hooks = next((location for location, step in enumerate(path) if step.key in HOOKS and location), None)
+        return "" if hooks is None else f", a hook of {_format_path(path[:hooks])}"
 
     @property
     def _plain_key(self) -> Any:
@@ -121,16 +121,16 @@ class Held(NamedTuple):
     @property
     def identity(self) -> tuple[Any, ...]:
         """What tells it from others, and keeps nothing alive."""
-        _, step, path, scopes = self.inside
+        _, step, path, scopes = self.members
         code = scopes[0].code
         return (None if code is None else code.co_qualname, path, step, self._plain_key)
 
 
-def _expression(path: tuple[Step, ...]) -> str:
+def _format_path(path: tuple[Step, ...]) -> str:
     return str(path[0].key) + "".join(map(str, path[1:]))
 
 
-class _Class(NamedTuple):
+class _ClassInfo(NamedTuple):
     """What is the same for all objects of a class: what reads the dict of their attributes, whether they are modules of
     torch's, the attributes that are not looked at, and the containers that a class of the user's has itself, and shares
     between its objects."""
@@ -142,7 +142,7 @@ class _Class(NamedTuple):
 
 
 @contextmanager
-def look(run: RunContext, frame: FrameType | None) -> Iterator["HeldObjects"]:
+def scan_objects(run: RunContext, frame: FrameType | None) -> Iterator["ObjectScan"]:
     """Looks at what the functions from a frame outwards hold; forgets it at the end of the `with` block, and notes the
     span, which shows what the look cost.
 
@@ -150,14 +150,14 @@ def look(run: RunContext, frame: FrameType | None) -> Iterator["HeldObjects"]:
     """
     begin_ns = run.clock.monotonic_ns()
     with pause_gc():
-        objects = HeldObjects(frame)
-        yield objects
-        objects.found.clear()
+        scan = ObjectScan(frame)
+        yield scan
+        scan.objects.clear()
     end_ns, tid = run.clock.monotonic_ns(), get_native_id()
     run.add_event(SourceEvent("kinetoscope/look at memory", PROFILER_CATEGORY, begin_ns, end_ns, tid, {}))
 
 
-class HeldObjects:
+class ObjectScan:
     """The containers, tensors and other objects that the functions from a frame outwards hold.
 
     ``found`` has them, the nearest first. ``is_complete`` is false if there are more. ``num_frames`` counts those
@@ -167,176 +167,178 @@ class HeldObjects:
     def __init__(self, frame: FrameType | None) -> None:
         self.is_complete: bool = True
         self.num_frames: int = 0
-        self.found: list[Held] = []
+        self.objects: list[RetainedObject] = []
         self.modules: list[Scope] = []
-        self.kinds: Kinds = Kinds()
-        self._classes: dict[type, _Class] = {}
+        self.kinds: ObjectKinds = ObjectKinds()
+        self._classes: dict[type, _ClassInfo] = {}
         self._namespaces: set[int] = set()
         self._torch_module: Any = getattr(sys.modules.get("torch.nn"), "Module", None)
-        self._find(self._variables_around(frame))
+        self._find(self._find_variables(frame))
 
-    def _find(self, variables: list[Inside]) -> None:
-        kinds, found, seen = self.kinds, self.found, set[int]()
-        for inside in chain(variables, self._inside_each()):
-            for key, value in inside.values:
+    def _find(self, variables: list[Members]) -> None:
+        kinds, objects, seen = self.kinds, self.objects, set[int]()
+        for members in chain(variables, self._iterate_members()):
+            for key, value in members.values:
                 if id(value) not in seen:
                     seen.add(id(value))
-                    found.append(Held(value, kinds[type(value)], key, inside))
+                    objects.append(RetainedObject(value, kinds[type(value)], key, members))
 
-    def _inside_each(self) -> Iterator[Inside]:
+    def _iterate_members(self) -> Iterator[Members]:
         """What is inside of each object that was found, also of those that are found meanwhile, up to the limits."""
-        until_ns = thread_time_ns() + MOST_NS
-        for number, held in enumerate(self.found):
-            if len(self.found) > MOST_OBJECTS or (not number % 32 and thread_time_ns() > until_ns):
+        deadline_ns = thread_time_ns() + MAX_SCAN_NS
+        for number, retained in enumerate(self.objects):
+            if len(self.objects) > MAX_OBJECTS or (not number % 32 and thread_time_ns() > deadline_ns):
                 self.is_complete = False
                 return
-            if held.kind == "tensor":
+            if retained.kind == "tensor":
                 continue
-            values = self._values_in(held)
-            if len(held.inside.path) >= _MOST_STEPS - 1:
+            values = self._read_members(retained)
+            if len(retained.members.path) >= _MAX_PATH_STEPS - 1:
                 self.is_complete = self.is_complete and not values
                 continue
             if values:  # most have none
-                yield _inside_of(held, values)
-            if held.kind == "function":
-                yield from self._around_function(held)
+                yield _make_members(retained, values)
+            if retained.kind == "function":
+                yield from self._read_captured(retained)
 
-    def is_module(self, held: Held) -> bool:
+    def is_module(self, retained: RetainedObject) -> bool:
         """Whether it is a module of torch's, of whatever class."""
-        return held.kind == "object" and self._class_of(type(held.value)).is_module
+        return retained.kind == "object" and self._class_info(type(retained.value)).is_module
 
     # -- where it begins
 
-    def _variables_around(self, frame: FrameType | None) -> list[Inside]:
+    def _find_variables(self, frame: FrameType | None) -> list[Members]:
         """The variables of the functions from a frame outwards, and then those of their modules."""
-        variables, modules = list[Inside](), dict[int, Scope]()
-        while frame is not None and self.num_frames < _MOST_FRAMES:
+        variables, modules = list[Members](), dict[int, Scope]()
+        while frame is not None and self.num_frames < _MAX_FRAMES:
             code = frame.f_code
             if is_user_code(code.co_filename):
                 self.num_frames += 1
                 names, is_function = frame.f_globals, code.co_flags & CO_OPTIMIZED
                 if is_function:
-                    variables.append(self._variables(_variables_of(frame), Scope(0, code=code)))
+                    variables.append(self._make_variables(_read_locals(frame), Scope(0, code=code)))
                 if id(names) not in modules or not is_function:
                     modules[id(names)] = Scope(0, names=names, code=None if is_function else code)
             frame = frame.f_back
         self.is_complete = frame is None
         self.modules = list(modules.values())
         self._namespaces = set(modules)
-        return variables + [self._variables(scope.names or {}, scope) for scope in self.modules]
+        return variables + [self._make_variables(scope.names or {}, scope) for scope in self.modules]
 
-    def _variables(self, names: dict[str, Any], scope: Scope) -> Inside:
-        values = [(name, value) for name, value in self._visible(names) if name.isidentifier()]
-        return Inside(values, "variable", (), (scope,))
+    def _make_variables(self, names: dict[str, Any], scope: Scope) -> Members:
+        values = [(name, value) for name, value in self._read_namespace(names) if name.isidentifier()]
+        return Members(values, "variable", (), (scope,))
 
     # -- what is inside of an object
 
-    def _values_in(self, held: Held) -> list[tuple[Any, Any]]:
-        value, kind = held.value, held.kind
+    def _read_members(self, retained: RetainedObject) -> list[tuple[Any, Any]]:
+        value, kind = retained.value, retained.kind
         try:
             if kind == "object":
-                return self._attributes(value)
+                return self._read_object(value)
             if kind == "function":
-                return self._relevant(value.__dict__.items())
+                return self._keep_scannable(value.__dict__.items())
             if kind == "module":
-                return self._names(value)
+                return self._read_module(value)
             if kind == "method":
-                return self._relevant([("__self__", value.__self__)])
+                return self._keep_scannable([("__self__", value.__self__)])
             if kind == "partial":
-                return self._relevant(parts_of_partial(value))
-            if length_of(value, kind) > _MOST_ELEMENTS and not self._are_plain(values_in(value, kind)):
+                return self._keep_scannable(partial_parts(value))
+            if container_length(value, kind) > _MAX_ELEMENTS and not self._are_plain(iterate_values(value, kind)):
                 self.is_complete = False
-            return self._relevant(islice(_READERS[kind](value), _MOST_ELEMENTS))
+            return self._keep_scannable(islice(_READERS[kind](value), _MAX_ELEMENTS))
         except RuntimeError:  # another thread changed its size meanwhile
             self.is_complete = False
             return []
 
-    def _relevant(self, values: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    def _keep_scannable(self, values: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         """Those that something can be inside of: most values are numbers and texts."""
         kinds = self.kinds
         return [(key, value) for key, value in values if kinds[type(value)]]
 
-    def _visible(self, names: dict[str, Any]) -> list[tuple[Any, Any]]:
-        values = self._relevant(list(names.items()))
+    def _read_namespace(self, names: dict[str, Any]) -> list[tuple[Any, Any]]:
+        values = self._keep_scannable(list(names.items()))
         return [(name, value) for name, value in values if type(name) is str and not name.startswith("__")]
 
-    def _attributes(self, value: object) -> list[tuple[Any, Any]]:
-        (descriptor, is_module, hidden, shared), kinds = self._class_of(type(value)), self.kinds
+    def _read_object(self, value: object) -> list[tuple[Any, Any]]:
+        (descriptor, is_module, hidden, shared), kinds = self._class_info(type(value)), self.kinds
         attributes = _read_attributes(value, descriptor)
-        own = [(name, inner) for name, inner in attributes.items() if name not in hidden and kinds[type(inner)]]
+        instance_values = [
+            (name, inner) for name, inner in attributes.items() if name not in hidden and kinds[type(inner)]
+        ]
         if not is_module:
-            return [*shared, *own]
+            return [*shared, *instance_values]
         children = module_children.get(attributes)
-        own += self._relevant(children.items()) if type(children) is dict else ()
-        own += hooks_of(attributes)
-        return [*shared, *own]
+        instance_values += self._keep_scannable(children.items()) if type(children) is dict else ()
+        instance_values += find_hooks(attributes)
+        return [*shared, *instance_values]
 
-    def _class_of(self, owner: type) -> _Class:
+    def _class_info(self, owner: type) -> _ClassInfo:
         if owner not in self._classes:
-            bases = _mro_of(owner)
+            bases = _get_mro(owner)
             is_module = self._torch_module in bases
-            hidden = _hidden_in(self._torch_module) if is_module else _hidden_state(owner)
-            own = [base for base in bases if _is_class_of_user(base)]
-            values = {name: value for base in own for name, value in list(_dict_of(base).items())}
+            hidden = _module_internals(self._torch_module) if is_module else _optimizer_internals(owner)
+            instance_values = [base for base in bases if _is_user_class(base)]
+            values = {name: value for base in instance_values for name, value in list(_get_dict(base).items())}
             shared = [(name, value) for name, value in values.items() if self.kinds[type(value)] in _READERS]
-            self._classes[owner] = _Class(_dict_descriptor(owner), is_module, hidden, shared)
+            self._classes[owner] = _ClassInfo(_dict_descriptor(owner), is_module, hidden, shared)
         return self._classes[owner]
 
-    def _around_function(self, held: Held) -> Iterator[Inside]:
+    def _read_captured(self, retained: RetainedObject) -> Iterator[Members]:
         """The variables that a function keeps between its calls, and those of its module if it is the user's."""
-        code, path = held.value.__code__, held.path
+        code, path = retained.value.__code__, retained.path
         if is_profiler_code(code.co_filename):
             return
-        variables = self._relevant(variables_around(held.value))
+        variables = self._keep_scannable(captured_variables(retained.value))
         if variables:
-            yield Inside(variables, "variable", path, (Scope(len(path), code=code),))
-        names = held.value.__globals__
+            yield Members(variables, "variable", path, (Scope(len(path), code=code),))
+        names = retained.value.__globals__
         if is_user_code(code.co_filename) and id(names) not in self._namespaces:
             self._namespaces.add(id(names))
-            yield self._variables(names, Scope(len(path), names=names))._replace(path=path)
+            yield self._make_variables(names, Scope(len(path), names=names))._replace(path=path)
 
-    def _names(self, module: ModuleType) -> list[tuple[Any, Any]]:
+    def _read_module(self, module: ModuleType) -> list[tuple[Any, Any]]:
         names = module.__dict__
         file = names.get("__file__")
         if type(file) is not str or not is_user_code(file) or id(names) in self._namespaces:
             return []
         self._namespaces.add(id(names))
-        return self._visible(names)
+        return self._read_namespace(names)
 
     def _are_plain(self, values: Iterator[Any]) -> bool:
         """Whether nothing can be inside of any of them, as far as that is quick to see."""
-        classes = set(map(type, islice(values, _MOST_PLAIN)))
+        classes = set(map(type, islice(values, _MAX_PLAIN_ELEMENTS)))
         is_all = next((False for _ in values), True)
         return is_all and not any(map(self.kinds.__getitem__, classes))
 
 
 @cache
-def _hidden_in(torch_module: Any) -> frozenset[str]:
+def _module_internals(torch_module: Any) -> frozenset[str]:
     """What torch itself keeps in each of its modules."""
     attributes = torch_module().__dict__
-    for attribute in of_modules:
+    for attribute in module_attributes:
         attribute.check(attributes)
     return frozenset(attributes)
 
 
-def _hidden_state(owner: type) -> frozenset[str]:
+def _optimizer_internals(owner: type) -> frozenset[str]:
     """What torch's own optimizers keep of each parameter, which has the same size after each step; not LBFGS's."""
-    module = _dict_of(owner).get("__module__")
-    is_own = type(module) is str and module.startswith("torch.optim.") and owner.__name__ != "LBFGS"
-    return frozenset(("state",)) if is_own else frozenset()
+    module = _get_dict(owner).get("__module__")
+    is_torchs = type(module) is str and module.startswith("torch.optim.") and owner.__name__ != "LBFGS"
+    return frozenset(("state",)) if is_torchs else frozenset()
 
 
-def _inside_of(held: Held, values: list[tuple[Any, Any]]) -> Inside:
-    value, kind, path, scopes = held.value, held.kind, held.path, held.scopes
+def _make_members(retained: RetainedObject, values: list[tuple[Any, Any]]) -> Members:
+    value, kind, path, scopes = retained.value, retained.kind, retained.path, retained.scopes
     if kind in _READERS or kind == "method":
-        return Inside(values, "attribute" if kind == "method" else "item", path, scopes)
+        return Members(values, "attribute" if kind == "method" else "item", path, scopes)
     if kind in ("function", "partial"):
-        return Inside(values, "attribute", path, scopes)
+        return Members(values, "attribute", path, scopes)
     scope = Scope(len(path), names=value.__dict__) if kind == "module" else Scope(len(path), owner=type(value))
-    return Inside(values, "attribute", path, (*scopes[:1], scope))
+    return Members(values, "attribute", path, (*scopes[:1], scope))
 
 
-class Kinds(dict[type, str]):
+class ObjectKinds(dict[type, str]):
     """What kind of object those of a class are, by the class alone: the name of a container's class, ``tensor``,
     ``object`` for those with attributes, ``function``, ``method``, ``partial`` or ``module``; empty if nothing can be
     inside of them.
@@ -352,32 +354,32 @@ class Kinds(dict[type, str]):
             self._bases.insert(0, (tensor, "tensor"))
 
     def __missing__(self, owner: type) -> str:
-        self[owner] = kind = self._of_class(owner)
+        self[owner] = kind = self._classify(owner)
         return kind
 
-    def _of_class(self, owner: type) -> str:
-        bases = _mro_of(owner)
+    def _classify(self, owner: type) -> str:
+        bases = _get_mro(owner)
         for base, kind in self._bases:
             if base in bases:
                 return kind
-        module = _dict_of(owner).get("__module__")
+        module = _get_dict(owner).get("__module__")
         package = module.partition(".")[0] if type(module) is str else ""
-        is_closed = package in sys.stdlib_module_names and package not in _OPEN_LIBRARIES
-        if type in bases or is_closed or package == _OWN_PACKAGE:
+        is_closed = package in sys.stdlib_module_names and package not in _SCANNED_STDLIB
+        if type in bases or is_closed or package == _PACKAGE:
             return ""
         return "object" if _dict_descriptor(owner) is not None else ""
 
 
-def _is_class_of_user(owner: type) -> bool:
+def _is_user_class(owner: type) -> bool:
     """Whether a class is the user's, by the file of its module; a notebook has none."""
-    module = _dict_of(owner).get("__module__")
+    module = _get_dict(owner).get("__module__")
     if type(module) is not str or owner is object:
         return False
     file = getattr(sys.modules.get(module), "__file__", None)
     return is_user_code(file) if type(file) is str else module == "__main__"
 
 
-def own_attributes(value: Any) -> dict[str, Any]:
+def read_instance_dict(value: Any) -> dict[str, Any]:
     """The attributes in the dict of an object, without calling anything of its class."""
     return _read_attributes(value, _dict_descriptor(type(value)))
 
@@ -387,24 +389,24 @@ def _read_attributes(value: object, descriptor: Any) -> dict[str, Any]:
     return attributes if type(attributes) is dict else {}
 
 
-def values_in(value: Any, kind: str) -> Iterator[Any]:
+def iterate_values(value: Any, kind: str) -> Iterator[Any]:
     """What an object of that kind holds: the elements of a container, or the values of its attributes."""
     if kind == "object":
-        yield from own_attributes(value).values()
+        yield from read_instance_dict(value).values()
     elif kind in _READERS:
         yield from (element for _, element in _READERS[kind](value))
 
 
-def newest_in(value: Any, kind: str) -> Iterator[Any]:
+def iterate_newest(value: Any, kind: str) -> Iterator[Any]:
     """The elements of a container, the last that were added first, as far as it has an order."""
     if kind == "dict":
         yield from (dict.__getitem__(value, key) for key in dict.__reversed__(value))
     elif kind in ("list", "tuple", "deque"):
         base = {"list": list, "tuple": tuple, "deque": deque}[kind]
         length = base.__len__(value)
-        yield from (base.__getitem__(value, place) for place in range(length - 1, -1, -1))
+        yield from (base.__getitem__(value, location) for location in range(length - 1, -1, -1))
     else:
-        yield from values_in(value, kind)
+        yield from iterate_values(value, kind)
 
 
 def is_container(kind: str) -> bool:
@@ -412,45 +414,45 @@ def is_container(kind: str) -> bool:
     return kind in _READERS
 
 
-def length_of(value: Any, kind: str) -> int:
+def container_length(value: Any, kind: str) -> int:
     """How many elements a container of that kind has."""
     return _LENGTHS[kind](value)
 
 
-def codes_in(names: Any) -> Iterator[CodeType]:
+def function_codes(names: Any) -> Iterator[CodeType]:
     """The code of the functions among the values of a namespace, also beneath decorators."""
     for value in list(names.values()):
-        found: Any = value.fget if type(value) is property else value
-        for _ in range(_MOST_FRAMES):
-            found = found.__func__ if type(found) is classmethod else found
-            if type(found) is not FunctionType:
+        function: Any = value.fget if type(value) is property else value
+        for _ in range(_MAX_FRAMES):
+            function = function.__func__ if type(function) is classmethod else function
+            if type(function) is not FunctionType:
                 break
-            yield found.__code__
-            found = found.__dict__.get("__wrapped__")
+            yield function.__code__
+            function = function.__dict__.get("__wrapped__")
 
 
-def codes_of_class(owner: type) -> list[CodeType]:
+def method_codes(owner: type) -> list[CodeType]:
     """The code of the methods of a class, and of those it is made from, that the user wrote."""
-    codes = [code for base in _mro_of(owner) for code in codes_in(_dict_of(base))]
+    codes = [code for base in _get_mro(owner) for code in function_codes(_get_dict(base))]
     return [code for code in codes if is_user_code(code.co_filename)]
 
 
-def classes_in(names: dict[str, Any]) -> list[type]:
+def defined_classes(names: dict[str, Any]) -> list[type]:
     """The classes that a module defines."""
     module = names.get("__name__")
     found = [value for value in list(names.values()) if type(value) is type]
-    return [owner for owner in found if _dict_of(owner).get("__module__") == module]
+    return [owner for owner in found if _get_dict(owner).get("__module__") == module]
 
 
 def _dict_descriptor(owner: type) -> Any:
-    for base in _mro_of(owner):
-        found = _dict_of(base).get("__dict__")
+    for base in _get_mro(owner):
+        found = _get_dict(base).get("__dict__")
         if found is not None:
             return found if type(found) in (GetSetDescriptorType, MemberDescriptorType) else None
     return None
 
 
-def _variables_of(frame: FrameType) -> dict[str, Any]:
+def _read_locals(frame: FrameType) -> dict[str, Any]:
     """The variables of a function that runs.
 
     Until Python 3.12 the frame keeps the dict that it gives, and with it all values: they are taken out again, unless
@@ -458,7 +460,7 @@ def _variables_of(frame: FrameType) -> dict[str, Any]:
     """
     known = frame.f_locals
     values = dict(known)
-    if sys.version_info < (3, 13) and sys.getrefcount(known) <= _NUM_OWN_REFERENCES:
+    if sys.version_info < (3, 13) and sys.getrefcount(known) <= _NUM_INTERNAL_REFERENCES:
         code = frame.f_code
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
             known.pop(name, None)

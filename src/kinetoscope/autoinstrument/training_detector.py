@@ -10,7 +10,7 @@ from kinetoscope.autoinstrument.step_rule import MIN_STEPS_OF_TRAINING
 MAX_MICRO_BATCHES = 1024
 """Batches of gradient accumulation for which an optimizer that exists may still take its first step."""
 
-_LOOKED_FOR = (
+_CRITERION = (
     "nothing was recorded: a step ends with a step of a torch optimizer, or, where none steps, with a fetch from a "
     "DataLoader after a backward pass"
 )
@@ -19,10 +19,10 @@ _ADVICE = "Record the loop with kinetoscope.profile, and call profiler.step() at
 
 def _describe(num_steps: int, num_fetches: int, num_backward: int) -> str:
     counts = f"{num_steps:,} optimizer steps, {num_fetches:,} fetches and {num_backward:,} backward passes"
-    return f"{_LOOKED_FOR}. This process had {counts}"
+    return f"{_CRITERION}. This process had {counts}"
 
 
-NOTHING_SEEN = f"{_describe(0, 0, 0)}. {_ADVICE}"
+NO_ACTIVITY = f"{_describe(0, 0, 0)}. {_ADVICE}"
 """What is said of a process in which there was no sign at all."""
 
 WITHOUT_TORCH = (
@@ -31,7 +31,7 @@ WITHOUT_TORCH = (
 )
 
 
-class Sightings:
+class TrainingDetector:
     """Count the signs of training in a process whose profiler has not started.
 
     In a process in which no torch optimizer has stepped, a fetch after a backward pass ends a step, and
@@ -45,18 +45,18 @@ class Sightings:
         self._has_backward = False
         self._min_steps = MIN_STEPS_OF_TRAINING
 
-    def backward_passed(self) -> None:
+    def on_backward(self) -> None:
         """Handle a backward pass."""
         self.num_backward += 1
         self._has_backward = True
 
-    def optimizer_stepped(self) -> None:
+    def on_optimizer_step(self) -> None:
         """Handle a step of an optimizer: the steps before it were micro-batches."""
         self.num_optimizer_steps += 1
         self.step_ends_ns = []
         self._min_steps = sys.maxsize
 
-    def fetches(self) -> bool:
+    def on_fetch(self) -> bool:
         """Handle that a DataLoader is asked for data; return whether these are the steps of a training run."""
         has_backward, self._has_backward = self._has_backward and self.num_fetches > 0, False
         self.num_fetches += 1

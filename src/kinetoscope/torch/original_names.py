@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from kinetoscope.torch.event_columns import TORCH_VERSION, names_of
+from kinetoscope.torch.event_columns import TORCH_VERSION, read_names
 
 UNKNOWN = "unknown"
 """What Kineto writes for a name that is not printable; so a span of this name may have another one."""
 _ALTERED = re.compile(r"[^ !#-\[\]-~]")
-_MAX_REMEMBERED = 10_000
-_SLICE = 2_000  # names read before other threads get their turn: about a millisecond's worth
+_MAX_REGISTERED = 10_000
+_NAMES_PER_SLICE = 2_000  # names read before other threads get their turn: about a millisecond's worth
 _PAUSE_S = 0.0001
 # Functions without a file, such as <method 'append' of 'list' objects>: their apostrophes stand for no quotes.
 _BUILT_IN_FRAME = "<"
 
 # Globals, because libraries use the same names in every window of the process.
-plain_names: set[str] = set()
+unaltered_names: set[str] = set()
 """Names used in this process that Kineto writes as they are."""
 altered_names: set[str] = set()
 """Names used in this process that Kineto writes differently."""
@@ -38,7 +38,7 @@ NamesBySpan = dict[Span, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
+class AlteredName:
     """A name that Kineto wrote as ``raw``; its span is the activity with this ``number``."""
 
     number: int
@@ -47,14 +47,14 @@ class Renamed:
 
 
 @dataclass(frozen=True, slots=True)
-class TrueNames:
+class OriginalNames:
     """The names of a window that Kineto alters: by span, and in the order in which Kineto writes them.
 
     ``in_order`` is None before torch 2.13, which does not tell the order.
     """
 
     by_span: NamesBySpan = field(default_factory=dict)
-    in_order: list[Renamed] | None = field(default_factory=list)
+    in_order: list[AlteredName] | None = field(default_factory=list)
 
 
 def is_altered(name: str) -> bool:
@@ -62,32 +62,32 @@ def is_altered(name: str) -> bool:
     return _ALTERED.search(name) is not None
 
 
-def note_name(name: str) -> None:
+def register_name(name: str) -> None:
     """Remembers a true name; when there are too many, the plain ones are forgotten."""
     if name == UNKNOWN:
         return
-    names = altered_names if is_altered(name) else plain_names
-    if len(names) >= _MAX_REMEMBERED:
-        plain_names.clear()
-    if len(names) < _MAX_REMEMBERED:
+    names = altered_names if is_altered(name) else unaltered_names
+    if len(names) >= _MAX_REGISTERED:
+        unaltered_names.clear()
+    if len(names) < _MAX_REGISTERED:
         names.add(name)
 
 
-def note_names(names: Iterable[str]) -> None:
+def register_names(names: Iterable[str]) -> None:
     """Remembers true names."""
     for name in names:
-        note_name(name)
+        register_name(name)
 
 
-def find_true_names(kineto_results: Any) -> TrueNames:
+def find_original_names(kineto_results: Any) -> OriginalNames:
     """Reads from torch's objects the names of a window that Kineto alters."""
     if hasattr(kineto_results, "trace_activities"):
-        names = _names_of_activities(kineto_results)
+        names = _read_activity_names(kineto_results)
     else:
-        by_span = _names_by_span(kineto_results.events())
-        names = TrueNames(by_span, None) if by_span else TrueNames()
-    for true_names in names.by_span.values():
-        note_names(true_names)
+        by_span = _read_names_by_span(kineto_results.events())
+        names = OriginalNames(by_span, None) if by_span else OriginalNames()
+    for original_names in names.by_span.values():
+        register_names(original_names)
     return names
 
 
@@ -98,46 +98,46 @@ def possible_spellings(name: str) -> tuple[str, ...]:
     return (*ways, *(way.replace('"', "'") for way in ways if '"' in way))
 
 
-def _names_of_activities(kineto_results: Any) -> TrueNames:
-    found = list(_read(kineto_results.trace_activities(), "timestamp", "duration", _may_be_altered))
+def _read_activity_names(kineto_results: Any) -> OriginalNames:
+    found = list(_iterate_events(kineto_results.trace_activities(), "timestamp", "duration", _may_be_altered))
     has_apostrophes = TORCH_VERSION >= (2, 14) and any("'" in name for _, name, _ in found)
-    quoted = _quoted_names(kineto_results) if has_apostrophes else {}
+    quoted = _read_quoted_names(kineto_results) if has_apostrophes else {}
     by_span: NamesBySpan = {}
-    in_order: list[Renamed] = []
+    in_order: list[AlteredName] = []
     for number, written, span in found:
-        name = _with_quotes(written, quoted.get(span, ()) if quoted is not None else altered_names)
+        name = _restore_quotes(written, quoted.get(span, ()) if quoted is not None else altered_names)
         if is_altered(name):
             by_span.setdefault(span, []).append(name)
-            in_order.append(Renamed(number, name, possible_spellings(written)[0]))
-    return TrueNames(by_span, sorted(in_order, key=attrgetter("number")))
+            in_order.append(AlteredName(number, name, possible_spellings(written)[0]))
+    return OriginalNames(by_span, sorted(in_order, key=attrgetter("number")))
 
 
 def _may_be_altered(name: str) -> bool:
-    return is_altered(name) or ("'" in name and not name.startswith(_BUILT_IN_FRAME) and name not in plain_names)
+    return is_altered(name) or ("'" in name and not name.startswith(_BUILT_IN_FRAME) and name not in unaltered_names)
 
 
-def _quoted_names(kineto_results: Any) -> NamesBySpan | None:
+def _read_quoted_names(kineto_results: Any) -> NamesBySpan | None:
     """The names that contain quotes; None if only the trace was recorded, so that there are no events to ask.
 
     From torch 2.14 on, activities have apostrophes for quotes as the file has; only events have the quotes.
     """
     events = kineto_results.events()
-    return _names_by_span(events, lambda name: '"' in name) if events else None
+    return _read_names_by_span(events, lambda name: '"' in name) if events else None
 
 
-def _with_quotes(written: str, names: Iterable[str]) -> str:
+def _restore_quotes(written: str, names: Iterable[str]) -> str:
     """The one of ``names`` that Kineto would write as ``written``, with apostrophes for quotes; else ``written``."""
     return next((name for name in names if '"' in name and name.replace('"', "'") == written), written)
 
 
-def _names_by_span(events: list[Any], is_wanted: Callable[[str], bool] = is_altered) -> NamesBySpan:
+def _read_names_by_span(events: list[Any], is_wanted: Callable[[str], bool] = is_altered) -> NamesBySpan:
     by_span: NamesBySpan = {}
-    for _, name, span in _read(events, "start_ns", "duration_ns", is_wanted):
+    for _, name, span in _iterate_events(events, "start_ns", "duration_ns", is_wanted):
         by_span.setdefault(span, []).append(name)
     return by_span
 
 
-def _read(
+def _iterate_events(
     events: list[Any], begin: str, duration: str, is_wanted: Callable[[str], bool]
 ) -> Iterator[tuple[int, str, Span]]:
     """Number, name and span of the events whose names are wanted; ``begin`` and ``duration`` are names of methods.
@@ -147,14 +147,18 @@ def _read(
     known: set[str] = set()
     wanted: set[str] = set()
     while events:
-        part = events[-_SLICE:]
-        del events[-_SLICE:]
-        names = names_of(part)
+        part = events[-_NAMES_PER_SLICE:]
+        del events[-_NAMES_PER_SLICE:]
+        names = read_names(part)
         new = set(names) - known
         known |= new
         wanted.update(filter(is_wanted, new))
-        for place, name in enumerate(names) if not wanted.isdisjoint(names) else ():
+        for position, name in enumerate(names) if not wanted.isdisjoint(names) else ():
             if name in wanted:
-                yield len(events) + place, name, (getattr(part[place], begin)(), getattr(part[place], duration)())
+                yield (
+                    len(events) + position,
+                    name,
+                    (getattr(part[position], begin)(), getattr(part[position], duration)()),
+                )
         del part
         time.sleep(_PAUSE_S)

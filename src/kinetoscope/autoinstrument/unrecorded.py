@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from kinetoscope.autoinstrument.settings import AutoSettings, settings_of
-from kinetoscope.autoinstrument.sightings import WITHOUT_TORCH
+from kinetoscope.autoinstrument.settings import AutoSettings, read_settings
+from kinetoscope.autoinstrument.training_detector import WITHOUT_TORCH
 from kinetoscope.core.job.ranks import detect_ranks
 from kinetoscope.core.paths.later_run import find_latest_rerun
 from kinetoscope.core.paths.run_folder import RunFolder
@@ -18,28 +18,28 @@ from kinetoscope.recording.messages.standard_error import write_line
 
 def report_without_torch() -> None:
     """Report the end of a process that has not imported torch, if it is that of the command itself."""
-    settings = settings_of()
+    settings = read_settings()
     if os.getpid() == settings.pid:
-        report_unseen(settings, WITHOUT_TORCH)
+        report_unrecorded(settings, WITHOUT_TORCH)
 
 
-def report_unseen(settings: AutoSettings, seen: str) -> None:
+def report_unrecorded(settings: AutoSettings, reason: str) -> None:
     """Print a sentence, and keep it for ``summary``, unless a process of the command has recorded or said why not."""
     out = Path(settings.out)
-    if detect_ranks().rank != 0 or "{time}" in settings.out or _has_shown(out):
+    if detect_ranks().rank != 0 or "{time}" in settings.out or _has_reported(out):
         return
-    print_line(seen)
+    print_line(reason)
     with contextlib.suppress(OSError, UnsafePathError):
-        RunFolder(out).write(UNSEEN, seen.encode())
+        RunFolder(out).write(UNSEEN, reason.encode())
 
 
-def _has_shown(out: Path) -> bool:
+def _has_reported(out: Path) -> bool:
     """Return whether a process of this command has recorded, or said why not. An earlier run may be in the folder."""
-    signs = [out / FOLDER, out / UNSEEN]
+    marks = [out / FOLDER, out / UNSEEN]
     if (later := find_latest_rerun(out)) is not None:
-        signs.append(later / FOLDER)
+        marks.append(later / FOLDER)
     started_ns = _changed_ns(out / STARTED)
-    return any(started_ns <= _changed_ns(sign) for sign in signs)
+    return any(started_ns <= _changed_ns(sign) for sign in marks)
 
 
 def _changed_ns(path: Path) -> int:

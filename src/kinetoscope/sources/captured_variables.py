@@ -13,11 +13,11 @@ from kinetoscope.sources.private_names import module_hooks, module_parameters, p
 HOOKS = frozenset(hook.attribute for hook in (*module_hooks, *parameter_hooks))
 """The attributes in which torch keeps hooks."""
 
-_DICTS = (OrderedDict, dict)
-_PARTS_OF_PARTIAL = [(name, partial.__dict__[name]) for name in ("func", "args", "keywords")]
+_DICT_TYPES = (OrderedDict, dict)
+_PARTIAL_ATTRIBUTES = [(name, partial.__dict__[name]) for name in ("func", "args", "keywords")]
 
 
-def variables_around(function: FunctionType) -> Iterator[tuple[str, Any]]:
+def captured_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """The variables of a function that live longer than its calls: those of the functions around it, and the defaults
     of its arguments."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -28,29 +28,29 @@ def variables_around(function: FunctionType) -> Iterator[tuple[str, Any]]:
     yield from (function.__kwdefaults__ or {}).items()
 
 
-def parts_of_partial(value: Any) -> Iterator[tuple[str, Any]]:
+def partial_parts(value: Any) -> Iterator[tuple[str, Any]]:
     """The function of a `functools.partial`, and the arguments that it was given."""
-    return ((name, part.__get__(value)) for name, part in _PARTS_OF_PARTIAL)
+    return ((name, part.__get__(value)) for name, part in _PARTIAL_ATTRIBUTES)
 
 
-def hooks_of(attributes: dict[str, Any]) -> list[tuple[str, Any]]:
+def find_hooks(attributes: dict[str, Any]) -> list[tuple[str, Any]]:
     """The hooks of a module of torch's with these attributes, and of its parameters, as torch keeps them."""
     known = ((hook.attribute, hook.get(attributes)) for hook in module_hooks)
-    found = [(name, hooks) for name, hooks in known if type(hooks) in _DICTS and hooks]
+    found = [(name, hooks) for name, hooks in known if type(hooks) in _DICT_TYPES and hooks]
     parameters = module_parameters.get(attributes)
     if type(parameters) is dict and parameters:
-        kinds, readers = _hooks_of_parameters()
+        kinds, readers = _parameter_hook_readers()
         for parameter in parameters.values():
             if type(parameter) in kinds:
                 for name, read in readers:
                     hooks = read(parameter)
-                    if type(hooks) in _DICTS and hooks:
+                    if type(hooks) in _DICT_TYPES and hooks:
                         found.append((name, hooks))
     return found
 
 
 @cache
-def _hooks_of_parameters() -> tuple[tuple[type, ...], list[tuple[str, Any]]]:
+def _parameter_hook_readers() -> tuple[tuple[type, ...], list[tuple[str, Any]]]:
     """The classes of parameters of which torch reads the hooks without calling the user's code, and what reads them."""
     torch: Any = sys.modules["torch"]
     found = [(hook.attribute, hook.find()) for hook in parameter_hooks]

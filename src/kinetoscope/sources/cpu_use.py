@@ -8,17 +8,17 @@ from typing import Any
 from kinetoscope.core.paths.cgroups import cgroup_folders, read_lines
 
 _NS = 1_000_000_000
-_FIELDS_BUSY = (0, 1, 2, 5, 6)  # of a processor in /proc/stat: user, nice, system, irq, softirq
-_FIELD_STEAL = 7
-_SUMS = ("wall_ns", "own_ns", "command_ns", "busy_ns", "steal_ns", "throttled_ns", "num_throttled")
-_FIELDS_TIMES = (11, 12, 13, 14)  # of a process in /proc/PID/stat, after its name: its own, and of its ended children
+_BUSY_FIELDS = (0, 1, 2, 5, 6)  # of a processor in /proc/stat: user, nice, system, irq, softirq
+_STEAL_FIELD = 7
+_CUMULATIVE_KEYS = ("wall_ns", "own_ns", "command_ns", "busy_ns", "steal_ns", "throttled_ns", "num_throttled")
+_TIME_FIELDS = (11, 12, 13, 14)  # of a process in /proc/PID/stat, after its name: its own, and of its ended children
 _MAX_THREADS = 1_000
 """Reading the children of a thread takes about 10 us."""
 
-Use = dict[str, int]
+CPUUse = dict[str, int]
 
 
-def processor_use(native_id: int | None, command_pid: int = 0) -> Use:
+def read_cpu_use(native_id: int | None, command_pid: int = 0) -> CPUUse:
     """What was used until now, in ns, as far as the system says it:
 
     - ``own_ns``: by this process, and by its children that the thread ``native_id`` has started
@@ -31,48 +31,48 @@ def processor_use(native_id: int | None, command_pid: int = 0) -> Use:
     if sys.platform != "linux":
         return use
     cores = os.sched_getaffinity(0)
-    use |= {"cores": len(cores)} | _threads_of_torch() | _of_machine(cores) | _throttled()
-    use["own_ns"] += _children_ns(native_id)
-    return use | _of_command(command_pid)
+    use |= {"cores": len(cores)} | _read_torch_threads() | _read_machine_use(cores) | _read_throttling()
+    use["own_ns"] += _read_children_ns(native_id)
+    return use | _read_command_use(command_pid)
 
 
-def processor_use_since(before: Use, native_id: int | None, command_pid: int = 0) -> Use:
+def cpu_use_since(before: CPUUse, native_id: int | None, command_pid: int = 0) -> CPUUse:
     """The same, but what was used since ``before``."""
-    now = processor_use(native_id, command_pid)
+    now = read_cpu_use(native_id, command_pid)
     return {
-        name: max(0, value - before[name]) if name in _SUMS else value
+        name: max(0, value - before[name]) if name in _CUMULATIVE_KEYS else value
         for name, value in now.items()
-        if name not in _SUMS or name in before
+        if name not in _CUMULATIVE_KEYS or name in before
     }
 
 
-def _threads_of_torch() -> Use:
-    ask: Any = getattr(sys.modules.get("torch"), "get_num_threads", None)
-    return {} if ask is None else {"threads": ask()}
+def _read_torch_threads() -> CPUUse:
+    get_num_threads: Any = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    return {} if get_num_threads is None else {"threads": get_num_threads()}
 
 
-def _of_machine(cores: set[int]) -> Use:
+def _read_machine_use(cores: set[int]) -> CPUUse:
     tick_ns, busy, steal = _NS // os.sysconf("SC_CLK_TCK"), 0, 0
     for line in read_lines("/proc/stat"):
         name, _, rest = line.partition(" ")
         if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
             fields = [int(field) for field in rest.split()]
-            busy += sum(fields[place] for place in _FIELDS_BUSY)
-            steal += fields[_FIELD_STEAL]
+            busy += sum(fields[index] for index in _BUSY_FIELDS)
+            steal += fields[_STEAL_FIELD]
     return {"busy_ns": busy * tick_ns, "steal_ns": steal * tick_ns} if busy else {}
 
 
-def _children_ns(native_id: int | None) -> int:
+def _read_children_ns(native_id: int | None) -> int:
     times = os.times()
-    own_s = times.children_user + times.children_system
+    ended_s = times.children_user + times.children_system
     ticks = 0
     for child in "".join(read_lines(f"/proc/self/task/{native_id}/children")).split():
         fields = "".join(read_lines(f"/proc/{child}/stat")).rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12]) if fields else 0
-    return round(own_s * _NS) + ticks * (_NS // os.sysconf("SC_CLK_TCK"))
+    return round(ended_s * _NS) + ticks * (_NS // os.sysconf("SC_CLK_TCK"))
 
 
-def _of_command(command_pid: int) -> Use:
+def _read_command_use(command_pid: int) -> CPUUse:
     """Return the CPU time of the command that has started this process, and of all processes below it.
 
     Nothing is read where the command is this process, and it is unknown where the command has too many threads: this
@@ -85,8 +85,8 @@ def _of_command(command_pid: int) -> Use:
         pid = pids.pop()
         is_in |= pid == os.getpid()
         if fields := "".join(read_lines(f"/proc/{pid}/stat")).rpartition(")")[2].split():
-            ticks += sum(int(fields[place]) for place in _FIELDS_TIMES)
-        threads = _threads_of(pid)
+            ticks += sum(int(fields[index]) for index in _TIME_FIELDS)
+        threads = _list_threads(pid)
         num_threads += len(threads)
         if num_threads > _MAX_THREADS:
             return {}
@@ -95,20 +95,24 @@ def _of_command(command_pid: int) -> Use:
     return {"command_ns": ticks * (_NS // os.sysconf("SC_CLK_TCK"))} if is_in else {}  # else it is on another machine
 
 
-def _threads_of(pid: int) -> list[str]:
+def _list_threads(pid: int) -> list[str]:
     try:
         return os.listdir(f"/proc/{pid}/task")
     except OSError:  # it has ended
         return []
 
 
-def _throttled() -> Use:
+def _read_throttling() -> CPUUse:
     """Of our cgroup and those that it is in, the one that was stopped most."""
-    most: Use = {}
+    worst: CPUUse = {}
     for folder in cgroup_folders("cpu"):
-        said = dict(line.split() for line in read_lines(folder / "cpu.stat"))
-        number = int(said.get("nr_throttled", 0))
-        took_ns = int(said["throttled_usec"]) * 1000 if "throttled_usec" in said else int(said.get("throttled_time", 0))
-        if said and took_ns >= most.get("throttled_ns", 0):
-            most = {"throttled_ns": took_ns, "num_throttled": number}
-    return most
+        statistics = dict(line.split() for line in read_lines(folder / "cpu.stat"))
+        num_throttled = int(statistics.get("nr_throttled", 0))
+        throttled_ns = (
+            int(statistics["throttled_usec"]) * 1000
+            if "throttled_usec" in statistics
+            else int(statistics.get("throttled_time", 0))
+        )
+        if statistics and throttled_ns >= worst.get("throttled_ns", 0):
+            worst = {"throttled_ns": throttled_ns, "num_throttled": num_throttled}
+    return worst

@@ -10,20 +10,20 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from kinetoscope.core.background.private_names import find_all
-from kinetoscope.sources.held_objects import Held, Kinds, newest_in, values_in
 from kinetoscope.sources.private_names import (
-    names_of_saved,
     next_sequence_number,
-    of_tensors,
+    saved_tensor_attributes,
     sequence_number,
+    tensor_accessors,
 )
+from kinetoscope.sources.retained_objects import ObjectKinds, RetainedObject, iterate_newest, iterate_values
 
-_MOST_NODES = 5000
-_MOST_SAMPLED = 4
-_MOST_NODES_FOR_MEMORY = 1000
-_MOST_INSIDE = 64
-_NO_NUMBER = 2**63  # leaves of graphs have a higher one
-_FEWEST_STEPS_SHARE = 0.5
+_MAX_NODES = 5000
+_MAX_SAMPLED_ELEMENTS = 4
+_MAX_NODES_FOR_MEMORY = 1000
+_MAX_MEMBERS = 64
+_LEAF_NUMBER = 2**63  # leaves of graphs have a higher one
+_MIN_STEPS_SHARE = 0.5
 
 
 class NewTensors(NamedTuple):
@@ -37,46 +37,46 @@ class NewTensors(NamedTuple):
     device: int | None
 
 
-def graph_clock() -> int | None:
+def read_sequence_number() -> int | None:
     """The number that the next operation of this thread gets in graphs; None if torch is not loaded, or has none."""
     found = find_all(next_sequence_number, sequence_number)
     return None if found is None else int(found[0]())
 
 
-class TensorFacts:
-    """Reads tensors by torch's own functions only, whatever class they are of. See `find_facts`."""
+class TensorReader:
+    """Reads tensors by torch's own functions only, whatever class they are of. See `make_tensor_reader`."""
 
-    def __init__(self, undisturbed: Any, graph: Any, device: Any, dtype: Any) -> None:
+    def __init__(self, no_overrides: Any, graph: Any, device: Any, dtype: Any) -> None:
         torch = sys.modules["torch"]
-        self._undisturbed = undisturbed
-        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self._no_overrides = no_overrides
+        self._plain_classes = (torch.Tensor, torch.nn.Parameter)
         self._get_graph, self._get_device, self._get_dtype = graph.__get__, device.__get__, dtype.__get__
-        self._double, self._strided = torch.float64, torch.strided
+        self._float64, self._strided = torch.float64, torch.strided
         self._saved_names: dict[type, list[str]] = {}
 
     def graph(self, tensor: Any) -> Any:
         """The last operation in the graph of a tensor, or None."""
-        with self._undisturbed():
+        with self._no_overrides():
             return self._get_graph(tensor)
 
     def device(self, tensor: Any) -> int | None:
         """The number of its device; None for the CPU."""
-        with self._undisturbed():
+        with self._no_overrides():
             device = self._get_device(tensor)
         return None if device.type == "cpu" else device.index or 0
 
-    def is_double(self, tensor: Any) -> bool:
+    def is_float64(self, tensor: Any) -> bool:
         """Whether it has numbers of 64 bits, and more than one."""
-        with self._undisturbed():
-            is_double = self._get_dtype(tensor) is self._double
-        return is_double and (type(tensor) not in self._plain or _num_elements(tensor) > 1)
+        with self._no_overrides():
+            is_float64 = self._get_dtype(tensor) is self._float64
+        return is_float64 and (type(tensor) not in self._plain_classes or _num_elements(tensor) > 1)
 
-    def memory(self, tensor: Any) -> dict[int, int]:
+    def storage_bytes(self, tensor: Any) -> dict[int, int]:
         """Return the bytes of its memory by their address, without a graph.
 
         Nothing for classes that may compute them, and for tensors without such memory: sparse, meta, functional.
         """
-        if type(tensor) not in self._plain or tensor.layout != self._strided or tensor.is_meta:
+        if type(tensor) not in self._plain_classes or tensor.layout != self._strided or tensor.is_meta:
             return {}
         try:
             storage = tensor.untyped_storage()
@@ -84,24 +84,24 @@ class TensorFacts:
         except RuntimeError:  # of a functional tensor, say; NotImplementedError is one, too
             return {}
 
-    def graph_memory(self, graph: Any) -> dict[int, int] | None:
+    def graph_storage_bytes(self, graph: Any) -> dict[int, int] | None:
         """The memory that a graph keeps for its backward pass, as far as it is looked at, without that of parameters;
         None if it keeps nothing, since that pass was made."""
         kept, parameters, is_needed = dict[int, int](), set[int](), False
-        for node in islice(_nodes(graph), _MOST_NODES_FOR_MEMORY):
+        for node in islice(_iterate_nodes(graph), _MAX_NODES_FOR_MEMORY):
             variable = getattr(node, "variable", None)
             if variable is not None:
-                parameters |= set(self.memory(variable))
-            for saved in self._saved(node):
+                parameters |= set(self.storage_bytes(variable))
+            for saved in self._iterate_saved(node):
                 is_needed = True
-                kept |= self.memory(saved)
+                kept |= self.storage_bytes(saved)
         return {address: size for address, size in kept.items() if address not in parameters} if is_needed else None
 
-    def _saved(self, node: Any) -> Iterator[Any]:
+    def _iterate_saved(self, node: Any) -> Iterator[Any]:
         """What an operation has saved: its tensors, or None for those that are packed, or unknown to this torch."""
         owner = type(node)
         if owner not in self._saved_names:
-            self._saved_names[owner] = names_of_saved(owner)
+            self._saved_names[owner] = saved_tensor_attributes(owner)
         for name in self._saved_names[owner]:
             try:
                 found = getattr(node, name)
@@ -122,37 +122,41 @@ def _num_elements(tensor: Any) -> int:
         return 0
 
 
-def find_facts() -> TensorFacts | None:
+def make_tensor_reader() -> TensorReader | None:
     """What reads tensors; None if torch is not loaded, or lacks what that takes."""
-    found = find_all(*of_tensors)
-    return None if found is None else TensorFacts(*found)
+    found = find_all(*tensor_accessors)
+    return None if found is None else TensorReader(*found)
 
 
-def new_tensors(held: Held, num_new: int, kinds: Kinds, facts: TensorFacts) -> NewTensors:
+def summarize_new_tensors(
+    retained: RetainedObject, num_new: int, kinds: ObjectKinds, reader: TensorReader
+) -> NewTensors:
     """The tensors in the elements that a container has got last."""
-    sample = list(islice(newest_in(held.value, held.kind), min(num_new, _MOST_SAMPLED)))
-    holding, sizes, num_with_graph = list[Any](), list[int](), 0
+    sample = list(islice(iterate_newest(retained.value, retained.kind), min(num_new, _MAX_SAMPLED_ELEMENTS)))
+    first_tensors, sizes, num_with_graph = list[Any](), list[int](), 0
     for element in sample:
-        tensors = list(islice(_tensors_in(element, kinds), _MOST_INSIDE))
-        graphs = [memory for tensor in tensors if (memory := _graph_memory(facts, tensor)) is not None]
-        holding += tensors[:1]
+        tensors = list(islice(_iterate_tensors(element, kinds), _MAX_MEMBERS))
+        graphs = [
+            storage_bytes for tensor in tensors if (storage_bytes := _graph_storage_bytes(reader, tensor)) is not None
+        ]
+        first_tensors += tensors[:1]
         num_with_graph += bool(graphs)
-        sizes.append(sum(_union([*map(facts.memory, tensors), *graphs]).values()))
+        sizes.append(sum(_merge([*map(reader.storage_bytes, tensors), *graphs]).values()))
     num_sampled = max(1, len(sample))
-    device = facts.device(holding[0]) if holding else None
-    return NewTensors(len(holding) / num_sampled, num_with_graph / num_sampled, sum(sizes) / num_sampled, device)
+    device = reader.device(first_tensors[0]) if first_tensors else None
+    return NewTensors(len(first_tensors) / num_sampled, num_with_graph / num_sampled, sum(sizes) / num_sampled, device)
 
 
-def _graph_memory(facts: TensorFacts, tensor: Any) -> dict[int, int] | None:
-    graph = facts.graph(tensor)
-    return None if graph is None else facts.graph_memory(graph)
+def _graph_storage_bytes(reader: TensorReader, tensor: Any) -> dict[int, int] | None:
+    graph = reader.graph(tensor)
+    return None if graph is None else reader.graph_storage_bytes(graph)
 
 
-def _union(parts: list[dict[int, int]]) -> dict[int, int]:
+def _merge(parts: list[dict[int, int]]) -> dict[int, int]:
     return {address: size for part in parts for address, size in part.items()}
 
 
-def _nodes(graph: Any) -> Iterator[Any]:
+def _iterate_nodes(graph: Any) -> Iterator[Any]:
     """The operations of a graph, the last first."""
     waiting, seen = deque([graph]), {id(graph)}
     kept = [graph]  # so that no id is given to another one meanwhile
@@ -166,34 +170,34 @@ def _nodes(graph: Any) -> Iterator[Any]:
                 waiting.append(child)
 
 
-def _tensors_in(value: Any, kinds: Kinds, depth: int = 3) -> Iterator[Any]:
+def _iterate_tensors(value: Any, kinds: ObjectKinds, depth: int = 3) -> Iterator[Any]:
     kind = kinds[type(value)]
     if kind == "tensor":
         yield value
     elif kind and depth:
-        for inner in islice(values_in(value, kind), _MOST_INSIDE):
-            yield from _tensors_in(inner, kinds, depth - 1)
+        for inner in islice(iterate_values(value, kind), _MAX_MEMBERS):
+            yield from _iterate_tensors(inner, kinds, depth - 1)
 
 
-def grows_by_steps(graph: Any, since: int, until: int, num_steps: int) -> bool:
-    """Whether a graph has operations of most of the steps between two readings of the `graph_clock`.
+def grows_each_step(graph: Any, since: int, until: int, num_steps: int) -> bool:
+    """Whether a graph has operations of most of the steps between two readings of the `read_sequence_number`.
 
     The walk takes the oldest operation that it knows of first, so that it runs along a chain of steps.
     """
     if graph is None or until - since < num_steps or num_steps < 1:
         return False
-    waiting, seen, steps = [(_number(graph), 0, graph)], {id(graph): graph}, set[int]()
-    while waiting and len(seen) < _MOST_NODES:
+    waiting, seen, steps = [(_read_number(graph), 0, graph)], {id(graph): graph}, set[int]()
+    while waiting and len(seen) < _MAX_NODES:
         number, _, node = heapq.heappop(waiting)
         if number < since:
             break
         steps.add((number - since) * num_steps // (until - since))
         for child, _ in node.next_functions:
-            if child is not None and id(child) not in seen and (found := _number(child)) < _NO_NUMBER:
+            if child is not None and id(child) not in seen and (found := _read_number(child)) < _LEAF_NUMBER:
                 seen[id(child)] = child
                 heapq.heappush(waiting, (found, len(seen), child))
-    return len(steps) >= max(2, _FEWEST_STEPS_SHARE * num_steps)
+    return len(steps) >= max(2, _MIN_STEPS_SHARE * num_steps)
 
 
-def _number(node: Any) -> int:
+def _read_number(node: Any) -> int:
     return int(getattr(node, sequence_number.attribute)())

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kinetoscope.torch.true_names import find_true_names, note_name
+from kinetoscope.torch.original_names import find_original_names, register_name
 
 
 @dataclass
@@ -29,7 +29,9 @@ class Activity:
 
 
 def names_of(*activities: Activity):
-    return find_true_names(SimpleNamespace(trace_activities=lambda: list(activities), events=lambda: list(activities)))
+    return find_original_names(
+        SimpleNamespace(trace_activities=lambda: list(activities), events=lambda: list(activities))
+    )
 
 
 def test_plain_names_are_as_kineto_writes_them():
@@ -56,12 +58,12 @@ def test_the_order_of_many_activities_is_kept():
 
 def test_before_torch_2_13_the_order_is_not_known():
     before = SimpleNamespace(events=lambda: [Activity("plain", 0, 1), Activity("q\t", 5, 9)])
-    assert (find_true_names(before).by_span, find_true_names(before).in_order) == ({(5, 4): ["q\t"]}, None)
+    assert (find_original_names(before).by_span, find_original_names(before).in_order) == ({(5, 4): ["q\t"]}, None)
 
 
 @pytest.fixture
 def torch_2_14(monkeypatch):
-    monkeypatch.setattr("kinetoscope.torch.true_names.TORCH_VERSION", (2, 14))
+    monkeypatch.setattr("kinetoscope.torch.original_names.TORCH_VERSION", (2, 14))
 
 
 def since_torch_2_14(*events: Activity, activity: str):
@@ -71,21 +73,21 @@ def since_torch_2_14(*events: Activity, activity: str):
 
 @pytest.mark.usefixtures("torch_2_14")
 def test_since_torch_2_14_quotes_are_those_of_the_events():
-    names = find_true_names(since_torch_2_14(Activity('say "it\'s"\n', 5, 9), activity="say 'it's'\n"))
+    names = find_original_names(since_torch_2_14(Activity('say "it\'s"\n', 5, 9), activity="say 'it's'\n"))
     assert names.by_span == {(5, 4): ['say "it\'s"\n']}
     assert [one.raw for one in names.in_order or ()] == ["say 'it's'"]
 
 
 @pytest.mark.usefixtures("torch_2_14")
 def test_an_apostrophe_stays_one_where_no_event_has_a_quote_then():
-    names = find_true_names(since_torch_2_14(Activity('it"s', 6, 9), Activity("it's", 5, 9), activity="it's"))
+    names = find_original_names(since_torch_2_14(Activity('it"s', 6, 9), Activity("it's", 5, 9), activity="it's"))
     assert names.by_span == {}
 
 
 @pytest.mark.usefixtures("torch_2_14")
 def test_where_only_the_trace_was_recorded_quotes_are_those_of_a_name_that_was_used():
-    note_name('which "is" known')
-    assert find_true_names(since_torch_2_14(activity="which 'is' known")).by_span == {(5, 4): ['which "is" known']}
-    note_name("used 'both' ways")
-    note_name('used "both" ways')
-    assert find_true_names(since_torch_2_14(activity="used 'both' ways")).by_span == {}
+    register_name('which "is" known')
+    assert find_original_names(since_torch_2_14(activity="which 'is' known")).by_span == {(5, 4): ['which "is" known']}
+    register_name("used 'both' ways")
+    register_name('used "both" ways')
+    assert find_original_names(since_torch_2_14(activity="used 'both' ways")).by_span == {}

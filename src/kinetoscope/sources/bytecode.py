@@ -7,18 +7,25 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
-from kinetoscope.sources.held_objects import Held, Scope, Step, classes_in, codes_in, codes_of_class
+from kinetoscope.sources.retained_objects import (
+    RetainedObject,
+    Scope,
+    Step,
+    defined_classes,
+    function_codes,
+    method_codes,
+)
 
-_NOT_READING = ("LOAD_FAST_AND_CLEAR", "LOAD_CLOSURE")
-_OF_FUNCTIONS = ("LOAD_FAST", "LOAD_DEREF")
-_OF_MODULES = ("LOAD_GLOBAL", "LOAD_NAME")
-ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
-_CONSTANTS = ("LOAD_CONST", "LOAD_SMALL_INT")
-_NOTHING = ("CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "RESUME")
+_NON_READING_LOADS = ("LOAD_FAST_AND_CLEAR", "LOAD_CLOSURE")
+_FUNCTION_LOADS = ("LOAD_FAST", "LOAD_DEREF")
+_MODULE_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
+ATTRIBUTE_LOADS = ("LOAD_ATTR", "LOAD_METHOD")
+_CONSTANT_LOADS = ("LOAD_CONST", "LOAD_SMALL_INT")
+_NO_OPS = ("CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "RESUME")
 STATEMENT_ENDS = ("STORE_", "POP_TOP", "RETURN", "YIELD", "RAISE")
 """With what the names of instructions begin that end a statement."""
 
-_MOST_CODES = 2000
+_MAX_CODES = 2000
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 _PAIR = re.compile(r"(LOAD|STORE)_FAST")
 
@@ -43,113 +50,122 @@ class Expression(NamedTuple):
     steps: tuple[Step, ...]
 
 
-def expressions_of(held: Held) -> Iterator[Expression]:
+def find_expressions(retained: RetainedObject) -> Iterator[Expression]:
     """Everywhere in code where the path to an object can be written."""
-    for scope in held.scopes:
-        for expression in _expressions(scope, held.path[scope.begin :]):
-            if _is_named(expression):
+    for scope in retained.scopes:
+        for expression in _expressions_in_scope(scope, retained.path[scope.begin :]):
+            if _uses_names(expression):
                 yield expression
 
 
-def _expressions(scope: Scope, path: tuple[Step, ...]) -> Iterator[Expression]:
+def _expressions_in_scope(scope: Scope, path: tuple[Step, ...]) -> Iterator[Expression]:
     variable, steps = str(path[0].key), path[1:]
     if scope.owner is not None:
-        for method in codes_of_class(scope.owner):
+        for method in method_codes(scope.owner):
             if method.co_argcount:
-                own = method.co_varnames[0]
-                yield from (Expression(code, _OF_FUNCTIONS, own, path) for code in _with_inner(method, own))
+                self_name = method.co_varnames[0]
+                yield from (
+                    Expression(code, _FUNCTION_LOADS, self_name, path)
+                    for code in _iterate_nested_codes(method, self_name)
+                )
     elif scope.names is not None:
-        yield from (Expression(code, _OF_MODULES, variable, steps) for code in codes_of_module(scope))
+        yield from (Expression(code, _MODULE_LOADS, variable, steps) for code in module_codes(scope))
     elif scope.code is not None:
-        yield from (Expression(code, _OF_FUNCTIONS, variable, steps) for code in _with_inner(scope.code, variable))
+        yield from (
+            Expression(code, _FUNCTION_LOADS, variable, steps) for code in _iterate_nested_codes(scope.code, variable)
+        )
 
 
-def codes_of_module(scope: Scope) -> Iterator[CodeType]:
+def module_codes(scope: Scope) -> Iterator[CodeType]:
     """The code of a module: of itself while it runs, of its functions, and of the methods of its classes."""
     names = scope.names or {}
-    codes = [*([scope.code] if scope.code else []), *codes_in(names)]
-    codes += [code for owner in classes_in(names) for code in codes_of_class(owner)]
-    for outer in codes[:_MOST_CODES]:
-        yield from _with_inner(outer)
+    codes = [*([scope.code] if scope.code else []), *function_codes(names)]
+    codes += [code for owner in defined_classes(names) for code in method_codes(owner)]
+    for outer in codes[:_MAX_CODES]:
+        yield from _iterate_nested_codes(outer)
 
 
-def statements_in(operations: Sequence[Operation]) -> Iterator[range]:
+def split_statements(operations: Sequence[Operation]) -> Iterator[range]:
     """The places of the instructions of each statement, or of a part of one up to a jump."""
     begin = 0
-    for place, operation in enumerate(operations):
+    for index, operation in enumerate(operations):
         if operation.is_jump or operation.name.startswith(STATEMENT_ENDS):
-            yield range(begin, place + 1)
-            begin = place + 1
+            yield range(begin, index + 1)
+            begin = index + 1
 
 
-def _with_inner(code: CodeType, variable: str | None = None) -> Iterator[CodeType]:
+def _iterate_nested_codes(code: CodeType, variable: str | None = None) -> Iterator[CodeType]:
     """The code of a function, and of those inside of it, which must use the ``variable`` of the function."""
     yield code
     for inner in code.co_consts:
         if type(inner) is CodeType and (variable is None or variable in inner.co_freevars):
-            yield from _with_inner(inner, variable)
+            yield from _iterate_nested_codes(inner, variable)
 
 
-def _is_named(expression: Expression) -> bool:
+def _uses_names(expression: Expression) -> bool:
     """Whether the function has all names of the expression, which is quicker to see than its instructions."""
     code, loads, variable, steps = expression
     attributes = {step.key for step in steps if step.kind == "attribute"}
-    names = code.co_names if loads is _OF_MODULES else (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    names = code.co_names if loads is _MODULE_LOADS else (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     return variable in names and attributes <= set(code.co_names)
 
 
-def loads_of(expression: Expression, operations: Sequence[Operation]) -> Iterator[int]:
+def find_loads(expression: Expression, operations: Sequence[Operation]) -> Iterator[int]:
     """The places of the instructions that have loaded the expression."""
     _, loads, variable, steps = expression
-    for place, operation in enumerate(operations):
-        if operation.name.startswith(loads) and operation.name not in _NOT_READING and operation.argument == variable:
-            end = _follow(operations, place, steps)
+    for index, operation in enumerate(operations):
+        if (
+            operation.name.startswith(loads)
+            and operation.name not in _NON_READING_LOADS
+            and operation.argument == variable
+        ):
+            end = _follow(operations, index, steps)
             if end is not None:
                 yield end
 
 
-def _follow(operations: Sequence[Operation], place: int, steps: Sequence[Step]) -> int | None:
+def _follow(operations: Sequence[Operation], index: int, steps: Sequence[Step]) -> int | None:
     """The place of the last step after a variable was loaded, if these steps follow."""
     for step in steps:
         if step.kind == "attribute":
-            place = after_copies(operations, place)
-            operation = operations[place]
-            if operation.name not in ATTRIBUTES or operation.argument != step.key or operation.is_call:
+            index = skip_copies(operations, index)
+            operation = operations[index]
+            if operation.name not in ATTRIBUTE_LOADS or operation.argument != step.key or operation.is_call:
                 return None
         else:
-            used = use_of(operations, place)
-            if used is None or not _is_item(operations, used, step) or not _reads_item(operations[used[0]]):
+            consumer = find_consumer(operations, index)
+            if consumer is None or not _is_item(operations, consumer, step) or not _reads_item(operations[consumer[0]]):
                 return None
-            place = used[0]
-    return place
+            index = consumer[0]
+    return index
 
 
-def stores(operations: Sequence[Operation], place: int, expression: Expression) -> bool:
+def is_store_to(operations: Sequence[Operation], index: int, expression: Expression) -> bool:
     """Whether an instruction stores to the expression."""
-    operation, before = operations[place], operations[place - 1]
+    operation, before = operations[index], operations[index - 1]
     if not expression.steps:
-        kinds = ("STORE_GLOBAL", "STORE_NAME") if expression.loads is _OF_MODULES else ("STORE_FAST", "STORE_DEREF")
+        kinds = ("STORE_GLOBAL", "STORE_NAME") if expression.loads is _MODULE_LOADS else ("STORE_FAST", "STORE_DEREF")
         return operation.name in kinds and operation.argument == expression.variable
     last, owner = expression.steps[-1], expression.steps[-2].key if expression.steps[1:] else expression.variable
     if last.kind != "attribute":
-        is_key = before.name == "SWAP" or (before.name in _CONSTANTS and before.argument == last.key)
+        is_key = before.name == "SWAP" or (before.name in _CONSTANT_LOADS and before.argument == last.key)
         return operation.name == "STORE_SUBSCR" and is_key
     is_owner = before.name == "SWAP" or before.argument == owner
     return operation.name == "STORE_ATTR" and operation.argument == last.key and is_owner
 
 
-def use_of(operations: Sequence[Operation], place: int) -> tuple[int, int] | None:
+def find_consumer(operations: Sequence[Operation], index: int) -> tuple[int, int] | None:
     """The instruction that takes what the one at ``place`` left on the stack, and how much lies above it then; None if
     that depends on a jump."""
-    above = 0
-    for later in range(place + 1, len(operations)):
+    depth = 0
+    for later in range(index + 1, len(operations)):
         operation = operations[later]
         effect = operation.effect
         if operation.is_jump:
             return None
-        if above + effect < 0 or (above + effect == 0 and (effect < 0 or operation.name in ATTRIBUTES)):
-            return later, above
-        above += effect
+        if depth + effect < 0 or (depth + effect == 0 and (effect < 0 or operation.name in ATTRIBUTE_LOADS)):
+            return later, depth
+        depth += effect
     return None
 
 
@@ -157,29 +173,29 @@ def _reads_item(operation: Operation) -> bool:
     return operation.name == "BINARY_SUBSCR" or (operation.name == "BINARY_OP" and operation.argument == "[]")
 
 
-def _is_item(operations: Sequence[Operation], used: tuple[int, int], step: Step) -> bool:
+def _is_item(operations: Sequence[Operation], consumer: tuple[int, int], step: Step) -> bool:
     """Whether the key of an item may be that of the step."""
-    place, above = used
-    key = operations[place - 1]
-    return above == 1 and (key.name not in _CONSTANTS or key.argument == step.key)
+    index, depth = consumer
+    key = operations[index - 1]
+    return depth == 1 and (key.name not in _CONSTANT_LOADS or key.argument == step.key)
 
 
-def after_copies(operations: Sequence[Operation], place: int) -> int:
+def skip_copies(operations: Sequence[Operation], index: int) -> int:
     """The next instruction that does not just copy what lies on the stack."""
-    place += 1
-    while operations[place].name == "COPY" and operations[place].argument == 1:
-        place += 1
-    return place
+    index += 1
+    while operations[index].name == "COPY" and operations[index].argument == 1:
+        index += 1
+    return index
 
 
-def operations_of(code: CodeType) -> Iterator[Operation]:
+def read_operations(code: CodeType) -> Iterator[Operation]:
     """The instructions of a function; those that do two things at once, as two."""
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
         name, argument = instruction.opname, instruction.argval
         positions = instruction.positions
         line = (positions.lineno if positions else None) or line
-        if name in _NOTHING:
+        if name in _NO_OPS:
             continue
         halves = _PAIR.findall(name)
         if len(halves) > 1:

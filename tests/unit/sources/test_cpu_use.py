@@ -12,14 +12,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux'
 MEASURE = """
 import json, sys, threading, time
 import psutil
-from kinetoscope.sources.processor_use import processor_use, processor_use_since
+from kinetoscope.sources.cpu_use import read_cpu_use, cpu_use_since
 
 busy, command = int(sys.argv[1]), int(sys.argv[2])
 thread, other = threading.get_native_id(), psutil.Process(busy)
-before, first_s = processor_use(thread, command), other.cpu_times().user
+before, first_s = read_cpu_use(thread, command), other.cpu_times().user
 while other.cpu_times().user < first_s + 0.3:
     time.sleep(0.01)
-print(json.dumps(processor_use_since(before, thread, command)))
+print(json.dumps(cpu_use_since(before, thread, command)))
 """
 
 
