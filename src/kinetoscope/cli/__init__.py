@@ -52,7 +52,10 @@ _RECORDING = '  (or in code: with kinetoscope.profile("runs/{time}") as profiler
 
 
 def command() -> NoReturn:
-    """Runs the command and exits. Before and after the work, Ctrl-C just ends the process."""
+    """Run the command and exit.
+
+    Before and after its work, Ctrl-C ends the process without a message.
+    """
     arguments = sys.argv[1:]
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what could come next
         _complete()
@@ -86,7 +89,7 @@ def _exit_fast(ends: list[int]) -> None:
 
 @contextmanager
 def _disable_gc() -> Iterator[None]:
-    """What is imported stays, so no garbage collection looks through it."""
+    """Switch garbage collection off, then exclude the objects of imports from it: they live until the end."""
     gc.disable()
     try:
         yield
@@ -97,6 +100,7 @@ def _disable_gc() -> Iterator[None]:
 
 @contextmanager
 def _default_ctrl_c() -> Iterator[None]:
+    """Restore the system's handling of Ctrl-C: end the process at once."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # it is ignored in the background of a script
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -106,9 +110,10 @@ def _default_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _block_ctrl_c_in_threads() -> Iterator[None]:
-    """Ctrl-C never goes to the threads that libraries, such as polars, start as they are imported: `run_parallel`
-    waits for it on a thread of its own. If it is pressed meanwhile, it counts at the end, since the handler that was
-    there is set again: polars sets its own."""
+    """Block Ctrl-C in threads that libraries such as polars start at import, so that `run_parallel` receives it.
+
+    A press meanwhile counts at the end: polars installs its own handler, so the earlier one is restored.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -149,6 +154,7 @@ def _print_to_stderr(text: str) -> None:
 
 
 def _describe_written(interrupt: KeyboardInterrupt) -> str:
+    """Return a sentence on the files that are complete after an interrupt."""
     written: list[Path] | None = getattr(interrupt, "written", None)
     if written:
         return f"Written: {sanitize_lines(', '.join(map(str, written)))}. No incomplete file is left."
@@ -158,7 +164,7 @@ def _describe_written(interrupt: KeyboardInterrupt) -> str:
 
 
 def _exit_interrupted(sentence: str) -> NoReturn:
-    """Ends the process after Ctrl-C at once, since its threads may be in a library that cannot be interrupted."""
+    """End the process at once after Ctrl-C: its threads may be in a library that cannot be interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     abandon_partials()
     _print_to_stderr(sentence)
@@ -178,9 +184,10 @@ def _version() -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors have the form of all others, and suggest the option that was meant."""
+    """A parser with the error format of all commands, which suggests similar options."""
 
     def error(self, message: str) -> NoReturn:
+        """Print an error with a remedy, and exit with 2."""
         message, _, remedy = message.partition("; ")
         hint = self._suggest(message) or (
             f"{remedy[:1].upper()}{remedy[1:]}." if remedy else f"See {self.prog} --help."
@@ -189,6 +196,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2)
 
     def _suggest(self, message: str) -> str:
+        """Return a question that names the most similar option; "" if none is similar."""
         unknown = message.partition("unrecognized arguments: ")[2].split(" ")
         known = [option for action in self._actions for option in action.option_strings]
         close = [get_close_matches(word.partition("=")[0], known, 1) for word in unknown if word.startswith("-")]
@@ -196,13 +204,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _allow_any_path() -> None:
-    """Lets paths that are not valid text be printed byte by byte."""
+    """Print paths that are not valid UTF-8 byte by byte, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="surrogateescape")
 
 
 def _run(argv: list[str]) -> int:
+    """Run the command of the first argument and return its exit code."""
     verb, rest = (argv[0], argv[1:]) if argv else ("help", [])
     if verb in ("help", "-h", "--help"):
         return _help(rest)
@@ -228,6 +237,7 @@ def _help(verbs: Sequence[str]) -> int:
 
 
 def _describe_unknown(verb: str) -> str:
+    """Return an error message for an unknown command, with a similar one."""
     close = get_close_matches(verb, _VERBS, 1)
     hint = f"Did you mean {close[0]}?" if close else "Kinetoscope help lists the commands."
     kind = "option" if verb.startswith("-") else "command"
@@ -247,6 +257,7 @@ def _verb_parser(verb: str) -> tuple[argparse.ArgumentParser, Callable[[argparse
 
 
 def _find_module(verb: str) -> str:
+    """Return the name of the module of a command."""
     return f"kinetoscope.cli.{verb}{'_' if keyword.iskeyword(verb) else ''}"
 
 
@@ -265,7 +276,7 @@ def _overview() -> str:
 
 
 def _complete() -> None:
-    """Answers a shell that asks what could come next, and exits; if argcomplete is not installed, returns."""
+    """Print completions for a shell and exit; return if argcomplete is not installed."""
     try:
         import argcomplete
     except ImportError:

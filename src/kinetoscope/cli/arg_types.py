@@ -1,4 +1,4 @@
-"""Numbers in the arguments of commands, checked for their range."""
+"""Types of numeric arguments, with range checks."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
@@ -14,28 +14,28 @@ _MAX_NUMBERS = 1_000_000
 
 
 def parse_whole_number(text: str) -> int:
-    """A number such as a rank or an attempt."""
+    """Return an integer from 0, such as a rank or a restart attempt."""
     if not _is_whole_number(text):
         raise ArgumentTypeError(f"cannot read {_quote(text)}; write a whole number from 0 to {_MAX_INT:,}")
     return int(text)
 
 
 def parse_positive_int(text: str) -> int:
-    """How many there are of something."""
+    """Return an integer from 1."""
     if not _is_whole_number(text) or not int(text):
         raise ArgumentTypeError(f"cannot read {_quote(text)}; write a whole number from 1 to {_MAX_INT:,}")
     return int(text)
 
 
 def parse_port(text: str) -> int:
-    """The number of a port; 0 is any that is free."""
+    """Return a port number; 0 stands for a free port."""
     if not _is_whole_number(text, _MAX_PORT):
         raise ArgumentTypeError(f"cannot read the port {_quote(text)}; write a number up to {_MAX_PORT}")
     return int(text)
 
 
 def parse_seconds(text: str) -> float:
-    """A duration, which may be 0."""
+    """Return a duration in seconds, 0 or more."""
     number = _parse_float(text)
     if number is None or not 0 <= number <= _MAX_SECONDS:
         raise ArgumentTypeError(f"cannot read the seconds {_quote(text)}; write a number from 0 on, as in 30 or 0.5")
@@ -43,7 +43,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_positive_seconds(text: str) -> float:
-    """A duration that is not 0."""
+    """Return a duration in seconds, above 0."""
     number = _parse_float(text)
     if number is None or not 0 < number <= _MAX_SECONDS:
         raise ArgumentTypeError(f"cannot read the seconds {_quote(text)}; write a number above 0, as in 30 or 0.5")
@@ -51,7 +51,7 @@ def parse_positive_seconds(text: str) -> float:
 
 
 def parse_numbers(text: str) -> list[int]:
-    """The numbers that a text such as ``3``, ``0,2`` or ``10-14`` names."""
+    """Return the numbers of a list or range such as ``3``, ``0,2`` or ``10-14``."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -65,7 +65,7 @@ def parse_numbers(text: str) -> list[int]:
 
 
 def parse_ranks(text: str) -> frozenset[int]:
-    """The ranks that a text such as ``0,4-7`` names."""
+    """Return the ranks of a list such as ``0,4-7``."""
     try:
         return frozenset(parse_numbers(text))
     except ArgumentTypeError:
@@ -73,7 +73,11 @@ def parse_ranks(text: str) -> frozenset[int]:
 
 
 def parse_argument(argument: str, parse: Callable[[str], _Value], text: str) -> _Value:
-    """The value of an argument that is looked at when its verb runs. Raises `SettingsError`."""
+    """Return the value of an argument that is parsed when its command runs.
+
+    Raises:
+        SettingsError: the text cannot be parsed.
+    """
     try:
         return parse(text)
     except ArgumentTypeError as error:

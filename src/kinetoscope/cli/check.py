@@ -1,4 +1,4 @@
-"""``kinetoscope check``: shows what is wrong with traces, and repairs them."""
+"""The command ``kinetoscope check``: validate traces, and repair them."""
 
 import argparse
 import dataclasses
@@ -37,7 +37,7 @@ Exit codes: 0 nothing is wrong, 1 something is or was wrong, 2 wrong usage.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``check``."""
+    """Add the arguments of ``check``."""
     parser.epilog = _EXAMPLES
     add_paths(parser, "; - is stdin")
     add_output(parser, "repair: write a valid trace to this file, or to this folder; - is stdout", "--repair")
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Checks, and repairs if asked; returns the exit code."""
+    """Check traces, and repair them with ``-o``; return 1 if something is or was wrong."""
     with open_trace_inputs(arguments.inputs, attempt=arguments.attempt) as files:
         if arguments.output:
             targets = _targets(files, Path(arguments.output))
@@ -78,7 +78,7 @@ def _compare_clocks(checks: list[FileCheck]) -> list[Finding]:
 
 
 def _repair(files: list[str], targets: list[Path], jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:
-    """What was wrong with each file, and the repaired ones: all files that could be read."""
+    """Repair the files that can be read; return the check of each file, and the repaired traces."""
     pairs = list(zip(files, targets, strict=True))
     results = run_parallel("repairing", _repair_one, pairs, jobs, lambda _, result: getattr(result, "output", None))
     repaired = [result for result in results if isinstance(result, RepairedTrace)]
@@ -86,6 +86,7 @@ def _repair(files: list[str], targets: list[Path], jobs: int) -> tuple[list[File
 
 
 def _repair_one(pair: tuple[str, Path], on_progress: Progress) -> RepairedTrace | FileCheck:
+    """Return the repaired trace, or the check of a file that cannot be read."""
     file, target = pair
     try:
         return repair_trace(file, target, on_progress)
@@ -94,6 +95,7 @@ def _repair_one(pair: tuple[str, Path], on_progress: Progress) -> RepairedTrace 
 
 
 def _targets(files: list[str], output: Path) -> list[Path]:
+    """Return the output file of each input."""
     if len(files) > 1 and (is_regular_file(output) or output == STDOUT):
         raise SettingsError(f"{len(files)} inputs, but one output file: {output}. Pass a folder to -o.")
     targets = [output / Path(file).name for file in files] if len(files) > 1 or is_folder(output) else [output]
@@ -122,6 +124,7 @@ def _as_text(checks: list[FileCheck], together: list[Finding], repaired: list[Re
 
 
 def _describe_repair(repaired: RepairedTrace | None) -> str:
+    """Return a line on the repair of one file."""
     if repaired is None:
         return "Not repaired: it cannot be read."
     left = ", ".join(dict.fromkeys(finding.kind for finding in repaired.left))

@@ -32,7 +32,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``convert``."""
+    """Add the arguments of ``convert``."""
     parser.epilog = _EXAMPLES
     parser.usage = (
         "kinetoscope convert PATH -o OUTPUT [--attempt N] [--force] [--json]\n"
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Converts; returns the exit code."""
+    """Convert traces; return the exit code."""
     if arguments.output is None:
         raise SettingsError("Missing output file. Pass -o OUTPUT.")
     with open_trace_inputs(arguments.paths, attempt=arguments.attempt) as files:
@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pairs(files: list[str], arguments: argparse.Namespace) -> list[tuple[str, Path]]:
+    """Return pairs of input and output file."""
     output = Path(arguments.output)
     if arguments.to is None and len(files) > 1:
         raise SettingsError(
@@ -77,10 +78,12 @@ def _pairs(files: list[str], arguments: argparse.Namespace) -> list[tuple[str, P
 
 
 def _strip_suffixes(file: str) -> str:
+    """Return a file name without the suffixes of traces."""
     return Path(file).name.removesuffix(".gz").removesuffix(".zst").removesuffix(".json").removesuffix(_PARQUET)
 
 
 def _convert_one(pair: tuple[str, Path], on_progress: Progress) -> list[str]:
+    """Convert one file and return notes on the conversion."""
     source, target = pair
     if _PARQUET not in (Path(source).suffix, target.suffix):
         return convert_trace(source, target, on_progress)

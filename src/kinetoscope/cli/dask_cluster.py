@@ -1,4 +1,4 @@
-"""The Dask cluster that reads the traces for a command which is given ``--dask ADDRESS``."""
+"""Dask cluster of ``--dask ADDRESS``, which reads the traces for a command."""
 
 import argparse
 import logging
@@ -20,8 +20,10 @@ _CLOSE_TIMEOUT_S = 1
 
 @contextmanager
 def open_reader(arguments: argparse.Namespace) -> Iterator[Callable[..., list[Any]]]:
-    """`read_each`, or what does the same on the cluster at ``--dask``. Its work is cancelled if it is not done at the
-    end; otherwise the cluster is left as it is."""
+    """Yield `read_each`, or its counterpart that reads on the cluster at ``--dask``.
+
+    On exit the unfinished work is cancelled; otherwise the cluster is left unmodified.
+    """
     if arguments.dask is None:
         yield read_each
         return
@@ -48,7 +50,12 @@ def _read_on_cluster(client: Any, read: Callable[..., Any], names: Sequence[Any]
 
 
 def _connect(address: str) -> Any:
-    """A client of a cluster; `ClusterError` if there is none at the address."""
+    """Return a client of the cluster.
+
+    Raises:
+        ClusterError: no cluster answers at the address.
+        MissingExtraError: ``distributed`` is not installed.
+    """
     try:
         from distributed import Client
     except ImportError as error:
@@ -61,7 +68,10 @@ def _connect(address: str) -> Any:
 
 
 def _require_scheduler(address: str) -> None:
-    """Raises `ClusterError` unless a scheduler answers. A `Client` that cannot connect is noisy when it is deleted."""
+    """Raise `ClusterError` unless a scheduler answers.
+
+    A `Client` that cannot connect logs errors when it is deleted, so this uses none.
+    """
     import asyncio  # only here, since it takes long
 
     try:
@@ -79,6 +89,7 @@ def _require_scheduler(address: str) -> None:
 
 
 async def _read_identity(address: str) -> dict[str, Any]:
+    """Return the identity of the server at an address."""
     from distributed import Security
     from distributed.core import rpc
 

@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope diff``, which says what got slower or larger from one run to another."""
+"""The command ``kinetoscope diff``: regressions and improvements from one run to another."""
 
 import argparse
 import math
@@ -34,7 +34,7 @@ _EXIT_WORSE, _EXIT_INCONCLUSIVE = 1, 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``diff``."""
+    """Add the arguments of ``diff``."""
     parser.epilog = _EXAMPLES
     parser.add_argument("before", metavar="BEFORE", help=PATH + ", or a URL")
     parser.add_argument("after", metavar="AFTER", help="the same, of the run to compare")
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the comparison; returns the exit code."""
+    """Print the comparison; return the exit code."""
     require_merged([arguments.before, arguments.after])
     require_existing([arguments.before, arguments.after])
     comparison = _compare(arguments)
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_same_path(before: str, after: str) -> bool:
-    """Whether both are one place: then nothing changed, even if no step was recorded."""
+    """Return whether both are the same path; then nothing changed, even if no step was recorded."""
     return "://" not in before and os.path.realpath(before) == os.path.realpath(after)
 
 
@@ -79,7 +79,11 @@ def _check_groups(before: str, after: str) -> list[str]:
 
 
 def _compare(arguments: argparse.Namespace) -> Comparison:
-    """The comparison of what the arguments name. A file that cannot be read is exit code 2: 1 has another meaning."""
+    """Return the comparison of two runs.
+
+    Raises:
+        SettingsError: a file cannot be read; its exit code is 2, since 1 means a regression.
+    """
     selection = build_selection(arguments)
     try:
         with open_reader(arguments) as each:
@@ -92,13 +96,14 @@ def _compare(arguments: argparse.Namespace) -> Comparison:
 
 
 def _exit_code(comparison: Comparison) -> int:
+    """Return 1 after a regression, 3 if the result is inconclusive, else 0."""
     if comparison.worse:
         return _EXIT_WORSE
     return _EXIT_INCONCLUSIVE if comparison.step is None or comparison.step.verdict == "unsure" else 0
 
 
 def _parse_share(text: str) -> float:
-    """A part of something, written as a percentage or as a number below 1."""
+    """Return a share written as a percentage, or as a number below 1."""
     number = text.strip().removesuffix("%")
     try:
         part = float(number) / 100 if number != text.strip() else float(number)

@@ -1,4 +1,4 @@
-"""``kinetoscope explain``: explains a kind of finding, and how to fix it."""
+"""The command ``kinetoscope explain``: an explanation of a kind of finding, and its fixes."""
 
 import argparse
 import difflib
@@ -77,6 +77,7 @@ def _print_list(known: Mapping[str, Explanation], *, is_whole: bool) -> None:
 
 
 def _describe_unknown(kind: str, known: Mapping[str, Explanation]) -> str:
+    """Return an error message for an unknown kind, with a similar one."""
     close = difflib.get_close_matches(kind, known, 1)
     hint = f"Did you mean {close[0]}?" if close else f"Kinds: {', '.join(known)}."
     return f"Unknown kind of finding {sanitize(kind)!r}. {hint}"

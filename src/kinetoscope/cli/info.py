@@ -1,4 +1,4 @@
-"""``kinetoscope info``: shows on one screen what is in traces."""
+"""The command ``kinetoscope info``: a summary of the contents of traces."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``info``."""
+    """Add the arguments of ``info``."""
     parser.epilog = _EXAMPLES
     add_paths(parser, ", or URLs; - is stdin")
     add_json(parser)
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints what is in the traces. Returns 1 if one of them needed repairs, else 0."""
+    """Print the contents of traces; return 1 if one of them was repaired, else 0."""
     require_merged(arguments.inputs)
     require_existing(arguments.inputs)
     traces = load_traces(arguments.inputs, cache=not arguments.no_cache, attempt=arguments.attempt)
@@ -66,6 +66,7 @@ def _print_summaries(summaries: list[TraceSummary]) -> None:
 
 
 def _summarize(summaries: list[TraceSummary]) -> str:
+    """Return a line on the traces, ranks and spans of all files."""
     ranks = {rank for summary in summaries for rank in summary.ranks}
     num_spans = sum(summary.num_spans for summary in summaries)
     traces = f"{format_count(len(summaries), 'trace')} of {format_count(len(ranks), 'rank')}"

@@ -1,4 +1,4 @@
-"""The traces that a command reads as tables, with a bar of progress."""
+"""Loading of traces as frames, with a progress bar."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -10,14 +10,15 @@ from kinetoscope.frames.trace import Trace
 
 
 def load_traces(names: Iterable[str], *, cache: bool = True, attempt: int | None = None) -> list[Trace]:
-    """The traces that ``names`` mean, as tables, with a bar of progress."""
+    """Return the traces of all ``names`` as frames."""
     return read_each(partial(load_one, cache=cache), [found for name in names for found in names_in(name, attempt)])
 
 
 def read_each(read: Callable[..., Result], names: Sequence[Any], *values: Sequence[Any]) -> list[Result]:
-    """What ``read`` returns for each file or trace and each of ``values``, with a bar of progress. It takes
-    ``on_bytes``."""
+    """Return the result of ``read`` for each file or trace, in parallel, with a progress bar.
 
+    ``read`` is called with an element of ``names``, one of each of ``values``, and ``on_bytes``.
+    """
     from kinetoscope.merge.merge_traces import ByteProgress  # only here: a kept report needs no reading
 
     def work(given: tuple[Any, ...], on_progress: Progress) -> Result:

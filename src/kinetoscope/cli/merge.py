@@ -37,7 +37,7 @@ Open the merged trace in https://ui.perfetto.dev or chrome://tracing.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``merge``."""
+    """Add the arguments of ``merge``."""
     parser.epilog = _EXAMPLES
     parser.usage = (
         "kinetoscope merge PATH... -o OUTPUT [--align-on SPAN [--align-all]]\n"
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Merges; returns the exit code."""
+    """Merge traces into one; return the exit code."""
     if arguments.output is None:
         raise SettingsError("Missing output file. Pass -o OUTPUT.")
     if arguments.align_all and not arguments.align_on:
@@ -73,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _merge(arguments: argparse.Namespace, on_progress: Progress) -> MergeReport:
+    """Merge the traces of the arguments."""
     output = Path(arguments.output)
     require_replaceable([output], force=arguments.force)
     ranks, window = sorted(arguments.ranks) if arguments.ranks else None, _parse_window(arguments)
@@ -107,6 +108,7 @@ def _find_inputs(files: Sequence[str], output: Path) -> tuple[list[str], list[st
 
 
 def _parse_window(arguments: argparse.Namespace) -> Window | None:
+    """Return the time window to select; None for the whole recording."""
     if arguments.batches:
         batches = parse_argument("--batches", parse_numbers, arguments.batches)
         return Window(first_batch=min(batches), last_batch=max(batches))

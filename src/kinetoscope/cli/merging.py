@@ -1,4 +1,4 @@
-"""Merged traces that do not exist yet: commands wait for the process that writes one, or write it if that is dead."""
+"""Merges that commands depend on: wait for the process that writes a merged trace, or write it if that is dead."""
 
 import re
 import sys
@@ -42,12 +42,14 @@ def require_merged(names: Iterable[str]) -> None:
 
 
 def _is_missing_in_run(path: Path) -> bool:
+    """Return whether a merged trace is missing in a folder with manifests."""
     with suppress(OSError):
         return not path_exists(path) and is_folder(path.parent / MANIFESTS)
     return False
 
 
 def _folders_of_traces(path: Path) -> list[Path]:
+    """Return the folders with manifests that a path names or contains."""
     if not is_folder(path):
         return [path.parent] if is_folder(path.parent / MANIFESTS) else []
     subfolders = {
@@ -59,6 +61,7 @@ def _folders_of_traces(path: Path) -> list[Path]:
 
 
 def _wait_for_merge(folder: Path) -> None:
+    """Wait while another process merges the traces in a folder."""
     if is_being_merged(folder):
         _print_to_stderr(f"Waiting for the process that merges the traces in {folder}.")
     while is_being_merged(folder):

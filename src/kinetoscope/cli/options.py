@@ -1,4 +1,4 @@
-"""The arguments that several verbs have: each with one name, one form and one explanation."""
+"""Arguments that several commands share."""
 
 import argparse
 import os
@@ -9,17 +9,17 @@ PATH = "run folder, folder of traces, trace files or globs"
 
 
 def add_paths(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """Adds one ``PATH`` or several."""
+    """Add one or more ``PATH`` arguments."""
     parser.add_argument("inputs", metavar="PATH", nargs="+", help=PATH + more)
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Adds the ``PATH`` of one run, for verbs that work on a whole run."""
+    """Add the ``PATH`` of one run, for commands that need a whole run."""
     parser.add_argument("run_folder", metavar="PATH", help="run folder, or one of its traces")
 
 
 def add_output(parser: argparse.ArgumentParser, what: str, *other_names: str) -> None:
-    """Adds ``-o``."""
+    """Add ``-o``."""
     parser.add_argument("-o", "--output", *other_names, metavar="OUTPUT", help=what)
 
 
@@ -36,31 +36,31 @@ def add_num_steps(parser: argparse.ArgumentParser, default: int | None, more: st
 
 
 def add_details(parser: argparse.ArgumentParser) -> None:
-    """Add the option for what is left out of the first screen."""
+    """Add ``--details``."""
     parser.add_argument("--details", action="store_true", help="print all details, not only the most important ones")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--json``."""
+    """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_ranks(parser: argparse.ArgumentParser, *other_names: str) -> None:
-    """Adds ``--ranks``."""
+    """Add ``--ranks``."""
     parser.add_argument(
         "-r", "--ranks", *other_names, metavar="LIST", type=parse_ranks, help="select ranks, as in 0,4-7"
     )
 
 
 def add_last(parser: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup") -> None:
-    """Adds ``--last``."""
+    """Add ``--last``."""
     parser.add_argument(
         "--last", metavar="SECONDS", type=parse_positive_seconds, help="select the last seconds of the recording"
     )
 
 
 def add_attempt(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--attempt``."""
+    """Add ``--attempt``."""
     parser.add_argument(
         "--attempt",
         metavar="N",
@@ -70,17 +70,17 @@ def add_attempt(parser: argparse.ArgumentParser) -> None:
 
 
 def add_no_cache(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--no-cache``."""
+    """Add ``--no-cache``."""
     parser.add_argument("--no-cache", action="store_true", help="do not use the cache")
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--force``."""
+    """Add ``--force``."""
     parser.add_argument("--force", action="store_true", help="replace a file that Kinetoscope did not write")
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--jobs``."""
+    """Add ``--jobs``."""
     parser.add_argument(
         "--jobs",
         metavar="N",

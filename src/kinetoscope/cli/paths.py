@@ -1,4 +1,4 @@
-"""The files that a command reads and writes, as the user names them: files, folders, globs, pipes, or ``-``."""
+"""Input and output files of commands: files, folders, globs, pipes, or ``-``."""
 
 import glob
 import os
@@ -36,7 +36,7 @@ from kinetoscope.pulse.training_notes import runs_of_command
 
 STDIN = "-"
 _RUN_SUBFOLDERS = ("live", "traces", "torch_traces", "pulse", ".uploads")
-"""What is in the folder of a run."""
+"""Subfolders that identify a run folder."""
 
 _TRACE_SUBFOLDERS = ("traces", "torch_traces", "torch_memory_traces")
 _PARQUET = ".parquet"
@@ -45,7 +45,7 @@ _HEAD_BYTES = 4096
 
 
 def require_existing(names: Iterable[str]) -> None:
-    """Raises `SettingsError` for a path that does not exist, and for a glob that stands for nothing."""
+    """Raise `SettingsError` for a missing path, and for a glob without a match."""
     for name in names:
         if name == STDIN or "://" in name or _exists(name):
             continue
@@ -56,9 +56,11 @@ def require_existing(names: Iterable[str]) -> None:
 
 
 def find_run_folder(name: str) -> Path:
-    """The folder of the run that ``name`` is, or is a part of: one of its traces, or a folder of them.
+    """Return the run folder that ``name`` is or is in, such as the folder of one of its traces.
 
-    Raises `SettingsError` if it does not exist, and `UnsupportedSystemError` on systems without run folders.
+    Raises:
+        SettingsError: the path does not exist.
+        UnsupportedSystemError: this system has no run folders.
     """
     require_existing([name])
     require_run_folders(name)
@@ -101,7 +103,7 @@ def find_newest_run(folder: str = "runs") -> str:
 
 
 def explain_no_pulse(run_folder: Path) -> str:
-    """What to say of a folder in which no rank of a run has a pulse."""
+    """Return a sentence on a folder without the pulse of any rank."""
     if why := why_nothing(run_folder):
         return why
     hint = "Pass the run folder: it contains pulse and traces."
@@ -109,7 +111,7 @@ def explain_no_pulse(run_folder: Path) -> str:
 
 
 def _exists(name: str) -> bool:
-    """False for what does not exist; what cannot be looked at may exist."""
+    """Return whether a path exists; True also if it cannot be inspected."""
     try:
         os.stat(name)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -120,23 +122,25 @@ def _exists(name: str) -> bool:
 
 
 class TraceInputs(list[str]):
-    """The paths of files to read, as `open_file` takes them. ``notes`` are sentences on what they are.
+    """Paths of the input files, in the form that `open_file` expects.
 
-    Input from a pipe is in a temporary file, for which `shown` prints the user's name."""
+    Input from a pipe is in a temporary file; `shown` prints the user's name for it. ``notes`` are sentences on
+    the inputs.
+    """
 
     def __init__(self) -> None:
         self._user_names: dict[str, str] = {}
         self.notes: list[str] = []
 
     def add(self, path: str, user_name: str | None = None) -> None:
-        """Adds a file, once; ``given`` is the user's name for it, if it differs."""
+        """Add a file once; ``user_name`` is the user's name for it, if it differs."""
         if path not in self:
             self.append(path)
         if user_name is not None:
             self._user_names[path] = user_name
 
     def shown(self, text: object) -> str:
-        """The text with the user's names instead of those of temporary files."""
+        """Return a text with the user's names instead of those of temporary files."""
         text = str(text)
         for path, user_name in self._user_names.items():
             text = text.replace(path, user_name)
@@ -147,13 +151,16 @@ class TraceInputs(list[str]):
 def open_trace_inputs(
     names: Sequence[str], output: Path | None = None, *, attempt: int | None = None
 ) -> Iterator[TraceInputs]:
-    """The files that ``names`` stand for, each once. Merged traces in a folder or a glob are left out, unless there is
-    nothing else. Of a run that was restarted, the files are those of the last attempt, or of ``attempt``.
+    """Yield the files that ``names`` stand for, each once.
 
-    ``-`` is the standard input. It, and what a shell passes for ``<(command)``, are copied to temporary files, since
-    traces are read twice. Raises `SettingsError` for a path that does not exist, `MergeError` for a name without a
-    file, `TraceFileError` for what is neither a file nor a folder, such as a named pipe that nobody may ever write, and
-    all with the user's names.
+    Merged traces in a folder or glob are left out, unless nothing else is there. Of a restarted run, the files are
+    those of the last attempt, or of ``attempt``. Standard input (``-``) and ``<(command)`` are copied to temporary
+    files, since traces are read twice.
+
+    Raises:
+        SettingsError: a path does not exist.
+        MergeError: a folder or glob has no trace.
+        TraceFileError: an input is neither a file nor a folder, such as a named pipe without a writer.
     """
     require_merged(names)
     require_existing(names)
@@ -175,7 +182,7 @@ def open_trace_inputs(
 
 
 def _copy_pipe(name: str, folder: Path) -> str:
-    """A copy of the content of a pipe."""
+    """Copy the content of a pipe into a file, and return its path."""
     folder.mkdir()
     path = folder / ("stdin.json" if name == STDIN else f"{Path(name).name}.json")
     with path.open("wb") as stream:
@@ -188,6 +195,7 @@ def _copy_pipe(name: str, folder: Path) -> str:
 
 
 def _expand(name: str, output: Path | None, attempt: int | None, notes: list[str]) -> Sequence[str]:
+    """Return the traces that a file, folder or glob stands for."""
     if os.path.isfile(name):
         return [name]
     if os.path.isdir(name):
@@ -201,7 +209,7 @@ def _expand(name: str, output: Path | None, attempt: int | None, notes: list[str
 
 
 def _find_traces_of_run(folder: Path, output: Path | None) -> dict[int, list[FoundFile]]:
-    """The traces in a folder, or in the ``traces`` of a run's folder, of each attempt that has some."""
+    """Return the traces by restart attempt, in a folder or in the ``traces`` of a run folder."""
     for subfolder in order_trace_folders(folder):
         subfolders = find_relative_attempt_folders(folder, subfolder)
         found = {
@@ -214,6 +222,7 @@ def _find_traces_of_run(folder: Path, output: Path | None) -> dict[int, list[Fou
 
 
 def _find_in_folder(folder: Path, subfolder: str, output: Path | None) -> list[FoundFile]:
+    """Return the traces of one subfolder, merged ones only if there are no others."""
     traces = [
         file for file in find_files(folder, subfolder, SUFFIXES) if _is_trace(file) and not _is_same(file, output)
     ]
@@ -223,6 +232,7 @@ def _find_in_folder(folder: Path, subfolder: str, output: Path | None) -> list[F
 
 
 def _select_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: int | None) -> Sequence[str]:
+    """Return the traces of an attempt, by default of the last one."""
     if not by_attempt:
         unsaved = is_folder(Path(name, "live"))
         if not unsaved and (why := why_nothing(Path(name)) or suggest_runs(Path(name))):
@@ -238,7 +248,11 @@ def _select_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: 
 
 
 def _is_trace(file: FoundFile) -> bool:
-    """Whether it has the name of a trace. Raises `UnsafePathError` for a link, a pipe or a device."""
+    """Return whether a file has the name of a trace.
+
+    Raises:
+        UnsafePathError: it is a link, a pipe or a device.
+    """
     if not file.endswith(SUFFIXES) or os.path.isdir(file):
         return False
     file.require_inside()
@@ -254,7 +268,7 @@ def _is_same(file: str | Path, output: Path | None) -> bool:
 
 
 def require_replaceable(outputs: Iterable[Path], *, force: bool) -> None:
-    """Raises `SettingsError` for an existing file that Kinetoscope did not write, unless ``force``.
+    """Raise `SettingsError` for an existing file that Kinetoscope did not write, unless ``force``.
 
     An empty file may be replaced.
     """
@@ -266,14 +280,14 @@ def require_replaceable(outputs: Iterable[Path], *, force: bool) -> None:
 
 
 def require_distinct(outputs: Iterable[Path]) -> None:
-    """Raises `SettingsError` where two files would be written to the same place."""
+    """Raise `SettingsError` if two outputs have the same path."""
     twice = next((output for output, count in Counter(outputs).items() if count > 1), None)
     if twice is not None:
         raise SettingsError(f"Two outputs would have the same path: {twice}. Convert these files one at a time.")
 
 
 def _is_kinetoscope_file(path: Path) -> bool:
-    """Whether Kinetoscope wrote a file, according to its content."""
+    """Return whether Kinetoscope wrote a file, by its content."""
     try:
         if _is_report_page(path):
             return True
@@ -287,11 +301,13 @@ def _is_kinetoscope_file(path: Path) -> bool:
 
 
 def _is_report_page(path: Path) -> bool:
+    """Return whether a file starts as a report page."""
     with path.open("rb") as file:
         return _PAGE in file.read(_HEAD_BYTES)
 
 
 def _is_kinetoscope_perfetto(path: Path) -> bool:
+    """Return whether a Perfetto trace starts with the packet that Kinetoscope writes first."""
     head = bytearray(len(BEGINNING))
     with open_trace(str(path)) as file, memoryview(head) as view:
         UnpackedStream(file, str(path)).readinto(view)

@@ -1,4 +1,4 @@
-"""Works on several files at a time, with a progress bar on stderr; Ctrl-C ends the work."""
+"""Parallel work on several files, with a progress bar on stderr; Ctrl-C ends it."""
 
 import signal
 import sys
@@ -18,7 +18,7 @@ _STOP_TIMEOUT_S = 0.5
 
 @contextmanager
 def progress_bar(verb: str) -> Iterator[Progress]:
-    """A callback that draws a bar if stderr is a terminal."""
+    """Yield a callback that draws a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -31,17 +31,19 @@ def progress_bar(verb: str) -> Iterator[Progress]:
 
 
 class _TolerantStream:
-    """A terminal, to which nothing more is written once it is gone: the work goes on without a bar."""
+    """A stream that ignores errors of a closed terminal: the work continues without a progress bar."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        """Write a string unless the terminal is closed."""
         with suppress(OSError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
+        """Flush unless the terminal is closed."""
         with suppress(OSError):
             self._stream.flush()
 
@@ -50,7 +52,7 @@ class _TolerantStream:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during the work. ``written`` are the files that are complete."""
+    """Ctrl-C during the work; ``written`` are the files that are complete."""
 
     def __init__(self, written: Sequence[Path]) -> None:
         super().__init__()
@@ -64,11 +66,19 @@ def run_parallel(
     jobs: int | None = None,
     output_of: Callable[[Item, Result], Path | None] = lambda item, result: None,
 ) -> list[Result]:
-    """The results of ``work`` for each item, ``jobs`` at a time, with one bar; ``work`` reports to its callback.
+    """Return the results of ``work`` for each item, ``jobs`` at a time, with one progress bar.
 
-    ``output_of`` returns the file that was written, if any. Raises the first error when all others are done, and
-    `Interrupted` soon after Ctrl-C: then the callback raises KeyboardInterrupt. Work that does not call it runs on
-    until the process ends.
+    Args:
+        verb: the label of the progress bar.
+        work: called with an item and a callback for its progress.
+        items: the items, in the order of the results.
+        jobs: number of threads; None for one per core.
+        output_of: returns the file that was written for an item, if any.
+
+    Raises:
+        Interrupted: soon after Ctrl-C. The progress callback then raises KeyboardInterrupt; work that never calls it
+            runs until the process ends.
+        Exception: the first error of an item, after all others are done.
     """
     with _catch_ctrl_c() as interrupt, progress_bar(verb) as on_progress:
         shared = _SharedProgress(on_progress, len(items))
@@ -88,7 +98,7 @@ def run_parallel(
 
 @contextmanager
 def _catch_ctrl_c() -> "Iterator[Future[None]]":
-    """A future that is done at the first Ctrl-C.
+    """Yield a future that is done at the first Ctrl-C.
 
     A thread waits for the signal, which is blocked in threads that start later: polars has its own handler, and
     Python's runs only when the main thread gets to it. Where signals cannot be blocked, Python handles Ctrl-C.
@@ -116,7 +126,7 @@ def _catch_ctrl_c() -> "Iterator[Future[None]]":
 
 
 def _wait_for_all(futures: "Sequence[Future[Any]]", interrupt: "Future[None]") -> None:
-    """Waits for the end of all futures, or for Ctrl-C."""
+    """Wait for all futures, or for Ctrl-C."""
     pending = {*futures}
     while pending and not interrupt.done():
         _, pending = wait({*pending, interrupt}, return_when=FIRST_COMPLETED)
@@ -124,11 +134,12 @@ def _wait_for_all(futures: "Sequence[Future[Any]]", interrupt: "Future[None]") -
 
 
 def _is_finished(future: "Future[Any]") -> bool:
+    """Return whether a future has a result."""
     return future.done() and not future.cancelled() and future.exception() is None
 
 
 class _SharedProgress:
-    """The progress of each of several items."""
+    """Combined progress of several items."""
 
     def __init__(self, on_progress: Progress, num_items: int) -> None:
         self.is_stopped = Event()
@@ -136,7 +147,7 @@ class _SharedProgress:
         self._done = [(0, 0)] * num_items
 
     def progress_of(self, number: int) -> Progress:
-        """The callback for one of the items."""
+        """Return the callback for one of the items."""
 
         def progress(done: int, total: int) -> None:
             if self.is_stopped.is_set():

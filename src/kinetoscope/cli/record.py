@@ -58,7 +58,7 @@ _REASONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``record``."""
+    """Add the arguments of ``record``."""
     parser.epilog = _EXAMPLES
     add_run(parser)
     add_num_steps(parser, 10)
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Asks, waits, and shows what was recorded."""
+    """Request a recording, wait for it, and print its summary; return 1 if a rank has not recorded all steps."""
     if arguments.num_steps > MOST_STEPS:
         raise SettingsError(f"--num-steps is too large. Pass at most {MOST_STEPS}.")
     run_folder = find_run_folder(arguments.run_folder)
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _RecordedTrace:
-    """The trace of a rank, with so many of the steps."""
+    """A trace of a rank, and its number of requested steps."""
 
     path: Path
     num_steps: int
@@ -100,33 +100,33 @@ class _RecordedTrace:
 
 @dataclass(frozen=True)
 class _Rank:
-    """A rank that was asked: what it says of requests, and how it is doing."""
+    """A rank of the request: its snapshot and its status."""
 
     glance: Glance
     status: RankStatus
 
     def answer(self, request: RecordRequest) -> Asked:
-        """What became of the request there."""
+        """Return the rank's answer to the request."""
         asked = self.glance.header.asked
         return asked.asked if asked.sequence == request.sequence else Asked.NONE
 
     def first_step(self, request: RecordRequest) -> int:
-        """The first of the steps there: a later one than was asked for, where the job's own schedule was recording."""
+        """Return the rank's first recorded step: later than requested if its own schedule was recording."""
         asked = self.glance.header.asked
         return asked.first_step if asked.sequence == request.sequence else request.first_step
 
     @property
     def has_ended(self) -> bool:
-        """Whether its loop is over."""
+        """Whether the training loop has ended."""
         return self.glance.header.is_saving or self.status.state in (RunState.FINISHED, RunState.KILLED)
 
     def is_over(self, request: RecordRequest) -> bool:
-        """Whether nothing more comes of it there."""
+        """Return whether the rank will record no more of the request."""
         return self.answer(request) in _FINAL_ANSWERS or self.status.state in (RunState.FINISHED, RunState.KILLED)
 
 
 class _Job:
-    """The run in a folder, and those of its ranks that are asked."""
+    """The run in a folder, and its ranks that the request is for."""
 
     def __init__(self, run_folder: Path, ranks: frozenset[int] | None) -> None:
         self._run_folder, self._ranks = run_folder, ranks
@@ -143,7 +143,11 @@ class _Job:
         }
 
     def request(self, num_steps: int) -> RecordRequest:
-        """Writes the request. Raises `KinetoscopeError` where nobody could answer it."""
+        """Write the request file, and return the request.
+
+        Raises:
+            KinetoscopeError: no rank could record it, or another request is pending.
+        """
         self._refresh()
         self._require_going()
         path = str(self._run_folder / FOLDER / NAME)
@@ -168,7 +172,7 @@ class _Job:
             ) from error
 
     def _require_seen(self, before: RecordRequest | None) -> None:
-        """Raises `KinetoscopeError` if a rank may still answer the request that is in the file."""
+        """Raise `KinetoscopeError` if a rank may still answer the request that is in the file."""
         if before is None or time.time_ns() - before.asked_unix_ns > _UNSEEN_TIMEOUT_S * 1e9:
             return
         asked = [rank for number, rank in self._found.items() if before.is_for(number)]
@@ -179,6 +183,7 @@ class _Job:
             )
 
     def _require_going(self) -> None:
+        """Raise `KinetoscopeError` unless a rank can start a recording now."""
         found = self._found.values()
         if not found:
             if self._ranks is None:
@@ -194,7 +199,7 @@ class _Job:
             raise KinetoscopeError("No rank has finished a step yet. Try again later.")
 
     def _first_step(self) -> int:
-        """The first step: so far ahead that all ranks see the request before."""
+        """Return the first step to record: so far ahead that all ranks see the request before."""
         glances = [rank.glance for rank in self._found.values()]
         newest = max(glance.step for glance in glances if glance.step is not None)
         fastest_ns = min((glance.step_ns for glance in glances if glance.step_ns), default=1e9)
@@ -203,7 +208,7 @@ class _Job:
         return newest + 1 + max(_MIN_LEAD_STEPS, ceil(lead_s * 1e9 / max(fastest_ns, 1.0)))
 
     def wait(self, request: RecordRequest) -> None:
-        """Waits until the ranks have recorded, or cannot any more."""
+        """Wait until each rank has recorded the steps or cannot record them any more."""
         since_s = time.monotonic()
         with _open_status_line() as show:
             while not all(rank.is_over(request) for rank in self._found.values()):
@@ -215,6 +220,7 @@ class _Job:
                     return
 
     def _describe_progress(self, request: RecordRequest) -> str:
+        """Return a line on the progress of the recording."""
         steps = [rank.glance.step for rank in self._found.values() if rank.glance.step is not None]
         now = f"; the slowest rank is at {min(steps):,}" if steps else ""
         num_saved = sum(rank.answer(request) is Asked.SAVED for rank in self._found.values())
@@ -225,7 +231,7 @@ class _Job:
         return f"{asked}{now}; {num_saved} of {len(self._found)} ranks saved{stuck}"
 
     def describe_missing(self, request: RecordRequest, traces: Container[int]) -> list[str]:
-        """A sentence for each rank that is not in ``traces``."""
+        """Return a sentence for each rank without a trace."""
         return [
             f"No {_format_steps(rank.first_step(request), request.num_steps)} of rank {number}: "
             f"it {_REASONS[rank.answer(request)]}"
@@ -244,7 +250,7 @@ class _Job:
         return [f"{min(short.values())} of {format_count(request.num_steps, 'step')} recorded{ranks}, {why}."]
 
     def find_traces(self, request: RecordRequest) -> dict[int, _RecordedTrace]:
-        """The trace of each rank that has recorded the steps, or the first of them."""
+        """Return the trace of each rank that has recorded at least the first of the steps."""
         attempt = next(iter(self._found.values())).glance.header.process.attempt.restart
         found: dict[int, _RecordedTrace] = {}
         for place in order_trace_folders(self._run_folder):
@@ -254,6 +260,7 @@ class _Job:
         return dict(sorted(found.items()))
 
     def _find_saved(self, folder: Path, request: RecordRequest) -> Iterator[tuple[int, _RecordedTrace]]:
+        """Yield the traces in a folder that contain requested steps, by rank."""
         saved = {number: rank for number, rank in self._found.items() if rank.answer(request) is Asked.SAVED}
         for manifest in read_manifest(folder):
             for trace in manifest.kept:
@@ -265,21 +272,22 @@ class _Job:
                     yield manifest.rank, _RecordedTrace(folder / trace.path, num_steps)
 
     def first_step(self, request: RecordRequest) -> int:
-        """The first of the steps: the latest one, if ranks differ."""
+        """Return the first recorded step, the latest one if ranks differ."""
         return max(rank.first_step(request) for rank in self._found.values())
 
     def answers(self, request: RecordRequest) -> dict[int, Asked]:
-        """What became of the request, by rank."""
+        """Return the answers to the request by rank."""
         return {number: rank.answer(request) for number, rank in self._found.items()}
 
 
 def _format_steps(first_step: int, num_steps: int) -> str:
+    """Return a range of steps, such as ``steps 11 to 20``."""
     return f"steps {first_step:,} to {first_step + num_steps - 1:,}"
 
 
 @contextmanager
 def _open_status_line() -> Iterator[Callable[[str], object]]:
-    """A function that shows a sentence in the place of the one before, on a terminal."""
+    """Yield a function that replaces the status line of a terminal."""
     if not sys.stderr.isatty():
         yield lambda sentence: None
         return

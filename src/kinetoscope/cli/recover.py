@@ -1,4 +1,4 @@
-"""``kinetoscope recover``: makes traces from what killed processes of a run left."""
+"""The command ``kinetoscope recover``: traces from the unsaved data of killed processes."""
 
 import argparse
 import json
@@ -37,7 +37,7 @@ written or merged; the output names it.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``recover``."""
+    """Add the arguments of ``recover``."""
     parser.epilog = _EXAMPLES
     add_run(parser)
     parser.add_argument(
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Recovers every killed rank, then merges; returns the exit code."""
+    """Recover each killed rank, then merge; return 1 if some data could not be read, written or merged."""
     run_folder = find_run_folder(arguments.run_folder)
     settings = {"keep": arguments.keep, "other_hosts": arguments.other_hosts, "traces": arguments.traces}
     settings |= {"without_redaction": arguments.without_redaction, "discard": arguments.discard}
@@ -135,7 +135,7 @@ def _build_failed_row(rank: UnrecoveredRank) -> dict[str, Any]:
 
 
 def _describe_later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
-    """Which attempts of the run came after the one of the recovered rank; "" if there is none."""
+    """Return a sentence on later restart attempts of the run; "" if there is none."""
     restart = rank.run.attempt.restart
     for folder in dict.fromkeys(merge.folder for merge in rank.merges):
         traces = folder if parse_attempt_name(folder.name) is None else folder.parent
@@ -150,7 +150,7 @@ def _describe_later_attempts(rank: RecoveredRank, run_folder: Path) -> str:
 
 
 def _describe_kept(rank: RecoveredRank, run_folder: Path) -> str:
-    """What of a rank is not in its traces, where that is, and what to do; "" if all of it is."""
+    """Return sentences on data of a rank that is in no trace and was kept; "" without any."""
     if rank.undeleted:
         return f"All that {rank.spool_folder} holds is in the traces. {rank.undeleted}"
     if rank.is_complete:
@@ -166,7 +166,7 @@ def _describe_kept(rank: RecoveredRank, run_folder: Path) -> str:
 
 
 def _describe_deleted(rank: RecoveredRank | UnrecoveredRank) -> str:
-    """What was deleted although it is in no trace; "" if there is none."""
+    """Return sentences on data that was deleted although it is in no trace; "" without any."""
     if isinstance(rank, UnrecoveredRank):
         return f"Deleted {rank.spool_folder}; nothing was recovered from it. {rank.reason}" if rank.is_discarded else ""
     if rank.is_complete or rank.is_kept:
@@ -181,7 +181,7 @@ def _print_to_stderr(sentence: str) -> None:
 
 
 def _group_by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], list[RecoveredRank]]:
-    """The ranks in each merged file of each node."""
+    """Return the ranks of each merged file, by node."""
     found: dict[tuple[RecoveredMerge, int], list[RecoveredRank]] = {}
     for rank in ranks:
         for merge in dict.fromkeys(rank.merges):
@@ -192,7 +192,7 @@ def _group_by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, in
 def _try_merge(
     run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank], print_line: Callable[[str], None]
 ) -> str:
-    """Merges what was recovered; returns why that failed, or ""."""
+    """Merge the recovered traces; return the reason if that failed, else ""."""
     try:
         _merge(run_folder, merge, ranks, print_line)
     except (KinetoscopeError, OSError) as error:
@@ -204,7 +204,7 @@ def _try_merge(
 def _merge(
     run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank], print_line: Callable[[str], None]
 ) -> None:
-    """Merges the attempts of the ``ranks``, each with what its other ranks have saved, and queues the files."""
+    """Merge the attempts of the ``ranks`` with the saved traces of their other ranks, and queue the files."""
     merged: set[str] = set()
     for run in (rank.run for rank in ranks):
         if run.attempt.start in merged:
@@ -230,6 +230,7 @@ def _merge(
 
 
 def _summarize(rank: RecoveredRank) -> str:
+    """Return lines on the recovered spans of a rank, by thread."""
     num_spans = sum(thread.num_spans for thread in rank.threads.values())
     num_open = sum(thread.num_open for thread in rank.threads.values())
     lines = [

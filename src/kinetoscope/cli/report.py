@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope report``, which writes what was found in a run into one HTML file."""
+"""The command ``kinetoscope report``: one HTML file with the findings and the timeline of a run."""
 
 import argparse
 import json
@@ -54,7 +54,7 @@ name and no source code. See docs/report.md for its contents.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``report``."""
+    """Add the arguments of ``report``."""
     parser.epilog = _EXAMPLES
     parser.add_argument(
         "inputs",
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the page."""
+    """Write the report page; return the exit code."""
     require_merged(arguments.inputs)
     require_existing(arguments.inputs)
     output = _output(arguments)
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _analyzed(
     arguments: argparse.Namespace, each: Callable[..., list[Any]]
 ) -> tuple[RunReport, Comparison | None, list[Source]]:
-    """The report, what it was made from, and the comparison with an earlier run, if two are given."""
+    """Return the report, the comparison with an earlier run if two are given, and the traces of the report."""
     selection = build_selection(arguments)
     anonymizer = Anonymizer(arguments.step) if arguments.redact else None
     report_on = partial(report_of, each=each, cache=not arguments.no_cache, anonymizer=anonymizer)
@@ -129,7 +129,7 @@ def _analyzed(
 
 
 def _sources(inputs: Sequence[str], arguments: argparse.Namespace, anonymizer: Anonymizer | None) -> list[Source]:
-    """Return the traces of the inputs. Those that can be read only once are read here, and those without names."""
+    """Return the traces of the inputs; read those that can be read only once, and those to anonymize."""
     names = [name for given in inputs for name in names_in(given, arguments.attempt)]
     if anonymizer is not None:
         return [_load_anonymized(name, anonymizer, cache=not arguments.no_cache) for name in names]
@@ -137,7 +137,7 @@ def _sources(inputs: Sequence[str], arguments: argparse.Namespace, anonymizer: A
 
 
 def _load_anonymized(name: str, anonymizer: Anonymizer, *, cache: bool) -> Trace:
-    """Return a trace without names of users; its errors have none either, as they are sent along with pages."""
+    """Return a trace without the user's names, also in error messages, since they are sent along with pages."""
     label = anonymizer.name(name, "file")
     try:
         return load_one(name, cache=cache).anonymized(anonymizer)
@@ -149,7 +149,7 @@ def _load_anonymized(name: str, anonymizer: Anonymizer, *, cache: bool) -> Trace
 
 
 def _output(arguments: argparse.Namespace) -> Path:
-    """The file to write: in the folder of a run, or of a trace; here for a URL."""
+    """Return the file to write: in the folder of the run or trace; for a URL, in the working folder."""
     if arguments.output is not None:
         given = Path(arguments.output)
         return given / FILE_NAME if is_folder(given) else given

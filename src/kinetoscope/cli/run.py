@@ -42,7 +42,7 @@ recorded in full.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``run``."""
+    """Add the arguments of ``run``."""
     parser.epilog = _EXAMPLES
     parser.usage = "kinetoscope run [OPTION...] [--] COMMAND..."
     parser.add_argument("-o", "--output", metavar="DIR", help="run folder (default: runs/JOB or runs/TIME)")
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Becomes the command, which needs no process of ours beside it."""
+    """Replace this process by the command, with recording enabled in its environment."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SettingsError("Missing command. Try: kinetoscope run python train.py")
@@ -92,7 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def choose_output(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
-    """The folder of a run that was given none: all nodes of a job must choose the same."""
+    """Return the default run folder, which is the same on all nodes of a job.
+
+    Raises:
+        SettingsError: the nodes have no job id in common.
+    """
     job = next((environment[name] for name in _JOB_ID_VARIABLES if environment.get(name)), None) or find_option(
         command, "rdzv-id"
     )
@@ -116,7 +120,7 @@ def find_option(command: Sequence[str], name: str) -> str | None:
 
 
 def _write_start_marker(folder: Path) -> None:
-    """Notes in the run's folder that a command was started, so that others can say that no training came of it."""
+    """Write the marker of a started command into the run folder, for commands that find no training in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"kinetoscope": __version__, "started_ns": time.time_ns()})
@@ -128,7 +132,7 @@ def _write_start_marker(folder: Path) -> None:
 
 
 def _exec(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Replaces this process by the command, with the signals as they were: Python ignores some for itself."""
+    """Replace this process by the command, with default signal handlers: Python ignores some signals for itself."""
     for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Job of ``kinetoscope view``: write the rows of runs in its list, which are kept in the user's cache."""
+"""Job of ``kinetoscope view``: write the rows of the list of runs into the user's cache."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""cli: lets a command work until Ctrl-C, or until it is told to end."""
+"""Waiting until Ctrl-C, or a signal to end."""
 
 import signal
 import time
@@ -13,7 +13,7 @@ _POLL_S = 0.1
 
 @contextmanager
 def catch_signals() -> "Iterator[SimpleQueue[int]]":
-    """A queue that gets each Ctrl-C and each signal to end. A second one does not disturb the end."""
+    """Yield a queue of received signals: Ctrl-C and signals to end. Later ones do not disturb the shutdown."""
     received: SimpleQueue[int] = SimpleQueue()  # putting into it is safe in a signal handler
     numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, lambda number, _: received.put(number)) for number in numbers}
@@ -25,8 +25,10 @@ def catch_signals() -> "Iterator[SimpleQueue[int]]":
 
 
 def wait_for_signal(received: "SimpleQueue[int]", timeout_s: float = inf) -> bool:
-    """Waits until something is in the queue; returns False if nothing has come in time. It waits a little at a time: a
-    signal that comes just before a wait does not end that wait."""
+    """Wait until the queue has a signal; return False after a timeout.
+
+    It polls: a signal that comes just before a wait does not end that wait.
+    """
     until = time.monotonic() + timeout_s
     while (left_s := until - time.monotonic()) > 0:
         with suppress(Empty):

@@ -1,4 +1,4 @@
-"""``kinetoscope status``: shows what each rank of a run does now."""
+"""The command ``kinetoscope status``: the state of each rank of a running job."""
 
 import argparse
 import json
@@ -42,7 +42,7 @@ _REFRESH_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``status``."""
+    """Add the arguments of ``status``."""
     parser.epilog = _EXAMPLES
     add_run(parser)
     parser.add_argument("--watch", action="store_true", help="refresh every second, until Ctrl-C")
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the status once or each second; returns the exit code of the last one."""
+    """Print the status once, or each second; return the exit code of the last one."""
     run_folder = find_run_folder(arguments.run_folder)
     if arguments.watch:
         return _watch(run_folder, is_json=arguments.json)
@@ -61,12 +61,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def find_exit_code(status: RunStatus) -> int:
-    """0 if nothing is wrong."""
+    """Return the exit code of a status; 0 if nothing is wrong."""
     return _EXIT_CODES.get(status.state, 0)
 
 
 def build_json(status: RunStatus) -> dict[str, Any]:
-    """The status for programs; times are in nanoseconds, sizes in bytes, and what is not known is null."""
+    """Return the status as JSON: times in nanoseconds, sizes in bytes, unknown values null."""
     rows = [asdict(rank) | {"state": rank.state.value} for rank in status.ranks]
     return {
         "schema": _SCHEMA,
@@ -81,6 +81,7 @@ def build_json(status: RunStatus) -> dict[str, Any]:
 
 
 def _watch(run_folder: Path, *, is_json: bool) -> int:
+    """Refresh the status each second until Ctrl-C; return the exit code of the last one."""
     with catch_signals() as received, _open_screen(run_folder, is_json=is_json) as show:
         while True:
             status = read_run_status(run_folder)
@@ -91,7 +92,7 @@ def _watch(run_folder: Path, *, is_json: bool) -> int:
 
 @contextmanager
 def _open_screen(run_folder: Path, *, is_json: bool) -> Iterator[Callable[[RunStatus], object]]:
-    """Shows a status in the place of the one before; where there is no terminal, below it."""
+    """Yield a function that shows a status in place of the one before; below it without a terminal."""
     from rich.live import Live
 
     console = _console()

@@ -34,7 +34,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``summary``."""
+    """Add the arguments of ``summary``."""
     parser.epilog = _EXAMPLES
     parser.add_argument(
         "inputs",
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the summary."""
+    """Print the summary; return the exit code."""
     arguments.inputs = arguments.inputs or [find_newest_run()]
     report = analyze_inputs(arguments)
     print_later_run(arguments.inputs)
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments that say which part of a run is meant."""
+    """Add the arguments that select a part of a run."""
     parser.add_argument(
         "--step",
         metavar="SPAN",
@@ -81,7 +81,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def build_selection(arguments: argparse.Namespace, faster: frozenset[str] = frozenset()) -> Selection:
-    """The part of a run that the arguments of `add_selection` name."""
+    """Return the selection of the arguments of `add_selection`, with the operators that a replay makes ``faster``."""
     return Selection(
         step=arguments.step,
         ranks=arguments.ranks,
@@ -94,7 +94,10 @@ def build_selection(arguments: argparse.Namespace, faster: frozenset[str] = froz
 def analyze_inputs(
     arguments: argparse.Namespace, faster: frozenset[str] = frozenset(), *, with_graph: bool = False
 ) -> RunReport:
-    """The report of what the arguments name, in which operators can be ``faster``."""
+    """Return the report on the inputs of the arguments.
+
+    A replay needs the names of the operators that it makes ``faster``, and the graph of the run.
+    """
     require_merged(arguments.inputs)
     require_existing(arguments.inputs)
     selection = build_selection(arguments, faster)
@@ -108,8 +111,10 @@ def analyze_inputs(
 
 
 def describe_pulse(names: Sequence[str], attempt: int | None, *, has_traces: bool) -> str:
-    """What the pulse of a run says of all its steps, where nothing else is known of them; "" without one. If it
-    ``has_traces``, some of the steps took longer because they were recorded: then nothing is said of changes."""
+    """Return sentences on all steps of a run and its hangs, from its pulse; "" without one.
+
+    With ``has_traces``, changes are left out: some steps took longer because they were recorded.
+    """
     from kinetoscope.report.descriptions import describe_all_steps
 
     pulses = pulses_of(names[0], attempt) if len(names) == 1 else []

@@ -1,6 +1,6 @@
 """Job at the end of a run: find its top finding, and write its report if one is wanted.
 
-The report is kept in the user's cache, and so is the row of the run in a list of runs.
+The report and the row of the list of runs are kept in the user's cache.
 """
 
 import json
@@ -27,9 +27,9 @@ _MAX_ENTRIES = 10_000  # in the folder of the run, which may be any: a larger on
 
 
 def print_top_finding(folder: str, report: str | None) -> int:
-    """Print the top finding on the traces in ``folder`` that is not of low confidence, as JSON; null without one.
+    """Print the top finding above low confidence on the traces in ``folder`` as JSON; null without one.
 
-    Then write the ``report``, and print its ranks and all findings as sentences. Return 1 if the traces are too large.
+    Then write the ``report`` if wanted, and print its ranks and findings as JSON. Return 1 if the traces are too large.
     """
     run_at_low_priority()
     names = names_in(folder)
@@ -65,6 +65,7 @@ def _write_report(found: RunReport, names: Sequence[str], output: Path) -> None:
 
 
 def _format_findings(found: RunReport) -> Iterator[str]:
+    """Yield each finding as lines of text."""
     from kinetoscope.report.descriptions import describe_finding
 
     for finding in found.findings:

@@ -1,4 +1,4 @@
-"""The command ``kinetoscope try``: fixes measured on the user's training run."""
+"""The command ``kinetoscope try``: measurements of fixes on the user's training run."""
 
 import argparse
 import os
@@ -128,6 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _findings_of(run: str | Path) -> Sequence[Finding]:
+    """Return the findings of a run."""
     require_existing([str(run)])
     return report_of([run], Selection(), each_by(None)).findings
 
@@ -169,7 +170,7 @@ def _has_several_nodes(environment: Mapping[str, str]) -> bool:
 
 
 def _make_folder(arguments: argparse.Namespace) -> tuple[Path, str]:
-    """Return the run folder and the name of the result's folder in it, which is made."""
+    """Create the folder of the result; return the run folder and its name in it."""
     at = time.strftime("%Y%m%d-%H%M%S")
     out = Path(arguments.output or arguments.run or f"runs/try-{at}").absolute()
     name = f"{FOLDER}/{at}"
@@ -183,7 +184,7 @@ def _make_folder(arguments: argparse.Namespace) -> tuple[Path, str]:
 
 
 def _is_agreed(arguments: argparse.Namespace, options: Options, num_requests: int) -> bool:
-    """Print what will be started, and ask."""
+    """Print the number of starts, and return whether the user agrees."""
     num_rows = min(MAX_ROWS, max(1, num_requests))
     max_starts = options.num_starts(MAX_ROWS)
     lines = [

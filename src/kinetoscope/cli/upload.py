@@ -1,4 +1,4 @@
-"""``kinetoscope upload``: uploads what a run could not upload."""
+"""The command ``kinetoscope upload``: upload the pending files of a run."""
 
 import argparse
 import json
@@ -38,7 +38,7 @@ files stay in the queue.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``upload``."""
+    """Add the arguments of ``upload``."""
     parser.epilog = _EXAMPLES
     add_run(parser)
     parser.add_argument(
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Lists or uploads. Returns 0 if nothing is left, else 1, also if another process is still uploading."""
+    """List or upload pending files; return 1 if some are left, or if another process is uploading."""
     folder = find_run_folder(arguments.run_folder)
     ranks = find_ranks_with_uploads(folder) if arguments.ranks is None else sorted(arguments.ranks)
     if not arguments.to:
@@ -91,6 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(folder: Path, waiting: list[QueuedUpload]) -> int:
+    """Print pending files by store; return 1 if there are any."""
     if not waiting:
         print("No pending uploads.")
         return 0

@@ -1,4 +1,4 @@
-"""``kinetoscope view``: shows the runs in a folder in a browser on this machine."""
+"""The command ``kinetoscope view``: the runs of a folder in a browser on this machine."""
 
 import argparse
 import getpass
@@ -50,7 +50,7 @@ to it within the browser: nothing is uploaded. Ctrl-C stops it.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``view``."""
+    """Add the arguments of ``view``."""
     parser.epilog = _EXAMPLES
     parser.add_argument("folder", metavar="PATH", help="folder of runs, run folder, or trace")
     parser.add_argument("--port", metavar="N", type=parse_port, default=0, help="port (default: a free one)")
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves the folder until Ctrl-C, or until it is told to end."""
+    """Serve the folder until Ctrl-C or a signal to end."""
     folder = _open_folder(arguments.folder)
     with (
         catch_signals() as received,
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _open_site(folder: RunFolder, perfetto_url: str) -> Iterator[Site]:
-    """What is served, with the processes that work out what is not known of runs, and make reports."""
+    """Yield the site, with background processes that analyse runs and write reports."""
     if getattr(sys, "frozen", False):  # sys.executable is the user's program
         yield Site(RunLists(folder, perfetto_url))
         return
@@ -103,6 +103,7 @@ def _open_site(folder: RunFolder, perfetto_url: str) -> Iterator[Site]:
 
 
 def _print_link(server: FolderServer, folder: str, num_runs: int) -> None:
+    """Print the link, and the ssh command on a remote machine."""
     print(f"{format_count(num_runs, 'run')} in {folder}. Open this link:\n")
     print(f"    {server.link}\n")
     if "SSH_CONNECTION" in os.environ:
@@ -111,11 +112,12 @@ def _print_link(server: FolderServer, folder: str, num_runs: int) -> None:
 
 
 def _open_folder(name: str) -> RunFolder:
-    """The folder that ``name`` is; of a trace, or of a folder of traces in a run, the folder of the run."""
+    """Return the folder that ``name`` is; for a trace or a folder of traces, the run folder."""
     return RunFolder(find_run_folder(name))
 
 
 def _parse_web_address(text: str) -> str:
+    """Return the address of a web server, without credentials."""
     wrong = argparse.ArgumentTypeError(f"cannot read the address {text!r}; write it as in {_PERFETTO}")
     try:
         parts = urlsplit(text)
@@ -130,7 +132,11 @@ def _parse_web_address(text: str) -> str:
 
 @contextmanager
 def _run_server(site: Site, port: int) -> Iterator[FolderServer]:
-    """A server on a thread of its own. Raises `SettingsError` if it cannot have the port."""
+    """Yield a server on a thread.
+
+    Raises:
+        SettingsError: the port cannot be used.
+    """
     try:
         server = FolderServer(site, port)
     except OSError as error:
@@ -148,6 +154,7 @@ def _run_server(site: Site, port: int) -> Iterator[FolderServer]:
 
 
 def _format_ssh_hint(port: int) -> str:
+    """Return the ssh command that forwards the port."""
     destination = f"{_read_user_name()}@{socket.gethostname()}"
     return (
         "You are here by SSH. For the link to work in the browser of your own machine, run this there, with the name "
@@ -156,6 +163,7 @@ def _format_ssh_hint(port: int) -> str:
 
 
 def _read_user_name() -> str:
+    """Return the user's name; ``YOU`` if the system has none."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a number without a name, as in containers, or Windows
@@ -163,17 +171,17 @@ def _read_user_name() -> str:
 
 
 def _has_browser() -> bool:
-    """Whether a browser would open on the screen of the user: not over SSH, and not without a screen."""
+    """Return whether a browser could open on the user's screen: not over SSH, and not without a display."""
     has_screen = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     return has_screen and "SSH_CONNECTION" not in os.environ
 
 
 @contextmanager
 def _open_browser(link: str, *, is_wanted: bool) -> Iterator[None]:
-    """Opens the link in a browser.
+    """Open the link in a browser.
 
     Other users of the machine can see the arguments of a browser, and the link has the token. So the browser gets the
-    name of a file, which only this user can read and which leads to the link.
+    name of a file, which only this user can read and which redirects to the link.
     """
     if not is_wanted:
         yield

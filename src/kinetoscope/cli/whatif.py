@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope whatif``, which says how long a step would take with something changed."""
+"""The command ``kinetoscope whatif``: the estimated step time with something changed."""
 
 import argparse
 import difflib
@@ -41,7 +41,7 @@ it waits for something else. DataLoader workers keep their recorded speed.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``whatif``."""
+    """Add the arguments of ``whatif``."""
     parser.epilog = _EXAMPLES
     add_paths(parser, ", or URLs; - is stdin")
     parser.add_argument(
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the time of a step before and after."""
+    """Print the step time before and after the change."""
     faster = dict(arguments.faster)
     report = analyze_inputs(arguments, frozenset(faster), with_graph=True)
     _check_names(faster, report)
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list_changes(report: RunReport) -> list[Change]:
-    """Each cause alone, then each late rank."""
+    """Return a change per cause, then one per straggler."""
     causes = [Change(frozenset([cause])) for cause in CAUSES]
     return causes + [Change(on_time=frozenset([row.rank])) for row in report.stragglers]
 
@@ -119,6 +119,7 @@ def _as_json(report: RunReport, what_ifs: Sequence[WhatIf]) -> str:
 
 
 def _check_names(names: Iterable[str], report: RunReport) -> None:
+    """Raise `SettingsError` for an unknown operator or kernel."""
     known = dict.fromkeys(row.name for row in (*report.operators, *report.kernels))
     for name in names:
         if name not in known:
@@ -134,6 +135,7 @@ def _check_names(names: Iterable[str], report: RunReport) -> None:
 
 
 def _check_ranks(wanted: Collection[int], report: RunReport) -> None:
+    """Raise `SettingsError` for a rank without a recording, and for a selection of all ranks."""
     ranks = report.run["ranks"]
     for rank in sorted(wanted):
         if rank not in ranks:
@@ -144,6 +146,7 @@ def _check_ranks(wanted: Collection[int], report: RunReport) -> None:
 
 
 def _parse_faster(text: str) -> tuple[str, float]:
+    """Return the name and the factor of ``NAME=N``."""
     name, _, times = text.rpartition("=")
     try:
         factor = float(times)

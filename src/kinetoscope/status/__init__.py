@@ -1,5 +1,5 @@
-"""status: how a run is doing now, as its pulses and the processes on this machine tell. It reads and lists only.
+"""status: the health of a running job, from its pulses and the processes of this machine. It only reads.
 
-`judging` says it of each rank and of the run, with `processes` and `hangs`; `table` puts it into the words that a
-terminal and a page show.
+`health` classifies each rank and the run, with `process_state` and `hangs`; `status_screen` builds what a terminal
+and a page show.
 """

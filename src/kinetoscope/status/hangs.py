@@ -1,4 +1,4 @@
-"""What ranks say about where they hang, and which collectives some of them wait for."""
+"""Hangs that ranks have reported in their pulses, and the collectives in which ranks wait for others."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ from kinetoscope.pulse.stuck_phases import Unarrived, read_held_stack, read_stuc
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """A phase that lasts too long, and the ``place`` of the training thread, "" if it is not known.
+    """A phase that takes too long. ``place`` is the location of the training thread; "" if unknown.
 
-    It ``hangs``, or was seen too seldom to say so. ``holds_gil``: Python cannot run in its process.
+    ``hangs`` is False if it was observed too rarely to be certain. With ``holds_gil`` the GIL is held, so that Python
+    cannot run.
     """
 
     hangs: bool = True
@@ -22,7 +23,7 @@ class Hang:
 
 
 def find_hang(run_folder: Path, header: PulseHeader) -> Hang | None:
-    """What a rank tells of its phase; None if it takes no longer than usual, or nobody knows yet."""
+    """Return the hang that a rank has reported; None if its phase takes no longer than usual, or is new."""
     found = header.stuck
     if found is None or found.stuck is Stuck.SUSPECTED:
         return None
@@ -33,7 +34,7 @@ def find_hang(run_folder: Path, header: PulseHeader) -> Hang | None:
 
 
 def find_blocking_collectives(run_folder: Path, headers: Iterable[PulseHeader]) -> Sequence[Unarrived]:
-    """The collectives in which some of these ranks, which hang, wait for others."""
+    """Return the collectives in which some of these hung ranks wait for others."""
     by_start = {header.process.attempt.start: header for header in headers}
     if not by_start:
         return []

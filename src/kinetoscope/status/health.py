@@ -1,4 +1,4 @@
-"""How a run is doing now, and each of its ranks."""
+"""Health of a running job and of each of its ranks."""
 
 import time
 from collections.abc import Container, Sequence
@@ -16,10 +16,10 @@ from kinetoscope.status.hangs import Hang, find_blocking_collectives, find_hang
 from kinetoscope.status.process_state import ProcessState, read_process_state
 
 HEARTBEAT_TIMEOUT_S, HEARTBEAT_TIMEOUT_STEPS = 60.0, 20
-"""A rank on another machine is silent if it has told nothing for this long, and for the time of so many steps."""
+"""A rank on another machine is unresponsive without a heartbeat for this long, and for the time of so many steps."""
 
 LONG_PHASE_TIMEOUT_S = 600.0
-"""The same for a rank whose first steps are not over, or that evaluates, writes a checkpoint or saves its recording."""
+"""The same during the first steps, an evaluation, a checkpoint or the saving of a recording."""
 
 _LONG_PHASES = (Phase.EVALUATION, Phase.CHECKPOINT)
 _NUM_FIRST_STEPS = 3
@@ -27,16 +27,19 @@ _MAX_CLOCK_LEAD_NS = 60_000_000_000
 
 
 class RunState(Enum):
-    """How a run or a rank is doing, as far as this machine can tell. If ranks differ, the first of these counts."""
+    """Health of a run or rank, as far as this machine can tell, the worst first.
+
+    The state of a run is the worst of its ranks.
+    """
 
     KILLED = "killed"
-    """Its process has ended without closing the run: known on its own machine only."""
+    """Its process ended without closing the run; known on its own machine only."""
 
     HUNG = "hanging"
-    """It says so, or its process is stopped."""
+    """It has reported a hang, or its process is suspended."""
 
     UNRESPONSIVE = "silent"
-    """On another machine, it has told nothing for long: it may hang, or be dead."""
+    """On another machine, without a heartbeat for long: it may be hung or dead."""
 
     RECORDING = "recording"
     UNKNOWN = "unknown"
@@ -44,18 +47,18 @@ class RunState(Enum):
 
 
 ACTIVE_STATES = (RunState.HUNG, RunState.UNRESPONSIVE, RunState.RECORDING)
-"""The states of a run that has not ended, as far as is known."""
+"""States of a run that has not ended, as far as is known."""
 
 _SEVERITY = {state: place for place, state in enumerate(RunState)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankStatus:
-    """What a rank does now; None is what is not known.
+    """Status of a rank; None is unknown.
 
-    ``num_steps`` have ended, the last of which has the number ``step``; it is ``behind`` others by so many steps. It is
-    or was last in ``phase``, for ``phase_ns``, and has told nothing for ``quiet_ns``. A step takes ``step_ns`` now, and
-    took ``run_step_ns`` on average over the run.
+    ``num_steps`` have ended, the last one with the number ``step``; the rank is ``behind`` the fastest one by so many
+    steps. It is or was last in ``phase``, for ``phase_ns``; its last heartbeat is ``quiet_ns`` ago. A step takes
+    ``step_ns`` now, and took ``run_step_ns`` on average over the run.
     """
 
     rank: int
@@ -81,16 +84,16 @@ class RankStatus:
 
     @property
     def is_abnormal(self) -> bool:
-        """Whether it differs from what a rank should be: one of them is looked at first."""
+        """Whether the rank lags behind, or is neither recording nor finished."""
         return self.behind > 0 or self.state not in (RunState.RECORDING, RunState.FINISHED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """How a run is doing: the ``ranks`` of its last attempt that have a pulse, the odd ones first, of ``world_size``.
+    """Status of a run: the ``ranks`` of its last attempt with a pulse, abnormal ones first, of ``world_size``.
 
-    They were judged by these ``glances``. In ``collectives``, some ranks wait for others. ``notes`` are sentences on
-    later trainings in the same folder, and on what could not be read.
+    ``glances`` are the pulses that it was derived from. In ``collectives``, some ranks wait for others. ``notes`` are
+    sentences on later training runs in the same folder, and on files that could not be read.
     """
 
     state: RunState = RunState.UNKNOWN
@@ -103,12 +106,12 @@ class RunStatus:
 
     @property
     def missing(self) -> list[tuple[int, int]]:
-        """The ranks without a pulse, as pairs of the first and the last of those that follow one another."""
+        """Ranks without a pulse, as ranges of first and last."""
         return find_gaps((rank.rank for rank in self.ranks), self.world_size or 0)
 
 
 def read_run_status(run_folder: Path) -> RunStatus:
-    """How the run in a folder is doing. Whatever is in the folder, it raises nothing."""
+    """Return the status of the run in a folder; it never raises, whatever the folder contains."""
     found = glance_at_pulses(run_folder)
     now_ns = time.time_ns()
     statuses = [_read_rank_status(run_folder, glance, now_ns) for glance in found.last]
@@ -130,12 +133,12 @@ def read_run_status(run_folder: Path) -> RunStatus:
 
 
 def _sort_key(rank: RankStatus, late: Container[int]) -> tuple[int, bool, bool, int, int]:
-    """Odd ranks first: those in the worst state, of these the ones that others may wait for, then those furthest
-    behind."""
+    """Return a sort key with abnormal ranks first: by severity, then those that others may wait for, then by lag."""
     return _SEVERITY[rank.state], not rank.is_stopped, rank.rank not in late, -rank.behind, rank.rank
 
 
 def _read_rank_status(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
+    """Return the status of one rank at ``now_ns``, in unix nanoseconds."""
     header = glance.header
     process = ProcessState.UNKNOWN if header.has_ended else read_process_state(run_folder, header.process)
     if process in (ProcessState.RUNNING, ProcessState.STOPPED):
@@ -167,7 +170,7 @@ def _read_rank_status(run_folder: Path, glance: Glance, now_ns: int) -> RankStat
 
 
 def classify_rank(glance: Glance, process: ProcessState, hang: Hang | None, now_ns: int) -> RunState:
-    """The state of a rank at ``now_ns``, in unix time."""
+    """Return the state of a rank at ``now_ns``, in unix nanoseconds."""
     if glance.header.has_ended:
         return RunState.FINISHED
     if process is ProcessState.DEAD:
@@ -183,6 +186,7 @@ def classify_rank(glance: Glance, process: ProcessState, hang: Hang | None, now_
 
 
 def _heartbeat_timeout_ns(glance: Glance) -> float:
+    """Return the time without a heartbeat after which a rank is unresponsive."""
     header = glance.header
     is_long_phase = header.is_saving or header.phase in _LONG_PHASES or header.num_steps < _NUM_FIRST_STEPS
     min_timeout_ns = (LONG_PHASE_TIMEOUT_S if is_long_phase else HEARTBEAT_TIMEOUT_S) * 1e9
@@ -190,9 +194,9 @@ def _heartbeat_timeout_ns(glance: Glance) -> float:
 
 
 def _add_lags(ranks: Sequence[RankStatus], glances: Sequence[Glance]) -> list[RankStatus]:
-    """The ranks, with how many steps each is behind the first one.
+    """Return the ranks with the number of steps that each is behind the fastest one.
 
-    Not all pulses are of the same moment, and those of one moment may still be a step apart: so much is no lag.
+    Pulses are not read at the same moment, and ranks may be a step apart: differences up to that are no lag.
     """
     going = [(rank, glance) for rank, glance in zip(ranks, glances, strict=True) if rank.state is not RunState.FINISHED]
     steps = [(rank.step, rank.num_steps) for rank, _ in going if rank.step is not None]

@@ -1,4 +1,4 @@
-"""Whether the process of a pulse still runs. It asks the kernel, and sends no signal."""
+"""State of the process of a pulse, from the kernel; no signal is sent."""
 
 import os
 import time
@@ -19,19 +19,18 @@ _own_pid_space = cache(pid_space)
 
 
 class ProcessState(Enum):
-    """What is known of a process; nothing of one on another machine."""
+    """State of a process; UNKNOWN on another machine."""
 
     RUNNING = 1
     STOPPED = 2
-    """By a signal, such as SIGSTOP or Ctrl-Z, or by a debugger."""
+    """Suspended by a signal, such as SIGSTOP or Ctrl-Z, or by a debugger."""
 
     DEAD = 3
     UNKNOWN = 4
 
 
 def read_process_state(run_folder: Path, process: PulseProcess) -> ProcessState:
-    """How the process is doing. Of one in another container of this machine, the lock of its live folder tells whether
-    it is alive."""
+    """Return the state of a process; in another container of this machine, by the lock of its spool."""
     here = _own_pid_space()
     if here and process.pid_space == here:
         return _read_proc_state(process)
@@ -43,6 +42,7 @@ def read_process_state(run_folder: Path, process: PulseProcess) -> ProcessState:
 
 
 def _read_proc_state(process: PulseProcess) -> ProcessState:
+    """Return the state of a process in this pid namespace, from ``/proc``."""
     try:
         text = Path(f"/proc/{process.attempt.pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -57,14 +57,14 @@ def _read_proc_state(process: PulseProcess) -> ProcessState:
 
 
 def _is_stopped_for_long(pid: int) -> bool:
-    """Whether a process that another one traces is stopped for longer than a moment, as by a debugger."""
+    """Return whether a traced process stays stopped, as under a debugger; tracers stop it for a moment only."""
     before = _read_context_switches(pid)
     time.sleep(_TRACER_CHECK_S)
     return _read_context_switches(pid) == before
 
 
 def _read_context_switches(pid: int) -> list[str]:
-    """How often a process has begun to wait or lost its processor, as the kernel's lines; none if it is gone."""
+    """Return the kernel's lines on context switches of a process; empty if it is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -73,6 +73,6 @@ def _read_context_switches(pid: int) -> list[str]:
 
 
 def _start_time_ns(ticks: int) -> int:
-    """When a process began, on the monotonic clock, which does not count the time that the machine slept."""
+    """Return the start time of a process on the monotonic clock, which does not count suspended time of the machine."""
     slept_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK") - slept_ns

@@ -1,4 +1,4 @@
-"""What a run does now, in the words that a terminal and a page show."""
+"""Status of a run as sentences and table cells, for a terminal and a page."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -18,14 +18,14 @@ from kinetoscope.pulse.glances import NUM_LAST
 from kinetoscope.status.health import RankStatus, RunState, RunStatus
 
 MAX_ROWS = 16
-"""Of more ranks, the odd ones have rows, and the rest is summed up."""
+"""Of more ranks, abnormal ones have rows, and the rest is summed up in one line."""
 
 _MAX_SENTENCES = 3
 _MAX_HOST_LENGTH = 30
 
 
 def build_status_screen(status: RunStatus) -> StatusScreen:
-    """The status in words."""
+    """Return the status as sentences and rows."""
     ranks = status.ranks
     abnormal = [rank for rank in ranks if rank.is_abnormal]
     with_rows = ranks if len(ranks) <= MAX_ROWS else abnormal[:MAX_ROWS]
@@ -53,6 +53,7 @@ def build_status_screen(status: RunStatus) -> StatusScreen:
 
 
 def _build_headline(status: RunStatus) -> str:
+    """Return the state, the number of ranks, the step and the step time."""
     if not status.ranks:
         return "nothing seen"
     num_ranks, world_size = len(status.ranks), status.world_size or 0
@@ -66,7 +67,7 @@ def _build_headline(status: RunStatus) -> str:
 
 
 def _describe_progress(ranks: Sequence[RankStatus]) -> Iterable[str]:
-    """Which step they have completed, and what a step takes."""
+    """Yield the last completed steps and the step time."""
     steps = [rank.step for rank in ranks if rank.step is not None]
     if steps:
         yield f"step {max(steps):,}" if min(steps) == max(steps) else f"steps {min(steps):,} to {max(steps):,}"
@@ -81,6 +82,7 @@ def _describe_progress(ranks: Sequence[RankStatus]) -> Iterable[str]:
 
 
 def _describe_abnormal(ranks: Sequence[RankStatus]) -> Iterable[str]:
+    """Yield sentences on killed, hung, unresponsive, slow and lagging ranks."""
     yield from _limit_sentences(_describe_each(ranks, _describe_killed), "more rank")
     yield from _limit_sentences(_describe_hung(ranks), "more sentence")
     for describe in (_describe_unresponsive, _describe_slow_phase, _describe_lag):
@@ -88,10 +90,12 @@ def _describe_abnormal(ranks: Sequence[RankStatus]) -> Iterable[str]:
 
 
 def _describe_each(ranks: Sequence[RankStatus], describe: Callable[[RankStatus], str]) -> Iterable[str]:
+    """Yield a sentence for each rank that ``describe`` returns a text on."""
     return (f"Rank {rank.rank} {text}." for rank in ranks if (text := describe(rank)))
 
 
 def _limit_sentences(sentences: Iterable[str], noun: str) -> Iterable[str]:
+    """Yield the first sentences, and one on the number of the others."""
     found = [*sentences]
     yield from found[:_MAX_SENTENCES]
     if len(found) > _MAX_SENTENCES:
@@ -99,6 +103,7 @@ def _limit_sentences(sentences: Iterable[str], noun: str) -> Iterable[str]:
 
 
 def _describe_killed(rank: RankStatus) -> str:
+    """Return the end of a killed rank; "" for others."""
     if rank.state is not RunState.KILLED:
         return ""
     after = "before its first step was complete" if rank.step is None else f"after step {rank.step:,}"
@@ -107,7 +112,7 @@ def _describe_killed(rank: RankStatus) -> str:
 
 
 def _describe_hung(ranks: Sequence[RankStatus]) -> Iterable[str]:
-    """Those that hang alike in one sentence."""
+    """Yield one sentence for all ranks that hang in the same phase and location."""
     alike: dict[object, list[RankStatus]] = {}
     for rank in ranks:
         if rank.state is RunState.HUNG:
@@ -124,16 +129,19 @@ def _describe_hung(ranks: Sequence[RankStatus]) -> Iterable[str]:
 
 
 def _describe_slow_phase(rank: RankStatus) -> str:
+    """Return the phase that takes long without a certain hang; "" for other ranks."""
     if rank.state in (RunState.HUNG, RunState.KILLED) or rank.hang is None:
         return ""
     return f"takes long in {_format_phase(rank)}, {_format_phase_time(rank)} by now{_format_location(rank)}"
 
 
 def _format_location(rank: RankStatus) -> str:
+    """Return the source location of a hang after a colon; "" if unknown."""
     return f": {sanitize_sentence(rank.hang.place)}" if rank.hang and rank.hang.place else ""
 
 
 def _describe_unresponsive(rank: RankStatus) -> str:
+    """Return the time without heartbeat; "" for responsive ranks."""
     if rank.state is not RunState.UNRESPONSIVE:
         return ""
     silence = f"has had no heartbeat for {format_duration(rank.quiet_ns)}"
@@ -141,11 +149,12 @@ def _describe_unresponsive(rank: RankStatus) -> str:
 
 
 def _describe_lag(rank: RankStatus) -> str:
+    """Return the number of steps that a rank lags behind; "" without a lag."""
     return f"is {format_count(rank.behind, 'step')} behind" if rank.behind else ""
 
 
 def _describe_collectives(status: RunStatus) -> Iterable[str]:
-    """Who waits for whom."""
+    """Yield a sentence for each collective in which ranks wait for others."""
     for found in status.collectives:
         what, waits = (
             sanitize_sentence(found.collective or "a collective"),
@@ -156,12 +165,13 @@ def _describe_collectives(status: RunStatus) -> Iterable[str]:
 
 
 def _describe_missing(status: RunStatus) -> Iterable[str]:
+    """Yield a sentence on ranks without a pulse."""
     if status.missing:
         yield f"There is no pulse of {format_ranks(status.missing)}."
 
 
 def _summarize_rest(ranks: Sequence[RankStatus]) -> str:
-    """Ranks that have no row, in one line."""
+    """Return a line on the ranks without a row."""
     if not ranks:
         return ""
     states = Counter(rank.state.value for rank in ranks).most_common()
@@ -174,7 +184,7 @@ def _summarize_rest(ranks: Sequence[RankStatus]) -> str:
     return f"{format_count(len(ranks), 'more rank')}: {'; '.join(filter(None, parts))}"
 
 
-# -- cells; "" is what is not known
+# -- cells; "" is unknown
 
 
 def _format_phase(rank: RankStatus) -> str:
@@ -190,6 +200,7 @@ def _format_state(rank: RankStatus) -> str:
 
 
 def _format_known(value: float | None, describe: Callable[..., str]) -> str:
+    """Return the formatted value; "" if it is unknown."""
     return "" if value is None else describe(value)
 
 
@@ -209,4 +220,4 @@ _COLUMNS: dict[str, tuple[Callable[[RankStatus], str], bool]] = {
     "tokens/s": (lambda rank: _format_known(rank.tokens_per_s, "{:,.4g}".format), True),
     "host": (lambda rank: shorten_name(rank.host, _MAX_HOST_LENGTH), False),
 }
-"""What is said of a rank, and whether a column in which nothing is known is left out."""
+"""Format function of each column, and whether the column is hidden if all its cells are empty."""

@@ -1,4 +1,4 @@
-"""status: what a run does now, on a screen of a terminal. Names from files are plain text there, whatever they hold."""
+"""Status of a run on a terminal. Names from files are plain text there."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,7 +11,7 @@ _LEFT_ALIGNED = ("state", "phase", "host")
 
 
 def render_status(screen: StatusScreen, width: int) -> RenderableType:
-    """The lines for a terminal of so many columns. Where it is narrow, the last columns are left out."""
+    """Return the screen for a terminal of ``width`` columns; a narrow one shows the first columns only."""
     parts: list[RenderableType] = [Text(screen.headline, style=_STYLES.get(screen.state, "bold"))]
     parts += [Text(sentence) for sentence in screen.sentences]
     if screen.rows:
@@ -22,7 +22,7 @@ def render_status(screen: StatusScreen, width: int) -> RenderableType:
 
 
 def _fit_columns(screen: StatusScreen, width: int) -> tuple[int, int]:
-    """How many columns have room, and how far they are apart."""
+    """Return the number of columns that fit, and the gap between them."""
     widths = [max(map(len, column)) for column in zip(screen.columns, *(row.cells for row in screen.rows), strict=True)]
     for num in range(len(widths), 1, -1):
         for gap in (2, 1):
