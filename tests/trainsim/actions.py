@@ -1,4 +1,4 @@
-"""What a program is made of: the things that a training script's threads do, one after the other."""
+"""Actions of the threads of a training script, done one after the other: the parts of a program."""
 
 from typing import NamedTuple
 
@@ -58,7 +58,7 @@ class CloseStep(NamedTuple):
 
 
 class OnThread(NamedTuple):
-    """Another thread goes on; the loop's thread waits meanwhile."""
+    """Another thread continues; the loop's thread waits meanwhile."""
 
     thread: str
 
@@ -130,7 +130,7 @@ class RecordEvent(NamedTuple):
 
 
 class WaitForEvent(NamedTuple):
-    """What comes next on a stream waits for an event."""
+    """Later work of a stream waits for an event."""
 
     event: str
     stream: str

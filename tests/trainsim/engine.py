@@ -1,8 +1,8 @@
-"""The engine: it runs the programs of all ranks until it knows when everything began and ended.
+"""Discrete-event simulation: it runs the programs of all ranks until it has the start and end of everything.
 
-A rank is one program, a list of actions that its Python does one after the other. What an action puts on a stream waits
-in the stream's queue. A stream, or a program, that needs a moment nobody knows yet is left alone and goes on when it is
-known. Nothing here is drawn by chance: every duration comes with the program.
+A rank is one program, a list of actions that its Python does one after the other. An action's work waits in the queue
+of its stream. A stream, or a program, that needs an unknown time is suspended, and continues when the time is known.
+Nothing here is random: every duration comes with the program.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 EVENT_LAG_NS = 1_200
-"""From the end of what a stream waits for to the begin of what comes after it."""
+"""Time from the end of a stream's wait to the start of its next span."""
 
 USUAL_GAP_NS = 1_000
 """From the end of a kernel to the start of the next one of its stream."""
@@ -41,7 +41,8 @@ class HostSpan:
 
 
 class Kernel(NamedTuple):
-    """What a launch puts on a stream. With a ``call`` it is a rank's part in a collective and ends with the others'.
+    """Span that a launch puts on a stream. With a ``call`` it is a rank's part in a collective and ends with the
+    others'.
 
     ``gap_ns`` is the time from the end of the previous span of the stream to the start of this one, at least. A kernel
     that may overlap with the previous one has a negative gap; it still starts and ends after the previous one does.
@@ -115,7 +116,7 @@ class Wait(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Window:
-    """What one rank recorded from one start of the profiler to its stop."""
+    """Recording of one rank from one start of the profiler to its stop."""
 
     begin_ns: int
     end_ns: int = -1
@@ -153,7 +154,7 @@ class Stream:
         self._after.extend(others)
 
     def tail(self) -> list[QueuedSpan]:
-        """What must end before everything that was put here has."""
+        """Return the end of all that was put here."""
         return self._last + self._after
 
     def advance(self) -> None:
@@ -318,12 +319,12 @@ class Host:
         return span
 
     def room_after(self) -> QueuedSpan | None:
-        """What must end before the device takes one more launch."""
+        """Return the span that must end before the device accepts one more launch."""
         full = self._max_launches and len(self.launched) >= self._max_launches
         return self.launched[-self._max_launches] if full else None
 
     def tails(self) -> list[QueuedSpan]:
-        """What must end before the whole device has nothing to do."""
+        """Return the spans that must end before the whole device is idle."""
         return [span for stream in self._streams.values() for span in stream.tail()]
 
     def waited(self, kind: str, begin_ns: int) -> None:
@@ -349,7 +350,7 @@ class Engine:
             raise RuntimeError(f"The simulated ranks {stuck} wait for ever; open collectives: {list(self._calls)[:3]}.")
 
     def end(self, span: QueuedSpan, end_ns: int) -> None:
-        """The end of a span is known: whoever waits for it goes on."""
+        """Set the end of a span: all that waits for it continues."""
         span.end_ns = end_ns
         if span.waiting:
             self._ready.extend(span.waiting)

@@ -70,7 +70,7 @@ class Group:
         return str(20 + 4 * int(self.name))
 
     def args(self, collective: Collective, rank: int, num_elements: int, sequence: int | None) -> str:
-        """What Kineto says about a rank's part in a call, as the inside of a JSON object."""
+        """Return Kineto's description of a rank's part in a call, as the inside of a JSON object."""
         num_in, num_out = num_elements, num_elements
         if collective.has_larger_output:
             num_out *= len(self.ranks)
@@ -92,7 +92,7 @@ class Group:
         return json.dumps(fields if sequence is None else fields | {"Seq": sequence})[1:-1]
 
     def num_bytes(self, collective: Collective, num_elements: int) -> int:
-        """How long a message is: the larger of what goes in and what comes out."""
+        """Return the length of a message: the larger of input and output."""
         larger = collective.has_larger_output or collective.has_larger_input
         return num_elements * ELEMENT_BYTES * (len(self.ranks) if larger else 1)
 

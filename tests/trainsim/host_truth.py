@@ -1,4 +1,4 @@
-"""What the loop's thread of a simulated run does in a step, and what of that its trace shows."""
+"""Activity of the loop's thread per step of a simulated run, and the part that its trace shows."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -23,8 +23,7 @@ def host_row(
     window: Window,
     settings: Settings,
 ) -> dict[str, Any]:
-    """What the loop did in a step: parts that share nothing, of which the first takes what several have. The fetch may
-    lie before the step."""
+    """Return the parts of a step: disjoint, and the first one takes shared time. The fetch may be before the step."""
     before = clip(stretches_of(span for span in outside if span.phase == "data"), before_ns, step.begin_ns)
     row: dict[str, Any] = {}
     taken: list[Interval] = []
@@ -40,7 +39,7 @@ def host_row(
 def _parts_of(
     step: HostSpan, spans: list[HostSpan], window: Window, settings: Settings
 ) -> Iterable[tuple[str, list[Interval]]]:
-    """What a trace shows of the parts of a step, those first that take what several have."""
+    """Return the parts of a step that a trace shows; the first one takes shared time."""
     waits = [wait for wait in window.waits if step.begin_ns <= wait.begin_ns < step.end_ns]
     of_wait = {
         kind: [(w.begin_ns, w.end_ns) for w in waits if w.kind == kind] for kind in ("backward", "communication")
@@ -83,7 +82,7 @@ def _closures(spans: list[HostSpan]) -> list[Interval]:
 
 
 def _less(intervals: list[Interval], others: list[Interval]) -> list[Interval]:
-    """What of the stretches none of the others covers."""
+    """Return the parts of the intervals that none of the others covers."""
     return [
         piece
         for begin_ns, end_ns in intervals

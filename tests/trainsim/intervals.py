@@ -18,22 +18,22 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length_ns(intervals: Iterable[Interval]) -> int:
-    """How long some stretches are together; what several hold counts once."""
+    """Return the total length of intervals; shared time counts once."""
     return sum(end_ns - begin_ns for begin_ns, end_ns in union(intervals))
 
 
 def less_ns(intervals: Iterable[Interval], others: Iterable[Interval]) -> int:
-    """How long the stretches are in which none of the others lies."""
+    """Return the length of the intervals outside of the others."""
     intervals, others = list(intervals), list(others)
     return length_ns([*intervals, *others]) - length_ns(others)
 
 
 def clip(intervals: Iterable[Interval], begin_ns: int, end_ns: int) -> list[Interval]:
-    """What of the stretches lies between two moments."""
+    """Return the part of the intervals between two times."""
     clipped = ((max(begin, begin_ns), min(end, end_ns)) for begin, end in intervals)
     return [(begin, end) for begin, end in clipped if end > begin]
 
 
 def gaps(joined: Sequence[Interval]) -> list[Interval]:
-    """What lies between the stretches of a union."""
+    """Return the gaps between the intervals of a union."""
     return [(before[1], after[0]) for before, after in itertools.pairwise(joined)]

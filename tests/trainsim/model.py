@@ -17,7 +17,7 @@ from trainsim.writer import AFTER_NS, BEFORE_NS, COMPUTE, EVENT_NS, GLOO, LATENC
 _GRADIENT_BYTES = 9_000_000
 _ROWS = 64
 _BETWEEN_NS = 400
-"""What autograd's own thread takes between two of its operators."""
+"""Time that autograd's own thread takes between two of its operators."""
 _BACKWARD = "autograd::engine::evaluate_function: "
 _SHARDED = ("sharded", "fsdp")
 """Weights are gathered layer by layer; in `fsdp`, backward waits for them, too."""
@@ -70,12 +70,12 @@ def write_zero_grad(writer: Writer) -> None:
 
 
 def compute_ns(writer: Writer) -> int:
-    """What a step of one rank computes."""
+    """Return the compute time of a step of one rank."""
     return writer.settings.step_ns * 17 // 20
 
 
 def _layer_ns(writer: Writer) -> float:
-    """What the forward of one layer takes; its backward takes twice that."""
+    """Return the forward time of one layer; its backward takes twice that."""
     settings = writer.settings
     parts = settings.num_microbatches if settings.layout == "pipeline" else settings.num_accumulated
     return compute_ns(writer) / (3 * settings.layers * parts)

@@ -27,8 +27,8 @@ _ON_DEVICES: tuple[FaultKind, ...] = (
 
 
 class Planted(NamedTuple):
-    """One thing that is wrong: the places of its faults in the settings, the kind of its finding, and the late ranks,
-    of which each has a fault."""
+    """One planted problem: the indices of its faults in the settings, the kind of its finding, and the late ranks, each
+    with a fault."""
 
     places: tuple[int, ...]
     finding: str

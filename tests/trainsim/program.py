@@ -37,11 +37,11 @@ from trainsim.writer import (
 
 _STATES: tuple[tuple[FaultKind, str], ...] = (("blocked", BLOCKED), ("preempted", STARVED))
 _LOOP_NS = 2_000
-"""What the loop takes around its fetches and evaluations."""
+"""Time that the loop takes around its fetches and evaluations."""
 
 
 def build_program(settings: Settings, rank: int, groups: list[Group]) -> list[Action]:
-    """The whole program: cycles of steps, of which the first ones are not recorded."""
+    """Return the whole program: cycles of steps, the first ones of each not recorded."""
     writer = Writer(settings, rank, groups)
     if settings.has_memory:
         writer.add(Allocate("parameters", 400_000_000))

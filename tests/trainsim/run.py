@@ -19,7 +19,7 @@ from trainsim.truth import Truth
 
 @dataclass(frozen=True, eq=False)
 class RankRun:
-    """What one rank recorded, in true time, and how far its clock is from rank 0's."""
+    """Recording of one rank in true time, and the offset and drift of its clock from rank 0's."""
 
     rank: int
     windows: tuple[Window, ...]
@@ -64,7 +64,7 @@ class SimulatedRun:
 
     @cached_property
     def truth(self) -> Truth:
-        """What an analysis of the traces should find."""
+        """Return the results that an analysis of the traces should have."""
         return Truth(self)
 
     def without(self, *places: int) -> "SimulatedRun":
@@ -94,7 +94,7 @@ class SimulatedRun:
 
     @property
     def num_steps(self) -> int:
-        """Of all cycles."""
+        """Return the number of steps of all cycles."""
         return self.settings.num_steps * self.settings.num_cycles
 
     @property
@@ -104,7 +104,7 @@ class SimulatedRun:
         return fmean(_pace_ns(rank.windows[-1], has_device=self.settings.has_device) for rank in self.ranks)
 
     def saving_ns_per_step(self, better: "SimulatedRun") -> float:
-        """How much shorter a step of another run is."""
+        """Return how much shorter a step of another run is."""
         return (self.time_ns - better.time_ns) / self.num_steps
 
 

@@ -1,4 +1,4 @@
-"""What a simulated run is like: its size and shape, what is wrong with it, and what is taken away to see its cost."""
+"""Settings of a simulated run: its size and shape, its faults, and removed costs."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -128,12 +128,12 @@ class Settings:
     layout: Layout = "data"
     step_spans: StepSpans = "ProfilerStep"
     communicates_by: Literal["NCCL", "symmetric memory"] = "NCCL"
-    """How gradients are reduced: NCCL's kernels have a stream of their own and say what they do. PyTorch's kernels on
-    symmetric memory are on the stream that computes, and only their names tell."""
+    """Kernels that reduce gradients. NCCL's have a stream of their own and carry arguments. PyTorch's kernels on
+    symmetric memory are on the compute stream, and only their names identify them."""
     transfer_share: float = 0.015
     """The share of a step that a collective takes once all its ranks have come to it, on average."""
     num_microbatches: int = 3
-    """Of a pipeline."""
+    """Microbatches of a pipeline."""
     pipeline: Literal["GPipe", "1F1B"] = "GPipe"
     """The schedule of a pipeline. In 1F1B all stages are in one group, and calls name their source and destination."""
     num_accumulated: int = 1
@@ -143,54 +143,54 @@ class Settings:
     expert_share: float = 0.0
     """The share of compute that experts do between two all-to-alls of each layer; 0: no experts, and one all-to-all."""
     has_recomputation: bool = False
-    """Whether activations are computed again in backward (activation checkpointing)."""
+    """Activations are recomputed in backward (activation checkpointing)."""
     matmul_kernel: str | None = None
     """The name of bfloat16 matmul kernels, if another than usual."""
     num_workers: int = 2
-    """Of each rank's loader; 0: the loop makes its batches itself."""
+    """Workers of each rank's loader; 0: the loop builds its batches itself."""
     fetch_ns: int = 15_000
-    """How long the fetch of a batch takes that is there already."""
+    """Duration of the fetch of a batch that is ready."""
     loader_noise: float = 0.0
-    """How far the extra time of slow batches is from their fault's cost, as a part of it, at most."""
+    """Maximal deviation of slow batches from their fault's cost, as a share of it."""
     num_ahead: int = 2
-    """How many batches each worker makes ahead."""
+    """Batches that each worker prefetches."""
     evaluates_every: int = 0
     """Steps from one evaluation to the next; only with steps that are ``event/batch``."""
     evaluates: Literal["between steps", "within a step"] = "between steps"
     evaluates_on_device: bool = False
-    """Whether an evaluation launches kernels, for which it does not wait."""
+    """An evaluation launches kernels, and does not wait for them."""
     reads_loss: Literal["never", "each step", "a step late"] = "a step late"
     reads_loss_every: int = 1
     """Steps from one that reads a loss to the next."""
     max_launches: int = 0
-    """How many launches a device takes before the host has to wait until one of them is done; 0: any number."""
+    """Launches that a device queues before the CPU has to wait for one of them; 0: no limit."""
     has_copies_beside: bool = False
-    """Whether batches go to the device on a stream of their own, for which nothing waits."""
+    """Batches are copied to the device on a stream of their own, and nothing waits for it."""
     has_prefetched_copies: bool = False
-    """Whether a stream of its own copies each batch to the device during the step before, and compute waits for it."""
+    """A stream of its own copies each batch to the device during the step before, and compute waits for it."""
     has_cuda_graph: bool = False
     has_eager_head: bool = False
-    """Whether a small product of matrices comes after the CUDA graph, launched by an operator of its own."""
+    """A small matmul comes after the CUDA graph, launched by an operator of its own."""
     num_closure_calls: int = 0
-    """How often the optimizer calls a closure with forward and backward in a step; 0: they come before it."""
+    """Calls of the optimizer's closure with forward and backward per step; 0: forward and backward come before it."""
     markers: tuple[Phase, ...] = ()
     """The phases around which the loop has a marker."""
     has_torch: bool = True
-    """Whether torch recorded; without it a trace has our own spans only."""
+    """torch recorded; without it a trace has only our own spans."""
     kernel_gap_ns: int = 1_000
     """The time between two compute kernels of a stream, at least."""
     overlap_ns: int = 0
-    """How long before the end of a compute kernel the next one of its stream may start, at most, as with programmatic
-    dependent launch; 0: kernels of a stream never overlap."""
+    """Maximal overlap of a compute kernel with the next one of its stream, as with programmatic dependent launch; 0:
+    kernels of a stream never overlap."""
     overlap_share: float = 1.0
     """The share of compute kernels that start before the previous one has ended."""
     noise: float = 0.03
-    """How far durations are from what they would be, as a part of them."""
+    """Maximal deviation of durations, as a share of them."""
     jitter_ns: int = 0
-    """By how much the ends of one collective differ, at most."""
+    """Maximal difference between the ends of one collective."""
     ranks_per_host: int = 8
     offset_ns: int = 0
-    """By how much the clocks of ranks differ from rank 0's, at most."""
+    """Maximal offset of the clocks of ranks from rank 0's."""
     drift_ppm: float = 0.0
     missing_ranks: tuple[int, ...] = ()
     """Ranks whose trace is lost."""
@@ -200,25 +200,25 @@ class Settings:
     """Ranks whose recording began in the middle of the first step, after ``num_missed_calls`` collectives."""
     num_missed_calls: int = 1
     has_sequence: bool = True
-    """Whether collectives carry `Seq`."""
+    """Collectives carry `Seq`."""
     has_kernel_args: bool = True
-    """Whether kernels of collectives say which collective they are."""
+    """Kernels of collectives name their collective."""
     has_shapes: bool = True
     has_memory: bool = True
     has_stacks: bool = False
     has_sync_events: bool = False
-    """Whether there are events of category ``cuda_sync``, which are no work of the device."""
+    """There are events of category ``cuda_sync``, which are no device work."""
     has_states: bool = False
-    """Whether a sampler recorded what the loop's thread does: its samples, and its counter."""
+    """A sampler recorded the states of the loop's thread: its samples, and its counter."""
     contention_by: Literal["this job", "other programs"] = "this job"
     """Who uses the cores while a loop is preempted."""
     workers_do: Literal["nothing", "compute", "wait"] = "nothing"
-    """What samples of workers show while they make batches: ``nothing`` if they are not sampled."""
+    """Samples of workers while they build batches; ``nothing`` if they are not sampled."""
     faults: tuple[Fault, ...] = ()
     removed: tuple[int, ...] = ()
     """Which of the faults are gone in recorded steps."""
     ideal: tuple[Ideal, ...] = ()
-    """What takes no time in recorded steps."""
+    """Parts that take no time in recorded steps."""
     faster: tuple[tuple[str, float], ...] = ()
     """Operators and kernels, by name, that are so many times as fast in recorded steps; below 1, slower."""
 
@@ -265,7 +265,7 @@ class Settings:
         return self.num_cycles * (self.num_warmup_steps + self.num_steps)
 
     def faults_at(self, rank: int, step: int) -> list[Fault]:
-        """What is wrong with a rank in a step."""
+        """Return the faults of a rank in a step."""
         gone = self.removed if self.is_recorded(step) else ()
         return [fault for place, fault in enumerate(self.faults) if place not in gone and fault.strikes(rank, step)]
 

@@ -1,4 +1,4 @@
-"""What a sampler sees of the loop's thread in a simulated run: where it is blocked, and has no processor."""
+"""Samples of the loop's thread in a simulated run: where it is blocked, or waits for a CPU."""
 
 import json
 import random
@@ -56,8 +56,8 @@ def samples(window: Window, seed: int) -> Iterator[Sampled]:
 
 
 def worker_samples(window: Window, worker: int, settings: Settings) -> Iterator[Sampled]:
-    """The frames of samples of a worker: it makes a batch, for which it waits for its storage or computes, or it waits
-    for the next task."""
+    """Return the frames of a worker's samples: it builds a batch (waits for its storage, or computes), or waits for the
+    next task."""
     number = 0
     for making in window.making:
         begin_ns, end_ns = max(making.begin_ns, window.begin_ns), min(making.end_ns, window.end_ns)

@@ -1,8 +1,7 @@
-"""What an analysis should find in a simulated run, row by row under the names of the contract.
+"""Expected results of an analysis of a simulated run, row by row under the names of the contract.
 
-It comes from what the simulator knows: which launch a kernel had, which call a rank's part belongs to, what the loop's
-thread waited for, which faults were planted. Times are true time, that is rank 0's clock; without drift, durations are
-the same by every clock.
+They come from the simulator's state: the launch of a kernel, the call of a rank's part, the waits of the loop's thread,
+the planted faults. Times are true time, that is rank 0's clock; without drift, durations are the same by every clock.
 """
 
 import json
@@ -46,7 +45,7 @@ class Truth:
 
     @cached_property
     def stretches_ns(self) -> dict[int, list[int]]:
-        """By rank: from the first step's begin to the last one's end, of each cycle."""
+        """Return by rank the time from the first step's start to the last one's end, of each cycle."""
         return {
             rank.rank: [window.steps[-1].end_ns - window.steps[0].begin_ns for window in rank.windows if window.steps]
             for rank in self._run.ranks
@@ -68,7 +67,7 @@ class Truth:
         return [_call_row(calls[key]) | self._unsaid(calls[key]) for key in ordered]
 
     def _unsaid(self, parts: list[tuple[int, QueuedSpan]]) -> Row:
-        """What nobody can know of a call, since no trace says it."""
+        """Return the values of a call that no trace contains."""
         settings = self._settings
         unnamed = [not span.kernel.args and span.launch.window is None for _, span in parts]
         row: Row = {"num_unnamed": sum(unnamed) if settings.has_device else 0}
@@ -96,8 +95,8 @@ class Truth:
         ]
 
     def waiting_ns_per_step(self, rank: int, *, exposed: bool = False) -> float:
-        """What the other ranks wait for one in a step, on average over them: in the calls that it is the last to begin.
-        What a rank waits in several calls at once counts once.
+        """Return the mean wait of the other ranks for one in a step: in the calls that it starts last. Waits in several
+        calls at once count once.
 
         ``exposed`` leaves out the time in which they compute meanwhile.
         """
@@ -204,7 +203,7 @@ class Truth:
     # -- operators
 
     def _own_times(self) -> dict[int, int]:
-        """By operator: its time without the operators and calls in it."""
+        """Return by operator its time without the operators and calls in it."""
         own_ns = {
             id(span): span.end_ns - span.begin_ns
             for window in self._windows()
@@ -217,7 +216,7 @@ class Truth:
         return own_ns
 
     def _device_times(self) -> dict[int, int]:
-        """By operator: the time of what was launched in it, however deep."""
+        """Return by operator the time of all launches in it, at any depth."""
         device_ns: dict[int, int] = defaultdict(int)
         for span in (span for window in self._windows() for span in _on_device(window)):
             around = span.launch.parent if span.launch.window is not None else None
@@ -229,7 +228,7 @@ class Truth:
     # -- memory
 
     def _memory(self, window: Window) -> list[Memory]:
-        """What is known of memory: on the host, only what the window allocates, or releases of older memory."""
+        """Return the known memory: on the CPU, only allocations of the window, or releases of older memory."""
         if self._settings.has_device or not window.memory:
             return window.memory
         seen: set[int] = set()
@@ -329,7 +328,7 @@ def _idle_row(spans: list[QueuedSpan], idle: list[Interval]) -> Row:
 
 
 def _gap_row(step: HostSpan, following: HostSpan | None, outside: list[HostSpan]) -> Row:
-    """What lies between a step and the next one; nobody knows it of the last."""
+    """Return the time between a step and the next one; unknown for the last."""
     if following is None:
         return {"between_ns": None, "evaluation_ns": None}
     begin_ns, end_ns = step.end_ns, following.begin_ns
@@ -349,7 +348,7 @@ def _first_begin(spans: Sequence[QueuedSpan]) -> int | None:
 def _step_device_row(
     spans: list[QueuedSpan], everything: list[QueuedSpan], next_ns: int | None, has_device: bool
 ) -> Row:
-    """What the device did for a step, and how long it was idle until it did something for the next one."""
+    """Return the device's work for a step, and its idle time until the next one's work."""
     names = ("busy", "compute", "communication", "exposed_communication", "idle")
     if not has_device:
         return {f"device_{name}_ns": None for name in names}
@@ -364,8 +363,8 @@ def _step_device_row(
 
 
 def _computed_row(spans: list[HostSpan], device: list[QueuedSpan], row: Row, *, is_last: bool) -> Row:
-    """What the products of a step compute, where shapes of those that take most of the time are recorded, and how fast.
-    On the device, a step lasts to the next one's first event, and the last as long as its host or its kernels take."""
+    """Return the FLOPs of a step's matmuls, if the shapes of most of their time are recorded, and their rate. On the
+    device, a step lasts to the next one's first event, and the last as long as its CPU or its kernels take."""
     shapes = [json.loads(_shapes_of(span) or "[]") for span in spans if span.name in _PRODUCTS]
     products = [span for span in device if "gemm" in span.kernel.name]
     covered_ns = sum(_length(span) for span in products if _has_shapes(span.launch.parent))
@@ -396,7 +395,7 @@ def _peak_bytes(step: HostSpan, memory: list[Memory]) -> int | None:
 
 
 def _held_at(peak: Memory, memory: list[Memory]) -> dict[str, int]:
-    """The memory that is held after an event, by the phase of the step in which it was allocated."""
+    """Return the live memory after an event, by the phase of the step that allocated it."""
     held: dict[int, tuple[str, int]] = {}
     for event in memory[: memory.index(peak) + 1]:
         held.pop(event.address, None)
@@ -410,7 +409,7 @@ def _held_at(peak: Memory, memory: list[Memory]) -> dict[str, int]:
 
 
 def _phase_of_memory(event: Memory) -> str:
-    """The phase in which it was allocated. Forward is what is left of a step, so it is unknown if no step was seen."""
+    """Return the allocating phase. Forward is the rest of a step, so it is unknown without a step."""
     phase = _phase_of(event.operator)
     return "other" if phase == "forward" and event.step is None else phase
 
@@ -422,8 +421,8 @@ def _phase_of(span: HostSpan | None) -> str:
 
 
 def _call_row(parts: list[tuple[int, QueuedSpan]]) -> Row:
-    """One call. The wait for the last rank, and what follows, are not known of sends and receives, nor of all-to-alls
-    that do not end together."""
+    """Return the row of one call. The wait for the last rank and the transfer are unknown for sends and receives, and
+    for all-to-alls that do not end together."""
     call = parts[0][1].kernel.call
     assert call is not None
     starts_ns = {rank: span.begin_ns for rank, span in parts}
@@ -469,14 +468,14 @@ def _kernel_row(spans: list[QueuedSpan]) -> Row:
 
 
 def _of_name(name: str, durations_ns: Mapping[tuple[str, str], list[int]]) -> Row:
-    """How long calls of one name take, whatever their shapes."""
+    """Return the statistics of calls of one name, of any shapes."""
     together = [one for key, own in durations_ns.items() if key[0] == name for one in own]
     found = _distribution(together)
     return {f"name_{one}": found[one] for one in ("num_calls", "p50_ns", "p95_ns")}
 
 
 def _distribution(durations_ns: list[int]) -> Row:
-    """How long calls take. A percentile is the smallest duration that as many percent do not exceed."""
+    """Return the statistics of durations. A percentile is the smallest duration that as many percent do not exceed."""
     ordered = sorted(durations_ns)
     last = len(ordered) - 1
     return {

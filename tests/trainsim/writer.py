@@ -1,4 +1,4 @@
-"""What programs are written with: operators, launches and collectives of one rank, and how long they take."""
+"""Writer of programs: operators, launches and collectives of one rank, with their durations."""
 
 import itertools
 import json
@@ -29,9 +29,9 @@ GLOO = ("gloo", "gloo2")
 
 
 PYTHON_NS = 3_000
-"""What Python takes between two operators."""
+"""Time that Python takes between two operators."""
 BEFORE_NS, AFTER_NS = 1_500, 700
-"""What an operator takes on the host around what it does."""
+"""CPU time of an operator around its work."""
 LAUNCH_NS, LATENCY_NS = 3_800, 4_700
 EVENT_NS = 900
 SYNC_NS = 2_500
@@ -73,7 +73,7 @@ class Writer:
         self.groups = [group for group in others if rank in group.ranks]
         self.actions: list[Action] = []
         self.calls_to_miss = 0
-        """How many collectives go by before the recording starts, where it starts late."""
+        """Number of collectives before the recording starts, where it starts late."""
         self._closing = _Closing(self.actions)
         self._sequences: dict[str, int] = {}
         self._pairs: dict[tuple[int, int], int] = {}
@@ -101,7 +101,7 @@ class Writer:
         return self._faults.get(kind)
 
     def cost_ns(self, kind: FaultKind) -> int:
-        """What the fault of this kind costs, where it strikes; else nothing."""
+        """Return the cost of the fault of this kind, where it strikes; else 0."""
         fault = self._faults.get(kind)
         return fault.cost_ns if fault else 0
 
@@ -112,7 +112,7 @@ class Writer:
 
     @property
     def is_reducing(self) -> bool:
-        """Whether this step reduces gradients and runs the optimizer."""
+        """Return whether this step reduces gradients and runs the optimizer."""
         return (self.step + 1) % self.settings.optimizes_every == 0
 
     def expert_ns(self, layer: int) -> int:
@@ -139,7 +139,7 @@ class Writer:
 
     @property
     def launch_ns(self) -> int:
-        """What a call takes that puts something on a stream, if it is like all others."""
+        """Return the duration of an ordinary call that puts something on a stream."""
         return 0 if self.is_ideal("launch") else LAUNCH_NS
 
     def vary(self, duration_ns: float) -> int:
@@ -165,16 +165,16 @@ class Writer:
         return self.span(name, "python_function") if self.settings.has_stacks else _Closing([])
 
     def python(self, duration_ns: int | None = None) -> None:
-        """The loop goes on to its next operator, or does something that takes so long."""
+        """Run the loop's Python to its next operator, or for the given time."""
         if duration_ns is None:
             duration_ns = self.vary(PYTHON_NS) + self.cost_ns("slow_python")
         self.add(Work(0 if self.is_ideal("python") else duration_ns))
 
     def operator(self, *names: str, kernel: Kernel, phase: str | None = None, args: str = "", keeps: str = "") -> None:
-        """Operators, one inside the other, of which the innermost does something: on the device, else by itself.
+        """Write nested operators; the innermost does the work: on the device, else by itself.
 
-        What is inside of one that is faster, or slower, is so, too; of two, the inner one counts.
-        ``keeps`` is a name for the memory that it takes.
+        Operators inside of a faster or slower one are so, too; of two, the inner one counts. ``keeps`` is a name for
+        the memory that it takes.
         """
         speeds = list(itertools.accumulate(names, lambda speed, name: self._faster.get(name, speed), initial=1.0))[1:]
         for name, speed in zip(names, speeds, strict=True):
@@ -238,7 +238,7 @@ class Writer:
     # -- between streams and ranks
 
     def wait_for(self, group: Group) -> None:
-        """What is computed from here on waits for what the group has been given so far."""
+        """Later compute waits for the work that the group has so far."""
         if self.settings.communicates_by == "symmetric memory":  # it is on the same stream
             return
         self.wait_for_event(self.event_of(group))
@@ -323,7 +323,8 @@ class Writer:
         return Kernel(annotation, "user_annotation", "gloo", transfer_ns, args=args, call=call, jitter_ns=jitter_ns)
 
     def _transfer_ns(self) -> int:
-        """How long a call takes once all have come to it: the same for all ranks, whose draws are the same."""
+        """Return the duration of a call once all ranks have arrived: the same for all ranks, since their draws are the
+        same."""
         # The stages of a pipeline make different calls, and so would draw differently.
         varied = 1.0 if self.settings.layout == "pipeline" else 0.5 + self._shared.random()
         transfer_ns = (

@@ -121,7 +121,7 @@ def test_all_of_the_c_is_linked_for_macos(zig, target):
 
 
 def names_of_macho(content: bytes) -> tuple[int, set[str], set[str]]:
-    """The processor for which a Mach-O file is, the names it exports, and those that no library is said to have."""
+    """Return the CPU type of a Mach-O file, its exported names, and those without a library."""
     magic, processor, _, _, num_commands = struct.unpack_from("<5I", content)
     assert magic == 0xFEEDFACF
     exported, missing, place = set(), set(), 32
@@ -141,7 +141,7 @@ def names_of_macho(content: bytes) -> tuple[int, set[str], set[str]]:
 
 
 def test_what_reads_and_writes_files_is_linked_for_windows(zig):
-    """Against an import library that is made here of what the linker misses, all of which must be Python's."""
+    """Link against an import library of all undefined symbols, which must all be Python's."""
     folder = zig.folder / WINDOWS
     objects = without_recorder(zig, WINDOWS)
     link = ["cc", "-target", WINDOWS, "-shared", *objects, "-o", folder / "_native.pyd"]

@@ -249,7 +249,7 @@ def test_columns_shorter_than_their_batch_are_refused(of_column, numbers):
 
 
 def test_an_extension_has_a_name_that_every_python_finds(monkeypatch):
-    """CPython 3.15 adds the platform to the suffix of modules for the limited API, for which 3.14 does not look."""
+    """CPython 3.15 adds the platform to the suffix of modules for the limited API, which 3.14 does not find."""
     from distutils.core import run_setup
 
     build_ext = pytest.importorskip("setuptools.command.build_ext")

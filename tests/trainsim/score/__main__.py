@@ -65,7 +65,7 @@ def _seeds(scenario: Scenario, commit: str, options: argparse.Namespace) -> Sequ
 
 
 def _first_seed(scenario: Scenario, commit: str, options: argparse.Namespace) -> int:
-    """Return the seed given, else one that nobody can choose: from the names of commit and scenario."""
+    """Return the seed given, else one that cannot be chosen: from the names of commit and scenario."""
     if options.seed is not None:
         return options.seed
     digest = hashlib.sha256(f"{commit} {scenario.name}".encode()).digest()

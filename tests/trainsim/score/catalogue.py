@@ -12,7 +12,7 @@ from trainsim.settings import Fault, FaultKind, Layout, Settings
 _Draw = Callable[[random.Random], Drawn]
 
 _LOADER_STEPS = 32
-"""Whether the fetch before the first step counts changes a saving by up to a step's share of the recording."""
+"""The fetch before the first step changes a saving by up to a step's share of the recording."""
 
 
 def _settings(draw: random.Random, faults: Sequence[Fault] = (), **changes: Any) -> Settings:

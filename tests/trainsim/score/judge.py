@@ -30,7 +30,7 @@ SAVING_TOLERANCE = 0.02
 """A saving is right within this share of a step; a missing one is wrong where the rerun gains more."""
 
 MIN_SHARE_OF_LARGEST = 0.5
-"""Of two plants, the first finding must name one that gains at least this share of what the other gains."""
+"""Minimal gain of the top finding's plant, as a share of the other plant's gain."""
 
 MIN_GAIN_OF_SOME = 0.85
 """A finding that names some of the planted ranks is right if the rerun without those gains this share of it all."""
@@ -67,7 +67,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantVerdict:
-    """The judgement on one plant that matters.
+    """Judgement on one plant that matters.
 
     ``off_share`` is the finding's saving less the rerun's, as a share of a step; None where either is not known.
     ``is_saving_right`` is None where no saving is judged.
@@ -93,7 +93,7 @@ class Verdict:
     """Whether the first sentence is right; None if no plant of the run matters."""
     first_confidence: str | None = None
     first_gain_share: float | None = None
-    """What the rerun without the plant gains that a right first finding names."""
+    """Gain of the rerun without the plant that a right top finding names."""
     max_confidence: str = "high"
     plants: tuple[PlantVerdict, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -105,7 +105,7 @@ class Verdict:
 
     @property
     def is_failed(self) -> bool:
-        """Whether anything about the run is wrong."""
+        """Whether the run has any fault."""
         has_wrong_saving = any(plant.is_saving_right is False for plant in self.plants)
         return bool(self.error or self.is_right is False or self.false_high or self.healthy_claims or has_wrong_saving)
 
@@ -189,7 +189,7 @@ def _is_right(
 def _false_high(
     truth: "_Truth", findings: Sequence["Finding"], claims: Sequence[Claim], plants: Sequence[Plant]
 ) -> list[str]:
-    """List the findings of high confidence that are not true, or for which the evidence allows no high confidence."""
+    """Return the findings of high confidence that are false, or that the evidence does not support."""
     false = []
     for finding, claim in zip(findings, claims, strict=True):
         if claim.confidence != "high":
@@ -244,7 +244,7 @@ def _end_ns(step: HostSpan) -> int:
 
 
 class _Truth:
-    """What reruns of one simulated run show."""
+    """Results of the reruns of one simulated run."""
 
     def __init__(self, run: SimulatedRun, report: "RunReport") -> None:
         self._run, self._report = run, report

@@ -10,7 +10,7 @@ from trainsim.score.judge import LARGE_GAIN_SHARE, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """How many of how many."""
+    """A count and its total."""
 
     part: int
     whole: int

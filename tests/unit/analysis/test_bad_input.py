@@ -1,4 +1,4 @@
-"""What is missing or wrong in traces is said in a sentence, and no number is made up from it."""
+"""Missing or wrong data in traces is reported in a sentence, and no number is made up from it."""
 
 import gzip
 import json

@@ -8,7 +8,7 @@ from trainsim.analysed import write_changed
 
 
 def kinds_with_pauses(folder, name, *, within):
-    """What is found where each compilation has a collection of this name and of its length, inside of it or after."""
+    """Return the findings where each compilation has a GC pause of this name and length, inside of it or after."""
 
     def add_pauses(trace):
         for compiling in [event for event in trace["traceEvents"] if event.get("cat") == "compile"]:

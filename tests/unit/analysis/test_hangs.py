@@ -1,4 +1,4 @@
-"""What is said of a hang, of what its ranks have found."""
+"""Findings on a hang, from the probes of its ranks."""
 
 import pytest
 

@@ -119,7 +119,7 @@ def one_stream(tmp_path, kernels):
 
 
 def times_with(graph, **faster):
-    """Return the begin and end of each kernel in us, with some so many times as fast."""
+    """Return the start and end of each kernel in us, with some so many times as fast."""
     times = graph.replay(Change(faster=faster)) - graph.nodes["time"].min()
     pairs = graph.edges.filter(pl.col("kind") == "device").sort("source").select("source", "target").iter_rows()
     return [(times[source] / 1000, times[target] / 1000) for source, target in pairs]

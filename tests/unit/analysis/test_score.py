@@ -26,7 +26,7 @@ def windows_of(run):
 
 
 def overlaps_ns(run):
-    """How long kernels of one stream overlap with the previous one."""
+    """Return the overlap of kernels of one stream with the previous one."""
     found = []
     for window in windows_of(run):
         kernels = [span for span in window.queued if span.stream.track == "7"]

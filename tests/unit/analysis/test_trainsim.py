@@ -1,4 +1,4 @@
-"""What the simulator of trainings promises, so that what it says is true can be trusted."""
+"""Guarantees of the simulator of training runs, so that its truth can be trusted."""
 
 import itertools
 import json

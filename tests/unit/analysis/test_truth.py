@@ -1,4 +1,4 @@
-"""What analyses find in simulated runs is what the simulator knows to be true, to the nanosecond."""
+"""Analyses of simulated runs equal the simulator's truth, to the nanosecond."""
 
 import os
 from collections import Counter
@@ -24,7 +24,7 @@ def any_run(request):
 
 
 def differences(found, truth):
-    """Fields of rows by key that are not as they are in truth; a 0 that nobody can know may be None."""
+    """Return the fields of rows by key that differ from the truth; an unknowable 0 may be None."""
     assert found.keys() == truth.keys()
     return [
         (key, name, found[key][name], value)
@@ -104,7 +104,7 @@ def test_collectives_with_jittered_ends_are_timed_to_one_percent_of_a_step(seed)
 
 
 def has_one_clock(run):
-    """Whether calls that end together tell how the clocks of all ranks are apart."""
+    """Return whether calls that end together determine the offsets of all ranks' clocks."""
     settings = run.settings
     is_apart = settings.layout == "pipeline" or (settings.layout == "tensor" and settings.missing_ranks)
     return not settings.offset_ns or not is_apart

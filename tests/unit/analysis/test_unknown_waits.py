@@ -1,4 +1,4 @@
-"""What is said of communication without the traces of other ranks: how much of it is waiting, nobody knows."""
+"""Communication without the traces of other ranks: the part of waiting is unknown."""
 
 import json
 

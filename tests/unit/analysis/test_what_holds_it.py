@@ -1,4 +1,4 @@
-"""What is no step, and what a transfer costs beside a late rank: two numbers that other rules build on."""
+"""Time outside of steps, and the cost of a transfer next to a straggler: two numbers that other rules build on."""
 
 from dataclasses import replace
 

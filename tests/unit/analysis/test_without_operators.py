@@ -1,4 +1,4 @@
-"""A loop of which only markers were recorded: what no marker says is not known, and no fault of Python."""
+"""A loop with only markers recorded: time outside of markers is unknown, and no fault of Python."""
 
 import json
 
@@ -16,7 +16,7 @@ def span(name, begin_ms, length_ms, **args):
 
 
 def report_on(folder, *names):
-    """Ten steps of 10 ms: 9 ms in a batch, 2 ms of which are in each of these spans, and a quarter in a fetch."""
+    """Write ten steps of 10 ms: 9 ms in a batch, 2 ms in each of these spans, and a quarter in a fetch."""
     events = []
     for step in range(10):
         events.append(span("event/batch", 10 * step, 9, batch=step))

@@ -1,10 +1,10 @@
-"""Which fetches of DataLoaders are those of an evaluation."""
+"""Classification of DataLoader fetches that belong to an evaluation."""
 
 from kinetoscope.autoinstrument.evaluation_rule import EvaluationRule
 
 
 class Iterator:
-    """Of a DataLoader."""
+    """Fetches of a DataLoader."""
 
     def __init__(self, dataset):
         self._dataset = dataset
@@ -15,7 +15,7 @@ TRAIN, HELD_OUT, OTHER = [1], [2], [3]
 
 
 def found(rule, seen, *, has_gradients=True):
-    """Whether each fetch is one of an evaluation; None in ``seen`` is a backward pass."""
+    """Return whether each fetch belongs to an evaluation; None in ``seen`` is a backward pass."""
     answers = []
     for iterator in seen:
         if iterator is None:

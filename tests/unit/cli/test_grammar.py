@@ -312,7 +312,7 @@ def test_a_trace_without_steps_is_the_same_as_itself(run):
 
 
 def completions(line):
-    """What argcomplete answers to a shell that asks for what could come next."""
+    """Return argcomplete's completions for a shell."""
     pytest.importorskip("argcomplete")
     reader, writer = os.pipe()
     environment = os.environ | {

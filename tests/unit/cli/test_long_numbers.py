@@ -1,4 +1,4 @@
-"""A number of thousands of digits in a trace, which Python's `int` refuses: every command goes on."""
+"""A number of thousands of digits in a trace, which Python's `int` refuses: every command continues."""
 
 import json
 

@@ -10,7 +10,7 @@ from trainsim import Fault, Settings, simulate
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory):
-    """Four ranks, of which rank 2 is late in every third step."""
+    """Four ranks; rank 2 is late in every third step."""
     folder = tmp_path_factory.mktemp("traces")
     late = Fault(kind="late_host", ranks=(2,), cost_ns=3_000_000, every=3)
     simulate(Settings(num_ranks=4, num_steps=12, faults=(late,))).write(folder)

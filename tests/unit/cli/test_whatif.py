@@ -12,7 +12,7 @@ from trainsim import Fault, Settings, simulate
 
 @pytest.fixture(scope="module")
 def run():
-    """Two ranks whose loader is slow, and of which rank 1 is late in every second step."""
+    """Two ranks with a slow loader; rank 1 is late in every second step."""
     late = Fault(kind="late_host", ranks=(1,), cost_ns=3_000_000, every=2)
     slow = Fault(kind="gc", cost_ns=2_000_000)
     return simulate(Settings(num_ranks=2, num_steps=10, faults=(late, slow)))
@@ -32,7 +32,7 @@ def what_if(traces, capsys, *options):
 
 
 def near(run, better):
-    """What a run would gain, within 2 % and a little of its step."""
+    """Check a run's saving, within 2 % and a little of its step."""
     return pytest.approx(run.saving_ns_per_step(better), rel=0.02, abs=0.002 * run.time_ns / run.num_steps)
 
 

@@ -1,4 +1,4 @@
-"""What the user's function says may be written instead of a text, also where the function fails."""
+"""Replacement strings of the user's redact function, also where the function fails."""
 
 import logging
 

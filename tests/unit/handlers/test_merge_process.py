@@ -1,4 +1,4 @@
-"""handlers/merge_process.py: merging beside training, also if it takes longer than the run."""
+"""handlers/merge_process.py: merging in the background, also if it takes longer than the run."""
 
 import json
 import os

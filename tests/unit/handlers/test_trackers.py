@@ -1,4 +1,4 @@
-"""``log_to=``: what trackers are told, and what happens if one fails. With real trackers: integration/test_trackers."""
+"""``log_to=``: values that trackers get, and failures of a tracker. With real trackers: integration/test_trackers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a trainer may ask of our classes without running: they can be sent to another process, and import nothing."""
+"""Requirements of trainers on our classes without a run: they can be pickled, and import nothing."""
 
 import copy
 import pickle

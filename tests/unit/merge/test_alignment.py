@@ -13,8 +13,8 @@ HOURS_NS = 3 * 3600 * SECOND
 
 
 def trace(path, rank, events, *, ahead_ns=0, drift_ppm=0.0, measured_at=(0, 10 * SECOND), bound_ns=700, relation=True):
-    """A rank's file of ten seconds. Its clocks, unix time too, are ``ahead_ns`` ahead of rank 0's at the begin and run
-    ``drift_ppm`` too fast; ``events`` are the true seconds at which spans of a millisecond begin."""
+    """Return a rank's file of ten seconds. Its clocks, unix time too, are ``ahead_ns`` ahead of rank 0's at the start
+    and run ``drift_ppm`` too fast; ``events`` are the true seconds at which spans of a millisecond start."""
 
     def own_ns(true_ns):
         return true_ns + ahead_ns + int(true_ns * drift_ppm / 1e6)

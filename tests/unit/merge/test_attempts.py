@@ -1,4 +1,4 @@
-"""merge/manifest_merge.py: which starts of which ranks belong together, and what is said if that is not certain."""
+"""merge/manifest_merge.py: starts of ranks that belong together, and messages if that is uncertain."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""merge/convert_trace.py: a trace as another kind of file, of which nothing is lost unsaid."""
+"""merge/convert_trace.py: a trace in another format, with a message for all that is lost."""
 
 import gzip
 import json

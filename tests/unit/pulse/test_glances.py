@@ -1,4 +1,4 @@
-"""What many ranks do now is read from headers and last steps: of the last launch, whoever wrote the files."""
+"""Current state of many ranks, from headers and last steps: of the last launch, for files of any writer."""
 
 import random
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What is read from pulses: all steps, in order, exactly or as sums, whoever wrote them and whatever happened since."""
+"""Reading of pulses: all steps, in order, exactly or as sums, for files of any writer."""
 
 import os
 
@@ -81,7 +81,7 @@ def test_current_activity_is_shown_with_memory_and_speed(tmp_path):
 
 
 def test_while_it_is_recorded_it_looks_more_seldom(tmp_path):
-    """What Python calls is in a recording with stacks."""
+    """Functions that Python calls are in a recording with stacks."""
     run, looked = Run(tmp_path), []
     run.pulse._note_what_is_seen = lambda rates: looked.append(run.num_steps)
     for number in range(1, 41):

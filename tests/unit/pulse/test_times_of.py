@@ -24,7 +24,7 @@ def pulse(clock):
 
 
 def take_steps(pulse, clock, first, num_steps):
-    """Step n takes 1,000 and n nanoseconds, of which 300 are a wait for data."""
+    """Step n takes 1,000 and n nanoseconds, 300 of them a wait for data."""
     for step in range(first, first + num_steps):
         pulse.enter(Phase.DATA_WAIT)
         clock.advance(300)

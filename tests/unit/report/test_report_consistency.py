@@ -1,4 +1,4 @@
-"""What a step takes, and what for: the same in the terminal, on the page, in a notebook and in ``--json``."""
+"""Step time and its breakdown: the same in the terminal, on the page, in a notebook and in ``--json``."""
 
 from pathlib import Path
 

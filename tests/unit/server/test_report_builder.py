@@ -38,7 +38,7 @@ def found(name):
 
 
 def page_when_built(made, run):
-    """What a tab does that waits: it asks again until there is a page, or a problem."""
+    """Poll as a waiting tab does, until there is a page, or a problem."""
     return wait_for(lambda: (page := made.get([run])) and (page.is_ready or page.problem) and page)
 
 

@@ -1,4 +1,4 @@
-"""What is not known of runs is worked out by one process after the other, and each state of a run is tried once."""
+"""Unknown values of runs are computed by one process after the other, and each state of a run is tried once."""
 
 import sys
 
@@ -68,12 +68,12 @@ def test_a_run_that_kills_the_process_is_not_tried_again_and_those_after_it_are(
 
 @pytest.fixture
 def no_cache(own_cache, tmp_path):
-    """A cache that cannot be written, whoever the user is: where its folder should be is a file."""
+    """Make a cache that no user can write: in place of its folder is a file."""
     (tmp_path / "cache").write_text("")
 
 
 def ask_again_until_all_are_tried(filler, runs):
-    """What pages do that show runs of which nothing is known."""
+    """Request runs as pages do that show unknown values."""
     for _ in range(2 * len(runs)):
         filler.request_rows(runs)
         wait_for(lambda: not any(filler.is_pending(run.name) for run in runs))

@@ -1,4 +1,4 @@
-"""What the list says about runs, with a script and without one."""
+"""Lists of runs, with a script and without one."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def keep(folder, run, **facts):
 
 
 def text_of(html):
-    """What a reader sees."""
+    """Return the visible text."""
     return re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", html))
 
 
@@ -87,8 +87,8 @@ def test_runs_of_one_command_are_compared_whatever_they_are_called(folder):
 
 
 class Searching(RunLists):
-    """Lists of which each part is made from another search, as by threads of several requests; these find ``searches``,
-    one after the other, and then nothing."""
+    """Make lists from separate searches, as by threads of several requests; these find ``searches`` in turn, and then
+    nothing."""
 
     def __init__(self, folder, monkeypatch, searches):
         super().__init__(RunFolder(folder), "https://ui.perfetto.dev")

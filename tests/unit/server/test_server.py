@@ -1,4 +1,4 @@
-"""What a browser gets from the server: the pages and files of a folder, by the link that the command prints."""
+"""Responses of the server: the pages and files of a folder, by the link that the command prints."""
 
 import socket
 import threading

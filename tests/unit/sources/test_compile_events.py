@@ -31,7 +31,7 @@ LINE = scaled_sum.__code__.co_firstlineno
 
 
 def record(work):
-    """The compilations while ``work(number)`` was called in each of four batches, of which the last three count."""
+    """Return the compilations while ``work(number)`` was called in each of four batches; the last three count."""
     handler = MemoryTraceHandler()
     with Profiler(
         lambda state: BATCHES[state.timestamp.batch % 4], handler, sources=[CompileEvents()], strict=True

@@ -38,7 +38,7 @@ def automatic_collections_off():
 
 
 def record(work, source=None):
-    """The pauses while ``work`` was called in each of three batches, of which the last two are recorded."""
+    """Return the pauses while ``work`` was called in each of three batches; the last two are recorded."""
     handler = MemoryTraceHandler()
     with Profiler(
         lambda state: BATCHES[state.timestamp.batch % 3], handler, sources=[source or GCPauses()], strict=True

@@ -1,4 +1,4 @@
-"""What the loop's thread does, at each sample and in each batch: it runs, waits, or has no processor."""
+"""States of the loop's thread, at each sample and in each batch: running, waiting, or descheduled."""
 
 import os
 import socket
@@ -31,7 +31,7 @@ def always(state):
 
 
 def sampled(work, num_batches=3):
-    """What a sampler records of ``work``, batch by batch."""
+    """Return a sampler's records of ``work``, batch by batch."""
     handler = MemoryTraceHandler()
     with Profiler(always, handler, sources=[StackSampler(interval_ms=1)], strict=True) as profiler:
         for _ in profiler.batches(range(num_batches)):
@@ -40,7 +40,7 @@ def sampled(work, num_batches=3):
 
 
 def waited_ns(handler):
-    """How long each state took."""
+    """Return the duration of each state."""
     total_ns = {}
     for name, begin, end in handler.spans():
         if name.startswith("waits: "):

@@ -25,7 +25,7 @@ HERE = source_name(__file__)
 
 
 def line_of(function, offset):
-    """How the trace names a line of a function here: so many lines below its ``def``."""
+    """Return a trace's name for a line of a function here: so many lines below its ``def``."""
     return f"{HERE}({function.__code__.co_firstlineno + offset}): {function.__name__}"
 
 
@@ -46,7 +46,7 @@ def always(state):
 
 
 def sampled(work, *, schedule=always, num_batches=3, source=None):
-    """What a sampler records of ``work``, batch by batch."""
+    """Return a sampler's records of ``work``, batch by batch."""
     handler = MemoryTraceHandler()
     sources = [source or StackSampler(interval_ms=1)]
     with Profiler(schedule, handler, sources=sources, strict=True) as profiler:
@@ -442,7 +442,7 @@ def dumps():
 
 
 def test_library_frames_are_distinguished_from_user_frames():
-    """Where the time goes is told by the innermost line of the user's, so a viewer must know which are."""
+    """Hot lines are the innermost lines of user code, so a viewer must know which are."""
     names = {name for cycle in sampled(dumps).cycles for _, _, name in cycle.records()}
     categories = {name.name.split("(")[0]: name.categories for name in names}
     assert categories[HERE] == ("stack_sample",)

@@ -96,7 +96,7 @@ def test_a_file_that_a_worker_is_just_making_is_not_deleted(tmp_path):
 
 
 def test_in_a_folder_that_was_deleted_there_is_nothing_to_delete(tmp_path):
-    """As by whoever does not want the run any more: its end told a traceback."""
+    """As with a process that drops the run: its end printed a traceback."""
     delete_child_records(tmp_path / "gone", closed_ns=0)
 
 

@@ -1,4 +1,4 @@
-"""What a process logs at its start about live folders that are already in its run's folder."""
+"""Log messages of a starting process about spools that are already in its run's folder."""
 
 import contextlib
 import itertools
@@ -58,7 +58,7 @@ def test_ranks_that_end_while_another_starts_are_no_leftovers(tmp_path, caplog):
 
 
 def leave(run_folder, rank):
-    """What a rank leaves that was killed."""
+    """Make the spool of a killed rank."""
     attempt = Attempt("id", 0, NO_PROCESS, host=socket.gethostname())
     folder = run_folder / "live" / f"{rank}"
     folder.mkdir(parents=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""How ranks and a run are judged: by what they tell, and by their processes where these are on this machine."""
+"""Health of ranks and a run: by their pulses, and by their processes where these are on this machine."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ HERE, ELSEWHERE = ProcessState.RUNNING, ProcessState.UNKNOWN
 
 
 def snapshot(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has_ended=False):
-    """What a rank said last, so many seconds ago."""
+    """Return a rank's last snapshot, so many seconds old."""
     process = PulseProcess(Ranks(), Attempt("run", 0, 1, "start", "host"), 0, NOW - 1000 * S)
     last_ns = NOW - round(quiet_s * S)
     header = PulseHeader(
@@ -236,7 +236,7 @@ def test_hung_ranks_are_reported_with_who_waits_for_whom(run):
 
 
 def process_of(pid, space=None, monotonic_ns=None, start="none"):
-    """What a pulse says of a process that has begun just now."""
+    """Return the pulse of a process that has started just now."""
     monotonic_ns = time.monotonic_ns() if monotonic_ns is None else monotonic_ns
     space = pid_space() if space is None else space
     return PulseProcess(Ranks(), Attempt("run", 0, pid, start, "host"), monotonic_ns, time.time_ns(), space)
@@ -271,7 +271,7 @@ BUSY = "print(flush=True)\nimport os\nwhile True: os.getppid()"
 @linux
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_a_process_that_is_stopped_for_moments_runs(tmp_path):
-    """At each of its system calls, of which it does nothing else."""
+    """A process that is suspended at each of its system calls."""
     command = ["strace", "-o", os.devnull, sys.executable, "-S", "-c", BUSY]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as tracer:
         tracer.stdout.readline()

@@ -1,4 +1,4 @@
-"""What a terminal and a page say of a run: the odd ranks first, and nothing of what is not known."""
+"""Status of a run on a terminal and a page: abnormal ranks first, and no unknown values."""
 
 from dataclasses import replace
 

@@ -217,8 +217,8 @@ NUM_VALUES = 600
 
 
 def reading_steps(begin):
-    """A step that reads many values one by one, of which the sampler delays one; its backward pass has as many small
-    operators."""
+    """Write a step that reads many values one by one, one of them delayed by the sampler; its backward pass has as many
+    small operators."""
     yield span(f"ProfilerStep#{begin // STEP_US}", "user_annotation", LOOP, begin, STEP_US - 10)
     yield span("aten::mm", "cpu_op", LOOP, begin + 100, 19_000)
     for place in range(NUM_VALUES):

@@ -1,4 +1,4 @@
-"""Running, blocked, or without a processor: what findings make of it, in simulated runs."""
+"""Running, blocked, or waiting for a CPU: the findings on these states, in simulated runs."""
 
 import json
 from dataclasses import replace
@@ -140,7 +140,7 @@ def test_batches_that_the_loop_makes_save_the_same_beside_a_delay_elsewhere():
 
 
 def test_time_slices_of_others_within_fetches_are_not_saved_by_a_fix_of_the_loader(tmp_path):
-    """Fetches of 1 ms, of which every fifth is 18 ms longer, since the loop waits for a CPU."""
+    """Fetches of 1 ms; every fifth is 18 ms longer, since the loop waits for a CPU."""
     slice_ns = 18_000_000
     slow = Fault(kind="slow_loader", cost_ns=1_000_000)
     settings = replace(CPU, num_workers=0, faults=(slow, replace(slow, cost_ns=slice_ns, every=5)))
@@ -195,7 +195,7 @@ def test_rank_with_more_work_and_more_cpu_contention_is_late_for_its_work():
 
 @pytest.mark.parametrize(("starved_of_other_ns", "cause"), [(0, "processor"), (None, "unknown")])
 def test_what_is_not_known_of_the_other_ranks_is_no_difference_to_them(starved_of_other_ns, cause):
-    """One was late in a single step, in which it had no processor."""
+    """One rank was late in a single step, in which it was descheduled."""
     starved = {(0, 3): 900_000_000, (1, 3): starved_of_other_ns}
     places = [(rank, step) for rank in (0, 1) for step in range(4)]
     steps = [
@@ -393,7 +393,7 @@ def test_a_first_reading_of_nothing_is_not_in_the_mean(tmp_path):
 
 
 def test_what_the_sampler_notes_of_the_cores_says_how_busy_they_were_too(tmp_path):
-    """A window that is too short for readings has it. The system counts in ticks: one too many is not told."""
+    """A window that is too short for samples has it. The system counts in ticks: one too many is not reported."""
     report = report_with(
         USED | {"own_ns": SECOND, "busy_ns": 2 * SECOND + SECOND // 20}, tmp_path, SLOW_LOADER, workers_do="compute"
     )

@@ -20,7 +20,8 @@ OF_DEVICES = ("exposed_communication", "idle_gaps", "exposed_copy", "float32_mat
 
 
 def most_waiting_ns(report):
-    """What a device waits in a step, for its host or for other ranks, or whatever else; without one, all of a step."""
+    """Return the device's waits in a step, for its CPU, for other ranks, or for any reason; without a device, the whole
+    step."""
     waits = [
         (row.idle_ns + row.exposed_communication_ns) / row.num_steps
         for row in report.ranks
@@ -69,8 +70,8 @@ def report_after(change, settings, folder):
 
 
 def test_device_waiting_for_slow_operators_costs_more_than_the_launch_calls(tmp_path):
-    """Operators of 40 us, of which the launch takes 4, before kernels of 4 us; an event without a reason makes the
-    replay one that is not trusted, so that the cost decides."""
+    """Write operators of 40 us with launches of 4 us, before kernels of 4 us; an event without a reason makes the
+    replay untrusted, so that the cost decides."""
     events = []
     for step in range(8):
         begin = 4000.0 * step

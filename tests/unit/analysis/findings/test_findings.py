@@ -15,7 +15,7 @@ from trainsim.analysed import analysed, with_cores_busy, write_changed
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "1"))
 
 UNLIKE_A_RERUN = ("leak", "idle_gaps", "float32", "float64", "preempted")
-"""Faults without a saving, and those of which nobody knows how much faster the mended kernel is."""
+"""Faults without a saving, and those with an unknown speed of the fixed kernel."""
 
 
 def report_on(settings):
@@ -82,7 +82,7 @@ def test_nearly_always_two_planted_faults_are_the_first_two():
 
 
 def pairs_that_matter(count):
-    """Two kinds of faults for each seed, neither of which hides the other: a run without either is faster."""
+    """Return two kinds of faults for each seed that do not hide each other: a run without either is faster."""
     draw = random.Random(count)
     for seed in range(count):
         while True:

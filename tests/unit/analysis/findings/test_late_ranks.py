@@ -119,7 +119,7 @@ def test_a_rank_that_is_late_behind_a_later_one_costs_the_others_nothing():
 
 
 def test_much_less_late_rank_is_not_reported_with_the_straggler():
-    """Now and then each rank is late by a little, on hosts without a processor for each."""
+    """Each rank is sometimes late by a little, on hosts with too few cores."""
     little = (late((1,), 11, every=4), late((3,), 9, every=4, first=2))
     run, report = analysed(Settings(num_ranks=4, num_steps=16, has_device=False, faults=(late((2,), 30), *little)))
     found = report.findings[0]

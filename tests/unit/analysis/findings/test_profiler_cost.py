@@ -1,4 +1,4 @@
-"""What recording itself costs: in steps, which is a finding, and around a window, which is no step's."""
+"""Profiler overhead: in steps, which is a finding, and around a window, which is in no step."""
 
 import json
 

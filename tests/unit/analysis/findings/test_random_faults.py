@@ -24,13 +24,13 @@ MATTERS, IS_LARGE = 0.05, 0.10
 ENOUGH, TOLERANCE = 0.85, 0.02
 
 UNLIKE_A_RERUN = ("float32_matmul", "float64")
-"""Nobody knows how much faster the mended kernel is."""
+"""The speed of the fixed kernel is unknown."""
 
 
 class Verdict(NamedTuple):
-    """What the findings say of one run. ``told`` and ``off`` are of its large faults, and of those with a saving: the
-    kind, whether it is told with high confidence, and by which part of a step its saving, or the interval that it gives
-    for it, is off the gain of the rerun."""
+    """Findings of one run. ``reported`` and ``off`` are of its large faults, and of those with a saving: the
+    kind, whether it is reported with high confidence, and the error of its saving, or of its interval, as a
+    share of a step."""
 
     seed: int
     is_first_right: bool
@@ -53,7 +53,7 @@ def places_of(finding, planted):
 
 
 def names(run, finding, planted):
-    """Whether a finding names a fault: of ranks that are late together those without which nearly all is gained."""
+    """Return whether a finding names a fault: of ranks that are late together, those whose removal gains nearly all."""
     places = places_of(finding, planted)
     if places in ((), planted.places):
         return bool(places)
@@ -61,7 +61,7 @@ def names(run, finding, planted):
 
 
 def gain(run, places, late):
-    """What a step of the run gains without some faults; also if late ranks were on time, where these are others."""
+    """Return the saving per step without some faults; also with ranks on time, if other ranks are late."""
     alone = run.saving_ns_per_step(run.without(*places))
     others = tuple(place for place in late if place not in places)
     if not others or {*places} & {*late}:
@@ -72,9 +72,9 @@ def gain(run, places, late):
 
 
 def hide_each_other(run, gains):
-    """Whether two faults hide each other, so that together they cost more than both alone, and no trace shows the one
-    while the other is there: how slow a loader is that nobody waits for, where its workers are not sampled; and for how
-    long a device would be idle before a kernel that was launched later still. A note, or the advice, says so."""
+    """Return whether two faults hide each other: together they cost more than both alone, and no trace shows the one
+    while the other is there, such as a slow loader that is never waited for, without sampled workers; or the idle time
+    of a device before a kernel that was launched later still. A note, or the advice, mentions it."""
     settings = run.settings
     kinds = {fault.kind for fault in settings.faults}
     is_unseen = ("slow_loader" in kinds and settings.workers_do == "nothing") or "idle_gaps" in kinds
@@ -85,7 +85,7 @@ def hide_each_other(run, gains):
 
 
 def off_ns(finding, gain_ns):
-    """By how much a saving is above what a rerun gains, or below it; nothing within an interval that a finding says."""
+    """Return the error of a saving against the gain of a rerun; 0 within the interval of a finding."""
     least_ns = finding.saving_ns_per_step
     most_ns = dict(finding.evidence).get("saving_at_most_ns", least_ns)
     return min(max(gain_ns, least_ns), most_ns) - gain_ns
@@ -145,7 +145,7 @@ def test_at_least_80_percent_of_large_faults_have_high_confidence(verdicts):
 
 
 def test_savings_are_those_of_the_run_without_the_fault(verdicts):
-    """What still fails is off by 2 to 3 %, mostly for the Python around calls of ``.item()``."""
+    """Remaining failures are off by 2 to 3 %, mostly for the Python around calls of ``.item()``."""
     wrong = [one for one in verdicts if any(abs(share) > TOLERANCE for _, share in one.off)]
     assert len(wrong) <= 0.03 * len(verdicts), shown(wrong)
 

@@ -1,4 +1,4 @@
-"""What a replay without something saves is what the simulated run saves when it is run without it."""
+"""Savings predicted by a replay equal the savings of the simulated run without the cause."""
 
 import json
 import os
@@ -52,7 +52,7 @@ NEEDED = {
 
 
 def near(run, better):
-    """What a run would gain, within 2 % and a little of its step."""
+    """Check a run's saving, within 2 % and a little of its step."""
     return pytest.approx(run.saving_ns_per_step(better), rel=0.02, abs=0.01 * run.time_ns / run.num_steps)
 
 
@@ -307,7 +307,7 @@ def test_a_saving_that_is_known_is_no_interval():
 
 
 def test_transfers_behind_which_kernels_are_late_without_a_reason_have_no_saving():
-    """Without the transfers, the device would be idle in the same gaps, of which the transfers hide a part."""
+    """Without the transfers, the device would be idle in the same gaps, partly hidden by the transfers."""
     slow, gaps = Fault(kind="slow_network", cost_ns=534_491), Fault(kind="idle_gaps", cost_ns=84_379)
     settings = Settings(num_steps=12, layout="sharded", reads_loss="never", faults=(slow, gaps))
     found = the(analysed(settings)[1], "exposed_communication")
@@ -325,7 +325,8 @@ HIDDEN = Fault(kind="slow_loader", cost_ns=4_000_000)
 
 @pytest.mark.parametrize("fault", [Fault(kind="slow_launches", cost_ns=150_000), Fault(kind="gc", cost_ns=4_000_000)])
 def test_a_loop_without_its_fault_is_no_faster_than_workers_that_were_sampled(fault):
-    """Nobody waits for the loader, which makes a batch in less time than a step takes; without the fault they would."""
+    """The loader builds a batch in less time than a step takes, so there is no wait; without the fault there
+    would be."""
     settings = Settings(num_ranks=2, num_steps=14, num_warmup_steps=40, faults=(fault, HIDDEN), workers_do="compute")
     run, report = analysed(settings)
     found, step_ns, num_gaps = the(report, fault.finding), report.run["step_ns"], run.num_steps - 1

@@ -1,4 +1,4 @@
-"""What is said of memory: how high it went, what of it grows from step to step, and who holds that."""
+"""Memory: its peak, its growth from step to step, and its references."""
 
 import json
 from functools import partial
@@ -53,7 +53,7 @@ class Recording:
         self._span("Optimizer.step#Adam.step", "user_annotation", begin_us)
 
     def note(self, **args):
-        """What a source says of a holder, or of its look."""
+        """Return a source's note on a holder, or on its scan."""
         event = {"ph": "i", "s": "t", "cat": "memory_holder", "name": "memory holder", "args": args}
         self._add(event, self.time_us)
 
@@ -349,7 +349,7 @@ SEEN_ALL = {"steps": 10, "holders": 1, "complete": 1}
 
 
 def growing(folder, *notes, step_bytes=1_000_000, frame=None):
-    """The finding on a training that keeps memory in each of ten steps, in which a source wrote notes."""
+    """Return the finding on a training run that leaks memory in each of ten steps, with notes of a source."""
     recording = Recording()
     for step in range(10):
         call = keep(recording, **{f"kept{step}": step_bytes})

@@ -1,4 +1,4 @@
-"""What memory was allocated for: by the part of the step that allocated it, for as long as it lived."""
+"""Memory categories: by the part of the step that allocated it, for as long as it lived."""
 
 import json
 

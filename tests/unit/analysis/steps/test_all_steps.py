@@ -1,4 +1,4 @@
-"""What is said of all steps of a run: how long they take, since when they take longer, whether the recorded are odd."""
+"""All steps of a run: their times, since when they are slower, and whether the recorded ones are outliers."""
 
 import random
 import re
@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 def run_of(folder, durations_ms, recorded=range(10, 14)):
-    """A run whose steps take so long, of which some are recorded; its pulse is read back."""
+    """Write the pulse of a run with these step times, some steps recorded, and read it back."""
     clock = FakeClock(tick_ns=0)
     schedule = cyclic_schedule(skip_first=recorded.start, warmup=0, active=len(recorded), per="run")
     with Profiler(schedule, JSONTraceHandler(str(folder / "traces")), clock=clock, quiet=True) as profiler:

@@ -1,4 +1,4 @@
-"""What is said of slow steps: a row for each step of all ranks, one for those that come regularly, and one finding."""
+"""Outlier steps: a row for each step of all ranks, one for periodic ones, and one finding."""
 
 from dataclasses import replace
 

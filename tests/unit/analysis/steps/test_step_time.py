@@ -1,4 +1,4 @@
-"""How long a run takes for a step, and its two ledgers, on simulated runs whose pace is known, and on rows by hand."""
+"""Step time of a run and its two time breakdowns, on simulated runs of known step time, and on hand-written rows."""
 
 import json
 import os

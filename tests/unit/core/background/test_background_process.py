@@ -1,4 +1,4 @@
-"""A process beside training: what it printed, and how it ends."""
+"""A background process: its output, and its end."""
 
 import os
 import signal

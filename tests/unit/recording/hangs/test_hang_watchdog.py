@@ -1,4 +1,4 @@
-"""How long a phase may last before a thread beside training looks at it."""
+"""Duration of a phase before the watchdog thread probes it."""
 
 import pytest
 

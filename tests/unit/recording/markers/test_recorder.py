@@ -80,7 +80,7 @@ def test_a_clock_that_raises_leaves_the_recorder_sound(native):
 
 
 def test_ctrl_c_while_space_is_asked_for_reaches_training_and_no_record_is_lost(native):
-    """What handles a signal runs in the Python code that is called, and may raise."""
+    """A signal handler runs in the Python code that is called, and may raise."""
 
     def request():
         raise KeyboardInterrupt

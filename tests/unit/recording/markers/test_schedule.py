@@ -169,7 +169,7 @@ def test_a_loop_records_the_batches_that_its_schedule_says(per):
 
 
 def train(profiler):
-    """What a profiler does in each batch of two epochs."""
+    """Return a profiler's actions in each batch of two epochs."""
     actions = []
     for _ in range(2):
         for _ in profiler.batches(range(13)):

@@ -30,7 +30,7 @@ def open_files():
 
 
 def exit_code_in_child(is_right):
-    """Whether ``is_right`` holds in a forked child."""
+    """Return whether ``is_right`` holds in a forked child."""
     child = os.fork()
     if child == 0:
         code = 1

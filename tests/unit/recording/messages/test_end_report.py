@@ -1,4 +1,4 @@
-"""What is said at the end of a run: what it recorded and where, and which command comes next."""
+"""End report of a run: recorded data and its location, and the next command."""
 
 import logging
 import re

@@ -1,6 +1,4 @@
-"""Steps that need nothing but to be counted are counted in C: whatever a loop does between them, it is as if each had
-been told to everybody.
-"""
+"""Steps that only need to be counted are counted in C: any loop gives the same results as with all steps reported."""
 
 import copy
 import pickle
@@ -22,7 +20,7 @@ class WantsAll(Callback):
 
 
 class WantsWindows(Callback):
-    """Notes the batches of which it is told."""
+    """A source that records the batches it gets."""
 
     def __init__(self):
         self.batches = []

@@ -58,7 +58,7 @@ def live_names(folder):
 
 
 def record_cycle(profiler, num_spans=1):
-    """Trains two batches, the second of which is a cycle, and waits until its save has succeeded or failed."""
+    """Train two batches, the second one a cycle, and wait until its save has succeeded or failed."""
     for batch in profiler.batches(range(2)):
         for _ in range(num_spans * batch):
             with profiler.marker("work"):

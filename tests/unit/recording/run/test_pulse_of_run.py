@@ -1,4 +1,4 @@
-"""What the loop of a run tells its pulse: steps, waits and evaluations, whatever the loop is written like."""
+"""Pulse of a run's loop: steps, waits and evaluations, for any form of loop."""
 
 import os
 
@@ -33,7 +33,7 @@ class Loop:
         self.clock.advance(5 * MS)
 
     def rows(self):
-        """Number, milliseconds and milliseconds by phase of each step; the last None if nobody watched it."""
+        """Return number, milliseconds and milliseconds by phase of each step; the last is None without a watcher."""
         (pulses,) = find_pulses(self.folder).values()
         of_phases = [
             {phase.name: row.by_phase[phase] / MS for phase in Phase if row.by_phase[phase]} for row in pulses[0].rows

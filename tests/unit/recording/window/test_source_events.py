@@ -1,4 +1,4 @@
-"""What sources note beside markers, in the files of a run."""
+"""Events of sources besides markers, in the files of a run."""
 
 import json
 

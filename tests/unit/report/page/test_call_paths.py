@@ -11,7 +11,7 @@ from support.page_data import page_of, read_column, span, write_trace
 
 @st.composite
 def calls(draw):
-    """Names, parents and depths of calls, of which some are deeper than is done in columns."""
+    """Return names, parents and depths of calls, some of them too deep for the columnar path."""
     stems = draw(st.lists(st.integers(0, 400), min_size=1, max_size=3))
     names, parents, depths = [], [], []
     for stem in stems:

@@ -1,4 +1,4 @@
-"""What a page does not tell, since it is made to be sent."""
+"""Data that a page omits, since it is made to be sent."""
 
 import re
 

@@ -80,7 +80,7 @@ def test_every_kernel_knows_the_call_that_launched_it(simulated):
 
 
 def num_launched_kernels(path):
-    """How many kernels of a trace were launched in it."""
+    """Return the number of a trace's kernels that were launched in it."""
     events = json.loads(path.read_text())["traceEvents"]
     calls = {event["args"]["correlation"] for event in events if event.get("cat") == "cuda_runtime"}
     return sum(event.get("cat") == "kernel" and event["args"]["correlation"] in calls for event in events)
