@@ -1,4 +1,4 @@
-"""`kinetoscope.profile` and the other functions of the public API: the one module that chooses defaults."""
+"""Function `kinetoscope.profile`, which creates a Profiler with our defaults. No other file chooses defaults."""
 
 import importlib.util
 import logging
@@ -66,44 +66,59 @@ def profile(
     slow_steps: bool = False,
     log_to: Any = None,
 ) -> Profiler:
-    """A Profiler with our defaults, which writes its traces below ``out``.
+    """Return a Profiler with our defaults, which writes its traces below ``out``.
 
         with kinetoscope.profile("runs/digits") as profiler:
             for batch in profiler.batches(loader):
                 train(batch)
 
-    - ``out``: the run's folder. ``{time}`` in it is the time when the run began; `FileNameFormat` has the other
-      variables. If an earlier run is in it, this one goes to ``out-2`` and so on, unless ``overwrite``.
-    - ``schedule``: when to record; by default batch 0 is skipped, batch 1 warms up, batches 2 to 11 are recorded, once:
-      `kinetoscope summary` tells growth and periods from eight steps on.
-    - ``torch``, ``system``: whether to record torch's operators and the machine's counters, or a `TorchProfiler` and a
-      `SystemProfiler` with your settings. Operators are recorded only if torch is installed.
-    - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them, compressed.
-      Handlers and a `TorchProfiler` also write below ``out``, unless they were given a folder.
-    - ``sources``: what else is recorded, such as `GCPauses` (docs/sources.md). ``diagnose`` adds all of those that
-      findings use; together they take 1 to 2 % of a step of 3 ms.
-    - ``first_step``: the number of the first step, such as the one at which a training resumes from its checkpoint: all
-      that is told of steps then counts as the training does. `cyclic_schedule` still counts from here.
-    - ``report``: whether the run ends with a report: rank 0 writes ``report.html`` into the run's folder, of the ranks
-      whose traces are there, in a process beside training that takes half a minute at most. It needs polars.
-    - ``log_to``: what `wandb.init()` or `mlflow.start_run()` returned, a SummaryWriter of TensorBoard, or a list of
-      them. After each window they get its step time, phases and memory; at the end the findings and the report, which
-      is then written (docs/compat/trackers.md). In training nothing waits for them.
-    - ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``, ``activities``, ``experimental_config``: as
-      for `TorchProfiler`, by default allocations and FLOPs are recorded; ``system_interval_s``: seconds between two
-      readings of the machine, by default 0.1; the others as for `JSONTraceHandler` and `Profiler`.
+    Args:
+        out: the run's folder. ``{time}`` in it is the start time of the run; `FileNameFormat` has the other variables.
+            If an earlier run is in it, this one goes to ``out-2`` and so on, unless ``overwrite``.
+        schedule: when to record; by default batch 0 is skipped, batch 1 warms up, batches 2 to 11 are recorded, once:
+            `kinetoscope summary` detects growth and periods from eight steps on.
+        torch: whether to record torch's operators, if torch is installed, or a `TorchProfiler` with your settings.
+        system: whether to record the machine's counters, or a `SystemProfiler` with your settings.
+        handlers: consumers of the traces; by default a `JSONTraceHandler` writes and merges them, compressed. Handlers
+            and a `TorchProfiler` also write below ``out``, unless they were given a folder.
+        sources: additional recorders, such as `GCPauses` (docs/sources.md).
+        diagnose: add all sources that findings use; together they take 1 to 2 % of a step of 3 ms.
+        run_name: the name of the run, by default that of its folder.
+        first_step: the number of the first step, such as the one at which training resumes from its checkpoint: steps
+            are then numbered as in the training run. `cyclic_schedule` still counts from here.
+        record_shapes: as for `TorchProfiler`, like the five below. By default allocations and FLOPs are recorded.
+        profile_memory: record allocations.
+        with_stack: record stacks.
+        with_flops: record FLOPs.
+        activities: the activities to record.
+        experimental_config: torch's experimental options.
+        system_interval_s: the seconds between two readings of the machine, by default 0.1.
+        overwrite: as for `JSONTraceHandler`.
+        num_traces_to_keep: as for `JSONTraceHandler`.
+        upload_to: as for `Profiler`. Without the library that it needs, files stay on this machine, and one warning
+            names the library.
+        strict: as for `Profiler`; also raise where nothing can be recorded.
+        grace_s: as for `Profiler`.
+        quiet: as for `Profiler`.
+        report: whether the run ends with a report: rank 0 writes ``report.html`` into the run's folder, of the ranks
+            whose traces are there, in a background process that takes half a minute at most. It needs polars.
+        redact: as for `Profiler`.
+        hangs: as for `Profiler`.
+        slow_steps: as for `Profiler`.
+        log_to: the result of `wandb.init()` or `mlflow.start_run()`, a SummaryWriter of TensorBoard, or a list of them.
+            After each window they get its step time, phases and memory; at the end the findings and the report, which
+            is then written (docs/compat/trackers.md). Training never waits for them.
 
-    Raises `SettingsError` for an argument that would have no effect, as ``with_stack`` beside a `TorchProfiler` of your
-    own, and what these classes raise for arguments that cannot work.
+    Raises:
+        SettingsError: for an argument that would have no effect, as ``with_stack`` with a `TorchProfiler` of your own.
+            Also the errors of these classes for arguments that cannot work.
 
-    A window is closed early, and one line reports it, if memory grows much while it is open: by a quarter of what was
-    available, or by a sixteenth with torch's operators, which need nine times as much when recording stops.
-
-    Without the library that ``upload_to`` needs, files stay on this machine, and one warning says which it is.
+    A window is closed early, and one line reports it, if memory grows much while it is open: by a quarter of the
+    available memory, or by a sixteenth with torch's operators, which need nine times as much when recording stops.
 
     If ``out`` cannot be written, or another Profiler is active when this one starts, nothing is recorded, and one
-    warning gives the reason; with ``strict`` that raises. So it is on Windows, which cannot keep the files of a run's
-    processes apart (`UnsupportedSystemError`), and without the native extension (`NativeExtensionError`).
+    warning gives the reason; with ``strict`` that raises. The same holds on Windows, which cannot keep the files of a
+    run's processes apart (`UnsupportedSystemError`), and without the native extension (`NativeExtensionError`).
     """
     _check_flags(diagnose=diagnose, overwrite=overwrite, report=report)
     check_num_traces(num_traces_to_keep)
@@ -148,7 +163,7 @@ def profile(
         hangs=hangs,
         slow_steps=slow_steps,
     )
-    try:  # last: where an argument is refused, no folder is left
+    try:  # last: a rejected argument leaves no folder
         needs_folder = any(getattr(callback, "needs_folder", False) for callback in (*handlers, *all_sources))
         folder = _choose_folder(out, run_name, overwrite=overwrite or not needs_folder)
     except FolderNotWritableError as error:
@@ -183,7 +198,7 @@ _MAX_FIRST_STEP = 10**15
 
 
 def _make_timestamp(first_step: Any) -> Timestamp:
-    """Before this step. A checkpoint may have its number as an integer of numpy's or torch's."""
+    """Return the timestamp before this step. Its number may be an integer of numpy's or torch's, from a checkpoint."""
     with suppress(TypeError):
         number = index(first_step)
         if 0 <= number <= _MAX_FIRST_STEP and not isinstance(first_step, bool):
@@ -196,7 +211,7 @@ def _drop_none(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_out(out: Any) -> str:
-    """``out`` as a text. Raises `SettingsError` for what names no folder."""
+    """Return ``out`` as a string. Raises `SettingsError` for a value that names no folder."""
     text = os.fspath(out) if isinstance(out, str | os.PathLike) else None
     if not isinstance(text, str) or not text.strip():
         raise SettingsError(f'out is the folder of the run, as in profile("runs/mine"), not {out!r}.')
@@ -238,7 +253,7 @@ _DEFAULT_FILE_SETTINGS = {"overwrite": False, "num_traces_to_keep": -1}
 
 
 def _check_file_settings(file_settings: dict[str, Any], callbacks: list[Any]) -> None:
-    """Raises `SettingsError` for a setting of files, if nothing that was asked for writes any."""
+    """Raise `SettingsError` for a setting of files, if no handler or source writes any."""
     changed = [f"{name}={value!r}" for name, value in file_settings.items() if value != _DEFAULT_FILE_SETTINGS[name]]
     if changed and not any(hasattr(callback, "set_defaults") for callback in callbacks):
         raise SettingsError(f"{changed[0]} has no effect: neither handlers nor torch write files. Leave it out.")
@@ -246,11 +261,11 @@ def _check_file_settings(file_settings: dict[str, Any], callbacks: list[Any]) ->
 
 _SYSTEM_INTERVAL_S = 0.1
 _DIAGNOSTIC_SOURCES = ("CompileEvents", "GCPauses", "GrowingMemory", "Float64Tensors", "LoaderFacts", "StackSampler")
-"""The sources that `diagnose` adds. What they cost together is measured by `benchmarks/sources`."""
+"""Sources that `diagnose` adds. Their total cost is measured by `benchmarks/sources`."""
 
 
 def _make_diagnostic_sources(all_sources: list[Any]) -> list[Any]:
-    """A source of each of these classes that the user has not brought along."""
+    """Return a source of each of these classes that the user has not passed."""
     kinds = [getattr(kinetoscope, name) for name in _DIAGNOSTIC_SOURCES]
     return [kind() for kind in kinds if not any(isinstance(source, kind) for source in all_sources)]
 
@@ -273,7 +288,7 @@ def _make_torch_source(torch: Any, options: dict[str, Any], *, writes_file: bool
 
     Ours writes a file of Kineto's only with ``writes_file``: otherwise a handler's trace contains all of it.
     """
-    module = sys.modules.get("kinetoscope.sources.torch_profiler")  # only it makes a TorchProfiler
+    module = sys.modules.get("kinetoscope.sources.torch_profiler")  # loaded wherever a TorchProfiler exists
     if not isinstance(torch, bool | getattr(module, "TorchProfiler", bool)):
         raise SettingsError(f"torch must be True, False or a TorchProfiler, not {torch!r}.")
     if torch is not True:
@@ -306,8 +321,10 @@ def _set_defaults(callbacks: list[Any], folder: str, file_settings: dict[str, An
 
 
 def _choose_folder(out: str, run_name: str | None, *, overwrite: bool) -> str:
-    """Return the run's folder: ``out`` with ``{time}`` replaced by a time that is the same on all ranks, or one beside
-    it if an earlier run is there."""
+    """Return the run's folder: ``out``, or one next to it if that contains an earlier run.
+
+    ``{time}`` in ``out`` becomes a time that is the same on all ranks.
+    """
     ranks = detect_ranks()
     if "{time}" in out:
         out = out.replace("{time}", derive_run_name(ranks, time.strftime("%Y%m%d-%H%M%S")))

@@ -1,4 +1,4 @@
-"""``import kinetoscope.auto`` records the training of a script that says nothing else of us: see `unmodified`."""
+"""Recording of an unchanged script by ``import kinetoscope.auto``: see `autoinstrument`."""
 
 from kinetoscope.autoinstrument.instrumentation import watch_process
 

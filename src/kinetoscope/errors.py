@@ -28,7 +28,7 @@ catches ours too.
 
 
 class KinetoscopeError(Exception):
-    """The root of all errors that Kinetoscope raises on purpose."""
+    """Root of all errors that Kinetoscope raises on purpose."""
 
 
 class ScheduleError(KinetoscopeError, ValueError, AssertionError):
@@ -68,11 +68,11 @@ class MarkerError(KinetoscopeError, RuntimeError):
 
 
 class ProfilerStateError(KinetoscopeError, RuntimeError):
-    """A profiler was asked for something it cannot do at this moment of the run."""
+    """A call that the profiler cannot execute in its current state."""
 
 
 class NothingRecordedError(ProfilerStateError, AssertionError):
-    """Results were asked for before there were any."""
+    """Results were requested before there were any."""
 
 
 class TraceFileError(KinetoscopeError, ValueError):
@@ -80,7 +80,7 @@ class TraceFileError(KinetoscopeError, ValueError):
 
 
 class OutputError(KinetoscopeError, OSError):
-    """A file cannot be written completely. What was under its name before is still there."""
+    """A file cannot be written completely. An earlier file of its name is still there."""
 
 
 class UploadError(KinetoscopeError, OSError):
@@ -88,11 +88,11 @@ class UploadError(KinetoscopeError, OSError):
 
 
 class UnsafePathError(KinetoscopeError, PermissionError):
-    """A file names a path that we do not use: it leads out of the run's folder, or is no regular file."""
+    """A file names a path that is not used: it leads out of the run's folder, or is no regular file."""
 
 
 class UnsupportedSystemError(KinetoscopeError, OSError):
-    """This operating system does not have what is needed; the message names it."""
+    """This operating system lacks a required feature; the message names it."""
 
 
 class MergeError(KinetoscopeError, ValueError):
@@ -108,4 +108,4 @@ class NativeExtensionError(KinetoscopeError, ImportError):
 
 
 class MissingExtraError(KinetoscopeError, ImportError):
-    """Something needs a package that is not installed; the message names the line that installs it."""
+    """A required package is not installed; the message has the command that installs it."""

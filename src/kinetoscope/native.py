@@ -1,4 +1,4 @@
-"""The native extension `kinetoscope._native`, and the reason where it cannot be used. No other file imports it.
+"""Native extension `kinetoscope._native`, and the reason where it cannot be used. No other file imports it.
 
 It records, writes the pulse, and scans and rewrites traces. It is missing where it was not built or cannot be loaded,
 in a Python without the GIL, and in every interpreter of a process but the first; on Windows it has no recorder. Then
@@ -72,7 +72,7 @@ def _has_gil() -> bool:
 
 
 class _IdleRecorder:
-    """A recorder of processes in which nothing can be recorded."""
+    """Recorder of processes that cannot record."""
 
     loss = float("nan")
     window = 0
@@ -92,7 +92,7 @@ class _IdleRecorder:
 
 
 class _IdleSpan:
-    """A span of an `_IdleRecorder`."""
+    """Span of an `_IdleRecorder`."""
 
     __slots__ = ("_recorder", "edges", "mask", "name_id")
 
@@ -115,7 +115,7 @@ class _IdleSpan:
 
 
 class _StandIn:
-    """The value of `native` where the extension, or a part of it, is missing."""
+    """Value of `native` where the extension, or a part of it, is missing."""
 
     Recorder, Span = _IdleRecorder, _IdleSpan
 

@@ -1,4 +1,4 @@
-"""testing: a clock and a trace handler for tests, ours and users'."""
+"""Test doubles for our tests and users': a clock and a trace handler."""
 
 from collections import defaultdict
 from typing import Any
@@ -10,7 +10,7 @@ from kinetoscope.spool.record import Flag, Kind
 
 
 class FakeClock:
-    """A clock that stands still until told to `advance`; unix time runs beside it.
+    """Clock that advances only by `advance`; unix time has a fixed offset.
 
     >>> clock = FakeClock(monotonic_ns=1000)
     >>> clock.advance(250)
@@ -24,35 +24,37 @@ class FakeClock:
         self._tick_ns = tick_ns
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds; each reading advances the clock by ``tick_ns``."""
+        """Return the time in nanoseconds; each reading advances the clock by ``tick_ns``."""
         now = self._monotonic_ns
         self._monotonic_ns += self._tick_ns
         return now
 
     def unix_ns(self) -> int:
+        """Return unix time in nanoseconds."""
         return self._monotonic_ns + self._unix_offset_ns
 
     def advance(self, nanoseconds: int) -> None:
-        """Lets time pass."""
+        """Advance the clock."""
         self._monotonic_ns += nanoseconds
 
     def step_unix(self, nanoseconds: int) -> None:
-        """Steps unix time, as an administrator or NTP would."""
+        """Step unix time, as an administrator or NTP would."""
         self._unix_offset_ns += nanoseconds
 
 
 class MemoryTraceHandler(TraceHandler):
-    """Keeps the cycles it gets, and returns what is in them."""
+    """Trace handler that keeps its cycles in memory, and returns their contents."""
 
     def __init__(self) -> None:
         self.cycles: list[Cycle] = []
 
     def process_cycle(self, cycle: Cycle) -> None:
+        """Keep a cycle."""
         assert cycle.threads is not None  # reads them from the recorder now, as a handler that writes does
         self.cycles.append(cycle)
 
     def spans(self, name: str | None = None) -> list[tuple[str, int, int]]:
-        """``(name, begin_ns, end_ns)`` of all spans, or those of one name, by begin; monotonic nanoseconds."""
+        """Return ``(name, begin_ns, end_ns)`` of all spans, or those of one name, by start; monotonic nanoseconds."""
         found = [
             (span_name.name, record.begin, int(record.end))
             for _, record, span_name in self._records(Kind.SPAN)
@@ -61,15 +63,15 @@ class MemoryTraceHandler(TraceHandler):
         return sorted(found, key=lambda span: span[1])
 
     def cut_spans(self) -> list[str]:
-        """Names of the spans that were open when their window closed."""
+        """Return the names of the spans that were open when their window closed."""
         return [name.name for _, record, name in self._records(Kind.SPAN) if record.flags & Flag.CUT]
 
     def instants(self) -> list[tuple[str, int]]:
-        """``(name, nanoseconds)`` of all instants."""
+        """Return ``(name, nanoseconds)`` of all instants."""
         return [(name.name, record.begin) for _, record, name in self._records(Kind.INSTANT)]
 
     def counters(self) -> dict[str, list[tuple[int, str, float]]]:
-        """``(nanoseconds, series, value)`` of all counter values, by counter name."""
+        """Return ``(nanoseconds, series, value)`` of all counter values, by counter name."""
         found: dict[str, list[tuple[int, str, float]]] = defaultdict(list)
         for cycle in self.cycles:
             for _, record, name in cycle.records():
@@ -78,7 +80,7 @@ class MemoryTraceHandler(TraceHandler):
         return dict(found)
 
     def events(self, category: str) -> list[SourceEvent]:
-        """The spans and instants of sources with that category; monotonic nanoseconds."""
+        """Return the spans and instants of sources with that category; monotonic nanoseconds."""
         return [event for cycle in self.cycles for event in cycle.events if event.category == category]
 
     def _records(self, kind: Kind) -> list[tuple[Any, ...]]:

@@ -173,7 +173,7 @@ def test_the_error_that_ended_a_run_without_a_trace_is_redacted(monkeypatch):
     noted = []
     monkeypatch.setattr("sys.last_value", type("cherryError", (Exception,), {})(), raising=False)
     handler = SimpleNamespace(record_empty_run=noted.append)
-    EndReport(RunCounts(num_batches=1), cyclic_schedule(), [handler], redact, is_quiet=True).tell()
+    EndReport(RunCounts(num_batches=1), cyclic_schedule(), [handler], redact, is_quiet=True).show()
     assert noted == [
         "Nothing was recorded: the program ended with name 2Error after 1 batch; the first to record is 1."
     ]

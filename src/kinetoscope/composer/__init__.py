@@ -1,4 +1,4 @@
-"""composer: the names and defaults of `composer.profiler`, on our engine.
+"""Names and defaults of `composer.profiler`, on our engine.
 
 - from composer.profiler import JSONTraceHandler, Profiler, cyclic_schedule
 + from kinetoscope.composer import JSONTraceHandler, Profiler, cyclic_schedule

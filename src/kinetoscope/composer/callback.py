@@ -1,4 +1,4 @@
-"""composer: the callback class that Composer's engine calls. Errors in our code do not reach the Trainer."""
+"""Base of callbacks that Composer's engine calls. Errors in our code do not reach the Trainer."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ else:
     try:
         from composer.core import Callback as TrainerCallback
     except ImportError:
-        # Without Composer, anything that calls the same methods can drive us.
+        # Without Composer, any engine that calls the same methods can be used.
         TrainerCallback = Callback
 
 __all__ = ["GuardedCallback", "TrainerCallback", "require_profiler"]
@@ -23,10 +23,10 @@ _EVENTS = tuple(event.value for event in Event)
 
 
 class GuardedCallback:
-    """The first base of a callback: each event that the class handles is called through the Profiler's guard.
+    """First base of a callback: the Profiler's guard calls the method for each event that the class handles.
 
     INIT is setup, so its errors are raised. At any other event an error is logged, the callback is switched off, and
-    training goes on. Events that the class does not handle cost one look-up.
+    training continues. Events that the class does not handle cost one lookup.
     """
 
     _handled: frozenset[str] | None = None
@@ -36,7 +36,7 @@ class GuardedCallback:
         cls._handled = None
 
     def run_event(self, event: Event, state: RunState, logger: object = None) -> None:
-        """Called by the engine at each event."""
+        """Handle an event. Called by the engine."""
         handled, name = self._handled, event.value
         if handled is None:
             handled = type(self)._handled = _handled_by(type(self))
@@ -51,7 +51,7 @@ class GuardedCallback:
 
 
 def _handled_by(kind: type) -> frozenset[str]:
-    """The events for which ``kind`` has a method of its own, not an empty one inherited from a Callback."""
+    """Return the events that ``kind`` handles by a method other than an empty one inherited from a Callback."""
     names = {name for name in dir(kind) if name in _EVENTS or name.startswith("eval_standalone")}
     bases = (Callback, TrainerCallback)
     return frozenset(
@@ -60,7 +60,11 @@ def _handled_by(kind: type) -> frozenset[str]:
 
 
 def require_profiler(callback: object, state: RunState) -> TrainerLoop:
-    """Return the loop of the Trainer's run. Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
+    """Return the loop of the Trainer's run.
+
+    Raises:
+        ProfilerStateError: if the Trainer has no Profiler of ours.
+    """
     loop = find_trainer_loop(state)
     if loop is None:
         raise ProfilerStateError(

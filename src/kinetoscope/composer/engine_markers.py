@@ -1,4 +1,4 @@
-"""composer: the markers that Composer's engine asks for by name, many times a batch."""
+"""Markers that Composer's engine requests by name, many times per batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +17,15 @@ MakeMarker = Callable[[MarkerSettings, type[Marker]], Marker]
 
 
 class EngineMarkers:
-    """Remembers the marker of each name and its settings, so that asking again costs one look-up.
+    """Cache of the markers of the engine and their settings, so that another request costs one lookup.
 
     Each microbatch has its own markers, so the spans of a microbatch (forward, loss, backward, and callbacks around
-    them) have its number in their args. A microbatch begins with a batch, or where the backward pass before it ends;
-    the engine's own markers tell us. ``make`` returns the marker with given settings. ``lasting()`` of the run is told
-    of fits, epochs and evaluations.
+    them) have its number in their args. A microbatch starts with a batch, or where the backward pass before it ends;
+    the engine's own markers report both.
+
+    Args:
+        make: returns the marker with given settings.
+        lasting: returns the `LastingSpans` of the run, which contain fits, epochs and evaluations.
     """
 
     def __init__(self, make: MakeMarker, lasting: Callable[[], LastingSpans]) -> None:
@@ -33,12 +36,12 @@ class EngineMarkers:
         self._cached = self._cached_by_microbatch[0]
 
     def find(self, arguments: MarkerArguments) -> Marker:
-        """The marker that the face was asked for."""
+        """Return the marker for the arguments of ``Profiler.marker``."""
         cached = self._cached.get(arguments[0])
         return cached[0] if cached is not None and cached[1] == arguments else self._make_marker(arguments)
 
     def finish_open(self) -> None:
-        """Ends the spans that the engine left open because the Trainer was interrupted."""
+        """End the spans that the engine left open because the Trainer was interrupted."""
         for cached in list(self._cached_by_microbatch):
             for marker, _ in cached.values():
                 if isinstance(marker, EngineMarker):
@@ -65,7 +68,7 @@ class EngineMarkers:
         is_engine = name == _ENGINE + event
         recorded = {ProfilerAction(action) for action in actions}
         if is_engine:
-            # The engine never asks for ACTIVE_AND_SAVE, and passes different actions at a span's begin and at its end.
+            # The engine leaves out ACTIVE_AND_SAVE, and passes different actions at the start and the end of a span.
             saves = {ProfilerAction.ACTIVE_AND_SAVE} if ProfilerAction.ACTIVE in recorded else set()
             recorded = (recorded | saves) - {ProfilerAction.SKIP}
         settings = MarkerSettings(name, recorded, on_start, on_finish, categories, args)
@@ -78,7 +81,7 @@ class EngineMarkers:
         return marker
 
     def _drop_other_markers(self) -> None:
-        """Forgets names when there are many: the engine uses few, but a callback may ask for new ones without end."""
+        """Drop markers that are not the engine's: the engine uses few names, but a callback may use unlimited ones."""
         for name, cached in list(self._cached.items()):
             if not isinstance(cached[0], EngineMarker):
                 del self._cached[name]

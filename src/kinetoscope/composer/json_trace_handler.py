@@ -1,4 +1,4 @@
-"""composer: the JSONTraceHandler, under Composer's module path: bare lists, and spans as pairs of begin and end."""
+"""JSONTraceHandler under Composer's module path: bare lists, and spans as pairs of begin and end."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ __all__ = ["JSONTraceHandler"]
 
 
 class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, TrainerCallback):
-    """As `kinetoscope.JSONTraceHandler`, in Composer's layout: a list of events, with ``B`` and ``E`` for a span.
+    """Variant of `kinetoscope.JSONTraceHandler` in Composer's layout: a list of events, with ``B`` and ``E`` per span.
 
-    Files are uploaded by the Trainer's loggers. When `Trainer.fit` returns, what it recorded is merged.
+    Files are uploaded by the Trainer's loggers. When `Trainer.fit` returns, its traces are merged.
     """
 
     in_pairs = True
@@ -49,20 +49,22 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
         self._is_open = False
 
     def init(self, state: RunState, logger: object) -> None:
+        """Open the folder of traces. Called by the engine."""
         require_profiler(self, state)
         super().init(state, logger)
         self._is_open = True
 
     def fit_end(self, state: RunState, logger: object) -> None:
-        """Merges what was recorded, which is on disk by now, before `Trainer.fit` returns."""
+        """Merge the traces, which are on disk by now, before `Trainer.fit` returns."""
         self.merge_now(require_profiler(self, state).close_timeout_s)
 
     def close(self, state: RunState, logger: object) -> None:
+        """Close the handler, and the run if the Profiler was removed from the callbacks."""
         if self._is_open:
             require_profiler(self, state).close_if_removed()
             self._is_open = False
             super().close(state, logger)
 
     def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
-        """Our metadata, and the fields that Composer's own merger looks for."""
+        """Return our metadata, and the fields that Composer's own merger requires."""
         return super().metadata(cycle, base_ns) + self._tracks.notes_for_composer(base_ns)

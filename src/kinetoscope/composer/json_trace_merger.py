@@ -1,4 +1,4 @@
-"""composer: merging traces into a bare list of events, under Composer's module path, and as a command.
+"""Merging of traces into a bare list of events, under Composer's module path, and as a command.
 
 python -m kinetoscope.composer.json_trace_merger -o merged.json rank0.json rank1.json
 """
@@ -15,7 +15,7 @@ __all__ = ["merge_traces"]
 
 
 def merge_traces(output_file: str | os.PathLike[str], *trace_files: str | os.PathLike[str]) -> None:
-    """Merges traces of any number of ranks into ``output_file``, which may be one of them.
+    """Merge traces of any number of ranks into ``output_file``, which may be one of them.
 
     The pid of every event is its rank, and all are on one clock. Raises as `kinetoscope.merge_traces` does.
     """
@@ -23,7 +23,7 @@ def merge_traces(output_file: str | os.PathLike[str], *trace_files: str | os.Pat
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(description="Merges traces of many ranks into one.")
     parser.add_argument("input_files", nargs="+", metavar="INPUT", help="trace files")
     parser.add_argument("-o", "--output_file", required=True, metavar="OUTPUT", help="the file to write")

@@ -1,4 +1,4 @@
-"""composer: the Marker, under Composer's module path, and the marker that Composer's engine gets."""
+"""Marker under Composer's module path, and the marker for Composer's engine."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ __all__ = ["EngineMarker", "Marker"]
 
 
 class EngineMarker(Marker):
-    """A marker that Composer's engine starts and finishes at its events, on the training thread.
+    """Marker that Composer's engine starts and finishes at its events, on the training thread.
 
     An event may begin again before it ended: when an interrupted Trainer fits again, or a resumed one skips batches.
     Then the earlier span ends where the next one begins, and nothing is raised. ``on_start`` and ``on_finish`` are
@@ -27,11 +27,11 @@ class EngineMarker(Marker):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it was started while recording, and has not finished."""
+        """True if it was started while recording, and has not finished."""
         return self._token is not None
 
     def start(self) -> None:
-        """Begins a span; ends the one before, if that was never finished."""
+        """Begin a span; end the one before, if that was never finished."""
         if self._token is not None:
             self.end(self._token)
         self._token = self.begin()
@@ -39,7 +39,7 @@ class EngineMarker(Marker):
             self.on_start()
 
     def finish(self) -> None:
-        """Ends the span that `start` began, if any."""
+        """End the span that `start` began, if any."""
         token, self._token = self._token, None
         if token is not None:
             self.end(token)

@@ -1,4 +1,4 @@
-"""composer: the Profiler, under Composer's module path. The events of a Trainer drive a run of our engine."""
+"""Profiler under Composer's module path. The events of a Trainer drive a run of our engine."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -26,21 +26,21 @@ __all__ = ["Profiler"]
 
 
 class Profiler(AnyProfiler, TrainerCallback):
-    """Records what a Composer Trainer does, by a schedule, and hands each finished cycle to its trace handlers.
+    """Records a training run of a Composer Trainer by a schedule, and hands each finished cycle to its trace handlers.
 
         profiler = Profiler(cyclic_schedule(warmup=1, active=4), [JSONTraceHandler()])
         trainer = Trainer(..., profiler=profiler)
 
-    - ``schedule``: a function from the Trainer's State to a `ProfilerAction`, such as `cyclic_schedule`'s.
-    - ``trace_handlers``: one `TraceHandler` or several, which get what was recorded.
-    - ``sys_prof_cpu``, ``sys_prof_memory``, ``sys_prof_disk``, ``sys_prof_net``: whether a `SystemProfiler` records
-      these; ``sys_prof_stats_thread_interval_seconds``: seconds between two readings.
-    - ``torch_prof_*``: the settings of a `TorchProfiler`, which records if any of ``torch_prof_record_shapes``,
-      ``torch_prof_profile_memory``, ``torch_prof_with_stack`` and ``torch_prof_with_flops`` is on.
-    - ``strict``: raise errors of sources and handlers instead of logging them and going on.
+    The Trainer binds the profiler to its State, calls it at every event and closes it. Files are redacted if `redact`
+    is set before.
 
-    The Trainer binds the profiler to its State, calls it at every event and closes it. What is written is redacted if
-    `redact` is set before.
+    A `SystemProfiler` records if any of ``sys_prof_cpu``, ``sys_prof_memory``, ``sys_prof_disk`` and ``sys_prof_net``
+    is on. ``sys_prof_stats_thread_interval_seconds`` is the time between two readings. ``torch_prof_*`` are the
+    settings of a `TorchProfiler`, which records if any of ``torch_prof_record_shapes``, ``torch_prof_profile_memory``,
+    ``torch_prof_with_stack`` and ``torch_prof_with_flops`` is on. ``schedule`` is a function from the Trainer's State
+    to a `ProfilerAction`, such as `cyclic_schedule`'s. ``trace_handlers`` is one `TraceHandler` or several. With
+    ``strict``, errors of sources and handlers are raised instead of logged.
+
     Raises `SettingsError`, a ValueError, for an argument that cannot work.
     """
 
@@ -76,7 +76,7 @@ class Profiler(AnyProfiler, TrainerCallback):
         handlers = list(trace_handlers) if isinstance(trace_handlers, Sequence) else [trace_handlers]
         torch_remote = torch_prof_remote_file_name, torch_prof_memory_remote_file_name
         self.remote_filenames: list[str] = [name for name in (*torch_remote, *_remote_names(handlers)) if name]
-        """The remote names as given. For a name with a scheme, the Trainer makes a logger that uploads."""
+        """The remote names as given. For a name with a scheme, the Trainer creates a logger that uploads."""
         self._callbacks: list[Any] = []
         system = sys_prof_cpu, sys_prof_memory, sys_prof_disk, sys_prof_net
         if any(system):
@@ -105,7 +105,7 @@ class Profiler(AnyProfiler, TrainerCallback):
         self._make_run(State(), check_callbacks(handlers, "trace_handlers"))
 
     def _make_run(self, state: RunState, handlers: list[Any]) -> None:
-        """A new run. Each Trainer gets its own; before there is a Trainer, the profiler has a run that never begins."""
+        """Create a run. Each Trainer gets its own; without a Trainer, the profiler has a run that never starts."""
         self.lifecycle: RunLifecycle = RunLifecycle(
             self, self._settings, self._markers, state, self._callbacks, handlers
         )
@@ -114,9 +114,10 @@ class Profiler(AnyProfiler, TrainerCallback):
     # -- what a Trainer and its engine touch ------------------------------------------------------------------
 
     def bind_to_state(self, state: TrainerState) -> None:
-        """Begins a run with this ``state``, and makes the engine call this profiler, its sources and its handlers, in
-        that order. If it was bound to another Trainer before, that one no longer calls them, and its run is closed and
-        saved if it is still open.
+        """Start a run with this ``state``, and let the engine call this profiler, its sources and its handlers.
+
+        It calls them in this order. If it was bound to another Trainer before, that one no longer calls them, and its
+        run is closed and saved if it is still open.
         """
         if self._trainer_state is not None:
             self._unbind(self._trainer_state)
@@ -136,7 +137,7 @@ class Profiler(AnyProfiler, TrainerCallback):
         return [self, *self._callbacks, *self.trace_handlers]
 
     def run_event(self, event: Event, state: RunState, logger: TrainerLogger | None = None) -> None:
-        """Called by the engine at each event, before the sources and handlers. Does nothing before `bind_to_state`."""
+        """Handle an event, before the sources and handlers. Do nothing before `bind_to_state`. Called by the engine."""
         if self._trainer_state is None:
             return
         if event.value == "init":
@@ -145,26 +146,26 @@ class Profiler(AnyProfiler, TrainerCallback):
             self._loop.run_event(event.value)
 
     def init(self, state: RunState, logger: TrainerLogger | None) -> None:
-        """Begins a new run if the profiler was closed. Raises `ProfilerStateError` if another profiler is active."""
+        """Start a new run if the profiler was closed. Raises `ProfilerStateError` if another profiler is active."""
         if self.lifecycle.is_closed:
             self._make_run(self.lifecycle.state, self.trace_handlers)
         self.lifecycle.prepare_to_start()
         self.run.remote_store = make_logger_store(logger)
 
     def close(self, state: RunState | None = None, logger: TrainerLogger | None = None) -> None:
-        """Saves what was recorded and waits until it is written. The engine closes sources and handlers next."""
-        if self._trainer_state is not None and self.lifecycle.is_new:  # its setup has failed, or it never fitted
+        """Save what was recorded and wait until it is written. The engine closes sources and handlers next."""
+        if self._trainer_state is not None and self.lifecycle.is_new:  # its setup has failed, or no fit was started
             self.lifecycle.close_failed_setup()
         elif self._trainer_state is not None:
             self.lifecycle.close(clean=True)
 
     def post_close(self) -> None:
-        """Waits for uploads; sources and handlers are closed by now."""
+        """Wait for uploads; sources and handlers are closed by now."""
         if self._trainer_state is not None:
             self.lifecycle.finish_uploads()
 
     def start(self) -> NoReturn:
-        """Raises `ProfilerStateError`, because the Trainer starts this profiler."""
+        """Raise `ProfilerStateError`, because the Trainer starts this profiler."""
         raise ProfilerStateError(
             "Only a Trainer can start this Profiler, through bind_to_state(): Trainer(profiler=...). In a loop of your "
             "own, use kinetoscope.Profiler."
@@ -174,7 +175,7 @@ class Profiler(AnyProfiler, TrainerCallback):
 
     @property
     def redact(self) -> Callable[[str], str] | None:
-        """A function from a text to what may be written instead of it, as for `kinetoscope.Profiler`; None by default.
+        """The function from a string to its replacement, as for `kinetoscope.Profiler`; None by default.
 
         Set it before the Trainer gets the profiler; later it raises `ProfilerStateError`.
         """
@@ -193,7 +194,7 @@ class Profiler(AnyProfiler, TrainerCallback):
         return self._trainer_state
 
     def get_action(self) -> ProfilerAction:
-        """The action of the current batch; SKIP before `bind_to_state`."""
+        """Return the action of the current batch; SKIP before `bind_to_state`."""
         return self.lifecycle.get_action() if self._trainer_state is not None else ProfilerAction.SKIP
 
 

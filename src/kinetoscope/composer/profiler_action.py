@@ -1,4 +1,4 @@
-"""composer: ProfilerAction, under Composer's module path."""
+"""ProfilerAction under Composer's module path."""
 
 from kinetoscope.recording.markers.schedule import ProfilerAction
 

@@ -1,4 +1,4 @@
-"""composer: cyclic_schedule, under Composer's module path."""
+"""Function `cyclic_schedule` under Composer's module path."""
 
 from kinetoscope.recording.markers.schedule import cyclic_schedule
 

@@ -1,4 +1,4 @@
-"""composer: the TorchProfiler, under Composer's module path, as a Callback that a Trainer takes."""
+"""TorchProfiler under Composer's module path, as a Callback for a Trainer."""
 
 import logging
 
@@ -16,7 +16,7 @@ _MAX_ROWS = 20
 
 
 class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallback):
-    """As `kinetoscope.TorchProfiler`. `Profiler` makes one when a ``torch_prof_`` option asks for it.
+    """Variant of `kinetoscope.TorchProfiler` for a Trainer. `Profiler` creates one if a ``torch_prof_`` option is on.
 
     It logs ``profiler/state`` at each batch. If INFO is logged, it also logs the operators of the last window at its
     end.
@@ -68,11 +68,13 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         self._last_results: KinetoResults | None = None
 
     def init(self, state: RunState, logger: object) -> None:
+        """Open the folder of traces and create torch's profiler."""
         require_profiler(self, state)
         super().init(state, logger)
         self.profiler = self._make(state)
 
     def fit_start(self, state: RunState, logger: object) -> None:
+        """Start torch's profiler, or let it follow the schedule in another fit."""
         if self.profiler is not None and self._has_started:
             self.profiler.follow_schedule()
             return
@@ -81,23 +83,28 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         self.profiler, self._has_started = torch_profiler, True
 
     def epoch_end(self, state: RunState, logger: object) -> None:
+        """Save the window if recording ends with the epoch."""
         if self.profiler is not None:
             self.save_if_recording_ends(state)
 
     def fit_end(self, state: RunState, logger: object) -> None:
+        """Finish the window of torch's profiler."""
         if self.profiler is not None:
             self.profiler.finish_window()
 
     def batch_start(self, state: RunState, logger: TrainerLogger | None) -> None:
+        """Log the state of torch's profiler."""
         if self.profiler is not None and logger is not None:
             logger.log_traces({"profiler/state": self.profiler.current_action.name})
 
     def close(self, state: RunState, logger: object) -> None:
+        """Close torch's profiler and the folder of traces."""
         if not self._has_started:
             self.profiler = None
         super().close(state, logger)
 
     def post_close(self) -> None:
+        """Finish uploads, and log the operators of the last window."""
         super().post_close()
         results, self._last_results = self._last_results, None
         if results is not None:
@@ -107,7 +114,7 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
                 _log.info(averages.table(sort_by="self_cpu_memory_usage", row_limit=_MAX_ROWS))
 
     def process_results(self, results: KinetoResults) -> None:
-        """Keeps the last window for the tables, if INFO is logged."""
+        """Keep the last window for the tables, if INFO is logged."""
         if _log.isEnabledFor(logging.INFO):
             self._last_results = results
 

@@ -1,4 +1,4 @@
-"""composer: the TraceHandler, under Composer's module path, as a Callback that a Trainer takes."""
+"""TraceHandler under Composer's module path, as a Callback for a Trainer."""
 
 from kinetoscope.composer.callback import GuardedCallback, TrainerCallback
 from kinetoscope.recording.window import trace_handler
@@ -7,4 +7,4 @@ __all__ = ["TraceHandler"]
 
 
 class TraceHandler(GuardedCallback, trace_handler.TraceHandler, TrainerCallback):
-    """As `kinetoscope.TraceHandler`; the Trainer calls its events. Override the methods that you need."""
+    """Variant of `kinetoscope.TraceHandler` for a Trainer, which calls its events. Override methods as needed."""

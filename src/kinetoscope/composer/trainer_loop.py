@@ -1,4 +1,4 @@
-"""composer: drives a run by the events of a Trainer's engine, as `recording.loop` does by those of a plain loop."""
+"""Training loop that is driven by the events of a Trainer's engine, as `recording.run.loop` is by a plain loop."""
 
 import logging
 
@@ -12,7 +12,7 @@ _log = logging.getLogger("kinetoscope")
 
 
 class TrainerLoop:
-    """The `TrainingLoop` of ``run`` in a Trainer. It gets each event before the run's sources and handlers.
+    """`TrainingLoop` of ``run`` in a Trainer. It gets each event before the run's sources and handlers.
 
     At a batch's end the sources must act first, so the window is closed or continued at the event after it.
     """
@@ -25,7 +25,7 @@ class TrainerLoop:
         self._has_started = False
 
     def run_event(self, name: str) -> None:
-        """Handles the event with the value ``name``, any but INIT."""
+        """Handle the event with the value ``name``, any but INIT."""
         if self._acts_at_next_event:
             self._run.context.call(self._run.profiler, self._apply_end)
         if (phase := _PHASES.get(name)) is not None:
@@ -36,11 +36,11 @@ class TrainerLoop:
     # -- events -----------------------------------------------------------------------------------------------
 
     def after_load(self) -> None:
-        """Notes where the run was resumed, if it was: a schedule's skip counts from there, in this epoch."""
+        """Set the batch at which the run was resumed, if it was: a schedule's skip counts from there, in this epoch."""
         self._run.windows.resume_at(self._run.state.timestamp.batch_in_epoch)
 
     def fit_start(self) -> None:
-        """Begins recording at the first fit, when handlers and sources are set up. A window never outlasts its fit."""
+        """Start recording at the first fit, when handlers and sources are set up. A window never outlasts its fit."""
         if self._has_started:  # the fit before may have been interrupted in the middle of a window
             self._finish()
             self._run.windows.save()
@@ -53,23 +53,27 @@ class TrainerLoop:
         self._run.services.pulse.begin_step()
 
     def epoch_start(self) -> None:
+        """Apply the schedule to the first batch of the epoch."""
         self._run.windows.advance_action()
         self._run.windows.apply_action()
 
     def batch_end(self) -> None:
-        """The timestamp already counts the batch. The sources act next, so what follows waits for the next event."""
+        """Choose the next action. The timestamp counts the batch already.
+
+        The sources act next, so the window is closed at the next event.
+        """
         self._run.windows.end_step_of_pulse()
         before = self._run.windows.advance_action()
         self._saves_at_next_event = before is ProfilerAction.ACTIVE_AND_SAVE
         self._acts_at_next_event = True
 
     def epoch_end(self) -> None:
-        """Saves a recording that the epoch's end cuts off. The timestamp is already in the next epoch."""
+        """Save a recording that the epoch's end cuts off. The timestamp is already in the next epoch."""
         before = self._run.windows.advance_action()
         self._saves_at_next_event = self._acts_at_next_event = self._run.windows.is_cut_short(before)
 
     def fit_end(self) -> None:
-        """Saves what was recorded before `Trainer.fit` returns, also in the middle of a window."""
+        """Save what was recorded before `Trainer.fit` returns, also in the middle of a window."""
         self._finish()
         self._run.windows.save()
         timeout_s = self._run.settings.close_timeout_s
@@ -79,15 +83,15 @@ class TrainerLoop:
     # -- the run's end ----------------------------------------------------------------------------------------
 
     def end(self, clean: bool) -> None:
-        """Called while the run closes: the sources hand over what they have. The Trainer tells the handlers itself."""
+        """Let the sources deliver their data while the run closes. The Trainer notifies the handlers itself."""
         self._finish()
 
     def close_handlers(self) -> None:
-        """Called while the run closes, when everything is on disk. The Trainer closes handlers and sources next."""
+        """Wait, while the run closes, until everything is on disk. The Trainer closes handlers and sources next."""
         self._run.drain_or_give_up()
 
     def close_abandoned(self) -> None:
-        """Closes the profiler, its sources and its handlers, because the Trainer was never closed."""
+        """Close the profiler, its sources and its handlers, because the Trainer was never closed."""
         self._run.close(clean=True)
         callbacks = [*self._run.context.sources, *self._run.context.handlers]
         for callback in callbacks:
@@ -102,8 +106,9 @@ class TrainerLoop:
         return self._run.settings.close_timeout_s
 
     def close_if_removed(self) -> None:
-        """Called by handlers, which are closed after the profiler. If the run is still open then, somebody took the
-        profiler out of the Trainer's callbacks, so it is closed here.
+        """Close the run if it is still open: the user has removed the Profiler from the Trainer's callbacks.
+
+        Called by handlers, which are closed after the profiler.
         """
         if self._run.is_running:
             _log.warning(
@@ -113,12 +118,12 @@ class TrainerLoop:
             self._run.close(clean=True)
 
     def _apply_end(self) -> None:
-        """Does what follows from the end of a batch or an epoch, after the sources got their event."""
+        """Apply the end of a batch or an epoch, after the sources got their event."""
         saves, self._saves_at_next_event, self._acts_at_next_event = self._saves_at_next_event, False, False
         if saves:
             self._run.windows.save(continues=True)
         self._run.windows.apply_action()
-        if saves:  # what a window takes to end is no step's
+        if saves:  # the time in which a window ends belongs to no step
             self._run.services.pulse.begin_step()
 
     def _finish(self) -> None:
@@ -134,7 +139,7 @@ _PHASES = {
     "before_backward": int(Phase.BACKWARD),
     "eval_start": int(Phase.EVALUATION),
 } | dict.fromkeys(("after_dataloader", "after_loss", "after_backward", "eval_end"), int(Phase.OTHER))
-"""What begins at an event. The loss is a part of the forward phase."""
+"""Phases that start at an event. The loss is a part of the forward phase."""
 
 _HANDLED = frozenset({"after_load", "fit_start", "epoch_start", "batch_end", "epoch_end", "fit_end"})
 

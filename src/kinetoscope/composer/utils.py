@@ -1,4 +1,4 @@
-"""composer: the memory timeline's export, under Composer's module path."""
+"""Export of the memory timeline, under Composer's module path."""
 
 import logging
 import os
@@ -23,11 +23,23 @@ def export_memory_timeline_html(
     yxis_step_size: float = 1.0,
     return_fig: bool = False,
 ) -> Any:
-    """Writes the memory of ``device`` over the last window of a torch profiler, ours or torch's, as a page.
+    """Write the memory of ``device`` over the last window of a torch profiler, ours or torch's, as a page.
 
-    With ``return_fig`` nothing is written. A matplotlib figure is returned, of ``figsize`` inches, with a ``title`` and
-    ticks ``yxis_step_size`` GB apart; without matplotlib None, and a line in the log. Raises `SettingsError` if
-    ``path`` does not end in ``.html``, and what `kinetoscope.torch.profile.memory_timeline` raises.
+    Args:
+        prof: the profiler.
+        path: the page to write; ends in ``.html``.
+        device: the device, by default the profiler's; the number of a CUDA device is accepted too.
+        figsize: the size of the figure in inches.
+        title: the title of the figure.
+        yxis_step_size: the distance of its ticks in GB.
+        return_fig: return a matplotlib figure, and write nothing.
+
+    Returns:
+        The figure with ``return_fig``; None without matplotlib, and a line in the log.
+
+    Raises:
+        SettingsError: if ``path`` does not end in ``.html``, and the errors of
+            `kinetoscope.torch.profile.memory_timeline`.
     """
     if return_fig:
         return _figure(_timeline(prof, device), figsize, title, yxis_step_size)

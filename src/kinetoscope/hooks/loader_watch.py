@@ -13,8 +13,8 @@ Around = Callable[[Callable[[Any], Any], Any], Any]
 class DataLoaderWatch:
     """While installed, calls ``around(fetch, iterator)`` in place of each fetch of a torch DataLoader, on any thread.
 
-    We replace the iterators' ``__next__``. If torch is not loaded, nothing happens.
-    Several watches may be installed and removed in any order.
+    It replaces the iterators' ``__next__``. If torch is not loaded, nothing happens. Several watches may be installed
+    and removed in any order.
     """
 
     def __init__(self, around: Around) -> None:
@@ -23,7 +23,7 @@ class DataLoaderWatch:
         self._is_removed = False
 
     def install(self) -> None:
-        """Begins to watch, if torch's DataLoader is loaded and not watched yet."""
+        """Start to watch, if torch's DataLoader is loaded and not watched yet."""
         if self._replaced is None and not self._is_removed and (kind := loader_iterator.find()) is not None:
             if "__next__" in vars(kind):
                 self._replaced = ReplacedMethod(kind, "__next__", self._around)
@@ -31,7 +31,7 @@ class DataLoaderWatch:
                 loader_iterator.warn_missing(f"{loader_iterator} has no __next__ of its own")
 
     def remove(self) -> None:
-        """Ends watching, for good."""
+        """Stop watching, permanently."""
         self._is_removed = True
         if self._replaced is not None:
             self._replaced.restore()

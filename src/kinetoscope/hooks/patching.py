@@ -1,4 +1,4 @@
-"""A method or function of another library that is replaced for a while, where that library has no hook."""
+"""Temporary replacement of a method or function of another library, where that library has no hook."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -6,10 +6,10 @@ from typing import Any
 
 
 class ReplacedMethod:
-    """Calls ``call(original, *arguments)`` in place of ``name`` of a class or module, until `restore`.
+    """Call ``call(original, *arguments)`` in place of ``name`` of a class or module, until `restore`.
 
     Several replacements of a method may be made and restored in any order. If other code has replaced it since, ours
-    stays beneath theirs and only passes the call on.
+    stays below theirs and only passes the call on.
     """
 
     def __init__(self, kind: Any, name: str, call: Callable[..., Any]) -> None:
@@ -29,7 +29,7 @@ class ReplacedMethod:
         setattr(kind, name, replaced)
 
     def restore(self) -> None:
-        """Ends the replacement, for good."""
+        """End the replacement, permanently."""
         self._call = None
         while (top := self._top) is not None and top._call is None:
             setattr(self._kind, self._name, top._original)

@@ -24,7 +24,7 @@ _WRITE_CHECKPOINTS = (
     ("safetensors.torch", "serialize_file"),  # `save_file`, which calls it, is bound by name elsewhere
 )
 
-# Dynamo leaves functions of torch's own autograd/graph.py alone: under its name ours breaks no graph. In tracebacks its
+# Dynamo ignores functions of torch's own autograd/graph.py: under its name ours breaks no graph. In tracebacks its
 # frame would show a line of that file which did not run. Python adds no frame for a bare raise, so it is left out.
 _AROUND = """
 def around(original, entered, left):
@@ -42,7 +42,7 @@ def around(original, entered, left):
 
 
 class _Relay:
-    """A hook that passes on to ``target``."""
+    """Hook that calls ``target``."""
 
     def __init__(self) -> None:
         self.target: Callable[..., object] = _do_nothing
@@ -56,8 +56,9 @@ _relays: dict[str, _Relay] = {}
 
 
 def reserve_hooks() -> None:
-    """Registers hooks of optimizers for a `PhaseHooks` to come, which may then be installed also while torch calls
-    hooks: it goes through a dictionary of them, and raises an error into the training if that has changed meanwhile.
+    """Register hooks of optimizers for a later `PhaseHooks`, which can then be installed while torch calls hooks.
+
+    Torch iterates over a dictionary of them, and raises an error into the training if that has changed meanwhile.
     """
     for name in ("pre", "post"):
         register = _find_register(name)
@@ -67,13 +68,13 @@ def reserve_hooks() -> None:
 
 
 def release_hooks() -> None:
-    """Undoes `reserve_hooks`. No `PhaseHooks` may be installed."""
+    """Undo `reserve_hooks`. No `PhaseHooks` may be installed."""
     while _relays:
         _relays.popitem()[1].handle.remove()
 
 
 def _find_register(name: str) -> Callable[[Any], Any] | None:
-    """Torch's function that registers a hook before or after the steps of all optimizers, as it has since 2.0."""
+    """Return torch's function that registers a hook before or after all optimizer steps, which it has since 2.0."""
     return getattr(sys.modules.get("torch.optim.optimizer"), f"register_optimizer_step_{name}_hook", None)
 
 
@@ -94,14 +95,14 @@ class BackwardWatch:
         graph = sys.modules.get("torch.autograd.graph")
         if run_backward.find() is None or graph is None:
             return
-        self._original = getattr(sys.modules["torch.autograd"], run_backward.attribute)  # it may be others' by now
+        self._original = getattr(sys.modules["torch.autograd"], run_backward.attribute)  # perhaps other code's
         names: dict[str, Any] = {}
         exec(compile(_AROUND, str(graph.__file__), "exec"), names)
         self._around = names["around"](self._original, self._entered, self._left)
         setattr(sys.modules["torch.autograd"], run_backward.attribute, self._around)
 
     def remove(self) -> None:
-        """Stop. If other code has replaced the function since, ours stays beneath it."""
+        """Stop to watch. If other code has replaced the function since, ours stays below it."""
         autograd = sys.modules.get("torch.autograd")
         if self._around is not None and getattr(autograd, run_backward.attribute, None) is self._around:
             setattr(autograd, run_backward.attribute, self._original)
@@ -109,8 +110,9 @@ class BackwardWatch:
 
 
 class PhaseHooks:
-    """While installed, tells ``pulse``, which must be open, what the thread that installed it does, or that
-    `follow_thread` has named since. Without torch nothing happens.
+    """While installed, reports the phases of one thread to ``pulse``, which must be open.
+
+    The thread is the one that installed it or that called `follow_thread` since. Without torch nothing happens.
     """
 
     def __init__(self, pulse: OwnPulse) -> None:
@@ -121,7 +123,7 @@ class PhaseHooks:
         """Functions that write checkpoints, whose modules are not loaded yet."""
 
     def install(self) -> None:
-        """Begins, unless it has begun or torch is not loaded."""
+        """Install the hooks, unless they are installed or torch is not loaded."""
         if not self._is_installed and hasattr(sys.modules.get("torch"), "autograd"):
             self._is_installed = True
             self._pulse.writer.watch_thread(get_ident())
@@ -138,7 +140,7 @@ class PhaseHooks:
             self._pulse.writer.watch_thread(get_ident())
 
     def remove(self) -> None:
-        """Ends, for good or until it is installed again."""
+        """Remove the hooks. They may be installed again."""
         if not self._is_installed:
             return
         self._is_installed = False
@@ -164,7 +166,7 @@ class PhaseHooks:
         self._removals.append(watch.remove)
 
     def _watch_graph(self) -> None:
-        """Let the writer see where the autograd graph is built, and where a stretch without gradients ends."""
+        """Let the writer detect where the autograd graph is built, and where a part without gradients ends."""
         count = count_graph_nodes.find()
         if count is None:
             return
@@ -175,8 +177,10 @@ class PhaseHooks:
                 self._removals.append(ReplacedMethod(kind, "__exit__", self._leave_no_grad).restore)
 
     def _leave_no_grad(self, original: Callable[..., Any], *arguments: Any) -> Any:
-        """Split the stretch of `Phase.OTHER` here: an evaluation or a rollout came before, and the forward pass comes
-        after. Within the call of a module, it is a part of the forward pass."""
+        """Split the time in `Phase.OTHER` here: before is an evaluation or a rollout, after it the forward pass.
+
+        Within the call of a module, it is a part of the forward pass.
+        """
         result = original(*arguments)
         writer = self._pulse.writer
         try:  # `suppress` takes 20 times as long, and evaluations come here thousands of times

@@ -1,4 +1,4 @@
-"""A wrapper for our functions that training calls: their errors are logged and do not reach it."""
+"""Wrapper for our functions that training calls: their errors are logged and do not reach it."""
 
 import logging
 import sys

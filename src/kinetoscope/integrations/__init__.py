@@ -1,5 +1,5 @@
-"""integrations: one line in the trainers and notebooks of others. None of these libraries is imported.
+"""One-line integrations with other trainers and notebooks. None of these libraries is imported.
 
-`lightning`, `transformers`, `accelerate` and `notebook` are for one of them each; `trainer_run` is what trainers share,
+`lightning`, `transformers`, `accelerate` and `notebook` are for one of them each; `trainer_run` is shared by trainers,
 and `arguments` has the arguments of `kinetoscope.profile`, which all of them take.
 """

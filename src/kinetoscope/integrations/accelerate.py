@@ -1,4 +1,4 @@
-"""For accelerate: ``with accelerator.profile(ProfileKwargs("runs/mine")) as profiler:``."""
+"""Integration with accelerate: ``with accelerator.profile(ProfileKwargs("runs/mine")) as profiler:``."""
 
 import os
 from typing import Unpack
@@ -8,14 +8,14 @@ from kinetoscope.recording.profiler import Profiler
 
 
 class ProfileKwargs:
-    """What ``accelerator.profile`` takes to make a `Profiler` of ours.
+    """Argument of ``accelerator.profile`` that makes a `Profiler` of ours.
 
         with accelerator.profile(ProfileKwargs("runs/mine")) as profiler:
             for batch in profiler.batches(accelerator.prepare(loader)):
                 ...
 
-    The arguments are those of `kinetoscope.profile`. If it is used again, the second run is in the folder ``2`` of
-    ``out``, and so on.
+    The arguments are the same as for `kinetoscope.profile`. If it is used again, the second run is in the folder ``2``
+    of ``out``, and so on.
 
     Raises TypeError for an argument that `kinetoscope.profile` does not have.
     """
@@ -27,5 +27,5 @@ class ProfileKwargs:
         self._arguments = ProfileArguments(out, **options)
 
     def build(self) -> Profiler:
-        """A new Profiler; accelerate calls this. Raises what `kinetoscope.profile` does."""
+        """Return a new Profiler; accelerate calls this. Raises the errors of `kinetoscope.profile`."""
         return self._arguments.make_profiler()

@@ -1,4 +1,4 @@
-"""The arguments of `kinetoscope.profile`, for a Profiler that is made later, and perhaps several times."""
+"""Arguments of `kinetoscope.profile`, for a Profiler that is created later, and perhaps several times."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ProfileOptions(TypedDict, total=False):
-    """What `kinetoscope.profile` takes beside ``out``."""
+    """Arguments of `kinetoscope.profile` besides ``out``."""
 
     schedule: Schedule | None
     torch: "bool | TorchProfiler"
@@ -48,10 +48,10 @@ class ProfileOptions(TypedDict, total=False):
 
 
 class ProfileArguments:
-    """Makes a Profiler for each training of a process: the first is in ``out``, others in ``2``, ``3`` and so on in it.
+    """Factory of one Profiler per training run of a process: the first in ``out``, others in ``out/2`` and so on.
 
     Raises TypeError for an option that `kinetoscope.profile` does not have. Others that cannot work are found when a
-    Profiler is made.
+    Profiler is created.
     """
 
     def __init__(self, out: str | os.PathLike[str] = "runs/{time}", **options: Unpack[ProfileOptions]) -> None:
@@ -60,14 +60,14 @@ class ProfileArguments:
         self._num_made = 0
 
     def reject(self, option: str, why: str) -> None:
-        """Raises `SettingsError` if this option was given, which has no effect here."""
+        """Raise `SettingsError` if this option was given, which has no effect here."""
         if option in self._options:
             raise SettingsError(f"{option}={self._options[option]!r} has no effect: {why}. Leave it out.")
 
     def make_profiler(self, **options: Unpack[ProfileOptions]) -> Profiler:
         """Return a new Profiler, on each rank for the same folder. ``options`` replace those that were given.
 
-        Raises what `kinetoscope.profile` does.
+        Raises the errors of `kinetoscope.profile`.
         """
         profiler = profile(self._folder(), **(self._options | options))
         self._num_made += 1

@@ -1,5 +1,6 @@
-"""For Lightning, as `lightning` and as `pytorch_lightning`: ``Trainer(profiler=KinetoscopeProfiler("runs/mine"))``, or
-``Trainer(callbacks=[KinetoscopeCallback("runs/mine")])``.
+"""Integration with Lightning, as `lightning` and as `pytorch_lightning`.
+
+``Trainer(profiler=KinetoscopeProfiler("runs/mine"))``, or ``Trainer(callbacks=[KinetoscopeCallback("runs/mine")])``.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from kinetoscope.recording.markers.marker import Marker
 
 _CATEGORY = "lightning"
 _FETCH_ACTION = "train_dataloader_next"
-"""The end of the action that is recorded as the loop's own wait for data."""
+"""End of the action that is recorded as the loop's own wait for data."""
 
 
 class KinetoscopeProfiler:
@@ -25,11 +26,11 @@ class KinetoscopeProfiler:
         trainer = Trainer(profiler=KinetoscopeProfiler("runs/mine"))
         trainer.fit(model, loader)
 
-    The arguments are those of `kinetoscope.profile`; a second fit is in the folder ``2`` of ``out``, and so on. A step
-    is one of the optimizer's. Lightning's actions are recorded as spans, under its own names.
+    The arguments are the same as for `kinetoscope.profile`; a second fit is in the folder ``2`` of ``out``, and so on.
+    A step is one of the optimizer's. Lightning's actions are recorded as spans, under its own names.
 
-    Raises TypeError for an argument that `kinetoscope.profile` does not have. When training begins, raises what
-    `kinetoscope.profile` and the start of a Profiler do.
+    Raises TypeError for an argument that `kinetoscope.profile` does not have. When training starts, raises the errors
+    of `kinetoscope.profile` and of the start of a Profiler.
     """
 
     def __init__(self, out: str | os.PathLike[str] = "runs/{time}", **options: Unpack[ProfileOptions]) -> None:
@@ -39,47 +40,50 @@ class KinetoscopeProfiler:
         self.dirpath = self.filename = None
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: Any = None) -> None:
-        """Called by the Trainer, which then also tells our callback of its events."""
+        """Add the callback that gets the Trainer's events. Called by the Trainer."""
         del local_rank, log_dir
         trainer = self._lightning_module.trainer
         if stage == "fit" and self._callback not in trainer.callbacks:
             trainer.callbacks = [self._callback, *trainer.callbacks]
 
     def start(self, action_name: str) -> None:
-        """Called when an action begins."""
+        """Record the start of an action."""
         self._actions.start(action_name)
 
     def stop(self, action_name: str) -> None:
-        """Called when an action ends."""
+        """Record the end of an action."""
         self._actions.stop(action_name)
 
     def profile(self, action_name: str) -> contextlib.AbstractContextManager[str]:
-        """A context around an action."""
+        """Return a context for an action."""
         return self._actions.profile(action_name)
 
     def summary(self) -> str:
-        """What `kinetoscope.analyze` finds in the last fit that has ended; "" if there is none, or nothing to read."""
+        """Return the summary of `kinetoscope.analyze` for the last fit that has ended; "" if there is none.
+
+        If the traces cannot be analyzed, return the error.
+        """
         run = self._callback.run
         if run.folder is None or run.is_running:
             return ""
         try:
             return repr(kinetoscope.analyze(run.folder))
-        except Exception as error:  # it recorded nothing, or polars is missing: a training asks for this when it ends
+        except Exception as error:  # nothing was recorded, or polars is missing: this is called when training ends
             return f"{type(error).__name__}: {error}"
 
     def describe(self) -> None:
-        """Does nothing: what a run came to is said at its end, and by `summary`."""
+        """Do nothing: the end of a run and `summary` report the results."""
 
     def teardown(self, stage: str | None) -> None:
-        """Called by the Trainer, but not after an exception."""
+        """Do nothing. Called by the Trainer, but not after an exception."""
 
 
 class KinetoscopeCallback:
-    """Profiles each ``Trainer.fit`` of Lightning, as a callback: beside another profiler of the Trainer, say.
+    """Profiles each ``Trainer.fit`` of Lightning, as a callback, also together with another profiler of the Trainer.
 
         trainer = Trainer(callbacks=[KinetoscopeCallback("runs/mine")])
 
-    It records what `KinetoscopeProfiler` does. Lightning's actions are recorded if the Trainer has no other profiler.
+    It records the same as `KinetoscopeProfiler`. Lightning's actions are recorded if the Trainer has no other profiler.
     """
 
     state_key = "KinetoscopeCallback"
@@ -88,18 +92,19 @@ class KinetoscopeCallback:
         self.run: TrainerRun = TrainerRun(ProfileArguments(out, **options), self._find_validation)
         self._trainer: Any = None
         self._replaced: Any = None
-        """The profiler of the Trainer that does nothing, whose place ours takes while it trains."""
+        """The Trainer's profiler without effect, which ours replaces during training."""
         self._num_optimizer_steps = 0
-        """How many steps the optimizers have taken when the last step ended."""
+        """Number of optimizer steps when the last step ended."""
 
     def __getattr__(self, name: str) -> None:
         if not name.startswith("on_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        # An event that tells nothing: Lightning calls only what can be called.
+        # An event without a method: Lightning calls only callables.
 
-    # -- what the Trainer tells --
+    # -- events of the Trainer --
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Start the run."""
         self._trainer, self._num_optimizer_steps = trainer, trainer.global_step
         loop, length = trainer.fit_loop, _find_num_steps(trainer)
         in_epoch = loop.epoch_loop.batch_progress.current.ready // trainer.accumulate_grad_batches
@@ -109,26 +114,33 @@ class KinetoscopeCallback:
             self._replaced, trainer.profiler = trainer.profiler, _Actions(self.run, trainer.profiler)
 
     def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+        """Report the start of an epoch."""
         self.run.on_epoch(True, _find_num_steps(trainer))
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Report the end of a step, if the optimizer has stepped."""
         if trainer.global_step != self._num_optimizer_steps:
             self._num_optimizer_steps = trainer.global_step
             self.run.on_step()
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        """Report the end of an epoch."""
         self.run.on_epoch(False)
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
+        """Report the start of an evaluation."""
         self.run.on_evaluation(True)
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """Report the end of an evaluation."""
         self.run.on_evaluation(False)
 
     def on_fit_end(self, trainer: Any, module: Any) -> None:
+        """End the run."""
         self._end(clean=True)
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+        """End the run after an error."""
         self._end(clean=False)
 
     def _end(self, *, clean: bool) -> None:
@@ -146,26 +158,26 @@ class KinetoscopeCallback:
         if self._trainer is not None and self._trainer.validating:
             self.run.on_evaluation(True)
 
-    # -- what is asked of each callback --
+    # -- methods that each callback must have --
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
-        """Does nothing: the run begins with the training."""
+        """Do nothing: the run starts with the training."""
 
     def teardown(self, trainer: Any, module: Any, stage: str) -> None:
-        """Does nothing: the run ends with the training."""
+        """Do nothing: the run ends with the training."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: checkpoints are what they are without it."""
+        """Return nothing: checkpoints do not change."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def on_load_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     @property
     def _legacy_state_key(self) -> type:
@@ -173,7 +185,7 @@ class KinetoscopeCallback:
 
 
 class _Actions:
-    """Records Lightning's actions as spans, in place of a profiler of Lightning's, ``beneath`` which does nothing."""
+    """Recorder of Lightning's actions as spans. It replaces a profiler of Lightning's without effect, ``beneath``."""
 
     def __init__(self, run: TrainerRun, beneath: Any = None) -> None:
         self._run, self._beneath = run, beneath
@@ -201,7 +213,7 @@ class _Actions:
             self._open.append((action_name, marker, marker.begin()))
 
     def stop(self, action_name: str) -> None:
-        """Ends the action that began last under this name. Others that began in it have been left by an exception."""
+        """End the action that began last under this name. Later ones inside it were left by an exception."""
         for index in range(len(self._open) - 1, -1, -1):
             name, marker, token = self._open[index]
             if name == action_name:
@@ -218,13 +230,13 @@ class _Actions:
             self.stop(action_name)
 
     def _find(self, action_name: str) -> Marker | None:
-        """The marker of an action; None for what we do ourselves."""
+        """Return the marker of an action; None for actions of our own and for fetches."""
         if action_name.endswith(_FETCH_ACTION) or action_name.startswith(f"[Callback]{KinetoscopeCallback.state_key}."):
             return None
         return self._profiler.marker(action_name, categories=(_CATEGORY,))
 
 
 def _find_num_steps(trainer: Any) -> int | None:
-    """How many steps an epoch has, if that is known."""
+    """Return the number of steps of an epoch; None if unknown."""
     num_batches = trainer.num_training_batches
     return math.ceil(num_batches / trainer.accumulate_grad_batches) if math.isfinite(num_batches) else None

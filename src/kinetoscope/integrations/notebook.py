@@ -1,4 +1,4 @@
-"""For notebooks: ``%load_ext kinetoscope``, and then ``%%kinetoscope`` at the top of a cell that trains."""
+"""Integration with notebooks: ``%load_ext kinetoscope``, then ``%%kinetoscope`` at the top of a cell that trains."""
 
 import ast
 import importlib.util
@@ -21,19 +21,19 @@ _USAGE = (
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Called by ``%load_ext kinetoscope``: adds the magic ``%%kinetoscope``."""
+    """Add the magic ``%%kinetoscope``. Called by ``%load_ext kinetoscope``."""
     magic = partial(profile_cell, ipython)
     magic.__doc__ = profile_cell.__doc__  # pyright: ignore[reportAttributeAccessIssue] - for `%%kinetoscope?`
     ipython.register_magic_function(magic, "cell", _MAGIC)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Called by ``%unload_ext kinetoscope``."""
+    """Remove the magic. Called by ``%unload_ext kinetoscope``."""
     ipython.magics_manager.magics["cell"].pop(_MAGIC, None)
 
 
 def profile_cell(ipython: Any, line: str, cell: str) -> None:
-    """Profiles the training in a cell, whose code stays as it is, and shows what was found and the report.
+    """Profile the training in a cell, whose code is not changed, and show the findings and the report.
 
         %%kinetoscope "runs/mine", diagnose=True
         for batch in loader:
@@ -41,9 +41,9 @@ def profile_cell(ipython: Any, line: str, cell: str) -> None:
 
         %%kinetoscope --diagnose runs/mine
 
-    After the magic come the arguments of `kinetoscope.profile`, or a folder, with ``--diagnose`` before or after it if
-    all that findings use is to be recorded. Steps are found as `kinetoscope run`
-    finds them: by what is fetched from torch's DataLoaders and by steps of optimizers.
+    After the magic come the arguments of `kinetoscope.profile`, or a folder, with ``--diagnose`` before or after it to
+    record everything that findings use. Steps are detected as by `kinetoscope run`: by fetches from torch's DataLoaders
+    and by steps of optimizers.
     """
     __tracebackhide__ = True  # IPython leaves these frames out when the cell raises
     profiling = _CellProfiling(_parse_line(line, ipython.user_ns))
@@ -63,7 +63,7 @@ def profile_cell(ipython: Any, line: str, cell: str) -> None:
 
 
 def _parse_line(line: str, names: dict[str, Any]) -> ProfileArguments:
-    """What the line of a magic says; names in it are the notebook's."""
+    """Return the arguments in the line of a magic; names in it are the notebook's."""
     words = line.split()
     if "--diagnose" in words:
         words.remove("--diagnose")
@@ -92,7 +92,7 @@ def _is_folder(line: str) -> bool:
 
 
 class _CellProfiling:
-    """The profiling of one cell."""
+    """Profiling of one cell."""
 
     def __init__(self, arguments: ProfileArguments) -> None:
         self._arguments = arguments
@@ -101,10 +101,11 @@ class _CellProfiling:
         self._reason = "the cell took no step of a torch optimizer"
 
     def start(self) -> None:
+        """Start to watch for training runs."""
         if importlib.util.find_spec("torch") is None:
             self._reason = "torch is not installed"
             return
-        import torch  # noqa: F401 - who trains has it
+        import torch  # noqa: F401 - `autoinstrument` needs it loaded
 
         from kinetoscope.autoinstrument.instrumentation import AutoInstrumentation
 
@@ -123,7 +124,7 @@ class _CellProfiling:
         self._profiler, self._reason = None, why
 
     def stop(self) -> None:
-        """Ends it, and all watching."""
+        """End the profiling, and stop to watch."""
         if self._training is not None:
             self._training.end()
 
@@ -132,7 +133,7 @@ class _CellProfiling:
         return None if self._profiler is None else self._profiler.driver.folder
 
     def print_location(self) -> None:
-        """Says where it was saved: whoever pressed Ctrl-C does not wait for more."""
+        """Print where the data was saved, without waiting for more, after Ctrl-C."""
         if self._folder is not None:
             print(
                 f"Kinetoscope: what was recorded until then: kinetoscope.view({short_path(self._folder)!r})",
@@ -140,7 +141,7 @@ class _CellProfiling:
             )
 
     def show(self) -> None:
-        """Shows the summary and the report below the cell. What cannot be shown is said, and raises nothing."""
+        """Show the summary and the report below the cell, or print why that is not possible. Raise nothing."""
         folder, display = self._folder, sys.modules["IPython.display"].display
         if folder is None:
             print(f"Kinetoscope: nothing was recorded: {self._reason}.", file=sys.stderr)
@@ -149,12 +150,12 @@ class _CellProfiling:
             report = kinetoscope.analyze(folder)
             display(report)
             display(kinetoscope.view(report))
-        except Exception as error:  # it recorded nothing, say
+        except Exception as error:  # for instance if it recorded nothing
             print(f"Kinetoscope: there is nothing to show: {error}", file=sys.stderr)
 
 
 def _run_cell(ipython: Any, cell: str) -> None:
-    """Runs a cell as IPython does: what its last line gives is shown. Raises what it raises."""
+    """Run a cell as IPython does: the value of its last line is shown. Raises the errors of the cell."""
     __tracebackhide__ = True
     source = ipython.transform_cell(cell)
     name = ipython.compile.cache(source, ipython.execution_count, raw_code=cell)
@@ -166,5 +167,5 @@ def _run_cell(ipython: Any, cell: str) -> None:
 
 
 def _is_silent(source: str) -> bool:
-    """Whether a cell ends in a semicolon, which in IPython says that its result is not to be shown."""
+    """Return whether a cell ends in a semicolon, with which IPython hides its result."""
     return source.rstrip().endswith(";")

@@ -1,4 +1,4 @@
-"""A run that starts when the training of a trainer does, and that the trainer's callbacks drive."""
+"""Runs that start and end with the training of a trainer, which its callbacks drive."""
 
 import contextlib
 import sys
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class TrainerRun:
-    """The runs of one callback, one per training, with a `Driver` each. Reports without a run have no effect.
+    """Runs of one callback, one per training, with a `Driver` each. Reports without a run have no effect.
 
-    `start` raises what `kinetoscope.profile` and the start of a `Driver` raise; other methods raise nothing, unless
-    with ``strict=True``. A step is one of the optimizer's, whatever number of batches it takes. ``fetch_listener`` is
-    that of `Driver.start`.
+    `start` raises the errors of `kinetoscope.profile` and of the start of a `Driver`; other methods raise nothing,
+    unless with ``strict=True``. A step is one of the optimizer's, whatever number of batches it takes.
+    ``fetch_listener`` is passed to `Driver.start`.
     """
 
     def __init__(self, arguments: ProfileArguments, fetch_listener: Callable[[Any], object] | None = None) -> None:
         arguments.reject("first_step", "the trainer says at which step it begins")
         self._arguments, self._fetch_listener = arguments, fetch_listener
         self.profiler: Profiler | None = None
-        """That of the training that is running, or of the last one."""
+        """The profiler of the current training, or of the last one."""
         self._driver: Driver | None = None
         self._cell_end: Callable[..., None] | None = None
 
@@ -47,9 +47,11 @@ class TrainerRun:
         return None if self._driver is None else self._driver.folder
 
     def start(self, at: Timestamp, length: int | None = None) -> None:
-        """Start the run of a training, which is resumed ``at`` a position. ``length``: the steps of an epoch, if known.
+        """Start the run of a training. An earlier run that was not ended is ended before.
 
-        An earlier run that was not ended is ended before.
+        Args:
+            at: the position at which training is resumed.
+            length: the steps of an epoch, if known.
         """
         if self.is_running:
             self.end(clean=False)
@@ -84,7 +86,7 @@ class TrainerRun:
     # -- in a notebook --
 
     def _end_with_cell(self) -> None:
-        """In a notebook, end the run with its cell, also after Ctrl-C or an error, which some trainers do not report.
+        """End the run with its cell in a notebook, also after Ctrl-C or an error, which some trainers do not report.
 
         A training on another thread continues after the cell.
         """
@@ -108,6 +110,6 @@ class TrainerRun:
 
 
 def _ipython() -> Any:
-    """Return IPython's shell, if this is one of its processes."""
+    """Return IPython's shell, if this is one of its processes; else None."""
     module = sys.modules.get("IPython")
     return module.get_ipython() if module is not None else None

@@ -1,4 +1,4 @@
-"""For Transformers: ``Trainer(..., callbacks=[KinetoscopeCallback("runs/mine")])``."""
+"""Integration with Transformers: ``Trainer(..., callbacks=[KinetoscopeCallback("runs/mine")])``."""
 
 import math
 import os
@@ -17,14 +17,14 @@ class KinetoscopeCallback:
         trainer = Trainer(model, arguments, train_dataset=dataset, callbacks=[KinetoscopeCallback("runs/mine")])
         trainer.train()
 
-    The arguments are those of `kinetoscope.profile`; a second training is in the folder ``2`` of ``out``, and so on. A
-    step is one of the optimizer's. Evaluations are told apart, also those on the training data.
+    The arguments are the same as for `kinetoscope.profile`; a second training is in the folder ``2`` of ``out``, and so
+    on. A step is one of the optimizer's. Evaluations are separated, also those on the training data.
 
-    The Trainer tells nobody of an exception or of Ctrl-C. What was recorded is saved when the process ends, when the
-    next training begins, or in a notebook at the end of the cell.
+    The Trainer does not report an exception or Ctrl-C. The data is then saved when the process ends, when the next
+    training starts, or in a notebook at the end of the cell.
 
-    Raises TypeError for an argument that `kinetoscope.profile` does not have. When training begins, raises what
-    `kinetoscope.profile` and the start of a Profiler do.
+    Raises TypeError for an argument that `kinetoscope.profile` does not have. When training starts, raises the errors
+    of `kinetoscope.profile` and of the start of a Profiler.
     """
 
     def __init__(self, out: str | os.PathLike[str] = "runs/{time}", **options: Unpack[ProfileOptions]) -> None:
@@ -33,19 +33,20 @@ class KinetoscopeCallback:
         self._is_in_epoch = self._is_in_step = False
 
     _iterators: WeakSet[Any]
-    """Those of the training's own loaders."""
+    """Iterators of the training's own loaders."""
 
     _fetched: WeakSet[Any]
-    """Those that were asked since the last step of the training."""
+    """Iterators that were fetched from since the last step of the training."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("on_"):  # the events that tell nothing
+        if name.startswith("on_"):  # events without a method
             return _do_nothing
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
-    # -- what the Trainer tells --
+    # -- events of the Trainer --
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
+        """Start the run."""
         self._control, self._is_in_epoch, self._is_in_step = control, False, False
         self._length = _find_num_steps(train_dataloader, args)
         self._iterators, self._fetched = WeakSet(), WeakSet()
@@ -55,25 +56,30 @@ class KinetoscopeCallback:
         self.run.start(Timestamp(batch=batch, epoch=epoch, batch_in_epoch=in_epoch), self._length)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Report the start of an epoch."""
         self._control, self._is_in_epoch = control, True
         self._fetched.clear()
         self.run.on_epoch(True, self._length)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Report the end of an evaluation, since a step starts."""
         self._control, self._is_in_step = control, True
         if self._fetched:
-            self._iterators |= self._fetched  # so it was for the training that they were asked
+            self._iterators |= self._fetched  # these fetches were for the training
             self._fetched.clear()
         self.run.on_evaluation(False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Report the end of a step."""
         self._control, self._is_in_step = control, False
         self.run.on_step()
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Report the start of an evaluation."""
         self.run.on_evaluation(True)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Report the end of an evaluation."""
         self._control = control
         self._fetched.clear()
         self.run.on_evaluation(False)
@@ -81,14 +87,16 @@ class KinetoscopeCallback:
     on_predict = on_evaluate
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Report the end of an epoch."""
         self._control, self._is_in_epoch = control, False
         self._iterators.clear()
         self.run.on_epoch(False)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End the run."""
         self.run.end(clean=True)
 
-    # -- what it does not tell --
+    # -- evaluations, which it does not report --
 
     def _find_evaluation(self, iterator: object) -> None:
         """Report the start of an evaluation. The Trainer reports only the end.
@@ -105,7 +113,7 @@ class KinetoscopeCallback:
 
 
 def _find_num_steps(loader: Any, args: Any) -> int | None:
-    """How many steps an epoch over a loader has, if that is known."""
+    """Return the number of steps of an epoch over a loader; None if unknown."""
     try:
         num_batches = len(loader) if isinstance(loader, Sized) else 0
     except TypeError:  # an IterableDataset without a length

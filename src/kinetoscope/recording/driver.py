@@ -37,11 +37,11 @@ def _while_running(method: Callable[Concatenate["Driver", P], None]) -> Callable
 
 
 class _UncleanEndError(Exception):
-    """Ends an evaluation or an epoch that is open when a run ends by an error."""
+    """Error that ends an evaluation or an epoch which is open when a run ends by an error."""
 
 
 class Driver:
-    """Records a training run from the reports of a trainer; `Profiler.driver` has it.
+    """Records a training run from the reports of a trainer; `Profiler.driver` returns it.
 
         driver = kinetoscope.profile("runs/mine").driver
         driver.start()
@@ -51,7 +51,7 @@ class Driver:
         driver.end()
 
     The trainer calls a method when something happens, on the thread that trains. Only `start`, `on_step` and `end` are
-    required. Waits for torch's DataLoaders, backward passes, steps of torch's optimizers and checkpoints are found
+    required. Waits for torch's DataLoaders, backward passes, steps of torch's optimizers and checkpoints are detected
     without a report.
 
     Between `start` and `end` no error of the profiler is raised: the first one is logged, and training continues. With
@@ -144,9 +144,12 @@ class Driver:
         return self._loop.fetches.fetch(fetch, iterator)
 
     def on_step(self, *, samples: int = 0, tokens: int = 0, end_ns: int | None = None) -> None:
-        """Report the end of a step of ``samples`` samples and ``tokens`` tokens, and of an evaluation before it.
+        """Report the end of a step, and of an evaluation before it.
 
-        ``end_ns`` is when it ended, in monotonic nanoseconds, if that was earlier.
+        Args:
+            samples: the samples of the step.
+            tokens: the tokens of the step.
+            end_ns: the time at which it ended, in monotonic nanoseconds, if that was earlier.
         """
         try:
             if end_ns is None and not self.is_evaluating and self._counted.end_step(samples, tokens):
@@ -203,7 +206,7 @@ class Driver:
         """Report that the calling thread trains from now on."""
         self._loop.follow_thread()
 
-    # -- what was reported and found --------------------------------------------------------------------------
+    # -- results of reports ------------------------------------------------------------------------------------
 
     @property
     def first_step(self) -> int:
@@ -237,7 +240,7 @@ class Driver:
             epoch.__exit__(error and type(error), error, None)
 
     def _handle_failure(self) -> None:
-        """Raise the error that is being handled if the run is strict. Else log the first of a run."""
+        """Raise the error that is being handled if the run is strict; else log the first one of the run."""
         if self._run.settings.strict:
             raise
         if not self._has_failed:

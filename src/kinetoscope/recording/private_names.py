@@ -1,4 +1,4 @@
-"""recording: the names that torch and CPython do not promise to keep, and what is lost where one is missing."""
+"""Names that torch and CPython do not promise to keep, and the loss where one is missing."""
 
 from types import FrameType
 
@@ -43,7 +43,7 @@ make_constant = _of_dynamo("variables", "ConstantVariable.create")
 null_context = _of_dynamo("variables.ctx_manager", "NullContextVariable")
 
 in_dynamo = (variable_dispatch, install_guards, type_match, make_constant, null_context)
-"""What it takes to make Dynamo ignore markers."""
+"""Objects that are needed to make Dynamo ignore markers."""
 
 # CPython.
 frames_of_threads = PrivateObject(
@@ -54,11 +54,11 @@ frames_of_threads = PrivateObject(
 
 
 def all_frames() -> dict[int, FrameType]:
-    """The frame in which each thread is now, by its number; none if this Python does not tell."""
+    """Return the current frame of each thread by its ident; none where Python does not expose them."""
     find_all = frames_of_threads.find()
     return {} if find_all is None else find_all()
 
 
 def frame_of_thread(ident: int) -> FrameType | None:
-    """The frame in which a thread is now, if this Python tells."""
+    """Return the current frame of a thread; None if it is unknown."""
     return all_frames().get(ident)

@@ -1,4 +1,4 @@
-"""How far this rank is in torch's process groups, for a hang. Nothing is asked of other ranks."""
+"""State of this rank in torch's process groups, for the report on a hang. Other ranks are not contacted."""
 
 import os
 from contextlib import suppress
@@ -25,7 +25,7 @@ def find_store() -> Any:
 
 
 def read_group_states() -> list[GroupState]:
-    """How far this rank is in each of its process groups, at most 64. Nothing is asked of other ranks."""
+    """Return the progress of this rank in each of its process groups, at most 64. Other ranks are not contacted."""
     states: list[GroupState] = []
     last = _read_last_collectives()
     for group, ranks in list(_find_groups().items())[:_MAX_GROUPS]:
@@ -38,7 +38,7 @@ def read_group_states() -> list[GroupState]:
 
 
 def read_group_timeout_s() -> float | None:
-    """What a collective of the default group may take, in seconds; None if there is none that says so."""
+    """Return the timeout of collectives of the default group in seconds; None if it is unknown."""
     groups = _find_groups()
     return _read_timeout_s(next(iter(groups))) if groups else None
 
@@ -58,7 +58,7 @@ def _read_timeout_s(group: Any) -> float | None:
 
 
 def _read_last_collectives() -> dict[tuple[str, int], str]:
-    """The names of collectives by group and number, if torch's flight recorder is on."""
+    """Return names of collectives by group and sequence number, if torch's flight recorder is on."""
     dump = dump_flight_recorder.find()
     if dump is None or not any(os.environ.get(name, "0") not in ("", "0") for name in _FLIGHT_RECORDER):
         return {}

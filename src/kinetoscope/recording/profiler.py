@@ -1,4 +1,4 @@
-"""The Profiler: the part of a run that a user touches. It records through a `Run`, by a plain loop or a `Driver`."""
+"""Profiler, the part of a run for users. It records through a `RunLifecycle`, by a plain loop or a `Driver`."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class AnyProfiler:
-    """What all profilers have: this class's methods may be used on ``state.profiler`` and `active_profiler()`."""
+    """Methods that all profilers have, also ``state.profiler`` and `active_profiler()`."""
 
     lifecycle: RunLifecycle
     """The lifecycle of the run, which its loop drives."""
@@ -88,15 +88,22 @@ class AnyProfiler:
         record_instant_on_finish: bool = False,
         categories: Iterable[str] = (),
     ) -> Any:
-        """The marker with that name, made once. Of a function (``@profiler.marker``), the function decorated with the
-        marker that has its qualified name.
+        """Return the marker with this name, created once.
 
-        It records while the action is among ``actions``. The two flags make it also record an instant where a span
-        begins or ends. ``categories`` are words by which a viewer can filter. If it is asked for again with other
-        options, it keeps the first ones, and one warning says so. Only a few thousand markers that are not in use are
-        remembered, so for a name that would change with each batch, use one name and a counter.
+        ``@profiler.marker`` above a function decorates it with the marker of its qualified name.
 
-        Raises `SettingsError` for what is neither a text nor a function.
+        A marker that is requested again with other options keeps the first ones, and one warning is logged. Only a few
+        thousand unused markers are kept, so use one name and a counter rather than a name per batch.
+
+        Args:
+            name: the name of the marker, or the function to decorate.
+            actions: the actions under which it records.
+            record_instant_on_start: whether to record an instant where a span begins.
+            record_instant_on_finish: whether to record an instant where a span ends.
+            categories: words by which a viewer can filter.
+
+        Raises:
+            SettingsError: if ``name`` is neither a string nor a function.
         """
         options = (actions, record_instant_on_start, record_instant_on_finish, categories)
         if not isinstance(name, str):
@@ -104,17 +111,18 @@ class AnyProfiler:
         return inert_marker() if compiler.is_compiling() else self._find_marker((name, *options))
 
     def get_action(self) -> ProfilerAction:
-        """The action of the current batch."""
+        """Return the action of the current batch."""
         return self.lifecycle.get_action()
 
     def schedule(self, state: RunState) -> ProfilerAction:
-        """The schedule's action for ``state``. If the schedule raises or returns no action: SKIP, and one report in the
-        log.
+        """Return the schedule's action for ``state``.
+
+        If the schedule raises or returns no action, the action is SKIP, and the log has one report.
         """
         return self.lifecycle.windows.schedule(state)
 
     def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None:
-        """Adds a file of Chrome JSON events, such as one of Kineto's, to the cycle that is being recorded.
+        """Add a file of Chrome JSON events, such as one of Kineto's, to the cycle that is being recorded.
 
         The file is kept by a second link (or a copy, if that is not possible), so the caller may delete it. The
         training thread reads nothing. A missing file is reported in the log.
@@ -132,7 +140,7 @@ class AnyProfiler:
 
 
 def active_profiler() -> AnyProfiler | None:
-    """The profiler of this process that has started and is not closed; None if there is none."""
+    """Return the profiler of this process that has started and is not closed; None if there is none."""
     return None if this_process.run is None else this_process.run.profiler
 
 
@@ -145,36 +153,38 @@ class Profiler(AnyProfiler):
 
     Arguments may also come in the order ``Profiler(state, schedule, trace_handlers)``.
 
-    - ``schedule``: a function from the run's `State` to a `ProfilerAction`, such as `cyclic_schedule`'s.
-    - ``trace_handlers``: one `TraceHandler` or several, which get what was recorded.
-    - ``state``: the run's state. By default one is made, with the name ``run_name``.
-    - ``sources``: what records by itself (`TorchProfiler`, `SystemProfiler`).
-    - ``upload_to``: the URL below which finished files are uploaded, such as ``s3://bucket/runs``, with any scheme
-      that fsspec knows. A process beside training uploads them, and `close` waits for it. Without ``upload_to``, only
-      files whose remote name has its own scheme are uploaded.
-    - ``strict``: raise errors of sources and handlers instead of logging them and going on.
-    - ``grace_s``: how many seconds saving may take after SIGTERM or SIGHUP. ``close_timeout_s``: how many seconds a
-      normal close waits for the merge, for uploads and for the first finding, once all is on disk. These processes
-      finish by themselves.
-    - ``spool_folder``: the folder in which unsaved data is kept, so that a kill loses none of it. By default it is
-      ``live`` in the run folder of the first handler that has one; False keeps the data in memory. It takes at most
-      ``live_bytes_max``: what is recorded beyond that is dropped until something is saved, and the trace says how much.
-      Windows that could not be saved are kept there too, and tried again; the oldest of these are discarded before
-      anything is dropped.
-    - ``quiet``: do not say at the end of the run what was recorded, where, and which command comes next. Otherwise
-      rank 0 says it on stderr, terminal or not, and in a notebook below the cell. A run that recorded nothing always
-      says why.
-    - ``redact``: a function from a text to what may be written instead of it. It is asked for each name and each text
-      in what handlers get and in the files of sources: names of spans, counters, threads and operators, texts in their
-      args, metadata, the names of the run and its machine. See docs/privacy.md.
-    - ``hangs``: whether a hang that holds the GIL shall have its stacks, too; see docs/hangs.md. Other hangs have them
-      anyway.
-    - ``slow_steps``: keep also steps that are slow while nothing is recorded, at most 20 an hour, with their phases and
-      the line of Python that they were at: see docs/slow-steps.md.
-    - ``clock``: the clock, for tests.
+    Args:
+        schedule: a function from the run's `State` to a `ProfilerAction`, such as `cyclic_schedule`'s.
+        trace_handlers: one `TraceHandler` or several, which get the finished cycles.
+        state: the run's state. By default one is created, with the name ``run_name``.
+        sources: recorders that need no markers (`TorchProfiler`, `SystemProfiler`).
+        upload_to: the URL below which finished files are uploaded, such as ``s3://bucket/runs``, with any scheme that
+            fsspec supports. A background process uploads them, and `close` waits for it. Without ``upload_to``, only
+            files whose remote name has its own scheme are uploaded.
+        strict: raise errors of sources and handlers, instead of logging them and continuing.
+        grace_s: the seconds that saving may take after SIGTERM or SIGHUP.
+        close_timeout_s: the seconds that a normal close waits for the merge, for uploads and for the top finding, once
+            all is on disk. These processes finish by themselves.
+        live_folder: the folder for unsaved data, so that a kill loses none of it. By default it is ``live`` in the run
+            folder of the first handler that has one; False keeps the data in memory.
+        live_bytes_max: the maximum size of that data. Records beyond that are dropped until some are saved, and the
+            trace has their number. Windows that could not be saved count too, and are retried; the oldest of them are
+            discarded before any record is dropped.
+        quiet: do not print a report at the end of the run. Otherwise rank 0 prints on stderr, terminal or not, and in a
+            notebook below the cell, what was recorded, where, and the next command. A run that recorded nothing always
+            reports the reason.
+        redact: a function from a string to its replacement. It is called with each name and each string in what
+            handlers get and in the files of sources: names of spans, counters, threads and operators, strings in their
+            args, metadata, the names of the run and its machine. See docs/privacy.md.
+        hangs: whether to write stacks also for a hang that holds the GIL; see docs/hangs.md. Other hangs have stacks
+            anyway.
+        slow_steps: keep outlier steps while nothing is recorded too, at most 20 per hour, with their phases and the
+            line of Python; see docs/slow-steps.md.
+        clock: the clock, for tests.
 
-    Raises `SettingsError` for an argument that cannot work. `start` raises `NativeExtensionError` where handlers or
-    sources cannot record.
+    Raises:
+        SettingsError: for an argument that cannot work. `start` raises `NativeExtensionError` where handlers or sources
+            cannot record.
     """
 
     @overload
@@ -247,20 +257,24 @@ class Profiler(AnyProfiler):
         self._driver = Driver(self.lifecycle, self._loop)
 
     def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Batches[T]:
-        """An iterable over the batches of one epoch: records the wait for each and the batch itself as spans.
+        """Return an iterable over the batches of one epoch, which records each batch and the wait for it as spans.
 
-        ``length`` is the number of batches, by default ``len(iterable)`` if it has one; a schedule needs it to save at
-        the epoch's last batch. Inside a batch, or inside `eval`, the batches belong to an evaluation: they are recorded
-        as evaluation batches, and not counted.
+        Inside a batch, or inside `eval`, the batches belong to an evaluation: they are recorded as evaluation batches,
+        and not counted.
 
-        The batches have the type of the iterable's items. For a type checker those of a torch DataLoader are Any,
-        because they are what its collate function makes. Where the loader, or what this returns, is declared as an
-        ``Iterable[Batch]``, they are of type ``Batch``.
+        The batches have the type of the iterable's items. For a type checker those of a torch DataLoader are Any, since
+        its collate function creates them. Where the loader, or this result, is declared as an ``Iterable[Batch]``, they
+        are of type ``Batch``.
+
+        Args:
+            iterable: the source of the batches, such as a DataLoader.
+            length: the number of batches, by default ``len(iterable)`` if it has one. A schedule needs it to save at
+                the epoch's last batch.
         """
         return Batches(self._loop, iterable, length)
 
     def step(self, *, samples: int = 0, tokens: int = 0) -> None:
-        """Ends a batch of ``samples`` samples and ``tokens`` tokens, in a loop that does not use `batches`.
+        """End a batch of ``samples`` samples and ``tokens`` tokens, in a loop that does not use `batches`.
 
         The wait for a torch DataLoader is recorded as in `batches`. In a loop that uses `batches`, this only adds the
         samples and tokens.
@@ -269,12 +283,11 @@ class Profiler(AnyProfiler):
             self._loop.step(samples, tokens)
 
     def epoch(self, length: int | None = None) -> contextlib.AbstractContextManager[None]:
-        """A context around one epoch of ``length`` batches, in a loop that uses `step`."""
+        """Return a context for one epoch of ``length`` batches, in a loop that uses `step`."""
         return self._loop.epoch(length)
 
     def eval(self) -> contextlib.AbstractContextManager[None]:
-        """A context around an evaluation, which becomes a span. Its batches become spans too if they come from
-        `batches`.
+        """Return a context for an evaluation, which becomes a span, as do its batches if they come from `batches`.
 
         Inside a training batch, an evaluation is recorded if that batch is. Between batches, only the evaluation's own
         span is recorded, and not its batches, markers and torch operators. Its batches are never counted.
@@ -287,18 +300,19 @@ class Profiler(AnyProfiler):
         return self._driver
 
     def start(self) -> Self:
-        """Begins the run, as ``with profiler:`` does.
+        """Start the run, as ``with profiler:`` does.
 
-        Raises errors of sources and handlers that set up, and `ProfilerStateError` if this profiler was used before or
-        another one is active.
+        Raises:
+            ProfilerStateError: if this profiler was used before, or another one is active.
+            Exception: an error of a source or handler that is set up.
         """
         self._driver.start()
         return self
 
     def close(self) -> None:
-        """Saves what was recorded, waits until it is written, and ends all threads and hooks.
+        """Save what was recorded, wait until it is written, and end all threads and hooks.
 
-        Ctrl-C ends the wait. What is not saved then stays in the live folder, for another `close` or for ``kinetoscope
+        Ctrl-C ends the wait. Unsaved data then remains in the live folder, for another `close` or for ``kinetoscope
         recover``.
         """
         self.__exit__(None, None, None)
@@ -316,9 +330,9 @@ class Profiler(AnyProfiler):
             self.lifecycle.close(clean=kind is None)
         except KeyboardInterrupt:
             if kind is None or not issubclass(kind, KeyboardInterrupt):
-                raise  # else the first one, which ended the block, goes on and says where
+                raise  # else the first one, which ended the block, propagates with its own traceback
 
-    if not TYPE_CHECKING:  # for type checkers it has only what it has
+    if not TYPE_CHECKING:  # type checkers report missing attributes themselves
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(
@@ -337,15 +351,15 @@ _ALTERNATIVES = {
     "add_metadata": "only that of torch has metadata",
     "add_metadata_json": "only that of torch has metadata",
 }
-"""What people know from other profilers, and how it is done here."""
+"""Names of other profilers' methods, and what to use here instead."""
 
 
 def _explain_missing(kind: str, name: str, run: RunLifecycle | None) -> str:
-    """What is said where a name is asked for that a Profiler does not have."""
+    """Return the message of the AttributeError for a name that a Profiler does not have."""
     if name not in _ALTERNATIVES:
         return f"{kind!r} object has no attribute {name!r}"
     folder = None
-    with contextlib.suppress(Exception):  # before the run begins, a handler may not know it
+    with contextlib.suppress(Exception):  # before the run starts, a handler may have none
         folder = run_folder_of(run.context.handlers if run is not None else ())
     here = _ALTERNATIVES[name].format(run=quote(str(folder or "RUN")), path=repr(str(folder or "RUN")))
     return f"A Kinetoscope Profiler has no {name}: {here}. (kinetoscope.torch.profile has all names of torch.profiler.)"
@@ -354,7 +368,11 @@ def _explain_missing(kind: str, name: str, run: RunLifecycle | None) -> str:
 def _order_arguments(
     arguments: tuple[Any, ...], state: Any, schedule: Any, trace_handlers: Any
 ) -> tuple[Any, Any, Any]:
-    """The three arguments that may be positional, in either order, or be named; none of them both."""
+    """Return state, schedule and trace handlers, which may be positional, in either order, or named.
+
+    Raises:
+        SettingsError: for an argument that is given twice, or too many.
+    """
     names = ["state", "schedule", "trace_handlers"] if hasattr(next(iter(arguments), None), "timestamp") else []
     names = names or ["schedule", "trace_handlers"]
     if len(arguments) > len(names):
@@ -370,7 +388,7 @@ def _order_arguments(
 
 
 def _make_state(state: Any, run_name: str | None) -> Any:
-    """The given state, or a new one with that name."""
+    """Return the given state, or a new one with this name."""
     if run_name is not None and (not isinstance(run_name, str) or not run_name):
         raise SettingsError(f"run_name must be a string, not {run_name!r}.")
     if state is None:

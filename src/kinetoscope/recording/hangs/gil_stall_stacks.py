@@ -1,4 +1,4 @@
-"""The stacks of all threads where the GIL is held, beside the pulse."""
+"""Stacks of all threads during a hang that holds the GIL, in a file next to the pulse."""
 
 import faulthandler
 import os
@@ -9,14 +9,14 @@ from kinetoscope.pulse.own_pulse import OwnPulse
 from kinetoscope.pulse.stuck_phases import STACKS_SUFFIX
 
 _SIGNAL = getattr(signal, "SIGRTMAX", 0) - 7
-"""One that nobody else is known to use; negative where a system has none to spare."""
+"""Signal that no other code is known to use; negative where the system has none to spare."""
 
 
 class GilStallStacks:
-    """Has faulthandler write all stacks if something holds the GIL: the pulse's thread in C sends itself a signal.
+    """Let faulthandler write all stacks if a thread holds the GIL too long: the pulse's thread in C sends the signal.
 
-    Stacks must not be read while Python runs, so faulthandler's timer is no way: it also ends when a process that was
-    stopped goes on, and was seen to end it with a segmentation fault then.
+    The stacks must not be read while Python runs, so faulthandler's timer does not work: it also fires when a suspended
+    process resumes, and was seen to crash it with a segmentation fault then.
     """
 
     def __init__(self, pulse: OwnPulse) -> None:
@@ -24,7 +24,7 @@ class GilStallStacks:
         self._file: int | None = None
 
     def start(self) -> None:
-        """Begins, once the pulse is watched, unless other code uses the signal."""
+        """Register the signal and open the file, unless other code uses the signal. The pulse must be watched."""
         if _SIGNAL <= 0 or signal.getsignal(_SIGNAL) != signal.SIG_DFL:
             return
         with suppress(OSError):
@@ -34,7 +34,7 @@ class GilStallStacks:
             self._pulse.writer.signal_if_held(_SIGNAL)
 
     def stop(self) -> None:
-        """Ends it; a file in which nothing was written is deleted."""
+        """Unregister the signal, and delete the file if nothing was written."""
         file, self._file = self._file, None
         if file is None:
             return

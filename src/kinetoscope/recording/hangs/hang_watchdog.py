@@ -1,4 +1,4 @@
-"""A thread beside training that is woken when a phase lasts too long, and when somebody asks for a recording."""
+"""Background thread that detects hangs of the training thread and receives requests for recordings."""
 
 import logging
 import os
@@ -30,7 +30,7 @@ from kinetoscope.recording.window.run_redaction import redact_group
 _log = logging.getLogger("kinetoscope")
 
 HANG_VARIABLE = "KINETOSCOPE_HANG_S"
-"""The environment variable with the seconds that a phase may last at least, however short it usually is."""
+"""Environment variable with the minimum duration, in seconds, after which a phase may count as stuck."""
 
 _MIN_LIMIT_S, _MAX_LIMIT_S = 30.0, 1e8
 _MEDIANS_IN_LIMIT = 20
@@ -48,7 +48,7 @@ _PROFILER_THREADS = "kinetoscope"
 
 
 def _read_min_limit_s() -> float:
-    """How long a phase may last at least before it is called stuck: 30 s where nothing, or no number, is asked."""
+    """Return the minimum duration of a stuck phase in seconds; the default if the variable has no positive number."""
     try:
         requested_s = float(os.environ.get(HANG_VARIABLE, _MIN_LIMIT_S))
     except ValueError:
@@ -57,19 +57,20 @@ def _read_min_limit_s() -> float:
 
 
 class PhaseLimits:
-    """How long each phase takes in the steps so far, and how long it may last."""
+    """Estimate the maximum normal duration of each phase from the steps so far."""
 
     def __init__(self, min_limit_s: float) -> None:
         self._min_limit_ns = round(min_limit_s * 1e9)
         self._num_steps = 0
         self._times: list[deque[int]] = [deque(maxlen=_MAX_DURATIONS) for _ in Phase]
         self._extended_ns: dict[int, int] = {}
-        """The nanoseconds that a phase may last since it was seen to be at work."""
+        """Limit in nanoseconds of a phase that was found to make progress."""
         self._resumed_ns: dict[int | None, int] = {}
-        """The same since it was told to hang and went on, or, for None, to last so long after a loop."""
+        """Limit in nanoseconds of a phase that was reported stuck and then ended; the key None is the time after a
+        loop."""
 
     def add_steps(self, num_steps: int, steps: Iterable[tuple[int, ...]]) -> None:
-        """Adds steps, each the nanoseconds by phase; there are ``num_steps`` by now."""
+        """Add steps, each with the nanoseconds by phase. ``num_steps`` is the number of steps of the run so far."""
         self._num_steps = num_steps
         for by_phase in steps:
             for phase, time_ns in enumerate(by_phase):
@@ -77,16 +78,20 @@ class PhaseLimits:
                     self._times[phase].append(time_ns)
 
     def has_enough_steps(self) -> bool:
-        """Whether there were enough steps to say what is usual."""
+        """Return whether there were enough steps to estimate limits."""
         return self._num_steps >= _MIN_STEPS
 
     def has_usual_duration(self, phase: int) -> bool:
-        """Whether it was seen often enough to say what is usual."""
+        """Return whether the phase occurred often enough to know its usual duration."""
         return len(self._times[phase]) >= _MIN_DURATIONS
 
     def limits_ns(self, group_timeout_s: float | None, *, is_after_loop: bool = False) -> tuple[int, ...]:
-        """How long each phase may last, in nanoseconds: at most half of what collectives may. ``is_after_loop``: what
-        is in no other phase is after a loop."""
+        """Return the maximum duration of each phase in nanoseconds.
+
+        Args:
+            group_timeout_s: the timeout of collectives in seconds. A limit is at most half of it.
+            is_after_loop: whether `Phase.OTHER` is the time after a loop over batches.
+        """
         if not self.has_enough_steps():
             return (_NEVER_NS,) * len(Phase)
         max_ns = _NEVER_NS if group_timeout_s is None else round(group_timeout_s * 1e9 / 2)
@@ -103,16 +108,16 @@ class PhaseLimits:
         )
 
     def extend_after_report(self, phase: int, duration_ns: int, *, is_after_loop: bool = False) -> None:
-        """The phase was told, and is over after so long: it is told again if it takes twice as long."""
+        """Raise the limit of a phase that was reported stuck and ended after ``duration_ns`` to twice that time."""
         key = _limit_key(phase, is_after_loop)
         self._resumed_ns[key] = max(2 * duration_ns, self._resumed_ns.get(key, 0))
 
     def extend_while_active(self, phase: int, duration_ns: int) -> None:
-        """The phase was at work after so long: it is looked at again when it has taken twice as long."""
+        """Postpone the next probe of a phase that makes progress until it lasts twice ``duration_ns``."""
         self._extended_ns[phase] = 2 * duration_ns
 
     def clear_extensions(self) -> None:
-        """The phase that was spared is over."""
+        """Remove the extensions for the current phase, since it has ended."""
         self._extended_ns.clear()
 
 
@@ -121,14 +126,19 @@ def _limit_key(phase: int, is_after_loop: bool) -> int | None:
 
 
 class HangWatchdog:
-    """Watches the thread that trains, from a thread of its own, which sleeps in C without the GIL.
+    """Detect hangs of the training thread, on a thread of its own that sleeps in C without the GIL.
 
-    A phase that lasts longer than ``max(30 s, 20 of its medians)``, or half of what a collective may take, is looked at
-    closely for two seconds (`ThreadProbe`): a thread that comes back to Python is at work, and one that does not hangs.
-    The pulse says so and where, with the stacks of all threads beside it; nothing is ended.
+    A phase is probed for two seconds (`ThreadProbe`) when it lasts longer than ``max(30 s, 20 medians)``, or half of
+    the timeout of collectives. A thread that keeps executing Python is not hung. The watchdog writes the state and the
+    location to the pulse, and the stacks of all threads to a file next to it. It ends nothing.
 
-    ``take`` gets the requests to record that arrive in the run's folder. ``with_gil_stacks``: whether the stacks are
-    written, too, where the GIL is held.
+    Args:
+        pulse: the open pulse of the run.
+        ranks: the ranks of this process.
+        attempt: the restart attempt.
+        accept_request: called with each request for a recording that arrives in the run's folder.
+        with_gil_stacks: whether to write stacks also where a thread holds the GIL.
+        redactor: replaces names in what is written; None to write them unchanged.
     """
 
     def __init__(
@@ -150,9 +160,9 @@ class HangWatchdog:
         self._wait_s = min(_MAX_WAIT_S, self._min_limit_s / 2)
         self._gil_stacks = GilStallStacks(pulse) if with_gil_stacks and redactor is None else None
         self._probed_since_ns = self._stuck_since_ns = 0
-        """When the phase began that was looked at closely, and when the one that was found stuck."""
+        """Start of the phase that was probed last, and of the phase that was found stuck; 0 without one."""
         self._is_stuck_after_loop = False
-        """Whether that one is what comes after a loop."""
+        """True if the stuck phase is the time after a loop over batches."""
         self._request = os.fsencode(pulse.request_file)
         self._sequence = request_sequence(self._request) if self._request else 0
         self._num_unreadable = 0
@@ -162,7 +172,7 @@ class HangWatchdog:
         self._thread = BackgroundThread(self._work, "kinetoscope-watch")
 
     def start(self) -> None:
-        """Begins, on a thread of its own."""
+        """Start the thread."""
         self._pulse.note_stuck(Stuck.NONE, *self._pulse.phase_now(), self._training_ident)
         self._pulse.writer.watch(self._request)
         if self._gil_stacks is not None:
@@ -170,12 +180,12 @@ class HangWatchdog:
         self._thread.try_start("Hangs are not detected, and kinetoscope record does not work")
 
     def watch_saving(self, report: Callable[[], object]) -> None:
-        """Note that the run is being saved, which is never a hang. From now on call ``look`` each second."""
+        """Stop the detection, since saving is never a hang. From now on call ``report`` every second."""
         self._report_saving = report
         self._pulse.writer.stop_waiting()
 
     def stop(self) -> None:
-        """Ends."""
+        """Stop the thread and wait for it."""
         self._is_over.set()
         if (writer := self._pulse.writer) is not None:  # else this was called before
             writer.stop_waiting()
@@ -204,7 +214,7 @@ class HangWatchdog:
                     _log.exception("The hang watchdog failed and is restarted. Training continues.")
                 self._is_over.wait(self._wait_s)
         with suppress(Exception):
-            self._update()  # what hung may go on
+            self._update()  # a hung phase may have resumed
 
     def _wait(self) -> Woken:
         limits = self._limits()
@@ -221,7 +231,7 @@ class HangWatchdog:
         return self._phase_limits.limits_ns(read_group_timeout_s(), is_after_loop=self._pulse.is_between_loops)
 
     def _update(self) -> None:
-        """What is done each time it is awake."""
+        """Update the limits, and end the report of a phase that has resumed. Called at each wake-up."""
         self._phase_limits.add_steps(*self._pulse.new_steps())
         phase, since_ns = self._pulse.phase_now()
         if self._pulse.thread[0] != self._training_ident:
@@ -234,7 +244,7 @@ class HangWatchdog:
             self._phase_limits.clear_extensions()
 
     def _read_request(self) -> None:
-        """One that cannot be read may be half written, so it is read again at the next looks, for a minute."""
+        """Read a request and accept it. An incomplete file is read again at the next wake-ups, for a minute."""
         sequence, request = request_sequence(self._request), read_request(self._request)
         if request is not None:
             self._sequence, self._num_unreadable = request.sequence, 0
@@ -307,7 +317,7 @@ class HangWatchdog:
         _log.warning("Training continues: %s took %.0f s.", found.phase.replace("_", " "), duration_ns / 1e9)
 
     def _write_file(self) -> str:
-        """Returns why it cannot be saved, "" if it is. The pulse has room for the location, also on a full disk."""
+        """Write the stacks and return the reason if that fails; "" on success."""
         if not self._pulse.path_beside(STUCK_SUFFIX):
             return "the pulse of this run has none, either"
         try:
@@ -331,7 +341,7 @@ class HangWatchdog:
 
 
 def _is_called_by(frame: FrameType | None, modules: Sequence[str]) -> bool:
-    """Whether code of one of these has called, at any depth, what runs in it. It takes as long as it takes."""
+    """Return whether a frame of one of these modules is on the stack, at any depth."""
     while frame is not None:
         if frame.f_globals.get("__name__") in modules:
             return True
@@ -340,12 +350,12 @@ def _is_called_by(frame: FrameType | None, modules: Sequence[str]) -> bool:
 
 
 def _format_frames(frame: FrameType | None) -> list[str]:
-    """The frames, the innermost first, as ``train.py(41): loss``. Ours are left out."""
+    """Return the lines of a stack, innermost first, as ``train.py(41): loss``, without the profiler's frames."""
     return [format_frame(each.f_code, each.f_lineno) for each in skip_profiler_frames(frame, _MAX_FRAMES)]
 
 
 def _find_location(frame: FrameType | None) -> str:
-    """Where a thread is: the innermost line of the user's, and what that has called of libraries, if anything."""
+    """Return the innermost line of the user's code, and the library call that it is in, if any."""
     innermost = _format_frames(frame)[:1]
     while frame is not None and not is_user_code(frame.f_code.co_filename):
         frame = frame.f_back

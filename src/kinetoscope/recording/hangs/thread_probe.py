@@ -1,4 +1,4 @@
-"""Whether a thread is at work or hangs, by several looks at it."""
+"""Detection of progress in a thread, by repeated samples of its state."""
 
 import threading
 import time
@@ -10,12 +10,12 @@ from kinetoscope.core.clock.thread_times import SCHEDSTAT
 from kinetoscope.pulse.layout import LOOK_S, STOOD_STILL_S
 from kinetoscope.recording.private_names import frame_of_thread
 
-_MIN_CPU_SHARE = 0.05  # of the time between looks in which it did not wait for a processor
+_MIN_CPU_SHARE = 0.05  # of the time in which the thread was not waiting for a CPU
 _RUNNABLE = "R"
 
 
 class _Sample(NamedTuple):
-    """What one look at a thread finds. What the system does not say is None."""
+    """State of a thread at one moment. None stands for values that the system does not report."""
 
     at_s: float
     position: tuple[int, int] | None
@@ -26,16 +26,15 @@ class _Sample(NamedTuple):
     num_waits: int | None
 
     def ran_since(self, before: "_Sample") -> bool:
-        """Whether it had a processor in between: Linux counts a delay once it is over."""
+        """Return whether the thread ran on a CPU since ``before``. Linux counts a run-queue delay when it has ended."""
         return (self.cpu_s, self.delay_s) != (before.cpu_s, before.delay_s)
 
 
 class ThreadProbe:
-    """Several looks at a thread, `LOOK_S` apart: where it is, how long it ran between them, and whether it went from
-    one thing to the next.
+    """Sample a thread every `LOOK_S` seconds: its position, its CPU time, and its context switches.
 
-    A look takes the GIL. A thread that runs Python hands it over, and waits to get it back; one that computes in C
-    without the GIL does not notice. The main thread answers, too, whenever it comes back to Python.
+    A sample takes the GIL. A thread that runs Python releases it and waits to get it back; one that computes in C
+    without the GIL is not disturbed. The main thread also answers pings whenever it returns to Python.
     """
 
     def __init__(self, ident: int, native_id: int, ping_main_thread: Callable[[], int]) -> None:
@@ -44,7 +43,7 @@ class ThreadProbe:
         self._samples: list[_Sample] = []
 
     def add_sample(self) -> None:
-        """Looks once more."""
+        """Take one more sample."""
         frame = frame_of_thread(self._ident)
         state, num_waits = _read_state_and_waits(self._native_id)
         self._samples.append(
@@ -60,9 +59,9 @@ class ThreadProbe:
         )
 
     def is_active(self) -> bool:
-        """Whether it ran while it could, and went on. One that waits again and again is not at work.
+        """Return whether the thread used the CPU and made progress. A thread that waits again and again is not active.
 
-        Nobody can tell of one that had no processor, so it is not called stuck.
+        A thread that got no CPU time cannot be judged, so it counts as active.
         """
         first, last = self._samples[0], self._samples[-1]
         if first.cpu_s is None or last.cpu_s is None:
@@ -73,7 +72,7 @@ class ThreadProbe:
         return last.cpu_s - first.cpu_s > _MIN_CPU_SHARE * runnable_s and (self._has_advanced() or self._waits_often())
 
     def _observed_s(self) -> float:
-        """How long the looks took, but for times in which the process was stopped."""
+        """Return the seconds between the first and the last sample, without times in which the process was stopped."""
         return sum(min(after.at_s - sample.at_s, STOOD_STILL_S) for sample, after in pairwise(self._samples))
 
     def _has_advanced(self) -> bool:
@@ -85,7 +84,7 @@ class ThreadProbe:
         return before is not None and after is not None and after - before >= len(self._samples) // 2
 
     def _run_queue_delay_s(self) -> float:
-        """How long it was ready to run, without a processor. What goes on is not in the system's count yet."""
+        """Return the seconds in which the thread was ready to run but had no CPU, with a delay that has not ended."""
         first, last = self._samples[0], self._samples[-1]
         if first.delay_s is None or last.delay_s is None:
             return 0.0
@@ -98,7 +97,7 @@ class ThreadProbe:
 
 
 def _read_state_and_waits(native_id: int) -> tuple[str | None, int | None]:
-    """The state of a thread, a letter, and how often it has waited for anything, if the system says it."""
+    """Return the state letter of a thread and its number of voluntary context switches; None if unknown."""
     try:
         with open(f"/proc/self/task/{native_id}/status", "rb") as file:
             fields = dict(line.split(b":", 1) for line in file if b":" in line)
@@ -108,7 +107,7 @@ def _read_state_and_waits(native_id: int) -> tuple[str | None, int | None]:
 
 
 def _read_cpu_time_s(ident: int) -> float | None:
-    """The processor time of a thread of this process, in seconds."""
+    """Return the CPU time of a thread of this process in seconds; None if unknown."""
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(ident))
     except (AttributeError, OSError):
@@ -116,7 +115,7 @@ def _read_cpu_time_s(ident: int) -> float | None:
 
 
 def read_run_queue_delay_s(native_id: int) -> float | None:
-    """How long a thread of this process has been ready to run, without a processor; None where no system says it."""
+    """Return the total run-queue delay of a thread of this process in seconds; None if it is unknown."""
     try:
         with open(SCHEDSTAT.format(native_id), "rb") as file:
             return int(file.read().split()[1]) / 1e9

@@ -1,7 +1,7 @@
-"""Makes markers do nothing under torch's compiler, so that they do not break its graph.
+"""Integration with torch.compile: markers are inert in compiled code and do not break the graph.
 
-Our Python code asks `is_compiling`, which Dynamo takes as True while it traces. ``with marker:`` asks nothing, so
-Dynamo is taught to treat every marker as an empty context.
+Python code calls `is_compiling`, which Dynamo takes as True while it traces. ``with marker:`` calls nothing, so Dynamo
+gets a variable type that treats every marker as an empty context.
 """
 
 import sys
@@ -15,7 +15,7 @@ _registered: set[type] = set()
 
 
 def is_compiling() -> bool:  # noqa: F811 - it replaces itself
-    """Whether torch's compiler is tracing the caller. Once torch is loaded, torch's own function replaces this one."""
+    """Return whether torch's compiler traces the caller. Once torch is loaded, torch's own function replaces it."""
     global is_compiling
     torch: Any = sys.modules.get("torch")
     if not hasattr(torch, "compiler"):
@@ -28,9 +28,9 @@ def is_compiling() -> bool:  # noqa: F811 - it replaces itself
 
 
 def register_with_dynamo(*marker_types: type) -> None:
-    """Makes Dynamo, if it is loaded, ignore ``with marker:`` and treat a marker's methods as returning None.
+    """Make Dynamo, if it is loaded, ignore ``with marker:`` and treat a marker's methods as returning None.
 
-    Dynamo has no public way to do this. If its internals differ from what we expect, one warning says so, and a
+    Dynamo has no public way to do this. If its internals differ from those expected, one warning is logged, and a
     function with a marker inside runs uncompiled.
     """
     if _tried.issuperset(marker_types) or "torch._dynamo" not in sys.modules:
@@ -49,17 +49,18 @@ def register_with_dynamo(*marker_types: type) -> None:
 
 
 def is_registered(marker_type: type) -> bool:
-    """Whether Dynamo was taught to ignore these markers."""
+    """Return whether Dynamo ignores markers of this type."""
     return marker_type in _registered
 
 
 def _make_dynamo_wrapper(install_guards: Any, type_match: Any, make_constant: Any, null_context: Any) -> Any:
-    """The function that makes Dynamo's variable for a marker."""
+    """Return the function that creates Dynamo's variable for a marker."""
 
     class InertMarkerVariable(null_context):
-        """A marker inside a compiled function."""
+        """Variable of a marker inside a compiled function."""
 
         def call_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+            """Return a constant None for methods of markers."""
             if name in ("start", "finish", "instant", "counter", "begin", "end"):
                 return make_constant(None)
             return super().call_method(tx, name, args, kwargs)

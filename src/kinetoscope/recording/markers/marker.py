@@ -1,4 +1,4 @@
-"""Markers, which users put around code to see it in the trace: those of a Profiler, and those of library code."""
+"""Markers for code of interest: those of a Profiler, and those of library code."""
 
 import contextlib
 import os
@@ -33,11 +33,11 @@ RECORDING_ACTIONS = (ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerActio
 
 
 MarkerArguments = tuple[str, Iterable[ProfilerAction], bool, bool, Iterable[str]]
-"""What a face was asked for: the arguments of its ``marker``, in their order, with which `MarkerSettings` begins."""
+"""Arguments of a public ``marker`` function in their order; `MarkerSettings` begins with the same."""
 
 
 class MarkerSettings:
-    """The settings of a marker. They are equal if their markers record the same."""
+    """Settings of a marker. Markers with equal settings record the same."""
 
     __slots__ = ("actions", "args", "categories", "edges", "name")
 
@@ -72,12 +72,12 @@ class MarkerSettings:
 
     @property
     def key(self) -> Any:
-        """The key of a marker in its profiler: its name, with the args that all its events have."""
+        """The key of a marker in its profiler: its name, with the args of all its events."""
         return (self.name, self.args) if self.args else self.name
 
     @property
     def span_name(self) -> SpanName:
-        """The marker's name as the recorder keeps it."""
+        """The name, categories and args for the recorder."""
         return SpanName(self.name, self.categories, self.args)
 
     def __str__(self) -> str:
@@ -86,14 +86,14 @@ class MarkerSettings:
 
 
 class Marker(NativeSpan):
-    """A named span, instant or counter. `Profiler.marker` and `kinetoscope.marker` make it.
+    """A named span, instant or counter. `Profiler.marker` and `kinetoscope.marker` create it.
 
-    with marker: ...                                # a span around a block
-    @marker                                         # around each call of a function, coroutine or generator
-    marker.start(); marker.finish()                 # around a stretch of one thread
-    token = marker.begin(); marker.end(token)       # across threads and tasks
-    marker.instant()                                # a moment
-    marker.counter({"loss": 0.25})                  # values at this moment
+        with marker: ...                                # a span around a block
+        @marker                                         # around each call of a function, coroutine or generator
+        marker.start(); marker.finish()                 # around a part of one thread's work
+        token = marker.begin(); marker.end(token)       # across threads and tasks
+        marker.instant()                                # a moment
+        marker.counter({"loss": 0.25})                  # values at this moment
 
     It records in the batches whose action is among its actions. Nothing is recorded between windows.
     """
@@ -106,29 +106,32 @@ class Marker(NativeSpan):
 
     @property
     def name(self) -> str:
+        """The name of the span."""
         return self.settings.name
 
     @property
     def categories(self) -> tuple[str, ...]:
+        """The categories, by which viewers can filter."""
         return self.settings.categories
 
     def record_into(self, recorder: NativeRecorder) -> None:
-        """Makes the marker record into another recorder from now on."""
+        """Record into another recorder from now on."""
         self.attach(recorder, NO_NAME)
 
     def unpin(self) -> None:
-        """Drops what makes the next ``with`` quick and keeps the marker alive, so that an unused marker is freed."""
+        """Drop the reference that the recorder keeps for a fast ``with``, so that an unused marker can be freed."""
         self.attach(self._recorder, self.name_id)
 
     def intern(self) -> int:
-        """The id of the name in the recorder, which is needed when the marker first records."""
+        """Return the id of the name in the recorder. C calls this when the marker first records."""
         settings = self.settings
         return self._recorder.names.intern(settings.name, settings.categories, settings.args)
 
     def start(self) -> None:
-        """Begins a span that `finish` on the same thread will end.
+        """Begin a span that `finish` on the same thread ends.
 
-        Raises `MarkerError` if this thread has started the marker already; nest with ``with`` instead.
+        Raises:
+            MarkerError: if this thread has started the marker already. Nest with ``with`` instead.
         """
         if compiler.is_compiling():
             return
@@ -141,9 +144,10 @@ class Marker(NativeSpan):
         started[self] = self.begin()
 
     def finish(self) -> None:
-        """Ends the span that `start` began on this thread.
+        """End the span that `start` began on this thread.
 
-        Raises `MarkerError` if there is none.
+        Raises:
+            MarkerError: if this thread has not started the marker.
         """
         if compiler.is_compiling():
             return
@@ -158,10 +162,10 @@ class Marker(NativeSpan):
             self.end(token)
 
     def plain_values(self, values: Mapping[str, Any] | float) -> dict[str, int | float]:
-        """What ``counter(values)`` records: the numbers of a mapping, or one number under the marker's name.
+        """Return the values that ``counter(values)`` records: a mapping's, or one number under the marker's name.
 
-        Numbers may be ints, floats, booleans, or scalars of numpy or torch. Other values are left out, with one warning
-        in the log, because a counter must not raise into training.
+        Numbers may be ints, floats, booleans, or scalars of numpy or torch. Other values are left out with one warning
+        in the log, since a counter must not raise into training.
         """
         if type(values) is float or type(values) is int:
             return {self.settings.name: values}
@@ -174,9 +178,9 @@ class Marker(NativeSpan):
     @overload
     def __call__(self, func: Callable[P, T]) -> Callable[P, T]: ...
     def __call__(self, func: Callable[..., Any] | None = None) -> Any:
-        """Decorates ``func``: each call is a span. Without a function, returns the decorator (``@marker()``).
+        """Decorate ``func``: each call is a span. Without a function, return the decorator (``@marker()``).
 
-        A ``staticmethod`` or ``classmethod`` stays one. Raises `SettingsError` for what cannot be called.
+        A ``staticmethod`` or ``classmethod`` keeps its kind. Raises `SettingsError` for an object that is not callable.
         """
         return self if func is None else wrap_in_spans(self, func)
 
@@ -196,11 +200,11 @@ class Marker(NativeSpan):
 
 
 _STARTED_BY_PARENT = object()
-"""In a forked child, in place of the token of a span that is its parent's: the child may finish it, without effect."""
+"""Token of a span that a forked child's parent has started. The child may finish it, without effect."""
 
 
 class _Started(threading.local):
-    """The markers that this thread has started and not finished, each with its token."""
+    """Markers that this thread has started and not finished, each with its token."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -220,8 +224,10 @@ _empty_context = cast("Marker", contextlib.nullcontext())
 
 
 def inert_marker() -> Marker:
-    """What code gets for any marker while torch's compiler traces it: one that never records, if Dynamo knows markers;
-    else an empty context, which Dynamo always knows."""
+    """Return the marker for code that torch's compiler traces.
+
+    It never records. Without support by Dynamo it is an empty context, which Dynamo always knows.
+    """
     return _inert_marker if compiler.is_registered(Marker) else _empty_context
 
 
@@ -235,7 +241,7 @@ def _convert_values(marker_name: str, values: Mapping[str, Any]) -> Iterator[tup
 
 
 def _to_number(value: Any) -> int | float:
-    """``value`` as a plain number; scalars of numpy and torch return it from ``item()``."""
+    """Return ``value`` as a plain number; scalars of numpy and torch return it from ``item()``."""
     if isinstance(value, int | float):
         return value + 0
     value = value.item() if hasattr(value, "item") else float(value)
@@ -246,9 +252,9 @@ def _to_number(value: Any) -> int | float:
 
 
 class MarkerCache:
-    """Remembers all markers in use, and the latest few thousand others.
+    """Cache of all markers in use, and of the latest few thousand others.
 
-    Those in ``recent`` are kept alive here, so that finding one is usually one look-up in a dict.
+    Markers in ``recent`` are kept alive here, so that a lookup usually takes one access to a dict.
     """
 
     def __init__(self) -> None:
@@ -256,14 +262,14 @@ class MarkerCache:
         self._alive: weakref.WeakValueDictionary[Any, Marker] = weakref.WeakValueDictionary()
 
     def get(self, key: object) -> Marker | None:
-        """The marker with that key, if it is still known."""
+        """Return the marker with this key, or None."""
         cached = self.recent.get(key)
         if cached is None and (cached := self._alive.get(key)) is not None:
             cached = self.add(key, cached)
         return cached
 
     def add(self, key: object, marker: Marker) -> Marker:
-        """Remembers and returns ``marker`` for ``key``, or the marker that another thread has just added."""
+        """Add and return ``marker``, or return the marker that another thread has just added."""
         if len(self.recent) >= MAX_CACHED_MARKERS:
             self._unpin_all(marker.name)
         cached = self.recent.setdefault(key, marker)
@@ -271,11 +277,11 @@ class MarkerCache:
         return cached
 
     def list_alive(self) -> list[Marker]:
-        """All markers that exist."""
+        """Return all markers that exist."""
         return [marker for reference in self._alive.valuerefs() if (marker := reference()) is not None]
 
     def _unpin_all(self, name: str) -> None:
-        """Frees the markers that are not in use."""
+        """Free the markers that are not in use."""
         _warn_about_many_names(name)
         recent, self.recent = self.recent, {}
         for marker in recent.values():
@@ -283,7 +289,7 @@ class MarkerCache:
 
 
 class ProfilerMarkers:
-    """The markers of one profiler, and the recorder into which they record. They live as long as the profiler."""
+    """Markers of one profiler and the recorder into which they record. They live as long as the profiler."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -292,12 +298,13 @@ class ProfilerMarkers:
         self._once = OnceLog()
 
     def find(self, marker_arguments: MarkerArguments) -> Marker:
-        """The marker for which a face was asked."""
+        """Return the marker for the arguments of ``Profiler.marker``."""
         return self.get(MarkerSettings(*marker_arguments))
 
     def get(self, requested: MarkerSettings, kind: type[Marker] = Marker) -> Marker:
-        """The marker with the key of ``asked``. If there is none, it is made, of class ``kind``. If there is one with
-        other settings, those stay, and one warning says so.
+        """Return the marker with the key of ``requested``, or create one of class ``kind``.
+
+        An existing marker keeps its settings; if they differ, one warning is logged.
         """
         cached = self._cache.get(requested.key)
         if cached is None:
@@ -325,7 +332,7 @@ def _warn_about_many_names(name: str) -> None:
 # -- the markers of library code ---------------------------------------------------------------------------------------
 
 # Libraries call `kinetoscope.marker` and do not know the user's Profiler, so the recorder of library markers must be
-# global. A run that begins makes them record into its own recorder; before and after that they record into `_home`.
+# global. A run that starts makes them record into its recorder; otherwise they use `_default_recorder`.
 _idle_recorder = NativeRecorder()
 _inert_marker = Marker(_idle_recorder, MarkerSettings("inert", actions=()))
 _default_recorder = _current_recorder = _idle_recorder
@@ -355,11 +362,11 @@ def marker(
     record_instant_on_finish: bool = False,
     categories: Iterable[str] = (),
 ) -> Any:
-    """The marker with that name for code that has no Profiler at hand. It records into the process's active Profiler.
+    """Return the marker with this name for library code. It records into the active Profiler of the process.
 
-    The parameters are those of `Profiler.marker`. While no Profiler is active, a span costs as much as a skipped one.
-    May be called each time (``with kinetoscope.marker("parse"):``) or once, ahead of time, or put above a function
-    (``@kinetoscope.marker``). Raises `SettingsError` for what is neither a text nor a function.
+    The parameters are the same as for `Profiler.marker`. While no Profiler is active, a span costs as much as a skipped
+    one. May be called each time (``with kinetoscope.marker("parse"):``), once ahead of time, or above a function
+    (``@kinetoscope.marker``). Raises `SettingsError` for anything but a string or a function.
     """
     if not isinstance(name, str):
         options = (actions, record_instant_on_start, record_instant_on_finish, categories)
@@ -379,17 +386,17 @@ def _get_library_marker(settings: MarkerSettings) -> Marker:
 
 
 def current_library_recorder() -> NativeRecorder:
-    """What library markers record into now: in a child process, such as a DataLoader worker, for the parent's run."""
+    """Return the recorder of library markers. In a DataLoader worker it records for the run of the parent process."""
     return _current_recorder
 
 
 def attach_library_markers(recorder: NativeRecorder) -> None:
-    """Makes library markers record into the ``recorder`` of the run that begins."""
+    """Let library markers record into the ``recorder`` of the run that starts."""
     _set_recorder(recorder)
 
 
 def detach_library_markers(recorder: NativeRecorder) -> None:
-    """Makes library markers idle again, unless they record into another recorder by now."""
+    """Make library markers idle again, unless they record into another recorder by now."""
     if _current_recorder is recorder:
         _set_recorder(_default_recorder)
 
@@ -402,7 +409,7 @@ def _set_recorder(recorder: NativeRecorder) -> None:
 
 
 def _follow_parent_run() -> None:
-    """Records into the run of the parent process, if there is one and this process has no profiler of its own."""
+    """Record into the run of the parent process, if there is one and this process has no profiler."""
     run_file = find_parent_run_file() if _current_recorder is _idle_recorder else None
     if run_file is not None:
         _idle_recorder.follow(run_file)
@@ -410,7 +417,7 @@ def _follow_parent_run() -> None:
 
 @reset_after_fork
 def _reset_in_child() -> None:
-    """In a forked child, which has no profiler yet, let markers record for the parent's run if there is one."""
+    """Let markers of a forked child, which has no profiler yet, record for the parent's run if there is one."""
     global _default_recorder
     _default_recorder = _current_recorder
     _follow_parent_run()

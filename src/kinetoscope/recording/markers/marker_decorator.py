@@ -1,4 +1,4 @@
-"""A function, method, coroutine or generator of which each call is a span: what ``@marker`` makes of it."""
+"""Decoration of functions, methods, coroutines and generators: ``@marker`` makes each call a span."""
 
 import functools
 import inspect
@@ -12,9 +12,9 @@ from kinetoscope.recording.markers.native_recorder import NativeSpan
 
 
 def wrap_in_spans(marker: NativeSpan, function: Any) -> Any:
-    """``function``, of which each call is a span of ``marker``. A ``staticmethod`` or ``classmethod`` stays one.
+    """Return ``function`` wrapped so that each call is a span of ``marker``.
 
-    Raises `SettingsError` for what cannot be called.
+    A ``staticmethod`` or ``classmethod`` keeps its kind. Raises `SettingsError` for an object that is not callable.
     """
     if isinstance(function, staticmethod | classmethod):
         return type(function)(wrap_in_spans(marker, function.__func__))
@@ -24,10 +24,16 @@ def wrap_in_spans(marker: NativeSpan, function: Any) -> Any:
 
 
 def mark_function(function: Any, find: Callable[[str], Any]) -> Any:
-    """The function, decorated with the marker that ``find`` returns for its qualified name: ``@marker`` without
-    parentheses. Under torch's compiler, the function itself.
+    """Return the function decorated with the marker of its qualified name, for ``@marker`` without parentheses.
 
-    Raises `SettingsError` for what is no function or method.
+    Under torch's compiler the function itself is returned.
+
+    Args:
+        function: a function or method.
+        find: returns the marker with a given name.
+
+    Raises:
+        SettingsError: if ``function`` is not a function or method.
     """
     if compiler.is_compiling():
         return function
@@ -52,14 +58,14 @@ def _wrap(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def _is_kind(predicate: Callable[[Any], bool], function: Any) -> bool:
-    """Whether ``function``, or the ``__call__`` of an object, is of that kind."""
+    """Return whether the predicate holds for ``function``, or for the ``__call__`` of an object."""
     while isinstance(function, functools.partial):
         function = function.func
     return predicate(function) or predicate(type(function).__call__)
 
 
 def _wrap_function(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
-    # Looked up once, not in each call: so this is quicker than `with marker:`.
+    # Looked up once: this makes a call faster than `with marker:`.
     begin, end = marker.begin, marker.end
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -76,7 +82,7 @@ def _wrap_function(marker: NativeSpan, function: Callable[..., Any]) -> Callable
 
 @contextmanager
 def _record_span(marker: NativeSpan) -> Iterator[None]:
-    """A span by a token, because the block may end on another thread than it began."""
+    """Record a span by a token, since the block may end on another thread than it began."""
     token = marker.begin()
     try:
         yield

@@ -1,4 +1,4 @@
-"""The recorder of this process, and its spans: the ones in C (`src/native/recorder`), as Python uses them."""
+"""Recorder of this process and its spans: Python subclasses of the classes in C (`src/native/recorder`)."""
 
 import contextlib
 import logging
@@ -23,16 +23,16 @@ from kinetoscope.spool.spooled_window import SpooledWindow
 
 
 class NativeRecorder(native.Recorder):
-    """Records spans, instants and counters of all threads of this process while a window is open.
+    """Record spans, instants and counters of all threads of this process while a window is open.
 
-    Records are in mapped chunk files, or in memory. The run sets ``action`` (a bit of `ACTION_BITS`, or 0 to record
-    nothing) and ``batch`` once per batch; spans read them. ``listener`` is None if no handler has per-event methods.
-    ``loss`` is the last loss of a counter, recorded or not; NaN before the first.
+    Records are in memory-mapped chunk files, or in memory. The run sets ``action`` (a bit of `ACTION_BITS`, or 0 to
+    record nothing) and ``batch`` once per batch; spans read them. ``listener`` is None if no handler has per-event
+    methods. ``loss`` is the last loss of a counter, recorded or not; NaN before the first.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
         now = (clock or SystemClock()).monotonic_ns
-        # The C code reads the system's clock itself, and calls any other clock.
+        # C reads the system's clock itself, and calls any other clock.
         super().__init__(None if now is time.monotonic_ns else now)
         self.names: NameTable = NameTable()
         self.run_file: str | None = None
@@ -42,18 +42,18 @@ class NativeRecorder(native.Recorder):
         self._limit_bytes = _MEMORY_LIMIT_BYTES
         self._files: NamesFile | None = None
         self.followed_run_file: str | None = None
-        """In a child process: the file of the parent's run, which exists until that ends."""
+        """In a child process, the file of the parent's run, which exists until that run ends."""
         self.window_opened_ns: int = 0
-        """When the last window opened, on the monotonic clock."""
+        """The monotonic time at which the last window opened, in nanoseconds."""
         reset_after_fork(self.reset_in_child)
 
     def open_window(self) -> None:
-        """Start keeping records."""
+        """Start to keep records."""
         self.window_opened_ns = time.monotonic_ns()
         super().open_window()
 
     def close_window(self, *, continues: bool = False) -> WindowRecords:
-        """Close the window and truncate the spans that are open at this nanosecond. Cheap.
+        """Close the window and truncate the spans that are open at this nanosecond. This is cheap.
 
         With ``continues``, the next window opens at the same nanosecond, so that no thread and no child process finds
         recording off in between.
@@ -97,7 +97,7 @@ class NativeRecorder(native.Recorder):
         )
 
     def prepare(self) -> None:
-        """On the writer thread: makes sure that there is space to record into, and spools filled chunks."""
+        """Allocate space to record into, and spool filled chunks. Called on the writer thread."""
         for _ in range(_MAX_ROUNDS):
             self.ready_spares()
             window, filled = self.take_filled()
@@ -108,9 +108,10 @@ class NativeRecorder(native.Recorder):
         return self._spooled.setdefault(window, SpooledWindow(window, self._folder, _warn_about_full_spool))
 
     def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None:
-        """Keeps what is recorded from now on in chunk files in ``folder``, at most ``limit_bytes`` at a time.
+        """Keep the records from now on in chunk files in ``folder``, at most ``limit_bytes`` at a time.
 
-        Raises OSError if that fails; then everything stays in memory.
+        Raises:
+            OSError: if that fails. Then all records stay in memory.
         """
         names = NamesFile(folder, os.getpid(), self.names.names)
         self.set_folder(folder, rank, limit_bytes)
@@ -125,11 +126,11 @@ class NativeRecorder(native.Recorder):
         self.run_file = str(next(Path(folder).glob(f"{os.getpid()}-*.run")))
 
     def is_low_on_space(self) -> bool:
-        """Whether less than a quarter of the limit is left to record into."""
+        """Return whether less than a quarter of the limit is left."""
         return self.used_bytes > self._limit_bytes - self._limit_bytes // 4
 
     def close_folder(self, *, leave_files: bool = False) -> None:
-        """Frees the space to record into, in files or in memory. Chunks that were taken are freed by their owner.
+        """Free the space to record into, in files or in memory. Chunks of closed windows are freed by their owner.
 
         With ``leave_files`` the files stay for `recover`; then only windows that are released delete theirs.
         """
@@ -146,7 +147,7 @@ class NativeRecorder(native.Recorder):
             files.delete()
 
     def reset_in_child(self) -> None:
-        """In a forked child, start empty, leave records and files to the parent, and record into the same run."""
+        """Start empty in a forked child: leave records and files to the parent, and record into the same run."""
         self.forget()
         self._files = self._folder = self.followed_run_file = None
         self._spooled, self._unreleased = {}, set()
@@ -156,9 +157,9 @@ class NativeRecorder(native.Recorder):
             self.follow(run_file)
 
     def follow(self, run_file: str) -> None:
-        """In a child process: records while the parent does, which ``run_file`` tells.
+        """Record, in a child process, while the parent does according to its ``run_file``.
 
-        The child makes its own files when it first records something. The parent reads and deletes them.
+        The child creates its own files when it first records. The parent reads and deletes them.
         """
         folder = os.path.dirname(run_file)
         with contextlib.suppress(OSError):  # the run is over
@@ -166,7 +167,10 @@ class NativeRecorder(native.Recorder):
             self.followed_run_file = run_file
 
     def describe_thread(self) -> tuple[int, str, bool]:
-        """What a track says about the calling thread, which is about to record for the first time."""
+        """Return the system's id of the calling thread, the name of its track, and whether it is the main thread.
+
+        C calls this when a thread first records.
+        """
         thread = threading.current_thread()
         is_main, name = thread is threading.main_thread(), thread.name
         if self.followed_run_file is not None:
@@ -181,22 +185,22 @@ class NativeRecorder(native.Recorder):
             self.names.subscribe(self._files.write_new_names)
 
     def intern_series(self, name: str) -> int:
-        """The id of the name of a counter's value."""
+        """Return the id of the name of a counter's value."""
         return self.names.intern(name)
 
 
 class NativeSpan(native.Span):
-    """A reusable span: one object per name, entered any number of times, on any thread, also nested.
+    """Reusable span: one object per name, entered any number of times, on any thread, also nested.
 
     ``begin`` returns the token with which any thread can ``end`` the span, or None if it is not recorded. ``begin_at``
-    and ``end_at`` do so for a span that is over, in the order of the ends; ``abandon`` discards one. A subclass that
+    and ``end_at`` do so for a span that has ended, in the order of the ends; ``abandon`` discards one. A subclass that
     starts with `NO_NAME` defines ``intern``, which returns the id of its name when it is first recorded.
     """
 
     __slots__ = ()
 
     def plain_values(self, values: Any) -> dict[str, int | float]:
-        """Return the values that `counter` records where it was not given a dict of strings and numbers."""
+        """Return the values that `counter` records for anything but a dict of strings and numbers."""
         if not isinstance(values, Mapping):
             values = {self._recorder.names.names[self.name_id].name: values}
         return dict(values)
@@ -230,7 +234,7 @@ _CHILD_LIMIT_BYTES = 64 << 20  # in one window
 
 
 def _process_name() -> str:
-    """The name of a child process in the trace: its number as a DataLoader worker, or multiprocessing's name for it."""
+    """Return the name of a child process in the trace: a DataLoader worker's number, or multiprocessing's name."""
     worker = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
     if worker is not None:
         return f"DataLoader worker {worker.id}"
@@ -239,7 +243,7 @@ def _process_name() -> str:
 
 
 if os.environ.get("KINETOSCOPE_CLOCK") == "tsc" and not why_not_recorded():
-    try:  # the time stamp counter of the CPU is quicker to read
+    try:  # the time stamp counter of the CPU is faster to read
         native.use_tsc()
     except OSError as error:
         _log.warning("%s CLOCK_MONOTONIC is used.", error)

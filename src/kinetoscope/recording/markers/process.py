@@ -1,10 +1,10 @@
-"""Everything that a process has only once: the active run, signals, the exit, environment variables, one-time warnings.
+"""State that a process has only once: the active run, signals, exit, environment variables, one-time warnings.
 
-A run takes these when it begins and gives them back when it ends. The only other state of the process in this room is
-the recorder of library markers, in `marker`.
+A run takes these when it starts and returns them when it ends. The recorder of library markers, in `marker`, is the
+only other global state of this package.
 
 A child process finds its run by an environment variable that it inherits. A forkserver child has the environment of the
-fork server, which may have been started before the run, or in an earlier one: it finds the run file through the memory
+fork server, which may have been started before the run, or in an earlier one. It finds the run file through the memory
 map of the server's parent.
 """
 
@@ -26,12 +26,12 @@ from kinetoscope.core.text.once_log import OnceLog
 _log = logging.getLogger("kinetoscope")
 
 RUN_FILE_VARIABLE = "KINETOSCOPE_RUN_FILE"
-"""The environment variable by which child processes find their run."""
+"""Environment variable by which child processes find their run."""
 
 _FORK_SERVER = "multiprocessing.forkserver"
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _OTHER_SIGNALS = ("SIGINT", "SIGUSR1", "SIGUSR2", "SIGALRM")
-# Those of ours are held last and free first: what handles another one may end the run, and so remove our handlers.
+# Ours are held last and released first: the handler of another signal may end the run and remove our handlers.
 _HELD_SIGNALS = [*(getattr(signal, name) for name in _OTHER_SIGNALS if hasattr(signal, name)), *_SIGNALS]
 _Handler = Callable[[int, FrameType | None], Any]
 _MAX_INTERRUPTIONS = 8
@@ -42,17 +42,20 @@ class ActiveRun(Protocol):
     """The active run, as the process uses it."""
 
     @property
-    def profiler(self) -> Any: ...
+    def profiler(self) -> Any:
+        """The profiler of the run."""
+        ...
+
     def close_for_next_run(self) -> None:
-        """Ends, because another run begins. Raises `ProfilerStateError` if it may not be ended."""
+        """Close, because another run starts. Raises `ProfilerStateError` if it may not be closed."""
         ...
 
     def save_on_signal(self) -> bool:
-        """Ends, because the process is being terminated. Returns False if it is ending already."""
+        """Close, because the process is being terminated. Return False if it is being closed already."""
         ...
 
     def save_at_exit(self) -> None:
-        """Ends, because the interpreter exits."""
+        """Close, because the interpreter exits."""
         ...
 
 
@@ -61,23 +64,23 @@ class Process:
 
     def __init__(self) -> None:
         self.once = OnceLog()
-        """For warnings that are given once per process, even in several runs."""
+        """The log for warnings that are given once per process, even in several runs."""
         self.run: ActiveRun | None = None
-        """The run that has begun and not ended, or None."""
+        """The run that has started and not ended, or None."""
         self._termination: TerminationHandler | None = None
 
     def make_active(self, run: ActiveRun) -> None:
-        """Makes ``run`` the active run, which is saved on SIGTERM, on SIGHUP, and at the exit of the interpreter."""
+        """Make ``run`` the active run, which is saved on SIGTERM, on SIGHUP, and at the exit of the interpreter."""
         self.run = run
         self._termination = TerminationHandler(run.save_on_signal)
         self._termination.install()
         atexit.register(run.save_at_exit)
 
     def make_inactive(self, run: ActiveRun) -> None:
-        """Undoes `make_active`, unless another run is active by now. A signal that waited takes effect."""
+        """Undo `make_active`, unless another run is active by now. A deferred signal takes effect."""
         try:
             self._remove_handlers(run)
-        finally:  # what handles a signal may have raised above
+        finally:  # the handler of a signal may have raised above
             self._remove_handlers(run)
 
     def _remove_handlers(self, run: ActiveRun) -> None:
@@ -87,11 +90,11 @@ class Process:
             self.run = None
 
     def reset_in_child(self) -> None:
-        """In a forked child, drop the active run, which is the parent's."""
+        """Drop the active run in a forked child, since it is the parent's."""
         self.run = None
 
     def export_run_file(self, run_file: str) -> Callable[[], None]:
-        """Lets child processes that are started from now on find their run. Returns a function that undoes this."""
+        """Set the variable by which new child processes find their run. Return a function that restores it."""
         before = os.environ.get(RUN_FILE_VARIABLE)
         os.environ[RUN_FILE_VARIABLE] = run_file
 
@@ -109,13 +112,13 @@ reset_after_fork(this_process.reset_in_child)
 
 
 class TerminationHandler:
-    """Saves on SIGTERM, and on SIGHUP, which comes when the terminal is gone; then lets the signal end the process.
-    Installed only where no other code handles the signal, and where it is not ignored (``nohup``).
+    """Save on SIGTERM, and on SIGHUP, which arrives when the terminal is closed; then let the signal end the process.
 
-    If ``save()`` returns False, a save is going on already, and the signal waits until `remove`.
+    It is installed only where no other code handles the signal, and where it is not ignored (``nohup``). If ``save()``
+    returns False, another save is in progress, and the signal is deferred until `remove`.
 
-    Python runs signal handlers on the main thread, between two instructions. So a process that hangs in native code,
-    such as a collective, saves nothing this way.
+    Python runs signal handlers on the main thread, between two instructions. So a process that is blocked in native
+    code, such as a collective, saves nothing this way.
     """
 
     def __init__(self, save: Callable[[], bool]) -> None:
@@ -125,12 +128,12 @@ class TerminationHandler:
         self._pid = os.getpid()
 
     def install(self) -> None:
-        """Installs the handler, over the default one only and on the main thread only."""
+        """Install the handler, over the default one only and on the main thread only."""
         free = [number for number in _SIGNALS if _is_unhandled(signal.getsignal(number))]
         self._installed += [number for number in free if install_signal_handler(number, self._on_signal)]
 
     def remove(self) -> None:
-        """Restores the default handlers, unless other code has replaced ours since."""
+        """Restore the default handlers, unless other code has replaced ours since."""
         if is_on_main_thread():
             while self._installed:
                 restore_signal(self._installed[-1], self._on_signal, signal.SIG_DFL)
@@ -144,7 +147,7 @@ class TerminationHandler:
             try:
                 self._save_and_terminate(number)
                 return
-            except Exception as error:  # what is left of the save is done in the next round
+            except Exception as error:  # the next round does the rest of the save
                 _log.debug("Another signal's handler raised while the run was saved: %r", error)
         self._terminate_by(number)
 
@@ -166,27 +169,29 @@ def is_termination_handler(handler: object) -> bool:
 
 
 def is_on_main_thread() -> bool:
-    """Whether this is the only thread on which Python runs signal handlers and allows setting them."""
+    """Return whether this is the thread on which Python runs signal handlers and allows setting them."""
     return threading.current_thread() is threading.main_thread()
 
 
 def install_signal_handler(number: int, handler: Callable[[int, FrameType | None], None]) -> bool:
-    """Installs ``handler`` for a signal. Returns False, and does nothing, on any thread but the main one of the
-    process's first interpreter."""
+    """Install ``handler`` for a signal; return whether that was possible.
+
+    It is possible only on the main thread of the first interpreter of the process.
+    """
     if not is_on_main_thread():
         return False
     try:
         signal.signal(number, handler)
-    except ValueError:  # another interpreter, which has a main thread, too
+    except ValueError:  # another interpreter, which has a main thread of its own
         return False
     return True
 
 
 @contextlib.contextmanager
 def hold_signals() -> Iterator[None]:
-    """What handles signals in Python waits until the block has ended, so that it neither raises in it nor ends the run
-    there. For a short block without waits; on other threads than the main one, where nothing handles signals, it does
-    nothing.
+    """Defer Python signal handlers until the block has ended, so that they neither raise in it nor end the run there.
+
+    Meant for a short block without waits. On other threads than the main one, where no handler runs, it does nothing.
     """
     handlers: dict[int, _Handler] = {}
     received: list[tuple[int, FrameType | None]] = []
@@ -195,7 +200,7 @@ def hold_signals() -> Iterator[None]:
     def hold(number: int, frame: FrameType | None) -> None:
         if os.getpid() == pid:
             received.append((number, frame))
-        else:  # a child that another thread has forked meanwhile, where the block does not end
+        else:  # a child that another thread has forked meanwhile: the block never ends there
             handlers[number](number, frame)
 
     try:
@@ -208,7 +213,7 @@ def hold_signals() -> Iterator[None]:
     finally:
         try:
             _release_signals(handlers, hold, received)
-        finally:  # a signal that comes after the first has its handler again may raise above
+        finally:  # the handler of a later signal may have raised above, once the first one was restored
             _release_signals(handlers, hold, received)
 
 
@@ -226,20 +231,20 @@ def _release_signals(
 
 
 def restore_signal(number: int, handler: Callable[[int, FrameType | None], None], before: Any) -> None:
-    """Restores the handler from ``before``, unless other code has replaced our ``handler`` since."""
+    """Restore the handler from ``before``, unless other code has replaced our ``handler`` since."""
     if signal.getsignal(number) == handler:
         signal.signal(number, before)
 
 
 def _is_unhandled(handler: object) -> bool:
-    """Whether a signal has no handler, or only the one of ours that a forked child inherited."""
+    """Return whether a signal has no handler, or only the one of ours that a forked child inherited."""
     owner = getattr(handler, "__self__", None)
     is_inherited = isinstance(owner, TerminationHandler) and owner._pid != os.getpid()
     return handler is signal.SIG_DFL or is_inherited
 
 
 def find_parent_run_file() -> str | None:
-    """The run file of the parent process's run; None if there is none."""
+    """Return the run file of the parent process's run; None if there is none."""
     inherited = os.environ.get(RUN_FILE_VARIABLE)
     if _FORK_SERVER not in sys.modules or (inherited is not None and os.path.exists(inherited)):
         return inherited
@@ -254,12 +259,12 @@ def _find_among_ancestors() -> str | None:
 
 
 def _read_parent_pid(pid: int) -> int:
-    """Field 4 of /proc/pid/stat (proc(5)); the name before it, in parentheses, may hold anything."""
+    """Return field 4 of /proc/pid/stat (proc(5)); the name before it, in parentheses, may contain anything."""
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
 
 
 def _find_mapped_run_file(pid: int) -> str | None:
-    """The run file that a process has mapped; its name begins with the process's pid."""
+    """Return the run file that a process has mapped; its name begins with the process's pid."""
     with open(f"/proc/{pid}/maps", "rb") as maps:
         for line in maps:
             path = os.fsdecode(b"/" + line.rstrip(b"\n").partition(b"/")[2])

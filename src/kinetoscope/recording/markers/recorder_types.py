@@ -1,4 +1,4 @@
-"""Names that a recorder has interned, the contents of a closed window, and the interface of its listeners."""
+"""Types of the recorder: interned names, the records of a closed window, and the interface of its listeners."""
 
 import logging
 import re
@@ -12,35 +12,39 @@ from kinetoscope.spool.record import ThreadRecords
 
 _log = logging.getLogger("kinetoscope")
 MAX_NAMES = 1 << 16
-"""How many names a recorder keeps unchanged. In further names digits become #, and only some more are kept."""
+"""Number of names that a recorder keeps unchanged. In further names digits become #, and only some more are kept."""
 _MAX_SHARED_NAMES = 1 << 10
 _NUMBER = re.compile(r"\d+")
 _OVERFLOW_NAME = "(names beyond the most that are kept)"
 
 NO_NAME = 0xFFFF_FFFF
-"""The name id of a span that was never recorded. When it first is, it gets one from `Span.intern`."""
+"""Name id of a span that was never recorded. `Span.intern` returns its id when it first is."""
 
 ACTION_BITS: Mapping[ProfilerAction, int] = {action: 1 << bit for bit, action in enumerate(ProfilerAction)}
 """One bit per action. A span is recorded if its mask has the bit of the current action."""
 
 INSTANT_ON_BEGIN, INSTANT_ON_END = 1, 2
-"""The edges of a span at which it also records an instant."""
+"""Edges of a span at which it also records an instant."""
 
 
 FRAME_OFFSET_NS = 10
-"""Between the begins of a sampled frame and of the one that it calls, so that viewers can tell which is outside."""
+"""Nanoseconds between the starts of a sampled frame and of its callee, so that viewers can nest them."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRecords:
-    """What was recorded in a window that has closed.
+    """Records of a window that has closed.
 
-    ``threads`` takes it out of the recorder, on the thread that calls it. ``release`` deletes the files that kept it
-    until it was saved. ``window`` is the recorder's number for the window, 0 for a recorder that keeps no files, and
-    ``closed_ns`` when it closed on the monotonic clock. ``free_memory`` makes it take less space until it is saved.
-    ``in_files`` says whether it is kept in files, with ``num_written`` records and track marks of this process.
-    ``flush_to_disk`` writes to the live folder what is in memory only, as far as the disk has space, and returns how
-    many records are in memory only after that.
+    Attributes:
+        threads: moves the records out of the recorder and returns them, on the thread that calls it.
+        release: deletes the files that kept the records until they were saved.
+        window: the recorder's number of the window; 0 for a recorder that keeps no files.
+        closed_ns: the monotonic time at which it closed, in nanoseconds.
+        free_memory: reduces the memory of the records until they are saved.
+        in_files: whether the records are in files.
+        num_written: the number of records and track marks of this process in files.
+        flush_to_disk: writes records that are in memory only to the live folder, as far as the disk has space, and
+            returns the number of records that remain in memory only.
     """
 
     threads: Callable[[], list[ThreadRecords]]
@@ -54,12 +58,12 @@ class WindowRecords:
 
 
 PROFILER_CATEGORY = "kinetoscope"
-"""The category of spans that show Kinetoscope's own work."""
+"""Category of spans that show the profiler's own work."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanName:
-    """What a name id stands for. Every event with the name has ``args`` among its args."""
+    """Meaning of a name id. Every event with the name has ``args`` among its args."""
 
     name: str
     categories: tuple[str, ...] = ()
@@ -82,18 +86,18 @@ class NameTable:
     _lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def reset_in_child(self) -> None:
-        """In a forked child, drop ``on_new``, and the lock, which a thread of the parent may have held."""
+        """Drop ``on_new`` in a forked child, and the lock, which a thread of the parent may have held."""
         self.on_new = None
         self._lock = threading.RLock()
 
     def subscribe(self, on_new: Callable[[], None]) -> None:
-        """From now on ``on_new`` is called after each new name; also now, for those that came since it looked."""
+        """Call ``on_new`` after each new name from now on, and once now for the names so far."""
         with self._lock:
             self.on_new = on_new
             on_new()
 
     def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
-        """The id of a name, the same each time."""
+        """Return the id of a name, the same each time."""
         key: tuple[Any, ...] = name, categories, args
         known_id = self._ids.get(key)
         if known_id is not None:
@@ -108,12 +112,12 @@ class NameTable:
             return self._ids[key]
 
     def _add(self, name: SpanName) -> int:
-        """The number of a new name. A finalizer, or what handles a signal, may add others right before and after it."""
+        """Add a name and return its number. A finalizer or signal handler may add others right before and after it."""
         self.names.append(name)
         return next(number for number in reversed(range(len(self.names))) if self.names[number] is name)
 
     def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> _Key:
-        """What a name becomes when there are no numbers left for new names."""
+        """Return the key of a new name when no numbers are left for new names."""
         if len(self.names) == MAX_NAMES:
             _log.warning(
                 "%d different names were recorded; %r is one more. From now on, digits in new names become #. Use one "
@@ -127,9 +131,20 @@ class NameTable:
 
 
 class SpanListener(Protocol):
-    """Called at each recorded span, instant and counter, on the thread that records it."""
+    """Listener to each recorded span, instant and counter, called on the thread that records it."""
 
-    def on_begin(self, name: int, begin_ns: int, entry: Any) -> None: ...
-    def on_end(self, name: int, end_ns: int, entry: Any) -> None: ...
-    def on_instant(self, name: int, now_ns: int) -> None: ...
-    def on_counter(self, name: int, now_ns: int, values: Mapping[str, int | float]) -> None: ...
+    def on_begin(self, name: int, begin_ns: int, entry: Any) -> None:
+        """Handle the start of a span."""
+        ...
+
+    def on_end(self, name: int, end_ns: int, entry: Any) -> None:
+        """Handle the end of a span."""
+        ...
+
+    def on_instant(self, name: int, now_ns: int) -> None:
+        """Handle an instant."""
+        ...
+
+    def on_counter(self, name: int, now_ns: int, values: Mapping[str, int | float]) -> None:
+        """Handle the values of a counter."""
+        ...

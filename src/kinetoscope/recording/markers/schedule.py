@@ -1,4 +1,4 @@
-"""ProfilerAction, which says what a profiler does during a batch, and the schedules that choose it."""
+"""Schedules, and ProfilerAction, which they choose for each batch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from kinetoscope.errors import ScheduleError, SettingsError
 
 
 class ProfilerAction(StrEnum):
-    """What the profiler does during one batch; a schedule returns one of these.
+    """Action of the profiler during one batch; a schedule returns one of these.
 
-    An action equals its name or value as text, in upper or lower case, and the action with the same name in another
+    An action equals its name or value as a string, in upper or lower case, and the action with the same name in another
     enum, such as Composer's. It prints as a member: ``ProfilerAction.SKIP``.
     """
 
     SKIP = "skip"
     """Record nothing."""
     WARMUP = "warmup"
-    """Record, so that caches and tracers settle; the numbers of this batch are not representative."""
+    """Record, so that caches and tracers settle; the times of this batch are not representative."""
     ACTIVE = "active"
     """Record."""
     ACTIVE_AND_SAVE = "active_and_save"
@@ -50,9 +50,9 @@ _FOREVER = 1 << 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CyclePlan:
-    """Computes which action batch number ``index`` gets in a cycle of wait, warm up and record.
+    """Arithmetic of cycles of wait, warm-up and recording: the action of batch number ``index``.
 
-    All fields count batches. ``repeat=0`` repeats cycles for ever. A non-zero ``skip_first_wait`` drops the wait of the
+    All fields count batches. ``repeat=0`` repeats cycles forever. A non-zero ``skip_first_wait`` drops the wait of the
     first cycle. Both public schedules, `cyclic_schedule` and `kinetoscope.torch.schedule`, use this.
     """
 
@@ -79,7 +79,7 @@ class CyclePlan:
         return self.skip_first + (0 if self.skip_first_wait else self.wait)
 
     def action(self, index: int) -> ProfilerAction:
-        """The action for batch ``index`` (the first batch is 0)."""
+        """Return the action for batch ``index`` (the first batch is 0)."""
         position = index - self.skip_first
         if position < 0:
             return ProfilerAction.SKIP
@@ -96,11 +96,11 @@ class CyclePlan:
         return ProfilerAction.ACTIVE if position < length - 1 else ProfilerAction.ACTIVE_AND_SAVE
 
     def is_exhausted(self, index: int) -> bool:
-        """Return whether no batch from batch ``index`` on is recorded, because all cycles are over."""
+        """Return whether no batch from batch ``index`` on is recorded, because all cycles have ended."""
         return index > self.first_recorded and self.num_skipped(index) == _FOREVER
 
     def num_skipped(self, index: int) -> int:
-        """How many batches, from batch ``index`` on, are surely skipped."""
+        """Return the number of consecutive batches, from batch ``index`` on, that are skipped."""
         if index < self.first_recorded:
             return self.first_recorded - index
         position = index - self.skip_first + (self.wait if self.skip_first_wait else 0)
@@ -120,12 +120,17 @@ class _Timestamp(Protocol):
 
 
 class ScheduleState(Protocol):
-    """What a schedule reads of a run: our `State`, Composer's, or any object with these attributes."""
+    """Attributes of a run that a schedule reads: our `State`, Composer's, or any object with these attributes."""
 
     @property
-    def timestamp(self) -> _Timestamp: ...
+    def timestamp(self) -> _Timestamp:
+        """The position of training."""
+        ...
+
     @property
-    def dataloader_len(self) -> int | None: ...
+    def dataloader_len(self) -> int | None:
+        """The number of batches of an epoch; None if unknown."""
+        ...
 
 
 Schedule = Callable[[ScheduleState], ProfilerAction]
@@ -133,9 +138,9 @@ Schedule = Callable[[ScheduleState], ProfilerAction]
 
 @dataclass(frozen=True, slots=True)
 class CyclicSchedule:
-    """What `cyclic_schedule` returns: a `CyclePlan` for the batches of each epoch, or of the run.
+    """Schedule that applies a `CyclePlan` to the batches of each epoch, or of the run: the result of `cyclic_schedule`.
 
-    ``advice`` tells the user of a run that ended too early how to record sooner.
+    ``advice`` is shown to the user of a run that ended before its first recorded batch.
     """
 
     plan: CyclePlan
@@ -143,7 +148,7 @@ class CyclicSchedule:
     advice: str = "Pass a schedule with a smaller skip_first or wait."
 
     def __call__(self, state: ScheduleState) -> ProfilerAction:
-        """The action for the current batch of ``state``."""
+        """Return the action for the current batch of ``state``."""
         if self.per == "run":
             return self.plan.action(plain_value(state.timestamp.batch) - _get_first_batch(state))
         batch, length = plain_value(state.timestamp.batch_in_epoch), plain_value(state.dataloader_len)
@@ -155,7 +160,7 @@ class CyclicSchedule:
         return action
 
     def num_skipped(self, state: ScheduleState) -> int:
-        """How many batches, from the current one on, are surely skipped, in this epoch."""
+        """Return the number of consecutive batches of this epoch, from the current one on, that are skipped."""
         if self.per == "run":
             return self.plan.num_skipped(plain_value(state.timestamp.batch) - _get_first_batch(state))
         return self.plan.num_skipped(plain_value(state.timestamp.batch_in_epoch) - _get_resumption_batch(state))
@@ -163,7 +168,7 @@ class CyclicSchedule:
 
 @dataclass(frozen=True, slots=True)
 class PulseOnly:
-    """A schedule that records no window, and the reason."""
+    """Schedule that records no window, with the reason."""
 
     why: str
 
@@ -175,22 +180,27 @@ class PulseOnly:
 def cyclic_schedule(
     skip_first: int = 0, wait: int = 0, warmup: int = 1, active: int = 4, repeat: int = 1, *, per: str = "epoch"
 ) -> CyclicSchedule:
-    """A schedule that skips ``skip_first`` batches and then repeats wait, warm up, record; in every epoch, or once.
+    """Return a schedule that skips ``skip_first`` batches, and then repeats wait, warm-up and recording.
 
     All arguments count batches. The last active batch of a cycle is ACTIVE_AND_SAVE. If the run was resumed,
     ``skip_first`` counts from the batch at which it was resumed.
-
-    - ``per="epoch"``: the schedule begins again in each epoch, and ``repeat=0`` repeats until the epoch ends. The
-      last batch of an epoch is ACTIVE_AND_SAVE if it would be ACTIVE.
-    - ``per="run"``: batches are counted across epochs, the end of an epoch changes nothing, and ``repeat=0`` repeats
-      for ever.
 
     >>> schedule = cyclic_schedule(skip_first=1, warmup=1, active=2)
     >>> from kinetoscope import State, Timestamp
     >>> [schedule(State(timestamp=Timestamp(batch_in_epoch=n))).value for n in range(5)]
     ['skip', 'warmup', 'active', 'active_and_save', 'skip']
 
-    Raises `ScheduleError` for a negative argument, ``active < 1``, or a ``per`` that is neither.
+    Args:
+        skip_first: the batches to skip first.
+        wait: the batches to skip in each cycle.
+        warmup: the batches to record as warm-up in each cycle.
+        active: the batches to record in each cycle.
+        repeat: the number of cycles; 0 repeats without end.
+        per: ``"epoch"`` starts the schedule again in each epoch; the last batch of an epoch is ACTIVE_AND_SAVE if it
+            would be ACTIVE. ``"run"`` counts batches across epochs, and the end of an epoch changes nothing.
+
+    Raises:
+        ScheduleError: for a negative argument, ``active < 1``, or another ``per``.
     """
     if per not in ("epoch", "run"):
         raise ScheduleError(f'per says what batches are counted in, "epoch" or "run"; not {per!r}.')
@@ -198,7 +208,7 @@ def cyclic_schedule(
 
 
 def check_schedule(schedule: object) -> None:
-    """Raises `SettingsError` unless ``schedule`` is a function."""
+    """Raise `SettingsError` unless ``schedule`` is a function."""
     if schedule is cyclic_schedule:
         raise SettingsError("schedule must be what cyclic_schedule gives: call it, as in cyclic_schedule(active=4).")
     if not callable(schedule) or isinstance(schedule, type):
@@ -206,12 +216,12 @@ def check_schedule(schedule: object) -> None:
 
 
 def _get_first_batch(state: ScheduleState) -> int:
-    """The batch at which this process began or resumed the run."""
+    """Return the batch at which this process started or resumed the run."""
     return getattr(_get_run(state), "first_batch", 0)
 
 
 def _get_resumption_batch(state: ScheduleState) -> int:
-    """The batch at which the current epoch was resumed, or 0."""
+    """Return the batch at which the current epoch was resumed, or 0."""
     batch = getattr(getattr(state, "profiler", None), "resumption_batch_idx", 0)
     epoch = getattr(_get_run(state), "resumption_epoch", None)
     is_other_epoch = isinstance(epoch, int) and plain_value(state.timestamp.epoch) != epoch
@@ -219,5 +229,5 @@ def _get_resumption_batch(state: ScheduleState) -> int:
 
 
 def _get_run(state: ScheduleState) -> Any:
-    """The run of our Profiler; None if there is no Profiler, or another one."""
+    """Return the run of our Profiler; None if there is no Profiler, or another one."""
     return getattr(getattr(state, "profiler", None), "run", None)

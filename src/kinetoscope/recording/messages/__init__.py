@@ -1,3 +1,5 @@
-"""messages: what a run prints. `console` writes to terminals and notebooks, `saving_line` and `end_report` at the end;
-`standard_error` keeps the log unbuffered.
+"""Messages of a run for people.
+
+`console` writes to terminals and notebooks, `saving_progress` and `end_report` at the end; `standard_error` writes a
+line that leaves nothing in a buffer.
 """

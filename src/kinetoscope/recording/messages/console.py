@@ -1,6 +1,6 @@
-"""Where people read what a run came to: on stderr, or in a notebook below the cell.
+"""Output to terminals and notebooks: stderr, or a block below the cell.
 
-Training is over then, and nothing here may raise or wait for long.
+Training has ended when these functions are called. None of them may raise or wait for long.
 """
 
 import logging
@@ -26,7 +26,12 @@ _MAX_WAIT_MS = 1000
 
 
 class MessageSink(Protocol):
-    """Where people read. ``is_watched``: somebody sees it at once. ``is_notebook``: it is below a cell."""
+    """Destination of messages for people.
+
+    Attributes:
+        is_watched: whether a person sees the message at once.
+        is_notebook: whether it is below a cell.
+    """
 
     is_watched: bool
     is_notebook: bool
@@ -37,13 +42,13 @@ class MessageSink(Protocol):
 
 
 def find_message_sink(paths: Sequence[Path]) -> MessageSink:
-    """The place of this process. In a notebook, ``paths`` become links."""
+    """Return the destination of this process. In a notebook, ``paths`` become links."""
     display_function = _find_notebook_display()
     return _Stderr() if display_function is None else _NotebookBlock(display_function, paths)
 
 
 class _Stderr:
-    """Stderr, whatever it is; the log where there is none."""
+    """Standard error of any kind; the log where there is none."""
 
     is_notebook = False
 
@@ -58,13 +63,13 @@ class _Stderr:
         if self._stream is None or getattr(self._stream, "closed", False):
             _log.info(message)
             return
-        with suppress(Exception):  # also if a signal came while the program itself was writing there
+        with suppress(Exception):  # also if a signal interrupted a write of the program
             if _accepts_output(self._stream):
                 write_line(self._stream, _wrap(message, self._stream) if self.is_watched else message)
 
 
 def _accepts_output(stream: Any) -> bool:
-    """Whether a stream can be written to without waiting: not a pipe that is full and that nobody reads."""
+    """Return whether a stream can be written to without waiting: not a full pipe that no process reads."""
     try:
         number = stream.fileno()
     except (OSError, ValueError, AttributeError):
@@ -77,7 +82,7 @@ def _accepts_output(stream: Any) -> bool:
 
 
 def _wrap(message: str, terminal: Any) -> str:
-    """Wrap each line between words. A path that is longer than a line stays whole, and so does a command."""
+    """Wrap each line between words. A path that is longer than a line is not split, nor is a command."""
     try:
         columns = os.get_terminal_size(terminal.fileno()).columns
     except (OSError, ValueError, AttributeError):
@@ -90,7 +95,7 @@ def _wrap(message: str, terminal: Any) -> str:
 
 
 class _NotebookBlock:
-    """One block below the cell, to which a later sentence is added."""
+    """Block below the cell, to which later messages are added."""
 
     is_watched = False
     is_notebook = True
@@ -109,7 +114,7 @@ class _NotebookBlock:
                 self._shown = self._display(content, raw=True, display_id=True)
             else:
                 self._shown.update(content, raw=True)
-        except Exception:  # a kernel that is ending, or a stand-in for one
+        except Exception:  # a kernel that is shutting down, or a replacement for one
             _Stderr().show(message, command)
 
     def _render_html(self) -> str:
@@ -129,12 +134,12 @@ class _NotebookBlock:
 
 
 def _is_linkable(path: str) -> bool:
-    """Whether a notebook can link to a path: one from the folder in which it runs."""
+    """Return whether a notebook can link to a path: one relative to its working folder."""
     return not os.path.isabs(path)
 
 
 def _find_notebook_display() -> Any:
-    """The function that shows something below the present cell; None outside a notebook. IPython is not imported."""
+    """Return the function that shows output below the current cell; None outside a notebook. Import nothing."""
     with suppress(Exception):  # IPython's names may change
         shell = sys.modules["IPython"].get_ipython()
         if getattr(shell, "kernel", None) is not None:

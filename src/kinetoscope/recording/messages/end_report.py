@@ -1,4 +1,4 @@
-"""The last lines of a run: the saved files, the top finding and the next command, or the reason why there is none."""
+"""Last lines of a run: the saved files, the top finding and the next command, or the reason why there are none."""
 
 import logging
 import sys
@@ -17,13 +17,13 @@ from kinetoscope.recording.messages.console import MessageSink, find_message_sin
 from kinetoscope.recording.window.trace_handler import run_folder_of
 
 REPORT = "report.html"
-"""The report of a run, in its folder."""
+"""Name of the report in the folder of a run."""
 
 _log = logging.getLogger("kinetoscope")
 
 
 class FindingSearch(Protocol):
-    """Finds the top finding on a run that was saved, for the report at its end."""
+    """Search for the top finding on a run that was saved, for the report at its end."""
 
     @property
     def writes_report(self) -> bool:
@@ -31,8 +31,9 @@ class FindingSearch(Protocol):
         ...
 
     def find(self, folder: Path, timeout_s: float, *, is_watching: bool = False) -> str:
-        """Return the top finding on the traces in ``folder``, as a sentence; "" if there is none, or none in time. It
-        may take longer if someone ``is_watching`` the terminal.
+        """Return the top finding on the traces in ``folder`` as a sentence; "" if there is none, or none in time.
+
+        The search may take longer if someone ``is_watching`` the terminal.
         """
         ...
 
@@ -42,17 +43,30 @@ class FindingSearch(Protocol):
 
 
 class FindTopFinding(Protocol):
-    """Looks for the first finding, and returns it as a sentence; "" if there is none, or none in time. It may take
-    longer if somebody ``is_watching``."""
+    """A search for the top finding, as a function."""
 
-    def __call__(self, *, is_watching: bool) -> str: ...
+    def __call__(self, *, is_watching: bool) -> str:
+        """Return the finding as a sentence; "" if there is none, or none in time.
+
+        The search may take longer if someone ``is_watching``.
+        """
+        ...
 
 
 @dataclass(slots=True)
 class RunCounts:
-    """How far a run got. The handlers have taken ``num_saved`` windows, not ``num_unsaved`` others, and never will
-    ``num_missed``; and they got ``num_given`` single events and files. ``num_past`` of the batches were over when the
-    run began."""
+    """Counts of a run at its end.
+
+    Attributes:
+        num_batches: the batches that have ended.
+        num_past: those of them that had ended before the run started.
+        longest_epoch: the batches of the longest epoch.
+        num_windows: the windows that have closed.
+        num_saved: the windows that handlers have saved.
+        num_unsaved: the windows that can still be saved.
+        num_missed: the windows that will never be saved.
+        num_delivered: the single events and files that handlers have received.
+    """
 
     num_batches: int = 0
     num_past: int = 0
@@ -65,14 +79,14 @@ class RunCounts:
 
     @property
     def is_empty_run(self) -> bool:
-        """Whether no handler got anything, or a window that it should have was not saved."""
+        """True if handlers received nothing, or a window was not saved."""
         return not self.num_saved and (bool(self.num_unsaved) or not self.num_delivered)
 
 
 class EndReport:
-    """The result of a run, shown once unless ``is_quiet``: first what was saved, and later what was found in it.
+    """Report on a run, shown once unless ``is_quiet``: first what was saved, and later the top finding.
 
-    If nothing was saved, it always logs why, with the names that ``ask``, if given, replaces.
+    If nothing was saved, the reason is always logged. ``redact``, if given, replaces names in it.
     """
 
     def __init__(
@@ -91,7 +105,7 @@ class EndReport:
         )
 
     def show(self) -> None:
-        """Says what there is, or why there is nothing."""
+        """Show what was saved, or the reason why nothing was."""
         if self._counts.is_empty_run:
             why = explain_empty_run(self._schedule, self._counts, self._redact(uncaught_error_name()))
             if not isinstance(self._schedule, PulseOnly):
@@ -103,8 +117,10 @@ class EndReport:
             self._sink.show(describe_saved(self._counts, self._handlers))
 
     def show_finding(self, find: FindTopFinding, *, always: bool = False) -> None:
-        """Show the top finding, and the next command. Call ``find`` only if something is shown, or ``always`` if
-        something was recorded."""
+        """Show the top finding, and the next command.
+
+        ``find`` is called only if the report is shown, or with ``always`` if anything was recorded.
+        """
         sink, finding = self._sink, ""
         if sink is not None or (always and not self._counts.is_empty_run):
             finding = find(is_watching=sink is not None and sink.is_watched)
@@ -119,7 +135,7 @@ class EndReport:
             sink.show(finding, command)
 
     def _write_reason(self, why: str) -> None:
-        """Keeps the reason in the folders of traces, where commands and the list of runs find it."""
+        """Write the reason to the folders of traces, where commands and the list of runs read it."""
         for handler in self._handlers:
             if (note := getattr(handler, "record_empty_run", None)) is not None:
                 with suppress(OSError):  # a full disk: it was logged
@@ -136,13 +152,13 @@ class EndReport:
         return _list_saved(self._handlers)
 
     def _list_linkable(self) -> list[Path]:
-        """The files that may be named."""
+        """Return the files to which messages may link."""
         run_folder = run_folder_of(self._handlers)
         return self._list_paths() + ([] if run_folder is None else [run_folder / REPORT])
 
 
 def describe_saved(counts: RunCounts, handlers: Iterable[object]) -> str:
-    """Return the number of recorded windows, and the files in which they are (the handlers' ``saved_to``)."""
+    """Return the number of recorded windows, and the files that contain them (the handlers' ``saved_to``)."""
     places = _list_saved(handlers)
     where = f", saved to {' and '.join(map(short_path, places))}" if places else ""
     what = format_count(counts.num_saved, "window") if counts.num_saved else format_count(counts.num_delivered, "event")
@@ -156,7 +172,7 @@ def next_command(folder: Path, *, in_notebook: bool) -> str:
 
 
 def _list_saved(handlers: Iterable[object]) -> list[Path]:
-    """Return where handlers have saved traces, which are there still."""
+    """Return the paths where handlers have saved traces that still exist."""
     handlers = list(handlers)
     lost = find_lost_folders(handlers)
     places = [sink for handler in handlers if isinstance(sink := getattr(handler, "saved_to", None), Path)]
@@ -164,7 +180,7 @@ def _list_saved(handlers: Iterable[object]) -> list[Path]:
 
 
 def find_lost_folders(handlers: Iterable[object]) -> list[Path]:
-    """Return the folders of handlers of which all traces were deleted or moved during the run."""
+    """Return the folders of handlers whose traces were all deleted or moved during the run."""
     lost = (handler for handler in handlers if getattr(handler, "has_lost_traces", False))
     return [sink for handler in lost if isinstance(sink := getattr(handler, "saved_to", None), Path)]
 
@@ -176,7 +192,10 @@ def uncaught_error_name() -> str:
 
 
 def explain_empty_run(schedule: object, counts: RunCounts, error: str = "") -> str:
-    """Return why a run recorded nothing, and what to change. An ``error`` that ended it needs no other advice."""
+    """Return the reason why a run recorded nothing, and the remedy.
+
+    An ``error``, the name of an exception that ended the run, needs no other advice.
+    """
     if counts.num_unsaved or counts.num_missed:
         return "Nothing was saved of what was recorded. The errors above say why."
     return f"Nothing was recorded: {_reason(schedule, counts, error)}"

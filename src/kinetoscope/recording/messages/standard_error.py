@@ -1,4 +1,4 @@
-"""The standard error of this process, to which lines of ours are written past its buffer."""
+"""Standard error of this process, written past its buffer."""
 
 import io
 import logging
@@ -11,8 +11,8 @@ from typing import Any
 def write_line(stream: Any, line: str) -> None:
     """Write a line to ``stream``, which is ``sys.stderr``. Raises what the stream raises.
 
-    A file is written past its buffer. What cannot be written to a full disk or a closed pipe would stay in the buffer,
-    and Python, which flushes it at exit, would end the process with the status 120.
+    A file is written past its buffer. Text that a full disk or a closed pipe rejects would remain in the buffer, and
+    Python, which flushes it at exit, would end the process with status 120.
     """
     descriptor = _descriptor_of(stream)
     if descriptor is None:
@@ -26,9 +26,9 @@ def write_line(stream: Any, line: str) -> None:
 
 
 class UnbufferedLog(logging.Handler):
-    """Writes warnings to stderr where the program has not set up logging, as Python's ``logging.lastResort`` does.
+    """Log handler for warnings where the program has not set up logging, as Python's ``logging.lastResort``.
 
-    That one leaves what stderr does not take in its buffer.
+    Unlike that one, it leaves no text in the buffer of stderr.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -36,6 +36,7 @@ class UnbufferedLog(logging.Handler):
         self._logger = logger
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Write a record to stderr, unless other handlers get it."""
         others = [handler for handler in self._logger.handlers if handler is not self]
         if self._logger.propagate:
             others += logging.getLogger().handlers
@@ -45,7 +46,7 @@ class UnbufferedLog(logging.Handler):
 
 
 def log_without_buffer() -> None:
-    """Let no warning of ours stay in the buffer of stderr, also if this is called again."""
+    """Install the `UnbufferedLog` for our warnings, once."""
     logger = logging.getLogger("kinetoscope")
     if not any(isinstance(handler, UnbufferedLog) for handler in logger.handlers):
         logger.addHandler(UnbufferedLog(logger))

@@ -1,4 +1,4 @@
-"""The current batch of a loop, and spans that one call begins and a later one ends."""
+"""Current batch of a loop, and spans that one call begins and a later one ends."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,9 +10,9 @@ from kinetoscope.recording.window.cycle import LastingSpans
 
 
 class OpenSpan:
-    """A span of the loop that one call begins and a later one ends or abandons.
+    """Span of the loop that one call begins and a later one ends or abandons.
 
-    A span that may outlast windows is also noted in ``lasting``.
+    A span that may outlast windows is also added to ``lasting``.
     """
 
     __slots__ = ("_lasting", "_marker", "_token", "is_open")
@@ -23,12 +23,14 @@ class OpenSpan:
         self.is_open = False
 
     def begin(self) -> None:
+        """Begin the span."""
         self._token = self._marker.begin()
         self.is_open = True
         if self._lasting is not None:
             self._lasting.begin(self._marker, is_recorded=self._token is not None)
 
     def end(self, end_ns: int | None = None) -> None:
+        """End the span, now or at an earlier monotonic time in nanoseconds."""
         token, self._token, self.is_open = self._token, None, False
         if end_ns is None:
             self._marker.end(token)
@@ -38,6 +40,7 @@ class OpenSpan:
             self._lasting.end(self._marker)
 
     def abandon(self) -> None:
+        """Discard the span."""
         token, self._token, self.is_open = self._token, None, False
         self._marker.abandon(token)
         if self._lasting is not None:
@@ -45,15 +48,15 @@ class OpenSpan:
 
 
 class BatchPhase(Enum):
-    """The position of the loop in its batch.
+    """Position of the loop in its batch.
 
     In a loop that calls `step`, the start of a batch is unknown. The batch is *expected* from the end of the one
-    before, and begins again when a DataLoader has delivered.
+    before, and starts again when a DataLoader has delivered.
     """
 
     NONE = 1
     EXPECTED = 2
-    UNANNOUNCED = 3  # it has begun; sources and handlers get its start when the loop calls `step`
+    UNANNOUNCED = 3  # started; sources and handlers get the event when the loop calls `step`
     ANNOUNCED = 4
 
 
@@ -75,21 +78,22 @@ class Batch:
 
     @property
     def has_started(self) -> bool:
-        """True if it has begun, and is not only expected."""
+        """True if it has started, and is not only expected."""
         return self.phase is ANNOUNCED or self.phase is UNANNOUNCED
 
     def begin(self, phase: BatchPhase) -> None:
+        """Start the batch in this phase."""
         self.phase = phase
         self.start_ns = self._now()
         self.span.begin()
 
     def discard(self) -> None:
-        """Abandon the batch: it was none after all."""
+        """Discard the batch, since it was none."""
         self.span.abandon()
         self.phase = NONE
 
     def end(self, end_ns: int | None = None) -> timedelta:
-        """End it, now or at an earlier time, and return its duration."""
+        """End the batch, now or at an earlier monotonic time, and return its duration."""
         self.span.end(end_ns)
         self.phase = NONE
         return timedelta(microseconds=max(0, (self._now() if end_ns is None else end_ns) - self.start_ns) / 1000)

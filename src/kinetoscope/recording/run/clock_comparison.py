@@ -1,6 +1,6 @@
-"""Compares this rank's clock with rank 0's, and lets the ranks agree on an id of the attempt, through the run's store.
+"""Comparison of this rank's clock with rank 0's, and agreement on an id of the attempt, through the run's store.
 
-This runs on its own thread: neither training nor the saving of traces waits for another rank.
+It runs on its own thread: neither training nor the saving of traces waits for another rank.
 """
 
 import logging
@@ -23,10 +23,10 @@ _START_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LAST_TIMEOUT_S = 30.0, 5.0, 2.0
 
 
 class ClockComparison:
-    """Measures at the start of the run and when a window closes, through the store of torch.distributed.
+    """Measure clock offsets at the start of the run and when a window closes, through the store of torch.distributed.
 
     With a single rank, or without a process group, it does nothing. If rank 0 does not answer, a cycle gets the last
-    known relation, or None. ``attempt`` may be replaced before `agree` and `begin`.
+    measured relation, or None. ``attempt`` may be replaced before `agree_on_id` and `start`.
     """
 
     def __init__(self, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
@@ -42,16 +42,16 @@ class ClockComparison:
         self._is_started = self._has_warned = self._is_comparing = False
 
     def agree_on_id(self, folder: str, set_id: Callable[[str], object]) -> None:
-        """Before `begin`: lets the ranks that write into ``folder`` agree on an id of this attempt.
+        """Let the ranks that write into ``folder`` agree on an id of this attempt. Call it before `start`.
 
-        ``take`` is called with it on another thread, once there is a store; without a store it is never called.
+        ``set_id`` is called with the id on another thread, once there is a store; without a store it is never called.
         """
         key = f"{self._prefix}attempt/{folder}/"
         identity = self._ranks.rank, self.attempt.start
         self._agreements.append(lambda store: set_id(agree_on_attempt(store, key, *identity)))
 
     def start(self) -> None:
-        """Begins to compare, if there are other ranks and a store. May be called again."""
+        """Start to compare, if there are other ranks and a store. May be called again."""
         if self._is_started or self._ranks.world_size == 1 or (store := find_store()) is None:
             return
         self._is_started = True
@@ -60,26 +60,26 @@ class ClockComparison:
         self._thread.submit("Comparing clocks", lambda: job(_open_connection(store)))
 
     def forward(self, cycle: Cycle, deliver: Callable[[Cycle], None], *, measure: bool) -> None:
-        """Delivers ``cycle`` with the known clock relation, after one more measurement if ``measure``."""
+        """Deliver ``cycle`` with the latest clock relation, after one more measurement if ``measure``."""
         self.start()
         measure = measure and self._is_comparing
         if not measure and not self._pending:
             _deliver(cycle, self._latest_relation(), deliver)
             return
-        # In order, after the waiting cycles. Whatever takes it out of the dict delivers it: the job on the other
+        # In order, after the waiting cycles. The code that removes it from the dict delivers it: the job on the other
         # thread, or `finish_windows` when time is up.
         self._pending[cycle.number] = lambda: _deliver(cycle, self._latest_relation(), deliver)
         self._thread.submit("Comparing clocks", lambda: self._update(cycle.number, measure))
 
     def finish_windows(self, timeout_s: float) -> None:
-        """Waits for current measurements, at most ``timeout_s``, and then delivers every cycle."""
+        """Wait for current measurements, at most ``timeout_s``, and then deliver every cycle."""
         if self._pending:
             self._thread.drain(min(timeout_s, _WINDOW_TIMEOUT_S))
         for number in list(self._pending):
             self._deliver_pending(number)
 
     def finish(self, timeout_s: float) -> None:
-        """Ends the comparison. Rank 0 goes on answering for a moment, for ranks that are about to finish too."""
+        """End the comparison. Rank 0 answers a little longer, for ranks that are about to finish too."""
         client = self._client
         if client is not None:
             self._thread.submit("Comparing clocks", client.end)
@@ -89,7 +89,7 @@ class ClockComparison:
 
     @property
     def _prefix(self) -> str:
-        """Of its keys in the store, which may outlive the attempt."""
+        """The prefix of its keys in the store, which may outlive the attempt."""
         return f"kinetoscope/{self.attempt.restart}/"
 
     def _latest_relation(self) -> ClockRelation | None:
@@ -97,13 +97,13 @@ class ClockComparison:
         return client.relation if client is not None else self._relation
 
     def _disconnect(self) -> None:
-        """Keeps the known relation, and closes the second connection to the store."""
+        """Keep the latest relation, and close the second connection to the store."""
         self._relation = self._latest_relation()
         self._client, self._is_comparing = None, False
 
     def _run_agreements(self, store: Any) -> None:
         for agreement in self._agreements:
-            with suppress(*STORE_ERRORS):  # then the id stays unknown, and merging says how it tells attempts apart
+            with suppress(*STORE_ERRORS):  # then the id stays unknown, and merging reports how it separates attempts
                 agreement(store)
 
     def _serve(self, store: Any) -> None:
@@ -129,7 +129,7 @@ class ClockComparison:
             self._deliver_pending(number)
 
     def _deliver_pending(self, number: int) -> None:
-        with hold_signals():  # between the two, nobody has the cycle
+        with hold_signals():  # an exception between the two calls would lose the cycle
             job = self._pending.pop(number, None)
             if job is not None:
                 job()
@@ -151,7 +151,7 @@ def _deliver(cycle: Cycle, relation: ClockRelation | None, deliver: Callable[[Cy
 
 
 def _open_connection(store: Any) -> Any:
-    """A second connection to the same store, so that waiting here does not block the one that training uses."""
+    """Return a second connection to the store, so that waiting here does not block the one that training uses."""
     if hasattr(store, "clone"):
         return store.clone()
     while hasattr(store, "underlying_store"):

@@ -1,4 +1,4 @@
-"""Fast path of a loop: steps that need nothing but to be counted are counted by the pulse, in C."""
+"""Fast path of a loop: steps that only need counting are counted by the pulse, in C."""
 
 from collections.abc import Callable
 
@@ -13,19 +13,19 @@ def _count_nothing(samples: int, tokens: int) -> bool:
 
 
 class CountedSteps:
-    """The steps of ``run`` that are counted in C while no source, handler or window needs them."""
+    """Steps of ``run`` that are counted in C while no source, handler or window needs them."""
 
     def __init__(self, run: RunLifecycle, state: State) -> None:
         self._run, self._state, self._pulse = run, state, run.services.pulse
         self.is_on: bool = False
         """True while the pulse counts steps."""
-        # Rebound, so that a skipped step is one call of C: with a method that asks whether steps are counted, it takes
+        # Rebound, so that a skipped step is one call of C: with a method that checks whether steps count, it takes
         # 212 ns instead of 180, 18 % more (Python 3.11, benchmarks/recording/step_calls.py).
         self.end_step: Callable[[int, int], bool] = _count_nothing
-        """Ends a step of so many samples and tokens in a loop that calls `step`. Returns False if it is not counted."""
+        """Ends a step with its samples and tokens in a loop that calls `step`. Returns False if it is not counted."""
 
     def start(self, *, calls_step: bool) -> bool:
-        """Let the pulse count the next steps, if they need nothing else. Return whether it does and may continue.
+        """Let the pulse count the next steps, if they only need counting; return whether the loop may continue.
 
         ``calls_step`` is whether the loop calls `step` at the end of each.
         """
@@ -44,10 +44,11 @@ class CountedSteps:
         return windows.on_demand.request is None and self._run.is_running
 
     def stop(self) -> tuple[int, bool] | None:
-        """Stop counting: the state is where the pulse has counted it to be.
+        """Stop counting, and advance the state by the counted steps.
 
-        Return when the current batch of a loop that calls `step` began, and whether its data is there; None for other
-        loops.
+        Returns:
+            The start of the current batch in monotonic nanoseconds, and whether its data was fetched, for a loop that
+                calls `step`; None for other loops.
         """
         called_step = self.end_step is not _count_nothing
         self.is_on, self.end_step = False, _count_nothing

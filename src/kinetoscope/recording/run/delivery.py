@@ -1,4 +1,4 @@
-"""Hands cycles and contributed files to the trace handlers, on the writer thread, in order.
+"""Delivery of cycles and contributed files to the trace handlers, on the writer thread, in order.
 
 If a handler cannot save a cycle, because the disk is full for instance, the cycle is kept, within bounds. The handler
 gets it again with the next cycle and at the end of the run, so perhaps after later cycles.
@@ -33,14 +33,24 @@ class DeliveryResult(Enum):
 
     ACCEPTED = 1
     FAILED = 2
-    """It may succeed next time."""
+    """A later delivery may succeed."""
     REFUSED = 3
     """The handler is switched off."""
 
 
 @dataclass(slots=True, eq=False)
 class Save:
-    """A cycle, the handlers that have not taken it yet, and those that never will, because they were switched off."""
+    """A cycle that is being saved.
+
+    Attributes:
+        cycle: the cycle.
+        waiting: the handlers that have not accepted it yet.
+        missed: the handlers that never will, because they were switched off.
+        num_accepted: the number of handlers that have accepted it.
+        num_records: the number of its records, as far as it is known.
+        num_in_memory: the number of its records that were in memory only when last checked.
+        is_redacted: whether its strings are redacted.
+    """
 
     cycle: Cycle
     waiting: list[Any]
@@ -53,19 +63,21 @@ class Save:
 
     @property
     def is_retryable(self) -> bool:
-        """True if trying (again) may help."""
+        """True if another delivery may help."""
         contributions = self.cycle.contributions
         return bool(self.waiting or contributions.to_retry or contributions.undelivered)
 
     @property
     def is_for_recover(self) -> bool:
-        """True if the live folder should keep the cycle for `recover`: a handler missed it whose traces `recover` can
-        make, or no handler has taken it."""
+        """True if the live folder should keep the cycle for `recover`.
+
+        That is so if no handler has accepted it, or one missed it whose traces `recover` can write.
+        """
         is_missing = bool(self.missed) and (self.num_accepted == 0 or any(map(recipe_of, self.missed)))
         return is_missing and self.cycle.recorded.in_files
 
     def apply_result(self, handler: Any, result: DeliveryResult) -> None:
-        """Take the result of a delivery to a waiting handler into account."""
+        """Update the lists of handlers with the result of a delivery to a waiting handler."""
         if result is not DeliveryResult.FAILED:
             self.waiting.remove(handler)
         if result is DeliveryResult.ACCEPTED:
@@ -75,14 +87,15 @@ class Save:
 
 
 class UnsavedCycles:
-    """The cycles that are not saved, with at most ``limit_bytes`` of records; beyond that, the oldest is discarded."""
+    """Cycles that are not saved, with at most ``limit_bytes`` of records; beyond that, the oldest is discarded."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._saves: list[Save] = []
         self.num_lost: int = 0
+        """Number of cycles that were discarded."""
         self.num_lost_records: int = 0
-        """The number of cycles that were discarded, and of their records."""
+        """Number of records of these cycles."""
 
     def __len__(self) -> int:
         return len(self._saves)
@@ -103,26 +116,26 @@ class UnsavedCycles:
         return sum(save.num_in_memory for save in self._saves)
 
     def flush_to_disk(self) -> None:
-        """Writes to the live folder what is in memory only, as far as there is space."""
+        """Write records that are in memory only to the live folder, as far as there is space."""
         for save in self._saves:
             save.num_in_memory = save.cycle.recorded.flush_to_disk()
 
     def list_retryable(self) -> list[Save]:
-        """The cycles that may still be saved; the one whose last try is longest ago comes first."""
+        """Return the cycles that may still be saved, the one whose last try was longest ago first."""
         return [save for save in self._saves if save.is_retryable]
 
     def keep(self, save: Save) -> None:
-        """Keeps a cycle; it is the last to be tried again."""
+        """Keep a cycle; it is the last to be retried."""
         self.drop(save)
         self._saves.append(save)
 
     def drop(self, save: Save) -> None:
-        """Keeps a cycle no longer, because it is saved or discarded."""
+        """Remove a cycle, because it is saved or discarded."""
         if save in self._saves:
             self._saves.remove(save)
 
     def discard_oldest(self, is_low_on_space: Callable[[], bool]) -> Save | None:
-        """Discards and returns the oldest cycle if they take too much space or space ``is_short``; else None."""
+        """Discard and return the oldest cycle if they take too much space or space ``is_low_on_space``; else return None."""
         num_bytes = RECORD_BYTES * sum(save.num_records for save in self._saves)
         if not self._saves or not (num_bytes > self._limit_bytes or is_low_on_space()):
             return None
@@ -148,11 +161,14 @@ AddFiles = Callable[[Contributions], object]
 
 
 class Delivery:
-    """Hands what was recorded to the handlers of ``callbacks``, through one `WriterThread`.
+    """Deliver cycles and files to the handlers of ``callbacks``, through one `WriterThread`.
 
-    Each save is a span of the marker ``cost``, in the trace of the next window if that is open by then. ``unsaved`` has
-    the cycles that could not be saved, at most ``limit_bytes`` of them. If there is a ``redactor``, handlers get only
-    what it says instead of names and texts.
+    Args:
+        guard: calls handlers, so that their errors do not reach training.
+        callbacks: the sources and handlers of the run.
+        cost: the marker of the spans of saves. A span is in the trace of the next window if that is open by then.
+        limit_bytes: the maximum size of the records of unsaved cycles.
+        redactor: replaces names and strings in what handlers get; None to leave them unchanged.
     """
 
     def __init__(
@@ -171,47 +187,52 @@ class Delivery:
         self._logged: set[object] = set()
         self._once = OnceLog()
         self.unsaved: UnsavedCycles = UnsavedCycles(limit_bytes)
+        """Cycles that could not be saved."""
         self.num_saved: int = 0
-        """The number of cycles that every handler took."""
+        """Number of cycles that every handler accepted."""
         self.num_recorded: int = 0
-        """The number of these that were not empty."""
+        """Number of these that were not empty."""
         self.num_missed: int = 0
-        """The number of lost cycles: every handler failed to take them, and no file keeps them."""
+        """Number of lost cycles: no handler accepted them, and no file keeps them."""
         self.num_files_delivered: int = 0
-        """The number of files that handlers have got, each counted once for each handler."""
+        """Number of files that handlers have received, each counted once for each handler."""
         self.num_events_delivered: int = 0
-        """The number of single events that handlers have got."""
+        """Number of single events that handlers have received."""
         self.writer: WriterThread = WriterThread(on_error=guard.report)
 
     def submit_cycle(self, cycle: Cycle) -> None:
-        """Delivers a finished cycle, after all contributions to it."""
+        """Deliver a finished cycle, after all contributions to it."""
         self.writer.submit(f"Saving cycle {cycle.number}", lambda: self._save(cycle))
 
     def submit_slow_step(self, cycle: Cycle) -> None:
-        """Delivers the window of a slow step."""
+        """Deliver the window of an outlier step."""
         self.writer.submit("Saving a slow step", lambda: self._save_slow_step(cycle))
 
     def submit_contribution(self, make: AddFiles, target: Contributions) -> None:
-        """Calls ``make`` on the writer thread, where a source adds trace files to a cycle."""
+        """Call ``make`` on the writer thread, where a source adds trace files to a cycle."""
         self.writer.submit("Taking over a trace file", lambda: self._contribute(make, target))
 
     def count_event(self) -> None:
-        """Count a single event that a handler got while it was recorded."""
+        """Count a single event that a handler received while it was recorded."""
         self.num_events_delivered += 1
 
     def retry_unsaved(self) -> None:
-        """At the end of the run: tries for the last time to save what could not be saved."""
+        """Try to save unsaved cycles for the last time, at the end of the run."""
         if self.unsaved:
             self.writer.submit("Saving what could not be saved before", self._retry_all)
 
     def flush_to_disk(self) -> None:
-        """Once the writer thread has nothing to do: writes to the live folder what is in memory only of unsaved cycles,
-        as far as the disk has space."""
+        """Write records of unsaved cycles that are in memory only to the live folder, as far as the disk has space.
+
+        The writer thread must be idle.
+        """
         self.unsaved.flush_to_disk()
 
     def free_space(self, is_low_on_space: Callable[[], bool] = lambda: False) -> None:
-        """On the writer thread: discards the oldest unsaved cycles, as long as they take too much space or space
-        ``is_short`` for what is being recorded."""
+        """Discard the oldest unsaved cycles while they take too much space, or space ``is_low_on_space`` for new records.
+
+        Called on the writer thread.
+        """
         while (save := self.unsaved.discard_oldest(is_low_on_space)) is not None:
             self._release(save.cycle)
 
@@ -291,7 +312,7 @@ class Delivery:
             self._save_now(save, is_last=True)
 
     def _save_now(self, save: Save, *, is_last: bool = False) -> bool:
-        """Deliver a cycle to the handlers that have not taken it yet; return whether all have taken it now."""
+        """Deliver a cycle to the handlers that have not accepted it yet; return whether all have now."""
         cycle = save.cycle
         cycle.num_lost_cycles, cycle.num_lost_records = self.unsaved.num_lost, self.unsaved.num_lost_records
         self.unsaved.keep(save)
@@ -300,7 +321,7 @@ class Delivery:
                 with self._cost:
                     for handler in list(save.waiting):
                         save.apply_result(handler, self._deliver(handler, handler.process_cycle, cycle))
-        except Exception as error:  # the records cannot be read
+        except Exception as error:  # the records are unreadable
             self._log_once(f"Cycle {cycle.number} could not be read", error, "reading")
         if save.is_retryable or save.is_for_recover:
             cycle.recorded.free_memory()
@@ -378,7 +399,7 @@ class Delivery:
             self._contribute(make, target)
 
     def _retain(self, make: AddFiles, target: Contributions, error: BaseException) -> None:
-        """Keep what a source could not write, to try again; only the last few, because they are in memory."""
+        """Keep the result of a source for another try; only the last few, because they are in memory."""
         self._log_once("A source could not write its trace", error)
         target.to_retry.append(make)
         self._retained.append((make, target))

@@ -12,14 +12,14 @@ from kinetoscope.recording.run.lifecycle import RunLifecycle
 
 T = TypeVar("T")
 
-# Plain numbers: an enum's member takes Python longer to look up than the pulse takes to write.
+# Plain numbers: Python takes longer to look up a member of an enum than the pulse takes to write.
 _DATA_WAIT, _EVALUATION, _OTHER = map(int, (Phase.DATA_WAIT, Phase.EVALUATION, Phase.OTHER))
 
 
 class FetchWatch:
-    """Records the fetches of a loop: those on its thread that are no part of another fetch.
+    """Record the fetches of a loop: those on its thread that are not part of another fetch.
 
-    ``record`` makes a fetch that is not counted, and records it.
+    ``record`` makes and records a fetch that is not only counted.
     """
 
     def __init__(self, run: RunLifecycle, counted: CountedSteps, record: Callable[[Callable[[], Any]], Any]) -> None:
@@ -27,9 +27,9 @@ class FetchWatch:
         self._dataloader = run.services.marker("event/dataloader", "dataloader")
         self.watch: DataLoaderWatch = DataLoaderWatch(self.fetch)
         self.thread: int = threading.get_ident()
-        """The thread of the loop."""
+        """Ident of the loop's thread."""
         self.listener: Callable[[Any], object] | None = None
-        """Called on the loop's thread with an iterator before each fetch. It may end a step."""
+        """Called on the loop's thread with the iterator before each fetch. It may end a step."""
         self.has_fetched: bool = False
         self._is_fetching = False
 
@@ -48,7 +48,7 @@ class FetchWatch:
         return self._record(partial(original, iterator))
 
     def _count(self, original: Callable[[Any], T], iterator: Any) -> T:
-        """Make a fetch that nothing but the pulse needs."""
+        """Make a fetch that only the pulse needs."""
         self.has_fetched = self._is_fetching = True
         self._pulse.is_between_loops = is_there = False
         try:
@@ -61,10 +61,10 @@ class FetchWatch:
             self._pulse.writer.end_fetch(is_there)
 
     def wait(self, fetch: Callable[[], T]) -> T:
-        """Return ``fetch()``, in a span."""
+        """Return ``fetch()``, recorded as a span."""
         token = self._dataloader.begin()
         before = self._pulse.enter(_DATA_WAIT)
-        if before == _EVALUATION:  # all of its time is the evaluation's
+        if before == _EVALUATION:  # a fetch of an evaluation counts as evaluation
             self._pulse.enter(before)
         elif before != _OTHER:  # a step of an optimizer has raised
             before = _OTHER

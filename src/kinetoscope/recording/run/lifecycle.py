@@ -1,6 +1,7 @@
-"""Lifecycle of a run: it starts, is the active run of the process, and is closed and saved also by signals and at exit.
+"""Lifecycle of a run: it starts, is the active run of the process, and is closed and saved.
 
-A training loop reports the position of training to its windows (`window_controller.py`). A run is used once.
+Signals and the exit of the interpreter close it too. A training loop reports the position of training to its windows
+(`window_controller.py`). A run is used once.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 class Phase(Enum):
-    """A phase of a run's lifecycle."""
+    """Phase of a run's lifecycle."""
 
     NEW = 1
     RUNNING = 2
@@ -52,23 +53,23 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.NEW: frozenset({Phase.RUNNING, Phase.CLOSING, Phase.CLOSED}),  # CLOSED: another run is active
     Phase.RUNNING: frozenset({Phase.CLOSING}),
     Phase.CLOSING: frozenset({Phase.CLOSED}),
-    Phase.CLOSED: frozenset({Phase.CLOSING}),  # another close finishes what the first one could not
+    Phase.CLOSED: frozenset({Phase.CLOSING}),  # another close finishes the rest of the first one
 }
-"""The phases that may follow each phase."""
+"""Phases that may follow each phase."""
 
 # Looked up once: Python 3.11 takes 0.2 microseconds each time, and each event of a batch compares the phase.
 _RUNNING = Phase.RUNNING
 
 
 class TrainingLoop(Protocol):
-    """The loop that a run records. The lifecycle calls these methods as it closes the run."""
+    """Loop that a run records. The lifecycle calls these methods as it closes the run."""
 
     def end(self, clean: bool) -> None:
         """Fire the run's last events, before the last window is saved."""
         ...
 
     def close_handlers(self) -> None:
-        """Wait until everything is written, and close handlers and sources, if this loop has to close them."""
+        """Wait until everything is written, and close handlers and sources, if this loop has to."""
         ...
 
     def close_abandoned(self) -> None:
@@ -77,14 +78,14 @@ class TrainingLoop(Protocol):
 
 
 class RunLifecycle:
-    """The lifecycle of one run of a ``profiler``, with whose ``markers`` it records.
+    """Lifecycle of one run of a ``profiler``, with whose ``markers`` it records.
 
-    ``state`` has the position of training; the loop advances it. ``sources`` and ``handlers`` get events, and handlers
+    ``state`` is the run's state; the training loop advances it. ``sources`` and ``handlers`` get events, and handlers
     also get the cycles.
     """
 
     loop: TrainingLoop
-    """The loop sets this itself."""
+    """The training loop, which sets this itself."""
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class RunLifecycle:
     # -- its start --------------------------------------------------------------------------------------------
 
     def set_search(self, search: FindingSearch | None) -> None:
-        """Let this search the traces for the top finding when the run ends; None for no search."""
+        """Search the traces for the top finding when the run ends; None for no search."""
         self._search = search
 
     def set_facts(self, training: TrainingFacts | None) -> None:
@@ -157,10 +158,14 @@ class RunLifecycle:
         self.context.command_pid = 0 if training is None else training.command_pid
 
     def prepare_to_start(self) -> bool:
-        """Return whether it can start. If not, it is over without a record, and one line in the log gives the reason.
+        """Return whether the run can start. Another active run is closed.
 
-        Raises `ProfilerStateError` if it has started before, and if another run is active that cannot be closed, unless
-        it ``tolerates_active_run``. Raises `NativeExtensionError` where it cannot record.
+        If it cannot start, it is closed without a record, and one line in the log gives the reason.
+
+        Raises:
+            ProfilerStateError: if it has started before, or if another run is active that cannot be closed, unless it
+                ``tolerates_active_run``.
+            NativeExtensionError: where the native extension cannot record.
         """
         if self._phase is not Phase.NEW:
             raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
@@ -232,7 +237,7 @@ class RunLifecycle:
         services.pulse.open(run_folder_of(self.context.handlers), services.ranks, self.context.attempt, training)
 
     def _start_watchdog(self) -> None:
-        """Watch the thread that trains, which is this one. A test's clock does not measure how long things take."""
+        """Watch the thread that trains, which is the calling one. A test's clock cannot measure durations of phases."""
         services = self.services
         if isinstance(services.clock, SystemClock):
             self._watchdog = HangWatchdog(
@@ -246,8 +251,10 @@ class RunLifecycle:
             self._watchdog.start()
 
     def add_past_steps(self, ends_ns: Sequence[int]) -> None:
-        """Add the steps before its first batch to the pulse, which ended at these monotonic times, in phases that are
-        unknown. Of the first one, the start is unknown too."""
+        """Add the steps before the first batch to the pulse, which ended at these monotonic times in nanoseconds.
+
+        Their phases are unknown, and so is the start of the first one.
+        """
         self._num_past_steps = len(ends_ns)
         first = self.windows.first_batch - len(ends_ns)
         for number, (begin_ns, end_ns) in enumerate(pairwise([*ends_ns[:1], *ends_ns])):
@@ -261,9 +268,9 @@ class RunLifecycle:
         return self.services.delivery.writer.drain(timeout_s)
 
     def close(self, *, clean: bool) -> None:
-        """End the run, or finish what an earlier close could not.
+        """End the run, or finish the rest of an earlier close.
 
-        ``clean``: the run was not ended by an error. Then, with ``strict``, the first kept error is raised.
+        With ``clean``, the run was not ended by an error. Then, with ``strict``, the first kept error is raised.
         """
         self._close(self.settings.close_timeout_s, SAVE_TIMEOUT_S, clean=clean)
         if clean:
@@ -284,13 +291,15 @@ class RunLifecycle:
         return True
 
     def save_at_exit(self) -> None:
-        """End the run because the interpreter exits. Ctrl-C ends its waits; no caller is left to handle it, and Python
-        would print where in our code it was raised."""
+        """End the run because the interpreter exits. Ctrl-C only ends its waits.
+
+        No caller is left to handle a KeyboardInterrupt, and Python would print a traceback of our code.
+        """
         with contextlib.suppress(KeyboardInterrupt):
             self._close(self.settings.grace_s, clean=False, at_exit=True)
 
     def _close(self, timeout_s: float, save_s: float = 0.0, *, clean: bool, at_exit: bool = False) -> None:
-        """Take all steps of the close. If one fails, that is reported, and the rest is done all the same."""
+        """Take all steps of the close. A step that fails is reported, and the others are taken."""
         is_over = self._phase is Phase.CLOSED and not self._shutdown.is_unfinished
         if self._phase is Phase.CLOSING or is_over or self.is_forked:
             return
@@ -301,7 +310,7 @@ class RunLifecycle:
             try:
                 self._enter(Phase.CLOSING)
                 self._run_close_steps(steps, was_running=was_running, clean=clean, at_exit=at_exit)
-            except BaseException:  # a signal's handler may raise between two steps: then another close takes the rest
+            except BaseException:  # a signal's handler may raise between two steps: another close takes the others
                 self._shutdown.is_unfinished = True
                 if self._phase is Phase.CLOSING:
                     self._enter(Phase.CLOSED)
@@ -327,7 +336,7 @@ class RunLifecycle:
         if self._watchdog is not None:
             steps.run_step(self._watchdog.stop)
         steps.run_step(services.pulse.close)
-        self._enter(Phase.CLOSED)  # a signal that has waited for the close takes effect in the next step
+        self._enter(Phase.CLOSED)  # a signal deferred until the close takes effect in the next step
         steps.run_step(this_process.make_inactive, self)
 
     def close_callbacks(self) -> None:
@@ -338,14 +347,16 @@ class RunLifecycle:
         self.finish_uploads()
 
     def drain_or_give_up(self) -> bool:
-        """Wait, while closing, until everything is written, and try again to save what could not be saved. Return False
-        and log it if time is up before."""
+        """Wait, while closing, until everything is written, and retry failed saves.
+
+        Return False and log it if the time is up before.
+        """
         return self._shutdown.drain_or_give_up()
 
     def finish_uploads(self) -> None:
-        """Report, while closing, what was recorded, or why nothing was; wait for uploads, and report the top finding.
+        """Report the result of the run, wait for uploads, and report the top finding, while closing.
 
-        Raises nothing, and waits whatever else fails.
+        Raises nothing, and waits even if another step fails.
         """
         report = self._try_to_report(self._make_end_report)
         if report is not None:
@@ -357,7 +368,7 @@ class RunLifecycle:
             self._try_to_report(report.show_finding, self._find_top_finding, always=writes_report)
 
     def _try_to_report(self, step: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | None:
-        """Return the result of a step of the report on the run; None if it failed, which is logged."""
+        """Return the result of a step of the report; None if it failed, which is logged."""
         try:
             return step(*arguments, **options)
         except Exception as error:

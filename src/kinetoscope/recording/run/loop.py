@@ -1,4 +1,4 @@
-"""The plain training loop: tells the run where training is, as a trainer's engine does elsewhere."""
+"""Plain training loop, which reports the position of training to the run, as a trainer's engine does elsewhere."""
 
 import contextlib
 import threading
@@ -21,14 +21,15 @@ from kinetoscope.recording.run.scopes import Epoch
 T = TypeVar("T")
 
 
-# Plain numbers: an enum's member takes Python longer to look up than the pulse takes to write.
+# Plain numbers: Python takes longer to look up a member of an enum than the pulse takes to write.
 _EVALUATION, _OTHER = map(int, (Phase.EVALUATION, Phase.OTHER))
 
 
 class Batches(Generic[T]):
-    """What `Profiler.batches` returns. Iterating over it is an epoch or an evaluation. It has the iterable's length.
+    """Result of `Profiler.batches`: each iteration is an epoch or an evaluation. It has the iterable's length.
 
-    Each ``for`` loop gets its own iterator, so ``break`` ends the epoch even if other code still holds this object.
+    Each ``for`` loop gets its own iterator, so ``break`` ends the epoch even if other code still references this
+    object.
     """
 
     def __init__(self, loop: "Loop", iterable: Iterable[T], length: int | None) -> None:
@@ -52,7 +53,7 @@ class Batches(Generic[T]):
 
 
 class _LazyIterator(Generic[T]):
-    """An iterator that begins at the first item, so that starting a loader's workers is a part of waiting for it."""
+    """Iterator that starts at the first item, so that starting a loader's workers is a part of waiting for it."""
 
     __slots__ = ("_iterable", "_iterator")
 
@@ -69,7 +70,7 @@ class _LazyIterator(Generic[T]):
 
 
 class _EpochEnd(Enum):
-    """How an epoch ended."""
+    """End of an epoch."""
 
     COMPLETE = 1
     LEFT = 2  # by `break`
@@ -77,11 +78,11 @@ class _EpochEnd(Enum):
 
 
 class Loop:
-    """Advances the timestamp of a run that has no trainer, fires its events, and records `event/epoch`,
-    `event/dataloader`, `event/batch` and, for evaluations, `event/eval` and `event/eval_batch` spans.
+    """Advance the timestamp of a run without a trainer's engine, fire its events, and record its spans.
 
-    The `TrainingLoop` of ``run``, behind `Profiler.batches`, `Profiler.epoch`, `Profiler.eval` and the `Driver`. Its
-    ``state`` is the run's, which this advances.
+    These are `event/epoch`, `event/dataloader`, `event/batch` and, for evaluations, `event/eval` and
+    `event/eval_batch`. It is the `TrainingLoop` of ``run``, behind `Profiler.batches`, `Profiler.epoch`,
+    `Profiler.eval` and the `Driver`. It advances ``state``, the run's state.
     """
 
     def __init__(self, run: RunLifecycle, state: State) -> None:
@@ -103,7 +104,12 @@ class Loop:
     # -- the run's beginning and end --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins the run. Raises what a source or handler raises while it sets up, and `ProfilerStateError`."""
+        """Start the run.
+
+        Raises:
+            ProfilerStateError: if the run was started before, or if another run is active.
+            Exception: an error of a source or handler that is set up.
+        """
         run = self._run
         if not run.prepare_to_start():
             return
@@ -119,7 +125,7 @@ class Loop:
         self._start_first_batch()
 
     def _start_first_batch(self) -> None:
-        """Begins the first batch, in case the loop turns out to call `step`."""
+        """Start the first batch, in case the loop turns out to call `step`."""
         self.fetches.thread = threading.get_ident()
         self._epoch_span.begin()
         self._batch.begin(EXPECTED)
@@ -128,14 +134,14 @@ class Loop:
         self._pulse.begin_step()
 
     def follow_thread(self) -> None:
-        """Notes that the calling thread trains: it may be another than the one that began the run."""
+        """Record the calling thread as the one that trains; it may be another than the one that started the run."""
         if threading.get_ident() != self.fetches.thread:
             self.fetches.thread = threading.get_ident()
             self._pulse.follow_thread()
             self.phases.follow_thread()
 
     def end(self, clean: bool) -> None:
-        """Ends the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
+        """End the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
         self.fetches.watch.remove()
         self.phases.remove()
         self._sync_counted_steps()
@@ -150,17 +156,17 @@ class Loop:
         self._callbacks.fire(Event.FIT_END)
 
     def close_handlers(self) -> None:
-        """While the run closes: closes handlers and sources, which belong to this loop."""
+        """Close handlers and sources, which belong to this loop, while the run closes."""
         self._run.close_callbacks()
 
     def close_abandoned(self) -> None:
-        """Closes a run whose profiler was not closed."""
+        """Close a run whose profiler was not closed."""
         self._run.close(clean=False)
 
     # -- loops over batches -----------------------------------------------------------------------------------
 
     def iterate(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
-        """Yields the items of ``iterable`` as the batches of an epoch; as an evaluation within one of its batches."""
+        """Yield the items of ``iterable`` as the batches of an epoch; as an evaluation within one of its batches."""
         self._sync_counted_steps()
         if self._is_inactive():
             yield from iterable
@@ -170,10 +176,10 @@ class Loop:
             yield from self._train(iterable, _find_length(iterable) if length is None else length)
 
     def _is_evaluation(self, iterable: object) -> bool:
-        """Whether this loop is inside an evaluation or a batch.
+        """Return whether this loop is inside an evaluation or a batch.
 
         A loop over the iterable of the current epoch is the next epoch: the loop before was left, and some code still
-        holds its iterator.
+        references its iterator.
         """
         epoch = self._scopes.epoch
         is_within = self._is_in_evaluation()
@@ -200,7 +206,7 @@ class Loop:
                 del item  # do not keep it alive while the next batch is loaded
                 if self._scopes.epoch is epoch:
                     self._end_batch()
-                elif self._scopes.epoch is None:  # we took the loop for left, but it goes on
+                elif self._scopes.epoch is None:  # the loop was assumed to be left, but continues
                     epoch, owns_epoch = self._start_epoch(length), True
             end = _EpochEnd.COMPLETE
         except GeneratorExit:
@@ -216,7 +222,7 @@ class Loop:
                 self._end_epoch(epoch, end)
 
     def _fetch_next(self, iterator: Iterator[T]) -> tuple[T] | None:
-        """The next batch as a tuple of one; None at the end."""
+        """Return the next batch as a tuple of one; None at the end."""
         self._fire(Event.BEFORE_DATALOADER)
         try:
             item = (self.fetches.wait(iterator.__next__),)
@@ -234,7 +240,7 @@ class Loop:
     # -- loops that call `step` -------------------------------------------------------------------------------
 
     def step(self, samples: int, tokens: int, end_ns: int | None = None) -> None:
-        """End a batch, now or at ``end_ns``: what came after that is in no batch.
+        """End a batch, now or at an earlier ``end_ns``: the time after that is in no batch.
 
         In a loop over `batches` the batch ends with its pass; then this adds samples and tokens.
         """
@@ -248,7 +254,7 @@ class Loop:
         self._pulse.is_between_loops = False
         if self._scopes.epoch is None:
             self._start_epoch(None, is_implied=True)
-        if self._batch.phase is NONE:  # its begin is unknown: after a loop over batches
+        if self._batch.phase is NONE:  # its start is unknown: after a loop over batches
             self._batch.begin(UNANNOUNCED)
         if self._batch.phase is not ANNOUNCED:
             self._fire(Event.BATCH_START)
@@ -259,7 +265,7 @@ class Loop:
 
     @contextlib.contextmanager
     def epoch(self, length: int | None) -> Iterator[None]:
-        """A context around an epoch, whose batches are counted by `step` or by a loop over `batches`."""
+        """Return a context for an epoch, whose batches are counted by `step` or by a loop over `batches`."""
         self._sync_counted_steps()
         if self._is_inactive() or self._scopes.epoch is not None:
             if self._scopes.epoch is not None:
@@ -310,7 +316,7 @@ class Loop:
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
-        """A context around an evaluation. Between batches, only its own span is recorded."""
+        """Return a context for an evaluation. Between batches, only its own span is recorded."""
         self._sync_counted_steps()
         if self._is_inactive():
             yield
@@ -346,13 +352,16 @@ class Loop:
         return span
 
     def _is_between_batches(self) -> bool:
-        """In a loop that calls `step`, only a fetch of a DataLoader shows that the expected batch has not begun."""
+        """Return whether the loop is between batches.
+
+        In a loop that calls `step`, only a fetch of a DataLoader shows that the expected batch has not started.
+        """
         if self._batch.phase is EXPECTED:
             return self.fetches.has_fetched or self._scopes.epoch is None
         return self._batch.phase is NONE
 
     def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
-        """Yields evaluation batches. It changes nothing in the loop, because it may be left and stay referenced."""
+        """Yield evaluation batches. It changes nothing in the loop, because it may be left and stay referenced."""
         is_alone, before = not self._scopes.is_evaluating, _OTHER
         span = self._start_evaluation_span() if is_alone else None
         try:
@@ -377,9 +386,10 @@ class Loop:
     # -- batches and epochs -----------------------------------------------------------------------------------
 
     def _is_inactive(self) -> bool:
-        """Whether nothing is recorded any more, because the run is closed or this is a forked child.
+        """Return whether nothing is recorded any more: the run is closed, or this is a forked child.
 
-        Raises `ProfilerStateError` before the run.
+        Raises:
+            ProfilerStateError: before the run.
         """
         if self._run.is_new:
             raise ProfilerStateError("This Profiler is not running. Put the loop inside `with profiler:`.")
@@ -405,19 +415,19 @@ class Loop:
                 self._sync_counted_steps()
 
     def _sync_counted_steps(self) -> None:
-        """End a stretch of steps that were only counted: the loop is where the pulse has counted it to be."""
+        """Stop counting steps in C, and continue the loop from the position that the pulse has counted to."""
         if self.counted.is_on and (batch := self.counted.stop()) is not None:
             self._batch.start_ns, is_fetched = batch
             self._batch.phase = ANNOUNCED if is_fetched else EXPECTED
 
     def _is_in_batches_loop(self) -> bool:
-        """Whether this is a loop over `batches`."""
+        """Return whether this is a loop over `batches`."""
         return self._scopes.epoch is not None and self._scopes.epoch.iterable is not None
 
     # -- their epochs -----------------------------------------------------------------------------------------
 
     def _start_epoch(self, length: int | None, *, is_implied: bool = False) -> Epoch:
-        """Begins an epoch. If it is the first and implied, its span is open since the run began."""
+        """Start an epoch. If it is the first and implied, its span is open since the run started."""
         self._sync_counted_steps()
         self.follow_thread()
         self._pulse.is_between_loops = False

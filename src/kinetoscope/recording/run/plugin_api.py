@@ -1,4 +1,4 @@
-"""Plugin API: what sources and trace handlers use of a run, as ``state.profiler.run``."""
+"""Plugin API for sources and trace handlers: a run, as ``state.profiler.run``."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,7 +21,7 @@ from kinetoscope.recording.window.source_events import SourceEvent
 
 
 class RunContext:
-    """A run, for its sources and handlers: its facts, and the ways to add to its windows."""
+    """Run for its sources and handlers: its facts, and the ways to add to its windows."""
 
     def __init__(self, services: RunServices, windows: WindowController, end: RunShutdown) -> None:
         self._services, self._windows, self._end = services, windows, end
@@ -43,7 +43,7 @@ class RunContext:
 
     @property
     def redactor(self) -> Redactor | None:
-        """Returns the replacement of a string, which each file must apply; None if every string may be written."""
+        """The function that replaces a string, which each file must apply; None if every string may be written."""
         return self._services.redactor
 
     @property
@@ -87,13 +87,14 @@ class RunContext:
         return self._windows.is_recording
 
     def step_times(self, first: int, end: int) -> list[StepTimes]:
-        """Return the duration of the steps from number ``first`` to before ``end`` in nanoseconds: in total, and by
-        phase. Any thread may call it.
+        """Return the times of the steps from ``first`` to before ``end`` in nanoseconds: in total, and by phase.
+
+        Any thread may call it.
         """
         return self._services.pulse.times_of(first, end)
 
     def seconds_to_close(self) -> float:
-        """Return how much of the time that closing may take is left."""
+        """Return the seconds that are left for closing."""
         return self._end.seconds_left
 
     # -- calls ------------------------------------------------------------------------------------------------
@@ -103,8 +104,9 @@ class RunContext:
         return self._services.guard(owner, method, arguments)
 
     def call_in_hook(self, source: object, method: Callable[..., Any], *arguments: object) -> Any:
-        """Call a method of a source in a hook that other code calls, such as the garbage collector. An error is never
-        raised there: it is logged, and switches ``source`` off.
+        """Call a method of a source in a hook that other code calls, such as the garbage collector.
+
+        An error is never raised there: it is logged, and switches ``source`` off.
         """
         return self._services.guard.in_hook(source, method, arguments)
 
@@ -131,8 +133,9 @@ class RunContext:
         return self._services.temporary.folder(cycle)
 
     def add_trace_file(self, path: Path) -> None:
-        """Add a file of Chrome JSON events to the cycle that is being recorded; see
-        `Profiler.record_chrome_json_trace_file`.
+        """Add a file of Chrome JSON events to the cycle that is being recorded.
+
+        See `Profiler.record_chrome_json_trace_file`.
         """
         try:
             kept = self._services.temporary.keep(path, self._services.window.num_cycles)
@@ -156,13 +159,13 @@ class RunContext:
     def agree_on_attempt(self, folder: Path, set_id: Callable[[str], object]) -> None:
         """Let all ranks of this attempt that write into ``folder`` agree on an id.
 
-        ``take`` is called with it on another thread; never if there is no store through which they can agree.
+        ``set_id`` is called with it on another thread; never if there is no store through which they can agree.
         """
         self._services.clocks.agree_on_id(str(folder), set_id)
 
 
 class ProfilerContext(Protocol):
-    """A profiler, for its sources and handlers: ``state.profiler``."""
+    """Profiler for its sources and handlers: ``state.profiler``."""
 
     @property
     def run(self) -> RunContext:
@@ -174,12 +177,12 @@ class ProfilerContext(Protocol):
         ...
 
     def marker(self, name: str, *, categories: Iterable[str] = ()) -> Marker:
-        """Return the marker with that name, made once."""
+        """Return the marker with that name, created once."""
         ...
 
 
 class ProfiledState(RunState, Protocol):
-    """The `RunState` that sources and handlers get, with the type of its profiler. Their methods may ask for it."""
+    """`RunState` that sources and handlers get, with the type of its profiler. Their methods may require it."""
 
     @property
     def profiler(self) -> ProfilerContext:

@@ -4,11 +4,11 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 _evaluation: ContextVar[object] = ContextVar("kinetoscope_evaluation", default=None)
-"""The evaluation in which the caller is, or last was: each thread and each task of asyncio has its own."""
+"""Evaluation in which the caller is, or last was: each thread and each task of asyncio has its own."""
 
 
 class Epoch:
-    """An epoch. ``is_implied``: it started because the loop called `step`."""
+    """Epoch of a loop. ``is_implied``: it started because the loop called `step`."""
 
     __slots__ = ("is_implied", "iterable")
 
@@ -19,7 +19,7 @@ class Epoch:
 
 
 class Evaluation:
-    """An evaluation. ``pauses``: it is between batches, and recording is paused until it ends."""
+    """Evaluation in a loop. ``pauses``: it is between batches, and recording is paused until it ends."""
 
     __slots__ = ("_outer", "pauses")
 
@@ -42,7 +42,7 @@ ScopeType = TypeVar("ScopeType", Epoch, Evaluation)
 
 
 class ScopeStack:
-    """The scopes that are open, the last opened one last.
+    """Scopes that are open, the last opened one last.
 
     Other threads and tasks than the one that trains may open evaluations, so a scope may end before a later one.
     """
@@ -76,7 +76,7 @@ class ScopeStack:
         return any(isinstance(scope, Evaluation) and scope.pauses for scope in self._open)
 
     def is_in_evaluation(self, *, is_on_loop: bool) -> bool:
-        """Return whether the caller is in an evaluation, ``is_on_loop``: on the thread of the loop.
+        """Return whether the caller, which ``is_on_loop``'s thread or not, is in an evaluation.
 
         Evaluations that another thread or task has opened do not count on that of the loop.
         """

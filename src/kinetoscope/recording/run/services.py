@@ -26,7 +26,7 @@ from kinetoscope.spool.spool_folder import SpoolFolder, TemporaryFiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunServices:
-    """The services of one run."""
+    """Services of one run."""
 
     settings: RunSettings
     state: RunState

@@ -1,4 +1,4 @@
-"""What a user passes for a run: its settings, and the checks of arguments."""
+"""Settings of a run, and checks of arguments."""
 
 import math
 import os
@@ -21,7 +21,11 @@ _METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if n
 
 
 def check_callbacks(callbacks_or_one: Any, argument: str) -> list[Any]:
-    """Returns one or several trace handlers or sources as a list. Each must have some of their methods."""
+    """Return one or several trace handlers or sources as a list. Each must have some of their methods.
+
+    Raises:
+        SettingsError: for another object, or one that is passed twice. The error names the ``argument``.
+    """
     several = isinstance(callbacks_or_one, Sequence | set | frozenset) and not isinstance(callbacks_or_one, str | bytes)
     callbacks = list(callbacks_or_one) if several else [callbacks_or_one]
     for index, callback in enumerate(callbacks):
@@ -45,40 +49,40 @@ def _check_callback(callback: object, argument: str) -> None:
 
 
 def check_number(value: object, argument: str, unit: str, *, min_value: float = 0, max_value: float = math.inf) -> None:
-    """Raises `SettingsError` unless ``value`` is a number from ``least`` to ``most``."""
+    """Raise `SettingsError` unless ``value`` is a number from ``min_value`` to ``max_value``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not min_value <= value <= max_value:
         bounds = f"at least {min_value:,}" if max_value == math.inf else f"from {min_value:,} to {max_value:,}"
         raise SettingsError(f"{argument} is a number of {unit}, {bounds}; not {value!r}.")
 
 
 def check_type(value: object, argument: str, types: Iterable[type], description: str) -> None:
-    """Raises `SettingsError` unless ``value`` has one of the types ``kinds``, which ``words`` describe."""
+    """Raise `SettingsError` unless ``value`` has one of the ``types``, which ``description`` describes."""
     if not isinstance(value, tuple(types)):
         raise SettingsError(f"{argument} must be {description}, not {value!r}.")
 
 
 def check_flag(value: object, argument: str) -> None:
-    """Raises `SettingsError` unless ``value`` is True or False."""
+    """Raise `SettingsError` unless ``value`` is True or False."""
     check_type(value, argument, (bool,), "True or False")
 
 
 def check_state(state: object) -> None:
-    """Raises `SettingsError` unless ``state`` has the attributes of `State` that are read."""
+    """Raise `SettingsError` unless ``state`` has the attributes of `State` that are read."""
     missing = [name for name in ("run_name", "timestamp") if not hasattr(state, name)]
     if missing:
         raise SettingsError(f"state must have the attributes of State; {state!r} has no {' and no '.join(missing)}.")
 
 
 SAVE_TIMEOUT_S = 300.0
-"""How long a normal close waits until what is in memory is on disk, if ``close_timeout_s`` is not longer."""
+"""Seconds that a normal close waits until all records are on disk, if ``close_timeout_s`` is not longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """How to record a run, as `kinetoscope.Profiler` describes it. Raises `SettingsError` for a setting that cannot
-    work.
+    """Settings of a run, as `kinetoscope.Profiler` describes them.
 
-    A relative ``spool_folder`` is taken from the working folder at this moment.
+    A relative ``live_folder`` is resolved against the working folder at construction. Raises `SettingsError` for a
+    setting that cannot work.
     """
 
     schedule: Schedule

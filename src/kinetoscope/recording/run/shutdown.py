@@ -1,4 +1,4 @@
-"""Ends a run step by step.
+"""Shutdown of a run, step by step.
 
 Every step is taken, even if another one raises. Every wait is bounded, and Ctrl-C ends it.
 """
@@ -27,22 +27,22 @@ from kinetoscope.recording.run.services import RunServices
 
 _log = logging.getLogger("kinetoscope")
 _LAST_WAIT_S = 1.0
-_MAX_TIMEOUT_S = 7 * 86_400.0  # beyond some weeks, and for ever, the system's waits raise OverflowError
+_MAX_TIMEOUT_S = 7 * 86_400.0  # above some weeks, and for infinity, the system's waits raise OverflowError
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class ShutdownSteps:
-    """One close of a profiler, in at most ``timeout_s`` seconds: the steps taken within ``with Ending(...) as ending``.
+    """One close of a profiler, in at most ``timeout_s`` seconds: the steps within ``with ShutdownSteps(...) as steps``.
 
-    Before `mark_saved` the limit is ``save_timeout_s``, if that is longer: what is in memory only would be lost.
+    Before `mark_saved` the limit is ``save_timeout_s``, if that is longer: records in memory only would be lost.
 
-    Ctrl-C ends the current wait or call of the user's code, and there are no more waits after it. It never leaves a
-    step of ours half done: between waits it is held back. This needs the main thread and Python's own handler of
-    SIGINT; elsewhere a KeyboardInterrupt ends the step in which it is raised. At the end of the block the
-    KeyboardInterrupt is raised again, and so is any other exception that is no Exception.
+    Ctrl-C ends the current wait or call of the user's code, and there are no more waits after it. It never interrupts a
+    step of ours: between waits it is deferred. This needs the main thread and Python's own handler of SIGINT; elsewhere
+    a KeyboardInterrupt ends the step that it interrupts. At the end of the block the KeyboardInterrupt is raised again,
+    and so is any other exception that is no Exception.
 
-    Handlers of other signals run at once, and what they raise waits for the end of the block: torch's handler of
+    Handlers of other signals run at once, and their exceptions are raised at the end of the block: torch's handler of
     SIGCHLD raises if a DataLoader worker was killed. Only an exception that is no Exception ends a wait.
     """
 
@@ -57,7 +57,7 @@ class ShutdownSteps:
         self._defers_interrupt = self._may_raise = False
         self._deferred: dict[int, tuple[Callable[..., Any], Callable[..., None]]] = {}
         self.is_interrupted: bool = False
-        """Whether Ctrl-C was pressed since this began."""
+        """True if Ctrl-C was pressed since this began."""
 
     def __enter__(self) -> Self:
         try:
@@ -120,11 +120,14 @@ class ShutdownSteps:
         return _MAX_TIMEOUT_S if self._is_normal and not self.is_interrupted else self.seconds_left
 
     def mark_saved(self) -> None:
-        """Note that all is on disk: from now on the waits are for other processes, which finish also by themselves."""
+        """Apply the shorter limit from now on.
+
+        All data is on disk, and the remaining waits are for processes that also finish by themselves.
+        """
         self._until = min(self._until, time.monotonic() + self._timeout_s)
 
     def run_step(self, step: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
-        """Takes a step. Raises nothing: an Exception is reported, and anything else is raised at the end."""
+        """Take a step. Raise nothing: an Exception is reported, and anything else is raised at the end."""
         try:
             step(*arguments, **options)
         except Exception as error:
@@ -133,9 +136,9 @@ class ShutdownSteps:
             self._keep(error)
 
     def wait_for(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | None:
-        """Calls ``call``, which may wait or run the user's code, and returns its result; None if Ctrl-C ended it.
+        """Return the result of ``call``, which may wait or run the user's code; None if Ctrl-C ended it.
 
-        Raises Exceptions only. A wait must ask for `seconds_left` within ``call``, where Ctrl-C can end it.
+        Raises Exceptions only. A wait must read `seconds_left` within ``call``, where Ctrl-C can end it.
         """
         if threading.get_ident() != self._thread:
             return call(*arguments, **options)
@@ -167,7 +170,7 @@ class ShutdownSteps:
 
 
 class RunShutdown:
-    """Ends the parts of a run. A second close finishes what the first one could not."""
+    """Shutdown of the parts of a run. A second close finishes the rest of the first one."""
 
     def __init__(self, services: RunServices) -> None:
         self._services = services
@@ -177,11 +180,11 @@ class RunShutdown:
         self._handlers_closed_at = -1
         self._is_drained = False
         self.is_unfinished: bool = False
-        """Whether another close could save more."""
+        """True if another close could save more."""
 
     @contextmanager
     def begin(self, timeout_s: float, save_timeout_s: float) -> Iterator[ShutdownSteps]:
-        """A context in which the steps of a close are taken."""
+        """Return a context in which the steps of a close are taken."""
         with ShutdownSteps(timeout_s, self._guard.report, save_timeout_s) as steps:
             self._steps, self._guard.wait_for = steps, steps.wait_for
             self._guard.closing = self.is_unfinished = True
@@ -192,7 +195,7 @@ class RunShutdown:
 
     @property
     def seconds_left(self) -> float:
-        """How much of the time that closing may take is left."""
+        """The time left for closing, in seconds."""
         return self._steps.seconds_left if self._steps is not None else 0.0
 
     @property
@@ -201,7 +204,7 @@ class RunShutdown:
         return self._steps.seconds_to_search if self._steps is not None else 0.0
 
     def start_saving(self, watchdog: HangWatchdog | None) -> None:
-        """Note in the pulse that the run is being saved, and let the watch report it if that takes long."""
+        """Report in the pulse that the run is being saved, and let the watchdog print a line if that takes long."""
         self._progress.start()
         self._services.pulse.note_saving()
         if watchdog is not None:
@@ -213,17 +216,21 @@ class RunShutdown:
         self._progress.mark_sources_closed()
 
     def stop_writer(self) -> None:
-        """At the exit of the interpreter, where no thread can be started: lets the writer thread finish its jobs. Later
-        jobs run on this thread."""
+        """Let the writer thread finish its jobs. Later jobs run on the calling thread.
+
+        Called at the exit of the interpreter, where no thread can be started.
+        """
         self._wait(lambda: self._delivery.writer.close(self.seconds_left))
 
     def finish_windows(self) -> None:
-        """Delivers every closed window."""
+        """Deliver every closed window."""
         self._wait(lambda: self._clocks.finish_windows(self.seconds_left))
 
     def drain_or_give_up(self) -> bool:
-        """Waits until everything is written, and tries again to save what could not be saved. Returns False and logs it
-        if time is up before."""
+        """Wait until everything is written, and retry failed saves.
+
+        Return False and log it if the time is up before.
+        """
         writer = self._delivery.writer
         done = self._wait(lambda: writer.drain(self.seconds_left))
         if done and self._delivery.unsaved:
@@ -241,27 +248,27 @@ class RunShutdown:
         return self._is_drained
 
     def has_new_saves(self) -> bool:
-        """Whether handlers have saved something since the last call; then they must be closed (again)."""
+        """Return whether handlers have saved something since the last call; then they must be closed (again)."""
         before, self._handlers_closed_at = self._handlers_closed_at, self._delivery.num_saved
         return before != self._handlers_closed_at
 
     def finish_clocks(self) -> None:
-        """Ends the comparison of clocks."""
+        """End the comparison of clocks."""
         self._wait(lambda: self._clocks.finish(self.seconds_left))
 
     def finish_files(self) -> None:
-        """Ends the writer thread, and deletes the live folder if everything in it was saved."""
+        """End the writer thread, and delete the live folder if everything in it was saved."""
         self._live.stop_preparing()
         is_written = self._wait(lambda: self._delivery.writer.close(min(_LAST_WAIT_S, self.seconds_left)))
         is_saved = bool(is_written) and not self._delivery.unsaved and not self._services.window.is_open
-        with hold_signals():  # half a live folder would look as if it had something to recover
+        with hold_signals():  # an incomplete live folder would seem to need `recover`
             self._live.close(is_saved=is_saved)
             if is_saved:
                 self._services.temporary.close()
             self.is_unfinished = not (is_saved and self._is_drained)
 
     def _wait(self, call: Callable[[], T]) -> T | None:
-        """Calls ``call``, which waits, and returns its result; None if Ctrl-C ended it."""
+        """Return the result of ``call``, which waits; None if Ctrl-C ended it."""
         return self._steps.wait_for(call) if self._steps is not None else call()
 
     def _log_unsaved(self, why: str, num_left: int, *, is_known: bool) -> None:

@@ -26,7 +26,7 @@ from kinetoscope.recording.window.source_events import PHASE_NAMES, PHASES_TID, 
 
 
 class WindowController:
-    """Controls the windows of a run with these ``services``. A training loop reports the position of training."""
+    """Controller of the windows of a run with these ``services``. A training loop reports the position of training."""
 
     def __init__(self, services: RunServices) -> None:
         self._services, self._window = services, services.window
@@ -50,8 +50,9 @@ class WindowController:
     # -- actions ----------------------------------------------------------------------------------------------
 
     def schedule(self, state: RunState) -> ProfilerAction:
-        """Return the action for ``state``. If the schedule raises or returns no action: SKIP, and one report in the
-        log.
+        """Return the action for ``state``.
+
+        If the schedule raises or returns no action, the action is SKIP, and the log has one report.
         """
         action = self._services.guard(self._services.settings.schedule, self._choose_action, (state,))
         return ProfilerAction.SKIP if action is None else action
@@ -72,7 +73,7 @@ class WindowController:
         return before
 
     def apply_action(self) -> None:
-        """Record spans as the current action says, from now on."""
+        """Record spans by the current action from now on."""
         timestamp, live = self._state.timestamp, self._services.live
         self._recorder.batch = plain_count(timestamp.batch)
         if began := self._window.enter_epoch(plain_count(timestamp.epoch)):
@@ -90,7 +91,7 @@ class WindowController:
         compiler.register_with_dynamo(Marker)
 
     def update_listeners(self) -> None:
-        """Let handlers with per-event methods get events as the current action says. No window opens."""
+        """Deliver events to handlers with per-event methods by the current action. No window opens."""
         if self._recorder.listener is not None:
             self._recorder.action = ACTION_BITS[self.schedule(self._state)]
 
@@ -99,15 +100,13 @@ class WindowController:
         return before is ProfilerAction.ACTIVE and self.action in (ProfilerAction.SKIP, ProfilerAction.WARMUP)
 
     def count_idle_steps(self) -> int:
-        """Return how many of the next steps need nothing but to be counted: they are skipped, and no callback wants
-        their events.
-        """
+        """Return the number of next steps that are skipped and whose events no callback needs."""
         if self._services.callbacks.needs_all_batches or not self._skips_until or self.on_demand.request is not None:
             return 0
         return self._skips_until - plain_count(self._state.timestamp.batch) - 1
 
     def _find_end_of_skipping(self) -> int:
-        """Return the batch up to which the schedule need not be called, if it is one of ours and skips; else 0."""
+        """Return the batch up to which a `CyclicSchedule` skips, so that it need not be called; else 0."""
         schedule = self._services.settings.schedule
         if self.action is not ProfilerAction.SKIP or not isinstance(schedule, CyclicSchedule):
             return 0
@@ -116,7 +115,7 @@ class WindowController:
     # -- position of training ---------------------------------------------------------------------------------
 
     def resume_at(self, batch_in_epoch: object) -> None:
-        """Take this batch of the epoch as the one at which the run was resumed: a schedule's skip counts from here."""
+        """Set the batch of the epoch at which the run was resumed: a schedule's skip counts from here."""
         self.resumption_batch = plain_count(batch_in_epoch)
         self.resumption_epoch = plain_count(self._state.timestamp.epoch)
         self._skips_until = 0
@@ -128,8 +127,10 @@ class WindowController:
         self.longest_epoch = max(self.longest_epoch, plain_count(timestamp.batch_in_epoch))
 
     def start_epoch(self, left_at: Moment | None = None) -> None:
-        """Fire the start of an epoch. If the epoch before ended while recording was on, save its window, with the
-        timestamp ``left_at`` if that epoch was left in its middle.
+        """Fire the start of an epoch.
+
+        If the epoch before ended while recording was on, save its window, with the timestamp ``left_at`` if that epoch
+        was left in its middle.
         """
         before = self.advance_action()
         if self.is_cut_short(before):
@@ -173,7 +174,7 @@ class WindowController:
         return evaluation
 
     def end_evaluation(self, evaluation: Evaluation, *, is_running: bool) -> None:
-        """End an evaluation. If it paused recording, record again as the current action says, if the run is running."""
+        """End an evaluation. If it paused recording and the run is running, record again by the current action."""
         self.scopes.remove(evaluation)
         evaluation.leave()
         if evaluation.pauses and is_running:
@@ -189,9 +190,12 @@ class WindowController:
     def save(self, *, measure: bool = True, timestamp: Moment | None = None, continues: bool = False) -> None:
         """Close the window, with ``timestamp`` or the current one, and hand its cycle to the writer thread.
 
-        With ``measure``, the clocks are compared once more before. ``continues``: `apply_action` comes next, and
-        unless it skips, the next window opens in the moment in which this one closes. DataLoader workers and other
-        threads record all the time: a span that began while nothing is recorded would be lost.
+        Args:
+            measure: whether to compare the clocks once more before.
+            timestamp: the position of training at its end, if it is not the current one.
+            continues: whether `apply_action` is called next. Unless that skips, the next window opens in the moment in
+                which this one closes: DataLoader workers and other threads always record, and a span that began while
+                nothing is recorded would be lost.
         """
         self._services.callbacks.notify_window(is_open=False)
         continues = continues and self.action is not ProfilerAction.SKIP and not self.scopes.is_paused
@@ -224,7 +228,7 @@ class WindowController:
             events.add(SourceEvent(PHASE_NAMES[phase], WATCHED_PHASE, begin_ns, end_ns, PHASES_TID, {}))
 
     def _track_saving(self, cycle: Cycle) -> None:
-        """Let the live folder and a request follow what becomes of a window that has closed."""
+        """Report the fate of a closed window to the live folder and to the request for it."""
         recorded, live, afterwards = cycle.recorded, self._services.live, cycle.contributions.afterwards
         live.log_closed(recorded.window, recorded.closed_ns, cycle.timestamp, recorded.num_written)
         afterwards.append(partial(live.log_saved, recorded.window))
@@ -234,7 +238,7 @@ class WindowController:
     # -- slow steps -------------------------------------------------------------------------------------------
 
     def watch_slow_steps(self) -> None:
-        """Keep slow steps from now on, while nothing is recorded: a window of one step each, which is over already."""
+        """Keep outlier steps from now on, while nothing is recorded: each in a window of one step."""
         services = self._services
         self._slow_steps = SlowStepWatch(
             services.pulse.writer,
@@ -246,6 +250,6 @@ class WindowController:
         )
 
     def stop_slow_steps(self) -> None:
-        """Stop keeping slow steps; those so far are delivered."""
+        """Stop keeping outlier steps; those so far are delivered."""
         if self._slow_steps is not None:
             self._slow_steps.stop()

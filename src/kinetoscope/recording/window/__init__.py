@@ -1,6 +1,7 @@
-"""window: a profiling window and its `cycle`, the handlers and sources that get it, and what opens one unplanned.
+"""Profiling windows: a window and its `cycle`, its consumers, and triggers of unplanned windows.
 
-`trace_handler` is the base of handlers, `callbacks`, `guard` and `event_listeners` call them, `source_events` are their
-additions, and `run_redaction` hides strings. `triggered_window` opens a window for `on_demand`; `slow_step_watch` and
-`slow_step_places` keep slow steps; `memory_limit` ends a window early. `trace_folder` and `launch_folder` name folders.
+`trace_handler` is the base of handlers; `callbacks`, `guard` and `event_listeners` call them. `source_events` are spans
+of sources, and `run_redaction` redacts strings. `triggered_window` opens a window for `on_demand`; `slow_step_watch`
+and `slow_step_quota` keep outlier steps; `memory_limit` ends a window early. `trace_folder` and `launch_folder` name
+folders.
 """

@@ -1,4 +1,4 @@
-"""The sources and handlers of a run: who wants which event, and in which order they are called and closed."""
+"""Sources and handlers of a run: their events, and the order in which they are called and closed."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ _BATCH_EVENTS = (Event.BEFORE_DATALOADER, Event.AFTER_DATALOADER, Event.BATCH_ST
 
 
 class Callbacks:
-    """The sources, then the handlers of a run, called through its ``guard`` with its ``state``."""
+    """Call the sources, then the handlers of a run, through its ``guard`` with its ``state``."""
 
     def __init__(self, sources: list[Any], state: RunState, guard: Guard) -> None:
         self.sources: list[Any] = sources
@@ -20,17 +20,17 @@ class Callbacks:
         self.set_handlers([])
 
     def set_handlers(self, handlers: list[Any]) -> None:
-        """Finds out once which callback wants which event, so that unwanted events cost nothing."""
+        """Set the handlers, and look up once which callback handles which event, so that other events cost nothing."""
         self.handlers: list[Any] = handlers
         callbacks = [*self.sources, *handlers]
         self._wanted = collect_event_methods(callbacks)
         self._in_windows = [callback for callback in callbacks if overrides(callback, "window_opened")]
         methods = [method for event in _BATCH_EVENTS for _, method in self._wanted[event]]
         self.needs_all_batches: bool = not all(getattr(method, "is_skippable", False) for method in methods)
-        """Whether one of them wants to be told also of batches that are skipped: see `skippable`."""
+        """True if one of them needs events also of batches that are skipped: see `unless_skipped`."""
 
     def fire(self, event: Event, *, setup: bool = False) -> None:
-        """Calls those that want an event. During ``setup`` their errors are raised."""
+        """Call the callbacks that handle an event. During ``setup`` their errors are raised."""
         for callback, method in self._wanted.get(event, ()):
             if setup:
                 method(self._state, None)
@@ -38,26 +38,26 @@ class Callbacks:
                 self._guard(callback, method, (self._state, None))
 
     def notify_window(self, *, is_open: bool) -> None:
-        """Tells them that a window has opened, or that it closes, once."""
+        """Notify them that a window has opened, or that it closes, once."""
         if is_open is not self._is_window_open:
             self._is_window_open = is_open
             for callback in self._in_windows:
                 self._guard(callback, callback.window_opened if is_open else callback.window_closing, (self._state,))
 
     def close_sources(self) -> None:
-        """Closes each source that is not closed yet."""
+        """Close each source that is not closed yet."""
         while self._unclosed:
             self._end(self._unclosed.pop(0), "close", self._state, None)
 
     def close_handlers(self) -> None:
-        """Closes the handlers; then calls ``post_close`` of all."""
+        """Close the handlers; then call ``post_close`` of all."""
         for handler in self.handlers:
             self._end(handler, "close", self._state, None)
         for callback in (*self.sources, *self.handlers):
             self._end(callback, "post_close")
 
     def _end(self, callback: object, method: str, *arguments: object) -> None:
-        """Calls a closing method, if the callback has it, even if the callback was switched off."""
+        """Call a closing method, if the callback has it, even if the callback was switched off."""
         found = getattr(callback, method, None)
         if found is not None:
             self._guard.end(callback, found, arguments)

@@ -1,4 +1,4 @@
-"""The window of one rank, and the Cycle: what was recorded in a window."""
+"""Window of one rank, and the Cycle: the records of a window."""
 
 import os
 import threading
@@ -23,19 +23,23 @@ from kinetoscope.recording.window.source_events import SourceEvent, SourceEvents
 from kinetoscope.spool.record import Record, ThreadRecords
 
 _MAX_SHIFT_NS = 1_000_000_000
-"""Anchors are taken within this time after a window has closed; a larger difference is one between two clocks."""
+"""Anchors are taken within this time after a window has closed; a larger difference means two different clocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """What sources add to the cycle with that number: trace files, on the writer thread, before handlers get it, and
-    ``events``, on any thread.
+    """Additions of sources to a cycle: trace files, on the writer thread, before handlers get it, and events.
 
-    When every handler has taken the cycle, the files in ``temporary`` are deleted and the functions in ``afterwards``
-    called. ``to_retry`` holds functions of sources that failed to add a file and are called again; ``not_taken`` holds
-    pairs of a handler and a file that it failed to take. ``damages`` says what could not be read of the files, as far
-    as that cannot be seen in the files any more, and ``unread`` which files could not be read when the cycle was
-    written.
+    Attributes:
+        cycle: the number of the cycle.
+        files: the trace files.
+        temporary: those files that are deleted when every handler has accepted the cycle.
+        afterwards: functions that are called then.
+        to_retry: functions of sources that failed to add a file and are called again.
+        undelivered: pairs of a handler and a file that it failed to accept.
+        damages: what could not be read of the files, as far as the files no longer show it.
+        unread: files that could not be read when the cycle was written.
+        events: spans and instants, which any thread may add.
     """
 
     cycle: int = 0
@@ -49,15 +53,16 @@ class Contributions:
     events: SourceEvents = field(default_factory=SourceEvents)
 
     def add_temporary(self, file: Path) -> None:
-        """Adds a file that is deleted when the cycle is saved."""
+        """Add a file that is deleted when the cycle is saved."""
         self.files.append(file)
         self.temporary.append(file)
 
 
 @dataclass(slots=True)
 class LastingSpan:
-    """A span that may outlast windows, in monotonic nanoseconds. ``end_ns`` is None while it is open. ``recorded_in``
-    is the number of the window whose records include it, or 0.
+    """Span that may outlast windows, in monotonic nanoseconds.
+
+    ``end_ns`` is None while it is open. ``recorded_in`` is the number of the window whose records include it, or 0.
     """
 
     name: SpanName
@@ -68,9 +73,9 @@ class LastingSpan:
 
 
 class LastingSpans:
-    """The spans of one run that may outlast windows: the fit, its epochs, evaluations.
+    """Spans of one run that may outlast windows: the fit, its epochs, evaluations.
 
-    The recorder does not record a span that was open before recording started. These spans are drawn all the same,
+    The recorder does not record a span that was open before recording started. These spans are drawn nevertheless,
     clipped to the window.
     """
 
@@ -80,12 +85,12 @@ class LastingSpans:
         self._spans: list[LastingSpan] = []
 
     def begin(self, marker: Marker, *, is_recorded: bool) -> None:
-        """Notes that a span of ``marker`` has begun on this thread."""
+        """Add a span of ``marker`` that has begun on this thread."""
         window = self._recorder.window if is_recorded else 0
         self._spans.append(LastingSpan(marker.settings.span_name, self._now(), window))
 
     def end(self, marker: Marker, *, is_valid: bool = True) -> None:
-        """Notes that the latest open span of ``marker`` has ended, or if not ``is_one``, that it was none after all."""
+        """End the latest open span of ``marker``; if not ``is_valid``, remove it, since it was none."""
         name = marker.settings.span_name
         span = next((span for span in reversed(self._spans) if span.end_ns is None and span.name == name), None)
         if span is not None:
@@ -94,7 +99,7 @@ class LastingSpans:
                 self._spans.remove(span)
 
     def collect(self, window: int) -> list[LastingSpan]:
-        """The spans that the trace of the window that closes now must show besides its records."""
+        """Return the spans that the trace of the window that closes now must show besides its records."""
         shown = [replace(span) for span in self._spans if span.recorded_in != window]
         self._spans = [span for span in self._spans if span.end_ns is None]
         return shown
@@ -102,14 +107,19 @@ class LastingSpans:
 
 @dataclass(kw_only=True)
 class Cycle:
-    """What one rank recorded in one window.
+    """Records of one rank in one window.
 
-    ``number`` counts the cycles of the run from 0. ``begin_timestamp`` and ``timestamp`` say where the run was when the
-    window opened and closed (completed batches). Records have nanoseconds on the monotonic clock; ``clock`` turns them
-    into unix time. ``files`` are the Chrome JSON traces that sources contributed; they are complete when a handler gets
-    the cycle. ``relation`` relates this rank's clock to rank 0's, if it was measured. ``num_lost_cycles`` cycles with
-    ``num_lost_records`` records were discarded so far in this run, because they could not be saved. ``damages`` says
-    what could not be read of a killed process's records.
+    Times of records are nanoseconds on the monotonic clock; ``clock`` converts them to unix time.
+
+    Attributes:
+        number: the number of the cycle in the run, from 0.
+        begin_timestamp: the position of training when the window opened (completed batches).
+        timestamp: the position of training when it closed.
+        files: Chrome JSON traces that sources contributed; they are complete when a handler gets the cycle.
+        relation: the relation of this rank's clock to rank 0's, if it was measured.
+        num_lost_cycles: the cycles of this run that were discarded so far, because they could not be saved.
+        num_lost_records: the records of these cycles.
+        damages: what could not be read of a killed process's records.
     """
 
     number: int
@@ -134,15 +144,15 @@ class Cycle:
     lasting: Sequence[LastingSpan] = ()
     """Spans that were open in the window but are not among its records, because they began before it."""
     epochs: Sequence[tuple[int, int]] = ()
-    """When epochs began within the window, in monotonic nanoseconds, and their numbers, in order."""
+    """Starts of epochs within the window, in monotonic nanoseconds, and their numbers, in order."""
     first_active: int | None = None
-    """The first batch of the window that is no warm-up, counted in the run; None if nobody knows, or if all are."""
+    """The first batch of the window that is no warm-up, counted in the run; None if unknown, or if all are."""
     slow_step: SlowStep | None = None
-    """What is said of the step of a window that was kept because it was slow. Such a window is none of the schedule."""
+    """Facts on the step of a window that was kept because it was slow. Such a window is none of the schedule."""
 
     @cached_property
     def threads(self) -> list[ThreadRecords]:
-        """What each thread recorded. The first use, on the writer thread, takes it out of the recorder."""
+        """The records of each thread. The first use, on the writer thread, moves them out of the recorder."""
         return self.recorded.threads()
 
     @cached_property
@@ -157,21 +167,21 @@ class Cycle:
 
     @property
     def clock(self) -> ClockLine:
-        """From monotonic to unix nanoseconds within this window."""
+        """The conversion from monotonic to unix nanoseconds within this window."""
         return ClockLine(self.begin, self.end)
 
     @cached_property
     def epoch_begins(self) -> list[tuple[int, int]]:
-        """``epochs`` after the epoch in which the window opened, which gets a begin before all moments."""
+        """``epochs`` after the epoch in which the window opened, which gets a start before all moments."""
         return [(-(2**63), plain_count(self.begin_timestamp.epoch)), *self.epochs]
 
     def epoch_at(self, moment_ns: int) -> int:
-        """The epoch at a monotonic moment within the window."""
+        """Return the epoch at a monotonic moment within the window, in nanoseconds."""
         return self.epoch_begins[bisect_right(self.epochs, moment_ns, key=lambda begin: begin[0])][1]
 
     @property
     def warmup_batches(self) -> list[tuple[int, int]]:
-        """The batches of the window that only warm up, as numbers from and until, if there are some."""
+        """The warm-up batches of the window, as numbers from and until, if there are some."""
         first, active = plain_count(self.begin_timestamp.batch), self.first_active
         return [(first, active)] if active is not None and first < active else []
 
@@ -182,14 +192,12 @@ class Cycle:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing was contributed, and nothing recorded but Kinetoscope's own work, such as saving the window
-        before.
-        """
+        """True if nothing was contributed, and only the profiler's own work was recorded."""
         categories = (self.names[record.name].categories for thread in self.threads for record in thread.records())
         return not self.files and not self.events and all(PROFILER_CATEGORY in names for names in categories)
 
     def release(self) -> None:
-        """Deletes the files that kept the cycle until it was saved: in the live folder, and temporary files."""
+        """Delete the files that kept the cycle until it was saved: in the live folder, and temporary files."""
         with ExitStack() as last_first:  # calls each of them, even if another raises
             last_first.callback(self.recorded.release)
             for file in self.contributions.temporary:
@@ -198,16 +206,16 @@ class Cycle:
                 last_first.callback(job)
 
     def records(self) -> Iterator[tuple[ThreadRecords, Record, SpanName]]:
-        """Every record with its thread and name, thread by thread, in the order in which they ended."""
+        """Yield every record with its thread and name, thread by thread, in the order in which they ended."""
         for thread in self.threads:
             for record in thread.records():
                 yield thread, record, self.names[record.name]
 
 
 class Window:
-    """The window of one rank. It opens at the first batch that is not skipped, and closing it makes a `Cycle`.
+    """Window of one rank. It opens at the first batch that is not skipped, and closing it returns a `Cycle`.
 
-    ``contributions`` are the files that sources add to the cycle that is being recorded. ``attempt`` may be replaced
+    ``contributions`` are the additions of sources to the cycle that is being recorded. ``attempt`` may be replaced
     before the first window.
     """
 
@@ -227,11 +235,14 @@ class Window:
 
     @property
     def is_open(self) -> bool:
+        """True while a window is open."""
         return self._begin is not None
 
     def set_action(self, action: ProfilerAction, timestamp: Moment) -> bool:
-        """Sets the action of the batch that begins now. If it is the first one not skipped, opens the window; returns
-        whether it did.
+        """Set the action of the batch that begins now; open the window at the first one not skipped.
+
+        Returns:
+            Whether the window has opened.
         """
         if action is not ProfilerAction.SKIP and not self.is_open:
             self._open_at(read_anchor(self._clock), timestamp)
@@ -241,15 +252,17 @@ class Window:
         return opens
 
     def mark_active(self, action: ProfilerAction, batch: int) -> bool:
-        """Notes the first batch of the window that is no warm-up; returns whether this is it, after a warm-up."""
+        """Set the first batch of the window that is no warm-up; return whether it is this one, after a warm-up."""
         if not self.is_open or self._first_active is not None or action in (ProfilerAction.SKIP, ProfilerAction.WARMUP):
             return False
         self._first_active = batch
         return batch > plain_count(self._begin_timestamp.batch)
 
     def enter_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """From now on records belong to ``epoch``. If that is a new epoch in the window, returns its begin and its
-        number.
+        """Assign records to ``epoch`` from now on.
+
+        Returns:
+            The start of the epoch in monotonic nanoseconds and its number, if it is a new one in the window.
         """
         if epoch == self._epoch:
             return None
@@ -261,7 +274,7 @@ class Window:
 
     @property
     def num_cycles(self) -> int:
-        """How many windows have closed, which is the number of the next cycle."""
+        """The number of windows that have closed, which is the number of the next cycle."""
         return self._num_cycles
 
     def _open_at(self, begin: Anchor, timestamp: Moment) -> None:

@@ -16,11 +16,18 @@ from kinetoscope.recording.window.trace_handler import TraceHandler
 
 
 class EventListeners:
-    """Calls the per-event methods of the handlers that override them, one event at a time.
+    """Call the per-event methods of the handlers that override them, one event at a time.
 
-    It is the recorder's `SpanListener`. ``anchor`` turns nanoseconds into unix time; ``guard(handler, method,
-    arguments)`` makes the calls, and ``count_event()`` is called for each that succeeded. If there is a ``redactor``,
-    handlers get its replacements of names.
+    It is the recorder's `SpanListener`.
+
+    Args:
+        handlers: the handlers of the run.
+        names: the names of the recorder.
+        state: the state of the run.
+        anchor: converts nanoseconds to unix time.
+        guard: makes the calls.
+        redactor: replaces names for handlers; None to leave them unchanged.
+        count_event: called after each call that succeeded.
     """
 
     def __init__(
@@ -51,6 +58,7 @@ class EventListeners:
         return bool(self._on_duration or self._on_instant or self._on_counter)
 
     def on_begin(self, name: int, begin_ns: int, entry: Any) -> None:
+        """Report the start of a span, if none of that name is open."""
         with self._lock:
             text = self._names.names[name].name
             if text not in self._reported:
@@ -58,6 +66,7 @@ class EventListeners:
                 self._call(self._on_duration, name, begin_ns, is_start=True)
 
     def on_end(self, name: int, end_ns: int, entry: Any) -> None:
+        """Report the end of a span whose start was reported."""
         with self._lock:
             text = self._names.names[name].name
             if self._reported.get(text, (0, None))[1] is entry:
@@ -65,16 +74,18 @@ class EventListeners:
                 self._call(self._on_duration, name, end_ns, is_start=False)
 
     def on_instant(self, name: int, now_ns: int) -> None:
+        """Report an instant."""
         with self._lock:
             self._call(self._on_instant, name, now_ns)
 
     def on_counter(self, name: int, now_ns: int, values: Mapping[str, int | float]) -> None:
+        """Report the values of a counter."""
         with self._lock:
             ask = self._redactor or str
             self._call(self._on_counter, name, now_ns, values={ask(series): value for series, value in values.items()})
 
     def close_spans(self, now_ns: int) -> None:
-        """Reports the end of every span whose begin was reported, because the window closes or the run ends."""
+        """Report the end of every span whose start was reported, because the window closes or the run ends."""
         with self._lock:
             reported, self._reported = self._reported, {}
             for name, _ in reported.values():

@@ -1,4 +1,4 @@
-"""Pauses of Python's garbage collector while many objects are made."""
+"""Reduction of Python's garbage collections while many objects are created."""
 
 import gc
 import threading
@@ -7,9 +7,7 @@ from contextlib import contextmanager
 
 from kinetoscope.core.background.fork_resets import reset_after_fork
 
-_RARE_THRESHOLD = (
-    1_000_003  # new objects between two collections; an unusual number, by which we know the setting as ours
-)
+_RARE_THRESHOLD = 1_000_003  # new objects between two collections; an unusual number, which identifies our setting
 _lock = threading.RLock()
 _num_inside = 0
 _user_thresholds = gc.get_threshold()
@@ -17,10 +15,10 @@ _user_thresholds = gc.get_threshold()
 
 @contextmanager
 def pause_gc() -> Iterator[None]:
-    """Makes the garbage collector run rarely inside the block, where many objects are made that will stay.
+    """Make the garbage collector run rarely inside the block, which creates many objects that will stay.
 
-    Only its thresholds are changed, and restored unless somebody else has set them meanwhile. We do not switch it off
-    and on, because the user may do that on another thread at any moment.
+    Only its thresholds are changed, and restored unless other code has set them meanwhile. The collector is not
+    switched off and on, because the user may do that on another thread at any moment.
     """
     _enter()
     try:

@@ -14,10 +14,11 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class Guard:
-    """Calls of sources, handlers and schedules, so that their errors do not reach training. One that raises is reported
-    once, switched off, and not called again until the run ends.
+    """Calls of sources, handlers and schedules, so that their errors do not reach training.
 
-    With ``strict`` the error is raised as well. On the writer thread no code of the user's could catch it, and once the
+    One that raises is reported once, switched off, and not called again until the run ends.
+
+    With ``strict`` the error is raised as well. On the writer thread no code of the user could catch it, and once the
     run is ``closing`` the rest must still be done. Then the first error is kept for `raise_first`, without its
     traceback, whose frames would keep records alive.
     """
@@ -31,7 +32,7 @@ class Guard:
         self._switched_off: list[object] = []
 
     def __call__(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> Any:
-        """The method's result, or None if it raised or its owner is switched off."""
+        """Return the method's result, or None if it raised or its owner is switched off."""
         if self._switched_off and self.is_off(owner):
             return None
         try:
@@ -44,7 +45,7 @@ class Guard:
             return None
 
     def in_hook(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
-        """The same in a hook that other code calls and that must not raise: with ``strict`` the error is kept."""
+        """Call a method in a hook that must not raise: with ``strict`` the error is kept."""
         if self._switched_off and self.is_off(owner):
             return None
         try:
@@ -55,7 +56,7 @@ class Guard:
             return None
 
     def end(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> None:
-        """Calls a closing method of ``owner``, even if it was switched off."""
+        """Call a closing method of ``owner``, even if it was switched off."""
         try:
             self._call(method, arguments)
         except Exception as error:
@@ -66,10 +67,11 @@ class Guard:
         return method(*arguments) if wait_for is None else wait_for(method, *arguments)
 
     def is_off(self, owner: object) -> bool:
+        """Return whether ``owner`` is switched off."""
         return any(other is owner for other in self._switched_off)
 
     def switch_off(self, owner: object, error: BaseException) -> None:
-        """Logs what failed, and makes sure that ``owner`` is not called again."""
+        """Log an error, and do not call ``owner`` again."""
         if not self.is_off(owner):
             self._switched_off.append(owner)
             is_from_this_package = type(owner).__module__.partition(".")[0] == _PACKAGE
@@ -82,27 +84,27 @@ class Guard:
                 _log.debug("Where %s failed: %s", owner_name(owner), _format_error(error))
 
     def report(self, job: str, error: BaseException) -> None:
-        """Logs and keeps an error that cannot be raised to the user, such as one on the writer thread."""
-        with suppress(OSError):  # a log that goes to a terminal which is gone
+        """Log and keep an error that cannot be raised to the user, such as one on the writer thread."""
+        with suppress(OSError):  # the terminal of the log is closed
             _log.error("%s failed: %s", job, _format_for_log(error))
         self.keep(error)
 
     def keep(self, error: BaseException) -> None:
-        """With ``strict``: keeps a reported error for `raise_first`."""
+        """Keep a reported error for `raise_first`, with ``strict``."""
         if self.strict and self._first is None:
             error.add_note(_format_error(error))
             error.__traceback__ = error.__cause__ = error.__context__ = None
             self._first = error
 
     def raise_first(self) -> None:
-        """With ``strict``, raises the first error that was kept, once."""
+        """Raise the first error that was kept, once, with ``strict``."""
         first, self._first = self._first, None
         if first is not None:
             raise first
 
 
 def owner_name(owner: object) -> str:
-    """The name of a source, a handler or a schedule in messages."""
+    """Return the name of a source, a handler or a schedule for messages."""
     return getattr(owner, "__qualname__", None) or type(owner).__name__
 
 
@@ -112,7 +114,7 @@ def _format_for_log(error: BaseException) -> str:
 
 
 def _format_one_line(error: BaseException) -> str:
-    """Return an error of our own code for a log that is the user's: its text, and the line that raised it."""
+    """Return an error of our own code for the user's log: its text, and the line that raised it."""
     lines = str(error).splitlines()
     frames = traceback.extract_tb(error.__traceback__)
     location = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
@@ -120,5 +122,5 @@ def _format_one_line(error: BaseException) -> str:
 
 
 def _format_error(error: BaseException) -> str:
-    """The error and its traceback as text, which unlike the traceback keeps no records alive."""
+    """Return the error and its traceback as a string, which unlike the traceback keeps no records alive."""
     return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error)).rstrip()}"

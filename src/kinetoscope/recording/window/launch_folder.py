@@ -1,4 +1,4 @@
-"""The folder of a run: the one that was asked for, or where an earlier run is in it, another one beside it."""
+"""Folder of a run: the requested one, or one next to it if that contains an earlier run."""
 
 import contextlib
 import hashlib
@@ -25,17 +25,18 @@ _MAX_RUNS = 1000
 _CLAIM_TIMEOUT_S = 1.0
 
 _chosen: dict[tuple[int, str], str] = {}
-"""The folder that was chosen first for a process and an ``out``."""
+"""Folder that was chosen first for a process and an ``out``."""
 
 
 def choose_run_folder(out: str, ranks: Ranks, run_name: str | None = None) -> str:
     """Return ``out``, or ``out-2`` and so on if an earlier run is in it.
 
-    A later training of the same process goes to ``out/2`` and so on. All ranks of a launch choose the same folder
+    A later training run of the same process goes to ``out/2`` and so on. All ranks of a launch choose the same folder
     without a collective: the first one leaves a file with the name of the launch in it. A restart of the launch stays
     in its folder. ``out`` may have the variables of `FileNameFormat`.
 
-    Raises `FolderNotWritableError`.
+    Raises:
+        FolderNotWritableError: if the folder cannot be created or read.
     """
     try:
         if (first := _chosen.get((os.getpid(), out))) is not None:
@@ -63,7 +64,7 @@ def _choose_first(out: str, ranks: Ranks, run_name: str | None) -> str:
 
 
 def _list_candidates(out: str, ranks: Ranks, run_name: str | None) -> Iterator[tuple[str, Path]]:
-    """Yield ``out`` and the folders beside it, each with its path, which takes 50 us to fill in."""
+    """Yield ``out`` and the folders next to it, each with its path, which takes 50 us to fill in."""
     for folder in itertools.islice(enumerate_run_folders(out), _MAX_RUNS):
         yield folder, _fill_path(folder, ranks, run_name)
 
@@ -141,7 +142,7 @@ def _is_abandoned(folder: Path, ranks: Ranks) -> bool:
 
 
 def _read_claim(folder: Path) -> str:
-    """Return what its claim holds, once the writer has got so far."""
+    """Return the content of the claim, waiting until its writer has written it."""
     deadline = time.monotonic() + _CLAIM_TIMEOUT_S
     while not (text := (folder / CLAIM).read_text()) and time.monotonic() < deadline:
         time.sleep(0.01)

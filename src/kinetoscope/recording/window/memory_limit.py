@@ -1,4 +1,4 @@
-"""The limit of what a window may add to the memory of the process."""
+"""Limit of the memory growth of the process during a window."""
 
 import logging
 import time
@@ -8,11 +8,11 @@ from kinetoscope.pulse.own_pulse import resident_bytes
 from kinetoscope.recording.markers.schedule import ProfilerAction
 
 MAX_GROWTH_SHARE = 0.25
-"""The share of the available memory by which a process may grow in a window."""
+"""Share of the available memory by which a process may grow in a window."""
 
 MAX_GROWTH_SHARE_WITH_OPERATORS = 1 / 16
-"""The same where Kineto records: at its stop it takes nine times as much as while it records (660,000 operators:
-223 MB before the stop, 2,038 MB after it, and 2,263 MB while they are saved)."""
+"""The same where Kineto records: at its stop it takes nine times as much as while it records (660,000 operators: 223 MB
+before the stop, 2,038 MB after it, and 2,263 MB while they are saved)."""
 
 _GB = 1e9
 _POLL_INTERVAL_S = 0.1
@@ -21,10 +21,10 @@ _log = logging.getLogger("kinetoscope")
 
 
 class MemoryLimit:
-    """Ends a window early where the process's memory has grown too much since it opened.
+    """End a window early where the process's memory has grown too much since it opened.
 
-    Without a ``share``, the default, there is no limit. It ends the window with the batch that has just ended: it turns
-    that batch's action into ACTIVE_AND_SAVE, and those of the batches that the window still wanted into SKIP.
+    Without a ``share``, the default, there is no limit. The window ends with the batch that has just ended: its action
+    becomes ACTIVE_AND_SAVE, and that of the other batches of the window SKIP.
     """
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ _IN_PULSE = {
 
 
 class OnDemandRecording:
-    """Accepts one request at a time, and opens a `TriggeredWindow` for it. The pulse has its progress.
+    """Accept one request at a time, and open a `TriggeredWindow` for it. The pulse has its progress.
 
     `accept` is called on another thread than the rest.
     """
@@ -29,14 +29,14 @@ class OnDemandRecording:
         self._pulse, self._rank = pulse, rank
         self._accepted = deque[float](maxlen=_MAX_PER_HOUR)
         self._last: RecordRequest | None = None
-        """The last one that was accepted or refused, which the pulse reports."""
+        """Last request that was accepted or refused, which the pulse reports."""
         self._first_step = 0
         self._window: TriggeredWindow | None = None
         self.request: RecordRequest | None = None
-        """The request that is not complete. While there is one, no step is only counted."""
+        """Request that is not complete. While there is one, steps are not only counted."""
 
     def accept(self, request: RecordRequest) -> None:
-        """Accept a request, unless it is of other ranks, another one is not complete, or there were 20 in an hour."""
+        """Accept a request, unless it is for other ranks, another one is not complete, or there were 20 in an hour."""
         if self.request is not None or not request.is_for(self._rank):
             return
         now_s, self._last, self._first_step = time.monotonic(), request, request.first_step
@@ -57,7 +57,7 @@ class OnDemandRecording:
         return planned if self.request is None or window is None else window.action(step, planned)
 
     def close_window(self) -> RecordRequest | None:
-        """Return the request that the window which has closed completes; None if there is none."""
+        """Return the request that is complete with the window which has closed; None if there is none."""
         if self.request is None or self._window is None or not self._window.has_recorded:
             return None
         request, self.request, self._window = self.request, None, None

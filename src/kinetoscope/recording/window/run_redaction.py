@@ -1,4 +1,4 @@
-"""Redacts what a run writes: the cycles that handlers get, the files that users contribute, and the run's own names."""
+"""Redaction of what a run writes: cycles for handlers, files that users contribute, and the run's own names."""
 
 from collections import Counter
 from dataclasses import replace
@@ -22,9 +22,9 @@ from kinetoscope.spool.record import Kind, record_columns
 
 
 def redact_cycle(cycle: Cycle, redact: Ask) -> None:
-    """Redacts all texts of a cycle, in place: names, categories, threads, the run's name and the metadata.
+    """Redact all strings of a cycle, in place: names, categories, threads, the run's name and the metadata.
 
-    Raises what reading its records raises; then nothing has changed.
+    Raises the errors of reading its records; then nothing has changed.
     """
     threads = [replace(thread, name=redact(thread.name)) for thread in cycle.threads]
     names = [redact_name(name, redact) for name in list(cycle.names)]
@@ -47,13 +47,13 @@ def _redact_event(event: SourceEvent, redactor: TraceRedactor, redact: Ask) -> S
 
 
 def redact_name(name: SpanName, redact: Ask) -> SpanName:
-    """The name and the categories of a marker, redacted."""
+    """Return the name and the categories of a marker, redacted."""
     categories = tuple(redact_categories(category, redact) for category in name.categories)
     return SpanName(redact(name.name), categories, name.args)
 
 
 def redact_attempt(attempt: Attempt, redact: Ask | None) -> Attempt:
-    """The attempt as files may name it: its id, which the launcher may have made of an address, and its machine."""
+    """Return the attempt with its id, which the launcher may have built from an address, and its host redacted."""
     if redact is None:
         return attempt
     run_id = attempt.run_id if attempt.run_id == attempt.start else redact(attempt.run_id)
@@ -62,7 +62,7 @@ def redact_attempt(attempt: Attempt, redact: Ask | None) -> Attempt:
 
 
 def redact_training(training: TrainingFacts | None, redact: Ask | None) -> TrainingFacts | None:
-    """Return what tells a training run from others, with the class of its optimizer redacted."""
+    """Return the facts of a training run with the class of its optimizer redacted."""
     if training is None or redact is None:
         return training
     return msgspec.structs.replace(training, optimizer=redact(training.optimizer))
@@ -74,7 +74,7 @@ def redact_group(group: GroupState, redact: Ask) -> GroupState:
 
 
 def add_redacted(file: Path, contributions: Contributions, redact: Ask) -> None:
-    """Contributes a redacted copy of ``file``, in its folder, and deletes ``file``. Raises OSError if that fails."""
+    """Contribute a redacted copy of ``file``, in its folder, and delete ``file``. Raises OSError if that fails."""
     copy = file.with_name(f"redacted-{len(contributions.files)}.json")
     try:
         trace = read_chrome(file)
@@ -89,7 +89,7 @@ def add_redacted(file: Path, contributions: Contributions, redact: Ask) -> None:
 
 
 def _rename_equal_series(names: list[SpanName], cycle: Cycle) -> list[SpanName]:
-    """The names, of which no two series of counters are the same: one would hide the other."""
+    """Return the names without equal series of counters: one would hide the other."""
     if max(Counter(name.name for name in names).values(), default=1) == 1:
         return names
     series = sorted(

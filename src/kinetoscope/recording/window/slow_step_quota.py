@@ -1,4 +1,4 @@
-"""Which slow steps are kept: at most 20 an hour, and those that come regularly only once."""
+"""Quota of outlier steps that are kept: at most 20 per hour, and periodic ones only once."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -21,12 +21,11 @@ class _Kept:
 
 
 class SlowStepQuota:
-    """Decides which of the slow steps are kept. They are told in order.
+    """Decide which outlier steps are kept. Steps are passed in order.
 
-    A fourth slow step of the same phase that comes as many steps after the third as that after the second and the first
-    is regular, and so are later ones, also if some are missed. All of them take one of the hour's places together, and
-    the next is kept in the next hour. Of slow steps of one phase that follow each other directly, the first three are
-    kept.
+    A fourth outlier step of the same phase that comes as many steps after the third as that after the second and the
+    first is periodic, and so are later ones, also if some are missed. All of them count once in the quota of an hour,
+    and the next is kept in the next hour. Of consecutive outlier steps of one phase, the first three are kept.
     """
 
     def __init__(self) -> None:
@@ -36,7 +35,16 @@ class SlowStepQuota:
         self._num_consecutive = 0
 
     def admit(self, step: int, phase: int, now_ns: int) -> tuple[bool, int | None]:
-        """Whether a slow step is kept, and after how many steps its like comes regularly, if it does."""
+        """Decide on one outlier step.
+
+        Args:
+            step: its number.
+            phase: the phase that was slow.
+            now_ns: the time, in nanoseconds.
+
+        Returns:
+            Whether the step is kept, and its period in steps if it is periodic, else None.
+        """
         seen = self._seen.setdefault(phase, deque(maxlen=_MAX_REMEMBERED_STEPS))
         self._num_consecutive = self._num_consecutive + 1 if seen and seen[-1] == step - 1 else 1
         every = self._find_known_period(step, phase) or _find_new_period(seen, step)
@@ -56,7 +64,7 @@ class SlowStepQuota:
         return is_kept, every
 
     def _find_known_period(self, step: int, phase: int) -> int | None:
-        """The period of such a step that is known already. Some may have been missed since the last one."""
+        """Return the period of such a step that is known already. Some may have been missed since the last one."""
         for (known_phase, every), last in self._regular.items():
             if known_phase == phase and (step - last) % every == 0 and step - last <= _MAX_MISSED_PERIODS * every:
                 return every
@@ -73,7 +81,7 @@ class SlowStepQuota:
 
 
 def _find_new_period(seen: deque[int], step: int) -> int | None:
-    """After how many steps such a step comes regularly; None if it does not."""
+    """Return the period of such steps, in steps; None if they are not periodic."""
     steps = set(seen)
     for other in reversed(seen):
         period = step - other

@@ -1,8 +1,7 @@
-"""Keeps slow steps while nothing is recorded: their phases, their markers, and the training thread's stacks once they
-are late.
+"""Detection of outlier steps while nothing is recorded: their phases, markers, and stacks of the training thread.
 
-A thread of ours waits in C without the GIL (`pulse/slow.c`). It takes it when a step is late, to look at the stack, and
-when one was slow, to make a `Cycle` of it: a window of one step.
+A background thread waits in C without the GIL (`pulse/slow.c`). It takes the GIL when a step is late, to sample the
+stack, and after an outlier step, to build a `Cycle` of it: a window of one step.
 """
 
 import os
@@ -37,7 +36,7 @@ _JOIN_S = 5.0
 
 
 class _Frame(NamedTuple):
-    """A line of the stack: as it is named in traces, and as ``file:line``."""
+    """Line of a stack: as it is named in traces, and as ``file:line``."""
 
     name: str
     line: str
@@ -49,11 +48,11 @@ Times = tuple[int, tuple[int, ...], int | None]
 not report it."""
 
 _Stack = tuple[_Frame, ...]
-"""The frames of a thread, the outermost first."""
+"""Frames of a thread, the outermost first."""
 
 
 class _MeasuredStep(NamedTuple):
-    """What `SlowSteps.take` returns."""
+    """Outlier step, as `SlowSteps.take` returns it."""
 
     step: int
     epoch: int
@@ -67,10 +66,15 @@ class _MeasuredStep(NamedTuple):
 
 
 class SlowStepWatch:
-    """Watches the steps of the calling thread, of which ``writer``, the pulse's, tells, and its spans of ``recorder``.
+    """Watch the steps of the calling thread in the pulse's ``writer``, and its spans in ``recorder``.
 
-    Each slow step that is kept becomes a cycle of the run ``run_name``, which ``deliver`` gets on a thread of ours.
-    What fails there is told to ``report``, and then no more steps are watched.
+    Args:
+        writer: the writer of the pulse.
+        recorder: the recorder of the run.
+        clock: the clock of the run.
+        describe: returns the name of the run, its ranks and its attempt.
+        deliver: gets each outlier step that is kept as a cycle, on the thread of the watch.
+        report: gets the message if the watch fails. Then no more steps are watched.
     """
 
     def __init__(
@@ -100,11 +104,11 @@ class SlowStepWatch:
             self._detach()
 
     def set_enabled(self, is_on: bool) -> None:
-        """Whether steps are compared from now on: those that are recorded take longer."""
+        """Compare steps from now on or not: recorded steps take longer."""
         self._slow.judge(is_on)
 
     def stop(self) -> None:
-        """Ends this; slow steps so far are delivered."""
+        """Stop; outlier steps so far are delivered."""
         self._is_over = True
         self._detach()
         self._slow.stop()
@@ -122,7 +126,7 @@ class SlowStepWatch:
                 if self._slow.wait():
                     self._sample_late_step()
             self._keep_slow_steps()
-        except Exception as error:  # training must not hear of it
+        except Exception as error:  # errors must not reach training
             self._report(f"Slow steps are not watched any more: {type(error).__name__}: {error}")
             self._slow.judge(False)
             self._detach()
@@ -206,7 +210,7 @@ class SlowStepWatch:
 
 
 def _build_records(measured: _MeasuredStep, names: Sequence[SpanName]) -> Iterator[Record]:
-    """The user's spans in the step, in the order of their ends, as they are recorded in a window."""
+    """Yield the user's spans in the step, in the order of their ends, as they are recorded in a window."""
     marks = [mark for mark in measured.marks if names[mark[0]].name != BATCH]
     for index, (name, begin_ns, end_ns) in enumerate(marks):
         earlier = sum(begun < begin_ns < ended for _, begun, ended in marks[:index])
@@ -215,7 +219,7 @@ def _build_records(measured: _MeasuredStep, names: Sequence[SpanName]) -> Iterat
 
 
 def _find_phase(measured: _MeasuredStep) -> int:
-    """The phase with most of what is more than usual."""
+    """Return the phase with most of the additional time."""
     by_phase, usual = measured.times[1], measured.usual[1]
     return max(range(len(Phase)), key=lambda phase: by_phase[phase] - usual[phase])
 
@@ -256,7 +260,7 @@ def _build_slow_step(
 
 
 def _read_stack(ident: int) -> _Stack:
-    """The stack of a thread without our own frames; only the innermost ones of a very deep stack."""
+    """Return the stack of a thread without the profiler's frames; only the innermost ones of a very deep stack."""
     measured = [_read_frame(frame) for frame in skip_profiler_frames(frame_of_thread(ident), _MAX_FRAMES)]
     return tuple(reversed(measured))
 
@@ -268,7 +272,7 @@ def _read_frame(frame: FrameType) -> _Frame:
 
 
 def _find_line(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:
-    """The user's line that most samples were at, or that called what they were at, and how many."""
+    """Return the user's line in most samples, or that called the sampled library code, and their number."""
     lines = Counter(_find_user_line(stack) for _, stack in samples if stack)
     line, count = max(lines.items(), key=lambda measured: measured[1], default=("", 0))
     return (line, count) if count >= _MIN_SAMPLES_ON_LINE else (None, 0)
@@ -279,7 +283,7 @@ def _find_user_line(stack: _Stack) -> str:
 
 
 def _build_sample_spans(samples: list[tuple[int, _Stack]], end_ns: int) -> Iterator[SourceEvent]:
-    """Nested spans: a sample counts until the next one, and what equal samples in a row have in common is one span."""
+    """Yield nested spans: a sample lasts until the next one, and equal frames of consecutive samples are one span."""
     is_open: list[tuple[_Frame, int]] = []
     for at_ns, stack in [*samples, (end_ns, ())]:
         num_same = 0

@@ -1,4 +1,4 @@
-"""The folder for the trace files of one rank: names them, and lists the finished ones in its manifest."""
+"""Folder for the trace files of one rank: it names them, and lists the finished ones in its manifest."""
 
 import logging
 import os
@@ -42,17 +42,17 @@ _log = logging.getLogger("kinetoscope")
 
 
 class TraceFolder:
-    """Names the trace files of one rank, checks their folder, and keeps at most ``num_traces_to_keep`` (-1: all).
+    """Name the trace files of one rank, check their folder, and keep at most ``num_traces_to_keep`` (-1: all).
 
-    A relative ``folder`` is taken from the working folder at the moment when this is made. Raises `FileNameError` for a
-    format with unknown variables, `SettingsError` for an impossible number.
+    A relative ``folder`` is resolved against the working folder at construction. Raises `FileNameError` for a format
+    with unknown variables, `SettingsError` for an impossible number.
     """
 
     def __init__(self, folder: str, filename: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
         check_num_traces(num_traces_to_keep)
         self._folder = FileNameFormat(str(folder), "folder", has_timestamp=False)
         self.is_default: bool = self._folder.text in [f"{{run_name}}/{name}" for name in _TRACE_FOLDERS]
-        """Whether the folder is the one of the contract, in place of which `set_defaults` may set another one."""
+        """True if the folder is the one of the contract, which `set_defaults` may replace."""
         self._working_folder = working_folder()
         self._filename = FileNameFormat(filename, "filename")
         self._overwrite = overwrite
@@ -61,9 +61,10 @@ class TraceFolder:
         self._kept: list[Path] = []
 
     def set_defaults(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
-        """Takes over the run's settings where this folder has only the defaults.
+        """Apply the run's settings where this folder has only the defaults.
 
-        Raises `SettingsError` for another ``num_traces_to_keep`` than this folder was given itself.
+        Raises:
+            SettingsError: for another ``num_traces_to_keep`` than this folder was given itself.
         """
         num_given = self._num_traces_to_keep
         if num_given >= 0 and num_traces_to_keep not in (-1, num_given):
@@ -79,15 +80,20 @@ class TraceFolder:
 
     @property
     def has_lost_traces(self) -> bool:
-        """Whether none of the traces that this process has kept is there any more."""
+        """True if none of the traces that this process has kept exists any more."""
         return bool(self._kept) and not any(path.exists() for path in self._kept)
 
     def open(self, run_name: str, ranks: Ranks, attempt: Attempt) -> Attempt:
-        """Makes the folder and notes in the manifest that this rank has begun. Returns the attempt with its number,
-        which is higher than the launcher's count if the launcher has not counted all restarts.
+        """Create the folder and record in the manifest that this rank has started.
 
-        Raises `FileNameError` if two ranks would share a file, `FolderNotWritableError`, and `FolderNotEmptyError`
-        if files of an earlier run are in the folder and it may not be overwritten.
+        Returns:
+            The attempt with its number, which is higher than the launcher's count if the launcher has not counted all
+                restarts.
+
+        Raises:
+            FileNameError: if two ranks would share a file.
+            FolderNotWritableError: if the folder cannot be written.
+            FolderNotEmptyError: if files of an earlier run are in the folder and it may not be overwritten.
         """
         self._filename.require_distinct_ranks(ranks, self._folder.text)
         self._run_name, self._ranks = run_name, ranks
@@ -105,9 +111,7 @@ class TraceFolder:
         return attempt
 
     def reopen(self, path: Path, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
-        """Opens a folder again that a killed process of this rank had used, or another in its place. Its files stay as
-        they are.
-        """
+        """Open a folder again that a killed process of this rank had used, or a replacement. Its files are kept."""
         self._run_name, self._ranks, self._start = run_name, ranks, attempt.start
         self.run_folder = path.parent
         self.path = self._make_folder(path)
@@ -116,11 +120,11 @@ class TraceFolder:
             self._record_start(attempt)
 
     def record_agreement(self, attempt: str) -> None:
-        """Notes in the manifest the id of this attempt that the ranks have agreed on. Raises OSError if it cannot."""
+        """Record in the manifest the id of this attempt that the ranks have agreed on. Raises OSError if it cannot."""
         append_entry(self.path, self._ranks.rank, AttemptAgreed(attempt, self._start))
 
     def record_empty_run(self, why: str) -> None:
-        """Notes in the manifest that the run recorded nothing, and why. Raises OSError if it cannot."""
+        """Record in the manifest that the run recorded nothing, and the reason. Raises OSError if it cannot."""
         if hasattr(self, "_start"):  # else it was never opened
             append_entry(self.path, self._ranks.rank, NothingRecorded(why, self._start))
 
@@ -131,10 +135,10 @@ class TraceFolder:
 
     @contextmanager
     def new_trace(self, cycle: int, timestamp: Moment) -> Iterator[Path]:
-        """A context that returns the path for the trace of the cycle that ends at ``timestamp``; this run has not used
-        it before. At the end of the block the trace is noted in the manifest.
+        """Return a context with the path for the trace of the cycle that ends at ``timestamp``.
 
-        If the block raises, or the manifest cannot be written, there is no trace, and the name may be used again.
+        This run has not used the path before. At the end of the block the trace is recorded in the manifest. If the
+        block raises, or the manifest cannot be written, there is no trace, and the name may be used again.
         """
         name = self._used.choose(self._filename.fill(self._run_name, self._ranks, timestamp))
         is_written = False
@@ -150,8 +154,7 @@ class TraceFolder:
             raise
 
     def list_written(self, cycle: int, timestamp: Moment) -> Iterator[Path]:
-        """The existing files that this start has noted for the cycle, and those with names that `new_trace` gives for
-        ``timestamp``."""
+        """Yield the existing files of the cycle: those in the manifest, and those that `new_trace` would name."""
         names, wanted = UniqueNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
         folder = RunFolder(self.path)
         starts_of_process = [one for starts in read_starts(self.path) for one in starts if one.start == self._start]
@@ -161,12 +164,12 @@ class TraceFolder:
             yield self.path / name
 
     def is_listed(self, path: Path) -> bool:
-        """Whether a manifest lists ``path``."""
+        """Return whether a manifest lists ``path``."""
         name = str(path.relative_to(self.path))
         return any(trace.path == name for manifest in read_manifest(self.path) for trace in manifest.traces)
 
     def add(self, path: Path, cycle: int, timestamp: Moment) -> None:
-        """Notes a finished file in the manifest. Raises OSError if that cannot be written."""
+        """Record a finished file in the manifest. Raises OSError if that cannot be written."""
         name = str(path.relative_to(self.path))
         fields, size = timestamp_fields(timestamp), path.stat().st_size
         finished = TraceFinished(self._ranks.rank, name, size, fields, cycle, self._start)
@@ -174,8 +177,10 @@ class TraceFolder:
         self._kept.append(path)
 
     def expire(self) -> list[Path]:
-        """Notes in the manifest which oldest traces are not to be kept any more, and returns them. The caller deletes
-        them, or leaves that to the merge, which does it when it has merged them."""
+        """Record in the manifest which oldest traces have expired, and return them.
+
+        The caller deletes them, or leaves that to the merge, which does it after it has merged them.
+        """
         num_expired = max(0, len(self._kept) - self._num_traces_to_keep) if self._num_traces_to_keep >= 0 else 0
         expired = self._kept[:num_expired]
         try:
@@ -188,15 +193,17 @@ class TraceFolder:
         return expired
 
     def close(self) -> None:
-        """Notes in the manifest that this rank will add no more files. Does nothing if it never opened the folder."""
+        """Record in the manifest that this rank will add no more files. Do nothing if it never opened the folder."""
         if not hasattr(self, "_start"):
             return
         append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank, self._start))
 
     @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Path | None]]]:
-        """For each cycle the timestamp and the file of every rank; None for a file that cannot be seen from here.
-        Empty before the run has begun."""
+        """The timestamp and the file of every rank, for each cycle; None for a file that this process cannot see.
+
+        Empty before the run has started.
+        """
         if not hasattr(self, "_start"):
             return []
         cycles: dict[int, tuple[Timestamp, list[Path | None]]] = {}
@@ -218,9 +225,10 @@ class TraceFolder:
         self._start = attempt.start
 
     def _record_concurrent_ranks(self, attempt: Attempt) -> None:
-        """Notes in the manifest which other ranks are alive now. Without a store, this shows which ranks form a run.
+        """Record in the manifest which other ranks are alive now. Without a store, this shows which ranks form a run.
 
-        Of two ranks that begin at the same moment, at least one sees the other, because both have noted that before.
+        Of two ranks that start at the same moment, at least one sees the other, because both have recorded their start
+        before.
         """
         if self._ranks.local_world_size > 1:
             manifests = [manifest for manifest in read_manifest(self.path) if manifest.rank != self._ranks.rank]
@@ -229,15 +237,15 @@ class TraceFolder:
             append_entry(self.path, self._ranks.rank, RanksBeside(starts, attempt.start))
 
     def _is_running_too(self, other: RankStarted, attempt: Attempt) -> bool:
-        """Whether another rank of this launch and node is alive."""
+        """Return whether another rank of this launch and node is alive."""
         if (other.attempt.name, other.ranks.node_rank) != (attempt.name, self._ranks.node_rank):
             return False
         return read_owner_state(find_spool_folder(self.run_folder, other.start), other.attempt) is OwnerState.ALIVE
 
     def _is_of_earlier_attempt(self, folder: Path, attempt: Attempt) -> bool:
-        """Whether an attempt of this launch that the launcher may not have counted has written into a folder.
+        """Return whether an attempt that the launcher may not have counted has written into a folder.
 
-        It has if this rank has begun there, in another process, or a rank that was killed or was one of more or fewer
+        It has if this rank has started there, in another process, or a rank that was killed or was one of more or fewer
         ranks.
         """
         if not may_miss_restarts():
@@ -252,7 +260,7 @@ class TraceFolder:
         )
 
     def _make_folder(self, folder: Path) -> Path:
-        """Makes the folder. Raises `FolderNotWritableError` if it is not writable or leads out of the run's folder."""
+        """Create the folder. Raises `FolderNotWritableError` if it is not writable or leads out of the run's folder."""
         try:
             run = RunFolder(self.run_folder)
             run.make_folder(str(folder.relative_to(self.run_folder)))
@@ -271,10 +279,10 @@ class TraceFolder:
             )
 
     def _check_empty(self, attempt: Attempt) -> None:
-        """Raises `FolderNotEmptyError` if files of an earlier run are in the folder, or will be of another process.
+        """Raise `FolderNotEmptyError` if files of an earlier run are in the folder, or will be of another process.
 
-        Other ranks of this attempt may have begun before this one. Their manifests show that, and then the files are of
-        this run. But if this rank has a manifest too, it is from an earlier run.
+        Other ranks of this attempt may have started before this one. Their manifests show that, and then the files are
+        of this run. But if this rank has a manifest too, it is from an earlier run.
         """
         manifests = read_manifest(self.path)
         self._check_alone(manifests, attempt)
@@ -292,8 +300,10 @@ class TraceFolder:
             )
 
     def _check_alone(self, manifests: Iterable[RankManifest], attempt: Attempt) -> None:
-        """Raises `FolderNotEmptyError` if another process records this rank into the folder now: each would replace the
-        traces of the other."""
+        """Raise `FolderNotEmptyError` if another process records this rank into the folder now.
+
+        Each of them would replace the traces of the other.
+        """
         open_starts = (one.started for one in manifests if one.rank == self._ranks.rank and not one.closed)
         for other in open_starts:
             if other is None or other.attempt.pid == attempt.pid:
@@ -307,14 +317,17 @@ class TraceFolder:
 
 
 def check_num_traces(num_traces: object) -> None:
-    """Raises `SettingsError` unless ``num_traces`` is a number of traces to keep, or -1 for all."""
+    """Raise `SettingsError` unless ``num_traces`` is a number of traces to keep, or -1 for all."""
     if isinstance(num_traces, bool) or not isinstance(num_traces, int) or num_traces < -1:
         raise SettingsError(f"num_traces_to_keep is a number of traces, or -1 for all; not {num_traces!r}.")
 
 
 def is_used(run_folder: Path, ranks: Ranks) -> bool:
-    """Return whether this rank has written into a run's folder before, or another rank that has ended since, or
-    whether its folders of traces have other files."""
+    """Return whether a run's folder has traces of an earlier run.
+
+    It has if this rank has written into it before, or another rank that has ended since, or if its folders of traces
+    have other files.
+    """
     try:
         folders = [path.parent for path in run_folder.glob("*/.manifest")]
         manifests = [one for folder in folders for one in read_manifest(folder)]
@@ -333,7 +346,7 @@ def _is_dead(started: RankStarted | None, run_folder: Path) -> bool:
 
 
 _TRACE_FOLDERS = ("traces", "torch_traces")
-"""Where a run has its traces, unless its handlers were given other folders."""
+"""Folders of traces in a run, unless its handlers were given other ones."""
 
 
 def _find_foreign_file(folder: Path) -> Path | None:
@@ -349,6 +362,9 @@ def _find_foreign_file(folder: Path) -> Path | None:
 
 
 def _belongs_to_run(path: Path) -> bool:
-    """Whether a file is not an earlier run's: another rank's check for write access, an empty manifest, an unfinished
-    file, or the folder of an earlier attempt of this run."""
+    """Return whether a file is not an earlier run's.
+
+    It is then another rank's check for write access, an empty manifest, an unfinished file, or the folder of an earlier
+    attempt of this run.
+    """
     return path.name.startswith(("writable-", ".")) or path.name.startswith("attempt")

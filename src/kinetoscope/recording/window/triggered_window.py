@@ -22,7 +22,7 @@ class Progress(Enum):
 
 
 class TriggeredWindow:
-    """A window of some steps: the step before them warms up, and the last one saves.
+    """Window of some steps: the step before them warms up, and the last one saves.
 
     Args:
         first_step: the number of the first recorded step.
@@ -76,7 +76,7 @@ class TriggeredWindow:
         return _ACTIVE if step < self.first_step + self.num_steps - 1 else _SAVE
 
     def _postpone(self, step: int, planned: ProfilerAction) -> ProfilerAction:
-        """All ranks have the same schedule, and so come to the same first step."""
+        """Postpone the window. All ranks have the same schedule, and so the same first step."""
         if step - self._earliest_step > _MAX_POSTPONED_STEPS:
             return self._give_up(Progress.BLOCKED, planned)
         self.first_step = step + 2
