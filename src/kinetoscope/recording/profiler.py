@@ -165,7 +165,7 @@ class Profiler(AnyProfiler):
         grace_s: the seconds that saving may take after SIGTERM or SIGHUP.
         close_timeout_s: the seconds that a normal close waits for the merge, for uploads and for the top finding, once
             all is on disk. These processes finish by themselves.
-        live_folder: the folder for unsaved data, so that a kill loses none of it. By default it is ``live`` in the run
+        spool_folder: the folder for unsaved data, so that a kill loses none of it. By default it is ``live`` in the run
             folder of the first handler that has one; False keeps the data in memory.
         live_bytes_max: the maximum size of that data. Records beyond that are dropped until some are saved, and the
             trace has their number. Windows that could not be saved count too, and are retried; the oldest of them are

@@ -135,7 +135,7 @@ class UnsavedCycles:
             self._saves.remove(save)
 
     def discard_oldest(self, is_low_on_space: Callable[[], bool]) -> Save | None:
-        """Discard and return the oldest cycle if they take too much space or space ``is_low_on_space``; else return None."""
+        """Discard the oldest cycle if they take too much space or space is short; return it, or None."""
         num_bytes = RECORD_BYTES * sum(save.num_records for save in self._saves)
         if not self._saves or not (num_bytes > self._limit_bytes or is_low_on_space()):
             return None
@@ -229,7 +229,7 @@ class Delivery:
         self.unsaved.flush_to_disk()
 
     def free_space(self, is_low_on_space: Callable[[], bool] = lambda: False) -> None:
-        """Discard the oldest unsaved cycles while they take too much space, or space ``is_low_on_space`` for new records.
+        """Discard the oldest unsaved cycles while they take too much space, or space for new records is short.
 
         Called on the writer thread.
         """

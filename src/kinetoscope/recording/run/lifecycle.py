@@ -200,7 +200,7 @@ class RunLifecycle:
         self.windows.first_batch = plain_count(self.state.timestamp.batch)
         can_record = not why_not_recorded()  # else it only counts
         if can_record:
-            self._open_live_folder()
+            self._open_spool()
             self._open_pulse()
         for uploads in self.context.uploads.values():
             self.context.call(uploads, uploads.resume)
@@ -213,7 +213,7 @@ class RunLifecycle:
         if can_record:
             self._start_watchdog()
 
-    def _open_live_folder(self) -> None:
+    def _open_spool(self) -> None:
         services, handlers = self.services, self.context.handlers
         chosen = self.settings.spool_folder
         folder = run_folder_of(handlers) if chosen in (None, True) else chosen

@@ -81,7 +81,7 @@ SAVE_TIMEOUT_S = 300.0
 class RunSettings:
     """Settings of a run, as `kinetoscope.Profiler` describes them.
 
-    A relative ``live_folder`` is resolved against the working folder at construction. Raises `SettingsError` for a
+    A relative ``spool_folder`` is resolved against the working folder at construction. Raises `SettingsError` for a
     setting that cannot work.
     """
 
