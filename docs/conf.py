@@ -20,6 +20,7 @@ edit_url = ""
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
     "generated_pages",
@@ -37,6 +38,8 @@ myst_links_external_new_tab = False
 
 # Docstrings put code between single backticks, too.
 default_role = "code"
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # the Attributes of a class are fields of its description
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
