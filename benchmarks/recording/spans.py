@@ -1,6 +1,6 @@
 """Ways to put a span around a block, of ours and of other profilers, each switched off and on.
 
-A way is the expression of a ``with`` statement, and a context in which it works. So one loop can measure them all.
+A way is the expression of a ``with`` statement, and the context that it needs. So one loop can measure them all.
 """
 
 import os

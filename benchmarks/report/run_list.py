@@ -48,7 +48,7 @@ def run(*, quick: bool) -> SuiteResult:
     ]
     return SuiteResult(
         suite="run_list",
-        title=f"the list of {num_runs} runs of {_NUM_RANKS} ranks, of which all is known",
+        title=f"the list of {num_runs} runs of {_NUM_RANKS} ranks, all known",
         measures=measures,
         notes=["In Chromium without a GPU, 1440x900. One more run is one that was never seen before."],
     )

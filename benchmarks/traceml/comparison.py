@@ -54,14 +54,14 @@ def run(quick: bool) -> SuiteResult:
             _put_into_docs(name, table)
     return SuiteResult(
         suite="traceml",
-        title="the same trainings under TraceML 0.5.0 and under ours",
+        title="the same training runs under TraceML 0.5.0 and under ours",
         measures=[*_counts(judged), *slowdowns],
         notes=["Ours records 40 steps of a run, with diagnose=True; TraceML times all steps.", _behind(judged)],
     )
 
 
 def _fault_rows(judged: Sequence[dict[str, Judged]]) -> Rows:
-    rows = [["training with", "mending gains", "tool", "says", "line", "cost a step", "saving a step"]]
+    rows = [["training with", "measured saving", "tool", "says", "line", "cost a step", "saving a step"]]
     for of_tools in judged:
         for tool, name in _NAMES.items():
             one = of_tools[tool]
@@ -80,7 +80,7 @@ def _checked(value: float | None, unit: str, is_right: bool) -> str:
 
 def _time_row(of_tools: dict[str, Judged]) -> list[str]:
     shares = [f"{100 * of_tools[tool].share_of_loop:.0f} %" for tool in _TOOLS]
-    return [f"{of_tools['traceml'].fault.what}: part of the loop's time that it tells of", *shares]
+    return [f"{of_tools['traceml'].fault.what}: part of the loop's time in its report", *shares]
 
 
 def _validation_row(of_tools: dict[str, Judged]) -> list[str]:
@@ -131,7 +131,7 @@ def _left(left: endings.Left) -> str:
 
 def _load_row(rounds: healthy.Rounds, folder: Path) -> list[str]:
     ran = rounds.ran["traceml"][0], healthy.run_recording_all("small", folder)
-    return ["steps of 0.2 ms that it tells of", *map(_format_steps, ran)]
+    return ["steps of 0.2 ms in its report", *map(_format_steps, ran)]
 
 
 def _format_steps(ran: Ran) -> str:

@@ -17,7 +17,7 @@ class Fault:
     training: Training
     names: Sequence[str]
     buckets: Sequence[str] = ()
-    is_leak: bool = False  # then what it costs is KiB a step, not ms, and mending it saves no time
+    is_leak: bool = False  # then its cost is in KiB per step, not ms, and the fix saves no time
 
     @property
     def unit(self) -> str:

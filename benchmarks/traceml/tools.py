@@ -17,7 +17,7 @@ TOOLS = ("none", "traceml", "kinetoscope")
 SWITCH = Path(__file__).parent / "switch.py"
 PYTHON = Path(sys.executable)
 BIN = PYTHON.parent
-_NOT_TIMED = 2  # steps at the begin, which warm up
+_NOT_TIMED = 2  # warmup steps at the start
 _BLOCK = 12  # steps
 _TIMEOUT_S = 300
 

@@ -64,7 +64,7 @@ def rows(folder: Path, *, quick: bool) -> list[list[str]]:
     folder.mkdir(exist_ok=True)
     tools = ("traceml", "kinetoscope")
     whole = [_run(tool, folder / f"{tool}-whole", "--steps", str(_NUM_STEPS)) for tool in tools]
-    table_rows = [["a plain loop of 400 steps: of which it tells", *(f"{ran.num_steps} steps" for ran in whole)]]
+    table_rows = [["a plain loop of 400 steps: steps in its report", *(f"{ran.num_steps} steps" for ran in whole)]]
     for how, what in {"exit": "`sys.exit(3)`", "wait": "SIGTERM", "kill": "SIGKILL"}.items():
         ran = [_run(tool, folder / f"{tool}-{how}", "--end-at", str(_END_AT), "--ending", how) for tool in tools]
         head = f"{what} in step {_END_AT + 1} (Python's own exit code: {ENDINGS[how]})"
@@ -74,9 +74,7 @@ def rows(folder: Path, *, quick: bool) -> list[list[str]]:
     helpers = [str(_num_helpers(tool, folder)) for tool in tools]
     table_rows.append(["processes beside the training, while nothing is recorded", *helpers])
     quickly = [_run(tool, folder / f"{tool}-quick", "--steps", str(_NUM_QUICK_STEPS)) for tool in tools]
-    table_rows.append(
-        [f"{_NUM_QUICK_STEPS:,} short steps: of which it tells", *(f"{ran.num_steps:,}" for ran in quickly)]
-    )
+    table_rows.append([f"{_NUM_QUICK_STEPS:,} short steps: in its report", *(f"{ran.num_steps:,}" for ran in quickly)])
     return [*table_rows, *_times(folder, 2 if quick else _NUM_ROUNDS)]
 
 

@@ -421,7 +421,7 @@ def test_runs_are_sorted_and_filtered_and_the_address_keeps_both(analysed, tab):
     wait_for_cell(tab, "after", "Change", "+")
     assert names(tab) == ["empty", "after", "before"], "the newest first"
     tab.get_by_role("button", name="Step time").click()
-    assert names(tab) == ["after", "before", "empty"], "the slowest first, and what is not known last"
+    assert names(tab) == ["after", "before", "empty"], "the slowest first, and unknown values last"
     tab.get_by_role("button", name="Step time").click()
     assert names(tab) == ["before", "after", "empty"]
     tab.get_by_role("searchbox").fill("waits")

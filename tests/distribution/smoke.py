@@ -76,7 +76,7 @@ def check_recording(run: Path) -> None:
     require("steps" in command("summary", run), "a run has a summary")
     command("report", run)
     require((run / "report.html").stat().st_size > 100_000, "a run has a page")
-    command("diff", run, run.with_name("run2"), statuses=(0, 1, 3))  # 3: it cannot be told
+    command("diff", run, run.with_name("run2"), statuses=(0, 1, 3))  # 3: inconclusive
     script = run.with_name("training.py")
     script.write_text("for _ in range(3):\n    print('trained')\n", encoding="utf-8")
     printed = command("run", "--output", run.with_name("run3"), sys.executable, script)

@@ -105,7 +105,7 @@ def test_straggler_is_found_by_its_line_and_fixed_with_equal_loss(tmp_path):
     assert found[0].startswith("Straggler: rank 0 ")
     assert "kinetoscope explain straggler" in summary
     assert slow_line in found[0]
-    # It is on the same line of the mended file. What is left is what the page says: on a busy machine, chance.
+    # It is on the same line of the fixed file. The rest is as on the page: noise, on a busy machine.
     assert slow_line not in "".join(findings(fixed_output))
     assert "after:  fixed, 2 ranks, " in comparison
     assert "The typical step got faster" in comparison

@@ -214,7 +214,7 @@ def test_child_forked_in_a_gc_pause_between_markers_runs_and_exits_normally(tmp_
                 threshold = gc.get_threshold()
                 gc.callbacks.append(fork)
                 gc.set_threshold(1)
-                with marker:  # the first of a thread, for which the recorder makes what it needs
+                with marker:  # the first of a thread, which makes the recorder allocate
                     marker.start()
                     held.enter_context(marker)
                 gc.callbacks.remove(fork)
@@ -451,7 +451,7 @@ try:
             if count == 1000:
                 print("ready", flush=True)
 except BaseException as error:
-    library_marker = kinetoscope.marker("nobody records this")
+    library_marker = kinetoscope.marker("never recorded")
     with Profiler(always):
         print(count, type(error).__name__, signal.getsignal(signal.SIGTERM) != signal.SIG_DFL, flush=True)
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -530,7 +530,7 @@ def test_a_sigterm_that_came_while_the_run_ended_ends_the_process_afterwards(tmp
     assert process.stdout.readline() == "saving\n"
     process.send_signal(signal.SIGTERM)
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.5)  # the save goes on
+        process.wait(0.5)  # the save continues
     process.send_signal(signal.SIGINT)
     status, _, err = finish(process)
     assert status == -signal.SIGTERM, err

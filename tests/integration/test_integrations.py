@@ -144,7 +144,7 @@ def test_a_training_that_an_exception_ends_is_saved(trainer, error, tmp_path):
     integration = integrate(trainer, tmp_path / "run", quiet=True)
     with pytest.raises((ValueError, KeyboardInterrupt, SystemExit)):
         train(trainer, tmp_path / "a", integration, network=Network(fails_at=9, error=error))
-    if trainer == "transformers":  # which tells nobody: the next training ends it
+    if trainer == "transformers":  # which calls no hook: the next training run ends it
         assert kinetoscope.active_profiler() is not None
         assert not is_unwatched()
     else:

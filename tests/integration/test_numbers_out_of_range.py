@@ -126,7 +126,7 @@ def test_in_the_metadata_of_parquet(run, capsys, value):
             frame.write_parquet(file, metadata={"kinetoscope": planted(whole, path, value)})
             if value == "NaN":  # that is no JSON
                 path = ("some.parquet",)
-            elif value == "1e400":  # no number of JSON's, so it is not known in which field of the header it is
+            elif value == "1e400":  # no JSON number, so its field of the header is unknown
                 path = path[:1]
             verb = ["summary", "info"][number % 2]
             require_report([verb, file, "--no-cache"], file.name, path, capsys)

@@ -39,7 +39,7 @@ def counters(options, library=None, torch="", **machine):
     logged = [
         line for line in done.stderr.splitlines(keepends=True) if not line.startswith(("Kinetoscope: ", "kinetoscope "))
     ]
-    return json.loads(done.stdout.splitlines()[-1]), "".join(logged)  # without what is told of the run's end
+    return json.loads(done.stdout.splitlines()[-1]), "".join(logged)  # without the end report
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_lost_or_hidden_gpu_leaves_the_others_and_is_named_if_requested(library)
         ("1,1", {}),
         ("GPU-a3,GPU-a0", {"gpu/0": 3, "gpu/1": 0}),
         ("GPU-a3,GPU-b", {"gpu/0": 3}),
-        ("GPU-a", {}),  # the begin of several
+        ("GPU-a", {}),  # the start of several
         ("MIG-5eed", {"gpu/0": "instance"}),
         ("MIG-other", {}),
         ("", {}),
@@ -139,7 +139,7 @@ def test_the_counters_of_a_gpu_that_is_split_are_not_those_of_the_process(librar
     assert busy(library, SPLIT="0", CUDA_VISIBLE_DEVICES="MIG-5eed") == {"gpu/0": "instance"}
 
 
-# Stands in for a torch that has initialised CUDA, which needs a GPU. The order is CUDA's own: the fastest GPU first.
+# Replaces a torch that has initialised CUDA, which needs a GPU. The order is CUDA's own: the fastest GPU first.
 TORCH = """
 import sys, types
 def properties(number):

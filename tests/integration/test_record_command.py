@@ -9,11 +9,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from kinetoscope.pulse.snapshots import glance_at_pulses
 
 import kinetoscope
 from kinetoscope.cli import main
 from kinetoscope.formats.record_request import RecordRequest, request_sequence
+from kinetoscope.pulse.glances import glance_at_pulses
 from kinetoscope.pulse.layout import Asked
 from support.polling import wait_for
 from support.trace_processor.trace_processor import load
@@ -174,7 +174,7 @@ def test_a_request_that_is_seen_half_written_is_taken_once_it_is_whole(start):
     request = RecordRequest(request_sequence(str(path)) + 1, 2, rank.step + 10_000, 0)
     with path.open("r+b") as file:
         file.write(request.encoded()[:100])  # the sequence is there, and the checksum is not
-    job.wait_for(lambda: job.snapshots()[0].step > rank.step + 150)  # for a second and more, in which it has looked
+    job.wait_for(lambda: job.snapshots()[0].step > rank.step + 150)  # for over a second, with at least one refresh
     assert job.asked()[0].sequence == 0
     with path.open("r+b") as file:
         file.write(request.encoded())

@@ -142,7 +142,7 @@ def test_two_attempts_with_equal_pid_killed_at_one_batch_are_not_confused(same_p
     assert not find_spool_folders(same_pid)
 
 
-# A worker records in the second window, in which its parent has recorded nothing yet, and of which the log says nothing
+# A worker records in the second window, without records of its parent or an entry in the log
 # yet: the writer thread has begun to save the first window before the second one opened.
 WORKER = """
 import os, sys, threading

@@ -401,7 +401,7 @@ def test_a_program_sees_what_it_sees_without_it(path, tmp_path):
 
 def test_failing_sitecustomize_is_reported_by_python_as_usual(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("raise ValueError('the user broke it')\n")
-    command = [sys.executable, "-c", "print('goes on')"]
+    command = [sys.executable, "-c", "print('continues')"]
     plain, profiled = (
         run(*before, *command, folder=tmp_path, environment={"PYTHONPATH": str(tmp_path)})
         for before in ((), (KINETOSCOPE, "run", "-o", "run"))

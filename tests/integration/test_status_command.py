@@ -22,7 +22,7 @@ from support.polling import wait_for
 MAX_WAIT_S = 120
 ENOUGH_STEPS = 40
 
-# Each step takes at least 2 ms, so that steps can be told apart. It ends when there is a file `end` in the folder.
+# Each step takes at least 2 ms, so that steps differ in time. It ends when there is a file `end` in the folder.
 TRAIN = """
 import os, sys, time
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -196,7 +196,7 @@ def test_rank_in_another_container_of_this_machine_is_known_live_or_killed(tmp_p
 
 
 def test_rank_in_a_time_namespace_with_an_earlier_clock_is_not_reported_as_killed(tmp_path):
-    """By its own clock, its process started later than its pulse states."""
+    """Its process started later, by its own clock, than its pulse states."""
     with training_apart(tmp_path, "--time", "--monotonic", "-10"):
         assert states(tmp_path) == {0: "recording"}
 

@@ -77,7 +77,7 @@ def test_what_the_loop_waits_for_is_named_with_advice_that_fits(tmp_path, script
     run_quickly(script, tmp_path / script, "--steps", 20)
     fault = BY_NAME[script]
     of_kind = [finding for finding in findings_of(tmp_path / script) if finding.kind in fault.all_kinds]
-    # On a busy machine the steps themselves may be told as well.
+    # On a busy machine the steps themselves may be reported as well.
     first = next(finding for finding in of_kind if not fault.has_line or _line_of(finding) in fault.lines)
     is_busy = "The machine's cores were busy" in first.advice  # then each batch waits
     assert fault.advice in first.advice or first.kind != fault.kind or is_busy

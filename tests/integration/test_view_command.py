@@ -53,7 +53,7 @@ def test_login_link_sets_a_private_cookie_and_redirects_to_a_url_without_token(s
     assert (status, headers["Location"], body) == (303, "/", b"")
     name, *attributes = headers["Set-Cookie"].split("; ")
     assert sorted(attributes) == ["HttpOnly", "Path=/", "SameSite=Strict"]
-    assert parts.query.partition("=")[2] not in name, "whoever sees the cookie cannot make a link of it"
+    assert parts.query.partition("=")[2] not in name, "a link cannot be made from the cookie"
     status, headers, body = ask(server.server_port, Cookie=f"other=1; {name}")
     assert status == 200
     assert "Runs in runs" in html.unescape(body.decode())

@@ -109,10 +109,10 @@ def test_without_operators_the_phases_are_known_but_not_what_bounds_the_step(tmp
 
 
 def test_with_operators_it_is_these_that_tell_the_phases(tmp_path):
-    train(tmp_path / "told")
-    report = kinetoscope.analyze(tmp_path / "told")
+    train(tmp_path / "watched")
+    report = kinetoscope.analyze(tmp_path / "watched")
     host = report.run["parts"]["host"]
-    assert len(phases_of(tmp_path / "told")) == 15
+    assert len(phases_of(tmp_path / "watched")) == 15
     assert host["backward_ns"] >= 7 * MS
     assert report.run["bound_by"] == "host"
 

@@ -53,7 +53,7 @@ def test_every_span_of_the_engine_is_balanced_over_several_epochs():
     for name in ("batch", "train_batch", "forward", "loss", "backward", "dataloader"):
         assert len(spans[f"event/{name}"]) == 12, name
     assert len(spans["event/epoch"]) == 3
-    assert len(spans["event/fit"]) == 3, "each window shows the fit it lies in"
+    assert len(spans["event/fit"]) == 3, "each window shows its fit"
     places = [(span["args"]["epoch"], span["args"]["batch"]) for span in spans["event/batch"]]
     assert places == [(batch // 4, batch) for batch in range(12)]
 

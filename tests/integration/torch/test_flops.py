@@ -155,7 +155,7 @@ def test_a_step_has_the_operations_of_all_its_operators_and_their_rate(tmp_path)
     flops = sum(counted_by_torch(work).values())
     assert [row.flops for row in report.steps] == [flops] * 3
     assert [row.flops_per_s for row in report.steps] == [flops / row.duration_ns * 1e9 for row in report.steps]
-    assert {row.mfu for row in report.steps} == {None}, "nobody knows the peak of a CPU"
+    assert {row.mfu for row in report.steps} == {None}, "the peak of a CPU is unknown"
     assert report.run["flops_per_step"] == flops
     assert report.run["flops_per_s"] == pytest.approx(flops / report.run["step_ns"] * 1e9)
 

@@ -77,7 +77,7 @@ os.write(end, bytes(fcntl.fcntl(end, fcntl.F_GETPIPE_SZ)))  # so that the save h
 saving = _kineto_save.start(profiler.profiler.kineto_results, LIBRARY, "trace.json", bytearray(1), end, 0)
 finishing = [threading.Thread(target=_kineto_save.finish, args=(saving,)) for _ in range(2)]
 [thread.start() for thread in finishing]
-finishing[0].join(0.5)  # by now both wait, since nobody reads what is written
+finishing[0].join(0.5)  # by now both wait, since the pipe has no reader
 os.set_blocking(written, True)
 with open(written, "rb") as text:
     print(b"traceEvents" in text.read())

@@ -19,7 +19,7 @@ AT_WORK_S = 9.0
 def usual_step(kind):
     time.sleep(
         0.1 if kind == "call_that_holds_the_gil" else 0.005
-    )  # what is usual must be known before nobody can look
+    )  # usual durations must be known before probes are impossible
 
 
 def lock(profiler):

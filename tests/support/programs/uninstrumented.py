@@ -316,7 +316,7 @@ def on_two_ranks(wrap):
     model = wrap(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     steps = [train_on(model, optimizer, batch).detach() for batch in data()]
-    # A model that outlives its group waits for gloo's threads with the GIL, for which they may wait.
+    # A model that outlives its group waits for gloo's threads with the GIL, and they may wait for it.
     del model, optimizer
     dist.destroy_process_group()
     return len(steps), steps[-1]

@@ -109,7 +109,7 @@ class Trial:
 
     @property
     def are_named(self) -> bool:
-        """Whether the top finding of each faulty run is of the right kind."""
+        """The top finding of each faulty run is of the right kind."""
         return all(first is not None and first.kind in self.fault.all_kinds for first in self.firsts)
 
     @property

@@ -69,7 +69,7 @@ class Claim:
 class PlantVerdict:
     """Judgement on one plant that matters.
 
-    ``off_share`` is the finding's saving less the rerun's, as a share of a step; None where either is not known.
+    ``off_share`` is the finding's saving less the rerun's, as a share of a step; None where either is unknown.
     ``is_saving_right`` is None where no saving is judged.
     """
 
@@ -90,7 +90,7 @@ class Verdict:
     seed: int
     has_overlap: bool
     is_right: bool | None
-    """Whether the first sentence is right; None if no plant of the run matters."""
+    """The first sentence is right; None if no plant of the run matters."""
     first_confidence: str | None = None
     first_gain_share: float | None = None
     """Gain of the rerun without the plant that a right top finding names."""
@@ -105,7 +105,7 @@ class Verdict:
 
     @property
     def is_failed(self) -> bool:
-        """Whether the run has any fault."""
+        """The run has a fault."""
         has_wrong_saving = any(plant.is_saving_right is False for plant in self.plants)
         return bool(self.error or self.is_right is False or self.false_high or self.healthy_claims or has_wrong_saving)
 

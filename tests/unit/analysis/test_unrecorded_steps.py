@@ -31,7 +31,7 @@ def test_without_unrecorded_steps_it_is_that_of_a_recorded_one(about):
 
 
 def test_the_cost_of_recording_its_operators_is_no_saving_of_a_finding():
-    """Of 20 ms of profiler overhead, 0.75 are for the operators that only the late rank has."""
+    """The operators that only the late rank has cost 0.75 of 20 ms of profiler overhead."""
     late, slow = finding_of("straggler", 21 * MS, share_of_operators=0.75), finding_of("input_bound", 3 * MS)
     found = without_recording_cost([late, slow], RECORDED["all_steps"], RECORDED["step_ns"], None)
     assert [one.saving_share for one in found] == [pytest.approx(0.2), pytest.approx(0.1)]

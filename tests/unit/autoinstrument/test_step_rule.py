@@ -40,7 +40,7 @@ def test_without_a_loader_each_step_of_the_first_optimizer_ends_one():
 
 def test_sixteen_steps_without_a_fetch_count_and_so_it_stays():
     rule = StepRule(None, has_loader=True)
-    assert ends(rule, [CRITIC] * 15 + ["fetch"]) == [0] * 15 + [1], "fifteen are those of one step"
+    assert ends(rule, [CRITIC] * 15 + ["fetch"]) == [0] * 15 + [1], "fifteen belong to one step"
     assert ends(rule, [CRITIC] * 16) == [0] * 15 + [16]
     assert ends(rule, ["fetch", CRITIC, CRITIC, "fetch"]) == [0, 1, 1, 0]
 

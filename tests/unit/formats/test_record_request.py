@@ -34,7 +34,7 @@ def path(tmp_path):
 @pytest.mark.parametrize("ranks", [None, frozenset([0]), frozenset([0, 3, 2047])])
 def test_a_request_comes_back_as_it_was_written(path, ranks):
     written = RecordRequest(7, 10, 1234, 17, ranks)
-    assert read_request(str(path)) is None, "nobody has asked yet"
+    assert read_request(str(path)) is None, "no request yet"
     write_request(str(path), lambda before: written)
     assert read_request(str(path)) == written
     assert read_request(os.fsencode(path)) == written

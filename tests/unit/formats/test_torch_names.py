@@ -10,7 +10,7 @@ def test_all_names_that_torch_registers_are_known():
     from support.torch_operator_names import PATH, registered_names
 
     if not torch.__version__.startswith("2.13"):
-        pytest.skip("the names are those of torch 2.13")
+        pytest.skip("the names are from torch 2.13")
     assert set(registered_names()) <= set(PATH.read_text(encoding="utf-8").split())
 
 

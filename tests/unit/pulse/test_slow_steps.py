@@ -21,7 +21,7 @@ class Training:
         self.writer.watch_slow_steps(self.slow)
         self.slow.judge(True)
         self.found, self.num_steps = [], 0
-        self.step(1 * MS)  # the one in which it began is not judged
+        self.step(1 * MS)  # its first step is not judged
 
     def step(self, *phases):
         """A step of durations, each of the forward pass or of the phase that it comes with."""

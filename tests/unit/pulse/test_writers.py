@@ -178,7 +178,7 @@ def test_nothing_is_written_after_the_end():
     train(training, 5)
     training.writer.close()
     assert training.file == before
-    training.file.clear()  # which nobody holds any more
+    training.file.clear()  # without references
 
 
 @pytest.mark.parametrize("phase", [-1, len(Phase), 2**70])

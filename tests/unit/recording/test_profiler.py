@@ -45,7 +45,7 @@ def test_run_with_all_batches_skipped_leaves_no_files():
 def test_run_with_all_batches_skipped_holds_no_memory():
     import tracemalloc
 
-    with Profiler(NEVER, MemoryTraceHandler(), clock=FakeClock()) as profiler:  # nobody looks for hangs then
+    with Profiler(NEVER, MemoryTraceHandler(), clock=FakeClock()) as profiler:  # the hang watchdog is off then
         marker = profiler.marker("m")
 
         def train(num_batches):

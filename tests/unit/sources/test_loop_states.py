@@ -113,7 +113,7 @@ def test_a_sample_in_fsync_says_so(tmp_path):
     handler = sampled(write, num_batches=10)
     os.close(file)
     if not any(name.startswith("waits: ") for name, _, _ in handler.spans()):
-        pytest.skip("this disk makes nobody wait")
+        pytest.skip("this disk blocks no thread")
     waited = waited_ns(handler)
     assert max(waited, key=waited.get) == "waits: fsync"
 

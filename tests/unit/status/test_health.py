@@ -251,7 +251,7 @@ def sleeper():
         process.kill()
 
 
-linux = pytest.mark.skipif(not pid_space(), reason="only Linux tells of its pids")
+linux = pytest.mark.skipif(not pid_space(), reason="only Linux lists its pids")
 
 
 @linux
@@ -260,7 +260,7 @@ def test_a_process_runs_until_it_has_ended(sleeper, tmp_path):
     assert read_process_state(tmp_path, process) is ProcessState.RUNNING
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    assert read_process_state(tmp_path, process) is ProcessState.DEAD, "nobody has waited for it yet"
+    assert read_process_state(tmp_path, process) is ProcessState.DEAD, "no process has waited for it yet"
     sleeper.wait()
     assert read_process_state(tmp_path, process) is ProcessState.DEAD
 

@@ -112,7 +112,7 @@ def test_where_no_stack_was_sampled_the_clocks_tell_for_how_long_the_loop_waited
     assert blocked.cost_ns_per_step == pytest.approx(4_000_000, rel=0.02)
 
 
-# -- without a processor
+# -- waiting for a CPU
 
 
 def test_a_thread_without_a_processor_is_not_surely_overhead_of_python():
@@ -195,7 +195,7 @@ def test_rank_with_more_work_and_more_cpu_contention_is_late_for_its_work():
 
 @pytest.mark.parametrize(("starved_of_other_ns", "cause"), [(0, "processor"), (None, "unknown")])
 def test_what_is_not_known_of_the_other_ranks_is_no_difference_to_them(starved_of_other_ns, cause):
-    """One rank was late in a single step, in which it was descheduled."""
+    """One rank was late in a single step, while it was descheduled."""
     starved = {(0, 3): 900_000_000, (1, 3): starved_of_other_ns}
     places = [(rank, step) for rank in (0, 1) for step in range(4)]
     steps = [

@@ -48,7 +48,7 @@ NEEDED = {
     "collective": ("ranks on the CPU", "transfer"),
     "loader": ("a slow loader", "data"),
 }
-"""For each kind of edge, a run and a cause whose saving depends on it."""
+"""Runs and causes, one for each kind of edge, whose saving depends on it."""
 
 
 def near(run, better):

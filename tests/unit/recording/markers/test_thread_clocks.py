@@ -80,7 +80,7 @@ def test_what_the_system_does_not_say_is_not_known(schedstat, text):
     wait()
     assert list(clocks.read()) == ["running_ns", "waiting_ns"]
     schedstat.write_text("7 1000 3\n")
-    assert list(clocks.read()) == ["running_ns", "waiting_ns"], "it is not known since the last reading"
+    assert list(clocks.read()) == ["running_ns", "waiting_ns"], "it is unknown since the last sample"
     assert list(clocks.read()) == ["running_ns", "starved_ns", "blocked_ns"]
 
 

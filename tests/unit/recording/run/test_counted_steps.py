@@ -134,10 +134,11 @@ def test_loop_gives_equal_records_with_counted_and_reported_steps(tmp_path, seed
     if loads:
         pytest.importorskip("torch")
     reported, counted = (
-        RandomLoop(tmp_path / name, seed, is_reported=name == "told").run(loads=loads) for name in ("told", "counted")
+        RandomLoop(tmp_path / name, seed, is_reported=name == "reported").run(loads=loads)
+        for name in ("reported", "counted")
     )
     assert counted.seen == reported.seen
-    rows = [next(iter(find_pulses(tmp_path / name).values()))[0].rows for name in ("told", "counted")]
+    rows = [next(iter(find_pulses(tmp_path / name).values()))[0].rows for name in ("reported", "counted")]
     assert [(row.step, row.epoch, row.duration_ns, row.by_phase) for row in rows[1]] == [
         (row.step, row.epoch, row.duration_ns, row.by_phase) for row in rows[0]
     ]

@@ -199,7 +199,7 @@ def test_referenced_iterator_ends_when_the_next_loop_over_its_data_starts():
         assert [next(held), next(held)] == [0, 1]
         assert list(profiler.batches(data)) == data
         assert (profiler.state.timestamp.epoch, profiler.state.timestamp.batch) == (2, 7)
-        assert list(held) == [2, 3, 4], "who goes on with the first one gets the rest"
+        assert list(held) == [2, 3, 4], "a loop that continues the first one gets the rest"
     assert batches_of(handler)[:7] == list(range(7))
     assert handler.spans("event/eval") == []
 
@@ -578,7 +578,7 @@ def test_an_epoch_and_an_evaluation_that_outlast_a_window_are_in_its_trace_clipp
         assert epoch["tid"] == batch["tid"]
         assert epoch["args"]["begin_ns"] == began_ns
         assert "cut" in epoch["args"]
-        assert "end_ns" not in epoch["args"], "it goes on"
+        assert "end_ns" not in epoch["args"], "it continues"
         assert trace["baseTimeNanoseconds"] + round(epoch["ts"] * 1000) == began_ns + window * 1000
         with load(path) as perfetto:
             assert perfetto.errors() == {}
@@ -599,7 +599,7 @@ def test_an_epoch_that_ends_within_a_window_says_when_it_began_and_ended():
     assert handler.spans("event/eval") == [("event/eval", 6001, 6051)]
 
 
-# -- profilers that nobody closed --------------------------------------------------------------------------------
+# -- profilers that were not closed ------------------------------------------------------------------------------
 
 
 def test_never_closed_profiler_is_closed_and_saved_when_another_starts(caplog):

@@ -56,9 +56,9 @@ def test_an_event_without_an_end_is_an_instant(tmp_path):
 
 def test_spans_are_clipped_to_the_window_and_what_is_outside_is_left_out(tmp_path):
     trace = record(
-        tmp_path, ("over the begin", 500, 1500), ("over the end", 2500, 9000), ("before", 1, 900), ("x", 1, None)
+        tmp_path, ("over the start", 500, 1500), ("over the end", 2500, 9000), ("before", 1, 900), ("x", 1, None)
     )
-    assert {span["name"]: span["dur"] for span in noted(trace)} == {"over the begin": 0.5, "over the end": 0.5}
+    assert {span["name"]: span["dur"] for span in noted(trace)} == {"over the start": 0.5, "over the end": 0.5}
 
 
 def test_the_trace_says_how_many_events_were_too_many_to_keep(tmp_path, monkeypatch):
