@@ -205,7 +205,7 @@ class JoinedRun:
         samples_per_s, tokens_per_s = throughput([trace.counted for trace in traces], step_ns)
         if bound_by == "host" and not self.is_of_torch:
             bound_by = "unknown"  # there may be a device without any recorded event
-        parts_computed, timed_ns = [one.computed for one in self.summaries], None if self.is_partial else step_ns
+        parts_computed, timed_ns = [one.work_sums for one in self.summaries], None if self.is_partial else step_ns
         rates = computed(parts_computed, timed_ns)
         notes = [*notes, *notes_on_rates(parts_computed, timed_ns), *notes_on_steps(self.num_steps)]
         return {

@@ -88,7 +88,7 @@ class WindowSummary:
     unknown_device_events: Mapping[str, int]
     is_filtered: bool
     inferred_from: str | None
-    computed: ComputedSums
+    work_sums: ComputedSums
     sums: CallSums | bytes
     dependencies: Dependencies | None
     evidence: WindowEvidence | None
