@@ -1,4 +1,4 @@
-"""The instructions of functions, and where these write an expression such as ``self.history["loss"]``."""
+"""Instructions of functions, and the places that contain an expression such as ``self.history["loss"]``."""
 
 import dis
 import re
@@ -23,7 +23,7 @@ ATTRIBUTE_LOADS = ("LOAD_ATTR", "LOAD_METHOD")
 _CONSTANT_LOADS = ("LOAD_CONST", "LOAD_SMALL_INT")
 _NO_OPS = ("CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "RESUME")
 STATEMENT_ENDS = ("STORE_", "POP_TOP", "RETURN", "YIELD", "RAISE")
-"""With what the names of instructions begin that end a statement."""
+"""Prefixes of the names of instructions that end a statement."""
 
 _MAX_CODES = 2000
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
@@ -31,7 +31,7 @@ _PAIR = re.compile(r"(LOAD|STORE)_FAST")
 
 
 class Operation(NamedTuple):
-    """One instruction. ``effect`` is what it does to the height of the stack."""
+    """One instruction; ``effect`` is its change of the stack's height."""
 
     name: str
     argument: Any
@@ -42,7 +42,7 @@ class Operation(NamedTuple):
 
 
 class Expression(NamedTuple):
-    """A variable and the steps from it, as a function writes them; ``loads`` are the instructions for the variable."""
+    """A variable and the steps from it, as written in a function; ``loads`` are instructions that load the variable."""
 
     code: CodeType
     loads: tuple[str, ...]
@@ -51,7 +51,7 @@ class Expression(NamedTuple):
 
 
 def find_expressions(retained: RetainedObject) -> Iterator[Expression]:
-    """Everywhere in code where the path to an object can be written."""
+    """Yield every expression in code that can stand for the object."""
     for scope in retained.scopes:
         for expression in _expressions_in_scope(scope, retained.path[scope.begin :]):
             if _uses_names(expression):
@@ -77,7 +77,7 @@ def _expressions_in_scope(scope: Scope, path: tuple[Step, ...]) -> Iterator[Expr
 
 
 def module_codes(scope: Scope) -> Iterator[CodeType]:
-    """The code of a module: of itself while it runs, of its functions, and of the methods of its classes."""
+    """Yield the code of a module while it runs, of its functions, and of the methods of its classes."""
     names = scope.names or {}
     codes = [*([scope.code] if scope.code else []), *function_codes(names)]
     codes += [code for owner in defined_classes(names) for code in method_codes(owner)]
@@ -86,7 +86,7 @@ def module_codes(scope: Scope) -> Iterator[CodeType]:
 
 
 def split_statements(operations: Sequence[Operation]) -> Iterator[range]:
-    """The places of the instructions of each statement, or of a part of one up to a jump."""
+    """Yield the instruction indexes of each statement, or of a part of one up to a jump."""
     begin = 0
     for index, operation in enumerate(operations):
         if operation.is_jump or operation.name.startswith(STATEMENT_ENDS):
@@ -95,7 +95,7 @@ def split_statements(operations: Sequence[Operation]) -> Iterator[range]:
 
 
 def _iterate_nested_codes(code: CodeType, variable: str | None = None) -> Iterator[CodeType]:
-    """The code of a function, and of those inside of it, which must use the ``variable`` of the function."""
+    """Yield a function's code and that of functions inside it, which must use ``variable`` if given."""
     yield code
     for inner in code.co_consts:
         if type(inner) is CodeType and (variable is None or variable in inner.co_freevars):
@@ -103,7 +103,7 @@ def _iterate_nested_codes(code: CodeType, variable: str | None = None) -> Iterat
 
 
 def _uses_names(expression: Expression) -> bool:
-    """Whether the function has all names of the expression, which is quicker to see than its instructions."""
+    """Return whether a function has all names of the expression, which is cheaper to check than its instructions."""
     code, loads, variable, steps = expression
     attributes = {step.key for step in steps if step.kind == "attribute"}
     names = code.co_names if loads is _MODULE_LOADS else (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
@@ -111,7 +111,7 @@ def _uses_names(expression: Expression) -> bool:
 
 
 def find_loads(expression: Expression, operations: Sequence[Operation]) -> Iterator[int]:
-    """The places of the instructions that have loaded the expression."""
+    """Yield the index of the instruction that completes each load of the expression."""
     _, loads, variable, steps = expression
     for index, operation in enumerate(operations):
         if (
@@ -125,7 +125,7 @@ def find_loads(expression: Expression, operations: Sequence[Operation]) -> Itera
 
 
 def _follow(operations: Sequence[Operation], index: int, steps: Sequence[Step]) -> int | None:
-    """The place of the last step after a variable was loaded, if these steps follow."""
+    """Return the index of the last step after a variable was loaded; None if other steps follow."""
     for step in steps:
         if step.kind == "attribute":
             index = skip_copies(operations, index)
@@ -141,7 +141,7 @@ def _follow(operations: Sequence[Operation], index: int, steps: Sequence[Step]) 
 
 
 def is_store_to(operations: Sequence[Operation], index: int, expression: Expression) -> bool:
-    """Whether an instruction stores to the expression."""
+    """Return whether an instruction stores to the expression."""
     operation, before = operations[index], operations[index - 1]
     if not expression.steps:
         kinds = ("STORE_GLOBAL", "STORE_NAME") if expression.loads is _MODULE_LOADS else ("STORE_FAST", "STORE_DEREF")
@@ -155,8 +155,10 @@ def is_store_to(operations: Sequence[Operation], index: int, expression: Express
 
 
 def find_consumer(operations: Sequence[Operation], index: int) -> tuple[int, int] | None:
-    """The instruction that takes what the one at ``place`` left on the stack, and how much lies above it then; None if
-    that depends on a jump."""
+    """Return the instruction that consumes the value that ``index`` left on the stack, and the values above it then.
+
+    None means that it depends on a jump.
+    """
     depth = 0
     for later in range(index + 1, len(operations)):
         operation = operations[later]
@@ -174,14 +176,14 @@ def _reads_item(operation: Operation) -> bool:
 
 
 def _is_item(operations: Sequence[Operation], consumer: tuple[int, int], step: Step) -> bool:
-    """Whether the key of an item may be that of the step."""
+    """Return whether the key of an item may be that of the step."""
     index, depth = consumer
     key = operations[index - 1]
     return depth == 1 and (key.name not in _CONSTANT_LOADS or key.argument == step.key)
 
 
 def skip_copies(operations: Sequence[Operation], index: int) -> int:
-    """The next instruction that does not just copy what lies on the stack."""
+    """Return the index of the next instruction that does not copy the top of the stack."""
     index += 1
     while operations[index].name == "COPY" and operations[index].argument == 1:
         index += 1
@@ -189,7 +191,7 @@ def skip_copies(operations: Sequence[Operation], index: int) -> int:
 
 
 def read_operations(code: CodeType) -> Iterator[Operation]:
-    """The instructions of a function; those that do two things at once, as two."""
+    """Yield the instructions of a function; combined ones are split in two."""
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
         name, argument = instruction.opname, instruction.argval

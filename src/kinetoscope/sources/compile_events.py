@@ -1,4 +1,4 @@
-"""sources: what torch.compile compiles during training, and which guard failed before it compiled again."""
+"""Compilations by torch.compile, with the guard that failed before a recompilation."""
 
 import contextlib
 import re
@@ -33,12 +33,12 @@ _MAX_GUARD_CHARS = 300
 
 
 class CompileEvents(WindowSource):
-    """Records each compilation by `torch.compile` as a span on the thread that waits for it.
+    """Record each compilation by `torch.compile` as a span on the thread that waits for it.
 
-    Its args are the ``function``, the ``line`` where that begins, and, if it was compiled before, the ``guard`` that
-    failed, in words. They come from torch's callbacks and its metrics of compilations, as torch 2.6 and later have
-    them. Where these are missing, the log says so once. Nothing is recorded as long as nothing was compiled: torch's
-    compiler is never imported for this.
+    The span's args are the ``function``, the ``line`` where it starts and, for a recompilation, the ``guard`` that
+    failed. They come from the callbacks and the compilation metrics of torch 2.6 and later; where these are missing,
+    the log says so once. torch's compiler is never imported for this, so nothing is recorded before the program
+    compiles something.
     """
 
     def __init__(self) -> None:
@@ -46,18 +46,22 @@ class CompileEvents(WindowSource):
         self._hooks: _CompilationHooks | None = None
 
     def install(self, run: RunContext) -> None:
+        """Register the callbacks if torch's compiler is loaded."""
         self._install_if_loaded(run)
 
     @skippable
     def batch_start(self, state: RunState, logger: object) -> None:
+        """Register the callbacks as soon as torch's compiler is loaded."""
         if self._hooks is None and self._run is not None:
             self._install_if_loaded(self._run)
 
     def finish(self, run: RunContext) -> None:
+        """Record the compilations whose metrics are complete by now."""
         if self._hooks is not None:
             self._hooks.record_finished()
 
     def remove(self) -> None:
+        """Remove the callbacks from torch."""
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             hooks.remove()
@@ -69,9 +73,9 @@ class CompileEvents(WindowSource):
 
 
 class _CompilationHooks:
-    """Torch calls hooks of ours around each compilation. What it compiled and why is known a moment later.
+    """Callbacks that torch runs around each compilation; its metrics are complete only a moment later.
 
-    They run inside the user's training: an error of ours switches ``source`` off there, and goes no further.
+    They run inside the user's training, so an error disables ``source`` and is not raised.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class _CompilationHooks:
         add_end(on_end)
 
     def remove(self) -> None:
+        """Remove the callbacks from torch."""
         for remove in self._removals:
             with contextlib.suppress(ValueError):  # torch._dynamo.reset() has removed it
                 remove()
@@ -104,7 +109,7 @@ class _CompilationHooks:
             self._finished.append((*started, self._run.clock.monotonic_ns(), compile_id))
 
     def record_finished(self) -> None:
-        """Notes the compilations that are over. Torch has completed their metrics by now."""
+        """Record the compilations that have finished; torch has completed their metrics by now."""
         finished, self._finished = self._finished, []
         for begin_ns, tid, end_ns, compile_id in finished:
             name, args = _describe(_find_metrics(compile_id))
@@ -112,7 +117,7 @@ class _CompilationHooks:
 
 
 def _find_metrics(compile_id: str) -> Mapping[str, Any]:
-    """Torch's metrics of one compilation; nothing if it has none."""
+    """Return torch's metrics of one compilation, or an empty mapping."""
     find = compilation_metrics.find()
     if find is None or not compile_id:
         return {}
@@ -125,7 +130,7 @@ def _find_metrics(compile_id: str) -> Mapping[str, Any]:
 
 
 def _describe(metrics: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name and the args of a compilation, from torch's metrics."""
+    """Return the span name and the args of a compilation."""
     function, file, reason = (field.get(metrics) for field in (function_name, function_file, recompile_reason))
     args = {"function": function} if function else {}
     if file:
@@ -136,7 +141,7 @@ def _describe(metrics: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def format_guard(reason: str) -> str:
-    """What torch says of a failed guard, in short: "`x.size()[0]` was 32, is 17"."""
+    """Return torch's reason for a failed guard in short form: "`x.size()[0]` was 32, is 17"."""
     first_line = _CACHE_PREFIX.sub("", reason).split("\n", 1)[0]
     condition = first_line.split("  #", 1)[0].strip()
     if match := _SIZE_MISMATCH.match(condition):
@@ -146,5 +151,5 @@ def format_guard(reason: str) -> str:
         name, attribute, old_value, new_value = match.groups()
         return f"{attribute} of `{name}` was {old_value}, is {new_value}"
     if condition != first_line.strip():
-        return f"`{condition[:_MAX_GUARD_CHARS]}` does not hold any more"
+        return f"`{condition[:_MAX_GUARD_CHARS]}` no longer holds"
     return shorten_paths(condition)[:_MAX_GUARD_CHARS]

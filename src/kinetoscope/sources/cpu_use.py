@@ -1,4 +1,4 @@
-"""sources: who used the machine's processors: this process and its children, everybody, or a limit that stopped us."""
+"""CPU time of this process, of its command and of the machine, and CPU throttling by cgroups."""
 
 import os
 import sys
@@ -8,24 +8,24 @@ from typing import Any
 from kinetoscope.core.paths.cgroups import cgroup_folders, read_lines
 
 _NS = 1_000_000_000
-_BUSY_FIELDS = (0, 1, 2, 5, 6)  # of a processor in /proc/stat: user, nice, system, irq, softirq
+_BUSY_FIELDS = (0, 1, 2, 5, 6)  # of a CPU's line in /proc/stat: user, nice, system, irq, softirq
 _STEAL_FIELD = 7
 _CUMULATIVE_KEYS = ("wall_ns", "own_ns", "command_ns", "busy_ns", "steal_ns", "throttled_ns", "num_throttled")
-_TIME_FIELDS = (11, 12, 13, 14)  # of a process in /proc/PID/stat, after its name: its own, and of its ended children
+_TIME_FIELDS = (11, 12, 13, 14)  # of /proc/PID/stat after the name: user and system time, also of ended children
 _MAX_THREADS = 1_000
-"""Reading the children of a thread takes about 10 us."""
+"""Maximum number of threads whose children are read, which takes about 10 us per thread."""
 
 CPUUse = dict[str, int]
 
 
 def read_cpu_use(native_id: int | None, command_pid: int = 0) -> CPUUse:
-    """What was used until now, in ns, as far as the system says it:
+    """Return the CPU use until now, in nanoseconds, as far as the system reports it.
 
-    - ``own_ns``: by this process, and by its children that the thread ``native_id`` has started
-    - ``command_ns``: by the command ``command_pid`` and all processes below it, of which this process is one
-    - ``busy_ns``: by everybody, on the processors that this process may use; ``steal_ns``: by other virtual machines
-    - ``throttled_ns``, ``num_throttled``: how long, and how often, a limit of this process's cgroup has stopped it
-    - ``cores``: how many processors it may use; ``threads``: on how many torch computes an operator
+    - ``own_ns``: this process and its children started by the thread ``native_id``
+    - ``command_ns``: the command ``command_pid`` and all processes below it, including this one
+    - ``busy_ns``: all processes, on the CPUs that this process may use; ``steal_ns``: other virtual machines
+    - ``throttled_ns``, ``num_throttled``: duration and number of throttlings by the limit of this process's cgroup
+    - ``cores``: number of CPUs that it may use; ``threads``: torch's threads per operator
     """
     use = {"wall_ns": time.monotonic_ns(), "own_ns": time.process_time_ns()}
     if sys.platform != "linux":
@@ -37,7 +37,7 @@ def read_cpu_use(native_id: int | None, command_pid: int = 0) -> CPUUse:
 
 
 def cpu_use_since(before: CPUUse, native_id: int | None, command_pid: int = 0) -> CPUUse:
-    """The same, but what was used since ``before``."""
+    """Return the CPU use since ``before``, with the keys of `read_cpu_use`."""
     now = read_cpu_use(native_id, command_pid)
     return {
         name: max(0, value - before[name]) if name in _CUMULATIVE_KEYS else value
@@ -73,10 +73,10 @@ def _read_children_ns(native_id: int | None) -> int:
 
 
 def _read_command_use(command_pid: int) -> CPUUse:
-    """Return the CPU time of the command that has started this process, and of all processes below it.
+    """Return the CPU time of the command that started this process, and of all processes below it.
 
-    Nothing is read where the command is this process, and it is unknown where the command has too many threads: this
-    runs between two steps.
+    The result is empty where the command is this process, is on another machine, or has more than `_MAX_THREADS`
+    threads: this runs between two steps.
     """
     if command_pid in (0, os.getpid()):
         return {}
@@ -92,18 +92,20 @@ def _read_command_use(command_pid: int) -> CPUUse:
             return {}
         for thread in threads:
             pids += map(int, "".join(read_lines(f"/proc/{pid}/task/{thread}/children")).split())
-    return {"command_ns": ticks * (_NS // os.sysconf("SC_CLK_TCK"))} if is_in else {}  # else it is on another machine
+    return (
+        {"command_ns": ticks * (_NS // os.sysconf("SC_CLK_TCK"))} if is_in else {}
+    )  # else the command is on another machine
 
 
 def _list_threads(pid: int) -> list[str]:
     try:
         return os.listdir(f"/proc/{pid}/task")
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return []
 
 
 def _read_throttling() -> CPUUse:
-    """Of our cgroup and those that it is in, the one that was stopped most."""
+    """Return the throttling of the cgroup that was throttled longest, among ours and its parents."""
     worst: CPUUse = {}
     for folder in cgroup_folders("cpu"):
         statistics = dict(line.split() for line in read_lines(folder / "cpu.stat"))

@@ -1,4 +1,4 @@
-"""sources: which tensors and modules around the loop are in float64, and the line that makes them so."""
+"""Tensors and modules around the loop that are in float64, with the line that introduces it."""
 
 import sys
 import threading
@@ -34,15 +34,15 @@ _NUMPY_CONVERSIONS = frozenset(("as_tensor", "asarray", "from_numpy", "tensor"))
 _DEFAULT_DTYPE_SETTERS = frozenset(("set_default_dtype", "set_default_tensor_type"))
 
 Location = tuple[str, int]
-"""A file and a line in it."""
+"""File and line number."""
 
 
 class Float64Tensors(WindowSource):
-    """Notes what is in float64 among what the functions around the loop hold.
+    """Record the float64 tensors and modules that the functions around the loop reference.
 
-    It looks once in a window, at the end of its first batch. Each tensor and module that it finds is an instant of
-    category ``float64``, with its name, and with the line that makes it float64 where that is sure. Where float64 is
-    torch's default, it says only that, and the line that set it.
+    One scan per window, at the end of its first batch. Each tensor or module found is an instant of category
+    ``float64`` with its name and, where it is unambiguous, the line that makes it float64. Where float64 is torch's
+    default dtype, the only instant is the default and the line that sets it.
     """
 
     def __init__(self) -> None:
@@ -50,16 +50,18 @@ class Float64Tensors(WindowSource):
         self._has_scanned = False
 
     def install(self, run: RunContext) -> None:
+        """Allow one scan in the window that opens."""
         self._has_scanned = False
 
     @skippable
     def batch_end(self, state: RunState, logger: Any) -> None:
+        """Scan at the end of the window's first batch, once torch.nn is loaded."""
         if self._run is not None and not self._has_scanned and "torch.nn" in sys.modules:
             with scan_objects(self._run, sys._getframe().f_back) as scan:
                 self.record_float64(scan)
 
     def record_float64(self, scan: ObjectScan) -> None:
-        """Notes what is in float64 among these objects, unless it has looked in this window already."""
+        """Record the float64 objects of a scan, unless this window has been scanned already."""
         run, tid = self._run, threading.get_native_id()
         if run is None or self._has_scanned:
             return
@@ -90,7 +92,7 @@ def _kind_of(retained: RetainedObject) -> str:
 
 
 def _find_float64(scan: ObjectScan) -> Iterator[RetainedObject]:
-    """The tensors and modules in float64, of modules only the outermost."""
+    """Yield the tensors and the outermost modules that are in float64."""
     reader = make_tensor_reader()
     if reader is None:
         return
@@ -111,7 +113,7 @@ def _is_below(retained: RetainedObject, outer_paths: list[tuple[Any, ...]]) -> b
 
 
 def _has_float64_parameters(module: Any, reader: TensorReader) -> bool:
-    """Whether a module, or one in it, has parameters in float64."""
+    """Return whether a module, or one inside it, has float64 parameters."""
     attributes = read_instance_dict(module)
     accessors = (module_parameters, module_children)
     parameters, children = (list((attribute.get(attributes) or {}).values()) for attribute in accessors)
@@ -120,11 +122,11 @@ def _has_float64_parameters(module: Any, reader: TensorReader) -> bool:
     return any(_has_float64_parameters(child, reader) for child in children if child is not None)
 
 
-# -- the line that makes it so
+# -- the line that introduces float64
 
 
 def _find_origin(retained: RetainedObject) -> Location | None:
-    """The only line that makes a variable or attribute float64, or of a numpy array; None if that is not sure."""
+    """Return the line that makes an object float64 or creates it from numpy; None unless exactly one line does."""
     found = {
         (expression.code.co_filename, line)
         for expression in find_expressions(retained)
@@ -146,7 +148,7 @@ def _find_origin_lines(expression: Expression) -> Iterator[int]:
 
 
 def _is_converted(operations: Sequence[Operation], load: int, statement: range) -> bool:
-    """Whether ``.double()`` of what was loaded is called, or ``.to(torch.float64)``."""
+    """Return whether the loaded object is converted by ``.double()`` or ``.to(torch.float64)``."""
     method = operations[skip_copies(operations, load)]
     if method.name not in ATTRIBUTE_LOADS or not method.is_call:
         return False
@@ -156,7 +158,7 @@ def _is_converted(operations: Sequence[Operation], load: int, statement: range) 
 
 
 def _find_named_line(operations: Sequence[Operation], indexes: Iterable[int], names: frozenset[str]) -> int | None:
-    """The line of the first instruction of a statement that has one of the names."""
+    """Return the line of the first load of one of the names."""
     found = (operations[index] for index in indexes)
     named = (
         operation.line for operation in found if operation.name.startswith("LOAD_") and str(operation.argument) in names
@@ -165,7 +167,7 @@ def _find_named_line(operations: Sequence[Operation], indexes: Iterable[int], na
 
 
 def _find_default_line(scan: ObjectScan) -> Location | None:
-    """The only line that sets torch's default."""
+    """Return the only line that sets torch's default dtype; None unless exactly one line does."""
     codes = [code for module in scan.modules for code in module_codes(module)]
     found: set[Location] = set()
     for code in codes:

@@ -1,4 +1,4 @@
-"""sources: the runs of Python's garbage collector, each with the line at which it began."""
+"""Runs of Python's garbage collector, each with the line at which it started."""
 
 import _thread
 import contextlib
@@ -26,13 +26,13 @@ _GCCallback = Callable[[str, dict[str, int]], None]
 
 
 class GCPauses(WindowSource):
-    """Records each run of Python's garbage collector as a span on the thread that it stops.
+    """Record each run of Python's garbage collector as a span on the thread that it pauses.
 
-    Its args say which ``generation`` was looked through, how many objects were ``collected`` or are ``uncollectable``,
-    and the ``line`` of your code that was running. A collection begins each time that a number of objects was made, so
-    the line is a sample of where objects are made. Where that line calls a library, such as a trainer, ``library`` is
-    the innermost function of that library that was running, ``trainer.py(340): _log``. The name of a collection that
-    began while torch's compiler was running ends in ``, of the compiler``: it made these objects.
+    Its args are the ``generation``, the numbers of objects ``collected`` and ``uncollectable``, and the ``line`` of
+    user code that was running. A collection starts after a fixed number of allocations, so the line is a sample of
+    where objects are allocated. If that line calls a library, such as a trainer, ``library`` is the innermost function
+    of that library that was running, such as ``trainer.py(340): _log``. The name of a collection that started inside
+    torch's compiler ends in ``, of the compiler``.
     """
 
     def __init__(self) -> None:
@@ -40,21 +40,24 @@ class GCPauses(WindowSource):
         self._callback: _GCCallback | None = None
 
     def install(self, run: RunContext) -> None:
+        """Register the callback with the garbage collector."""
         self._callback = _make_callback(self, run)
         gc.callbacks.append(self._callback)
 
     def finish(self, run: RunContext) -> None:
-        compiler.find()  # here, since importing anything during a collection could deadlock
+        """Check the private name of torch that classifies collections."""
+        compiler.find()  # an import during a collection could deadlock
 
     def remove(self) -> None:
+        """Remove the callback from the garbage collector."""
         callback, self._callback = self._callback, None
         if callback is not None:
-            with contextlib.suppress(ValueError):  # somebody has cleared the list
+            with contextlib.suppress(ValueError):  # the program has cleared the list
                 gc.callbacks.remove(callback)
 
 
 def _make_callback(source: GCPauses, run: RunContext) -> _GCCallback:
-    """A function for `gc.callbacks`. Python never runs two collections at a time, and prints what is raised in it."""
+    """Return a function for `gc.callbacks`; CPython never runs two collections at a time, and prints what it raises."""
     now, emit = run.clock.monotonic_ns, run.add_event
     begin_ns, location = 0, ("", "", "")
 
@@ -70,15 +73,14 @@ def _make_callback(source: GCPauses, run: RunContext) -> _GCCallback:
     def callback(phase: str, info: dict[str, int]) -> None:
         try:
             run.call_in_hook(source, record, phase, info)
-        except KeyboardInterrupt:  # Python would drop it here, so it is raised again once the collection is over
+        except KeyboardInterrupt:  # CPython drops it here: raise it again after the collection
             _thread.start_new_thread(signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
 
     return callback
 
 
 def _locate(frame: FrameType | None) -> tuple[str, str, str]:
-    """The user's line that ``frame`` is in, the function of a library which that line calls, and who makes objects
-    there, if that is torch's compiler; "" where there is none."""
+    """Return the user's line, the library function that it calls, and the suffix for torch's compiler."""
     called: list[FrameType] = []
     suffix = ""
     while frame is not None and not is_user_code(file := frame.f_code.co_filename):
@@ -90,8 +92,14 @@ def _locate(frame: FrameType | None) -> tuple[str, str, str]:
 
 
 def _innermost_library_line(called: list[FrameType]) -> str:
-    """Of functions of libraries, the innermost first, the first one in the package of the last, which the user calls:
-    others, such as torch's, that it calls say less about what it does. Ours do not count. "" if there are none."""
+    """Return the innermost frame of the library that the user calls directly; "" if there is none.
+
+    Libraries that this one calls in turn, such as torch, say less about the operation. Kinetoscope's frames do not
+    count.
+
+    Args:
+        called: The frames below the user's line, innermost first.
+    """
     while called and is_profiler_code(called[-1].f_code.co_filename):
         called.pop()
     package = _find_package(called[-1]) if called else ""

@@ -1,4 +1,4 @@
-"""sources: what holds more and more tensors while a window is open, and the line that puts them there."""
+"""Objects that retain more tensors with every step of a window, and the line that adds them."""
 
 import sys
 import threading
@@ -38,8 +38,7 @@ _MIN_TENSOR_SHARE = 0.25
 
 
 class _Baseline(NamedTuple):
-    """What the first look saw: how long each container was, by hashes that tell it from others; the function of the
-    loop; and whether it saw all."""
+    """State at the first scan: container lengths by hash, autograd's sequence number, and the loop's function."""
 
     lengths: dict[int, int]
     sequence_number: int | None
@@ -47,19 +46,19 @@ class _Baseline(NamedTuple):
     is_complete: bool
 
     def growth(self, retained: RetainedObject) -> int:
-        """How much longer a container is now; 0 if it is not known."""
+        """Return the number of elements added since the first scan; 0 if the container is unknown."""
         length = container_length(retained.value, retained.kind)
         lengths_before = (self.lengths.get(key, length + 1) for key in _container_keys(retained))
         return next((length - length_before for length_before in lengths_before if length_before <= length), 0)
 
 
 class GrowingMemory(WindowSource):
-    """Finds what keeps tensors from step to step: a list of losses, a cache, a sum that drags its graph along.
+    """Find objects that retain tensors from step to step: a list of losses, a cache, a sum that keeps its graph.
 
-    At the end of the first batch of a window, and when the window closes, it looks at what the functions around the
-    loop hold: their variables, those of their modules, and what is below these. What has got longer by tensors, step by
-    step, is written as an instant of category ``memory_holder``: its name, the line that adds to it where that is sure,
-    and how many tensors it got. Only lengths are kept between the looks.
+    The objects that the functions around the loop reference (their variables, those of their modules, and all below)
+    are scanned at the end of the window's first batch and when it closes. A container that got more tensors per step,
+    or a tensor whose graph grew, is an instant of category ``memory_holder`` with its name, the number of tensors and,
+    where it is unambiguous, the line that adds to it. Only lengths are kept between the scans.
     """
 
     def __init__(self) -> None:
@@ -68,10 +67,12 @@ class GrowingMemory(WindowSource):
         self._baseline: _Baseline | None = None
 
     def install(self, run: RunContext) -> None:
+        """Remember the loop's thread."""
         self._thread, self._tid = threading.get_ident(), threading.get_native_id()
 
     @skippable
     def batch_end(self, state: RunState, logger: Any) -> None:
+        """Scan after the first batch of a window; count the steps after it."""
         if self._run is None:
             return
         if self._baseline is not None:
@@ -80,17 +81,19 @@ class GrowingMemory(WindowSource):
             self._scan_first(self._run)
 
     def finish(self, run: RunContext) -> None:
+        """Scan again at the end of the window, if the loop's function is still running, and record what grew."""
         baseline, self._baseline = self._baseline, None
         num_steps, self._num_steps = self._num_steps, 0
         if baseline is None or not num_steps:
             return
         is_here = threading.get_ident() == self._thread
-        # A variable with this function's own frame would be a cycle, which keeps all that it holds.
+        # A local variable with this function's frame would be a reference cycle that keeps all locals alive.
         frame = sys._getframe().f_back if is_here else frame_of_thread(self._thread)
-        if _user_function(frame) == baseline.function:  # else the function of the loop has ended
+        if _user_function(frame) == baseline.function:  # else the loop's function has returned
             self._scan_last(run, frame, baseline, num_steps)
 
     def remove(self) -> None:
+        """Drop the baseline."""
         self._baseline, self._num_steps = None, 0
 
     def _scan_first(self, run: RunContext) -> None:
@@ -130,7 +133,7 @@ class GrowingMemory(WindowSource):
 
 
 class _Growth(NamedTuple):
-    """What has changed in ``num_steps`` steps since the first look."""
+    """Change between the first scan and one ``num_steps`` steps later."""
 
     baseline: _Baseline
     num_steps: int
@@ -139,7 +142,7 @@ class _Growth(NamedTuple):
     kinds: ObjectKinds
 
     def args_for(self, retained: RetainedObject) -> dict[str, Any] | None:
-        """What is told of something that gets tensors step by step; None for anything else."""
+        """Return the args to record for an object that got tensors step by step; None for any other."""
         if is_container(retained.kind):
             return self._container_args(retained)
         return self._tensor_args(retained.value) if retained.kind == "tensor" else None
@@ -155,7 +158,9 @@ class _Growth(NamedTuple):
 
     def _container_args(self, retained: RetainedObject) -> dict[str, Any] | None:
         num_new = self.baseline.growth(retained)
-        if retained.kind == "deque" and deque.maxlen.__get__(retained.value) is not None:  # it lets go of its oldest
+        if (
+            retained.kind == "deque" and deque.maxlen.__get__(retained.value) is not None
+        ):  # it drops its oldest elements
             return None
         if num_new < _MIN_NEW_ELEMENTS or num_new * _MAX_STEPS_PER_ELEMENT < self.num_steps:
             return None
@@ -167,8 +172,10 @@ class _Growth(NamedTuple):
 
 
 def _container_keys(retained: RetainedObject) -> tuple[int, int]:
-    """By what a container is known again: its name, or itself. These keep nothing alive, and are no work for Python's
-    garbage collector."""
+    """Return hashes by which a container is recognised: of its name, and of its id.
+
+    Hashes keep no object alive and give the garbage collector no work.
+    """
     return hash((retained.kind, retained.identity)), hash((retained.kind, id(retained.value)))
 
 
@@ -181,14 +188,14 @@ def _make_args(
 
 
 def _location_args(retained: RetainedObject) -> dict[str, Any]:
-    """What holds, in which function or of which class, and the line that adds to it, if that is sure."""
+    """Return name, kind and location of an object and, where it is unambiguous, the line that adds to it."""
     args: dict[str, Any] = {"holder": retained.name, "kind": retained.kind, "place": retained.location}
     line = find_leak_line(retained)
     return args if line is None else args | {"line": f"{source_name(line[0])}:{line[1]}"}
 
 
 def _user_function(frame: FrameType | None) -> str | None:
-    """The name of the innermost function of the user's, from a frame outwards."""
+    """Return file and qualified name of the innermost function of user code, from ``frame`` outwards."""
     while frame is not None:
         if is_user_code(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_code.co_qualname}"

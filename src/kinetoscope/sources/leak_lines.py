@@ -1,7 +1,6 @@
-"""The line of code that makes something grow, found in the instructions of functions.
+"""Source line that makes a container or a graph grow, found in bytecode.
 
-A line is named only if the instructions leave no doubt: one line, and no other, adds to what an expression such as
-``self.history["loss"]`` stands for.
+A line is reported only if it is unambiguous: the one line that adds to an expression such as ``self.history["loss"]``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,11 +22,11 @@ _GROWING_METHODS = frozenset(("add", "append", "appendleft", "extend", "insert",
 _SUM_OPERATORS = ("+", "+=", "|", "|=")
 
 Location = tuple[str, int]
-"""A file and a line in it."""
+"""File and line number."""
 
 
 def find_leak_line(retained: RetainedObject) -> Location | None:
-    """The only line that adds to a container, or that makes a tensor of itself; None if that is not sure."""
+    """Return the only line that adds to a container, or accumulates a tensor; None unless exactly one line does."""
     found: set[Location] = set()
     for expression in find_expressions(retained):
         found |= {(expression.code.co_filename, line) for line in _find_lines(expression, retained.kind)}
@@ -43,7 +42,7 @@ def _find_lines(expression: Expression, kind: str) -> Iterator[int]:
 
 
 def _find_growth(operations: Sequence[Operation], index: int, expression: Expression, kind: str) -> int | None:
-    """The line, if what was loaded last grows there."""
+    """Return the line at which the object loaded at ``index`` grows; None if it does not grow there."""
     if kind == "tensor":
         return _find_assignment(operations, index, expression)
     method = operations[skip_copies(operations, index)]
@@ -62,7 +61,10 @@ def _find_growth(operations: Sequence[Operation], index: int, expression: Expres
 def _find_assignment(
     operations: Sequence[Operation], index: int, expression: Expression, *, next_only: bool = False
 ) -> int | None:
-    """The line of the assignment to the expression that ends the statement; ``next_only``: directly after it."""
+    """Return the line of the assignment to the expression that ends the statement; None if there is none.
+
+    With ``next_only``, the assignment must follow directly.
+    """
     for end in range(index + 1, len(operations)):
         operation = operations[end]
         if operation.is_jump:

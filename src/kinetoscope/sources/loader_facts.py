@@ -1,4 +1,4 @@
-"""Source of the settings and batch sizes of torch DataLoaders."""
+"""Settings and batch sizes of torch DataLoaders."""
 
 import sys
 import threading
@@ -22,13 +22,12 @@ _get_qualname = type.__dict__["__qualname__"].__get__
 
 
 class LoaderFacts(WindowSource):
-    """Record the settings of each torch DataLoader that is fetched from in a window, as an instant after its first
-    fetch there.
+    """Record the settings of each torch DataLoader that is fetched from in a window, once per setting.
 
-    Its args are ``dataset``, the class of the dataset, and ``batch_size``, ``num_workers``, ``prefetch_factor``,
-    ``pin_memory`` (false without an accelerator, where it does nothing) and ``persistent_workers``, as far as the
-    loader has them; ``tensors`` and ``bytes`` are the number of tensors of that batch and their size, unless it has
-    objects of classes other than torch's and Python's. Loaders with equal settings are recorded once.
+    They are an instant after the loader's first fetch. Its args are ``dataset`` (its class), ``batch_size``,
+    ``num_workers``, ``prefetch_factor``, ``pin_memory`` (false without an accelerator, where it has no effect) and
+    ``persistent_workers``, as far as the loader has them. ``tensors`` and ``bytes`` are the number and size of the
+    batch's tensors, unless it contains objects of classes other than torch's and Python's.
     """
 
     def __init__(self) -> None:
@@ -36,35 +35,37 @@ class LoaderFacts(WindowSource):
         self._watch: DataLoaderWatch | None = None
 
     def install(self, run: RunContext) -> None:
+        """Intercept the fetches of DataLoaders."""
         self._watch = DataLoaderWatch(partial(self._fetch, run, _SeenLoaders(run)))
         self._watch.install()
 
     def _fetch(self, run: RunContext, loaders: "_SeenLoaders", fetch: Callable[[Any], Any], iterator: Any) -> Any:
-        """Fetch a batch; record the loader after its first one."""
+        """Fetch a batch, and record its loader after the first one."""
         batch = fetch(iterator)
         if loaders.last() is not iterator:
             run.call_in_hook(self, loaders.record, iterator, batch)
         return batch
 
     def remove(self) -> None:
+        """Stop intercepting fetches."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.remove()
 
 
 def _dead_reference() -> None:
-    """A weak reference to nothing."""
+    """Return None, as a dead weak reference does."""
 
 
 class _SeenLoaders:
-    """The loaders seen in one window; none of them is kept alive."""
+    """Loaders that were fetched from in one window; none is kept alive."""
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._recorded: list[dict[str, Any]] = []
         self.last: Callable[[], Any] = _dead_reference
-        """Gives the iterator that was seen last, as long as it lives."""
+        """Weak reference to the iterator that fetched last."""
 
     def record(self, iterator: Any, batch: Any) -> None:
         """Record the loader of a new iterator, which has fetched ``batch``."""
@@ -83,10 +84,10 @@ class _SeenLoaders:
 
 
 def _read_settings(iterator: Any) -> dict[str, Any]:
-    """What torch's iterator knows of its loader. None of the user's code is called: their objects are not asked."""
+    """Return the loader's settings from torch's iterator, without running user code."""
     attributes = read_instance_dict(iterator)
     kind = type(iterator)
-    if kind.__module__ == loader_dataset.module:  # another library's may leave some out
+    if kind.__module__ == loader_dataset.module:  # iterators of other libraries may lack some
         for attribute in (loader_dataset, loader_sampler, *loader_settings.values()):
             if attribute.belongs_to(kind):
                 attribute.check(attributes)
@@ -99,9 +100,9 @@ def _read_settings(iterator: Any) -> dict[str, Any]:
 
 
 def _measure_batch(batch: Any) -> dict[str, int]:
-    """Return the number of tensors in a batch and their bytes; nothing if it has objects of unknown classes.
+    """Return the number of tensors in a batch and their bytes; empty if it has objects of unknown classes.
 
-    Only plain containers and plain tensors are read, so no code of the user's runs.
+    Only plain containers and plain tensors are read, so no user code runs.
     """
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     num_tensors = num_bytes = 0

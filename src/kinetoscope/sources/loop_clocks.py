@@ -1,4 +1,4 @@
-"""sources: running time and run-queue delay of the loop's thread in each batch."""
+"""Running time and run-queue delay of the loop's thread in each batch."""
 
 import threading
 import weakref
@@ -12,11 +12,11 @@ from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.cpu_use import cpu_use_since, read_cpu_use
 
 _runs_being_read: "weakref.WeakSet[RunContext]" = weakref.WeakSet()
-"""Runs with an open window in which a source reads the loop's clocks."""
+"""Runs whose open window has a source that reads the loop's clocks."""
 
 
 class LoopClocks:
-    """Reads the clocks of the calling thread, the loop's, while a window of ``run`` is open."""
+    """Reader of the clocks of the calling thread, the loop's, while a window of ``run`` is open."""
 
     @classmethod
     def open(cls, run: RunContext) -> Self | None:
@@ -34,7 +34,7 @@ class LoopClocks:
         self._clocks = native.ThreadClocks(SCHEDSTAT.format(self._native_id))
 
     def read(self, profiler: ProfilerContext) -> None:
-        """Records the time since the last reading. Nothing happens on another thread."""
+        """Record the time since the last reading; do nothing on another thread."""
         values = self._clocks.read()
         if values is None:
             return
@@ -43,7 +43,7 @@ class LoopClocks:
         self._counter.counter(values)
 
     def record_cpu_use(self) -> None:
-        """Notes what the processors did since the window opened."""
+        """Record the CPU time of the process and the machine since the window opened."""
         used = cpu_use_since(self._before, self._native_id, self._run.command_pid)
         now_ns = self._run.clock.monotonic_ns()
         self._run.add_event(SourceEvent(PROCESSORS, PROCESSORS, now_ns, None, threading.get_native_id(), used))

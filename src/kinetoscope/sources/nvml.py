@@ -1,4 +1,4 @@
-"""sources: counters of NVIDIA's GPUs, from the driver's own library (NVML). CUDA is not used."""
+"""Counters of NVIDIA GPUs from the driver's management library (NVML), without CUDA."""
 
 import contextlib
 import importlib.util
@@ -15,7 +15,7 @@ _GIB = 1 << 30
 
 
 def check_installed() -> None:
-    """Raises `SettingsError` if the package nvidia-ml-py is not installed."""
+    """Raise `SettingsError` if the package nvidia-ml-py is not installed."""
     if importlib.util.find_spec("pynvml") is None:
         raise SettingsError(
             "profile_gpu=True needs nvidia-ml-py, which is not installed: pip install kinetoscope[nvidia]"
@@ -23,7 +23,11 @@ def check_installed() -> None:
 
 
 def open_gpus(ranks: Ranks) -> "Gpus | None":
-    """The GPUs of this machine; None without nvidia-ml-py. Raises OSError if the driver does not answer."""
+    """Return the GPUs of this machine; None without nvidia-ml-py.
+
+    Raises:
+        OSError: The driver does not answer.
+    """
     if importlib.util.find_spec("pynvml") is None:
         return None
     import pynvml  # pyright: ignore[reportMissingImports]
@@ -36,12 +40,14 @@ def open_gpus(ranks: Ranks) -> "Gpus | None":
 
 
 class Gpus:
-    """Reads the GPUs that this process can use: ``gpu/<number>``, as torch numbers them, with percent of the time that
-    kernels ran, GiB of memory in use, watts, clocks in MHz and degrees Celsius. Values that a GPU does not report are
-    left out.
+    """Reader of the GPUs that this process can use.
 
-    If a node's ranks can use the same GPUs, its first rank reads all of them; else each reads its own. ``unreadable``
-    says which GPUs cannot be read, and why.
+    A reading has ``gpu/<index>``, as torch numbers devices, with the busy percentage, GiB of memory in use, watts,
+    clocks in MHz and degrees Celsius. Values that a GPU does not report are left out. If a node's ranks can use the
+    same GPUs, its first rank reads all of them; otherwise each rank reads its own.
+
+    Attributes:
+        unreadable: GPUs that cannot be read, with the reason.
     """
 
     def __init__(self, nvml: Any, ranks: Ranks) -> None:
@@ -55,12 +61,13 @@ class Gpus:
         return "GPUs"
 
     def __call__(self) -> Iterator[tuple[str, dict[str, int | float]]]:
+        """Yield the name and the values of each GPU's counters."""
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         visible = visible_gpus(self._gpus, self._find_instance, os.environ, cuda)
         if self._ranks.local_rank and len(visible) >= self._ranks.local_world_size:
             return
         for number, gpu in visible.items():
-            if gpu.is_split:  # its counters are those of all its instances
+            if gpu.is_split:  # its counters cover all its instances
                 continue
             values = {
                 name: value
@@ -71,7 +78,7 @@ class Gpus:
                 yield f"gpu/{number}", values
 
     def _find_all(self) -> Iterator[Gpu]:
-        """The GPUs that can be read. One may be lost, or hidden by a container."""
+        """Yield the GPUs that can be read; one may be lost, or hidden by a container."""
         for index in range(self._nvml.nvmlDeviceGetCount()):
             try:
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
@@ -81,7 +88,7 @@ class Gpus:
                 yield self._describe(handle, index)
 
     def _describe(self, handle: Any, index: int) -> Gpu:
-        """What tells a GPU from others; without its address, NVML's order stands for it."""
+        """Return the identity of a GPU; NVML's order replaces an unknown PCI address."""
         nvml, address, uuid, model, is_split = self._nvml, (0, 0, index), "", "", False
         with contextlib.suppress(nvml.NVMLError):
             pci = nvml.nvmlDeviceGetPciInfo(handle)
@@ -95,7 +102,7 @@ class Gpus:
         return Gpu(handle, uuid, model, address, is_split)
 
     def _find_instance(self, uuid: str) -> Gpu | None:
-        """The instance of a GPU (MIG) with this UUID, asked for once."""
+        """Return the MIG instance with this UUID; the result is cached."""
         if uuid not in self._instances:
             self._instances[uuid] = None
             with contextlib.suppress(self._nvml.NVMLError):
@@ -103,7 +110,7 @@ class Gpus:
         return self._instances[uuid]
 
     def close(self) -> None:
-        """Closes the driver's library."""
+        """Close the driver's library."""
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
 
@@ -117,7 +124,7 @@ class Gpus:
         yield "temperature_c", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
 
     def _read_value(self, gpu: Gpu, name: str, read: Callable[[], float]) -> float | None:
-        """The value; None if this GPU does not report it now. A value that it never reports is not asked for again."""
+        """Return a value; None if this GPU does not report it now. One that it never reports is not queried again."""
         if (gpu, name) in self._unreported:
             return None
         try:

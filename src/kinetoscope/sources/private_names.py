@@ -1,11 +1,11 @@
-"""sources: the names of torch that it does not promise to keep, and what is lost where one is missing."""
+"""Private names of torch that the sources use, and the consequence where one is missing."""
 
 from kinetoscope.core.background.private_names import PrivateAttribute, PrivateObject
 
 
 # DataLoaders.
 def _iterator_attribute(attribute: str, kind: str = "_BaseDataLoaderIter") -> PrivateAttribute:
-    lost = "that part of how DataLoaders are set up is not recorded"
+    lost = "that setting of DataLoaders is not recorded"
     return PrivateAttribute("torch.utils.data.dataloader", f"{kind}.{attribute}", lost)
 
 
@@ -25,9 +25,9 @@ worker_loop = PrivateObject(
     loaded="torch.utils.data",
 )
 
-# Dynamo: what it compiles.
+# Compilations by Dynamo.
 _NO_COMPILATIONS = "compilations are not recorded"
-_NO_DESCRIPTION = "the compilations that are recorded say less of their function and of the guard that failed"
+_NO_DESCRIPTION = "recorded compilations lack details of the function and of the failed guard"
 
 
 def _handler_method(method: str) -> PrivateObject:
@@ -39,7 +39,7 @@ def _handler_method(method: str) -> PrivateObject:
 compilation_callbacks = tuple(
     _handler_method(f"{verb}_{end}_callback") for verb in ("register", "remove") for end in ("start", "end")
 )
-"""What adds a callback for the start of a compilation and one for its end, and what removes them."""
+"""Functions that add a callback for the start and the end of a compilation, and that remove them."""
 
 
 compilation_metrics = PrivateObject(
@@ -59,7 +59,7 @@ recompile_reason = _metrics_field("recompile_reason")
 metrics_fields = (compilation_id, function_name, function_file, function_line, recompile_reason)
 
 COMPILER_FILE = "/torch/_dynamo/convert_frame.py"
-"""A function of this file runs as long as torch's compiler does, and never while what it compiled runs."""
+"""File with a function that runs exactly while torch's compiler does, not while compiled code runs."""
 
 compiler = PrivateObject(
     "torch._dynamo.convert_frame",
@@ -70,7 +70,7 @@ compiler = PrivateObject(
 
 # Tensors and their graphs.
 _NO_TENSORS = "memory leaks and float64 tensors are not found"
-_NO_GRAPHS = "graphs that grow from step to step are not noticed"
+_NO_GRAPHS = "graphs that grow from step to step are not found"
 
 
 def _tensor_attribute(name: str, lost: str = _NO_TENSORS) -> PrivateObject:
@@ -84,7 +84,7 @@ tensor_type = _tensor_attribute("TensorBase.dtype")
 next_sequence_number = PrivateObject("torch.autograd", "_get_sequence_nr", _NO_GRAPHS, loaded="torch")
 sequence_number = _tensor_attribute("_FunctionBase._sequence_nr", _NO_GRAPHS)
 tensor_accessors = (without_overrides, tensor_graph, tensor_device, tensor_type)
-_saved_tensors = _tensor_attribute("_FunctionBase._raw_saved_tensors", "tensors that keep their graphs are not noticed")
+_saved_tensors = _tensor_attribute("_FunctionBase._raw_saved_tensors", "tensors that keep their graphs are not found")
 
 # Modules and their hooks.
 _NO_HOOKS = "hooks there that keep tensors are not found"
@@ -94,8 +94,8 @@ def _module_attribute(attribute: str, lost: str) -> PrivateAttribute:
     return PrivateAttribute("torch.nn", f"Module.{attribute}", lost)
 
 
-module_children = _module_attribute("_modules", "what modules within modules hold is not looked at")
-module_parameters = _module_attribute("_parameters", "parameters of modules are not looked at")
+module_children = _module_attribute("_modules", "modules within modules are not scanned")
+module_parameters = _module_attribute("_parameters", "parameters of modules are not scanned")
 module_hooks = [
     _module_attribute(attribute, _NO_HOOKS)
     for attribute in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -105,11 +105,11 @@ parameter_hooks = [
     for attribute in ("_backward_hooks", "_post_accumulate_grad_hooks")
 ]
 module_attributes = [module_children, module_parameters, *module_hooks]
-"""What each module of torch's has."""
+"""Attributes of each torch module."""
 
 
 def saved_tensor_attributes(owner: type) -> list[str]:
-    """The attributes of a class of operations with the tensors that an operation saves, packed or not."""
+    """Return the attributes of an operation's class that have its saved tensors, packed or not."""
     if _saved_tensors.find() is None:
         return []
     return [name for name in dir(owner) if name.startswith(_saved_tensors.attribute.removesuffix("tensors"))]

@@ -1,8 +1,7 @@
-"""What the functions around a training loop hold: their variables, and what is below them, with the names that lead
-there.
+"""Scan of the objects that the functions around a training loop reference, with the path to each.
 
-No code of the user's is called: containers are read by the methods of Python's own classes, attributes from the dict of
-their object. Nothing is kept alive once the walk is over.
+No user code runs: containers are read by the methods of Python's built-in classes, attributes from the object's dict.
+Nothing is kept alive after the scan.
 """
 
 import sys
@@ -27,7 +26,7 @@ from kinetoscope.sources.private_names import module_attributes, module_children
 
 MAX_OBJECTS = 20_000
 MAX_SCAN_NS = 10_000_000
-"""After so many objects, and so much of the thread's own time, the walk ends."""
+"""Limits of a scan: number of objects, and CPU time of the thread."""
 
 _MAX_FRAMES = 32
 _MAX_PATH_STEPS = 12
@@ -36,15 +35,14 @@ _MAX_PLAIN_ELEMENTS = 10_000
 _PACKAGE = __name__.partition(".")[0]
 _SCANNED_STDLIB = ("types", "argparse")
 _CONTAINERS = (list, dict, deque, set, frozenset, tuple)
-_NUM_INTERNAL_REFERENCES = 3  # to a frame's dict of variables: the frame's, our variable, and the call that counts
+_NUM_INTERNAL_REFERENCES = 3  # to a frame's dict of variables: by the frame, by `known`, and by the call that counts
 
 _get_mro = type.__dict__["__mro__"].__get__
 _get_dict = type.__dict__["__dict__"].__get__
 
 
 class Step(NamedTuple):
-    """One step from an object to what it holds: an attribute, an item (its key, if that is a plain one), or a variable
-    of a function."""
+    """One step of a path: an attribute, an item (``key`` is None unless it is a string or an int) or a variable."""
 
     kind: str
     key: Any
@@ -54,9 +52,11 @@ class Step(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """Where a path of steps, from number ``begin`` on, can be written in code: with variables of a function (``code``)
-    or of a module (``names``, and ``code`` while it runs), or with the first parameter of the methods of a class
-    (``owner``)."""
+    """Code in which a path, from step number ``begin`` on, can be written.
+
+    It is a function (``code``), a module (``names``, and ``code`` while it runs) or the methods of a class (``owner``),
+    where the path follows the first parameter.
+    """
 
     begin: int
     code: CodeType | None = None
@@ -65,8 +65,7 @@ class Scope(NamedTuple):
 
 
 class Members(NamedTuple):
-    """What is directly inside of something: keys and values, the kind of the steps to these, and the path and scopes
-    before them."""
+    """Members of one object: keys and values, the kind of the steps to them, and the path and scopes of the object."""
 
     values: list[tuple[Any, Any]]
     step: str
@@ -75,7 +74,7 @@ class Members(NamedTuple):
 
 
 class RetainedObject(NamedTuple):
-    """An object, its key where it was found, and what it is inside of."""
+    """An object, its kind (see `ObjectKinds`), its key, and the members that it was found among."""
 
     value: Any
     kind: str
@@ -84,22 +83,22 @@ class RetainedObject(NamedTuple):
 
     @property
     def path(self) -> tuple[Step, ...]:
-        """The steps that lead to it from a function or module."""
+        """Steps from a function or module to the object."""
         return (*self.members.path, Step(self.members.step, self._plain_key))
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """Where code can have these steps."""
+        """Code in which these steps can be written."""
         return self.members.scopes
 
     @property
     def name(self) -> str:
-        """The expression that leads there, as in code."""
+        """Expression that leads to the object, as in source code."""
         return _format_path(self.path[self.scopes[0].begin :])
 
     @property
     def location(self) -> str:
-        """Where it is held, in words."""
+        """Description of the owner: "global variable", "variable of train", "attribute of a Trainer"."""
         first, last = self.scopes[0], self.scopes[-1]
         if last.owner is not None and self.path[last.begin].kind == "attribute":
             return f"attribute of a {last.owner.__name__}"
@@ -109,7 +108,7 @@ class RetainedObject(NamedTuple):
 
     @property
     def _hooked_to(self) -> str:
-        """Whose hook the function is that has the variable, if it is one."""
+        """Suffix that names the module or parameter whose hook has the variable; "" if it is no hook."""
         path = self.path[: self.scopes[0].begin]
         hooks = next((location for location, step in enumerate(path) if step.key in HOOKS and location), None)
         return "" if hooks is None else f", a hook of {_format_path(path[:hooks])}"
@@ -120,7 +119,7 @@ class RetainedObject(NamedTuple):
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What tells it from others, and keeps nothing alive."""
+        """Key that distinguishes the object from others and keeps nothing alive."""
         _, step, path, scopes = self.members
         code = scopes[0].code
         return (None if code is None else code.co_qualname, path, step, self._plain_key)
@@ -131,9 +130,14 @@ def _format_path(path: tuple[Step, ...]) -> str:
 
 
 class _ClassInfo(NamedTuple):
-    """What is the same for all objects of a class: what reads the dict of their attributes, whether they are modules of
-    torch's, the attributes that are not looked at, and the containers that a class of the user's has itself, and shares
-    between its objects."""
+    """Properties shared by all objects of a class.
+
+    Attributes:
+        descriptor: Reads the dict of an object's attributes.
+        is_module: Whether the objects are torch modules.
+        hidden: Attributes that are not scanned.
+        shared: Containers that a user's class itself has.
+    """
 
     descriptor: Any
     is_module: bool
@@ -143,10 +147,10 @@ class _ClassInfo(NamedTuple):
 
 @contextmanager
 def scan_objects(run: RunContext, frame: FrameType | None) -> Iterator["ObjectScan"]:
-    """Looks at what the functions from a frame outwards hold; forgets it at the end of the `with` block, and notes the
-    span, which shows what the look cost.
+    """Scan the objects that the functions from ``frame`` outwards reference, within a ``with`` block.
 
-    A look makes so many small objects that Python would collect garbage because of them, so that waits meanwhile.
+    A span of Kinetoscope's category shows the cost. A scan allocates so many small objects that it would trigger
+    garbage collections, so these are paused meanwhile.
     """
     begin_ns = run.clock.monotonic_ns()
     with pause_gc():
@@ -158,10 +162,13 @@ def scan_objects(run: RunContext, frame: FrameType | None) -> Iterator["ObjectSc
 
 
 class ObjectScan:
-    """The containers, tensors and other objects that the functions from a frame outwards hold.
+    """The containers, tensors and other objects that the functions from a frame outwards reference, nearest first.
 
-    ``found`` has them, the nearest first. ``is_complete`` is false if there are more. ``num_frames`` counts those
-    functions that are the user's, and ``modules`` are theirs.
+    Attributes:
+        is_complete: False if a limit ended the scan.
+        num_frames: Number of functions of user code among the frames.
+        objects: The objects found.
+        modules: Scopes of these functions' modules.
     """
 
     def __init__(self, frame: FrameType | None) -> None:
@@ -184,7 +191,7 @@ class ObjectScan:
                     objects.append(RetainedObject(value, kinds[type(value)], key, members))
 
     def _iterate_members(self) -> Iterator[Members]:
-        """What is inside of each object that was found, also of those that are found meanwhile, up to the limits."""
+        """Yield the members of each object, also of those found meanwhile, up to the limits."""
         deadline_ns = thread_time_ns() + MAX_SCAN_NS
         for number, retained in enumerate(self.objects):
             if len(self.objects) > MAX_OBJECTS or (not number % 32 and thread_time_ns() > deadline_ns):
@@ -196,19 +203,19 @@ class ObjectScan:
             if len(retained.members.path) >= _MAX_PATH_STEPS - 1:
                 self.is_complete = self.is_complete and not values
                 continue
-            if values:  # most have none
+            if values:  # most objects have none
                 yield _make_members(retained, values)
             if retained.kind == "function":
                 yield from self._read_captured(retained)
 
     def is_module(self, retained: RetainedObject) -> bool:
-        """Whether it is a module of torch's, of whatever class."""
+        """Return whether an object is a torch module, of any class."""
         return retained.kind == "object" and self._class_info(type(retained.value)).is_module
 
-    # -- where it begins
+    # -- roots of the scan
 
     def _find_variables(self, frame: FrameType | None) -> list[Members]:
-        """The variables of the functions from a frame outwards, and then those of their modules."""
+        """Return the variables of the functions from ``frame`` outwards, followed by those of their modules."""
         variables, modules = list[Members](), dict[int, Scope]()
         while frame is not None and self.num_frames < _MAX_FRAMES:
             code = frame.f_code
@@ -229,7 +236,7 @@ class ObjectScan:
         values = [(name, value) for name, value in self._read_namespace(names) if name.isidentifier()]
         return Members(values, "variable", (), (scope,))
 
-    # -- what is inside of an object
+    # -- members of an object
 
     def _read_members(self, retained: RetainedObject) -> list[tuple[Any, Any]]:
         value, kind = retained.value, retained.kind
@@ -252,7 +259,7 @@ class ObjectScan:
             return []
 
     def _keep_scannable(self, values: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-        """Those that something can be inside of: most values are numbers and texts."""
+        """Return the items that can have members; most values are numbers and strings."""
         kinds = self.kinds
         return [(key, value) for key, value in values if kinds[type(value)]]
 
@@ -285,7 +292,7 @@ class ObjectScan:
         return self._classes[owner]
 
     def _read_captured(self, retained: RetainedObject) -> Iterator[Members]:
-        """The variables that a function keeps between its calls, and those of its module if it is the user's."""
+        """Yield the variables that a function retains, and those of its module if it is user code."""
         code, path = retained.value.__code__, retained.path
         if is_profiler_code(code.co_filename):
             return
@@ -306,7 +313,7 @@ class ObjectScan:
         return self._read_namespace(names)
 
     def _are_plain(self, values: Iterator[Any]) -> bool:
-        """Whether nothing can be inside of any of them, as far as that is quick to see."""
+        """Return whether no value can have members, as far as the first `_MAX_PLAIN_ELEMENTS` show."""
         classes = set(map(type, islice(values, _MAX_PLAIN_ELEMENTS)))
         is_all = next((False for _ in values), True)
         return is_all and not any(map(self.kinds.__getitem__, classes))
@@ -314,7 +321,7 @@ class ObjectScan:
 
 @cache
 def _module_internals(torch_module: Any) -> frozenset[str]:
-    """What torch itself keeps in each of its modules."""
+    """Return the attributes that torch itself gives each module."""
     attributes = torch_module().__dict__
     for attribute in module_attributes:
         attribute.check(attributes)
@@ -322,7 +329,7 @@ def _module_internals(torch_module: Any) -> frozenset[str]:
 
 
 def _optimizer_internals(owner: type) -> frozenset[str]:
-    """What torch's own optimizers keep of each parameter, which has the same size after each step; not LBFGS's."""
+    """Return the attributes of torch's optimizers with per-parameter state, whose size is constant; not LBFGS's."""
     module = _get_dict(owner).get("__module__")
     is_torchs = type(module) is str and module.startswith("torch.optim.") and owner.__name__ != "LBFGS"
     return frozenset(("state",)) if is_torchs else frozenset()
@@ -339,9 +346,10 @@ def _make_members(retained: RetainedObject, values: list[tuple[Any, Any]]) -> Me
 
 
 class ObjectKinds(dict[type, str]):
-    """What kind of object those of a class are, by the class alone: the name of a container's class, ``tensor``,
-    ``object`` for those with attributes, ``function``, ``method``, ``partial`` or ``module``; empty if nothing can be
-    inside of them.
+    """Kind of the objects of each class.
+
+    It is the name of a built-in container class, ``tensor``, ``object`` (with attributes), ``function``, ``method``,
+    ``partial``, ``module``, or empty if the objects have no members.
     """
 
     def __init__(self) -> None:
@@ -371,7 +379,7 @@ class ObjectKinds(dict[type, str]):
 
 
 def _is_user_class(owner: type) -> bool:
-    """Whether a class is the user's, by the file of its module; a notebook has none."""
+    """Return whether a class is user code, by the file of its module; a notebook has none."""
     module = _get_dict(owner).get("__module__")
     if type(module) is not str or owner is object:
         return False
@@ -380,7 +388,7 @@ def _is_user_class(owner: type) -> bool:
 
 
 def read_instance_dict(value: Any) -> dict[str, Any]:
-    """The attributes in the dict of an object, without calling anything of its class."""
+    """Return the attributes in an object's dict, without calling anything of its class."""
     return _read_attributes(value, _dict_descriptor(type(value)))
 
 
@@ -390,7 +398,7 @@ def _read_attributes(value: object, descriptor: Any) -> dict[str, Any]:
 
 
 def iterate_values(value: Any, kind: str) -> Iterator[Any]:
-    """What an object of that kind holds: the elements of a container, or the values of its attributes."""
+    """Yield the elements of a container, or the attribute values of an object."""
     if kind == "object":
         yield from read_instance_dict(value).values()
     elif kind in _READERS:
@@ -398,7 +406,7 @@ def iterate_values(value: Any, kind: str) -> Iterator[Any]:
 
 
 def iterate_newest(value: Any, kind: str) -> Iterator[Any]:
-    """The elements of a container, the last that were added first, as far as it has an order."""
+    """Yield the elements of a container, newest first as far as it has an order."""
     if kind == "dict":
         yield from (dict.__getitem__(value, key) for key in dict.__reversed__(value))
     elif kind in ("list", "tuple", "deque"):
@@ -410,17 +418,17 @@ def iterate_newest(value: Any, kind: str) -> Iterator[Any]:
 
 
 def is_container(kind: str) -> bool:
-    """Whether objects of that kind are containers."""
+    """Return whether objects of this kind are containers."""
     return kind in _READERS
 
 
 def container_length(value: Any, kind: str) -> int:
-    """How many elements a container of that kind has."""
+    """Return the number of elements of a container."""
     return _LENGTHS[kind](value)
 
 
 def function_codes(names: Any) -> Iterator[CodeType]:
-    """The code of the functions among the values of a namespace, also beneath decorators."""
+    """Yield the code of the functions in a namespace, including those below decorators."""
     for value in list(names.values()):
         function: Any = value.fget if type(value) is property else value
         for _ in range(_MAX_FRAMES):
@@ -432,13 +440,13 @@ def function_codes(names: Any) -> Iterator[CodeType]:
 
 
 def method_codes(owner: type) -> list[CodeType]:
-    """The code of the methods of a class, and of those it is made from, that the user wrote."""
+    """Return the code of the methods of a class and its bases, as far as it is user code."""
     codes = [code for base in _get_mro(owner) for code in function_codes(_get_dict(base))]
     return [code for code in codes if is_user_code(code.co_filename)]
 
 
 def defined_classes(names: dict[str, Any]) -> list[type]:
-    """The classes that a module defines."""
+    """Return the classes that a module defines."""
     module = names.get("__name__")
     found = [value for value in list(names.values()) if type(value) is type]
     return [owner for owner in found if _get_dict(owner).get("__module__") == module]
@@ -453,10 +461,10 @@ def _dict_descriptor(owner: type) -> Any:
 
 
 def _read_locals(frame: FrameType) -> dict[str, Any]:
-    """The variables of a function that runs.
+    """Return the variables of a running function.
 
-    Until Python 3.12 the frame keeps the dict that it gives, and with it all values: they are taken out again, unless
-    somebody else uses this dict as well.
+    Before Python 3.13 a frame keeps the dict of `f_locals`, and with it all values. They are removed from it, unless
+    the dict has another user.
     """
     known = frame.f_locals
     values = dict(known)

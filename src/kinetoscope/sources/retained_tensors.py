@@ -1,6 +1,4 @@
-"""What torch's tensors say of themselves without running code of the user's: whether they have a graph, how far back it
-goes, and how many bytes they have. torch is used where it is loaded already, and never imported.
-"""
+"""Graphs and sizes of tensors, read without running user code; torch is used if loaded and never imported."""
 
 import heapq
 import sys
@@ -22,14 +20,19 @@ _MAX_NODES = 5000
 _MAX_SAMPLED_ELEMENTS = 4
 _MAX_NODES_FOR_MEMORY = 1000
 _MAX_MEMBERS = 64
-_LEAF_NUMBER = 2**63  # leaves of graphs have a higher one
+_LEAF_NUMBER = 2**63  # leaves of graphs have this number or a higher one
 _MIN_STEPS_SHARE = 0.5
 
 
 class NewTensors(NamedTuple):
-    """The tensors in the newest elements of a container: the share of these elements that have any, and that have any
-    with a graph that is still needed; the bytes of an element with its graphs, and the number of the tensors' device,
-    None for the CPU."""
+    """Statistics of the newest elements of a container.
+
+    Attributes:
+        share: Share of the elements that have a tensor.
+        share_with_graph: Share of the elements that have a tensor whose graph is still needed.
+        element_bytes: Mean bytes per element, with its graphs.
+        device: Device index of the tensors; None for the CPU.
+    """
 
     share: float
     share_with_graph: float
@@ -38,13 +41,13 @@ class NewTensors(NamedTuple):
 
 
 def read_sequence_number() -> int | None:
-    """The number that the next operation of this thread gets in graphs; None if torch is not loaded, or has none."""
+    """Return the number that autograd gives this thread's next operation; None if torch is not loaded or has none."""
     found = find_all(next_sequence_number, sequence_number)
     return None if found is None else int(found[0]())
 
 
 class TensorReader:
-    """Reads tensors by torch's own functions only, whatever class they are of. See `make_tensor_reader`."""
+    """Reader of tensors through torch's own functions, whatever their class. See `make_tensor_reader`."""
 
     def __init__(self, no_overrides: Any, graph: Any, device: Any, dtype: Any) -> None:
         torch = sys.modules["torch"]
@@ -55,38 +58,42 @@ class TensorReader:
         self._saved_names: dict[type, list[str]] = {}
 
     def graph(self, tensor: Any) -> Any:
-        """The last operation in the graph of a tensor, or None."""
+        """Return the last operation in a tensor's graph, or None."""
         with self._no_overrides():
             return self._get_graph(tensor)
 
     def device(self, tensor: Any) -> int | None:
-        """The number of its device; None for the CPU."""
+        """Return the index of a tensor's device; None for the CPU."""
         with self._no_overrides():
             device = self._get_device(tensor)
         return None if device.type == "cpu" else device.index or 0
 
     def is_float64(self, tensor: Any) -> bool:
-        """Whether it has numbers of 64 bits, and more than one."""
+        """Return whether a tensor is float64 and has more than one element."""
         with self._no_overrides():
             is_float64 = self._get_dtype(tensor) is self._float64
         return is_float64 and (type(tensor) not in self._plain_classes or _num_elements(tensor) > 1)
 
     def storage_bytes(self, tensor: Any) -> dict[int, int]:
-        """Return the bytes of its memory by their address, without a graph.
+        """Return the bytes of a tensor's storage by address, without its graph.
 
-        Nothing for classes that may compute them, and for tensors without such memory: sparse, meta, functional.
+        The result is empty for subclasses, which may compute their storage, and for sparse, meta and functional
+        tensors.
         """
         if type(tensor) not in self._plain_classes or tensor.layout != self._strided or tensor.is_meta:
             return {}
         try:
             storage = tensor.untyped_storage()
             return {storage.data_ptr(): storage.nbytes()}
-        except RuntimeError:  # of a functional tensor, say; NotImplementedError is one, too
+        except RuntimeError:  # a functional tensor; NotImplementedError is a RuntimeError
             return {}
 
     def graph_storage_bytes(self, graph: Any) -> dict[int, int] | None:
-        """The memory that a graph keeps for its backward pass, as far as it is looked at, without that of parameters;
-        None if it keeps nothing, since that pass was made."""
+        """Return the bytes by address that a graph keeps for its backward pass, without parameters.
+
+        At most `_MAX_NODES_FOR_MEMORY` operations are read. None means that the backward pass has run and nothing is
+        kept.
+        """
         kept, parameters, is_needed = dict[int, int](), set[int](), False
         for node in islice(_iterate_nodes(graph), _MAX_NODES_FOR_MEMORY):
             variable = getattr(node, "variable", None)
@@ -98,14 +105,14 @@ class TensorReader:
         return {address: size for address, size in kept.items() if address not in parameters} if is_needed else None
 
     def _iterate_saved(self, node: Any) -> Iterator[Any]:
-        """What an operation has saved: its tensors, or None for those that are packed, or unknown to this torch."""
+        """Yield the tensors that an operation saved; None for one that is packed, or unknown to this torch."""
         owner = type(node)
         if owner not in self._saved_names:
             self._saved_names[owner] = saved_tensor_attributes(owner)
         for name in self._saved_names[owner]:
             try:
                 found = getattr(node, name)
-            except RuntimeError:  # a class of the user's, whose backward pass was made
+            except RuntimeError:  # a user's autograd.Function whose backward pass has run
                 continue
             for saved in found if type(found) is tuple else (found,):
                 is_known = hasattr(saved, "data") and getattr(saved, "unpack_hook", None) is None
@@ -118,12 +125,12 @@ class TensorReader:
 def _num_elements(tensor: Any) -> int:
     try:
         return tensor.numel()
-    except RuntimeError:  # of some nested tensors
+    except RuntimeError:  # some nested tensors
         return 0
 
 
 def make_tensor_reader() -> TensorReader | None:
-    """What reads tensors; None if torch is not loaded, or lacks what that takes."""
+    """Return a reader of tensors; None if torch is not loaded or lacks a private name."""
     found = find_all(*tensor_accessors)
     return None if found is None else TensorReader(*found)
 
@@ -131,7 +138,7 @@ def make_tensor_reader() -> TensorReader | None:
 def summarize_new_tensors(
     retained: RetainedObject, num_new: int, kinds: ObjectKinds, reader: TensorReader
 ) -> NewTensors:
-    """The tensors in the elements that a container has got last."""
+    """Return statistics of the ``num_new`` newest elements of a container, from a sample."""
     sample = list(islice(iterate_newest(retained.value, retained.kind), min(num_new, _MAX_SAMPLED_ELEMENTS)))
     first_tensors, sizes, num_with_graph = list[Any](), list[int](), 0
     for element in sample:
@@ -157,9 +164,9 @@ def _merge(parts: list[dict[int, int]]) -> dict[int, int]:
 
 
 def _iterate_nodes(graph: Any) -> Iterator[Any]:
-    """The operations of a graph, the last first."""
+    """Yield the operations of a graph, last first."""
     waiting, seen = deque([graph]), {id(graph)}
-    kept = [graph]  # so that no id is given to another one meanwhile
+    kept = [graph]  # keeps ids from being reused
     while waiting:
         node = waiting.popleft()
         yield node
@@ -180,9 +187,9 @@ def _iterate_tensors(value: Any, kinds: ObjectKinds, depth: int = 3) -> Iterator
 
 
 def grows_each_step(graph: Any, since: int, until: int, num_steps: int) -> bool:
-    """Whether a graph has operations of most of the steps between two readings of the `read_sequence_number`.
+    """Return whether a graph has operations of at least half of the steps between two sequence numbers.
 
-    The walk takes the oldest operation that it knows of first, so that it runs along a chain of steps.
+    The walk continues with the oldest operation, so that it follows a chain of steps.
     """
     if graph is None or until - since < num_steps or num_steps < 1:
         return False

@@ -1,4 +1,4 @@
-"""sources: which lines of Python the training loop spends its time in, and whether it runs or waits there."""
+"""Stack samples of the training loop: lines of Python, running or waiting."""
 
 import threading
 from functools import partial
@@ -20,20 +20,21 @@ _JOIN_S = 5.0
 
 
 class StackSampler(WindowSource):
-    """Records about every ``interval_ms`` which line of Python the training loop is at, and who called it.
+    """Sample the training loop's Python stack about every ``interval_ms`` milliseconds.
 
-    The samples are nested spans of category ``stack_sample`` on a track of their own, ``samples of MainThread``, named
-    as Kineto's frames are, with the line that was executing: ``train.py(41): loss``. Frames of ours are left out, and
-    those of libraries have the second category ``library``. Samples are taken while a window is open, and never
-    otherwise. They are estimates: what takes less than a few intervals in all may be missing. On Linux,
-    a span of category ``stack_sample,state`` below the lines says what the thread waits for.
+    The samples are nested spans of category ``stack_sample`` on a track of their own, ``samples of MainThread``. They
+    are named as Kineto's frames, with the executing line: ``train.py(41): loss``. Kinetoscope's frames are left out;
+    library frames have the second category ``library``. Samples are taken only while a window is open. They are
+    estimates: a function that takes less than a few intervals in total may be missing. On Linux, a span of category
+    ``stack_sample,state`` below the lines names what the thread waits for.
 
     The counter ``loop thread`` and the instant ``processors`` of `SystemProfiler` are recorded too.
 
-    With ``workers``, workers of torch's DataLoaders that are started during the run are sampled as well, by a thread in
-    each; their tracks are called ``DataLoader worker 0: samples of MainThread``.
+    With ``workers``, DataLoader workers that start during the run are sampled as well, each by its own thread; their
+    tracks are called ``DataLoader worker 0: samples of MainThread``.
 
-    Raises `SettingsError` for an interval below 0.01 ms or above a day.
+    Raises:
+        SettingsError: The interval is below 0.01 ms or above a day.
     """
 
     def __init__(self, interval_ms: float = 10.0, workers: bool = True) -> None:
@@ -47,21 +48,24 @@ class StackSampler(WindowSource):
         self._clocks: LoopClocks | None = None
 
     def fit_start(self, state: RunState, logger: Any) -> None:
+        """Enable sampling in DataLoader workers that start from now on."""
         if self.workers and self._worker_sampling is None:
             self._worker_sampling = WorkerSampling(self.interval_ms)
             self._worker_sampling.install()
 
     def close(self, state: RunState, logger: Any) -> None:
+        """Stop sampling, also in workers that start later."""
         super().close(state, logger)
         worker_sampling, self._worker_sampling = self._worker_sampling, None
         if worker_sampling is not None:
             worker_sampling.remove()
 
     def install(self, run: RunContext) -> None:
+        """Start the sampling thread of a window."""
         self._clocks = LoopClocks.open(run)
         if frames_of_threads.find() is None:
             return
-        native_id = threading.get_native_id()  # after `os.fork`, the main thread's attribute is still its parent's
+        native_id = threading.get_native_id()  # after `os.fork`, the attribute of the main thread is its parent's
         self._spans = StackSpans(run.recorder, threading.get_ident(), self.interval_ms, native_id=native_id)
         name = SAMPLES_TRACK.format(threading.current_thread().name)
         self._thread = BackgroundThread(partial(_sample, run, self._spans), name)
@@ -69,14 +73,17 @@ class StackSampler(WindowSource):
 
     @skippable
     def batch_end(self, state: ProfiledState, logger: Any) -> None:
+        """Record the loop thread's clocks."""
         if self._clocks is not None:
             self._clocks.read(state.profiler)
 
     def finish(self, run: RunContext) -> None:
+        """Record the CPU use of the window."""
         if self._clocks is not None:
             self._clocks.record_cpu_use()
 
     def remove(self) -> None:
+        """Stop the sampling thread and close the clocks."""
         clocks, self._clocks = self._clocks, None
         if clocks is not None:
             clocks.close()
@@ -90,5 +97,5 @@ class StackSampler(WindowSource):
 def _sample(run: RunContext, spans: StackSpans) -> None:
     try:
         spans.run_until(lambda: False)
-    except Exception as error:  # such as an audit hook that refuses; training must not hear of it
-        run.report(f"The loop's stack is not sampled any more: {type(error).__name__}: {error}")
+    except Exception as error:  # such as an audit hook that refuses; it must not reach training
+        run.report(f"The loop's stack is no longer sampled: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""sources: the sampled stacks of one thread as nested spans, named as Kineto names Python's frames."""
+"""Sampled stacks of one thread as nested spans, named as Kineto names Python frames."""
 
 import threading
 import time
@@ -15,22 +15,25 @@ from kinetoscope.recording.markers.recorder_types import ACTION_BITS
 
 _MASK = sum(ACTION_BITS[action] for action in RECORDING_ACTIONS)
 _GAP = "frames left out: of a stack, the 100 innermost and the 100 outermost are recorded"
-_THREAD_CLOCK = 0b110  # Linux: the clock of the thread with this number, as time.pthread_getcpuclockid gives it
-_IDLE_S = 0.05  # how often to look whether recording goes on
+_THREAD_CLOCK = 0b110  # Linux: CPU clock of a thread, as time.pthread_getcpuclockid returns it
+_IDLE_S = 0.05  # interval between checks for an open window
 
 
 class StackSpans(native.StackSamples):
-    """Records the samples of the stack of one thread into ``recorder``, on the track of the thread that calls `run`.
+    """Record stack samples of one thread into ``recorder``, on the track of the thread that calls `run`.
 
-    A sample counts from the moment it was asked for until the next one was. What equal samples in a row have in common,
-    from the outermost frame on, is one span. ``outermost`` is the code of the frame with which stacks begin, if they do
-    not begin with the thread's first one: outside of it a sample has no frames. Times are irregular, so that no loop
-    keeps step with them, and samples that were missed are left out.
+    A sample lasts from its request to the next one. The frames that consecutive samples share, from the outermost one,
+    are one span. Intervals are irregular, so that no loop runs in step with them. Missed samples are left out.
 
-    With ``native_id``, the number by which the system knows the thread, what the thread waits for is the innermost
-    span, such as ``waits: fsync``; a sample without one ran, or could have run. That needs Linux.
+    `run` samples while anything is recorded, and returns whether `stop` was called meanwhile.
 
-    `run` samples as long as anything is recorded, and returns whether `stop` was called meanwhile.
+    Args:
+        recorder: Recorder of the spans.
+        ident: Python's identifier of the sampled thread.
+        interval_ms: Mean time between samples.
+        outermost: Code of the frame at which stacks start; without it, they start at the thread's first frame.
+        native_id: The system's number of the thread. With it, on Linux, the innermost span names what the thread waits
+            for, such as ``waits: fsync``; a sample without such a span was running or runnable.
     """
 
     def __init__(
@@ -50,18 +53,17 @@ class StackSpans(native.StackSamples):
         self._spans: dict[str, NativeSpan] = {}
 
     def run_until(self, is_over: Callable[[], bool]) -> None:
-        """Samples until `stop` was called, or until it ``is_over``, which it asks now and then while nothing is
-        recorded."""
+        """Sample until `stop` is called, or ``is_over`` returns True, which is checked while nothing is recorded."""
         while not self.run() and not is_over() and not self.wait(_IDLE_S):
             pass
 
     def begin_window(self, knows_states: bool) -> None:
-        """Records how often this window is sampled, and whether the system says the states of the thread."""
+        """Record the sampling interval, and whether the system reports thread states."""
         self._new_span(self._interval_name, SAMPLED_STATE if knows_states else SAMPLE).instant()
-        self._find_gil_holder()  # from now on it is known who ran
+        self._find_gil_holder()  # sets the baseline of the threads' CPU times
 
     def span_of_line(self, code: CodeType, line: int | None) -> NativeSpan | None:
-        """The span of a line; None if it is ours."""
+        """Return the span of a line; None for Kinetoscope's code."""
         file = code.co_filename
         if is_profiler_code(file):
             return None
@@ -71,7 +73,7 @@ class StackSpans(native.StackSamples):
         return self._spans[name]
 
     def span_of_state(self, state: str) -> NativeSpan:
-        """The span that says what the thread waits for, or that its line is read ``late``."""
+        """Return the span that names what the thread waits for, or that its line was read ``late``."""
         name = LATE if state == "late" else WAITS + state
         if state == "GIL" and (holder := self._find_gil_holder()):
             name = f"{name}, {holder} ran"
@@ -80,8 +82,7 @@ class StackSpans(native.StackSamples):
         return self._spans[name]
 
     def _find_gil_holder(self) -> str | None:
-        """The thread of Python that ran most since the last time that this was asked, except the one that is sampled
-        and our own."""
+        """Return the Python thread with most CPU time since the last call, other than the sampled one."""
         before, self._cpu_ns = self._cpu_ns, {}
         most_ns, holder = 0, None
         for thread in threading.enumerate():
@@ -94,7 +95,7 @@ class StackSpans(native.StackSamples):
         return holder
 
     def span_of_gap(self) -> NativeSpan:
-        """The span that stands for the frames between the two ends of a deep stack."""
+        """Return the span that replaces the middle frames of a deep stack."""
         return self._gap
 
     def _new_span(self, name: str, categories: str) -> NativeSpan:
@@ -103,8 +104,8 @@ class StackSpans(native.StackSamples):
 
 
 def _cpu_ns(native_id: int) -> int:
-    """The processor time of a thread of this process, which may have ended; 0 where the system does not say."""
+    """Return the CPU time of a thread of this process, which may have ended; 0 where the system does not report it."""
     try:
         return time.clock_gettime_ns(~native_id << 3 | _THREAD_CLOCK)
-    except (OSError, OverflowError, AttributeError):  # outside of Linux such a number is no clock
+    except (OSError, OverflowError, AttributeError):  # not a clock on other systems
         return 0

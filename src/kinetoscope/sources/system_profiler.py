@@ -1,4 +1,4 @@
-"""sources: counters of the machine, read on a thread of its own, and of the loop's thread, read in the loop."""
+"""Counters of the machine, read on a background thread, and of the loop's thread, read in the loop."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ from kinetoscope.sources.window_source import WindowSource
 _GIB = 1 << 30
 _JOIN_S = 5.0
 _BUSY_MS = "busy_ms"
-# psutil reads many files; Linux has the same numbers in one, which halves the cost of a reading.
+# psutil reads many files. Linux has the same numbers in one, which halves the cost of a reading.
 _IS_LINUX = sys.platform == "linux"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if _IS_LINUX else 100
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if _IS_LINUX else 4096
@@ -32,21 +32,21 @@ Reading = tuple[str, Values]
 
 
 class SystemProfiler(WindowSource):
-    """Records what the machine does as counters: CPU, memory, disks, network, GPUs, and the training process itself.
+    """Record counters of the machine: CPU, memory, disks, network, GPUs, and the training process itself.
 
     Counters: ``cpu`` (percent of all cores), ``process`` (percent of one core, resident GiB, threads),
-    ``memory/virtual`` and ``memory/swap`` (GiB), ``memory/cuda/<device>`` (GiB) where CUDA is in use,
-    ``disk/<name>`` and ``network/<nic>`` (bytes in total and per second, percent of the time that a disk was busy), and
-    ``gpu/<device>`` (see `kinetoscope.sources.nvml`); devices have torch's numbers. They are read every
-    ``stats_thread_interval_seconds`` while a window is open, once more at its last batch, and never otherwise. Percents
-    are of the time since the reading before in the same window; the first one has none.
+    ``memory/virtual`` and ``memory/swap`` (GiB), ``memory/cuda/<device>`` (GiB) where CUDA is in use, ``disk/<name>``
+    and ``network/<nic>`` (bytes in total and per second, percent of the time that a disk was busy), and
+    ``gpu/<device>`` (see `kinetoscope.sources.nvml`). Devices have torch's numbers. They are read every
+    ``stats_thread_interval_seconds`` while a window is open, and once more at its last batch. Percentages cover the
+    time since the previous reading in the same window; the first one has none.
 
-    ``profile_gpu``: by default GPUs are recorded if there is a driver and the package nvidia-ml-py; only those that the
-    process can use. The first rank of a node records them, or each rank if ranks have GPUs of their own. If something
-    cannot be read, the log says so once, and it is tried again.
-    A reader that raises an unexpected error is not used again.
+    By default (``profile_gpu=None``), GPUs are recorded if there is a driver and the package nvidia-ml-py; only those
+    that the process can use. The first rank of a node records them, or each rank if ranks have GPUs of their own. A
+    reader that fails is logged once and tried again; after an unexpected error it is not used again.
 
-    Raises `SettingsError` for an interval below 1 ms or above a day, and for ``profile_gpu=True`` without nvidia-ml-py.
+    Raises:
+        SettingsError: The interval is below 1 ms or above a day, or ``profile_gpu=True`` without nvidia-ml-py.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class SystemProfiler(WindowSource):
         self._markers: dict[str, Any] = {}
 
     def fit_start(self, state: ProfiledState, logger: object) -> None:
+        """Start the thread that reads the counters."""
         if self._thread is None:
             self._closing = False
             self._thread = BackgroundThread(partial(self._loop, state), "kinetoscope-system")
@@ -97,6 +98,7 @@ class SystemProfiler(WindowSource):
 
     @skippable
     def batch_start(self, state: ProfiledState, logger: object) -> None:
+        """Wake the thread at the first and the last batch of a window."""
         action = state.profiler.get_action()
         was_recording, self._recording = self._recording, action is not ProfilerAction.SKIP
         if self._recording and not was_recording:
@@ -106,25 +108,30 @@ class SystemProfiler(WindowSource):
 
     @skippable
     def batch_end(self, state: ProfiledState, logger: object) -> None:
+        """Record the loop thread's clocks, and stop reading when the next batch is skipped."""
         if self._clocks is not None:
             self._clocks.read(state.profiler)
-        if state.profiler.get_action() is ProfilerAction.SKIP:  # that of the next batch
+        if state.profiler.get_action() is ProfilerAction.SKIP:  # the action of the next batch
             self._recording = False
 
     def install(self, run: RunContext) -> None:
+        """Open the loop thread's clocks."""
         if self.profile_cpu:
             self._clocks = LoopClocks.open(run)
 
     def finish(self, run: RunContext) -> None:
+        """Record the CPU use of the window."""
         if self._clocks is not None:
             self._clocks.record_cpu_use()
 
     def remove(self) -> None:
+        """Close the loop thread's clocks."""
         clocks, self._clocks = self._clocks, None
         if clocks is not None:
             clocks.close()
 
     def close(self, state: RunState, logger: object) -> None:
+        """Stop and join the thread."""
         super().close(state, logger)
         self._closing = True
         self._wake.set()
@@ -158,15 +165,13 @@ class SystemProfiler(WindowSource):
             if self._requires_gpu and gpus is not None and gpus.unreadable:
                 profiler.run.report(f"Not recorded: {', '.join(gpus.unreadable)}.")
             return gpus
-        except Exception as error:  # whatever the driver's package raises, the other readers go on
+        except Exception as error:  # the other readers continue, whatever the driver's package raises
             if self._requires_gpu:
                 profiler.run.report(f"GPUs are not recorded: {_describe(error)}")
             return None
 
     def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: ProfilerContext) -> None:
-        """Reads everything. A reader that fails with an expected error is tried again; any other error removes it from
-        the list.
-        """
+        """Read all counters; retry a reader after an expected error, and drop it after any other."""
         for reader in list(readers):
             try:
                 self._read(reader, profiler)
@@ -195,7 +200,7 @@ def _describe(error: Exception) -> str:
 
 
 class _Cpu:
-    """Percent of all cores in use since the last reading."""
+    """Percentage of all cores in use since the last reading."""
 
     def __init__(self) -> None:
         self._is_first = True
@@ -204,7 +209,7 @@ class _Cpu:
         return "cpu"
 
     def reset(self) -> None:
-        """The next reading is the first one: psutil would count from the window before, or say 0."""
+        """Skip the next value: psutil would count from the previous window, or return 0."""
         self._is_first = True
 
     def __call__(self) -> Iterator[Reading]:
@@ -215,7 +220,7 @@ class _Cpu:
 
 
 class _Process:
-    """Processor time, memory and threads of this process."""
+    """CPU time, memory and threads of this process."""
 
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None
@@ -224,7 +229,7 @@ class _Process:
         return "process"
 
     def reset(self) -> None:
-        """The next reading is the first one."""
+        """Give no percentage at the next reading."""
         self._last = None
 
     def __call__(self) -> Iterator[Reading]:
@@ -238,7 +243,7 @@ class _Process:
 
 
 def _read_process() -> tuple[float, int, int]:
-    """Seconds of processor time, bytes in memory and threads of this process. On Linux one file has them all."""
+    """Return CPU time in seconds, resident bytes and number of threads of this process; one file has them on Linux."""
     if not _IS_LINUX:
         process = psutil.Process(os.getpid())
         times = process.cpu_times()
@@ -256,7 +261,7 @@ def _read_memory() -> Iterator[Reading]:
 
 
 def _read_memory_bytes() -> tuple[int, int, int, int]:
-    """Bytes of memory that are available and in all, and of swap that are free and in all."""
+    """Return bytes of available memory, total memory, free swap and total swap."""
     if not _IS_LINUX:
         memory, swap = psutil.virtual_memory(), psutil.swap_memory()
         return memory.available, memory.total, swap.free, swap.total
@@ -268,7 +273,7 @@ def _read_memory_bytes() -> tuple[int, int, int, int]:
 
 
 def _read_cuda_memory() -> Iterator[Reading]:
-    """The allocator's figures for the devices that this process already uses. Asking initialises nothing."""
+    """Yield the allocator's figures of the devices in use, without initialising CUDA."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return
@@ -280,9 +285,9 @@ def _read_cuda_memory() -> Iterator[Reading]:
 
 
 class _Rates:
-    """Totals by device, and how fast they grew since the last reading.
+    """Totals by device, and their increase per second since the last reading.
 
-    A device that is gone is left out. One that is new, or has restarted its count, has no rates at first.
+    A device that disappeared is left out. One that is new, or has restarted its count, has no rates at first.
     """
 
     def __init__(self, kind: str, read_totals: Callable[[], Mapping[str, Values]]) -> None:
@@ -313,7 +318,7 @@ def _rates(values: Values, before: Values, elapsed_s: float) -> Values:
 
 
 def _totals_to_show(values: Values) -> Values:
-    """The totals to show. The time that a disk was busy is left out, since only its rate is useful."""
+    """Return the totals without a disk's busy time, which is useful as a rate only."""
     return {name: value for name, value in values.items() if name != _BUSY_MS}
 
 

@@ -1,4 +1,4 @@
-"""sources: torch's operators and kernels. Each cycle gets a Kineto trace."""
+"""Kineto traces of torch's operators and kernels, one per cycle."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -35,21 +35,22 @@ _TORCH_ACTIONS = {
 _RECORDING = (TorchAction.RECORD, TorchAction.RECORD_AND_SAVE)
 _CPU = {ProfilerActivity.CPU}
 _CPU_WITHOUT_WARNINGS = {ProfilerActivity.CPU, ProfilerActivity.CUDA, ProfilerActivity.XPU}
-"""torch 2.13 warns twice per evaluation where the CPU is paused without both, also if neither is recorded."""
+"""CPU activity together with the devices': torch 2.13 warns twice per evaluation where the CPU is paused alone."""
 
 
 class TorchProfiler(Callback):
-    """Runs `kinetoscope.torch.profile` by the Profiler's schedule.
+    """Run `kinetoscope.torch.profile` by the Profiler's schedule.
 
-    At the end of each window the trace is written to ``folder/filename`` and joins the Profiler's cycle; with no
-    ``filename`` it only joins the cycle. Both may use the variables of `FileNameFormat`. ``use_gzip`` compresses.
+    At the end of each window the trace is written to ``folder/filename`` and added to the Profiler's cycle; without
+    ``filename`` it is only added. Both may use the variables of `FileNameFormat`. ``use_gzip`` compresses.
     ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``, ``activities`` and ``experimental_config``
-    are those of torch's profiler.
-    The training thread waits for Kineto's stop only. The file is written on the writer thread, and uploaded under the
-    remote names as `JSONTraceHandler` does.
+    are those of torch's profiler. The training thread only waits for Kineto to stop. The file is written on the writer
+    thread, and uploaded under the remote names as `JSONTraceHandler` does; ``overwrite`` and ``num_traces_to_keep`` are
+    as there.
 
-    Raises `FileNameError` and `SettingsError` for arguments that cannot work; ``overwrite`` and
-    ``num_traces_to_keep`` as for `JSONTraceHandler`.
+    Raises:
+        FileNameError: A name has an unknown variable.
+        SettingsError: Arguments that cannot work together.
     """
 
     def __init__(
@@ -97,23 +98,24 @@ class TorchProfiler(Callback):
         select_activities(self._options["activities"])
         self._num_windows = self._first_batch = 0
         self.profiler: profile | None = None
-        """The `kinetoscope.torch.profile` that runs; None before the run has begun and after it has ended."""
+        """Running `kinetoscope.torch.profile`; None before the run starts and after it ends."""
 
     def set_defaults(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
-        """Called by whoever assembles a Profiler: sets the folder and the rules that were left at their defaults."""
+        """Set the folder and the rules that were left at their defaults, when a Profiler is assembled."""
         self._folder.set_defaults(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
 
     @property
     def needs_folder(self) -> bool:
-        """Whether it was given no folder of its own."""
+        """Whether it writes files and was given no folder."""
         return self._needs_folder and self._folder.is_default
 
     @property
     def saved_traces(self) -> list[Any]:
-        """``[(Timestamp, [Path of each rank])]`` of the traces that are kept."""
+        """Kept traces: ``[(Timestamp, [Path of each rank])]``."""
         return self._folder.saved_traces
 
     def init(self, state: ProfiledState, logger: object) -> None:
+        """Open the trace folder and the uploads of the run."""
         run = state.profiler.run
         self._run_name, self._ranks = state.run_name, run.ranks
         if not self._needs_folder:
@@ -125,8 +127,11 @@ class TorchProfiler(Callback):
             self._memory_remote.open(run, state.run_name, self._uploads)
 
     def make_profile(self, state: ProfiledState, get_action: Callable[[], ProfilerAction]) -> profile:
-        """A torch profiler with these settings, which follows ``get_action`` and gives its windows to the run of
-        ``state``.
+        """Return a torch profiler with these settings.
+
+        Args:
+            state: State of the run that gets the windows.
+            get_action: Returns the action of the current batch.
         """
         self._first_batch = plain_count(state.timestamp.batch)
         return profile(
@@ -136,8 +141,9 @@ class TorchProfiler(Callback):
         )
 
     def fit_start(self, state: ProfiledState, logger: object) -> None:
+        """Start the torch profiler."""
         if self._options["with_stack"]:
-            import_compiler()  # here rather than in the first step that is recorded
+            import_compiler()  # not in the first recorded step
         self.profiler = self.make_profile(state, state.profiler.get_action)
         try:
             self.profiler.start()
@@ -146,21 +152,27 @@ class TorchProfiler(Callback):
             self.profiler = None
 
     def epoch_start(self, state: ProfiledState, logger: object) -> None:
+        """Save a window that ends with the epoch, and apply the schedule again."""
         if self.profiler is not None:
             self.save_if_recording_ends(state)
             self._advance(state, self.profiler.follow_schedule)
 
     @skippable
     def batch_end(self, state: ProfiledState, logger: object) -> None:
+        """Advance torch's schedule by a step."""
         if self.profiler is not None:
             self.save_if_recording_ends(state)
             self.profiler.end_step()
-            self.profiler.step_num = plain_count(state.timestamp.batch) - self._first_batch - 1  # some were skipped
+            self.profiler.step_num = (
+                plain_count(state.timestamp.batch) - self._first_batch - 1
+            )  # skipped batches are not counted by torch
             self._advance(state, self.profiler.step)
 
     def _advance(self, state: ProfiledState, advance: Callable[[], None]) -> None:
-        """Training waits while Kineto starts or stops; the trace shows how long. A signal waits while it stops: before
-        the writer thread has the results, it would lose them."""
+        """Call ``advance``, within a span if Kineto starts or stops, since training waits for that.
+
+        Signals are blocked while it stops: before the writer thread has the results, they would lose them.
+        """
         assert self.profiler is not None
         action = self.profiler.current_action
         if action is TorchAction.RECORD_AND_SAVE:
@@ -173,18 +185,21 @@ class TorchProfiler(Callback):
             advance()
 
     def eval_start(self, state: ProfiledState, logger: object) -> None:
+        """Pause recording for an evaluation between batches."""
         self._toggle(state, is_on=False)
 
     def eval_end(self, state: ProfiledState, logger: object) -> None:
+        """Resume recording after an evaluation."""
         self._toggle(state, is_on=True)
 
     def _toggle(self, state: ProfiledState, *, is_on: bool) -> None:
-        """Switches recording off for an evaluation between batches, and on after it."""
+        """Switch recording off for an evaluation between batches, and on after it."""
         if self.profiler is not None and state.profiler.run.is_paused:
             activities = set(self.profiler.activities)
             self.profiler.toggle_collection_dynamic(is_on, _CPU_WITHOUT_WARNINGS if activities == _CPU else activities)
 
     def close(self, state: ProfiledState, logger: object) -> None:
+        """Save the open window and stop the torch profiler."""
         torch_profiler, self.profiler = self.profiler, None
         if torch_profiler is not None:
             with hold_signals():
@@ -192,11 +207,13 @@ class TorchProfiler(Callback):
             torch_profiler.stop()
 
     def post_close(self) -> None:
+        """Close the trace folder."""
         self._folder.close()
 
     def save_if_recording_ends(self, state: ProfiledState) -> None:
-        """Saves a recording that ends without ACTIVE_AND_SAVE (at an epoch's end, or by a user's schedule), since
-        Kineto cannot pause.
+        """Save a recording that ends without ACTIVE_AND_SAVE, since Kineto cannot pause.
+
+        This happens at an epoch's end, or by a user's schedule.
         """
         assert self.profiler is not None
         next_action = _TORCH_ACTIONS[state.profiler.get_action()]
@@ -213,13 +230,15 @@ class TorchProfiler(Callback):
             self._num_windows += 1
 
     def process_results(self, results: KinetoResults) -> None:
-        """Called with each window on the writer thread, once it is saved; not in a run that redacts what it writes,
-        because the results have all names. A subclass may override it."""
+        """Handle a window that has been saved, on the writer thread; subclasses may override it.
+
+        It is not called in a run that redacts its output, because the results have all names.
+        """
 
     def _save(
         self, run: RunContext, results: KinetoResults, timestamp: Moment, window: int, contributions: Contributions
     ) -> None:
-        """Writes a window's trace; after an error it may be called again."""
+        """Write a window's trace; after an error it may be called again."""
         temporary = run.temporary_folder(contributions.cycle)
         if self._writes_trace:
             with self._folder.new_trace(window, timestamp) as path:
@@ -236,7 +255,7 @@ class TorchProfiler(Callback):
             self.process_results(results)
 
     def _save_memory(self, results: KinetoResults, timestamp: Moment, contributions: Contributions) -> None:
-        del contributions  # the timeline is a page, not a trace
+        del contributions  # the timeline is a web page, not a trace
         name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
         results.memory_timeline().save(self._folder.path / name)
         self._memory_remote.put(self._folder.path / name, timestamp)

@@ -1,4 +1,4 @@
-"""sources: which of NVML's GPUs this process can use, and by which number torch knows each. CUDA is not initialised.
+"""GPUs that this process can use, by torch's device numbers, without initialising CUDA.
 
 NVML numbers all GPUs of the machine. CUDA numbers those that a process may use, in an order of its own: see "CUDA
 Environment Variables" in NVIDIA's CUDA C++ Programming Guide.
@@ -12,8 +12,13 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False)
 class Gpu:
-    """A GPU, or an instance of one (MIG), as NVML knows it: ``address`` is its PCI domain, bus and device, and
-    ``is_split`` says whether it is divided into instances."""
+    """A GPU, or a MIG instance of one, as NVML reports it.
+
+    Attributes:
+        handle: NVML's handle.
+        address: PCI domain, bus and device.
+        is_split: Whether it is divided into MIG instances.
+    """
 
     handle: Any
     uuid: str = ""
@@ -23,19 +28,25 @@ class Gpu:
 
 
 FindGpu = Callable[[str], Gpu | None]
-"""Returns the GPU or instance with a UUID; None if there is none."""
+"""Function that returns the GPU or MIG instance with a UUID, or None."""
 
 
 def visible_gpus(gpus: Iterable[Gpu], find: FindGpu, environment: Mapping[str, str], cuda: Any) -> dict[int, Gpu]:
-    """The ``gpus`` that this process can use, by the numbers that torch gives them.
+    """Return the GPUs that this process can use, by torch's device numbers.
 
-    Once torch has initialised CUDA (``cuda`` is torch.cuda, or None), they are matched by UUID. Before that, the
-    ``environment`` says which they are; where it leaves their order open, none is returned.
+    Once torch has initialised CUDA, they are matched by UUID. Before that, the environment decides; if it leaves their
+    order open, the result is empty.
+
+    Args:
+        gpus: All GPUs of the machine.
+        find: Returns the GPU or MIG instance with a UUID.
+        environment: Variables such as ``CUDA_VISIBLE_DEVICES``.
+        cuda: ``torch.cuda``, or None.
     """
     gpus = list(gpus)
     if cuda is not None and cuda.is_initialized():
         uuids = [str(getattr(cuda.get_device_properties(number), "uuid", "")) for number in range(cuda.device_count())]
-        if all(uuids):  # they are unknown before torch 2.5
+        if all(uuids):  # absent before torch 2.5
             return _match_by_uuid(uuids, gpus, find)
     return dict(enumerate(_match_by_environment(gpus, find, environment)))
 
@@ -57,7 +68,7 @@ def _match_by_environment(gpus: list[Gpu], find: FindGpu, environment: Mapping[s
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     names = [] if chosen is None else [name.strip() for name in chosen.split(",")]
     if chosen is not None and chosen.startswith("MIG-"):
-        instance = find(names[0])  # CUDA uses one instance only
+        instance = find(names[0])  # CUDA uses one MIG instance only
         return [] if instance is None else [instance]
     if chosen is not None and chosen.startswith("GPU-"):
         return _choose(names, lambda name: _require_single([gpu for gpu in gpus if gpu.uuid.startswith(name)]))
@@ -69,7 +80,7 @@ def _match_by_environment(gpus: list[Gpu], find: FindGpu, environment: Mapping[s
 
 
 def _choose(names: Iterable[str], find: FindGpu) -> list[Gpu]:
-    """As CUDA reads a list: it ends before the first name that is no GPU, and a GPU that is named twice leaves none."""
+    """Return the GPUs of a list as CUDA reads it: up to the first invalid name, and none if one is repeated."""
     found: list[Gpu] = []
     for name in names:
         gpu = find(name)
@@ -86,7 +97,7 @@ def _require_single(gpus: list[Gpu]) -> Gpu | None:
 
 
 def _find_by_number(name: str, gpus: list[Gpu]) -> Gpu | None:
-    """CUDA reads the digits at the begin of a name, as C's strtoul does."""
+    """Return the GPU by the leading digits of a name, which CUDA reads with C's strtoul."""
     digits = re.match(r"\+?([0-9]+)", name)
     number = int(digits[1]) if digits else len(gpus)
     return gpus[number] if number < len(gpus) else None

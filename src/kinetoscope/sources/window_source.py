@@ -1,4 +1,4 @@
-"""sources: a source that works only while a window is open, and leaves nothing of it in a forked child."""
+"""Base class of sources that are active only while a window is open."""
 
 from typing import Any
 
@@ -9,31 +9,33 @@ from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
 
 
 class WindowSource(Callback):
-    """Installs its hooks when a window opens, and removes them when it closes. What it records, it notes in the run.
+    """Install hooks when a window opens, and remove them when it closes or the process forks.
 
-    Subclasses override `install`, `remove`, and `finish` if they have something to write at a window's end.
+    Subclasses override `install`, `remove` and, if they record something at a window's end, `finish`.
     """
 
     def __init__(self) -> None:
         self._run: RunContext | None = None
-        """The run, while the hooks are installed."""
+        """Run of the open window; None while no hooks are installed."""
         reset_after_fork(self.reset_in_child)
 
     def install(self, run: RunContext) -> None:
-        """Begins to record into ``run``."""
+        """Start to record into ``run``."""
 
     def finish(self, run: RunContext) -> None:
-        """Writes what is left to write, while the hooks are still installed."""
+        """Record what is due at the window's end, while the hooks are still installed."""
 
     def remove(self) -> None:
-        """Removes all hooks that are installed. It may be called when there are none, and in a forked child."""
+        """Remove all hooks; also called when there are none, and in a forked child."""
 
     def window_opened(self, state: ProfiledState) -> None:
+        """Install the hooks."""
         run = state.profiler.run
         self._run = run
         self.install(run)
 
     def window_closing(self, state: RunState) -> None:
+        """Finish recording and remove the hooks, also after an error."""
         del state
         run, self._run = self._run, None
         try:
@@ -43,12 +45,12 @@ class WindowSource(Callback):
             self.remove()
 
     def close(self, state: RunState, logger: Any) -> None:
-        """Removes the hooks of a source that was switched off because it failed."""
+        """Remove the hooks of a source that was disabled after a failure."""
         self._run = None
         self.remove()
 
     def reset_in_child(self) -> None:
-        """In a forked child, remove the hooks: the run is the parent's."""
+        """Remove the hooks in a forked child, since the run is the parent's."""
         if self._run is not None:
             self._run = None
             self.remove()

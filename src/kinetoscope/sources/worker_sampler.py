@@ -1,4 +1,4 @@
-"""sources: samples the stacks of DataLoader workers, each from a thread of its own in the worker's process."""
+"""Stack samples of DataLoader workers, each taken by a thread in the worker's process."""
 
 import logging
 import os
@@ -25,10 +25,10 @@ _JOIN_S = 1.0
 
 
 class WorkerSampling:
-    """While installed, workers of torch's DataLoaders that are started sample themselves every ``interval_ms``.
+    """While installed, have new workers of torch's DataLoaders sample themselves every ``interval_ms`` milliseconds.
 
-    We replace `DataLoader.__iter__`, which starts workers, and put our function before the loader's ``worker_init_fn``
-    for the time of that call. Without torch, nothing happens.
+    `DataLoader.__iter__`, which starts workers, is replaced; during that call, sampling is started in front of the
+    loader's ``worker_init_fn``. Without torch, nothing happens.
     """
 
     def __init__(self, interval_ms: float) -> None:
@@ -36,7 +36,7 @@ class WorkerSampling:
         self._patch: ReplacedMethod | None = None
 
     def install(self) -> None:
-        """Begins, if torch's DataLoader is loaded."""
+        """Replace `DataLoader.__iter__`, if torch's DataLoader is loaded."""
         kind: Any = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
         if kind is None or self._patch is not None:
             return
@@ -44,18 +44,18 @@ class WorkerSampling:
             self._patch = ReplacedMethod(kind, "__iter__", self._iterate)
 
     def remove(self) -> None:
-        """Ends, for good. Workers that have been started go on until their run is over."""
+        """Restore `DataLoader.__iter__`; workers that run are sampled until their run ends."""
         if self._patch is not None:
             self._patch.restore()
 
     def _iterate(self, original: Callable[[Any], Any], loader: Any) -> Any:
-        """What `DataLoader.__iter__` returns; it starts the workers."""
+        """Call `DataLoader.__iter__`, which starts the workers."""
         if not getattr(loader, "num_workers", 0):
             return original(loader)
         try:
             user_init = loader.worker_init_fn
             loader.worker_init_fn = SamplingInit(user_init, self._interval_ms, worker_loop.find())
-        except Exception as error:  # a loader of another kind
+        except Exception as error:  # a loader of another library
             _log.debug("Cannot sample the workers of %r: %r", type(loader), error)
             return original(loader)
         try:
@@ -66,24 +66,28 @@ class WorkerSampling:
 
 @dataclass(frozen=True)
 class SamplingInit:
-    """A ``worker_init_fn`` that begins to sample the worker, and then calls the user's, if there is one."""
+    """A ``worker_init_fn`` that starts to sample the worker, and then calls the user's function, if any.
+
+    Attributes:
+        loop: Function that the worker runs. Outside it, a forked worker has its parent's frames.
+    """
 
     user_init: Callable[[int], object] | None
     interval_ms: float
     loop: Callable[..., object]
-    """What the worker runs. Outside it a forked worker has the frames that its parent had then."""
 
     def __call__(self, worker: int) -> None:
+        """Start to sample this worker, then call the user's function."""
         try:
             _start_sampling(self.interval_ms, self.loop.__code__)
-        except Exception as error:  # the worker must work all the same
+        except Exception as error:  # the worker must work without samples too
             _log.debug("Cannot sample worker %d: %r", worker, error)
         if self.user_init is not None:
             self.user_init(worker)
 
 
 def _start_sampling(interval_ms: float, outermost: CodeType) -> None:
-    """Samples the calling thread, in this code, until the process, or the parent's run, ends."""
+    """Sample the calling thread inside this code until the process, or the parent's run, ends."""
     recorder = marker.current_library_recorder()
     run_file = getattr(recorder, "followed_run_file", None)
     if run_file is not None:
@@ -97,7 +101,7 @@ def _start_sampling(interval_ms: float, outermost: CodeType) -> None:
 
 
 def _stop_sampling(spans: StackSpans, thread: threading.Thread) -> None:
-    """Ends what the worker's last sample has open: the worker is at its end."""
+    """End the open spans of the worker's last sample."""
     spans.stop()
     thread.join(_JOIN_S)
 
@@ -105,5 +109,5 @@ def _stop_sampling(spans: StackSpans, thread: threading.Thread) -> None:
 def _sample(spans: StackSpans, run_file: str) -> None:
     try:
         spans.run_until(lambda: not os.path.exists(run_file))
-    except Exception as error:  # such as a folder that is gone; the worker must not hear of it
+    except Exception as error:  # such as a deleted folder; it must not reach the worker
         _log.debug("Sampling of a DataLoader worker stopped: %r", error)

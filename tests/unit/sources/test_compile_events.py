@@ -48,7 +48,7 @@ def test_each_compilation_in_a_window_is_a_span_with_function_line_and_guard(dyn
     assert {span.args["line"] for span in spans} == {f"{source_name(__file__)}:{LINE}"}
     assert [span.args["guard"] for span in spans] == [
         "`rows.size()[0]` was 32, is 17",
-        "`scale == 2.0` does not hold any more",
+        "`scale == 2.0` no longer holds",
     ]
     assert all(span.end_ns > span.begin_ns for span in spans)
 
@@ -115,7 +115,7 @@ def test_a_strict_run_raises_such_an_error_at_its_end_and_not_in_the_compilation
         ("12/3: tensor 'x' dtype mismatch. expected Float, actual Double", "dtype of `x` was Float, is Double"),
         (
             "1/1: self.training == True      # if self.training:  # /home/ann/a.py:3 in f\nUser stack trace:\n  File",
-            "`self.training == True` does not hold any more",
+            "`self.training == True` no longer holds",
         ),
         ("0/1: something in /home/ann/model.py unforeseen", "something in model.py unforeseen"),
     ],
