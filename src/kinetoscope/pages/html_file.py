@@ -1,4 +1,4 @@
-"""pages: one HTML file with everything in it: the page that ``web/`` builds, and the data that it shows."""
+"""Report page as one HTML file: the page that ``web/`` builds, with its data."""
 
 import base64
 import gzip
@@ -14,7 +14,7 @@ _COMPRESSION_LEVEL = 6
 
 
 def render_page(data: PageData) -> str:
-    """The page as HTML. It asks for nothing: neither a network nor another file."""
+    """Return the page as HTML, which loads neither other files nor anything from a network."""
     shell = files("kinetoscope.pages").joinpath("page.html").read_text(encoding="utf-8")
     head, tail = shell.split("{{data}}")
     head = head.replace("{{version}}", html.escape(data.version)).replace("{{title}}", html.escape(data.title))
@@ -24,8 +24,10 @@ def render_page(data: PageData) -> str:
 
 
 def encode_page(data: PageData) -> bytes:
-    """The data as bytes: the length of what follows as text, 4 bytes, the lowest first; that text, JSON, in which a
-    column is where its bytes are; then the bytes of all columns."""
+    """Return the data as bytes: a length, JSON, and the bytes of all columns.
+
+    The length of the JSON has 4 bytes, little-endian. In the JSON, a column is the location of its bytes.
+    """
     columns: list[bytes] = []
     offset = 0
 

@@ -1,4 +1,4 @@
-"""pages: the memory timeline: the page with nothing but the memory of one device over time."""
+"""Page with the memory of one device over time."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column, MemoryOverTime, PageData
 
 _MAX_POINTS = 20_000
-"""Many times the pixels of a screen. If there are more points, only the highest of neighbouring ones is kept."""
+"""Many times the pixels of a screen; of more points, only the highest of neighbouring ones are kept."""
 
 
 def render_memory_timeline(
@@ -17,7 +17,7 @@ def render_memory_timeline(
     times_us: Sequence[int],
     sizes_bytes: Sequence[Sequence[int]],
 ) -> str:
-    """The page; ``sizes_bytes`` has a row for each time with a number for each category."""
+    """Return the page; ``sizes_bytes`` has a row per time with a number per category."""
     kept = _downsample(sizes_bytes)
     start_us = times_us[0] if times_us else 0
     totals = [sum(sizes_bytes[at]) for at in kept]
@@ -39,7 +39,7 @@ def render_memory_timeline(
 
 
 def _downsample(sizes_bytes: Sequence[Sequence[int]]) -> list[int]:
-    """The rows to draw. Of each group of neighbours it is the one with the most memory, so that no peak is lost."""
+    """Return the rows to draw: of each group of neighbours the one with most memory, so that no peak is lost."""
     stretch = -(-len(sizes_bytes) // _MAX_POINTS) or 1
     starts = range(0, len(sizes_bytes), stretch)
     return [max(range(at, min(at + stretch, len(sizes_bytes))), key=lambda row: sum(sizes_bytes[row])) for at in starts]

@@ -1,4 +1,4 @@
-"""pages: all that a page shows. The types of web/src/page_data.ts are made from these, by web/generate_types.py."""
+"""Data of the report page; web/generate_types.py writes its types into web/src/page_data.ts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 
 class Column:
-    """Many numbers, which the page gets as bytes.
+    """Integers as byte planes, which compress well.
 
-    ``data`` has the lowest byte of every number, then the next byte of every number, and so on, ``num_bytes`` of them:
-    so they compress best. ``is_delta``: each number but the first is how much more it is than the one before; d is
-    written as 2d, or as -2d - 1 below zero. Without it numbers are 0 or more.
+    ``data`` has the lowest byte of every number, then the next byte of every number, up to ``num_bytes``. With
+    ``is_delta`` each number but the first is the difference from the one before, written as 2d, or as -2d - 1 below
+    zero; otherwise numbers are 0 or more.
     """
 
     def __init__(self, data: bytes, num_bytes: int, *, is_delta: bool = False) -> None:
@@ -21,7 +21,7 @@ class Column:
 
     @classmethod
     def of(cls, numbers: Iterable[int], *, is_delta: bool = False) -> "Column":
-        """A column of these integers, 0 or more; of any with ``is_delta``."""
+        """Return a column of integers from 0; of any integers with ``is_delta``."""
         written = list(numbers)
         if is_delta:
             steps = [number - before for before, number in pairwise([0, *written])]
@@ -36,12 +36,13 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """One track of a rank. ``kind`` is ``steps``, ``markers`` (our spans of one thread), ``thread``, ``samples`` (of a
-    thread's stack) or ``stream``; tracks come by rank, in that order of kinds. ``process`` is the device of a stream,
-    as in ``GPU 0``.
+    """A track of a rank, in the order of ranks and kinds.
 
-    ``row_begins`` has the first span of each row of boxes, and the end of the last row: a span lies below the one that
-    contains it, and spans of one row do not overlap. ``num_left_out`` spans were too short to be shown."""
+    ``kind`` is ``steps``, ``markers`` (Kinetoscope's spans of one thread), ``thread``, ``samples`` (of a thread's
+    stack) or ``stream``, in this order. ``process`` is the device of a stream, as in ``GPU 0``. ``row_begins`` has the
+    first span of each row, and the end of the last row: spans are below their parents and do not overlap in a row.
+    ``num_left_out`` spans are hidden.
+    """
 
     rank: int | None
     kind: str
@@ -53,10 +54,10 @@ class Track:
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """All spans, by track, row and begin. ``begins`` are nanoseconds after the page's origin; instants last 0 ns.
+    """All spans, by track, row and start. ``begins`` are nanoseconds after the page's origin; instants have 0 ns.
 
-    ``names`` and ``categories`` are places in the timeline's ``texts``. The others have a place plus 1, and 0 for none:
-    ``details`` in its ``details``, ``stacks`` in its ``stacks``, ``launches`` the span that launched it.
+    ``names`` and ``categories`` are indices of the timeline's ``texts``. The others have an index plus 1, 0 for none:
+    ``details`` in its ``details``, ``stacks`` in its ``stacks``, ``launches`` the launching span.
     """
 
     begins: Column
@@ -70,7 +71,7 @@ class Spans:
 
 @dataclass(frozen=True, kw_only=True)
 class Flows:
-    """Arrows from one span to another, by their places; ``names`` are places in the timeline's ``texts``."""
+    """Arrows between spans, by their indices; ``names`` are indices of the timeline's ``texts``."""
 
     sources: Column
     targets: Column
@@ -79,7 +80,7 @@ class Flows:
 
 @dataclass(frozen=True, kw_only=True)
 class Counter:
-    """A number over time, as drawn below the tracks. Its values are ``values * scale``; ``unit`` may be empty."""
+    """Values over time below the tracks: ``values * scale``; ``unit`` may be empty."""
 
     rank: int | None
     name: str
@@ -91,8 +92,10 @@ class Counter:
 
 @dataclass(frozen=True, kw_only=True)
 class Stacks:
-    """Stacks of Python. Each has its innermost line, a place in the timeline's ``texts``, and the place plus 1 of the
-    stack of the caller, 0 for none."""
+    """Python stacks: the innermost line and the stack of its caller.
+
+    ``lines`` are indices of the timeline's ``texts``, ``callers`` indices of stacks plus 1, 0 for none.
+    """
 
     lines: Column
     callers: Column
@@ -100,8 +103,10 @@ class Stacks:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """How many spans are not shown, by track (its place) and by when they begin: in the ``cell_ns`` nanoseconds from
-    ``cell_ns * cells`` on. In the order of tracks and cells."""
+    """Numbers of hidden spans by index of the track and start: in the ``cell_ns`` nanoseconds from ``cell_ns * cells``.
+
+    They are in the order of tracks and cells.
+    """
 
     cell_ns: int
     tracks: Column
@@ -111,8 +116,10 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The tracks of all ranks. ``details`` are the arguments of spans. ``notes`` are sentences on what is not shown.
-    ``windows`` are pairs of begin and end, in order: all that was recorded lies in them, and nothing between them."""
+    """The tracks of all ranks. ``details`` are arguments of spans, ``notes`` sentences on hidden spans.
+
+    ``windows`` are pairs of start and end, in order; nothing was recorded between them.
+    """
 
     texts: list[str]
     tracks: list[Track]
@@ -128,7 +135,7 @@ class Timeline:
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """What was alive at the peak, summed over allocations of one kind. ``line`` is the innermost line of source."""
+    """Live memory at the peak, summed by source. ``line`` is the innermost source line."""
 
     category: str
     name: str
@@ -140,7 +147,7 @@ class Allocation:
 
 @dataclass(frozen=True, kw_only=True)
 class StepEnd:
-    """What was alive as a step ended, ``time`` nanoseconds after the origin."""
+    """Live memory at the end of a step, ``time`` nanoseconds after the origin."""
 
     step: int
     time: int
@@ -149,10 +156,12 @@ class StepEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryOverTime:
-    """The memory of one device of one rank; ``device`` is ``CPU``, ``device 0`` or a name of torch's, such as
-    ``cuda:0``. ``sizes`` has bytes for each category, at each of ``times``, nanoseconds after the origin, and
-    ``totals`` their sums; ``peak`` is the place of the most memory in them, and ``peak_bytes`` how much that is.
-    ``step_ends`` has what was alive as each step ended."""
+    """Memory of one device of one rank; ``device`` is ``CPU``, ``device 0`` or a torch device such as ``cuda:0``.
+
+    ``sizes`` has bytes per category at each of ``times``, nanoseconds after the origin, and ``totals`` their sums.
+    ``peak`` is the index of the largest total, ``peak_bytes`` its size; ``step_ends`` has the live bytes after each
+    step.
+    """
 
     rank: int | None
     device: str
@@ -168,9 +177,11 @@ class MemoryOverTime:
 
 @dataclass(frozen=True, kw_only=True)
 class FlameGraph:
-    """Calls summed by who called whom. ``title`` says of what: nested operators, or stacks. Each frame has a name (a
-    place in ``texts``), the place of its caller plus 1, its own time, and its time with callees, in nanoseconds.
-    ``total_ns`` is the time of all that have no caller; ``firsts`` the order in which frames first began."""
+    """Calls summed by call path; ``title`` names their kind: nested operators, or stacks.
+
+    Each frame has a name (an index of ``texts``), the index of its caller plus 1, its self time and its total time in
+    nanoseconds. ``total_ns`` is the time of all frames without a caller; ``firsts`` the order of their first calls.
+    """
 
     title: str
     rank: int | None
@@ -186,8 +197,10 @@ class FlameGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class CallingLine:
-    """All calls of one operator, or runs of one kernel, from one line of the user's code; None where there was none.
-    ``kind`` is ``operator``, or that of the kernel. Times are nanoseconds."""
+    """All calls of one operator or kernel from one source line of the user; None where there was none.
+
+    ``kind`` is ``operator``, or that of the kernel. Times are nanoseconds.
+    """
 
     kind: str
     name: str
@@ -201,14 +214,14 @@ class CallingLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """What the first view says of a run, beside what is in its report. Shares are parts of 1; None is not known.
+    """First view of a run, in addition to its report. Shares are fractions of 1; None is unknown.
 
     ``warnings`` are on an incomplete run or trace and on CPU contention, ``all_steps`` on all steps, recorded or not.
-    ``bound`` is what a step takes its time for, and ``bound_side`` whose ledger says so, ``host`` or ``device``;
-    ``no_findings`` are the sentences of a run without findings, and ``is_judged`` is whether faults were looked for. A
+    ``bound`` is the limit of the step time, and ``bound_side`` the side of its breakdown, ``host`` or ``device``.
+    ``no_findings`` are the sentences of a run without findings; ``is_judged``: the run was searched for faults. A
     device was busy for ``busy_share`` of its windows on average, and for ``least_busy_share`` on ``least_busy``.
-    ``peak_rank`` has the most memory. ``costs`` and ``savings`` have the share of a step of each finding, in their
-    order, ``fixes`` the code of the fix, "" without one; ``are_minor`` says which are worth one line.
+    ``peak_rank`` has the most memory. ``costs`` and ``savings`` have shares of the step for each finding, ``fixes`` its
+    code, "" without one; ``are_minor`` marks those that are worth one line.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -234,8 +247,10 @@ class Overview:
 
 @dataclass(frozen=True, kw_only=True)
 class BreakdownPart:
-    """A part of a whole: its name in the report, what it is called, its time in nanoseconds, and its share of the
-    whole. ``is_phase`` is whether every step of a training has it: then it is told that its time is not known."""
+    """A part of a whole: its name in the report, label, time in nanoseconds, and share of the whole.
+
+    ``is_phase``: every training step has it, so an unknown time is reported.
+    """
 
     part: str
     label: str
@@ -246,9 +261,11 @@ class BreakdownPart:
 
 @dataclass(frozen=True, kw_only=True)
 class RankBreakdown:
-    """What a step of a rank takes, or one of the run if ``is_run``, on average, and both of its ledgers, with all
-    parts. ``device`` is None where it is not known. ``stands_out`` is whether the rank is unlike most others, or is one
-    of few that a finding names; such ranks come first."""
+    """Mean time breakdowns of a step of a rank, or of the run if ``is_run``, with all parts.
+
+    ``device`` is None if unknown. ``stands_out``: the rank differs from the median rank, or few ranks are named with it
+    by a finding; such ranks come first.
+    """
 
     rank: int | None
     is_run: bool
@@ -260,11 +277,11 @@ class RankBreakdown:
 
 @dataclass(frozen=True, kw_only=True)
 class StepBreakdowns:
-    """What the host and the device did in single steps. Each is nanoseconds plus 1, and 0 where it is not known.
+    """Time breakdowns of single steps, as nanoseconds plus 1, 0 if unknown.
 
-    ``times`` are those of whole steps, and those of each ledger are parts of it, by name; ``work`` is forward,
-    optimizer and Python; ``device`` is empty where no work of a device was recorded. Steps are those of the report's
-    rows, in their order; with ``numbers``, each is the mean of all ranks' steps of that number.
+    ``times`` has whole steps, ``host`` and ``device`` have a column per part; ``work`` is forward, optimizer
+    and Python overhead. ``device`` is empty without recorded GPU work. Steps are in the order of the report's rows;
+    with ``numbers``, each is the mean over all ranks of the step of that number.
     """
 
     numbers: list[int] = field(default_factory=list)
@@ -276,8 +293,9 @@ class StepBreakdowns:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceTimes:
-    """What a device did in its windows, or all devices on average if ``is_mean``: nanoseconds. ``busy_share`` is the
-    mean of the devices' shares. ``parts`` add up to ``window_ns``; communication beside computing is in none of them.
+    """Times of a device in its windows in nanoseconds; the mean of all devices if ``is_mean``.
+
+    ``parts`` add up to ``window_ns``; overlapped communication is in none of them.
     """
 
     rank: int | None
@@ -293,9 +311,11 @@ class DeviceTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class CallGroup:
-    """Collective calls of one group, name and size. With ``is_at_least``, sizes from ``bytes`` to twice that.
-    ``total_ns`` are their lengths, from the first rank's begin to the last one's end, of which ``skew_ns`` is waiting
-    for late ranks, ``transfer_ns`` transfer, and ``unknown_ns`` of calls for which both are not known."""
+    """Collective calls of one group, name and size; with ``is_at_least``, sizes from ``bytes`` to twice that.
+
+    ``total_ns`` is the time from the first rank's start to the last one's end. It is the sum of ``skew_ns``, the wait
+    for late ranks, ``transfer_ns``, and ``unknown_ns`` of calls without both.
+    """
 
     group: str | None
     name: str
@@ -314,8 +334,11 @@ class CallGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Communication:
-    """The collective calls of a run: ``said`` in a sentence, in ``groups``, and the length of each call in the order of
-    the report's rows. ``total_ns`` is ``skew_ns``, ``transfer_ns`` and ``unknown_ns``."""
+    """Collective calls of a run: a ``summary``, and the calls in ``groups``.
+
+    ``lengths`` has the time of each call, in the order of the report's rows. ``total_ns`` is the sum of ``skew_ns``,
+    ``transfer_ns`` and ``unknown_ns``.
+    """
 
     summary: str
     total_ns: int
@@ -329,7 +352,7 @@ class Communication:
 
 @dataclass(frozen=True, kw_only=True)
 class DelayingRank:
-    """A rank that others waited for in collectives: in so many calls, so long in sum over all that waited."""
+    """A rank that others waited for in collectives: the calls, and the time summed over the waiting ranks."""
 
     rank: int
     num_calls: int
@@ -339,8 +362,10 @@ class DelayingRank:
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """How long ranks waited for each other in collectives: ``waited`` by rank that waited, then by rank that was late,
-    in the order of ``ranks``. ``late`` has those for which most was waited first."""
+    """Waiting times of ranks for each other in collectives, the longest delays first in ``delaying``.
+
+    ``waited`` is indexed by the waiting rank, then by the late rank, in the order of ``ranks``.
+    """
 
     ranks: list[int]
     waited: list[list[int]]
@@ -349,9 +374,10 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True)
 class CallSums:
-    """The calls of one operator, or the runs of one kernel, or of all that have something in common: ``num_rows`` rows
-    of the report together. Quantiles of several names together are not known. ``shapes`` are those of the only row that
-    has some. Times are nanoseconds."""
+    """Sums over ``num_rows`` rows of the report that share a name, kind or shapes. Times are nanoseconds.
+
+    Quantiles of several names together are unknown. ``shapes`` is set for a single row only.
+    """
 
     name: str
     kind: str | None
@@ -374,8 +400,10 @@ class CallSums:
 
 @dataclass(frozen=True, kw_only=True)
 class CallTable:
-    """The operators of a run, or its ``kernels`` and copies, ``by`` what they have in common: ``name``, ``shapes``
-    (name and shapes), ``untyped`` (a kernel's name without its types) or ``kind``."""
+    """The ``operators`` of a run, or its ``kernels`` and copies, grouped ``by`` a property.
+
+    This is ``name``, ``shapes`` (name and shapes), ``untyped`` (a kernel's name without its types) or ``kind``.
+    """
 
     of: str
     by: str
@@ -395,7 +423,7 @@ class TopCalls:
 
 @dataclass(frozen=True, kw_only=True)
 class CallTotals:
-    """The sums over calls of one ``kind``: all ``operators``, all ``kernels`` and copies, or those of one kind."""
+    """Sums over the calls of one ``kind``: all ``operators``, all ``kernels`` and copies, or one kind of kernel."""
 
     kind: str
     num_calls: int
@@ -405,14 +433,14 @@ class CallTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class PageData:
-    """All that a page shows. What is None, or empty, was not asked for or is not known.
+    """Data of the report page. None and empty fields are unknown or were not requested.
 
-    Times are nanoseconds after ``origin_ns``, unix nanoseconds as text, since a number of JavaScript has too few digits
-    for them: also those in ``report``, which else is what `RunReport.to_dict` returns. ``notes`` are sentences.
-    ``profiler_ns_per_step`` is what the profiler cost within a step, ``profiler_ns_around`` around those of a window.
-    ``explanations`` has HTML for each kind of the report's findings, which is ours alone and has no links.
-    ``part_labels`` says what the parts of a step are called; ``breakdowns`` are those of the run and of each rank,
-    ``devices`` all together and each. ``straggler_sentences`` is what is said of each of the report's stragglers.
+    Times are nanoseconds after ``origin_ns``, which is unix nanoseconds as a string, since a number of JavaScript has
+    too few digits; this includes times in ``report``, which otherwise is the result of `RunReport.to_dict`.
+    ``profiler_ns_per_step`` is the profiler's overhead within a step, ``profiler_ns_around`` around the steps of a
+    window. ``explanations`` has HTML by kind of finding, from Kinetoscope's package only, without links.
+    ``part_labels`` are the labels of the parts of a step; ``breakdowns`` are of the run and of each rank, ``devices``
+    of all together and each.
     """
 
     version: str

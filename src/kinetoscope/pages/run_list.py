@@ -1,6 +1,6 @@
-"""pages: the page that lists runs, as ``web/`` built it (``runs.html``), and what it shows.
+"""Data of the page that lists runs (``runs.html``, built by ``web/``).
 
-The types of web/src/runs/list_data.ts are made from these classes, by web/generate_types.py.
+web/generate_types.py writes the types of these classes into web/src/runs/list_data.ts.
 """
 
 import html
@@ -13,7 +13,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True, kw_only=True)
 class ListedFile:
-    """A trace or report of a run. Perfetto can read it if it ``opens``."""
+    """A trace or report of a run."""
 
     name: str
     address: str
@@ -24,14 +24,13 @@ class ListedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRun:
-    """What a list says of a run; None is what nobody knows. ``key`` is its name as a part of an address.
+    """A run in the list; None is unknown. ``key`` is its name as a part of an address.
 
-    ``when_ms`` is when it began, or, if not ``has_start_time``, when it was last written, in unix milliseconds.
-    ``change`` is how much longer its step is than that of the run before, ``before_key`` and ``before_title``, of the
-    same folder, with as many ranks on the same devices. ``finding`` is "" where nothing was found.
-    ``notes`` are warnings, ``why_unknown`` is why there are no numbers, or why no fault was looked for;
-    ``is_queued`` while they are being worked out. ``report`` is the address of its
-    report, also where that is yet to be made (not ``has_report``).
+    ``when_ms`` is its start, or without ``has_start_time`` its last write, in unix milliseconds. ``change`` is the
+    relative change of the step time from the run before, ``before_key`` and ``before_title``, of the same folder, with
+    as many ranks on the same devices. ``finding`` is "" without findings. ``notes`` are warnings; ``why_unknown`` is
+    the reason for missing numbers or findings; ``is_queued``: they are being computed. ``report`` is the address of its
+    report, also if that is yet to be written (not ``has_report``).
     """
 
     key: str
@@ -66,7 +65,7 @@ class ListedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RankLine:
-    """A rank's ``state``, and what else is said of it, in the order of `StatusScreen.columns`."""
+    """Row of a rank: its ``state``, and its cells in the order of `StatusScreen.columns`."""
 
     state: str
     cells: list[str]
@@ -74,7 +73,7 @@ class RankLine:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusScreen:
-    """What a run does now, in words: ``rest`` sums up the ranks that have no row."""
+    """Live status of a run as text: ``rest`` sums up the ranks without a row."""
 
     state: str
     headline: str
@@ -86,8 +85,10 @@ class StatusScreen:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFiles:
-    """The files of one run. ``path`` is its folder, quoted for a shell; ``num_left_out`` traces more are there. ``now``
-    is what it does, if it has not finished and tells that."""
+    """Files of one run. ``path`` is its folder, quoted for a shell; ``num_left_out`` further traces are not listed.
+
+    ``live_status`` is None for a run that has finished or has no pulse.
+    """
 
     run: ListedRun
     live_status: StatusScreen | None
@@ -100,8 +101,10 @@ class RunFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class ListData:
-    """What the page shows: the ``runs`` in a folder, or the ``files`` of one of them. It is asked for again every
-    ``refresh_ms`` milliseconds."""
+    """Data of the page: the ``runs`` in a folder, or the ``files`` of one of them.
+
+    The page requests it again every ``refresh_ms`` milliseconds.
+    """
 
     title: str
     folder: str
@@ -113,12 +116,12 @@ class ListData:
 
 
 def encode_list(data: ListData) -> bytes:
-    """The data as JSON, which can stand in a script of a page. Names need not be valid text."""
+    """Return the data as JSON that is safe in a script element; names need not be valid text."""
     return json.dumps(data, default=vars).replace("<", "\\u003c").encode()
 
 
 def render_list(data: ListData, plain: str) -> str:
-    """The page as HTML; ``plain`` is what is read of it without JavaScript, as HTML."""
+    """Return the page as HTML; ``plain`` is its HTML without JavaScript."""
     parts = {"title": html.escape(data.title), "plain": plain, "data": encode_list(data).decode()}
     pieces = re.split(r"{{(title|plain|data)}}", _read_shell())  # at once: a part may have such a word in a name
     return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
@@ -126,7 +129,7 @@ def render_list(data: ListData, plain: str) -> str:
 
 @cache
 def find_list_policy() -> str:
-    """What the page may load, as a Content-Security-Policy."""
+    """Return the Content-Security-Policy of the page."""
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', _read_shell())
     assert policy is not None  # the build puts it there
     return f"{policy[1]}; frame-ancestors 'none'"

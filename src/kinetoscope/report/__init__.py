@@ -1,6 +1,5 @@
-"""report: what an analysis found, for people to read.
+"""report: results of an analysis for people.
 
-On the screen of a terminal (`terminal`), as a page's data (`sections`), and as that page in a notebook's frame
-(`notebook`), in the same `words` and `sentences`, with the same `calls`, added up once for all. `cells` are what a
-notebook shows of a result that is the last line of a cell.
+`terminal` has the screens of commands, `page` the data of the report page, `notebook` that page in a notebook, and
+`notebook_html` the output of a cell. All of them share `labels`, `descriptions` and the sums of `calls`.
 """

@@ -1,4 +1,4 @@
-"""report: the calls of operators and kernels that have something in common, added up: for a screen and a page alike."""
+"""Sums over the calls of operators and kernels, for terminals and pages."""
 
 from collections.abc import Callable, Hashable, Sequence
 
@@ -11,7 +11,7 @@ from kinetoscope.pages.page_data import CallSums, CallTable, TopCalls
 from kinetoscope.report.labels import find_limiting_side
 
 OPERATORS, KERNELS = "operators", "kernels"
-"""What the tables of all operators, and of all kernels and copies, are called."""
+"""Names of the tables of all operators, and of all kernels and copies."""
 
 _NUM_TOP = 5
 
@@ -19,12 +19,12 @@ _Row = OperatorRow | KernelRow
 
 
 def sum_operators_by_name(rows: Sequence[OperatorRow]) -> list[CallSums]:
-    """The operators, those with the most time of their own first."""
+    """Return the sums of operators by name, the largest self time first."""
     return _sum_by_key(rows, lambda row: row.name, lambda row: row.name)
 
 
 def sum_kernels_by_name(rows: Sequence[KernelRow]) -> list[CallSums]:
-    """The kernels and copies, those that took most first."""
+    """Return the sums of kernels and copies by name and kind, the largest time first."""
     return _sum_by_key(rows, lambda row: (row.name, _kind(row)), lambda row: row.name)
 
 
@@ -51,7 +51,7 @@ def find_top_calls(report: RunReport) -> TopCalls | None:
 
 
 def build_call_tables(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTable]:
-    """The calls of a run in all the ways in which a page shows them; none where there are no calls."""
+    """Return the tables of calls of a page: by name, shapes, untyped name and kind; empty without calls."""
     tables: list[CallTable] = []
     if operators:
         tables.append(CallTable(of=OPERATORS, by="name", rows=sum_operators_by_name(operators)))
@@ -69,8 +69,10 @@ def build_call_tables(operators: Sequence[OperatorRow], kernels: Sequence[Kernel
 
 
 def strip_types(name: str) -> str:
-    """A C++ name without its return type, its templates' types and its arguments: ``void at::fill<float>(int)`` is
-    ``at::fill``."""
+    """Return a C++ name without return type, template types and arguments.
+
+    ``void at::fill<float>(int)`` becomes ``at::fill``.
+    """
     depth, kept = 0, ""
     for character in name.replace("(anonymous namespace)", "{anonymous}"):
         if character == "(" and depth == 0:
@@ -92,7 +94,7 @@ def _shapes(row: _Row | None) -> str | None:
 def _sum_by_key(
     rows: Sequence[_Row], get_key: Callable[[_Row], Hashable], get_name: Callable[[_Row], str]
 ) -> list[CallSums]:
-    """The sums of rows of one key, those with the most time of their own first."""
+    """Return the sums of rows by key, the largest self time first."""
     groups: dict[Hashable, list[_Row]] = {}
     for row in rows:
         groups.setdefault(get_key(row), []).append(row)
@@ -101,6 +103,7 @@ def _sum_by_key(
 
 
 def _add_up(rows: Sequence[_Row], name: str) -> CallSums:
+    """Return the sum of rows."""
     only = rows[0] if len(rows) == 1 else None
     num_calls, total_ns = sum(row.num_calls for row in rows), sum(row.total_ns for row in rows)
     num_bytes = sum_or_none([getattr(row, "bytes", None) for row in rows])
@@ -128,7 +131,7 @@ def _add_up(rows: Sequence[_Row], name: str) -> CallSums:
 
 
 def _compute_rates(rows: Sequence[_Row]) -> tuple[float | None, float | None]:
-    """FLOP/s and the share of the peak of several rows together: each counts by its time."""
+    """Return FLOP/s and the share of the peak of several rows, weighted by their times."""
     timed = [(row, row.flops / row.flops_per_s) for row in rows if row.flops and row.flops_per_s]
     whole_s = sum(time_s for _, time_s in timed)
     if not whole_s:

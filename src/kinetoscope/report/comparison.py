@@ -1,4 +1,4 @@
-"""report: what got slower or larger between two runs, on a screen. Names from traces are plain text there."""
+"""Comparison of two runs on a terminal, and as sentences. Names from traces are plain text."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +23,7 @@ _NUMBERS = ("before", "after", "change", "between, %")
 COLUMNS = ("kind", "name", *_NUMBERS, "verdict")
 _WHOLES = ("step", "phase", "memory")
 _HIDDEN_FIRST = ("between, %", "before", "after", "change")
-"""The columns that a narrow screen lacks, the first of them first."""
+"""Columns that a narrow screen hides, in this order."""
 
 UNITS = "times in ms, memory in MiB; n.s.: no significant change"
 _SHORT_VERDICTS = {"same": "n.s."}
@@ -37,6 +37,8 @@ def render_comparison(comparison: Comparison, width: int = 100, *, with_details:
     """Return the verdict on the step, its phases, and findings fixed and new, in ``width`` characters.
 
     Args:
+        comparison: the comparison of two runs.
+        width: width of the screen in characters.
         with_details: show operators and kernels too, what changed first.
     """
     parts: list[RenderableType] = [
@@ -63,24 +65,26 @@ def _main_rows(comparison: Comparison) -> list[ComparisonRow]:
 
 
 def describe_comparison(comparison: Comparison) -> list[str]:
-    """What is said of two runs before the rows: first what became of the step. Names in it are those of traces."""
+    """Return sentences on two runs, first on the step time; they contain names from traces."""
     sentences = list(_describe(comparison)) if comparison.step else []
     nothing = ["One of the runs has no steps, so their steps cannot be compared."]
     return [*(sentences or nothing), *_describe_endings(comparison), *comparison.notes]
 
 
 def _describe_endings(comparison: Comparison) -> list[str]:
+    """Return sentences on runs that did not end normally."""
     runs = {"Before": comparison.before, "After": comparison.after}
     return [f"{when}: {sentence}" for when, run in runs.items() if (sentence := ending(run))]
 
 
 def describe_run(run: RunFacts) -> str:
-    """Which of two runs it is."""
+    """Return the name, ranks and steps of a run."""
     name = sanitize(run["title"] or "run")
     return f"{name}, {format_count(len(run['ranks']) or 1, 'rank')}, {format_count(run['num_steps'], 'step')}"
 
 
 def _describe(comparison: Comparison) -> Iterable[str]:
+    """Yield sentences on the step time and on regressions."""
     step, percent = comparison.step, _format_threshold(comparison.threshold)
     if step is not None:
         times = (
@@ -94,7 +98,7 @@ def _describe(comparison: Comparison) -> Iterable[str]:
 
 
 def _describe_worse(comparison: Comparison, percent: str) -> Iterable[str]:
-    """How many rows got worse, and of how many that cannot be told. Nothing did only where that is sure of all."""
+    """Yield sentences on the number of regressions, and of rows that are inconclusive."""
     num_rows, num_worse = format_count(len(comparison.rows), "row"), len(comparison.worse)
     unsure = [row for row in comparison.rows if _may_be_worse(row, comparison.threshold)]
     if num_worse:
@@ -117,15 +121,17 @@ def _describe_worse(comparison: Comparison, percent: str) -> Iterable[str]:
 
 
 def _may_be_worse(row: ComparisonRow, threshold: float) -> bool:
-    """Whether a row that is unsure may have got slower by more than the threshold."""
+    """Return whether an inconclusive row may have got slower by more than the threshold."""
     return row.verdict == "unsure" and _max_change(row) > threshold
 
 
 def _max_change(row: ComparisonRow) -> float:
+    """Return the upper end of the interval of a change."""
     return row.interval[1] if row.interval else row.change or 0.0
 
 
 def _describe_step(step: ComparisonRow, percent: str) -> str:
+    """Return the verdict on the step time."""
     return {
         "slower": "The typical step got slower",
         "faster": "The typical step got faster",
@@ -134,6 +140,7 @@ def _describe_step(step: ComparisonRow, percent: str) -> str:
 
 
 def _format_range(row: ComparisonRow) -> str:
+    """Return the change of the step and its interval."""
     if row.interval is None:
         return ""
     low, high = row.interval
@@ -141,6 +148,7 @@ def _format_range(row: ComparisonRow) -> str:
 
 
 def _advise_more_steps(more_steps: int | None) -> str:
+    """Return a sentence on how to get a conclusive result."""
     if more_steps is not None:
         return f"About {format_count(more_steps, 'more step')} of each run would tell."
     return (
@@ -170,7 +178,7 @@ def _table(rows: Sequence[ComparisonRow], width: int, *, num_all: int, with_deta
 
 
 def _fit_columns(rows: Sequence[ComparisonRow], width: int) -> tuple[list[str], int]:
-    """The columns that do not fit, so that no number is cut, and how many letters of a name fit beside the others."""
+    """Return the columns that do not fit, and the characters that are left for names."""
     columns = zip(COLUMNS, *format_rows(rows), strict=True)
     widths = {column[0]: _GAP + max(map(len, column)) for column in columns if column[0] != "name"}
     hidden: list[str] = []
@@ -195,7 +203,7 @@ def select_rows(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
 
 
 def format_rows(rows: Sequence[ComparisonRow], max_name_length: int = _MAX_NAME_LENGTH) -> list[list[str]]:
-    """The `COLUMNS` of each row; a name has at most ``longest`` letters."""
+    """Return the cells of each row by `COLUMNS`; a name has at most ``max_name_length`` characters."""
     names = shorten_distinctly([_format_name(row) for row in rows], max_name_length)
     return [_format_row(row, name) for row, name in zip(rows, names, strict=True)]
 
@@ -229,7 +237,7 @@ def _phase_label(name: str) -> str:
 
 
 def _format_value(value: float | None, unit: str) -> str:
-    """Nanoseconds as milliseconds, bytes as MiB."""
+    """Return nanoseconds as milliseconds, or bytes as MiB."""
     if value is None:
         return ""
     chosen = value / (2**20 if unit == "bytes" else 1e6)
@@ -237,6 +245,7 @@ def _format_value(value: float | None, unit: str) -> str:
 
 
 def _format_percent(part: float | None, sign: str = " %") -> str:
+    """Return a relative change in percent; as a factor if it is large."""
     if part is None:
         return ""
     if part >= _MAX_FACTOR:

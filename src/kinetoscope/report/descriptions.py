@@ -53,22 +53,22 @@ _CAUSE_LABELS = {
 _FIX = re.compile(r": `([^`]+)`")
 _SENTENCE_END = re.compile(r"(?<=[.;]) ")
 _MIN_SHOWN_NS = 500
-"""A shorter time would be shown as 0.000 ms."""
+"""Shorter times would be formatted as 0.000 ms."""
 
 
 def select_parts_with_time(breakdown: Iterable[BreakdownPart]) -> list[BreakdownPart]:
-    """The parts that take something."""
+    """Return the parts that take time."""
     return [part for part in breakdown if abs(part.time_ns or 0) >= _MIN_SHOWN_NS]
 
 
 def list_unknown_phases(breakdown: Iterable[BreakdownPart]) -> str:
-    """Which phases of a step are not known; "" if all are."""
+    """Return the phases whose time is unknown; "" if all are known."""
     unknown = ", ".join(part.label for part in breakdown if part.time_ns is None and part.is_phase)
     return f"{UNKNOWN}: {unknown}" if unknown else ""
 
 
 def describe_devices(devices: Sequence[DeviceTimes]) -> str:
-    """What devices did from their first event to their last, where no step says what it was for."""
+    """Return the use of GPUs from their first event to their last, for traces without steps."""
     whole, num_devices = devices[0], len(devices) - 1
     of = "GPU" if num_devices == 1 else f"Mean of {num_devices:,} GPUs"
     busy = UNKNOWN if whole.busy_share is None else f"{whole.busy_share:.1%}"
@@ -121,26 +121,26 @@ def describe_straggler(row: StragglerRow, num_steps: int) -> str:
 
 
 def locate_slow_step(row: SlowStepRow) -> str:
-    """The number of a slow step, its phase and its line."""
+    """Return the number, phase and source line of a slow step."""
     at = f", {row['line']}" if row["line"] is not None else ""
     return f"{row['step']:,}: {row['phase'].replace('_', ' ')}{at}"
 
 
 def explain_slow_step(row: SlowStepRow) -> str:
-    """What is known of why a step was slow, in a few words; "" if that is only its phase and its line."""
+    """Return the known cause of a slow step besides its phase and line; "" without one."""
     regular = f"every {ordinal(row['every'])} step" if row["every"] is not None else ""
     machine = "waiting for a CPU" if row["is_machines"] else ""
     return ", ".join(filter(None, [regular, machine]))
 
 
 def format_ranks_of_slow_step(row: SlowStepRow) -> str:
-    """On which rank a step was slow, and on how many more."""
+    """Return the rank on which a step was slow, and the number of further ones."""
     others = len(row["ranks"]) - 1
     return f"{row['rank']} and {others} more" if others else str(row["rank"])
 
 
 def describe_throughput(run: RunFacts) -> Iterable[str]:
-    """How many samples and tokens a rank's loop takes, where it counts them."""
+    """Yield the samples and tokens per second of a rank, where its loop counts them."""
     rates = {"samples": run["samples_per_s"], "tokens": run["tokens_per_s"]}
     rates_text = [f"{rate:,.4g} {what}/s" for what, rate in rates.items() if rate is not None]
     if rates_text:
@@ -148,7 +148,7 @@ def describe_throughput(run: RunFacts) -> Iterable[str]:
 
 
 def describe_computation(run: RunFacts) -> Iterable[str]:
-    """What a rank computes, with the share of the time that it is known of, and how much of it uses tensor cores."""
+    """Yield lines on FLOP/s, MFU and tensor cores."""
     if run["flops_per_step"] is not None:
         yield _describe_flops(run, run["flops_per_step"])
     if line := describe_tensor_cores(run):
@@ -156,8 +156,7 @@ def describe_computation(run: RunFacts) -> Iterable[str]:
 
 
 def describe_tensor_cores(run: RunFacts) -> str | None:
-    """How much of the kernels' time is that of kernels which use tensor cores, as far as names tell; None where none
-    does."""
+    """Return the share of kernel time on tensor cores, as far as names show it; None if no name does."""
     share, coverage = run["tensor_core_share"], run["tensor_core_coverage"]
     if share is None or coverage is None:
         return None
@@ -173,6 +172,7 @@ def describe_tensor_cores(run: RunFacts) -> str | None:
 
 
 def _describe_flops(run: RunFacts, flops: float) -> str:
+    """Return FLOP per step, FLOP/s and MFU, with the share of matmuls that they are known for."""
     rate = f"{_format_flop(run['flops_per_s'])}/s" if run["flops_per_s"] is not None else f"FLOP/s {UNKNOWN}"
     share = f", {format_percent(run['mfu'], 1)} of the GPU's peak (MFU)" if run["mfu"] is not None else ""
     covered = run["mfu_coverage"]
@@ -181,6 +181,7 @@ def _describe_flops(run: RunFacts, flops: float) -> str:
 
 
 def _format_flop(operations: float) -> str:
+    """Return a number of operations with its unit."""
     size, unit = next((pair for pair in _FLOP_UNITS if operations >= pair[0]), _FLOP_UNITS[-1])
     return f"{operations / size:.3g} {unit}"
 
@@ -191,7 +192,7 @@ def describe_in_one_line(finding: Finding, run: RunFacts) -> str:
 
 
 def describe_finding(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
-    """The lines below the title of a finding."""
+    """Yield the lines below the title of a finding."""
     yield describe_worth(finding, run)
     period = format_period(finding.period)
     if location := "; ".join(
@@ -287,6 +288,7 @@ def describe_worth(finding: Finding, run: RunFacts | None = None) -> str:
 
 
 def _describe_location(where: Where) -> str:
+    """Return the ranks, steps, spans and source lines of a finding."""
     numbers = {"rank": format_ranges(where.ranks), "step": format_ranges(where.steps, _MAX_STEPS)}
     phrases = [f"{what}{'' if named.isdecimal() else 's'} {named}" for what, named in numbers.items() if named]
     for what, names in {"at": where.spans, "line": where.lines}.items():

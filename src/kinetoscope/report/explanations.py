@@ -1,4 +1,4 @@
-"""Explanations of findings, in the terminal and for the page of a report."""
+"""Explanations of findings, for terminals and for the report page."""
 
 import re
 from collections.abc import Mapping

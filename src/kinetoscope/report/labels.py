@@ -1,4 +1,4 @@
-"""report: what the numbers of a run are called: the same on a screen, on a page and in a notebook."""
+"""Labels of the numbers of a run, shared by terminals, pages and notebooks."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -71,7 +71,7 @@ _DEVICE_TIME_LABELS = {
     "idle_kernel_wait_ns": "idle between kernels",
     "idle_other_ns": "idle, unexplained",
 }
-"""What a device did in its windows: these add up to them."""
+"""Uses of a GPU in its windows: they add up to these."""
 
 _DEVICE_TOTALS = ("window_ns", "busy_ns", "communication_ns", "idle_ns")
 
@@ -106,24 +106,26 @@ _FACTOR_THRESHOLD = 10
 
 
 def label_bound(run: RunFacts) -> str | None:
-    """What a step takes its time for, in a few words; None where that is not known."""
+    """Return the limit of the step time as a term such as ``input-bound``; None if unknown."""
     return _BOUND_LABELS.get(run["bound_by"])
 
 
 def compute_share_of_step(time_ns: float | None, run: RunFacts, kind: str = "") -> float | None:
-    """Which part of a step a time is; None where one of both is not known. That of a finding on slow steps, by its
-    ``kind``, is of the mean of all steps, recorded or not."""
+    """Return a time as a share of the step; None if one of both is unknown.
+
+    For slow steps (``kind``) the step is the mean of all steps, recorded or not.
+    """
     step_ns = run["all_steps"]["mean_ns"] if kind == "slow_steps" and run["all_steps"] else run["step_ns"]
     return None if time_ns is None or not step_ns else time_ns / step_ns
 
 
 def build_host_breakdown(parts: StepParts, step_ns: float) -> list[BreakdownPart]:
-    """The host's ledger of a step in words: all of its parts, also those that take nothing."""
+    """Return all parts of the CPU's time breakdown, also those that take no time."""
     return _build_breakdown(cast("_Parts", parts["host"]), HOST_PART_LABELS, step_ns)
 
 
 def build_device_breakdown(parts: StepParts, step_ns: float) -> list[BreakdownPart] | None:
-    """The device's ledger of a step in words; None where it is not known."""
+    """Return all parts of the GPU's time breakdown; None if it is unknown."""
     return (
         None
         if parts["device"] is None
@@ -136,7 +138,7 @@ def _build_breakdown(parts: _Parts, labels: Mapping[str, str], step_ns: float) -
 
 
 def build_breakdown_part(part: str, label: str, time_ns: float | None, whole_ns: float) -> BreakdownPart:
-    """One part of a whole, with its share."""
+    """Return one part of a whole, with its share."""
     return BreakdownPart(
         part=part,
         label=CPU_FELL_BEHIND if part == "ahead_ns" and (time_ns or 0) < 0 else label,
@@ -147,8 +149,7 @@ def build_breakdown_part(part: str, label: str, time_ns: float | None, whole_ns:
 
 
 def find_limiting_side(run: RunFacts) -> str | None:
-    """Whose ledger says what bounds the step: that of the ``device`` on its pace, else that of the ``host``; None where
-    there is none."""
+    """Return the side whose breakdown explains the step time: ``device`` or ``host``; None without a breakdown."""
     parts = run["parts"]
     if parts is None:
         return None
@@ -156,13 +157,13 @@ def find_limiting_side(run: RunFacts) -> str | None:
 
 
 def label_device(rank: int | None, device: int | None) -> str:
-    """A device, as ``device 1 of rank 0``; without what is not known or need not be said."""
+    """Return a device as ``device 1 of rank 0``, without unknown numbers."""
     named = [f"device {device}"] * (device is not None) + [f"rank {rank}"] * (rank is not None)
     return " of ".join(named) or "one of them"
 
 
 def compute_device_times(rows: Sequence[RankRow]) -> list[DeviceTimes]:
-    """What all devices did, on average, and then each; nothing without a device."""
+    """Return the mean times of all devices, then the times of each; empty without a device."""
     known = [row for row in rows if row.window_ns is not None]
     if not known:
         return []
@@ -176,6 +177,7 @@ def compute_device_times(rows: Sequence[RankRow]) -> list[DeviceTimes]:
 
 
 def _compute_busy_share(row: RankRow) -> float | None:
+    """Return the busy share of a device; None if unknown."""
     return row.busy_ns / row.window_ns if row.busy_ns is not None and row.window_ns else None
 
 

@@ -1,4 +1,4 @@
-"""Sentences on a run without findings: what its devices do, and what may be worth a try."""
+"""Sentences on a run without findings: the use of its GPUs, and suggestions."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,8 @@ def describe_no_findings(report: RunReport, *, with_names: bool = True) -> list[
     """Return sentences for a report without findings: idle time, the largest kernels, the reason, and the hints.
 
     Args:
-        with_names: name kernels, which a page does elsewhere, where it can redact them.
+        report: the report of an analysis.
+        with_names: name kernels; a page does so elsewhere, where it can redact them.
     """
     largest = _describe_largest_kernels(report.kernels) if with_names else ()
     operators = _describe_longest_operators(report) if with_names and not report.is_judged else ()
@@ -36,6 +37,7 @@ def describe_no_findings(report: RunReport, *, with_names: bool = True) -> list[
 
 
 def _describe_idle(report: RunReport) -> Iterable[str]:
+    """Yield a sentence on the idle time of GPUs."""
     devices = compute_device_times(report.ranks)
     if not devices or not devices[0].window_ns:
         return
@@ -56,6 +58,7 @@ def _describe_idle(report: RunReport) -> Iterable[str]:
 
 
 def _describe_largest_kernels(kernels: Iterable[KernelRow]) -> Iterable[str]:
+    """Yield a sentence on the kernels and copies with most GPU time."""
     rows = sorted(kernels, key=lambda row: -row.total_ns)
     total_ns = sum(row.total_ns for row in rows)
     named = [

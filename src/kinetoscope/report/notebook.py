@@ -1,4 +1,4 @@
-"""report: the page of a report in a notebook, in a frame of its own that is kept small."""
+"""Report page in a notebook, in an isolated frame of limited size."""
 
 import os
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from kinetoscope.report.page.build import build_page
 from kinetoscope.report.page.privacy import remove_personal_names
 
 MAX_FRAME_BYTES = 1_000_000
-"""A notebook keeps what its cells show in its file, so a frame is smaller than this."""
+"""Limit of a frame: a notebook stores the output of its cells in its file."""
 
 
 class NotebookPage:
-    """What `view` returns. A notebook shows it as the page, anything else as a line of text."""
+    """Result of `view`: a notebook shows it as the page, other programs as a line of text."""
 
     def __init__(self, title: str, frame: str) -> None:
         self.title = title
@@ -42,16 +42,20 @@ class NotebookPage:
 
 
 def view(source: "RunReport | Comparison | str | os.PathLike[str]", *, height: int = 720) -> NotebookPage:
-    """Shows a report in a notebook: the page that ``kinetoscope report`` writes, without its timeline.
+    """Show a report in a notebook: the page that ``kinetoscope report`` writes, without its timeline.
 
-    ``source`` is what `kinetoscope.analyze` or `kinetoscope.compare` returned, or the folder of a run. ``height`` is in
-    pixels. The page is in a frame that can neither read the notebook nor ask for anything. It is smaller than 1 MB: of
-    larger reports it leaves rows out, and says so.
+    The page is in a frame that can neither read the notebook nor load anything. It is smaller than 1 MB: rows of larger
+    reports are left out, with a note. Outside a notebook nothing is shown; the result's text names an alternative.
 
         kinetoscope.view(kinetoscope.analyze("runs/digits"))
 
-    Outside a notebook it shows nothing; what it returns then says what to do. Raises SettingsError for any other
-    ``source`` and for a height that is not a number of pixels above 0, and what `kinetoscope.analyze` raises.
+    Args:
+        source: the result of `kinetoscope.analyze` or `kinetoscope.compare`, or a run folder.
+        height: height of the frame in pixels, above 0.
+
+    Raises:
+        SettingsError: for any other ``source`` or ``height``.
+        KinetoscopeError: as `kinetoscope.analyze` does.
     """
     if isinstance(height, bool) or not isinstance(height, int) or height <= 0:
         raise SettingsError(f"The height of the frame must be a number of pixels above 0, not {height!r}.")
@@ -60,6 +64,7 @@ def view(source: "RunReport | Comparison | str | os.PathLike[str]", *, height: i
 
 
 def _build_page(source: Any) -> PageData:
+    """Return the page of a report, a comparison or a run folder."""
     if isinstance(source, Comparison):
         names = [facts["title"] or "a run" for facts in (source.before, source.after)]
         return remove_personal_names(
@@ -81,7 +86,7 @@ def _build_page(source: Any) -> PageData:
 
 
 def _render_fitting_frame(page: PageData, height: int) -> str:
-    """The page as a frame. The largest table is halved until it is small enough."""
+    """Return the page as a frame; its largest table is halved until it is small enough."""
     counts = {name: len(rows) for name, rows in _find_tables(page).items()}
     while len(frame := _render_frame(page, height)) > MAX_FRAME_BYTES and (tables := _find_tables(page)):
         largest = max(tables, key=lambda name: len(msgspec.json.encode(tables[name])))
@@ -92,7 +97,7 @@ def _render_fitting_frame(page: PageData, height: int) -> str:
 
 
 def _find_tables(page: PageData) -> dict[str, Sequence[Any]]:
-    """The rows of the report and of its calls' sums, or of the comparison under the name ``rows``."""
+    """Return the rows of the report and its sums of calls by name, or the ``rows`` of the comparison."""
     if page.report:
         tables: dict[str, Sequence[Any]] = {name: page.report[name] for name in TABLES}
         return tables | {_name_table(table): table.rows for table in page.call_tables}
@@ -104,6 +109,7 @@ def _name_table(table: CallTable) -> str:
 
 
 def _replace_rows(page: PageData, name: str, rows: Sequence[Any]) -> PageData:
+    """Return the page with other rows in one of its tables."""
     if not page.report:
         return replace(page, comparison=(page.comparison or {}) | {name: rows})
     if name in TABLES:
@@ -113,7 +119,7 @@ def _replace_rows(page: PageData, name: str, rows: Sequence[Any]) -> PageData:
 
 
 def _add_note(page: PageData, counts: dict[str, int]) -> PageData:
-    """Says what is left out; before, there were so many rows."""
+    """Return the page with a note on rows left out; ``counts`` are the numbers of rows before."""
     kept = {name: len(rows) for name, rows in _find_tables(page).items()}
     truncated = [f"{kept[name]:,} of {counts[name]:,} {name}" for name in kept if kept[name] < counts[name]]
     limit = format_file_size(MAX_FRAME_BYTES)
@@ -123,5 +129,5 @@ def _add_note(page: PageData, counts: dict[str, int]) -> PageData:
 
 
 def _render_frame(page: PageData, height: int) -> str:
-    """A frame whose page has an origin of its own: it may run its script, and reach nothing else."""
+    """Return a frame with a separate origin: its page may run its script, and reach nothing else."""
     return str(load_macros("report/notebook.jinja").frame(f"Report: {page.title}", render_page(page), height))

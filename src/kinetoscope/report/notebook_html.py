@@ -1,5 +1,8 @@
-"""report: what a notebook shows of a result that is the last line of a cell: small HTML with neither script nor style
-sheet, so that it is the same, light or dark, in a notebook that nobody trusts. Colours of text are the notebook's."""
+"""HTML of a result as the last line of a notebook cell.
+
+It has neither script nor style sheet, so that it looks the same in an untrusted notebook, light or dark: colours of
+text are the notebook's.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -38,11 +41,11 @@ from kinetoscope.report.page.privacy import remove_personal_names
 from kinetoscope.report.what_if import describe_change
 
 _MAX_FINDINGS, _MAX_NOTES = 3, 3
-_MIN_PERCENT_SHARE = 0.005  # what takes less of a step would be told as nothing of it
+_MIN_PERCENT_SHARE = 0.005  # smaller shares would be rounded to 0 %
 
 
 def render_cell(value: Any) -> str:
-    """A report, a finding, a comparison, a row of one, or a change of a replay as HTML."""
+    """Return a report, a finding, a comparison, one of its rows, or a change of a replay as HTML."""
     match value:
         case RunReport():
             parts = _render_report(_build_contents(value))
@@ -68,7 +71,7 @@ def _load_macros() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class _CellContents:
-    """What a cell says of a run. ``ledger`` is that of the side that bounds it."""
+    """Contents of the cell of a report; ``breakdown`` is that of the side that limits the step time."""
 
     run: RunFacts
     overview: Overview
@@ -78,7 +81,7 @@ class _CellContents:
 
 
 def _build_contents(report: RunReport) -> _CellContents:
-    """From the same places as the page and the screen."""
+    """Return the contents of a report, from the same functions as the page and the terminal."""
     run, contents = report.run, build_overview(report, None)
     parts, step_ns, breakdown = run["parts"], run["step_ns"], None
     if parts is not None and step_ns is not None:
@@ -98,6 +101,7 @@ def _build_contents(report: RunReport) -> _CellContents:
 
 
 def _render_report(contents: _CellContents) -> Iterable[str]:
+    """Yield the lines of a report."""
     run = contents.run
     yield _render_line(build_headline(run), is_bold=True)
     yield from (_render_line(warning, is_bold=True) for warning in contents.overview.warnings)
@@ -123,7 +127,7 @@ def _render_report(contents: _CellContents) -> Iterable[str]:
 
 
 def _render_breakdown(title: str, breakdown: Sequence[BreakdownPart]) -> Iterable[str]:
-    """A step as one bar, and in words."""
+    """Yield the time breakdown of a step as a bar with its legend."""
     parts = select_parts_with_time(breakdown)
     total_ns = sum(part.time_ns or 0 for part in parts if (part.time_ns or 0) > 0)
     yield _render_line(title)
@@ -146,7 +150,7 @@ def _format_part(part: BreakdownPart) -> str:
 
 
 def _describe_devices_and_memory(contents: Overview) -> Iterable[str]:
-    """As the page's tiles say it; nothing of what was not recorded."""
+    """Yield the busy share of GPUs and the peak memory, where recorded."""
     if contents.busy_share is not None:
         share_lower_bound = contents.least_busy_share if contents.num_devices > 1 else None
         least_text = (
@@ -161,6 +165,7 @@ def _describe_devices_and_memory(contents: Overview) -> Iterable[str]:
 
 
 def _render_findings(contents: _CellContents) -> Iterable[str]:
+    """Yield the top findings; or the sentences of a run without findings."""
     if not contents.findings:
         first, *others = contents.overview.no_findings
         yield _render_line(first, is_bold=True)
@@ -179,7 +184,7 @@ def _render_findings(contents: _CellContents) -> Iterable[str]:
 
 
 def _render_finding(finding: Finding, run: RunFacts | None) -> Iterable[str]:
-    """The title, what it costs and saves, where it is, what to change, and what explains it."""
+    """Yield the title, saving, location and advice of a finding."""
     yield _render_line(finding.title, is_bold=True)
     *lines, link = describe_finding(finding, run)
     yield from (_load_macros().prose(split_code(line)) for line in lines)

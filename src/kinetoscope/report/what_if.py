@@ -1,4 +1,4 @@
-"""report: how long a step would take with something changed, on a terminal."""
+"""Estimated step times with something changed, on a terminal."""
 
 from collections.abc import Iterable, Sequence
 
@@ -24,7 +24,7 @@ _WITHOUT = {
 
 
 def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> RenderableType:
-    """A line for each, the best first."""
+    """Return a table with a row per estimate, the largest saving first."""
     if (step_ns := what_ifs[0].step_ns) is None:
         return Text("No steps recorded: pass --step SPAN to name the spans that are steps.")
     if report.graph is not None and (why := report.graph.why_untrusted) is not None:

@@ -1,4 +1,4 @@
-"""report, as a page: what the page shows is worked out here, section by section, and put into it by `pages`.
+"""Data of the report page, section by section.
 
-`thinning` says what is left out, and `privacy` what a page never has.
+`downsampling` limits the number of spans and values, and `privacy` removes personal names.
 """

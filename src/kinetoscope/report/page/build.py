@@ -1,4 +1,4 @@
-"""report: all that the page of a run shows."""
+"""Data of the page of a run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -30,13 +30,15 @@ from kinetoscope.report.page.step_breakdowns import build_mean_breakdowns, build
 from kinetoscope.report.page.timeline import MAX_SPANS, TimelineBuilder
 
 MAX_RANKS = 64
-"""The spans of so many ranks are shown at most."""
+"""Limit of the ranks whose spans are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedWindows:
-    """What a report was made from, for the parts of a page that a report does not have: ``windows``, and the name of
-    the spans that are steps, if not the usual. Without ``has_timeline`` there is none, which makes a page small."""
+    """Recorded windows of a report, for timeline, memory and flame graphs.
+
+    ``step`` is the name of the spans that are steps, if not the default. Without ``has_timeline`` the page is small.
+    """
 
     windows: Iterable[RankTrace]
     step: str | None = None
@@ -49,7 +51,7 @@ def build_page(
     comparison: Comparison | None = None,
     recorded: RecordedWindows | None = None,
 ) -> PageData:
-    """Return the page of a run, with what was ``recorded`` over time, without homes and names of users' accounts."""
+    """Return the page of a run, with its recorded windows, without home folders and user names."""
     page = remove_personal_names(_build(report, version, comparison, recorded))
     return replace(page, explanations=_render_explanations(report.findings))
 
@@ -110,8 +112,7 @@ def _render_explanations(findings: Iterable[Finding]) -> dict[str, str]:
 
 
 class _ShownRanks:
-    """The ranks of which spans are shown, in the order in which they come: those that must be, and then as many as
-    there is room for."""
+    """Ranks whose spans are shown: the required ones, then others up to the limits."""
 
     def __init__(self) -> None:
         self._ranks: set[int | None] = set()
@@ -120,14 +121,14 @@ class _ShownRanks:
         self._windows: set[tuple[Any, ...]] = set()
 
     def was_added(self, window: RankTrace, spans: pl.DataFrame) -> bool:
-        """Whether a window was here before: somebody may pass copies of a trace."""
+        """Return whether a window was added before: a user may pass copies of a trace."""
         key = (window.rank, len(spans), spans["begin"].min(), spans["dur"].sum())
         is_copy = len(spans) > 0 and key in self._windows
         self._windows.add(key)
         return is_copy
 
     def accepts(self, window: RankTrace, spans: pl.DataFrame) -> bool:
-        """Whether a window is shown; after the first that is not, none is."""
+        """Return whether a window is shown; none is after the first that is not."""
         self._num_spans += len(spans)
         has_room = self._num_spans <= MAX_SPANS and len(self._ranks | {window.rank}) <= MAX_RANKS
         if not window.is_required and not has_room:
@@ -138,16 +139,16 @@ class _ShownRanks:
         return True
 
     def profiler_ns_per_step(self, report: RunReport) -> float | None:
-        """What the profiler cost within each step of the ranks that are shown, if it was ours."""
+        """Return the profiler's overhead per step of the shown ranks; None for traces of other profilers."""
         num_steps = sum(row.rank in self._ranks for row in report.steps)
         return sum(ns for ns, _ in self._profiler_ns) / num_steps if self._profiler_ns and num_steps else None
 
     def profiler_ns_around(self) -> float | None:
-        """What it cost around the steps of each window, on average: it starts and stops there."""
+        """Return the mean overhead around the steps of a window, where the profiler starts and stops."""
         return fmean(ns for _, ns in self._profiler_ns) if self._profiler_ns else None
 
     def notes(self, report: RunReport) -> list[str]:
-        """Which ranks are left out, in sentences."""
+        """Return sentences on the ranks that are left out."""
         num_ranks, world_size = len(report.run["ranks"]), report.run["world_size"] or 0
         notes = [f"This report is of {num_ranks:,} of the {world_size:,} ranks."] if num_ranks < world_size else []
         if not self._ranks or num_ranks <= len(self._ranks):
@@ -160,7 +161,7 @@ class _ShownRanks:
 
 
 def _find_origin_ns(report: RunReport, *firsts: int | None) -> int:
-    """The first moment of all: the begin of a step or a call, or one of ``firsts``."""
+    """Return the earliest start of a step, a collective call, or one of ``firsts``."""
     begins = [row.begin_ns for row in report.steps] + [first for first in firsts if first is not None]
     return min([*begins, *(begin for row in report.collectives for begin in row.starts_ns)], default=0)
 
@@ -182,7 +183,7 @@ def _prepare_for_page(report: RunReport) -> RunReport:
 
 
 def _shift_times(report: RunReport, origin_ns: int) -> RunReport:
-    """The report with all times after the origin."""
+    """Return the report with times relative to the origin."""
     return replace(
         report,
         steps=[replace(row, begin_ns=row.begin_ns - origin_ns) for row in report.steps],

@@ -1,4 +1,4 @@
-"""report: who called whom, each chain of calls once: for stacks, and for flame graphs."""
+"""Call paths, each stored once, for stacks and flame graphs."""
 
 from typing import Any
 
@@ -9,8 +9,10 @@ _MAX_COLUMN_DEPTH = 128
 
 
 class CallPaths:
-    """Chains of calls. Each is known by its place in ``names`` and ``callers``: the name of its last call, and the
-    place plus 1 of the chain without that call, 0 for none."""
+    """Call paths, identified by an index into ``names`` and ``callers``.
+
+    ``names`` has the name of the last call, ``callers`` the index plus 1 of the path without that call, 0 for none.
+    """
 
     def __init__(self) -> None:
         self.names: list[int] = []
@@ -18,7 +20,7 @@ class CallPaths:
         self._indices: dict[tuple[int, int], int] = {}
 
     def indices(self, names: pl.Series, parents: pl.Series, depths: pl.Series) -> pl.Series:
-        """Return the chain of each call, of its ``name``, the row of its parent or null, and its depth."""
+        """Return the path of each call, from its name, the row of its parent or null, and its depth."""
         calls = pl.DataFrame({"name": names, "parent": parents, "depth": depths}).with_row_index("row")
         found = pl.zeros(len(calls) + 1, pl.UInt32, eager=True)  # the last one is the caller of calls without a parent
         is_deep = pl.col("depth") > _MAX_COLUMN_DEPTH
@@ -29,14 +31,14 @@ class CallPaths:
         return (self._add_deep(found, deep) if len(deep) else found)[:-1] - 1
 
     def _add_deep(self, found: pl.Series, deep: pl.DataFrame) -> pl.Series:
-        """Return the chains of all calls, of which those that are deep come by depth."""
+        """Add the calls of great depth one by one, and return the paths of all calls."""
         indices: list[Any] = found.to_list()
         for row, name, parent in deep.select("row", "name", "parent").iter_rows():
             indices[row] = self._add_one(indices[parent], name) + 1
         return pl.Series(indices, dtype=pl.UInt32)
 
     def _add_level(self, callers: pl.Series, names: pl.Series) -> pl.Series:
-        """The places of chains, of those without their last call, and the name of that."""
+        """Return the paths of calls of one depth, from the paths of their callers and their names."""
         pairs = pl.DataFrame({"caller": callers, "name": names})
         distinct = pairs.unique(maintain_order=True)
         indices = [self._add_one(caller, name) for caller, name in distinct.iter_rows()]
@@ -44,6 +46,7 @@ class CallPaths:
         return pairs.join(distinct, on=["caller", "name"], how="left", maintain_order="left")["index"]
 
     def _add_one(self, caller: int, name: int) -> int:
+        """Return the index of a path, which is added if it is new."""
         index = self._indices.setdefault((caller, name), len(self.names))
         if index == len(self.names):
             self.names.append(name)

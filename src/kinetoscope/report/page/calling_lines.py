@@ -1,4 +1,4 @@
-"""report: which lines of the user's code called operators and launched kernels, where stacks were recorded."""
+"""Source lines that called operators and launched kernels, where stacks were recorded."""
 
 import polars as pl
 
@@ -16,21 +16,21 @@ _KEYS = ("kind", "name", "line")
 
 
 class CallingLinesBuilder:
-    """Takes the windows of ranks, and sums up the calls in them by line."""
+    """Builder of sums of calls by source line, from the windows of ranks."""
 
     def __init__(self, step_name: str | None = None) -> None:
         self._step_name = step_name
         self._sums: list[pl.DataFrame] = []
 
     def add(self, part: RankTrace, spans: pl.DataFrame) -> None:
-        """Adds a window, of which ``spans`` are all spans."""
+        """Add a window; ``spans`` are all of its spans."""
         if PYTHON not in spans["category"]:
             return
         for window in read_windows(part.trace, self._step_name):
             self._sums += [_sum_by_line(calls) for calls in (_operators(window), _kernels(window)) if len(calls)]
 
     def build(self) -> list[CallingLine]:
-        """Those with the most time of their own first."""
+        """Return the sums by source line, the largest self time first."""
         if not self._sums:
             return []
         totals = pl.col("num_calls", "total_ns", "self_ns").sum()

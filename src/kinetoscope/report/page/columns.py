@@ -1,4 +1,4 @@
-"""report: numbers and texts as a page wants them: numbers as planes of bytes, each text once."""
+"""Columns of a page: integers as byte planes, and each string once."""
 
 from typing import Any
 
@@ -8,18 +8,18 @@ from kinetoscope.pages.page_data import Column
 
 
 def encode_numbers(values: pl.Series) -> Column:
-    """A column of integers that are 0 or more."""
+    """Return a column of integers from 0."""
     return _encode_planes(values, is_delta=False)
 
 
 def encode_deltas(values: pl.Series) -> Column:
-    """A column of integers that differ little from one to the next."""
+    """Return a column of integers that differ little from one to the next."""
     steps = values.cast(pl.Int64).diff().fill_null(values.first() or 0)
     return _encode_planes(steps.to_frame("step").select(_fold_signs())["step"], is_delta=True)
 
 
 def _fold_signs() -> pl.Expr:
-    """Differences as numbers that are 0 or more, the small ones first."""
+    """Return differences as integers from 0, the small ones first (zigzag encoding)."""
     step = pl.col("step")
     return pl.when(step < 0).then(-2 * step - 1).otherwise(2 * step).alias("step")
 
@@ -36,22 +36,22 @@ def _encode_planes(values: pl.Series, *, is_delta: bool) -> Column:
 
 
 class StringTable:
-    """Texts, each of which is known by its place in ``all``."""
+    """Strings, each stored once and identified by its index in ``all``."""
 
     def __init__(self) -> None:
         self._indices: dict[str, int] = {}
 
     @property
     def all(self) -> list[str]:
-        """The texts, by their places."""
+        """The strings by index."""
         return list(self._indices)
 
     def index(self, string: str) -> int:
-        """The place of a text, which is added if it is new."""
+        """Return the index of a string, which is added if it is new."""
         return self._indices.setdefault(string, len(self._indices))
 
     def indices(self, strings: pl.Series) -> pl.Series:
-        """The places of many texts; that of "" for null."""
+        """Return the indices of many strings; null counts as ""."""
         strings = strings.cast(pl.String).fill_null("")
         distinct = strings.unique(maintain_order=True)
         indices = pl.Series([self.index(string) for string in distinct], dtype=pl.UInt32)

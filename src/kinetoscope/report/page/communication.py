@@ -1,4 +1,4 @@
-"""report: the collective calls of a run in groups, and who waited for whom in them."""
+"""Collective calls of a run in groups, and the waits of ranks for each other."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from statistics import median_low
@@ -9,13 +9,13 @@ from kinetoscope.pages.page_data import BreakdownPart, CallGroup, Column, Commun
 from kinetoscope.report.labels import UNKNOWN, build_breakdown_part
 
 _MAX_SIZES = 6
-"""More sizes than that are put together, from a power of two to the next."""
+"""More sizes than that are grouped by powers of two."""
 
 _LABELS = {"skew_ns": "waiting for late ranks", "transfer_ns": "transfer", "unknown_ns": UNKNOWN}
 
 
 def build_communication(calls: Sequence[CollectiveRow]) -> Communication | None:
-    """All calls, in groups that took most time first; None where there are none."""
+    """Return all calls in groups, the longest first; None without calls."""
     if not calls:
         return None
     total_ns, skew_ns, transfer_ns, unknown_ns = _sum_times(calls)
@@ -37,7 +37,7 @@ def build_communication(calls: Sequence[CollectiveRow]) -> Communication | None:
 
 
 def build_waits(calls: Iterable[CollectiveRow]) -> Waits:
-    """How long each rank waited for each other one."""
+    """Return the time that each rank waited for each other rank."""
     calls = list(calls)
     ranks = sorted({rank for call in calls for rank in call.ranks})
     indices = {rank: index for index, rank in enumerate(ranks)}
@@ -54,6 +54,7 @@ def build_waits(calls: Iterable[CollectiveRow]) -> Waits:
 
 
 def _add_call(delaying: DelayingRank | None, rank: int, waits_ns: Sequence[int]) -> DelayingRank:
+    """Return the waits for a rank with those of one more call."""
     delaying = delaying or DelayingRank(rank=rank, num_calls=0, total_ns=0, longest_ns=0)
     waited_ns = sum(waits_ns)
     return DelayingRank(
@@ -65,6 +66,7 @@ def _add_call(delaying: DelayingRank | None, rank: int, waits_ns: Sequence[int])
 
 
 def _group_by_size(calls: Sequence[CollectiveRow]) -> list[CallGroup]:
+    """Return the groups of calls by size, or by powers of two."""
     has_many_sizes = len({call.bytes for call in calls}) > _MAX_SIZES
 
     def size(call: CollectiveRow) -> int | None:
@@ -100,7 +102,7 @@ def _build_group(calls: Sequence[CollectiveRow], num_bytes: int | None, *, is_at
 
 
 def _sum_times(calls: Iterable[CollectiveRow]) -> tuple[int, int, int, int]:
-    """How long all calls took, and how much of that was waiting for late ranks, transfer, and not known."""
+    """Return the total time of calls, and its parts: waiting for late ranks, transfer, and unknown."""
     total_ns = skew_ns = transfer_ns = unknown_ns = 0
     for call in calls:
         total_ns += _compute_length_ns(call)
@@ -111,7 +113,7 @@ def _sum_times(calls: Iterable[CollectiveRow]) -> tuple[int, int, int, int]:
 
 
 def _build_parts(total_ns: int, skew_ns: int, transfer_ns: int, unknown_ns: int) -> list[BreakdownPart]:
-    """What calls took their time for; these add up to it."""
+    """Return the parts of the time of calls; these add up to it."""
     times = {"skew_ns": skew_ns, "transfer_ns": transfer_ns} | ({"unknown_ns": unknown_ns} if unknown_ns else {})
     return [build_breakdown_part(name, _LABELS[name], time_ns, total_ns) for name, time_ns in times.items()]
 
@@ -124,7 +126,7 @@ def _describe(num_calls: int, total_ns: int, skew_ns: int, transfer_ns: int, unk
 
 
 def _compute_length_ns(call: CollectiveRow) -> int:
-    """From the first rank's begin to the last one's end."""
+    """Return the time from the first rank's start to the last one's end."""
     return max(call.ends_ns) - min(call.starts_ns)
 
 

@@ -1,4 +1,4 @@
-"""report: counters, as the timeline draws them below its tracks."""
+"""Counters below the tracks of the timeline."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ _UNITS = {
 }
 _RESOLUTION = 1e6
 MAX_POINTS = 4000
-"""Of a counter with more values, that many are shown."""
+"""Limit of the values of a counter."""
 
 
 def build_counters(values: pl.DataFrame, origin_ns: int) -> list[Counter]:
-    """Counters of values (``rank``, ``name``, ``series``, ``ts``, ``value``)."""
+    """Return counters from values by ``rank``, ``name``, ``series``, ``ts`` and ``value``."""
     values = values.filter(pl.col("value").is_finite()).sort("rank", "name", "series", "ts", nulls_last=True)
     return [
         _build_counter(of_one, origin_ns)

@@ -1,4 +1,4 @@
-"""report: what is shown of a span that was clicked: its arguments, and the Python stack that led to it."""
+"""Details of a span: its arguments, and the Python stack of its call."""
 
 import json
 import re
@@ -25,14 +25,14 @@ _EMPTY = (r"{}", r"")
 
 
 class Details:
-    """The arguments of spans, each of which is known by its place plus 1, and 0 for none."""
+    """Arguments of spans, each stored once and identified by its index plus 1, 0 for none."""
 
     def __init__(self) -> None:
         self.all: list[dict[str, Any]] = []
         self._indices: dict[str, int] = {}
 
     def indices(self, trace: Trace, events: pl.Series) -> pl.Series:
-        """Those of some of a trace's `select_shown_events`."""
+        """Return the indices of the arguments of some of a trace's `select_shown_events`."""
         wanted = select_shown_events(trace).select("event", pl.col("args").cast(pl.String, strict=False))
         wanted = wanted.filter(pl.col("event").is_in(events.implode())).collect()
         text = pl.col("args").fill_null("").str.replace_all(_EVENT_IDS, "").str.replace(r",\s*\}$", "}")
@@ -43,6 +43,7 @@ class Details:
         return events.to_frame("event").join(found, on="event", how="left", maintain_order="left")["index"]
 
     def _add_one(self, text: str) -> int:
+        """Return the index plus 1 of arguments, which are added if they are new."""
         if text in _EMPTY:
             return 0
         if text not in self._indices:
@@ -52,7 +53,7 @@ class Details:
 
 
 def _decode_arguments(text: str) -> dict[str, Any]:
-    """Arguments, which may be anything that somebody wrote into a file."""
+    """Return the decoded arguments; empty if they are malformed."""
     try:
         decoded = json.loads(text)
     except (ValueError, RecursionError):
@@ -61,9 +62,9 @@ def _decode_arguments(text: str) -> dict[str, Any]:
 
 
 def index_stacks(spans: pl.DataFrame, wanted: pl.DataFrame, texts: StringTable, paths: CallPaths) -> pl.Series:
-    """The stack that led to each of ``wanted`` (``lane``, ``begin``): a place of ``paths`` plus 1, 0 for none.
+    """Return the stack of each of ``wanted`` (``lane``, ``begin``): an index of ``paths`` plus 1, 0 for none.
 
-    ``spans`` are all of a window.
+    ``spans`` are all spans of the window.
     """
     frames = spans.filter(pl.col("category") == PYTHON).select("name", "begin", "lane", "dur")
     if not len(frames):

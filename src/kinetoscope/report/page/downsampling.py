@@ -1,13 +1,16 @@
-"""report: what is left of values and spans that are too many for a page."""
+"""Downsampling of values and spans that are too many for a page."""
 
 import polars as pl
 
 MAX_PAGE_WIDTH_PX = 3840
-"""How wide a page is at most."""
+"""Width of a page in pixels, at most."""
 
 
 def select_extremes(values: pl.Series, max_points: int) -> pl.Series:
-    """The rows, in order, of the highest and the lowest value of each of ``most`` / 2 stretches; all rows of fewer."""
+    """Return the rows of the highest and the lowest value in each of ``max_points`` / 2 buckets, in order.
+
+    All rows are returned if there are not more than ``max_points``.
+    """
     rows = pl.int_range(len(values), dtype=pl.UInt32, eager=True)
     if len(values) <= max_points:
         return rows
@@ -20,11 +23,15 @@ def select_extremes(values: pl.Series, max_points: int) -> pl.Series:
 
 
 def select_spans(spans: pl.DataFrame, max_spans: int) -> pl.DataFrame:
-    """The ``most`` spans (``begin``, ``dur``, ``track``, ``row``, ``is_named``, ``key``, ``launch``) to show of too
-    many, and the calls that launched them.
+    """Return the ``max_spans`` most important spans, and the calls that launched them.
 
-    First come all that are as long as a pixel where everything is seen at once, and the longest one that begins in
-    each pixel of a row, so that no stretch looks empty; then those that are named, and then the longest ones.
+    First come all spans of at least a pixel where the whole timeline is visible, and the longest one that starts in
+    each pixel of a row, so that no part looks empty; then those in steps of findings (``is_named``), then the longest
+    ones.
+
+    Args:
+        spans: spans with ``begin``, ``dur``, ``track``, ``row``, ``is_named``, ``key`` and ``launch``.
+        max_spans: limit, without the launching calls.
     """
     if len(spans) <= max_spans:
         return spans
@@ -41,7 +48,7 @@ def select_spans(spans: pl.DataFrame, max_spans: int) -> pl.DataFrame:
 
 
 def count_hidden_spans(spans: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
-    """How many spans are not ``shown``: a row for each ``track`` and each pixel in which some ``begin``, ``count``."""
+    """Return the ``count`` of spans that are not ``shown``, by ``track`` and the pixel of their ``begin``."""
     pixel_ns = compute_pixel_ns(spans)
     others = spans.select("track", "key", begin=pl.col("begin") // pixel_ns * pixel_ns)
     others = others.filter(~pl.col("key").is_in(shown["key"].implode()))
@@ -49,6 +56,6 @@ def count_hidden_spans(spans: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame
 
 
 def compute_pixel_ns(spans: pl.DataFrame) -> int:
-    """How much time a pixel has in nanoseconds where all spans are seen at once."""
+    """Return the nanoseconds of a pixel where all spans are visible."""
     length = spans.select((pl.col("begin") + pl.col("dur")).max() - pl.col("begin").min()).item()
     return max(1, length // MAX_PAGE_WIDTH_PX)

@@ -1,4 +1,4 @@
-"""report: flame graphs: nested operators and Python stacks, summed by who called whom, of each rank and of all."""
+"""Flame graphs of nested operators and Python stacks, of each rank and of all."""
 
 import polars as pl
 
@@ -19,13 +19,13 @@ _NON_THREAD_CATEGORIES = (*DEVICE_CATEGORIES, "gpu_user_annotation", "cuda_sync"
 
 
 class FlameGraphBuilder:
-    """Takes the spans of the windows of ranks, and makes flame graphs of them."""
+    """Builder of flame graphs from the spans of windows."""
 
     def __init__(self) -> None:
         self._kinds = {OPERATORS: _Calls(), STACKS: _Calls(), SAMPLED: _Calls(are_counted=False), PROFILER: _Calls()}
 
     def add(self, rank: int | None, spans: pl.DataFrame) -> None:
-        """Adds the spans of a window (`read_spans`)."""
+        """Add the spans of a window (`read_spans`)."""
         is_python, is_sample = pl.col("category") == PYTHON, pl.col("category").is_in(list(SAMPLES))
         is_of_thread = ~pl.col("category").is_in(list(_NON_THREAD_CATEGORIES)) & (pl.col("lane") % len(ROLES) < 2)
         is_of_thread &= (pl.col("dur") > 0) & ~pl.col("name").str.starts_with(STEP)
@@ -36,14 +36,14 @@ class FlameGraphBuilder:
         self._kinds[PROFILER].add(rank, spans.filter(is_own & is_of_thread))
 
     def build(self) -> list[FlameGraph]:
-        """The graphs of all ranks, then those of each rank; without those that would be empty."""
+        """Return the graphs of all ranks, then those of each rank; empty ones are left out."""
         num_graphs = sum(len(calls.ranks) + 1 for calls in self._kinds.values())
         max_frames = max(_MIN_FRAMES, _MAX_FRAMES // num_graphs)
         return [graph for title, calls in self._kinds.items() for graph in calls.build_graphs(title, max_frames)]
 
 
 class _Calls:
-    """Calls of one kind, summed up by rank and by who called whom. Samples do not tell how many calls there were."""
+    """Calls of one kind, summed by rank and call path. Samples have no number of calls."""
 
     def __init__(self, *, are_counted: bool = True) -> None:
         self._are_counted = are_counted
@@ -52,9 +52,11 @@ class _Calls:
 
     @property
     def ranks(self) -> list[int | None]:
+        """The ranks in order; the unknown one last."""
         return sorted(self._sums, key=lambda rank: (rank is None, rank or 0))
 
     def add(self, rank: int | None, spans: pl.DataFrame) -> None:
+        """Add the spans of a window of a rank."""
         if not len(spans):
             return
         names = self._texts.indices(spans["name"])
@@ -69,6 +71,7 @@ class _Calls:
         )
 
     def build_graphs(self, title: str, max_frames: int) -> list[FlameGraph]:
+        """Return the graph of all ranks if there are several, then one per rank."""
         texts = self._texts.all
         self._names = [texts[name] for name in self._paths.names]
         self._callers = [caller - 1 for caller in self._paths.callers]
@@ -79,7 +82,7 @@ class _Calls:
         return [self._build_graph(title, None, _sum_parts(list(by_rank.values())), max_frames), *found]
 
     def _build_graph(self, title: str, rank: int | None, sums: pl.DataFrame, max_frames: int) -> FlameGraph:
-        """The frames that take the most time, and their callers."""
+        """Return the graph of the frames with most time, and their callers."""
         kept = self._add_callers(sums.top_k(max_frames, by="total")["path"].to_list())
         frames = sums.filter(pl.col("path").is_in(kept)).sort("path")
         index = {path: index for index, path in enumerate(frames["path"])}
@@ -100,6 +103,7 @@ class _Calls:
         )
 
     def _add_callers(self, paths: list[int]) -> list[int]:
+        """Return the paths together with those of all their callers."""
         kept = set[int]()
         for path in paths:
             while path >= 0 and path not in kept:

@@ -1,4 +1,4 @@
-"""report: which span leads to which: launches of kernels, and the flows of a trace."""
+"""Arrows between spans: launches of kernels, and the flows of a trace."""
 
 import polars as pl
 
@@ -12,7 +12,7 @@ _LAUNCHES = ("ac2g", "async_cpu_to_gpu")
 
 
 def find_launches(spans: pl.DataFrame) -> pl.Series:
-    """The row of the call that launched each device event of a window; null for other spans."""
+    """Return the row of the call that launched each device event of a window; null for other spans."""
     spans = spans.select("category", "correlation").with_row_index("launch")
     has_one = pl.col("correlation") > 0
     calls = spans.filter(pl.col("category").is_in(list(RUNTIME_CALLS)) & has_one).select("launch", "correlation")
@@ -23,7 +23,7 @@ def find_launches(spans: pl.DataFrame) -> pl.Series:
 
 
 def find_flows(trace: Trace, spans: pl.DataFrame) -> pl.DataFrame:
-    """The arrows of a window's trace except launches: ``source`` and ``target``, rows of its spans, and ``name``."""
+    """Return the flows of a window except launches: rows of spans as ``source`` and ``target``, and ``name``."""
     ends = trace.flows.filter(~pl.col("name").is_in(list(_LAUNCHES)) & pl.col("ts").is_not_null()).collect()
     if not len(ends):
         return pl.DataFrame(schema={"source": pl.UInt32, "target": pl.UInt32, "name": pl.String})

@@ -1,4 +1,4 @@
-"""report: the memory of each device over time, by what allocated it, and what was alive at the peak."""
+"""Memory of each device over time by category, and the live allocations at the peak."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from kinetoscope.report.page.downsampling import select_extremes
 from kinetoscope.report.page.rank_traces import RankTrace
 
 ALLOCATED = "allocated"
-"""The category of all memory, where a trace does not say which memory was freed."""
+"""Category of all memory, where a trace does not record which memory was freed."""
 
 _MAX_SAMPLES = 100_000  # in all graphs
 _MIN_SAMPLES = 200
@@ -33,7 +33,7 @@ _KEYS = ("category", "name", "line", "step")
 
 @dataclass(frozen=True)
 class _Part:
-    """The memory of one device in one window: ``sizes`` has the ``ts`` of some moments and a column per category."""
+    """Memory of one device in one window: ``sizes`` has ``ts`` and a column of bytes per category."""
 
     sizes: pl.DataFrame
     peak_bytes: int
@@ -41,14 +41,14 @@ class _Part:
 
 
 class MemoryBuilder:
-    """Takes the windows of ranks, and makes graphs of their memory."""
+    """Builder of graphs of memory from the windows of ranks."""
 
     def __init__(self, step_name: str | None = None) -> None:
         self._step_name = step_name
         self._parts: dict[tuple[int | None, str], list[_Part]] = {}
 
     def add(self, part: RankTrace) -> None:
-        """Adds a window."""
+        """Add a window."""
         for window in read_windows(part.trace, self._step_name) if _has_memory(part) else ():
             pieces = memory_allocations(window, TrainingLoop(window))
             for events in window.allocations.drop_nulls("total").partition_by("device", maintain_order=True):
@@ -61,12 +61,12 @@ class MemoryBuilder:
                 )
 
     def find_start_ns(self) -> int | None:
-        """The first moment."""
+        """Return the time of the first sample; None without samples."""
         firsts: list[Any] = [part.sizes["ts"].min() for parts in self._parts.values() for part in parts]
         return min((first for first in firsts if first is not None), default=None)
 
     def build(self, origin_ns: int, report: RunReport) -> list[MemoryOverTime]:
-        """The graphs, whose times begin at ``origin_ns``. Where ``report`` knows a device's peak, that is told."""
+        """Return the graphs, with times relative to ``origin_ns``, and the peaks of ``report`` where it has them."""
         max_samples = max(_MIN_SAMPLES, _MAX_SAMPLES // max(1, len(self._parts)))
         keys = sorted(self._parts, key=lambda key: (key[0] is None, key[0] or 0, key[1]))
         peaks = {(row.rank, label_memory_device(row.device)): row.peak_bytes for row in report.memory}
@@ -79,7 +79,7 @@ class MemoryBuilder:
 
 
 def label_memory_device(device: int | None) -> str:
-    """What the memory of a device is called; that of the host is of no device."""
+    """Return the label of a device's memory; that of the CPU belongs to no device."""
     return "CPU" if device is None else f"device {device}"
 
 
@@ -89,7 +89,7 @@ def _has_memory(part: RankTrace) -> bool:
 
 
 def _build_part(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame) -> _Part:
-    """The memory of one device, of its ``events`` and its ``pieces``."""
+    """Return the memory of one device from its ``events`` and its ``pieces``."""
     sizes = _compute_sizes(events, pieces)
     total = sizes.drop("ts").sum_horizontal()
     peak_row = total.arg_max() or 0
@@ -101,7 +101,7 @@ def _build_part(window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame) 
 
 
 def _compute_sizes(events: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """What is alive after each of a device's events, a column for each category."""
+    """Return the live bytes after each event of a device, a column per category."""
     if not len(pieces):
         return events.select("ts", pl.col("total").clip(0).alias(ALLOCATED))
     rows = pl.col("row").fill_null(0)
@@ -124,7 +124,7 @@ def _compute_sizes(events: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
 def _find_live_allocations(
     window: RankWindow, events: pl.DataFrame, pieces: pl.DataFrame, row: int
 ) -> list[Allocation]:
-    """What is alive after an event of a device, by who allocated it, the largest first."""
+    """Return the live allocations after an event of a device by source, the largest first."""
     is_alive = (pl.col("row").fill_null(0) <= row) & (pl.col("end_row") > row).fill_null(True)
     alive = pieces.filter(is_alive)
     indices = alive["row"].fill_null(0)
@@ -170,7 +170,7 @@ def _build_graph(
 def _build_step_ends(
     sample_times: Sequence[int], totals: Sequence[int], steps: Sequence[StepRow], origin_ns: int
 ) -> list[StepEnd]:
-    """What was alive as each step ended in which memory was recorded."""
+    """Return the live bytes at the end of each step that overlaps the recorded time."""
     ends = sorted((row.begin_ns + row.duration_ns, row.begin_ns, row.step) for row in steps)
     return [
         StepEnd(step=step, time=end_ns - origin_ns, size_bytes=totals[bisect_right(sample_times, end_ns) - 1])

@@ -1,4 +1,4 @@
-"""report: what the first view of a page says of a run, and the sums over its devices and calls."""
+"""First view of a page, and the sums over its devices and calls."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ from kinetoscope.report.no_findings import describe_no_findings
 
 
 def build_overview(report: RunReport, profiler_ns_per_step: float | None) -> Overview:
-    """What is said first of a run, with the shares of a step."""
+    """Return the data of the first view, with shares of the step."""
     run = report.run
     devices = compute_device_times(report.ranks)
     busy = [(one.busy_share, one) for one in devices[1:] if one.busy_share is not None]
@@ -54,7 +54,7 @@ def build_overview(report: RunReport, profiler_ns_per_step: float | None) -> Ove
 
 
 def compute_call_totals(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTotals]:
-    """The sums over all operators, over all kernels and copies, and over those of each kind, the longest first."""
+    """Return the sums over all operators, over all kernels and copies, and over each kind, the longest first."""
     kinds = list(dict.fromkeys(row.kind for row in kernels))
     of_kernels = [_sum_calls(kind, [row for row in kernels if row.kind == kind]) for kind in kinds]
     whole = [_sum_calls(OPERATORS, operators)] if operators else []

@@ -1,4 +1,4 @@
-"""report: what a page must not tell, since it is made to be sent: paths, and names of users."""
+"""Removal of private data from a page, since it is made to be sent: paths, and names of users."""
 
 import getpass
 import re
@@ -44,11 +44,11 @@ _MIN_NAME_LENGTH = 3
 _DETAILS_KEY, _EVIDENCE_KEY = "details", "evidence"
 _NON_TEXT_TYPES = (int, float, NoneType)  # most of a page
 USER_REPLACEMENT = "user"
-"""What is written instead of the name of a user."""
+"""Replacement string for the name of a user."""
 
 
 def remove_personal_names(page: _Value) -> _Value:
-    """The page, or a part of one, with paths that begin in a library or in the project, and without names of users."""
+    """Return a page, or a part of one, with paths relative to a library or the project, and without user names."""
     strings = collect_strings(page)
     project = project_folder(strings)
     users = _compile_user_pattern(strings)
@@ -61,7 +61,7 @@ def remove_personal_names(page: _Value) -> _Value:
 
 
 def collect_strings(value: Any) -> set[str]:
-    """All texts in a page, or in a part of one."""
+    """Return all strings of a page, or of a part of one."""
     strings: set[str] = set()
     parts = [value]
     while parts:
@@ -81,12 +81,12 @@ def collect_strings(value: Any) -> set[str]:
 
 
 def map_strings(value: _Value, change: Callable[[str], str]) -> _Value:
-    """A page, or a part of one, all of whose texts were changed but those that are our own names for what is told."""
+    """Return a page, or a part of one, with all strings changed except Kinetoscope's own keys."""
     return _map_value(value, change, in_details=False)
 
 
 def _map_value(value: Any, change: Callable[[str], str], *, in_details: bool) -> Any:
-    """``in_details`` are the arguments of spans, whose keys are a trace's; all other keys are ours."""
+    """Return a changed value; ``in_details`` are arguments of spans, whose keys come from a trace."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, _NON_TEXT_TYPES):
@@ -103,13 +103,14 @@ def _map_value(value: Any, change: Callable[[str], str], *, in_details: bool) ->
 
 
 def _map_field(name: str, part: Any, change: Callable[[str], str], in_details: bool) -> Any:
+    """Return a changed field; the keys of evidence are Kinetoscope's own."""
     if name == _EVIDENCE_KEY and not in_details:
         return part
     return _map_value(part, change, in_details=in_details or name == _DETAILS_KEY)
 
 
 def _compile_user_pattern(strings: Iterable[str]) -> re.Pattern[str] | None:
-    """The names of the users whose homes are named in texts, and of who writes the page, as whole words."""
+    """Return a pattern of the user names in paths of home folders and of the current user, as whole words."""
     found = {match[1] for text in strings for match in _HOME.finditer(text)} | set(_find_own_names())
     names = sorted(name for name in found if len(name) >= _MIN_NAME_LENGTH and name.lower() not in _GENERIC_NAMES)
     if not names:
@@ -118,6 +119,7 @@ def _compile_user_pattern(strings: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def _find_own_names() -> Iterator[str]:
+    """Yield the names of the current user."""
     with suppress(OSError, KeyError, ImportError):  # the system knows no name, or, as on Windows, has no `pwd`
         yield getpass.getuser()
     with suppress(RuntimeError):

@@ -1,4 +1,4 @@
-"""report: the spans that one rank recorded in one window, as the timeline shows them."""
+"""Spans of one rank in one window, as the timeline shows them."""
 
 from bisect import bisect_left, insort
 from heapq import heappop, heappush
@@ -20,7 +20,7 @@ from kinetoscope.frames.tracks import nest_spans
 
 PYTHON = "python_function"
 ROLES = ("thread", "markers", "asynchronous")
-"""What of a thread has a track of its own: our markers, and spans that do not nest."""
+"""Tracks of a thread: its spans, Kinetoscope's markers, and spans that do not nest."""
 
 _KINETO_SPAN = "Trace"  # Kineto's span for its own recording
 _INSTANTS_OF_KINETO = r"^(\[memory\]$|Iteration Start: |Record Window End$)"
@@ -30,9 +30,11 @@ _IN_THREADS += (*SAMPLES, PYTHON, "gc", "compile", "kinetoscope", "overhead", "a
 
 
 def read_spans(trace: Trace) -> pl.DataFrame:
-    """The spans and instants of a window: ``begin`` and ``dur``, ``lane`` (3 times the track, plus the index of its
-    role in `ROLES`) and ``row`` in it, ``name``, ``category``, ``correlation``, and ``event``, their row in
-    `select_shown_events`. ``begin`` is a time of the trace's own clock."""
+    """Return the spans and instants of a window, with times of the trace's clock in nanoseconds.
+
+    Columns: ``begin`` and ``dur``; ``lane``, 3 times the track plus the index of its role in `ROLES`, and ``row`` in
+    it; ``name``, ``category`` and ``correlation``; ``event``, the row in `select_shown_events`.
+    """
     columns = ("ts", "dur", "track", "name", "category", "correlation", "phase", "kind")
     spans = select_shown_events(trace).select("event", *columns).collect()
     spans = spans.with_columns(pl.col("dur").fill_null(0).clip(0), pl.col("category").fill_null(""))
@@ -42,8 +44,10 @@ def read_spans(trace: Trace) -> pl.DataFrame:
 
 
 def measure_profiler_ns(spans: pl.DataFrame) -> tuple[int, int]:
-    """How long the thread of the loop was busy with the profiler itself within the steps of a window, and around them;
-    of all spans of the window."""
+    """Return the profiler's overhead on the thread of the loop: within the steps of a window, and around them.
+
+    ``spans`` are all spans of the window.
+    """
     is_step = (pl.col("category") == "batch") | pl.col("name").str.starts_with(STEP)
     tracks = spans.filter(is_step).select(pl.col("lane") // len(ROLES)).to_series().unique()
     is_own = (pl.col("category") == "kinetoscope") & (pl.col("lane") // len(ROLES)).is_in(tracks.implode())
@@ -54,7 +58,7 @@ def measure_profiler_ns(spans: pl.DataFrame) -> tuple[int, int]:
 
 
 def select_shown_events(trace: Trace) -> pl.LazyFrame:
-    """The events that are shown as spans, counted by ``event``."""
+    """Return the events that are shown as spans, numbered by ``event``."""
     is_span = (
         (pl.col("kind") == "span")
         & (pl.col("category") != _KINETO_SPAN).fill_null(True)
@@ -65,20 +69,21 @@ def select_shown_events(trace: Trace) -> pl.LazyFrame:
 
 
 def _find_role(has_markers: bool) -> pl.Expr:
+    """Return an expression of the role of each span."""
     is_marker = ~pl.col("category").is_in(list(_IN_THREADS)) & (pl.col("category") != "") & pl.lit(has_markers)
     role = pl.when(pl.col("phase").cast(pl.String).is_in(list(_ASYNCHRONOUS))).then(2).when(is_marker).then(1)
     return role.otherwise(0).cast(pl.UInt32)
 
 
 def _has_own_markers(trace: Trace) -> bool:
-    """Whether a trace may have spans of our markers, whose categories are not those of Kineto."""
+    """Return whether a trace may have Kinetoscope's markers, whose categories differ from Kineto's."""
     return "kinetoscope" in trace.header
 
 
 def _assign_rows(spans: pl.DataFrame) -> pl.Series:
-    """The row of each span (``ts``, ``dur``, ``track``): below the spans that contain it, and beside no other one.
+    """Return the row of each span (``ts``, ``dur``, ``track``): below its parents, overlapping no other span.
 
-    Where spans overlap and neither contains the other, the later one goes to the next row that is free.
+    If spans overlap and neither contains the other, the later one goes to the next free row.
     """
     nested = spans.select("ts", pl.col("dur").clip(0), "track").with_row_index("source_row")
     nested = nested.with_columns(nest_spans(nested).rename({"depth": "row"}).get_columns())
@@ -92,7 +97,7 @@ def _assign_rows(spans: pl.DataFrame) -> pl.Series:
 
 
 def _find_overlapping_tracks(nested: pl.DataFrame) -> pl.Series:
-    """The tracks in which nested spans of one row overlap."""
+    """Return the tracks in which nested spans of one row overlap."""
     in_rows = nested.sort("track", "row", "ts")
     before = pl.col("end").shift(1).over("track", "row")
     return in_rows.filter(pl.col("ts") < before)["track"].unique()
@@ -114,7 +119,7 @@ def _free_rows(spans: pl.DataFrame) -> list[int]:
 
 
 class _TrackRows:
-    """The rows of one track: free ones in order, and the others by the time at which they become free."""
+    """Rows of one track: the free ones in order, and the others by the time at which they become free."""
 
     def __init__(self) -> None:
         self._num_rows = 0

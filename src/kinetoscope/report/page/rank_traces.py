@@ -1,4 +1,4 @@
-"""report: what each rank recorded, on the common clock, those ranks first that a page must show."""
+"""Recorded windows of each rank on the common clock, the required ranks first."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,10 @@ _MAX_NAMED_RANKS = 16
 
 @dataclass(frozen=True)
 class RankTrace:
-    """What one rank recorded in one window; ``shifts`` move its times to the common clock, one after the other.
-    ``is_named`` is whether the rank must be shown."""
+    """Recording of one rank in one window. ``shifts`` move its times to the common clock, one after the other.
+
+    ``is_required``: a finding names the rank, so it must be shown.
+    """
 
     trace: Trace
     rank: int | None
@@ -29,22 +31,22 @@ class RankTrace:
     is_required: bool
 
     def shift_to_common_clock(self, times: pl.DataFrame, column: str) -> pl.DataFrame:
-        """The frame, with a column of times on the common clock."""
+        """Return the frame with a column of times on the common clock."""
         for shift in self.shifts:
             times = times.with_columns(shift.expression(column))
         return times
 
 
 def find_required_ranks(report: RunReport) -> list[int]:
-    """The first rank, and those that findings name."""
+    """Return the first rank, and those that findings name."""
     named = [rank for finding in report.findings for rank in finding.where.ranks]
     return list(dict.fromkeys([*report.run["ranks"][:1], *named]))[:_MAX_NAMED_RANKS]
 
 
 class RankTraces:
-    """The windows of the ranks of a report, to be iterated over; a trace is read when it is reached.
+    """Iterable over the windows of the ranks of a report; a trace is read when it is reached.
 
-    ``on_progress`` is called with how many traces are done, and how many there are.
+    ``on_progress`` is called with the number of finished traces, and of all.
     """
 
     def __init__(
@@ -73,11 +75,12 @@ class RankTraces:
             self._on_progress(num_done, len(self._sources))
 
     def _sort_key(self, rank: int | None) -> tuple[int, int]:
-        """Rank 0, to whose clock others are compared, and traces of several ranks come first; then those named."""
+        """Return a sort key: rank 0, whose clock is the reference, and traces of several ranks, then required ranks."""
         is_first = rank is None or rank == 0
         return (0 if is_first else 1 if rank in self._named else 2, rank or 0)
 
     def _read_rank(self, sources: Sequence[Source]) -> Iterator[RankTrace]:
+        """Yield the windows of one rank."""
         traces = [load_one(one, cache=self._cache) if isinstance(one, str) else one for one in sources]
         clocks = [(trace.rank, trace.clock) for trace in traces]
         self._clocks_of_0 += [clock for clock in clocks if clock[0] == 0]
@@ -89,7 +92,7 @@ class RankTraces:
             yield from self._split_by_rank(trace if since_ns is None else trace.since(since_ns), shift)
 
     def _split_by_rank(self, trace: Trace, shift: TimeShift) -> Iterator[RankTrace]:
-        """The windows in a trace of the ranks that are in the report, first those that must be shown."""
+        """Yield the windows in a trace of the ranks of the report, the required ones first."""
         wanted = {None, *self._report.run["ranks"]}
         named = {None, *self._named}
         parts = [(part.rank not in named, part) for part in trace.parts if part.rank in wanted]

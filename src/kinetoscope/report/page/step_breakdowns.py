@@ -1,4 +1,4 @@
-"""report: what single steps are made of, for the pictures of a page: each adds up to its step."""
+"""Time breakdowns of the run, of ranks and of single steps; the parts of each add up to its step."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,14 +14,16 @@ from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS, buil
 _IN_STEP = ("data_wait_ns", *IN_STEP)
 _WORK = ("forward_ns", "optimizer_ns", "python_ns")
 _MIN_DIFFERENCE_SHARE = 0.1
-"""A rank is unlike others where a part differs by more than this part of a step from that of the middle rank."""
+"""A rank is unusual if a part differs by more than this share of a step from that of the median rank."""
 
 _Parts = Mapping[str, float | None]
 
 
 def build_rank_breakdowns(report: RunReport) -> list[RankBreakdown]:
-    """What a step of the run takes, on average, and one of each rank, those first that stand out; a rank with several
-    devices has one ledger."""
+    """Return the mean breakdown of the run, then one of each rank, unusual ranks first.
+
+    A rank with several devices has one breakdown.
+    """
     run = report.run
     ranks = {row.rank: _build_breakdown(row.rank, row.step_ns, row.parts, is_run=False) for row in report.ranks}
     each = [one for one in ranks.values() if one is not None]
@@ -32,14 +34,14 @@ def build_rank_breakdowns(report: RunReport) -> list[RankBreakdown]:
 
 
 def _find_named_ranks(report: RunReport) -> set[int | None]:
-    """The late ranks, and those that a finding names which does not name most."""
+    """Return the stragglers, and the ranks of findings that name less than half of all ranks."""
     few = len(report.run["ranks"]) / 2
     named = [finding.where.ranks for finding in report.findings if len(finding.where.ranks) < few]
     return {*(row.rank for row in report.stragglers), *(rank for ranks in named for rank in ranks)}
 
 
 def _find_unusual_ranks(each: Sequence[RankBreakdown]) -> set[int | None]:
-    """The ranks on which a step, or a part of it, takes longer or shorter than on the middle one."""
+    """Return the ranks on which a step, or one of its parts, differs from the median rank."""
     times = [{part.part: part.time_ns or 0 for part in [*one.host, *(one.device or [])]} for one in each]
     middle = {part: median(parts.get(part, 0) for parts in times) for parts in times[:1] for part in parts}
     return {
@@ -59,7 +61,7 @@ def _build_breakdown(
 
 
 def build_step_breakdowns(rows: Sequence[StepRow]) -> StepBreakdowns | None:
-    """The ledgers of all steps, in the order of ``rows``; None where there is no step."""
+    """Return the breakdowns of all steps, in the order of ``rows``; None without steps."""
     return (
         _encode_columns([_list_host_parts(row) for row in rows], [_list_device_parts(row) for row in rows])
         if rows
@@ -68,7 +70,7 @@ def build_step_breakdowns(rows: Sequence[StepRow]) -> StepBreakdowns | None:
 
 
 def build_mean_breakdowns(rows: Sequence[StepRow]) -> StepBreakdowns | None:
-    """The means over all ranks of each step, by its number."""
+    """Return the means over all ranks by step number; None without steps."""
     by_number: dict[int, list[StepRow]] = {}
     for row in rows:
         by_number.setdefault(row.step, []).append(row)
@@ -81,7 +83,7 @@ def build_mean_breakdowns(rows: Sequence[StepRow]) -> StepBreakdowns | None:
 
 
 def _list_host_parts(row: StepRow) -> _Parts:
-    """The host's ledger of a step, with the time before the step in which its batch was fetched."""
+    """Return the CPU's parts of a step, with the wait for its batch before it."""
     parts: dict[str, float | None] = {name: getattr(row, name) for name in _IN_STEP}
     parts["evaluation_ns"] = row.all_evaluation_ns or None
     parts["between_ns"] = row.between_ns
@@ -89,6 +91,7 @@ def _list_host_parts(row: StepRow) -> _Parts:
 
 
 def _list_device_parts(row: StepRow) -> _Parts:
+    """Return the GPU's parts of a step."""
     compute, communication = row.device_compute_ns, row.device_exposed_communication_ns
     is_known = row.device_busy_ns is not None
     copy = (row.device_busy_ns or 0) - (compute or 0) - (communication or 0) if is_known else None
@@ -101,7 +104,7 @@ def _list_device_parts(row: StepRow) -> _Parts:
 
 
 def _average_parts(all_parts: Sequence[_Parts]) -> _Parts:
-    """Of what is known of some steps, the share that it has in all of them: so that the means add up, too."""
+    """Return the means of parts; unknown ones count as 0 if some are known, so that the means add up."""
     found: dict[str, float | None] = {}
     for name in all_parts[0]:
         known = [parts[name] or 0 for parts in all_parts]

@@ -1,4 +1,4 @@
-"""report: the timeline of a page: the spans of all ranks on the common clock, by track, row and begin."""
+"""Timeline of a page: the spans of all ranks on the common clock, by track, row and start."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from kinetoscope.report.page.rank_traces import RankTrace
 from kinetoscope.report.page.timeline_tracks import Tracks
 
 MAX_SPANS = 1_000_000
-"""So many spans are shown at most. A page of them has about 10 MB."""
+"""Limit of shown spans: a page with so many has about 10 MB."""
 
 MAX_DETAILED_SPANS = 1000
-"""Of each track, so many spans have their arguments and stacks, the longest ones, beside those in steps of findings."""
+"""Limit of spans with arguments and stacks per track, the longest ones, in addition to those in steps of findings."""
 
 
 _TYPES = {"begin": "Int64", "dur": "Int64", "is_named": "Boolean"} | dict.fromkeys(
@@ -31,7 +31,7 @@ _TYPES = {"begin": "Int64", "dur": "Int64", "is_named": "Boolean"} | dict.fromke
 
 
 class TimelineBuilder:
-    """Takes the windows of ranks, one after the other, and makes a timeline of them."""
+    """Builder of a timeline from the windows of ranks."""
 
     def __init__(self, report: RunReport, max_spans: int = MAX_SPANS) -> None:
         self._report, self._max_spans = report, max_spans
@@ -46,7 +46,7 @@ class TimelineBuilder:
         self._add_steps()
 
     def add(self, part: RankTrace, spans: pl.DataFrame) -> None:
-        """Adds a window, and its ``spans`` (`read_spans`)."""
+        """Add a window, and its ``spans`` (`read_spans`)."""
         begins = part.shift_to_common_clock(spans.select("begin"), "begin")["begin"]
         is_named = interval_index(_find_named_steps(self._report, part.rank), begins).is_not_null()
         first = self._append(
@@ -67,13 +67,13 @@ class TimelineBuilder:
         self._add_counters(part)
 
     def find_start_ns(self) -> int | None:
-        """When the first span begins, or the first counter has a value."""
+        """Return the start of the first span or counter value; None without any."""
         times = [spans["begin"] for spans in self._spans] + [counters["ts"] for counters in self._counters]
         firsts: list[Any] = [first.min() for first in times]
         return min((first for first in firsts if first is not None), default=None)
 
     def build(self, origin_ns: int) -> Timeline:
-        """The timeline, whose times begin at ``origin_ns``."""
+        """Return the timeline, with times relative to ``origin_ns``."""
         order = sorted(range(len(self._tracks.all)), key=lambda index: self._tracks.all[index].sort_key())
         spans = self._downsample(pl.concat(self._spans))
         spans = spans.with_columns(pl.col("begin") - origin_ns)
@@ -98,7 +98,7 @@ class TimelineBuilder:
         )
 
     def _notes(self, spans: pl.DataFrame) -> list[str]:
-        """What is not shown, in sentences."""
+        """Return sentences on hidden spans and details."""
         if not self._num_spans:
             return []
         notes = [
@@ -114,7 +114,7 @@ class TimelineBuilder:
         return notes
 
     def _append(self, **columns: pl.Series) -> int:
-        """Adds spans; returns the key of the first one."""
+        """Add spans and return the key of the first one."""
         first = self._num_spans
         spans = pl.DataFrame({name: values.alias(name) for name, values in columns.items()})
         values = [pl.col(name).cast(getattr(pl, dtype)) for name, dtype in _TYPES.items()]
@@ -125,7 +125,7 @@ class TimelineBuilder:
         return first
 
     def _downsample(self, spans: pl.DataFrame) -> pl.DataFrame:
-        """The spans to show; it is noted how many of the others there are."""
+        """Return the spans to show, and count the others."""
         shown = select_spans(spans, self._max_spans)
         if len(shown) < len(spans):
             self._left_out.append(count_hidden_spans(spans, shown))
@@ -150,7 +150,7 @@ class TimelineBuilder:
         )
 
     def _index_details(self, part: RankTrace, spans: pl.DataFrame, is_named: pl.Series) -> dict[str, pl.Series]:
-        """The arguments and stacks of the longest spans of each track, and of those in the steps of findings."""
+        """Return the arguments and stacks of the longest spans of each track, and of those in steps of findings."""
         is_long = pl.col("dur").rank("ordinal", descending=True).over("lane") <= MAX_DETAILED_SPANS
         wanted = spans.with_row_index("at").filter(is_long | pl.lit(is_named))
         found = {
@@ -193,7 +193,7 @@ def _find_extent(times: pl.Series) -> tuple[Any, Any]:
 
 
 def _merge_intervals(intervals: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Stretches of time in order; those that overlap, of several ranks, as one."""
+    """Return the intervals in order; those of several ranks that overlap are merged."""
     joined: list[list[int]] = []
     for begin, end in sorted(intervals):
         if joined and begin <= joined[-1][1]:
@@ -204,7 +204,7 @@ def _merge_intervals(intervals: Sequence[tuple[int, int]]) -> list[list[int]]:
 
 
 _MAX_CELLS = 1000
-"""Into so many stretches of time all that was recorded is cut, to tell where spans are left out."""
+"""Number of time intervals in which hidden spans are counted."""
 
 
 def _left_out(counts: pl.DataFrame, tracks: pl.Series, origin_ns: int) -> LeftOut:
@@ -221,7 +221,7 @@ def _left_out(counts: pl.DataFrame, tracks: pl.Series, origin_ns: int) -> LeftOu
 
 
 def _find_named_steps(report: RunReport, rank: int | None) -> pl.DataFrame:
-    """The steps of a rank that findings name, as stretches of time."""
+    """Return the steps of a rank that findings name, as intervals."""
     named = {
         step
         for finding in report.findings
@@ -234,14 +234,14 @@ def _find_named_steps(report: RunReport, rank: int | None) -> pl.DataFrame:
 
 
 def _invert_order(order: pl.Series) -> pl.Series:
-    """For each number, its place in ``order``; for those that are not in it, null."""
+    """Return the index of each number in ``order``; null for numbers that are not in it."""
     most: Any = order.max()
     indices = pl.repeat(None, 0 if most is None else most + 1, dtype=pl.UInt32, eager=True)
     return indices.scatter(order, pl.int_range(len(order), dtype=pl.UInt32, eager=True))
 
 
 def _find_row_starts(spans: pl.DataFrame, num_tracks: int) -> list[list[int]]:
-    """For each track, the first span of each of its rows, and the end of the last one."""
+    """Return for each track the first span of each row, and the end of the last row."""
     begins: list[list[int]] = [[] for _ in range(num_tracks)]
     counts = spans.group_by("track", "row", maintain_order=True).len()
     first = 0

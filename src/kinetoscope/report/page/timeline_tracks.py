@@ -1,4 +1,4 @@
-"""report: the tracks of a page's timeline: steps, markers, threads and streams of each rank, in order."""
+"""Tracks of the timeline: steps, markers, threads and streams of each rank, in order."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _OUR_STREAM = re.compile(r"(GPU \d+) (stream .*)")
 
 @dataclass(frozen=True, kw_only=True)
 class TrackDescription:
-    """A track without its spans. ``order`` is its place among tracks of its rank, kind and process."""
+    """A track without its spans. ``order`` is its index among tracks of its rank, kind and process."""
 
     rank: int | None
     kind: str
@@ -27,24 +27,27 @@ class TrackDescription:
     order: int
 
     def sort_key(self) -> tuple[Any, ...]:
-        """What tracks are sorted by: those without a rank are the last ones."""
+        """Return the sort key of a track; tracks without a rank come last."""
         return self.rank is None, self.rank or 0, KINDS.index(self.kind), self.process, self.order, self.name
 
 
 class Tracks:
-    """The tracks of all windows, each of which is known by its place in ``all``. A thread that was recorded in several
-    windows is one track, and so are the samples of one, which each window's own thread took."""
+    """Tracks of all windows, each identified by its index in ``all``.
+
+    A thread that was recorded in several windows has one track, and so have its samples, which a thread of each window
+    took.
+    """
 
     def __init__(self) -> None:
         self.all: list[TrackDescription] = []
         self._indices: dict[tuple[Any, ...], int] = {}
 
     def add_steps_track(self, rank: int | None) -> int:
-        """The place of the track of a rank's steps."""
+        """Return the index of the track of a rank's steps, which is added if it is new."""
         return self._add_one((rank,), TrackDescription(rank=rank, kind="steps", process="", name="Steps", order=0))
 
     def add_lanes(self, trace: Trace, rank: int | None, lanes: pl.Series) -> pl.Series:
-        """The places of the tracks of a window's lanes (`read_spans`)."""
+        """Return the indices of the tracks of a window's lanes (`read_spans`), which are added if they are new."""
         distinct = lanes.unique().sort()
         rows = {row["track"]: row for row in trace.tracks.collect().iter_rows(named=True)}
         found = [self._add_lane(rows[lane // len(ROLES)], rank, ROLES[lane % len(ROLES)]) for lane in distinct]

@@ -97,6 +97,8 @@ def render_summary(report: RunReport, width: int = 100, *, with_details: bool = 
     """Return the screen of a report, in ``width`` characters.
 
     Args:
+        report: the report of an analysis.
+        width: width of the screen in characters.
         with_details: show the evidence and the whole advice of findings, all notes, and small parts of a step.
     """
     is_on_gpu = find_limiting_side(report.run) == "device"
@@ -268,8 +270,7 @@ def _render_call_table(
 ) -> RenderableType:
     """Return calls by name: per step and rank with the share of the step, or totals where no steps were recorded.
 
-    Args:
-        fields: columns of times by field, the one that the rows are sorted by first.
+    ``fields`` are columns of times by field, the one that the rows are sorted by first.
     """
     num_steps = count_steps(report.ranks)
     step_ns = report.run["step_ns"]
