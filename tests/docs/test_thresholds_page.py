@@ -60,6 +60,6 @@ def test_each_row_has_a_value_of_the_code_a_unit_and_a_source(page):
             assert decides
             assert origin.startswith(SOURCES), f"{name}: {origin}"
     assert "| `confidence.HIGH_SHARE` | 10 | % of a step |" in text
-    assert "| `fault_graph.SMALL_KERNEL_NS` | 20 | us |" in text
+    assert "| `fault_graph.MAX_SMALL_KERNEL_NS` | 20 | us |" in text
     assert "| `run_queue_delay._BUSY_PERCENT` | 90 | % of the CPU time |" in text
     assert "| `contention.MIN_WALL_NS` | 200 | ms |" in text

@@ -13,7 +13,7 @@ from kinetoscope.analysis.findings.confidence import at_most_medium
 from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.judgement import Judgement, judge_pulse, judge_run
-from kinetoscope.analysis.findings.measured import find_measured
+from kinetoscope.analysis.findings.measured_gains import find_measured
 from kinetoscope.analysis.findings.notes import notes_on_loaders, notes_on_replay
 from kinetoscope.analysis.findings.ranking import rank
 from kinetoscope.analysis.joined_run import JoinedRun

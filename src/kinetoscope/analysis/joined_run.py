@@ -21,14 +21,14 @@ from kinetoscope.analysis.one_run import (
     why_unjudged,
     without_copies,
 )
+from kinetoscope.analysis.ranks.clock_alignment import TimeShift, add_clock_bounds, shifts_to_rank_0
 from kinetoscope.analysis.ranks.collectives import ClockShift, JoinedCollectives, join_collectives
-from kinetoscope.analysis.ranks.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
 from kinetoscope.analysis.ranks.contention import Contention, find_contention, find_cpu_use
-from kinetoscope.analysis.ranks.late_phases import PhaseWork, late_in_phases
-from kinetoscope.analysis.ranks.passed_on_waits import find_message_waits
-from kinetoscope.analysis.ranks.ranks import RankRow, add_rank_rows, with_step_parts
+from kinetoscope.analysis.ranks.phase_stragglers import PhaseWork, find_phase_stragglers
+from kinetoscope.analysis.ranks.ranks import RankRow, add_step_parts, combine_rank_rows
 from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
-from kinetoscope.analysis.ranks.stragglers import LateRanks, late_ranks, wait_for_late_ns
+from kinetoscope.analysis.ranks.stragglers import StragglerCandidates, find_straggler_candidates, wait_for_stragglers_ns
+from kinetoscope.analysis.ranks.transitive_waits import find_message_waits
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.steps.by_step import step_times
@@ -65,7 +65,7 @@ class JoinedRun:
         traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
         require_one_run(traces)
         summaries, copies = without_copies(_put_on_one_clock(traces))
-        ranks = add_rank_rows([row for summary in summaries for row in summary.ranks])
+        ranks = combine_rank_rows([row for summary in summaries for row in summary.ranks])
         exact = [row.rank for row in ranks if row.clock_bound_ns == 0 and row.rank is not None]
         collectives, shifts = join_collectives([summary.calls for summary in summaries], exact)
         summaries = [summary.moved(TimeShift.of(shifts, summary.rank)) for summary in summaries]
@@ -137,16 +137,18 @@ class JoinedRun:
         )
 
     @cached_property
-    def late(self) -> LateRanks:
+    def late(self) -> StragglerCandidates:
         """The late ranks: by their collectives, or by phases where none were recorded."""
         if any(trace.is_incomplete for trace in self.traces):
-            return LateRanks()
+            return StragglerCandidates()
         bound_ns = max((shift.bound_ns for shift in self.shifts.values()), default=0)
         messages = find_message_waits(self.collectives.calls)
-        late = late_ranks(self.collectives.rows, self.steps, bound_ns, messages)
+        late = find_straggler_candidates(self.collectives.rows, self.steps, bound_ns, messages)
         if late.calls or self.is_of_torch:
             return late
-        return late_in_phases(self.steps, [(one.rank, PhaseWork.of(one.sampled, one.markers)) for one in self.evidence])
+        return find_phase_stragglers(
+            self.steps, [(one.rank, PhaseWork.of(one.sampled, one.markers)) for one in self.evidence]
+        )
 
     @cached_property
     def contention(self) -> Contention | None:
@@ -167,7 +169,7 @@ class JoinedRun:
         parts = [(summary.rank, one) for summary in self.summaries for one in summary.parts]
         return RunReport(
             run=self._build_facts(self._list_notes(graph)),
-            ranks=with_step_parts(with_bounds(self.ranks, self.shifts), parts),
+            ranks=add_step_parts(add_clock_bounds(self.ranks, self.shifts), parts),
             steps=sorted(self.steps, key=lambda row: (row.step, row.rank or 0)),
             collectives=self.collectives.rows,
             stragglers=self.late.rows,
@@ -198,7 +200,7 @@ class JoinedRun:
         traces = self.traces
         name = next((trace.run_name for trace in traces if trace.run_name), None)
         sizes = [trace.world_size for trace in traces if trace.world_size is not None]
-        late_wait_ns = wait_for_late_ns(self.collectives.rows, self.late, len(self.steps))
+        late_wait_ns = wait_for_stragglers_ns(self.collectives.rows, self.late, len(self.steps))
         step_ns, parts, bound_by = run_parts([one for summary in self.summaries for one in summary.parts], late_wait_ns)
         state = run_state([trace.written for trace in traces])
         missing = what_is_missing(traces, self.steps) if state in ("killed", "recording") else []
@@ -234,7 +236,7 @@ class JoinedRun:
 
 def _put_on_one_clock(traces: Sequence[SummedTrace]) -> list[tuple[SummedTrace, WindowSummary]]:
     """Return the windows of all traces, moved by the clock offsets measured during the run."""
-    shifts = shifts_beside_rank_0([(trace.rank, trace.clock) for trace in traces])
+    shifts = shifts_to_rank_0([(trace.rank, trace.clock) for trace in traces])
     return [
         (trace, window.moved(shift)) for trace, shift in zip(traces, shifts, strict=True) for window in trace.windows
     ]

@@ -4,10 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
-from kinetoscope.analysis.ranks.collectives import FAR_NS, ClockShift
-from kinetoscope.analysis.ranks.common_clock import notes_on_clock_shifts
+from kinetoscope.analysis.ranks.clock_alignment import notes_on_clock_shifts
+from kinetoscope.analysis.ranks.collectives import MAX_CLOCK_DIFFERENCE_NS, ClockShift
 from kinetoscope.analysis.ranks.ranks import RankRow
-from kinetoscope.analysis.ranks.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
+from kinetoscope.analysis.ranks.stragglers import MIN_CLOCK_BOUNDS, MIN_SHARE_OF_STEP
 from kinetoscope.analysis.steps.step_time import step_time_ns
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
@@ -60,7 +60,7 @@ def require_one_time(steps: Iterable[StepRow]) -> None:
             begin_ns - other_ns for step in own for begin_ns in own[step] for other_ns in begins[first].get(step, ())
         ]
         apart_ns = min(apart, key=abs, default=0)
-        if abs(apart_ns) > FAR_NS:
+        if abs(apart_ns) > MAX_CLOCK_DIFFERENCE_NS:
             raise MergeError(
                 f"Cannot analyze these traces together: rank {rank} recorded the same steps as rank {first} "
                 f"{_duration(abs(apart_ns))} {'later' if apart_ns > 0 else 'earlier'}, and no collectives show "
@@ -247,19 +247,19 @@ def _on_unknown_events(counts: Mapping[str, int]) -> str:
 
 def _on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> Iterable[str]:
     for rank, shift in sorted(shifts.items()):
-        if abs(shift.shift_ns) > FAR_NS:
+        if abs(shift.shift_ns) > MAX_CLOCK_DIFFERENCE_NS:
             order = "behind" if shift.shift_ns > 0 else "before"
             yield (
                 f"The clock of rank {rank} is {_duration(abs(shift.shift_ns))} {order} those of the others. Its "
                 f"times were moved so that collectives end together, which they do within {_duration(shift.bound_ns)}."
             )
-    near = {rank: shift for rank, shift in shifts.items() if abs(shift.shift_ns) <= FAR_NS}
+    near = {rank: shift for rank, shift in shifts.items() if abs(shift.shift_ns) <= MAX_CLOCK_DIFFERENCE_NS}
     for note in notes_on_clock_shifts(near):
         yield f"{note} Their times were moved so that these end together."
-    bound_ns = CLOCK_BOUNDS * max((shift.bound_ns for shift in shifts.values()), default=0)
-    if steps and bound_ns > SHARE_OF_STEP * (step_time_ns(steps) or 0.0):
+    bound_ns = MIN_CLOCK_BOUNDS * max((shift.bound_ns for shift in shifts.values()), default=0)
+    if steps and bound_ns > MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0):
         yield (
-            f"The clocks of ranks agree within {_duration(bound_ns // CLOCK_BOUNDS)}: a straggler of less than "
+            f"The clocks of ranks agree within {_duration(bound_ns // MIN_CLOCK_BOUNDS)}: a straggler of less than "
             f"{_duration(bound_ns)} is within the error of its clock."
         )
 

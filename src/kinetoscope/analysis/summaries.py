@@ -15,8 +15,8 @@ from kinetoscope.analysis.findings.evidence.window import WindowEvidence, find_w
 from kinetoscope.analysis.gpu.flops import WindowWork, estimate_window_work
 from kinetoscope.analysis.gpu.kernels import kernel_sums
 from kinetoscope.analysis.memory.memory import MemoryRow, memory_rows
-from kinetoscope.analysis.ranks.collectives import MOMENTS, collective_calls
-from kinetoscope.analysis.ranks.common_clock import TimeShift
+from kinetoscope.analysis.ranks.clock_alignment import TimeShift
+from kinetoscope.analysis.ranks.collectives import MOMENTS, find_collective_calls
 from kinetoscope.analysis.ranks.ranks import RankRow, rank_rows
 from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.steps.by_step import times_by_step
@@ -238,14 +238,14 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         ranks=rank_rows(window),
         steps=steps,
         parts=parts,
-        calls=collective_calls(window),
+        calls=find_collective_calls(window),
         memory=memory_rows(window, loop),
         is_of_torch=len(window.operators) > 0 or len(window.device) > 0,
         is_elsewhere=len(window.operators) > 0 and not loop.time.has_loop_operators,
         unknown_device_events=window.unknown_device_events,
         is_filtered=filtered,
         inferred_from=window.inferred_from,
-        work_sums=_work_sums(window, loop, step_work),
+        computed=_work_sums(window, loop, step_work),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, loop, faster, pace_of(parts)),
         evidence=None if faster is None else find_window_evidence(window, loop),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kinetoscope.analysis.findings.cheap_batches import without_recording_cost_of_batches
+from kinetoscope.analysis.findings.batch_transfer_advice import remove_recording_cost_of_batches
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.steps.all_steps import AllSteps, on_odd_steps
@@ -36,7 +36,7 @@ def without_recording_cost(
     if not cost_ns or not step_ns:
         return [*findings]
     found = [_without_cost(finding, cost_ns, step_ns) for finding in findings]
-    return found if fetch_ratio is None else [without_recording_cost_of_batches(one, fetch_ratio) for one in found]
+    return found if fetch_ratio is None else [remove_recording_cost_of_batches(one, fetch_ratio) for one in found]
 
 
 def _recording_cost_ns(about: AllSteps) -> float:

@@ -71,7 +71,7 @@ def _compare_clocks(checks: list[FileCheck]) -> list[Finding]:
     if len({rank for check in checks if check.path in names for rank in check.ranks}) < 2:
         return []
     # polars takes longer to import than a small file to check
-    from kinetoscope.analysis.ranks.common_clock import estimate_clock_shifts, notes_on_clock_shifts
+    from kinetoscope.analysis.ranks.clock_alignment import estimate_clock_shifts, notes_on_clock_shifts
 
     more = "kinetoscope summary corrects for that; a merged trace does not."
     return [Finding("clock", f"{note} {more}") for note in notes_on_clock_shifts(estimate_clock_shifts(names))]

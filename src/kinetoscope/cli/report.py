@@ -12,7 +12,7 @@ from typing import Any
 
 from kinetoscope import __version__
 from kinetoscope.analysis.analyze import report_of
-from kinetoscope.analysis.compare.compare import compare_sources, titled_apart
+from kinetoscope.analysis.compare.compare import add_distinct_titles, compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.cli.dask_cluster import open_reader
@@ -124,7 +124,7 @@ def _analyzed(
     ]
     comparison = compare_sources(reports, selection, report_on, threshold=_THRESHOLD)
     is_named = anonymizer is None
-    apart = titled_apart(comparison, [[given] for given in arguments.inputs]) if is_named else comparison
+    apart = add_distinct_titles(comparison, [[given] for given in arguments.inputs]) if is_named else comparison
     return reports[1], apart, runs[1]
 
 

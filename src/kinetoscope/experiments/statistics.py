@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from kinetoscope.analysis.compare.estimate import student_quantile
+from kinetoscope.analysis.compare.typical_values import student_quantile
 from kinetoscope.formats.experiments import Verdict
 
 NUM_BLOCKS = 6

@@ -16,7 +16,7 @@ from kinetoscope.analysis.findings.rule import Excludable, load_rules
 from kinetoscope.analysis.gpu.kernels import KernelRow
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.analysis.ranks.ranks import RankRow
-from kinetoscope.analysis.ranks.stragglers import LateRanks, late_ranks
+from kinetoscope.analysis.ranks.stragglers import StragglerCandidates, find_straggler_candidates
 from kinetoscope.analysis.replay.replay import PARTS, ReplayGraph
 from kinetoscope.analysis.steps.steps import StepRow
 
@@ -42,7 +42,7 @@ _CPU = WindowCpu(
     machine_percent=None,
     process_percent=None,
     is_too_short=False,
-    python_before={},
+    running_python={},
     num_items=0,
     num_items_of_optimizer=0,
 )
@@ -91,7 +91,7 @@ class Run:
     def evidence(self) -> Evidence:
         """Return the evidence."""
         steps, calls = self.step_rows(), self.collectives()
-        late = late_ranks(calls, steps) if len(self.ranks) > 1 else LateRanks()
+        late = find_straggler_candidates(calls, steps) if len(self.ranks) > 1 else StragglerCandidates()
         rows = RunRows(
             ranks=self.ranks,
             world_size=self.world_size or len(self.ranks),

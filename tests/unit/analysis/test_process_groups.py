@@ -8,8 +8,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
-from kinetoscope.analysis.ranks.passed_on_waits import Wait, find_message_waits, without_passed_on_waits
 from kinetoscope.analysis.ranks.stragglers import late_ranks
+from kinetoscope.analysis.ranks.transitive_waits import Wait, find_message_waits, remove_transitive_waits
 from trainsim import Fault, Settings, simulate
 from trainsim.analysed import analysed, write_changed
 
@@ -126,7 +126,7 @@ def test_a_wait_is_passed_on_only_until_the_next_call_in_common():
     waited = row((0, 10), (1, 60), ends=61, waits=(50, 0))
     passed_on = row((0, 70), (2, 20), ends=71, waits=(0, 50))
     own = row((0, 120), (2, 80), ends=121, waits=(0, 40))
-    first, second, third = without_passed_on_waits([waited, passed_on, own])
+    first, second, third = remove_transitive_waits([waited, passed_on, own])
     assert first == waited
     assert (second.starts_ns, second.waits_ns) == ((20, 20), (0, 0))
     assert third == own
@@ -137,14 +137,14 @@ def test_a_rank_is_as_late_to_the_next_call_as_the_others_have_not_waited_for_it
     waited = row((0, 10), (1, 60), ends=61, waits=(50, 0))
     computed = row((0, 70), (2, 20), ends=71, waits=(0, 10))
     later = row((0, 110), (2, 72), ends=111, waits=(0, 38))
-    assert without_passed_on_waits([waited, computed, later])[2].waits_ns == (0, 0)
+    assert remove_transitive_waits([waited, computed, later])[2].waits_ns == (0, 0)
 
 
 def test_ranks_that_wait_for_a_message_pass_the_wait_on():
     other = row((0, 5), (2, 5), (3, 5), ends=6, waits=(0, 0, 0))
     late = row((0, 70), (2, 20), ends=71, waits=(0, 50))
-    assert without_passed_on_waits([other, late], [Wait(0, 60, 50)])[1].waits_ns == (0, 0)
-    assert without_passed_on_waits([other, late], [Wait(0, 80, 50)])[1] == late
+    assert remove_transitive_waits([other, late], [Wait(0, 60, 50)])[1].waits_ns == (0, 0)
+    assert remove_transitive_waits([other, late], [Wait(0, 80, 50)])[1] == late
 
 
 def test_receivers_wait_for_messages_while_they_compute_nothing():

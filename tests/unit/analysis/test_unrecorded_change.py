@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kinetoscope.analysis.compare.all_steps_change import MIN_STEPS, compare_steps
 from kinetoscope.analysis.compare.compare import compare_reports
-from kinetoscope.analysis.compare.unrecorded import MIN_STEPS, compare_steps
 from trainsim import Fault, Settings
 from trainsim.analysed import measured
 

@@ -11,23 +11,23 @@ from statistics import fmean
 from typing import Any
 
 from kinetoscope.analysis.analyze import RunReport, report_of
-from kinetoscope.analysis.compare.change import Calls, Change, Intervals, chance
+from kinetoscope.analysis.compare.all_steps_change import StepChange, compare_with_recorded
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
-from kinetoscope.analysis.compare.estimate import Estimate, estimate
+from kinetoscope.analysis.compare.confidence_intervals import Calls, Change, Intervals, estimate_noise
 from kinetoscope.analysis.compare.series import (
     MEAN_STEP,
     PEAK,
     STEP,
     SeriesKey,
-    calls_a_step,
+    calls_per_step,
     device_share,
     phase_parts,
     span_ns,
     step_series,
+    sum_over,
     waits_ns,
-    without,
 )
-from kinetoscope.analysis.compare.unrecorded import StepChange, compare_with_recorded
+from kinetoscope.analysis.compare.typical_values import Estimate, estimate
 from kinetoscope.analysis.compressed_pickle import each_by
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.summaries import Selection
@@ -38,14 +38,14 @@ from kinetoscope.frames.load import PathLike
 from kinetoscope.frames.trace import Trace, TraceSet
 
 MIN_STEPS = 8
-_LEAST_SHARE = 0.005
+_MIN_SHARE = 0.005
 """What takes less of a step in both runs is not compared."""
 
-_NOTHING = 0.001
+_ZERO_SHARE = 0.001
 """What takes less of a step counts as this part of it, so that nothing is infinitely slower."""
 
-_MOST_DOUBLINGS = 10
-_MOST_DEVICES = 4
+_MAX_DOUBLINGS = 10
+_MAX_NAMED_DEVICES = 4
 _KINDS = {"operator": 0, "operator on device": 0, "kernel": 1, "phase": 2, "memory": 3, "step": 4}
 _WAITS = ("data_wait", "sync", "communication_wait", "device_idle")
 _STATES = {"slower": 1, "faster": 1, "new": 1, "gone": 1, "unsure": 2, "same": 2}
@@ -75,10 +75,10 @@ def compare(
     """
     selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s)
     report_on = partial(report_of, each=each_by(executor), cache=cache)
-    return compare_sources((_kept(before), _kept(after)), selection, report_on, threshold)
+    return compare_sources((_to_list(before), _to_list(after)), selection, report_on, threshold)
 
 
-def _kept(source: Any) -> Any:
+def _to_list(source: Any) -> Any:
     """A report, or a list of sources, to be read twice."""
     if isinstance(source, RunReport):
         return source
@@ -100,10 +100,10 @@ def compare_sources(
         found = reports(replace(selection, ranks=shared))
     if selection != Selection():  # pulses have all ranks, all seconds, and only the usual steps
         found = [replace(report, unrecorded_ns=(), usual_ns=()) for report in found]
-    return titled_apart(compare_reports(*found, threshold=threshold, notes=notes), sources)
+    return add_distinct_titles(compare_reports(*found, threshold=threshold, notes=notes), sources)
 
 
-def titled_apart(comparison: Comparison, sources: Sequence[Any]) -> Comparison:
+def add_distinct_titles(comparison: Comparison, sources: Sequence[Any]) -> Comparison:
     """The comparison of two ``sources``, as `compare_sources` takes them; where both have one title, with the folders
     in which they differ."""
     lists = [source for source in sources if isinstance(source, list) and len(source) == 1]
@@ -124,10 +124,10 @@ def compare_reports(
     differences, rows, more_steps = [*notes, *_notes_on_devices(before, after)], [], None
     about = [*_notes_on_losses(before, after), *differences, *_notes_on_steps(before, after)]
     if before.steps and after.steps:
-        series = _alike(step_series(before), step_series(after))
+        series = _merge_unshared_fields(step_series(before), step_series(after))
         runs = _Runs(
             *series,
-            calls=[calls_a_step(report) for report in (before, after)],
+            calls=[calls_per_step(report) for report in (before, after)],
             parts=[phase_parts(report) for report in (before, after)],
             num_steps=min(report.run["num_steps"] for report in (before, after)),
             span_ns=min(map(span_ns, (before, after))),
@@ -152,12 +152,12 @@ def compare_reports(
         rows=rows,
         more_steps=more_steps,
         notes=about,
-        fixed_findings=_findings_only_in(before, after),
-        new_findings=_findings_only_in(after, before),
+        fixed_findings=_find_unshared_findings(before, after),
+        new_findings=_find_unshared_findings(after, before),
     )
 
 
-def _findings_only_in(report: RunReport, other: RunReport) -> list[Finding]:
+def _find_unshared_findings(report: RunReport, other: RunReport) -> list[Finding]:
     """Return the findings above low confidence that the other run has not, not even at low confidence.
 
     A fault may get another id as it shrinks: its line may be unknown then. So findings of one kind are paired.
@@ -175,13 +175,13 @@ def _findings_only_in(report: RunReport, other: RunReport) -> list[Finding]:
     return left
 
 
-def _alike(before: _Series, after: _Series) -> tuple[_Series, _Series]:
+def _merge_unshared_fields(before: _Series, after: _Series) -> tuple[_Series, _Series]:
     """Without shapes and modules, if only one of the runs recorded them."""
     for field in ("shapes", "module"):
         sides = (before, after)
         recorded = [any(getattr(key, field) is not None for key in side) for side in sides]
         if recorded[0] != recorded[1]:
-            before, after = (without(side, field) for side in sides)
+            before, after = (sum_over(side, field) for side in sides)
     return before, after
 
 
@@ -207,26 +207,26 @@ class _Runs:
         self._parts, self._num_steps = parts, num_steps
         self._step_ns = max(1.0, min(fmean(before[STEP]), fmean(after[STEP])))
         keys = [key for key in dict.fromkeys([*before, *after]) if self._matters(key)]
-        self._changes = {key: self._change(key) for key in keys if self._is_long_enough(key)}
+        self._changes = {key: self._estimate_change(key) for key in keys if self._is_long_enough(key)}
         self._others = [key for key in keys if key not in self._changes]
         of_host = [change for key, change in self._changes.items() if not key.is_of_device]
         of_device = [change for key, change in self._changes.items() if key.is_of_device]
         self._intervals = Intervals(
             num_rows=max(1, len(self._changes)),
             span_ns=span_ns,
-            host=chance(of_host, calls),
-            device=chance(of_device, calls),
+            host=estimate_noise(of_host, calls),
+            device=estimate_noise(of_device, calls),
             device_share=device_share,
             waits_ns=waits_ns,
         )
 
     def rows(self) -> list[ComparisonRow]:
         """A row for each thing, what got worse first."""
-        rows = [self._compared(change) for change in self._changes.values()]
-        rows += [self._uncompared(key) for key in self._others]
+        rows = [self._compare_change(change) for change in self._changes.values()]
+        rows += [self._row_without_interval(key) for key in self._others]
         if self.all_steps is not None:
             rows = [_step_row(self.all_steps, row.verdict) if row.is_typical_step else row for row in rows]
-        return sorted(_with_worse(rows, self._threshold, by_all_steps=self.all_steps is not None), key=_place)
+        return sorted(_add_is_worse(rows, self._threshold, by_all_steps=self.all_steps is not None), key=_sort_key)
 
     def more_steps(self) -> int | None:
         """About how many more steps would tell whether the step changed, if it is unsure and they would."""
@@ -235,7 +235,7 @@ class _Runs:
         change, num_steps = self._changes.get(STEP), min(len(side[STEP]) for side in (self._before, self._after))
         if change is None:
             return MIN_STEPS - self._num_steps
-        for exponent in range(_MOST_DOUBLINGS * 4):
+        for exponent in range(_MAX_DOUBLINGS * 4):
             times_longer = 2 ** (exponent / 4)
             half = self._intervals.half_width(change, times_longer)
             if _verdict(change.log, half, self._threshold) != "unsure":
@@ -248,7 +248,7 @@ class _Runs:
         sides = [side for side in (self._before, self._after) if key in side]
         is_known = len(sides) == 2 or key.kind != "operator on device"
         is_known |= any(replace(key, kind="operator") not in side for side in (self._before, self._after))
-        is_long = max(fmean(side[key]) for side in sides) >= _LEAST_SHARE * self._step_ns
+        is_long = max(fmean(side[key]) for side in sides) >= _MIN_SHARE * self._step_ns
         return key.kind in ("step", "memory") or (is_known and is_long)
 
     def _is_long_enough(self, key: SeriesKey) -> bool:
@@ -256,12 +256,12 @@ class _Runs:
         has_values = all(len(side.get(key, ())) >= MIN_STEPS - 1 for side in (self._before, self._after))
         return has_values and self._num_steps >= MIN_STEPS
 
-    def _change(self, key: SeriesKey) -> Change:
+    def _estimate_change(self, key: SeriesKey) -> Change:
         sides = zip((self._before, self._after), self._parts, strict=True)
         estimates = [_estimate(key, side[key], parts.get(key)) for side, parts in sides]
-        return Change(key, *estimates, least=1.0 if key == PEAK else _NOTHING * self._step_ns)
+        return Change(key, *estimates, least=1.0 if key == PEAK else _ZERO_SHARE * self._step_ns)
 
-    def _compared(self, change: Change) -> ComparisonRow:
+    def _compare_change(self, change: Change) -> ComparisonRow:
         log, half = change.log, self._intervals.half_width(change)
         return _row(
             change.key,
@@ -272,7 +272,7 @@ class _Runs:
             verdict=_verdict(log, half, self._threshold),
         )
 
-    def _uncompared(self, key: SeriesKey) -> ComparisonRow:
+    def _row_without_interval(self, key: SeriesKey) -> ComparisonRow:
         """What one run does not have, or has in too few steps for an interval."""
         sides = zip((self._before, self._after), self._parts, strict=True)
         before, after = (_typical(key, side[key], parts.get(key)) if key in side else None for side, parts in sides)
@@ -294,7 +294,7 @@ def _step_row(change: StepChange, of_recorded: str) -> ComparisonRow:
     )
 
 
-def _with_worse(rows: Sequence[ComparisonRow], threshold: float, *, by_all_steps: bool) -> list[ComparisonRow]:
+def _add_is_worse(rows: Sequence[ComparisonRow], threshold: float, *, by_all_steps: bool) -> list[ComparisonRow]:
     """Return the rows with whether each got worse.
 
     A wait did only if the typical step may have, too. Where the verdict on the step rests on all steps, this holds for
@@ -310,7 +310,7 @@ def _with_worse(rows: Sequence[ComparisonRow], threshold: float, *, by_all_steps
     return [replace(row, is_worse=is_worse(row)) for row in rows]
 
 
-def _place(row: ComparisonRow) -> tuple[int, int, float, str, str]:
+def _sort_key(row: ComparisonRow) -> tuple[int, int, float, str, str]:
     """What got worse comes first, and of it what may be the cause; of what is the same, the whole comes first."""
     state = 0 if row.is_worse else _STATES[row.verdict]
     size = abs(row.difference) if state < 2 else max(row.before or 0, row.after or 0)
@@ -368,7 +368,7 @@ def _devices_of(report: RunReport) -> str | None:
     """The names of the devices of a run; None where they are not known."""
     names = sorted({row.device_name for row in report.ranks if row.device_name})
     if names:
-        return some(map(sanitize, names), len(names), _MOST_DEVICES, ", ")
+        return some(map(sanitize, names), len(names), _MAX_NAMED_DEVICES, ", ")
     return None if any(row.window_ns is not None for row in report.ranks) else "no device"
 
 

@@ -14,7 +14,7 @@ from kinetoscope.core.text.wording import escape_json, sanitize
 from kinetoscope.frames.display import some
 
 SCHEMA = 1
-_MOST_LINES = 8
+_MAX_LINES = 8
 _FINDINGS = ("fixed_findings", "new_findings")
 
 
@@ -86,7 +86,7 @@ class Comparison(PlainData, ShownInNotebooks):
         lines += [f"  note  {sanitize(note)}" for note in self.notes]
         return (
             "\n".join(
-                filter(None, [*lines, some((f"  {_line(row)}" for row in self.rows), len(self.rows), _MOST_LINES)])
+                filter(None, [*lines, some((f"  {_line(row)}" for row in self.rows), len(self.rows), _MAX_LINES)])
             )
             + ">"
         )

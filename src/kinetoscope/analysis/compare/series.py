@@ -76,7 +76,7 @@ def step_series(report: RunReport) -> dict[SeriesKey, list[float]]:
     """
     times = _step_times(report.steps)
     columns = _HOST_PHASES | _DEVICE_PHASES
-    series = {SeriesKey("phase", name): _on_average(report, fields) for name, fields in columns.items()}
+    series = {SeriesKey("phase", name): _mean_of_ranks(report, fields) for name, fields in columns.items()}
     peaks: defaultdict[int, int] = defaultdict(int)
     for row in report.steps:
         peaks[row.step] = max(peaks[row.step], row.peak_memory_bytes or 0)
@@ -105,11 +105,11 @@ def waits_ns(report: RunReport) -> float:
 
 def device_share(report: RunReport) -> float:
     """Return the share of a step in which the device is busy; 0 without a device."""
-    busy = _on_average(report, ("device_busy_ns",))
+    busy = _mean_of_ranks(report, ("device_busy_ns",))
     return min(1.0, fmean(busy) / max(1.0, fmean(_step_times(report.steps)))) if busy else 0.0
 
 
-def without(series: Mapping[SeriesKey, list[float]], field: str) -> dict[SeriesKey, list[float]]:
+def sum_over(series: Mapping[SeriesKey, list[float]], field: str) -> dict[SeriesKey, list[float]]:
     """The series with calls of all ``shapes``, or in every ``module``, added up."""
     sums: dict[SeriesKey, list[float]] = {}
     for key, values in series.items():
@@ -126,7 +126,7 @@ def _step_times(steps: Iterable[StepRow]) -> list[float]:
     return _means(times)
 
 
-def _on_average(report: RunReport, fields: Sequence[str]) -> list[float]:
+def _mean_of_ranks(report: RunReport, fields: Sequence[str]) -> list[float]:
     values: defaultdict[int, list[int]] = defaultdict(list)
     for row in report.steps:
         known = [value for field in fields if (value := getattr(row, field)) is not None]
@@ -151,7 +151,7 @@ def _means(values: Mapping[int, Sequence[float]]) -> list[float]:
     return [fmean(of_step) for _, of_step in sorted(values.items())]
 
 
-def calls_a_step(report: RunReport) -> dict[tuple[str, str], float]:
+def calls_per_step(report: RunReport) -> dict[tuple[str, str], float]:
     """How often the average rank calls each operator and kernel in a step, by kind and name."""
     calls: defaultdict[tuple[str, str], float] = defaultdict(float)
     recorded = {row.step for row in report.steps if row.python_ns is not None} or {row.step for row in report.steps}

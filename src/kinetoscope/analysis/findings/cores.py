@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from kinetoscope.analysis.findings.evidence.cpu import CpuEvidence
 
-BUSY_SHARE = 0.8
+MIN_BUSY_SHARE = 0.8
 """Cores that are busier have no time for more workers, where their number was not recorded."""
 
-_FREE_CORE = 0.75
+_MIN_IDLE_SHARE = 0.75
 """A core counts as free if this share of it was idle: the loop itself leaves less than a whole one to a worker."""
 
 
@@ -30,8 +30,8 @@ class Cores(NamedTuple):
         The loop's own core counts for the share of the time that it would no longer build batches.
         """
         if self.num_free is not None:
-            return math.floor(self.num_free + loop_share + 1 - _FREE_CORE)
-        return 0 if self.own + self.others >= BUSY_SHARE else None
+            return math.floor(self.num_free + loop_share + 1 - _MIN_IDLE_SHARE)
+        return 0 if self.own + self.others >= MIN_BUSY_SHARE else None
 
 
 def find_cores(cpu: CpuEvidence) -> Cores | None:

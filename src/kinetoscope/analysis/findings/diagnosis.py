@@ -59,9 +59,9 @@ def assess(kind: str, found: Diagnosis, evidence: Evidence) -> Finding | None:
     fix = found.fix and replace(found.fix, late=evidence.on_time, slow=evidence.slow.ranks)
     saving = savings.estimate(fix)
     worth_ns = cost_ns if saving.ns is None else saving.ns
-    if sum(delay.share_of_step(found.delay, ns) for ns in (worth_ns, saving.held_ns)) < min_share:
+    if sum(delay.share_of_step(found.delay, ns) for ns in (worth_ns, saving.loader_limited_ns)) < min_share:
         return None
-    on_delay = delay.on_estimate if found.may_wait_for_core else ""
+    on_delay = delay.estimate_advice if found.may_wait_for_core else ""
     cost_ns = max(cost_ns, saving.ns or 0)
     worth_ns = cost_ns if saving.ns is None else saving.ns
     period = _period(found, evidence)
@@ -79,7 +79,7 @@ def assess(kind: str, found: Diagnosis, evidence: Evidence) -> Finding | None:
         period=period,
         evidence={
             **found.evidence,
-            "saving_at_most_ns": saving.most_ns,
+            "saving_at_most_ns": saving.max_ns,
             "num_late_ranks_left_out": len(evidence.late_ranks) or None,
         },
         where=evidence.late.proven.add_ranks(kind, found.where, evidence.rows.ranks),

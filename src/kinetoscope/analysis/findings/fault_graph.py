@@ -10,10 +10,10 @@ from kinetoscope.analysis.cpu.cpu_operators import CPU_OPERATORS, MIN_CPU_OPERAT
 from kinetoscope.analysis.replay.replay import PARTS, Change, ReplayGraph
 from kinetoscope.analysis.windows.kernel_names import COPY, COPY_TO_DEVICE, COPY_TO_HOST
 
-SMALL_KERNEL_NS = 20_000
+MAX_SMALL_KERNEL_NS = 20_000
 """A small kernel takes less than this, and less than the host takes for it."""
 
-_EMPTY_KERNEL_NS = 5_000
+_MAX_EMPTY_KERNEL_NS = 5_000
 """A kernel that takes less does next to nothing: one that does several at once takes no longer."""
 
 MIN_SMALL_KERNELS = 8
@@ -74,10 +74,10 @@ class FaultGraph:
             python: the column that counts as ``python``.
         """
         is_own = pl.col("is_launched") & pl.lit(with_operators)
-        launch = pl.col("launch").fill_null(0) + pl.when(is_own).then(_own_ns()).otherwise(0)
+        launch = pl.col("launch").fill_null(0) + pl.when(is_own).then(_operator_ns()).otherwise(0)
         counted = {"python": pl.col(python), "launch": launch}
         outside = {name: pl.when("in_run").then(0).otherwise(part) for name, part in counted.items()}
-        return self._with_edges(self.edges.with_columns(**outside))
+        return self._replace_edges(self.edges.with_columns(**outside))
 
     def without_all_python(self) -> ReplayGraph:
         """Return the graph in which ``python`` is all of it, also the part that CPU operators may need."""
@@ -94,7 +94,7 @@ class FaultGraph:
         """
         of_host = pl.when("in_run").then("weight").otherwise(0)
         empty = self.edges.filter("is_empty")
-        return self._with_edges(self.edges.with_columns(launch=of_host, is_communication=_is_of_events(empty)))
+        return self._replace_edges(self.edges.with_columns(launch=of_host, is_communication=_is_of_events(empty)))
 
     def only_cpu_optimizer(self) -> ReplayGraph:
         """Return the graph in which ``launch`` is only the time of the optimizer on the CPU, ``transfer`` its copies,
@@ -107,40 +107,40 @@ class FaultGraph:
             is_communication=_is_of_events(copies),
             kind=pl.when(is_other).then(pl.lit("kept")).otherwise("kind"),
         )
-        return self._with_edges(edges)
+        return self._replace_edges(edges)
 
     def only_cpu_operators(self) -> ReplayGraph:
         """Return the graph in which ``launch`` is only the time of operators on the CPU, but for the optimizer's."""
-        return self._with_edges(self.as_recorded.edges.with_columns(launch="cpu_operator"))
+        return self._replace_edges(self.as_recorded.edges.with_columns(launch="cpu_operator"))
 
     def only_waits_for_batches(self) -> ReplayGraph:
         """Return the graph in which ``data`` is only the avoidable part: fetching a batch that is ready takes time."""
         edges = self.as_recorded.edges
         if edges["data"].equals(edges["spare_data"]):
             return self.as_recorded
-        return self._with_edges(edges.with_columns(data="spare_data"))
+        return self._replace_edges(edges.with_columns(data="spare_data"))
 
     def only_copies_that_block(self) -> ReplayGraph:
         """Return the graph in which ``sync`` is only waits for copies to the device."""
-        return self._with_edges(self._with_syncs_of_copies(True))
+        return self._replace_edges(self._select_syncs(True))
 
     def without_copies_that_block(self) -> ReplayGraph:
         """Return the graph in which ``sync`` is all other waits, ``transfer`` the copies of single values that the CPU
         waits for, and ``launch`` the CPU work to copy them: a value that is not waited for is not read."""
         waited = self.edges.filter(pl.col("kind") == "sync").select(target="source")
-        is_value = pl.col("name").str.contains(COPY_TO_HOST) & (pl.col("weight") < _EMPTY_KERNEL_NS)
+        is_value = pl.col("name").str.contains(COPY_TO_HOST) & (pl.col("weight") < _MAX_EMPTY_KERNEL_NS)
         values = self._device_edges.filter(is_value).join(waited, on="target", how="semi")
         launches = self.edges.filter(pl.col("kind") == "launch")
         launches = launches.join(values, left_on="target", right_on="source", how="semi")["source"].implode()
-        before = pl.when(pl.col("target").is_in(launches)).then(_own_ns()).otherwise(0)
+        before = pl.when(pl.col("target").is_in(launches)).then(_operator_ns()).otherwise(0)
         call = pl.when(pl.col("source").is_in(launches)).then("launch").otherwise(0)
-        edges = self._with_syncs_of_copies(False).with_columns(
+        edges = self._select_syncs(False).with_columns(
             launch=pl.when(pl.col("kind") == "host").then(before + call),
             is_communication=_is_of_events(values),
         )
-        return self._with_edges(edges)
+        return self._replace_edges(edges)
 
-    def _with_syncs_of_copies(self, wanted: bool) -> pl.DataFrame:
+    def _select_syncs(self, wanted: bool) -> pl.DataFrame:
         """Return the edges with only waits for copies to the device as ``sync``, or only all others.
 
         Waits whose data the CPU needs never are.
@@ -154,7 +154,7 @@ class FaultGraph:
     def _device_edges(self) -> pl.DataFrame:
         return self.edges.filter(pl.col("kind") == "device")
 
-    def _with_edges(self, edges: pl.DataFrame) -> ReplayGraph:
+    def _replace_edges(self, edges: pl.DataFrame) -> ReplayGraph:
         return replace(self.as_recorded, edges=edges)
 
     @cached_property
@@ -169,18 +169,18 @@ class FaultGraph:
         launched = launches.group_by("target").agg(pl.col("takes_ns").sum())
         edges = edges.join(launched, on="target", how="left", maintain_order="left")
         is_launched = (pl.col("kind") == "host") & pl.col("takes_ns").is_not_null()
-        is_small = is_launched & (pl.col("takes_ns") < pl.min_horizontal("weight", SMALL_KERNEL_NS))
+        is_small = is_launched & (pl.col("takes_ns") < pl.min_horizontal("weight", MAX_SMALL_KERNEL_NS))
         run = pl.struct("rank", "is_small").rle_id()
         in_run = pl.col("is_small") & (pl.len().over(run) >= MIN_SMALL_KERNELS)
         edges = edges.with_columns(is_small=is_small.fill_null(False), is_launched=is_launched)
         edges = edges.with_columns(in_run=in_run)
         small = launches.join(edges.filter("in_run").select("target"), on="target", how="semi")["begin"]
         is_kernel = (pl.col("kind") == "device") & pl.col("source").is_in(small.implode())
-        is_empty = is_kernel & (pl.col("weight") < _EMPTY_KERNEL_NS)
+        is_empty = is_kernel & (pl.col("weight") < _MAX_EMPTY_KERNEL_NS)
         return edges.with_columns(is_empty=is_empty).drop("is_small", "takes_ns")
 
 
-def _own_ns() -> pl.Expr:
+def _operator_ns() -> pl.Expr:
     """Return the time of operators in a CPU edge.
 
     Above `MIN_CPU_OPERATOR_NS` the CPU did something else, or it is the time of an operator on the CPU.

@@ -7,7 +7,7 @@ from typing import Any
 
 from kinetoscope.analysis.findings.explanations import link_to
 from kinetoscope.analysis.findings.fix import Fix
-from kinetoscope.analysis.findings.measured import Measured
+from kinetoscope.analysis.findings.measured_gains import Measured
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.core.text.wording import sanitize

@@ -20,7 +20,7 @@ class Fix:
     beyond: frozenset[str] = frozenset()
     late: frozenset[int] = frozenset()
     slow: frozenset[int] = frozenset()
-    most_variant: Variant | None = None
+    max_variant: Variant | None = None
     """The graph in which the change has its largest possible saving, if not that of ``variant``."""
 
     def saved_ns(self, graph: FaultGraph) -> int:
@@ -29,10 +29,10 @@ class Fix:
         saved_ns = graph.saved_ns if varied is graph.as_recorded else varied.saving_ns
         return self._saved_ns(saved_ns, graph.saved_ns)
 
-    def most_saved_ns(self, graph: FaultGraph) -> int:
+    def max_saved_ns(self, graph: FaultGraph) -> int:
         """Return the time that the run gains at most, by what the recording shows."""
-        varied = graph.variant(self.most_variant or self.variant)
-        if graph.has_guesses or self.most_variant:
+        varied = graph.variant(self.max_variant or self.variant)
+        if graph.has_guesses or self.max_variant:
             varied = varied.without_guesses()
         return replace(self, beyond=frozenset())._saved_ns(varied.saving_ns, varied.saving_ns)
 

@@ -8,10 +8,10 @@ from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
 from kinetoscope.analysis.findings.finding import Finding
-from kinetoscope.analysis.findings.group_stragglers import straggler_rows, waits_for_slow_stages
+from kinetoscope.analysis.findings.imbalance_findings import straggler_rows, waits_for_slow_stages
 from kinetoscope.analysis.findings.ranking import rank
 from kinetoscope.analysis.findings.rule import find_all
-from kinetoscope.analysis.ranks.stragglers import LateRanks, StragglerRow
+from kinetoscope.analysis.ranks.stragglers import StragglerCandidates, StragglerRow
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
 from kinetoscope.pulse.stuck_phases import StuckPhase
@@ -27,7 +27,9 @@ class Judgement:
     """True if slow stages of a pipeline cause most of the exposed communication."""
 
 
-def judge_run(rows: RunRows, graph: ReplayGraph, windows: Sequence[WindowEvidence], candidates: LateRanks) -> Judgement:
+def judge_run(
+    rows: RunRows, graph: ReplayGraph, windows: Sequence[WindowEvidence], candidates: StragglerCandidates
+) -> Judgement:
     """Return the findings of a run of its rows, its replay, the evidence in its windows, and its late ranks."""
     if not rows.step_ns:
         return Judgement([], rows.stragglers)

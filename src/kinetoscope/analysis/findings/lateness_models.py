@@ -4,16 +4,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kinetoscope.analysis.findings.evidence.recording import RunRows
-from kinetoscope.analysis.findings.late_group import ONCE_SHARE, late_once
 from kinetoscope.analysis.findings.savings import SavingEstimator
-from kinetoscope.analysis.ranks.stragglers import LateRanks, StragglerRow, begins_after_first, later_ranks, waits_for
+from kinetoscope.analysis.findings.straggler_groups import MIN_ONCE_SHARE, find_ranks_late_once
+from kinetoscope.analysis.ranks.stragglers import (
+    StragglerCandidates,
+    StragglerRow,
+    find_replayed_stragglers,
+    lateness_by_rank,
+    wait_by_step,
+)
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 
 
 class ReplayedLateness:
     """Lateness by a replay, for runs whose replay is trusted."""
 
-    def __init__(self, rows: RunRows, savings: SavingEstimator, candidates: LateRanks) -> None:
+    def __init__(self, rows: RunRows, savings: SavingEstimator, candidates: StragglerCandidates) -> None:
         self.graph, self._rows, self._savings = savings.graph, rows, savings
         self.candidates: Sequence[StragglerRow] = candidates.candidates
 
@@ -32,10 +38,10 @@ class ReplayedLateness:
         return {row.rank for row in (*self._find_later(graph, change), *self._find_late_once(graph, change))}
 
     def _find_later(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
-        return later_ranks(graph.begins_after_first(change), self._rows.steps)
+        return find_replayed_stragglers(graph.lateness_by_rank(change), self._rows.steps)
 
     def _find_late_once(self, graph: ReplayGraph, change: Change) -> list[StragglerRow]:
-        return late_once(graph.begins_after_first(change), self._rows.steps, self._rows.step_ns)
+        return find_ranks_late_once(graph.lateness_by_rank(change), self._rows.steps, self._rows.step_ns)
 
 
 class RecordedLateness:
@@ -44,7 +50,7 @@ class RecordedLateness:
     Its saving is that of each call, or of each step where phases show who is late, as if no other depended on it.
     """
 
-    def __init__(self, rows: RunRows, candidates: LateRanks) -> None:
+    def __init__(self, rows: RunRows, candidates: StragglerCandidates) -> None:
         self._rows, self._calls, self._phases = rows, candidates.calls, candidates.phases
         self.candidates: Sequence[StragglerRow] = rows.stragglers
 
@@ -53,9 +59,9 @@ class RecordedLateness:
         return []
 
     def find_late_once(self, on_time: frozenset[int]) -> list[StragglerRow]:
-        rows = late_once(begins_after_first(self._calls), self._rows.steps, self._rows.step_ns)
+        rows = find_ranks_late_once(lateness_by_rank(self._calls), self._rows.steps, self._rows.step_ns)
         rows = [replace(row, cost_ns_per_step=self._cost_ns(row)) for row in rows if row.rank not in on_time]
-        return [row for row in rows if row.cost_ns_per_step >= ONCE_SHARE * self._rows.step_ns]
+        return [row for row in rows if row.cost_ns_per_step >= MIN_ONCE_SHARE * self._rows.step_ns]
 
     def estimate_saving_ns(self, on_time: frozenset[int]) -> float:
         saved_ns = sum(_earlier_ns(late_ns, on_time) for late_ns in self._lateness())
@@ -63,7 +69,7 @@ class RecordedLateness:
 
     def _cost_ns(self, row: StragglerRow) -> int:
         """Return the time per step that the others wait for a rank that is late in one step."""
-        return round(waits_for(self._calls, {row.rank}).get(row.steps[0], 0.0) / self._num_steps)
+        return round(wait_by_step(self._calls, {row.rank}).get(row.steps[0], 0.0) / self._num_steps)
 
     @property
     def _num_steps(self) -> int:

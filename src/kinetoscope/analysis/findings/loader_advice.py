@@ -3,36 +3,41 @@
 import math
 from dataclasses import dataclass, field
 
-from kinetoscope.analysis.findings.cheap_batches import BUILT_BY_LOOP, MIN_SENDINGS, VECTORIZE, describe_cheap_batches
-from kinetoscope.analysis.findings.cores import BUSY_SHARE, find_cores
+from kinetoscope.analysis.findings.batch_transfer_advice import (
+    BUILT_BY_LOOP,
+    MIN_TRANSFER_COSTS,
+    VECTORIZE,
+    describe_cheap_batches,
+)
+from kinetoscope.analysis.findings.cores import MIN_BUSY_SHARE, find_cores
 from kinetoscope.analysis.findings.evidence.loader import LoaderEvidence
 from kinetoscope.analysis.findings.evidence.run import Evidence
-from kinetoscope.analysis.findings.loader_costs import costs_of_batch
+from kinetoscope.analysis.findings.loader_costs import batch_transfer_costs
 from kinetoscope.core.text.wording import format_percent
 
 MIN_REACHED_SHARE = 0.8
 """Advice that can reach a smaller share of a saving is of medium confidence at most (the contract's share)."""
 
-_MIN_SENDINGS_OF_POOL = 3
-"""`MIN_SENDINGS` for the time that a worker has per batch, which contains the cost of sending it."""
+_MIN_TRANSFER_COSTS_OF_POOL = 3
+"""`MIN_TRANSFER_COSTS` for the time that a worker has per batch, which contains the cost of sending it."""
 
-_CHEAP_SAMPLE_NS = 50_000
+_MAX_CHEAP_SAMPLE_NS = 50_000
 """Samples that take less are mostly Python overhead: one of a TensorDataset takes 4 to 10 us."""
 
-_WAITING_SHARE = 0.6
+_MIN_WAITING_SHARE = 0.6
 """Building a batch is mostly waiting from this share on."""
 
-_EPOCH_START_SHARE = 0.4
+_MIN_EPOCH_START_SHARE = 0.4
 
 _MAX_WORKERS, _MAX_WAITING_WORKERS = 8, 32
 """Limits of the advice where the number of free cores is unknown, and where workers only wait."""
 
-_USEFUL_SHARE = 0.3
+_MIN_USEFUL_SHARE = 0.3
 """Workers that reach less of the saving are not advised."""
 
 _CHEAPER = "decode smaller files, preprocess the dataset once, or move augmentation to the GPU"
 
-_ON_STARTS = (
+_EPOCH_START_ADVICE = (
     "{} of this time is for the first batch of an epoch, when the workers start. Build the DataLoader once, before the "
     "epochs, and keep its workers: `DataLoader(..., persistent_workers=True)`."
 )
@@ -55,8 +60,8 @@ class LoaderAdvice:
 def advise_on_loader(evidence: Evidence, loader: LoaderEvidence, saving_ns: float | None) -> LoaderAdvice:
     """Return the advice for a loop that gains ``saving_ns`` per step if it never waits for a batch."""
     starts = loader.epoch_start_share
-    if loader.num_workers and starts is not None and starts >= _EPOCH_START_SHARE:
-        return LoaderAdvice(_ON_STARTS.format(format_percent(starts)))
+    if loader.num_workers and starts is not None and starts >= _MIN_EPOCH_START_SHARE:
+        return LoaderAdvice(_EPOCH_START_ADVICE.format(format_percent(starts)))
     return _Loop(evidence, loader, loader.wait_ns if saving_ns is None else saving_ns).advice()
 
 
@@ -67,11 +72,11 @@ class _Loop:
         self.step_ns, self.saving_ns = evidence.step_ns, saving_ns
         self.num_workers, self.settings = loader.num_workers, loader.settings
         self.waits = loader.waiting_share
-        self.is_waiting = self.waits is not None and self.waits >= _WAITING_SHARE
+        self.is_waiting = self.waits is not None and self.waits >= _MIN_WAITING_SHARE
         self.cores, self.is_too_short = find_cores(evidence.cpu), evidence.cpu.is_too_short
         fetches = evidence.stalls("data")
         self.fetch_ns = fetches.total_ns
-        self.sending_ns, self.receiving_ns = costs_of_batch(loader.settings)
+        self.sending_ns, self.receiving_ns = batch_transfer_costs(loader.settings)
         self.num_batches = max(fetches.num_calls, 1 / max(1, evidence.num_steps))
         self.median_ns = fetches.median_ns or 0.0
         """Time to fetch a batch; without workers, to build it.
@@ -85,14 +90,15 @@ class _Loop:
         limit = None if self.is_waiting or self.cores is None else self.cores.max_new_workers(loop_share)
         wanted = self._num_wanted(limit)
         reachable_ns = self._reachable_ns(wanted) if wanted else 0.0 if limit == 0 else None
-        is_useful = reachable_ns is None or reachable_ns >= _USEFUL_SHARE * self.saving_ns
+        is_useful = reachable_ns is None or reachable_ns >= _MIN_USEFUL_SHARE * self.saving_ns
         evidence = self._evidence()
         if self._is_cheap or (self._has_cheap_samples and not (is_useful and self._is_reached(reachable_ns))):
-            return LoaderAdvice(self._on_cheap_batches(), self._below(reachable_ns), True, evidence)
+            return LoaderAdvice(self._advise_on_cheap_batches(), self._below(reachable_ns), True, evidence)
         if limit == 0 or not is_useful:
-            return LoaderAdvice(self._on_busy_cores(), self._below(reachable_ns or 0.0), True, evidence)
+            return LoaderAdvice(self._advise_on_busy_cores(), self._below(reachable_ns or 0.0), True, evidence)
         is_short = self.cores is None and not self.is_waiting and self.is_too_short
-        text = f"{self._on_workers(wanted)} {self._on_cores(is_short=is_short)}{self._on_reach(reachable_ns)}"
+        on_cores = self._advise_on_cores(is_short=is_short)
+        text = f"{self._advise_on_workers(wanted)} {on_cores}{self._advise_on_reach(reachable_ns)}"
         return LoaderAdvice(text, self._below(reachable_ns), is_short or not self._is_reached(reachable_ns), evidence)
 
     # -- what workers can do
@@ -150,14 +156,14 @@ class _Loop:
         if self.num_workers is None:
             return False
         if self.num_workers == 0:
-            return self.median_ns < MIN_SENDINGS * self.sending_ns
-        return self.num_workers * self.step_ns / self.num_batches < _MIN_SENDINGS_OF_POOL * self.sending_ns
+            return self.median_ns < MIN_TRANSFER_COSTS * self.sending_ns
+        return self.num_workers * self.step_ns / self.num_batches < _MIN_TRANSFER_COSTS_OF_POOL * self.sending_ns
 
     @property
     def _has_cheap_samples(self) -> bool:
         """True if the loop builds its batches of many samples that take microseconds each."""
         size = self.settings.get("batch_size")
-        return self.num_workers == 0 and isinstance(size, int) and 0 < self.median_ns < size * _CHEAP_SAMPLE_NS
+        return self.num_workers == 0 and isinstance(size, int) and 0 < self.median_ns < size * _MAX_CHEAP_SAMPLE_NS
 
     def _evidence(self) -> dict[str, float | None]:
         is_built = self.num_workers == 0
@@ -170,7 +176,7 @@ class _Loop:
 
     # -- text
 
-    def _on_cheap_batches(self) -> str:
+    def _advise_on_cheap_batches(self) -> str:
         if self.num_workers == 0:
             return describe_cheap_batches(self.median_ns, self.sending_ns)
         batch_ms = (self._worker_ns or 0.0) / self.num_batches / 1e6
@@ -179,9 +185,9 @@ class _Loop:
             f"the batch, so more workers would save little. {VECTORIZE} With `num_workers=0` no batch is sent."
         )
 
-    def _on_busy_cores(self) -> str:
+    def _advise_on_busy_cores(self) -> str:
         busy = f"The machine's cores were busy ({self._busy_percent:.0f} %), so more workers would"
-        if self._busy_percent < 100 * BUSY_SHARE and self.cores is not None and self.cores.num_free is not None:
+        if self._busy_percent < 100 * MIN_BUSY_SHARE and self.cores is not None and self.cores.num_free is not None:
             busy = f"Only {self.cores.num_free:.1f} of {self.cores.num} cores were idle, so more workers would"
         if self.waits is None:
             return (
@@ -190,7 +196,7 @@ class _Loop:
             )
         return f"Make batches cheaper: {_CHEAPER}. {busy} not help."
 
-    def _on_workers(self, wanted: int | None) -> str:
+    def _advise_on_workers(self, wanted: int | None) -> str:
         keeps = "" if self.settings.get("persistent_workers") is True else ", persistent_workers=True"
         to = f"num_workers={wanted}" if wanted else "a larger num_workers"
         use = f"`DataLoader(..., {to}{keeps})`." if wanted else f"pass {to}{keeps} to the DataLoader."
@@ -201,7 +207,7 @@ class _Loop:
             return f"{BUILT_BY_LOOP}{self.median_ns / 1e6:.2f} ms each: {use}"
         return f"Add workers: {use}"
 
-    def _on_cores(self, *, is_short: bool) -> str:
+    def _advise_on_cores(self, *, is_short: bool) -> str:
         if self.is_waiting:
             return "Workers wait in parallel, even where cores are busy."
         if self.cores is None:
@@ -212,7 +218,7 @@ class _Loop:
             return f"The machine's cores were only {self._busy_percent:.0f} % busy."
         return f"{self.cores.num_free:.1f} of {self.cores.num} cores were idle."
 
-    def _on_reach(self, reachable_ns: float | None) -> str:
+    def _advise_on_reach(self, reachable_ns: float | None) -> str:
         if reachable_ns is None or self._is_reached(reachable_ns):
             return ""
         saved = f"{reachable_ns / 1e6:.2f} ms of the {self.saving_ns / 1e6:.2f} ms"

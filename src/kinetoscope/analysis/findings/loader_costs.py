@@ -16,7 +16,7 @@ _DEFAULT_NUM_TENSORS = 2
 """Inputs and labels, where the batches were not recorded."""
 
 
-def costs_of_batch(settings: Mapping[str, Any]) -> tuple[float, float]:
+def batch_transfer_costs(settings: Mapping[str, Any]) -> tuple[float, float]:
     """Return the CPU time, in ns, of a worker that sends a batch, and of the loop that receives it.
 
     Args:

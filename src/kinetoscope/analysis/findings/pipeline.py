@@ -8,11 +8,11 @@ from statistics import median_low
 import polars as pl
 
 from kinetoscope.analysis.findings.evidence.recording import RunRows
-from kinetoscope.analysis.findings.late_group import LATE_SHARE
 from kinetoscope.analysis.findings.savings import SavingEstimator
+from kinetoscope.analysis.findings.straggler_groups import MIN_LATE_SHARE
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.analysis.ranks.point_to_point import SEND
-from kinetoscope.analysis.replay.even_loads import host_rows
+from kinetoscope.analysis.replay.load_balancing import host_rows
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 
 _MIN_SHARE_OF_SAVING = 0.95
@@ -99,7 +99,7 @@ def find_slow_stages(rows: RunRows, savings: SavingEstimator, pipeline: Pipeline
     if pipeline is None or not savings.is_trusted:
         return SlowStages()
     ranks = [rank for rank in rows.ranks if rank in pipeline.stages]
-    graph, min_ns = savings.graph, LATE_SHARE * rows.step_ns
+    graph, min_ns = savings.graph, MIN_LATE_SHARE * rows.step_ns
     recorded = graph.as_recorded
     loads = recorded.load_rows(ranks), host_rows(recorded.nodes, recorded.edges)
     device_ns, host_ns = (_longer_ns(of_part, ranks, rows.num_steps) for of_part in loads)

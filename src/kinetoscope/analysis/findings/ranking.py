@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from kinetoscope.analysis.findings.confidence import HIGH_SHARE
 from kinetoscope.analysis.findings.finding import Finding
 
-SOON_STEPS = 1000
+MAX_URGENT_STEPS = 1000
 """Memory that will run out within so many steps comes before all other findings (the contract's number)."""
 
-_MINOR_SHARE = 0.03
+_MAX_MINOR_SHARE = 0.03
 
 _WEIGHTS = {"high": 1.0, "medium": 0.6, "low": 0.3}
 """Savings are weighted by confidence before findings are ranked (the contract's factors)."""
@@ -34,10 +34,12 @@ def rank(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
 
 def is_minor(finding: Finding, step_ns: float | None) -> bool:
     """Return whether one line is enough for a finding: of low confidence, and worth little of a step at most."""
-    most_ns, worth_ns = dict(finding.evidence).get("saving_at_most_ns"), finding.worth_ns
-    worth_ns = worth_ns if worth_ns is None or most_ns is None else max(worth_ns, most_ns)
-    return bool(finding.confidence == "low" and worth_ns is not None and step_ns and worth_ns < _MINOR_SHARE * step_ns)
+    max_ns, worth_ns = dict(finding.evidence).get("saving_at_most_ns"), finding.worth_ns
+    worth_ns = worth_ns if worth_ns is None or max_ns is None else max(worth_ns, max_ns)
+    return bool(
+        finding.confidence == "low" and worth_ns is not None and step_ns and worth_ns < _MAX_MINOR_SHARE * step_ns
+    )
 
 
 def _runs_out_soon(finding: Finding) -> bool:
-    return dict(finding.evidence).get("steps_until_full", SOON_STEPS) < SOON_STEPS
+    return dict(finding.evidence).get("steps_until_full", MAX_URGENT_STEPS) < MAX_URGENT_STEPS

@@ -15,15 +15,17 @@ _MAX_SHARE_OF_ONE_STEP = 0.6
 """If one step gains more of a saving, it may be a hiccup: a transfer that took 8 ms longer in one of ten steps of 8 ms
 was a finding of high confidence."""
 
-_SAME_SHARE = 0.02
+_MAX_EQUAL_SHARE = 0.02
 """Savings that differ by less than this share of a step count as equal."""
 
-_ON_HELD = (
+_LOADER_LIMIT_ADVICE = (
     " After that the DataLoader limits the loop, because its workers have little time to spare: add workers or make "
     "batches cheaper, too."
 )
-_ON_MOST = " The recording does not show the exact saving: it is at least the estimate, at most {:.0f} % of a step."
-_ON_PAUSES = (
+_RANGE_ADVICE = (
+    " The recording does not show the exact saving: it is at least the estimate, at most {:.0f} % of a step."
+)
+_PAUSES_ADVICE = (
     " It saves up to {:.0f} % of a step while pauses of the loop, such as GC pauses, stay as long as they are: kernels "
     "that were launched ahead then keep the GPU busy."
 )
@@ -34,9 +36,9 @@ class Saving:
     """Saving of a fix per step; None where no replay is trusted."""
 
     ns: float | None = None
-    held_ns: float = 0.0
+    loader_limited_ns: float = 0.0
     """The further saving if the loop did not have to wait for its loader then; 0 if that is little."""
-    most_ns: float | None = None
+    max_ns: float | None = None
     """The largest possible saving, None where the recording shows the exact one."""
     advice: str = ""
     """Sentences on both."""
@@ -70,38 +72,47 @@ class SavingEstimator:
         """Return the saving of a fix, with its bounds; nothing without a fix."""
         if fix is None or (saving_ns := self.saving_ns(fix)) is None:
             return Saving()
-        held_ns = self._held_ns(fix, saving_ns)
-        most_ns = saving_ns + held_ns  # batches that were built ahead give back a little of that for some steps
-        is_exact = not (self.graph.has_guesses or fix.most_variant or fix.beyond)
+        loader_limited_ns = self._loader_limited_ns(fix, saving_ns)
+        max_ns = (
+            saving_ns + loader_limited_ns
+        )  # batches that were built ahead give back a little of that for some steps
+        is_exact = not (self.graph.has_guesses or fix.max_variant or fix.beyond)
         if not is_exact:
-            most_ns = max(most_ns, self.gained_ns(fix.most_saved_ns(self.graph)))
-        if most_ns <= saving_ns + _SAME_SHARE * self._step_ns:
-            return Saving(saving_ns, held_ns, None, _ON_HELD if held_ns else "")
-        is_of_pauses = fix.beyond and not (held_ns or fix.most_variant or self.graph.has_guesses)
-        return Saving(saving_ns, held_ns, most_ns, self._on_most(most_ns, held_ns, is_of_pauses=bool(is_of_pauses)))
+            max_ns = max(max_ns, self.gained_ns(fix.max_saved_ns(self.graph)))
+        if max_ns <= saving_ns + _MAX_EQUAL_SHARE * self._step_ns:
+            return Saving(saving_ns, loader_limited_ns, None, _LOADER_LIMIT_ADVICE if loader_limited_ns else "")
+        is_of_pauses = fix.beyond and not (loader_limited_ns or fix.max_variant or self.graph.has_guesses)
+        return Saving(
+            saving_ns,
+            loader_limited_ns,
+            max_ns,
+            self._advise_on_range(max_ns, loader_limited_ns, is_of_pauses=bool(is_of_pauses)),
+        )
 
     def estimate_on_time(self, fix: Fix) -> Saving:
         """Return the same of a fix of late ranks, which only loaders can hold back."""
         if (saving_ns := self.saving_ns(fix)) is None:
             return Saving()
-        held_ns = self._held_ns(fix, saving_ns)
-        most_ns = saving_ns + held_ns if held_ns else None
-        return Saving(saving_ns, held_ns, most_ns, self._on_most(most_ns, held_ns) if most_ns else "")
+        loader_limited_ns = self._loader_limited_ns(fix, saving_ns)
+        max_ns = saving_ns + loader_limited_ns if loader_limited_ns else None
+        return Saving(
+            saving_ns, loader_limited_ns, max_ns, self._advise_on_range(max_ns, loader_limited_ns) if max_ns else ""
+        )
 
     def is_of_one_step(self, fix: Fix) -> bool:
         """Return whether one step of several gains most of a saving: a single hiccup is no pattern."""
         if self._num_steps < 2:
             return False
         halves = self.graph.variant(fix.variant).gained_by_slice(fix.change, 2 * self._num_steps)
-        most_ns = max(map(sum, pairwise(halves)), default=0)  # a step may begin in the middle of a slice
-        return most_ns > _MAX_SHARE_OF_ONE_STEP * sum(halves)
+        max_ns = max(map(sum, pairwise(halves)), default=0)  # a step may begin in the middle of a slice
+        return max_ns > _MAX_SHARE_OF_ONE_STEP * sum(halves)
 
-    def _held_ns(self, fix: Fix, saving_ns: float) -> float:
+    def _loader_limited_ns(self, fix: Fix, saving_ns: float) -> float:
         if self.graph.with_fast_loaders is self.graph:
             return 0.0
-        held_ns = self.gained_ns(fix.saved_ns(self.graph.with_fast_loaders)) - saving_ns
-        return held_ns if held_ns > _SAME_SHARE * self._step_ns else 0.0
+        loader_limited_ns = self.gained_ns(fix.saved_ns(self.graph.with_fast_loaders)) - saving_ns
+        return loader_limited_ns if loader_limited_ns > _MAX_EQUAL_SHARE * self._step_ns else 0.0
 
-    def _on_most(self, most_ns: float, held_ns: float, *, is_of_pauses: bool = False) -> str:
-        sentence = _ON_PAUSES if is_of_pauses else _ON_MOST
-        return (_ON_HELD if held_ns else "") + sentence.format(100 * most_ns / self._step_ns)
+    def _advise_on_range(self, max_ns: float, loader_limited_ns: float, *, is_of_pauses: bool = False) -> str:
+        sentence = _PAUSES_ADVICE if is_of_pauses else _RANGE_ADVICE
+        return (_LOADER_LIMIT_ADVICE if loader_limited_ns else "") + sentence.format(100 * max_ns / self._step_ns)

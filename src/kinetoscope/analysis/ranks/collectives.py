@@ -11,11 +11,11 @@ import polars as pl
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.ranks.point_to_point import (
     SEND,
-    clock_bounds,
+    bound_clock_shifts,
     find_channels,
-    peers_in_args,
-    peers_in_titles,
-    peers_on_cpu,
+    find_cpu_peers,
+    parse_peers_of_args,
+    parse_peers_of_titles,
 )
 from kinetoscope.analysis.windows.call_order import assign_call_order
 from kinetoscope.analysis.windows.columns import build_frame, constant_column, drop_null_rows, filter_rows
@@ -47,17 +47,17 @@ all-reduce does: those of a recommender on 8 ranks (DLRM) end within 13 us of ea
 MOMENTS = ("begin", "end", "paused_from", "paused_until")
 """Columns of calls that are moments. A pause is the longest stretch of a call in which its rank computes nothing."""
 
-_OF_CALLS = ("collective", "group", "collective_sequence", "dtype", "elements_in", "elements_out", "peer")
-_OF_RANKS = ("rank", "begin", "end", "wait_ns")
+_CALL_COLUMNS = ("collective", "group", "collective_sequence", "dtype", "elements_in", "elements_out", "peer")
+_RANK_COLUMNS = ("rank", "begin", "end", "wait_ns")
 _ENDS_TOGETHER = ("all_reduce", "all_gather", "reduce_scatter")
 _BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1, "bool": 1}
 _BYTES |= {"float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8, "uint8": 1, "int8": 1, "short": 2}
 _BYTES |= {"long int": 8, "unsigned char": 1, "signed char": 1, "c10::bfloat16": 2, "c10::half": 2}
 
-FAR_NS = 60_000_000_000
+MAX_CLOCK_DIFFERENCE_NS = 60_000_000_000
 """Ranks whose clocks, or whose same steps, are further apart are doubted: they may be of different runs."""
 
-_ALIKE, _FEWEST_CALLS = 0.1, 3
+_MAX_SPREAD_SHARE, _MIN_CALLS = 0.1, 3
 """So many calls whose ends are all as far apart, to this part of a call, are the same calls on both ranks."""
 
 
@@ -88,23 +88,23 @@ class CollectiveRow(PlainData):
     bandwidth_bytes_per_s: float | None
 
 
-def collective_calls(window: RankWindow) -> pl.DataFrame:
+def find_collective_calls(window: RankWindow) -> pl.DataFrame:
     """One row per call in a window of one rank, in the order of launches; those in flight at its begin are first.
 
     ``after`` is the step that had begun last, null before the first one; ``order`` the place in its channel since.
     `find_channels` has ``channel``, ``source`` and ``destination``.
     """
-    calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
+    calls = _find_device_calls(window) if len(window.device) else _find_gloo_calls(window)
     steps = window.steps["step"]
     calls = calls.hstack(
         [
             *find_channels(window, calls).get_columns(),
             constant_column("rank", window.rank, pl.Int64, len(calls)),
             steps[interval_index(window.steps, calls["launch_begin"])].cast(pl.Int64).alias("step"),
-            _last_begun(window, calls["launch_begin"]).alias("after"),
+            _find_last_step(window, calls["launch_begin"]).alias("after"),
             constant_column("first_step", steps.first(), pl.Int64, len(calls)),
             constant_column("last_step", steps.last(), pl.Int64, len(calls)),
-            *_longest_pauses(_computing(window), calls).get_columns(),
+            *_find_longest_pauses(_find_computing_time(window), calls).get_columns(),
         ]
     ).sort("launch_begin", "begin")
     order = pl.int_range(pl.len(), dtype=pl.Int64).over("channel", "after")
@@ -112,14 +112,14 @@ def collective_calls(window: RankWindow) -> pl.DataFrame:
     return calls.drop("launch_begin", "direction", "peer")
 
 
-def _last_begun(window: RankWindow, times: pl.Series) -> pl.Series:
+def _find_last_step(window: RankWindow, times: pl.Series) -> pl.Series:
     """The step that had begun last at each time."""
     steps = window.steps["step"]
     numbers = pl.concat([constant_column("step", None, steps.dtype, 1), steps])
     return numbers[window.steps["begin"].search_sorted(times, side="right")]
 
 
-def _computing(window: RankWindow) -> IntervalUnion:
+def _find_computing_time(window: RankWindow) -> IntervalUnion:
     """When the device computes something, or the thread of the loop where there is none."""
     if len(window.device):
         return window.device_time.compute
@@ -129,7 +129,7 @@ def _computing(window: RankWindow) -> IntervalUnion:
     )
 
 
-def _longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFrame:
+def _find_longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFrame:
     """``paused_from`` and ``paused_until`` of each call; its end, where its rank computes all the time.
 
     What a rank computes after its pause does not shorten it: it may go on a little before its call is seen to end.
@@ -151,43 +151,43 @@ def _longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFra
     return rows.select(pl.col("paused_from", "paused_until").fill_null(pl.col("end")))
 
 
-def _device_calls(window: RankWindow) -> pl.DataFrame:
+def _find_device_calls(window: RankWindow) -> pl.DataFrame:
     """Kernels that communicate. What their arguments do not say is that of the call around their launch."""
     kernels = filter_rows(window.device.with_row_index("row"), window.device["kind"] == "communication")
     calls = window.spans_named(DEVICE_COLLECTIVES)
     is_detailed = calls["name"] == "record_param_comms"
-    calls = calls.hstack([peers_in_args(window, calls)])
+    calls = calls.hstack([parse_peers_of_args(window, calls)])
     said, named = (
         find_enclosing(
             filter_rows(calls[["begin", "end", "track", *columns]], is_wanted),
             kernels["launch_track"],
             kernels["launch_begin"],
         )
-        for is_wanted, columns in ((is_detailed, _OF_CALLS), (~is_detailed, ("name", "types", "shapes")))
+        for is_wanted, columns in ((is_detailed, _CALL_COLUMNS), (~is_detailed, ("name", "types", "shapes")))
     )
     elements = pl.coalesce(
         pl.max_horizontal("elements_in", "elements_out"),
         pl.max_horizontal(said["elements_in"], said["elements_out"]),
         _num_elements(named["shapes"]),
     )
-    dtype = pl.coalesce(_text("dtype"), said["dtype"].cast(pl.String), _first_text(named["types"]))
-    name = pl.coalesce(_text("collective"), said["collective"].cast(pl.String), _behind_colon(named["name"]))
+    dtype = pl.coalesce(_text("dtype"), said["dtype"].cast(pl.String), _first_string(named["types"]))
+    name = pl.coalesce(_text("collective"), said["collective"].cast(pl.String), _name_after_colon(named["name"]))
     return kernels.select(
         "row",
         "begin",
         "end",
         "launch_begin",
-        group=_unquoted(pl.coalesce(_text("group"), said["group"].cast(pl.String))),
+        group=_strip_quotes(pl.coalesce(_text("group"), said["group"].cast(pl.String))),
         sequence=pl.coalesce("collective_sequence", said["collective_sequence"]),
-        name=_plain_name(pl.coalesce(_unquoted(name), _name_in_kernel())),
-        direction=_unquoted(name),
-        peer=peers_in_titles(named["name"]).fill_null(said["peer"]),
+        name=_normalize_name(pl.coalesce(_strip_quotes(name), _extract_kernel_name())),
+        direction=_strip_quotes(name),
+        peer=parse_peers_of_titles(named["name"]).fill_null(said["peer"]),
         elements=elements,
-        bytes=elements * _element_bytes(_unquoted(dtype)),
+        bytes=elements * _element_bytes(_strip_quotes(dtype)),
     )
 
 
-def _gloo_calls(window: RankWindow) -> pl.DataFrame:
+def _find_gloo_calls(window: RankWindow) -> pl.DataFrame:
     calls = window.spans_named(CPU_COLLECTIVES).sort("begin").with_row_index("row")
     elements = _num_elements(calls["shapes"])
     return calls.select(
@@ -195,17 +195,17 @@ def _gloo_calls(window: RankWindow) -> pl.DataFrame:
         "begin",
         "end",
         launch_begin="begin",
-        group=_groups_of_threads(window, calls["track"]),
+        group=_find_groups_of_threads(window, calls["track"]),
         sequence=pl.lit(None, dtype=pl.Int64),
-        name=_plain_name(_behind_colon(calls["name"])),
-        direction=_behind_colon(calls["name"]),
-        peer=peers_on_cpu(window, calls),
+        name=_normalize_name(_name_after_colon(calls["name"])),
+        direction=_name_after_colon(calls["name"]),
+        peer=find_cpu_peers(window, calls),
         elements=elements,
-        bytes=elements * _element_bytes(_first_text(calls["types"])),
+        bytes=elements * _element_bytes(_first_string(calls["types"])),
     )
 
 
-def _groups_of_threads(window: RankWindow, tracks: pl.Series) -> pl.Series:
+def _find_groups_of_threads(window: RankWindow, tracks: pl.Series) -> pl.Series:
     """Return the group of each call, by its thread; where there is just one group, it is of all calls."""
     groups, threads = [*window.trace.process_groups], window.trace.group_threads
     if len(groups) == 1 or not threads:
@@ -219,27 +219,27 @@ def _text(column: str) -> pl.Expr:
     return pl.col(column).cast(pl.String)
 
 
-def _unquoted(text: pl.Expr) -> pl.Expr:
+def _strip_quotes(text: pl.Expr) -> pl.Expr:
     """The text in a JSON string; any other value as it stands."""
     return text.str.strip_chars('"')
 
 
-def _behind_colon(names: pl.Series) -> pl.Series:
+def _name_after_colon(names: pl.Series) -> pl.Series:
     return names.str.extract(r":_?(.*)$")
 
 
-def _first_text(types: pl.Series) -> pl.Series:
+def _first_string(types: pl.Series) -> pl.Series:
     """The first text of a JSON list of texts."""
     return types.cast(pl.String).str.extract(r'"([^"]+)"')
 
 
-def _name_in_kernel() -> pl.Expr:
+def _extract_kernel_name() -> pl.Expr:
     return pl.col("name").str.extract(
         r"(?i)(all_?reduce|all_?gather|reduce_?scatter|broadcast|send_?recv|all_?to_?all|reduce)"
     )
 
 
-def _plain_name(names: Any) -> Any:
+def _normalize_name(names: Any) -> Any:
     """One name for one kind of call: ``allreduce``, ``AllReduce`` and ``all_reduce`` are ``all_reduce``."""
     plain = (
         names.str.to_lowercase()
@@ -257,26 +257,26 @@ def _element_bytes(dtype: Any) -> Any:
 def _num_elements(shapes: pl.Series) -> pl.Series:
     """How many elements the tensors of a call's shapes have in all; null where there are no shapes."""
     texts = shapes.cast(pl.String)
-    known = {text: _elements_of(text) for text in texts.unique().drop_nulls().to_list()}
+    known = {text: _count_elements(text) for text in texts.unique().drop_nulls().to_list()}
     return texts.replace_strict(known, default=None, return_dtype=pl.Int64)
 
 
-def _elements_of(text: str) -> int | None:
+def _count_elements(text: str) -> int | None:
     """``[[2, 3], []]`` has 6 elements; so has ``[[[2, 3]], []]``, a list of tensors."""
     try:
         shapes = json.loads(text)
     except ValueError:
         return None
-    tensors = [shape for shape in _shapes_in(shapes) if shape]
+    tensors = [shape for shape in _iterate_shapes(shapes) if shape]
     return sum(math.prod(shape) for shape in tensors) if tensors else None
 
 
-def _shapes_in(value: Any) -> Iterable[list[int]]:
+def _iterate_shapes(value: Any) -> Iterable[list[int]]:
     if isinstance(value, list):
         if value and all(isinstance(size, int) for size in value):
             yield value
         for item in value:
-            yield from _shapes_in(item)
+            yield from _iterate_shapes(item)
 
 
 @dataclass(frozen=True)
@@ -306,8 +306,8 @@ def join_collectives(
     together do so.
     """
     calls = [calls.with_columns(part=pl.lit(part, pl.UInt32)) for part, calls in enumerate(windows)]
-    parts = _numbered(assign_call_order(pl.concat(calls)))
-    shifts = _clock_shifts(parts, set(exact_ranks))
+    parts = _add_call_numbers(assign_call_order(pl.concat(calls)))
+    shifts = _estimate_clock_shifts(parts, set(exact_ranks))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)
     parts = parts.with_columns(pl.col(*MOMENTS) + moved)
@@ -317,7 +317,7 @@ def join_collectives(
     return JoinedCollectives(sorted([*rows.values(), *alone], key=lambda row: row.starts_ns[0]), joined), shifts
 
 
-def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
+def _add_call_numbers(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls with ``call``, the number of the call of the run that each is part of."""
     # Each rank counts its sends and receives anew, so their numbers differ on both sides.
     by_sequence = pl.col("sequence").is_not_null() & (pl.col("name") != SEND).fill_null(True)
@@ -330,11 +330,12 @@ def _numbered(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.filter(is_known).with_columns(call=key.rank("dense"))
 
 
-def _clock_shifts(parts: pl.DataFrame, exact_ranks: set[int]) -> dict[int, ClockShift]:
+def _estimate_clock_shifts(parts: pl.DataFrame, exact_ranks: set[int]) -> dict[int, ClockShift]:
     """By rank: the median of how much earlier its calls end than on ranks whose shift is known, and the spread of that.
 
     Those are ``exact_ranks``, or the first rank, to begin with; then those that share calls with them, and so on. Where
-    a rank shares nothing else, all-to-alls count, which end less surely together, or its messages (`clock_bounds`).
+    a rank shares nothing else, all-to-alls count, which end less surely together, or its messages
+    (`bound_clock_shifts`).
     """
     ends = parts.drop_nulls("rank")
     from_zero = pl.col("end") - pl.col("end").min()  # or a median would round it
@@ -343,25 +344,27 @@ def _clock_shifts(parts: pl.DataFrame, exact_ranks: set[int]) -> dict[int, Clock
     messages = parts.drop_nulls(["rank", "source"])
     shifts = {rank: ClockShift(0, 0) for rank in exact_ranks or ends["rank"].unique().sort()[:1]}
     while found := (
-        _next_shifts(together, shifts) or _next_shifts(others, shifts) or _shifts_by_messages(messages, shifts)
+        _estimate_next_shifts(together, shifts)
+        or _estimate_next_shifts(others, shifts)
+        or _estimate_shifts_by_messages(messages, shifts)
     ):
         shifts |= found
     return {rank: shift for rank, shift in shifts.items() if rank not in exact_ranks}
 
 
-def _shifts_by_messages(messages: pl.DataFrame, shifts: Mapping[int, ClockShift]) -> dict[int, ClockShift]:
+def _estimate_shifts_by_messages(messages: pl.DataFrame, shifts: Mapping[int, ClockShift]) -> dict[int, ClockShift]:
     """Return the shifts of ranks that exchange messages with those whose shift is known."""
     if not len(messages):
         return {}
-    found = clock_bounds(messages, {rank: shift.shift_ns for rank, shift in shifts.items()})
+    found = bound_clock_shifts(messages, {rank: shift.shift_ns for rank, shift in shifts.items()})
     return {
         rank: ClockShift(shift_ns, bound_ns)
         for rank, (shift_ns, bound_ns) in found.items()
-        if bound_ns >= 0 and abs(shift_ns) <= FAR_NS
+        if bound_ns >= 0 and abs(shift_ns) <= MAX_CLOCK_DIFFERENCE_NS
     }
 
 
-def _next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> dict[int, ClockShift]:
+def _estimate_next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> dict[int, ClockShift]:
     """The shifts of further ranks that share calls with those whose shift is known; a far one only if it is sure."""
     is_known = pl.col("rank").is_in(list(shifts))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
@@ -369,41 +372,43 @@ def _next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> dict[int,
     known = ends.filter(is_known).group_by("call").agg(known_end=moved.median())
     early = ends.filter(~is_known).join(known, on="call").with_columns(early=pl.col("known_end") - pl.col("end"))
     apart = (pl.col("early") - pl.col("early").median()).abs().median()
-    is_sure = (apart < _ALIKE * pl.col("dur").median()) & (pl.len() >= _FEWEST_CALLS)
+    is_sure = (apart < _MAX_SPREAD_SHARE * pl.col("dur").median()) & (pl.len() >= _MIN_CALLS)
     found = early.group_by("rank").agg(pl.col("early").median(), apart=apart, is_sure=is_sure)
-    found = found.filter((pl.col("early").abs() <= FAR_NS) | pl.col("is_sure")).drop("is_sure")
+    found = found.filter((pl.col("early").abs() <= MAX_CLOCK_DIFFERENCE_NS) | pl.col("is_sure")).drop("is_sure")
     return {rank: ClockShift(round(shift), round(bound)) for rank, shift, bound in found.sort("rank").iter_rows()}
 
 
 def _rows(parts: pl.DataFrame) -> tuple[dict[int, CollectiveRow], list[CollectiveRow]]:
     """The row of each call, by its number, and a row for each part of what is not one call."""
-    by_call = _with_waits(parts).sort("call", "rank").group_by("call", maintain_order=True)
+    by_call = _add_waits(parts).sort("call", "rank").group_by("call", maintain_order=True)
     first = [pl.col(name).drop_nulls().first() for name in ("group", "step", "name", "bytes")]
     sequence = pl.col("sequence").drop_nulls()
     first.append(pl.when(sequence.n_unique() == 1).then(sequence.first()))
     rows, alone = {}, []
-    for call in by_call.agg(*first, *_OF_RANKS).iter_rows(named=True):
-        if _is_one(call):
+    for call in by_call.agg(*first, *_RANK_COLUMNS).iter_rows(named=True):
+        if _is_one_call(call):
             rows[call["call"]] = _row(**call)
         else:
-            parts_of_call = zip(*(call[name] for name in _OF_RANKS), strict=True)
+            parts_of_call = zip(*(call[name] for name in _RANK_COLUMNS), strict=True)
             alone += [
-                _row(**call | {name: [value] for name, value in zip(_OF_RANKS, part, strict=True)})
+                _row(**call | {name: [value] for name, value in zip(_RANK_COLUMNS, part, strict=True)})
                 for part in parts_of_call
             ]
     return rows, alone
 
 
-def _is_one(call: dict[str, Any]) -> bool:
+def _is_one_call(call: dict[str, Any]) -> bool:
     """Whether parts are one call: each rank has one of them, and they overlap; a send may end before it is received."""
     ranks, apart_ns = call["rank"], max(call["begin"]) - min(call["end"])
-    return len(set(ranks)) == len(ranks) and apart_ns <= (FAR_NS if call["name"] in _POINT_TO_POINT else 0)
+    return len(set(ranks)) == len(ranks) and apart_ns <= (
+        MAX_CLOCK_DIFFERENCE_NS if call["name"] in _POINT_TO_POINT else 0
+    )
 
 
 def _row(**call: Any) -> CollectiveRow:
     ranks, starts, ends = call["rank"], call["begin"], call["end"]
     last_start = max(starts)
-    is_all = call["name"] not in _POINT_TO_POINT or _ends_together(call["name"], starts, ends)
+    is_all = call["name"] not in _POINT_TO_POINT or _waits_for_all_ranks(call["name"], starts, ends)
     is_timed, has_waits = len(ranks) > 1 and (is_all or call["name"] == SEND), len(ranks) > 1 and is_all
     transfer_ns = max(ends) - last_start if is_timed else None
     return CollectiveRow(
@@ -424,12 +429,12 @@ def _row(**call: Any) -> CollectiveRow:
     )
 
 
-def _ends_together(name: str, starts: Sequence[int], ends: Sequence[int]) -> bool:
+def _waits_for_all_ranks(name: str, starts: Sequence[int], ends: Sequence[int]) -> bool:
     """Return whether it is an all-to-all in which each rank waits for all others."""
     return name == _ALL_TO_ALL and max(ends) - min(ends) <= _MAX_SPREAD_OF_ENDS * (max(ends) - min(starts))
 
 
-def _with_waits(parts: pl.DataFrame) -> pl.DataFrame:
+def _add_waits(parts: pl.DataFrame) -> pl.DataFrame:
     """Parts of calls with ``wait_ns``: how much of its pause was before the last rank began the call, and in no wait of
     the same rank that had begun before."""
     last = pl.col("begin").max()

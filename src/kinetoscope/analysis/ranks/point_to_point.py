@@ -32,7 +32,7 @@ def find_channels(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
         calls: ``group``, ``direction`` (``send``, ``recv`` or another name), ``peer`` (a rank of the group, as far as
             it is known).
     """
-    unknown = _channel_of_rank(window.rank, None) if _has_different_groups(window) else None
+    unknown = _name_channel_of_rank(window.rank, None) if _has_different_groups(window) else None
     if not calls["direction"].is_in(list(_DIRECTIONS)).any():
         nothing = (constant_column(name, None, pl.Int64, len(calls)) for name in ("source", "destination"))
         channel = calls["group"] if unknown is None else calls["group"].fill_null(unknown)
@@ -46,7 +46,7 @@ def find_channels(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _channel_of_rank(rank: int | None, group: str | None) -> str:
+def _name_channel_of_rank(rank: int | None, group: str | None) -> str:
     return f"{group or ''} of rank {rank}"
 
 
@@ -61,7 +61,7 @@ def _channel(
     if direction not in _DIRECTIONS:
         return group or unknown, None, None
     if rank is None or peer is None:
-        return _channel_of_rank(rank, group), None, None
+        return _name_channel_of_rank(rank, group), None, None
     source, destination = (rank, peer) if direction == SEND else (peer, rank)
     return f"{group or ''} {source}->{destination}", source, destination
 
@@ -81,12 +81,12 @@ def _global_peer(rank: int | None, members: Sequence[int] | None, peer: int | No
     return others[0] if len(others) == 1 else None
 
 
-def peers_in_titles(titles: pl.Series) -> pl.Series:
+def parse_peers_of_titles(titles: pl.Series) -> pl.Series:
     """Return the peers that the titles of NCCL's calls contain."""
     return titles.str.extract(_PEER_IN_TITLE).cast(pl.Int64).alias("peer")
 
 
-def peers_in_args(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
+def parse_peers_of_args(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     """Return the peers that the args of spans of calls contain.
 
     Args:
@@ -105,7 +105,7 @@ def peers_in_args(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     return rows.select(peer=pl.when(pl.col("direction").is_in(list(_DIRECTIONS))).then(peer))["peer"]
 
 
-def peers_on_cpu(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
+def find_cpu_peers(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     """Return the peers of gloo's ``calls`` (``name``, ``begin``), in the order of ``begin``, where shapes were
     recorded: torch notes the arguments of the operator around each then."""
     peers: list[int | None] = [None] * len(calls)
@@ -124,7 +124,7 @@ def peers_on_cpu(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     return pl.Series("peer", peers, dtype=pl.Int64)
 
 
-def clock_bounds(parts: pl.DataFrame, known: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+def bound_clock_shifts(parts: pl.DataFrame, known: Mapping[int, int]) -> dict[int, tuple[int, int]]:
     """Return for further ranks how far their clocks are from the common one, and within which bound.
 
     A receive ends after its send started: messages in both directions bound the difference of two clocks from below

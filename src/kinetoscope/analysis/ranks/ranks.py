@@ -71,16 +71,16 @@ def rank_rows(window: RankWindow) -> list[RankRow]:
     ]
 
 
-def add_rank_rows(rows: Iterable[RankRow]) -> list[RankRow]:
+def combine_rank_rows(rows: Iterable[RankRow]) -> list[RankRow]:
     """The rows of all windows, added up by rank and device, in the order of ranks."""
     sums: dict[tuple[int | None, int | None], RankRow] = {}
     for row in rows:
         key = (row.rank, row.device)
-        sums[key] = _added(sums[key], row) if key in sums else row
+        sums[key] = _add_rows(sums[key], row) if key in sums else row
     return sorted(sums.values(), key=lambda row: (row.rank is None, row.rank or 0, row.device or 0))
 
 
-def with_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | None, StretchParts]]) -> list[RankRow]:
+def add_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | None, StretchParts]]) -> list[RankRow]:
     """The rows with what a step of their rank takes its time for; ``stretches`` are those of all ranks."""
     by_rank: defaultdict[int | None, list[StretchParts]] = defaultdict(list)
     for rank, parts in stretches:
@@ -91,7 +91,7 @@ def with_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | Non
     return [replace(row, step_ns=step_ns, parts=parts) for row, step_ns, parts, _ in found]
 
 
-def _added(one: RankRow, other: RankRow) -> RankRow:
+def _add_rows(one: RankRow, other: RankRow) -> RankRow:
     sums = {name: sum_or_none((getattr(one, name), getattr(other, name))) for name in ("num_steps", *_TIMES)}
     bounds = [bound for bound in (one.clock_bound_ns, other.clock_bound_ns) if bound is not None]
     at_least = [row.communication_is_at_least for row in (one, other) if row.communication_is_at_least is not None]
@@ -123,7 +123,7 @@ def _device_times(device: pl.DataFrame, time: DeviceTime) -> dict[str, Any]:
         "busy_ns": busy_ns,
         "compute_ns": compute_ns,
         "communication_ns": communication_ns,
-        "communication_is_at_least": _may_communicate_more(device),
+        "communication_is_at_least": _has_communication_like_kernels(device),
         "copy_ns": copy_ns,
         "exposed_communication_ns": on_kernels_ns - compute_ns,
         "exposed_copy_ns": busy_ns - on_kernels_ns,
@@ -134,7 +134,7 @@ def _device_times(device: pl.DataFrame, time: DeviceTime) -> dict[str, Any]:
     }
 
 
-def _may_communicate_more(device: pl.DataFrame) -> bool:
+def _has_communication_like_kernels(device: pl.DataFrame) -> bool:
     names = device["name"].filter(device["kind"] == "compute").unique()
     return any(map(looks_like_communication, names))
 

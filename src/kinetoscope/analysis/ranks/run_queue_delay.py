@@ -101,7 +101,7 @@ class RunQueueDelay:
         return (self.share if self._load is None else self._load.max_delay_share) > _HIGH_SHARE
 
     @property
-    def on_estimate(self) -> str:
+    def estimate_advice(self) -> str:
         """Sentences on loops that may have waited for a core; "" where the delay was recorded, is low, or unknown."""
         if self._load is None or not self.is_high:
             return ""

@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
-from kinetoscope.analysis.ranks.passed_on_waits import Wait, peers_by_rank, without_passed_on_waits
+from kinetoscope.analysis.ranks.transitive_waits import Wait, find_peers, remove_transitive_waits
 from kinetoscope.analysis.steps.periods import period_of_steps
 from kinetoscope.analysis.steps.step_time import step_time_ns
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 
-SHARE_OF_STEP = 0.02
+MIN_SHARE_OF_STEP = 0.02
 """A rank is reported if the others wait for it for more than this part of a step."""
 
-CLOCK_BOUNDS = 4
-_FEWEST_LATE_STEPS = 2
-_LATE_SHARE, _ALWAYS_LATE_SHARE = 0.5, 0.25
+MIN_CLOCK_BOUNDS = 4
+_MIN_LATE_STEPS = 2
+_MIN_LATE_SHARE, _MIN_ALWAYS_LATE_SHARE = 0.5, 0.25
 """A step counts as late if the wait in it is at least half of that in the steps with the longest waits. Of a rank that
 is late by a quarter of that in nearly all steps, these count."""
 _NEARLY_ALL = 0.7
@@ -36,7 +36,7 @@ _EARLY_SHARE = 0.25
 ByStep = Mapping[int, Mapping[int, float]]
 """Nanoseconds by rank and step."""
 
-_STANDARD_ERRORS = 2
+_MIN_STANDARD_ERRORS = 2
 """A rank is late if its mean is further from nothing than by chance."""
 
 
@@ -60,7 +60,7 @@ class StragglerRow(PlainData):
     evidence: tuple[tuple[str, int | float], ...]
 
 
-class LatePhase(NamedTuple):
+class PhaseLateness(NamedTuple):
     """The lateness of a rank in a phase, in nanoseconds by step, with the marker that shows it."""
 
     phase: str
@@ -70,26 +70,26 @@ class LatePhase(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LateRanks:
+class StragglerCandidates:
     """The ranks that are late. ``rows`` are those that the others wait for with nothing to do, the worst first.
 
     ``candidates``, the latest first, are also those that begin their calls late while the others still compute: whether
-    that costs the run something, only a replay tells. ``calls`` are the timed ones, `without_passed_on_waits`. Where
+    that costs the run something, only a replay tells. ``calls`` are the timed ones, `remove_transitive_waits`. Where
     none were recorded, ``phases`` has the phase in which each rank is late.
     """
 
     rows: list[StragglerRow] = field(default_factory=list)
     candidates: list[StragglerRow] = field(default_factory=list)
     calls: list[CollectiveRow] = field(default_factory=list)
-    phases: Mapping[int, LatePhase] = field(default_factory=dict)
+    phases: Mapping[int, PhaseLateness] = field(default_factory=dict)
 
 
-def late_ranks(
+def find_straggler_candidates(
     calls: Sequence[CollectiveRow],
     steps: Sequence[StepRow],
     clock_bound_ns: int = 0,
     messages: Sequence[Wait] = (),
-) -> LateRanks:
+) -> StragglerCandidates:
     """Return the late ranks, each judged among the ranks of its process groups.
 
     Args:
@@ -98,22 +98,24 @@ def late_ranks(
     """
     calls = [call for call in calls if call.waits_ns is not None and call.step is not None]
     if not calls or not steps:
-        return LateRanks()
-    calls = without_passed_on_waits(calls, messages)
-    peers = peers_by_rank(calls)
-    least_ns, bound_ns = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), CLOCK_BOUNDS * clock_bound_ns
+        return StragglerCandidates()
+    calls = remove_transitive_waits(calls, messages)
+    peers = find_peers(calls)
+    least_ns, bound_ns = MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0), MIN_CLOCK_BOUNDS * clock_bound_ns
     num_steps = len({row.step for row in steps})
-    behind = _behind_peers(calls)
+    behind = _lateness_within_groups(calls)
     late = {rank for rank, by_step in behind.items() if is_late(by_step, num_steps, max(least_ns, bound_ns))}
-    asked = late | {rank for rank, wait_ns in _waits_for_last(calls, peers).items() if wait_ns > least_ns * num_steps}
+    asked = late | {
+        rank for rank, wait_ns in _sum_waits_for_last(calls, peers).items() if wait_ns > least_ns * num_steps
+    }
     found: dict[int, StragglerRow] = {}
     for rank, waits in _waits_by_rank(calls, asked, peers).items():
         row = build_row(rank, waits, num_steps, bound_ns)
-        is_costly = row.cost_ns_per_step > least_ns and len(row.steps) >= _FEWEST_LATE_STEPS
+        is_costly = row.cost_ns_per_step > least_ns and len(row.steps) >= _MIN_LATE_STEPS
         if is_costly or rank in late:
             found[rank] = row if is_costly else replace(row, steps=_late_steps(behind[rank], bound_ns))
-    rows = _with_causes(found, steps, {call.step for call in calls if call.step is not None}, peers)
-    return LateRanks(
+    rows = _add_causes(found, steps, {call.step for call in calls if call.step is not None}, peers)
+    return StragglerCandidates(
         sorted(
             (row for row in rows if row.cost_ns_per_step > least_ns), key=lambda row: (-row.cost_ns_per_step, row.rank)
         ),
@@ -122,22 +124,22 @@ def late_ranks(
     )
 
 
-def later_ranks(after_first: ByStep, steps: Sequence[StepRow]) -> list[StragglerRow]:
+def find_replayed_stragglers(after_first: ByStep, steps: Sequence[StepRow]) -> list[StragglerRow]:
     """The ranks that are late in a replay, the latest first: ``after_first`` is the most by which each rank, in each
     step, begins a call after the first one of it. Their cost is how late they are."""
     num_steps = len({row.step for row in steps})
-    least_ns, behind = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), _beyond_usual(after_first)
+    least_ns, behind = MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0), _subtract_early_ranks(after_first)
     found = {rank: build_row(rank, by_step, num_steps, 0) for rank, by_step in behind.items()}
     late = {
         rank: row
         for rank, row in found.items()
-        if row.cost_ns_per_step > least_ns and len(row.steps) >= _FEWEST_LATE_STEPS
+        if row.cost_ns_per_step > least_ns and len(row.steps) >= _MIN_LATE_STEPS
     }
     call_steps = {step for by_step in after_first.values() for step in by_step}
-    return sorted(_with_causes(late, steps, call_steps), key=lambda row: (-row.cost_ns_per_step, row.rank))
+    return sorted(_add_causes(late, steps, call_steps), key=lambda row: (-row.cost_ns_per_step, row.rank))
 
 
-def wait_for_late_ns(calls: Iterable[CollectiveRow], late: LateRanks, num_steps: int) -> float:
+def wait_for_stragglers_ns(calls: Iterable[CollectiveRow], late: StragglerCandidates, num_steps: int) -> float:
     """Return the time per step that a rank waits for late ranks, also through others: the mean of ``num_steps`` rows of
     all ranks."""
     if not late.rows:
@@ -152,7 +154,7 @@ def _wait_ns(call: CollectiveRow) -> int:
     return sum(call.waits_ns) if call.waits_ns and call.step is not None else 0
 
 
-def _waits_for_last(calls: Sequence[CollectiveRow], peers: Mapping[int, Collection[int]]) -> dict[int, float]:
+def _sum_waits_for_last(calls: Sequence[CollectiveRow], peers: Mapping[int, Collection[int]]) -> dict[int, float]:
     """By rank: what each peer waited for it, on average, where it was the last one; the sum."""
     waits: defaultdict[int, float] = defaultdict(float)
     for call in calls:
@@ -164,7 +166,7 @@ def _waits_for_last(calls: Sequence[CollectiveRow], peers: Mapping[int, Collecti
 def _waits_by_rank(
     calls: Sequence[CollectiveRow], ranks: Collection[int], peers: Mapping[int, Collection[int]]
 ) -> dict[int, dict[int, float]]:
-    """`waits_for` each of ``ranks`` alone, in one pass over many calls."""
+    """`wait_by_step` for each of ``ranks`` alone, in one pass over many calls."""
     found: dict[int, defaultdict[int, float]] = {rank: defaultdict(float) for rank in ranks}
     for call in calls:
         starts = [(rank, start) for rank, start in zip(call.ranks, call.starts_ns, strict=True) if rank in found]
@@ -178,10 +180,10 @@ def _waits_by_rank(
     return {rank: dict(by_step) for rank, by_step in found.items()}
 
 
-def waits_for(calls: Iterable[CollectiveRow], ranks: Collection[int]) -> dict[int, float]:
+def wait_by_step(calls: Iterable[CollectiveRow], ranks: Collection[int]) -> dict[int, float]:
     """By step: how long each peer waited for the last of ``ranks``, and did nothing else; the mean of these."""
     calls = list(calls)
-    peers = peers_by_rank(calls)
+    peers = find_peers(calls)
     num_others = max(1, len({peer for rank in ranks for peer in peers.get(rank, ())} - {*ranks}))
     waits: defaultdict[int, float] = defaultdict(float)
     for call in calls:
@@ -195,7 +197,7 @@ def waits_for(calls: Iterable[CollectiveRow], ranks: Collection[int]) -> dict[in
     return dict(waits)
 
 
-def begins_after_first(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, float]]:
+def lateness_by_rank(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, float]]:
     """By rank and step: the most by which it began a call after the first rank did. Who still computes begins no wait,
     but a late rank is late all the same."""
     most: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -208,20 +210,20 @@ def begins_after_first(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, fl
     return {rank: dict(by_step) for rank, by_step in most.items()}
 
 
-def _behind_peers(calls: Sequence[CollectiveRow]) -> dict[int, dict[int, float]]:
+def _lateness_within_groups(calls: Sequence[CollectiveRow]) -> dict[int, dict[int, float]]:
     """Return by rank and step how late it was in one of its groups, beyond what the earliest ranks of the group are."""
     by_group: defaultdict[tuple[int, ...], list[CollectiveRow]] = defaultdict(list)
     for call in calls:
         by_group[call.ranks].append(call)
     most: defaultdict[int, dict[int, float]] = defaultdict(dict)
     for of_group in by_group.values():
-        for rank, by_step in _beyond_usual(begins_after_first(of_group)).items():
+        for rank, by_step in _subtract_early_ranks(lateness_by_rank(of_group)).items():
             for step, ns in by_step.items():
                 most[rank][step] = max(most[rank].get(step, ns), ns)
     return most
 
 
-def _beyond_usual(after_first: ByStep) -> dict[int, dict[int, float]]:
+def _subtract_early_ranks(after_first: ByStep) -> dict[int, dict[int, float]]:
     """How late each rank is in each step, beyond what the earliest quarter of the ranks is."""
     by_lateness = sorted(after_first, key=lambda rank: (sum(after_first[rank].values()), rank))
     early = by_lateness[: max(1, int(_EARLY_SHARE * len(by_lateness)))]
@@ -233,9 +235,9 @@ def _beyond_usual(after_first: ByStep) -> dict[int, dict[int, float]]:
 def is_late(by_step: Mapping[int, float], num_steps: int, least_ns: float) -> bool:
     """Whether a rank is late by more than ``least_ns`` on average, and not by chance."""
     late = [*by_step.values(), *[0.0] * (num_steps - len(by_step))]
-    if len(late) < _FEWEST_LATE_STEPS:
+    if len(late) < _MIN_LATE_STEPS:
         return False
-    return fmean(late) > max(least_ns, _STANDARD_ERRORS * stdev(late) / len(late) ** 0.5)
+    return fmean(late) > max(least_ns, _MIN_STANDARD_ERRORS * stdev(late) / len(late) ** 0.5)
 
 
 def build_row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: float) -> StragglerRow:
@@ -261,11 +263,11 @@ def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
 
     if not waits:
         return ()
-    always = late(_ALWAYS_LATE_SHARE)
-    return always if len(always) >= _NEARLY_ALL * len(waits) else late(_LATE_SHARE)
+    always = late(_MIN_ALWAYS_LATE_SHARE)
+    return always if len(always) >= _NEARLY_ALL * len(waits) else late(_MIN_LATE_SHARE)
 
 
-def _with_causes(
+def _add_causes(
     found: Mapping[int, StragglerRow],
     steps: Sequence[StepRow],
     call_steps: Collection[int],
@@ -282,21 +284,21 @@ def _with_causes(
             by_rank[row.rank][row.step] = row
     outside = {rank: rows for rank, rows in by_rank.items() if rank not in found}
     num_steps = len({row.step for row in steps})
-    in_time = {rank: _but_for(found[rank].steps if rank in found else (), rows) for rank, rows in by_rank.items()}
+    in_time = {rank: _exclude_steps(found[rank].steps if rank in found else (), rows) for rank, rows in by_rank.items()}
 
     def others(rank: int) -> Sequence[Mapping[int, StepRow]]:
         near = [outside[peer] for peer in (peers or {}).get(rank, ()) if peer in outside]
         return near or [*outside.values()] or [rows for other, rows in in_time.items() if other != rank]
 
-    return [_with_cause(row, by_rank[rank], others(rank), num_steps, call_steps) for rank, row in found.items()]
+    return [_add_cause(row, by_rank[rank], others(rank), num_steps, call_steps) for rank, row in found.items()]
 
 
-def _but_for(late: Collection[int], rows: Mapping[int, StepRow]) -> Mapping[int, StepRow]:
+def _exclude_steps(late: Collection[int], rows: Mapping[int, StepRow]) -> Mapping[int, StepRow]:
     """The rows of a rank's steps without those in which it was late; all where it was late in each."""
     return {step: row for step, row in rows.items() if step not in late} or rows
 
 
-def _with_cause(
+def _add_cause(
     row: StragglerRow,
     own: Mapping[int, StepRow],
     others: Sequence[Mapping[int, StepRow]],
@@ -306,13 +308,17 @@ def _with_cause(
     late_ns = row.cost_ns_per_step * num_steps / max(1, len(row.steps))
     found = _cause_of_lateness(row.steps, late_ns, own, others)
     if not found.explains_half:
-        before = _cause_of_lateness(steps_until_late(row.steps, own, call_steps), late_ns, own, others, len(row.steps))
+        before = _cause_of_lateness(
+            find_steps_before_lateness(row.steps, own, call_steps), late_ns, own, others, len(row.steps)
+        )
         found = before if before.explains_half else found
     evidence = tuple((f"{name}_longer_ns", round(ns)) for name, ns in found.longer_ns.items())
     return replace(row, cause=found.cause, evidence=evidence)
 
 
-def steps_until_late(late: Collection[int], own: Mapping[int, StepRow], call_steps: Collection[int]) -> list[int]:
+def find_steps_before_lateness(
+    late: Collection[int], own: Mapping[int, StepRow], call_steps: Collection[int]
+) -> list[int]:
     """Return late steps and those before them, back to the last of ``call_steps``, in which ranks had a common call.
 
     A rank may be late to the first call of a step because of the end of the step before: a checkpoint, logging, an
@@ -356,11 +362,11 @@ def _cause_of_lateness(
     if "device" not in longer and backward_ns is not None:
         longer["host"] = max(longer.get("host", 0.0), backward_ns)
     cause = max(
-        (name for name in COLUMNS_OF_CAUSES if longer.get(name, 0.0) > _LEAST_OF_LATENESS * late_ns),
+        (name for name in COLUMNS_OF_CAUSES if longer.get(name, 0.0) > _MIN_SHARE_OF_LATENESS * late_ns),
         key=lambda name: longer[name],
         default="unknown",
     )
-    most_others = max(longer.get("data", 0.0), longer.get("device", 0.0), TIMES_RUNNING * running_ns)
+    most_others = max(longer.get("data", 0.0), longer.get("device", 0.0), MIN_DELAY_TIMES_RUNNING * running_ns)
     if longer.get("processor", 0.0) > max(most_others, late_ns / 2):
         cause = "processor"
     return _Cause(cause, longer, longer.get(cause, 0.0) > late_ns / 2)
@@ -390,10 +396,10 @@ COLUMNS_OF_CAUSES = {
 _HOST_WITH_BACKWARD = (*COLUMNS_OF_CAUSES["host"], "backward_ns")
 """The same of the host where it computes, without a device."""
 
-_LEAST_OF_LATENESS = 0.05
+_MIN_SHARE_OF_LATENESS = 0.05
 """What took a rank longer by less than this part of what others waited for it in these steps is not why it was late."""
 
-TIMES_RUNNING = 2
+MIN_DELAY_TIMES_RUNNING = 2
 """A rank that has no processor for longer than others does not do more: it runs longer by half of that at most."""
 
 

@@ -26,7 +26,7 @@ def critical_path(graph: ReplayGraph, begin_ns: int, end_ns: int | None = None) 
     bounds = nodes.drop_nulls("window").group_by("window").agg(since=pl.col("time").min(), until=pl.col("time").max())
     window = bounds.filter((pl.col("since") <= begin_ns) & (pl.col("until") > begin_ns))["window"]
     ends = nodes.filter(pl.col("is_end") & pl.col("window").is_in(window.implode())).sort("time")
-    before = {row[0]: row[1:] for row in _last_causes(graph, begin_ns).iter_rows()}
+    before = {row[0]: row[1:] for row in _find_last_causes(graph, begin_ns).iter_rows()}
     found: list[CriticalSpan] = []
     node = ends["node"].last()
     while node in before:
@@ -34,10 +34,10 @@ def critical_path(graph: ReplayGraph, begin_ns: int, end_ns: int | None = None) 
         since, until = max(since, begin_ns), until if end_ns is None else min(until, end_ns)
         if since < until:
             found.append(CriticalSpan(rank=rank, kind=kind, name=name, begin_ns=since, end_ns=until))
-    return _joined(found[::-1])
+    return _join_spans(found[::-1])
 
 
-def _last_causes(graph: ReplayGraph, begin_ns: int) -> pl.DataFrame:
+def _find_last_causes(graph: ReplayGraph, begin_ns: int) -> pl.DataFrame:
     """For each node the edge that asks for the latest time: ``target``, ``source``, ``rank``, ``kind``, ``name``, and
     the times of source and target. Nodes before ``begin_ns`` have none."""
     times = pl.lit(graph.nodes["time"])
@@ -51,7 +51,7 @@ def _last_causes(graph: ReplayGraph, begin_ns: int) -> pl.DataFrame:
     return edges.select("target", "source", "rank", "kind", name.alias("name"), "since", "until")
 
 
-def _joined(spans: list[CriticalSpan]) -> list[CriticalSpan]:
+def _join_spans(spans: list[CriticalSpan]) -> list[CriticalSpan]:
     """Spans of a thread that follow each other as one, if they are of the same."""
     found: list[CriticalSpan] = []
     for span in spans:

@@ -9,11 +9,11 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.cpu_operators import are_of_cpu_optimizer
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.replay.device_begins import NEAR_NS, DeviceBegins
+from kinetoscope.analysis.replay.delayed_batches import DelayedBatches
+from kinetoscope.analysis.replay.device_starts import MAX_CAUSE_DELAY_NS, DeviceStarts
 from kinetoscope.analysis.replay.host_waits import HostWaits
-from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.replay.loader_slack import LoaderSlack, loader_slack
-from kinetoscope.analysis.replay.timed_operators import TimedOperators
+from kinetoscope.analysis.replay.operator_intervals import OperatorIntervals
 from kinetoscope.analysis.windows.columns import (
     add_constant_column,
     build_frame,
@@ -28,7 +28,7 @@ from kinetoscope.analysis.windows.window import RankWindow
 _KINDS = {"compute": "other_stream", "wait": "other_stream", "order": "stream"}
 """The kind of edge for a cause, where it has another name."""
 
-_OF_THREADS = ("source", "target", "track", "begin", "end")
+_THREAD_EDGE_COLUMNS = ("source", "target", "track", "begin", "end")
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,19 @@ def find_dependencies(
     window: RankWindow, loop: TrainingLoop, operators: Iterable[str] = (), pace: float = 1.0
 ) -> Dependencies:
     """The graph of one window. Its edges say how much of them is inside of ``operators``; ``pace`` is that of
-    `LateBatches`."""
-    late = LateBatches(loop, pace)
-    finder = _Finder(window, loop, TimedOperators(window, operators), late)
+    `DelayedBatches`."""
+    late = DelayedBatches(loop, pace)
+    finder = _Finder(window, loop, OperatorIntervals(window, operators), late)
     return Dependencies(
         add_constant_column(finder.nodes(), "rank", window.rank, pl.Int64),
         add_constant_column(finder.edges(), "rank", window.rank, pl.Int64),
         *finder.begins.waiting,
         loader=loader_slack(loop, late),
-        first_wait_ns=_first_wait_ns(window, loop),
+        first_wait_ns=_find_first_wait_ns(window, loop),
     )
 
 
-def _first_wait_ns(window: RankWindow, loop: TrainingLoop) -> int:
+def _find_first_wait_ns(window: RankWindow, loop: TrainingLoop) -> int:
     """See `Dependencies`; 0 where a step fetches its own batch."""
     begins, ends, fetches = window.steps["begin"], window.steps["end"], loop.loader.fetching
     if len(begins) < 2 or not fetches:
@@ -80,7 +80,9 @@ def _first_wait_ns(window: RankWindow, loop: TrainingLoop) -> int:
 
 
 class _Finder:
-    def __init__(self, window: RankWindow, loop: TrainingLoop, operators: TimedOperators, late: LateBatches) -> None:
+    def __init__(
+        self, window: RankWindow, loop: TrainingLoop, operators: OperatorIntervals, late: DelayedBatches
+    ) -> None:
         self._late, self._late_fetches = late, late.fetches
         row = pl.int_range(pl.len(), dtype=pl.UInt32)
         self._window, self._loop, self._operators = window, loop, operators
@@ -100,11 +102,11 @@ class _Finder:
 
     def edges(self) -> pl.DataFrame:
         """The edges, one kind after the other."""
-        edges = [self._with_parts(), self._sync_edges()]
+        edges = [self._host_edges_with_parts(), self._build_sync_edges()]
         if len(self._late_fetches):
-            edges.append(self._loader_edges())
+            edges.append(self._build_loader_edges())
         if len(self._device):
-            edges += [*self._begin_edges(), self._device_edges()]
+            edges += [*self._build_start_edges(), self._build_device_edges()]
         return pl.concat(edges, how="diagonal_relaxed")
 
     # -- threads of the host --
@@ -113,7 +115,7 @@ class _Finder:
     def _points(self) -> pl.DataFrame:
         """The moments of threads, in order: ``track``, ``time``, ``node``, ``is_step_end``."""
         steps = self._window.steps
-        waits = (self._waits.waits, self._waits.in_time, self._pauses)
+        waits = (self._waits.waits, self._waits.without_wait, self._pauses)
         stretches = [steps, self._loop.loader.fetches, *waits, self._loop.visits]
         moments = [(frame["track"], frame[side].alias("time")) for frame in stretches for side in ("begin", "end")]
         moments.append((self._device["launch_track"].alias("track"), self._device["launch_begin"].alias("time")))
@@ -123,14 +125,18 @@ class _Finder:
         node = pl.int_range(2 * len(self._device), 2 * len(self._device) + pl.len(), dtype=pl.UInt32)
         return points.with_columns(node=node, is_step_end=is_step_end)
 
-    def _with_node(self, rows: pl.DataFrame, node: str, track: str, time: str) -> pl.DataFrame:
+    def _add_node(self, rows: pl.DataFrame, node: str, track: str, time: str) -> pl.DataFrame:
         """The rows with the node of a moment of a thread."""
         points = select_columns(self._points, **{track: "track", time: "time", node: "node"})
         return rows.join(points, on=[track, time], how="inner", maintain_order="left")
 
-    def _with_parts(self) -> pl.DataFrame:
+    def _host_edges_with_parts(self) -> pl.DataFrame:
         """The edges of threads with what their time is made of."""
-        edges = pl.concat([self._host_edges(), self._thread_edges()]) if len(self._loop.visits) else self._host_edges()
+        edges = (
+            pl.concat([self._build_host_edges(), self._build_thread_edges()])
+            if len(self._loop.visits)
+            else self._build_host_edges()
+        )
         parts = [part for part in self._loop.parts(edges) if (part != 0).any()]
         parts += [self._spare_data(edges, part) for part in parts if part.name == "data"]
         plain = edges[[name for name in edges.columns if name not in ("track", "begin", "end")]]
@@ -144,7 +150,7 @@ class _Finder:
         cost = IntervalUnion(self._late.of_workers).overlap_ns(edges["begin"], edges["end"])
         return clip_negative(data - cost).alias("spare_data")
 
-    def _host_edges(self) -> pl.DataFrame:
+    def _build_host_edges(self) -> pl.DataFrame:
         """From each moment of a thread to its next. Time in which the thread waits for somebody else is not its own."""
         target, end = (pl.col(name).shift(-1).over("track") for name in ("node", "time"))
         edges = self._points.select("track", source="node", begin="time", target=target, end=end)
@@ -160,7 +166,7 @@ class _Finder:
         )
         own_ns = find_enclosing(waits.unique(["track", "begin"]), edges["track"], edges["begin"])["own_ns"]
         weight = pl.min_horizontal(pl.col("end") - pl.col("begin"), own_ns)
-        return edges.select(*_OF_THREADS, kind=pl.lit("host"), weight=weight)
+        return edges.select(*_THREAD_EDGE_COLUMNS, kind=pl.lit("host"), weight=weight)
 
     @cached_property
     def _pauses(self) -> pl.DataFrame:
@@ -169,7 +175,7 @@ class _Finder:
         pauses = self._loop.visits.select(track=track, begin="paused_from", end="paused_until", own_ns=nothing)
         return pauses.unique()
 
-    def _thread_edges(self) -> pl.DataFrame:
+    def _build_thread_edges(self) -> pl.DataFrame:
         """The loop's thread starts a visit, and goes on when it has ended; what it does before and after is its own."""
         loop_track, visits = pl.lit(self._window.loop_track, dtype=pl.UInt32), self._loop.visits
         last = pl.col("end").max().over("paused_from")
@@ -178,17 +184,17 @@ class _Finder:
         )
         ends = visits.select(from_track="track", since="end", to_track=loop_track, until="paused_until", begin=last)
         edges = pl.concat([starts, ends]).with_columns(track=loop_track, end="until")
-        edges = self._with_node(self._with_node(edges, "source", "from_track", "since"), "target", "to_track", "until")
+        edges = self._add_node(self._add_node(edges, "source", "from_track", "since"), "target", "to_track", "until")
         weight = pl.col("end") - pl.col("begin")
-        return edges.select(*_OF_THREADS, kind=pl.lit("thread"), weight=weight)
+        return edges.select(*_THREAD_EDGE_COLUMNS, kind=pl.lit("thread"), weight=weight)
 
     # -- workers of a loader --
 
-    def _loader_edges(self) -> pl.DataFrame:
+    def _build_loader_edges(self) -> pl.DataFrame:
         """A batch that came late is made as late again, however fast the loop is."""
         first = self._points.filter(pl.col("track") == self._window.loop_track)["time"].min()
         late = self._late_fetches.with_columns(pl.col("since").fill_null(pl.lit(first, pl.Int64)))
-        late = self._with_node(self._with_node(late, "target", "track", "end"), "source", "track", "since")
+        late = self._add_node(self._add_node(late, "target", "track", "end"), "source", "track", "since")
         return late.select("source", "target", kind=pl.lit("loader"), weight=pl.col("end") - pl.col("since"))
 
     # -- waits for the device --
@@ -197,8 +203,8 @@ class _Finder:
     def _waits(self) -> HostWaits:
         return HostWaits(self._device, self._loop)
 
-    def _sync_edges(self) -> pl.DataFrame:
-        edges = self._with_node(pl.concat([self._waits.waits, self._waits.in_time]), "target", "track", "end")
+    def _build_sync_edges(self) -> pl.DataFrame:
+        edges = self._add_node(pl.concat([self._waits.waits, self._waits.without_wait]), "target", "track", "end")
         calls = self._loop.sync_calls[["track", "begin"]].hstack([self._loop.are_for_data])
         edges = edges.join(calls.unique(["track", "begin"]), on=["track", "begin"], how="left", maintain_order="left")
         delay = pl.col("end") - pl.col("event_end")
@@ -206,22 +212,22 @@ class _Finder:
         return edges.select(
             *("target", "kind", "is_guessed", "is_for_data"),
             source="event",
-            weight=pl.when(delay <= NEAR_NS).then(weight).otherwise(0),
+            weight=pl.when(delay <= MAX_CAUSE_DELAY_NS).then(weight).otherwise(0),
         )
 
     # -- streams of the device --
 
     @cached_property
-    def begins(self) -> DeviceBegins:
+    def begins(self) -> DeviceStarts:
         """Why the device's events began when they did."""
-        return DeviceBegins(self._device, self._window.runtime_calls)
+        return DeviceStarts(self._device, self._window.runtime_calls)
 
-    def _begin_edges(self) -> list[pl.DataFrame]:
+    def _build_start_edges(self) -> list[pl.DataFrame]:
         """Return the edges to the begin of each event: from its launch, from the event before it on its stream, and
         from those of other streams that it waited for. An event overlaps one before it, but does not overtake it."""
         events = self.begins.events
         launched = events[["begin_node", "launch_ns", "launch_track", "launch_begin"]]
-        launched = self._with_node(launched, "launch", "launch_track", "launch_begin")
+        launched = self._add_node(launched, "launch", "launch_track", "launch_begin")
         causes = [
             ("launch", "launch", launched),
             ("before", "stream", events),
@@ -239,7 +245,7 @@ class _Finder:
                 )
         return found
 
-    def _device_edges(self) -> pl.DataFrame:
+    def _build_device_edges(self) -> pl.DataFrame:
         """From each event's begin to its end. What was launched before the recording began is as it was, whatever is
         changed: it has no name."""
         is_launched = pl.col("launch_begin").is_not_null()

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.replay.device_begins import MAX_OVERLAP_NS, NEAR_NS
+from kinetoscope.analysis.replay.device_starts import MAX_CAUSE_DELAY_NS, MAX_OVERLAP_NS
 from kinetoscope.analysis.windows.columns import (
     add_constant_column,
     build_frame,
@@ -36,18 +36,18 @@ class HostWaits:
     @cached_property
     def waits(self) -> pl.DataFrame:
         """Those in which a thread did wait."""
-        found = (self._for_copies(), self._that_waited, self._for_collectives())
+        found = (self._for_copies(), self._waiting_calls, self._for_collectives())
         waits = pl.concat([frame[[*_COLUMNS[:-1]]] for frame in found if len(frame)] or [found[1][[*_COLUMNS[:-1]]]])
         in_call = (waits["event_end"] > waits["begin"]) & (waits["event_end"] <= waits["end"] + MAX_OVERLAP_NS)
         waits = add_constant_column(filter_rows(waits, in_call), "is_guessed", False, pl.Boolean)
         return waits.unique(["track", "begin", "end"], keep="last", maintain_order=True)
 
     @cached_property
-    def _that_waited(self) -> pl.DataFrame:
+    def _waiting_calls(self) -> pl.DataFrame:
         return filter_rows(self._calls, self._calls["has_waited"])
 
     @cached_property
-    def in_time(self) -> pl.DataFrame:
+    def without_wait(self) -> pl.DataFrame:
         """Those calls whose event had ended before. Where calls of the name waited, it is as many launches back as for
         them; else what was launched before the last `EventRecord` that was over before each of them."""
         back = pl.col("num_launched") - pl.col("place")
@@ -55,15 +55,15 @@ class HostWaits:
         others = filter_rows(self._calls, ~self._calls["has_waited"])
         if not len(others):
             return self.waits.clear()
-        usual = self._that_waited.group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
+        usual = self._waiting_calls.group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
         others = others.drop("event", "event_end", "place")
         as_elsewhere = others.join(usual, on="name").with_columns(place=pl.col("num_launched") - pl.col("back"))
         found = [
             as_elsewhere.join(self._launched, on="place").with_columns(is_guessed=pl.lit(False)),
             self._for_records(others.join(usual, on="name", how="anti")).with_columns(is_guessed=pl.lit(True)),
         ]
-        in_time = pl.concat([frame.select(_COLUMNS) for frame in found])
-        return filter_rows(in_time, in_time["event_end"] <= in_time["end"])
+        without_wait = pl.concat([frame.select(_COLUMNS) for frame in found])
+        return filter_rows(without_wait, without_wait["event_end"] <= without_wait["end"])
 
     def _for_records(self, calls: pl.DataFrame) -> pl.DataFrame:
         """Calls that never waited, each with the event of the record that is as many back as for all of its name."""
@@ -101,7 +101,9 @@ class HostWaits:
         was_launched = pl.col("launch_begin").fill_null(pl.col("begin")) <= pl.col("begin")
         is_in_call = ((pl.col("event_end") > pl.col("begin")) & was_launched).fill_null(False)
         taken = pl.col("end") - pl.col("begin")
-        own_ns = taken.filter(~is_in_call & (taken <= NEAR_NS)).median().cast(pl.Int64).fill_null(OWN_SYNC_NS)
+        own_ns = (
+            taken.filter(~is_in_call & (taken <= MAX_CAUSE_DELAY_NS)).median().cast(pl.Int64).fill_null(OWN_SYNC_NS)
+        )
         return found.with_columns(own_ns=own_ns, has_waited=is_in_call & (taken > own_ns))
 
     def _add_event(self, calls: pl.DataFrame) -> pl.DataFrame:
@@ -111,7 +113,7 @@ class HostWaits:
         events = sort_rows(events, "event_end")
         found = calls.join_asof(events, left_on="end", right_on="event_end", coalesce=False)
         delay = found["end"] - found["event_end"]
-        usual: Any = delay.filter((found["event_end"] > found["begin"]) & (delay <= NEAR_NS)).median()
+        usual: Any = delay.filter((found["event_end"] > found["begin"]) & (delay <= MAX_CAUSE_DELAY_NS)).median()
         until = (found["end"] + MAX_OVERLAP_NS).alias("until")
         late = calls.hstack([until]).join_asof(events, left_on="until", right_on="event_end", coalesce=False)
         is_late = (late["event_end"] > late["end"]) & (late["launch_begin"] < late["begin"])

@@ -6,14 +6,14 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.cpu.sampled_lines import find_worker_batches
-from kinetoscope.analysis.replay.late_batches import LateBatches
+from kinetoscope.analysis.replay.delayed_batches import DelayedBatches
 from kinetoscope.analysis.windows.intervals import IntervalUnion, latest_end_before
 
-_FEWEST_FETCHES = 4
-_SHARE_OF_LATE = 0.25
+_MIN_FETCHES = 4
+_MIN_LATE_FETCH_SHARE = 0.25
 """If so many batches came late, these show how fast the loader is."""
 
-_FEWEST_SAMPLES = 20
+_MIN_SAMPLES = 20
 """The samples of all workers that tell how long they take for their batches; fewer may be chance."""
 
 
@@ -25,12 +25,12 @@ class LoaderSlack(NamedTuple):
     is_hidden: bool = False
 
 
-def loader_slack(loop: TrainingLoop, late: LateBatches) -> LoaderSlack:
+def loader_slack(loop: TrainingLoop, late: DelayedBatches) -> LoaderSlack:
     """What the workers of one window's loader had to spare. For some steps, the loop can be faster than they are, while
     it takes the batches that were made ahead."""
     ends, num_workers = late.of_workers["end"].sort(), loop.loader.num_workers
-    is_waited_for = len(late.fetches) >= _SHARE_OF_LATE * len(ends)
-    if num_workers == 0 or len(ends) < _FEWEST_FETCHES or is_waited_for:
+    is_waited_for = len(late.fetches) >= _MIN_LATE_FETCH_SHARE * len(ends)
+    if num_workers == 0 or len(ends) < _MIN_FETCHES or is_waited_for:
         return LoaderSlack()
     unknown = LoaderSlack(is_hidden=late.has_workers)
     num_gaps = len(ends) - 1
@@ -41,7 +41,7 @@ def loader_slack(loop: TrainingLoop, late: LateBatches) -> LoaderSlack:
     making, interval_ns = find_worker_batches(loop.window)
     making = making.with_columns(pl.col("begin", "end").clip(first, last)).filter(pl.col("begin") < pl.col("end"))
     workers = making.sort("begin").partition_by("worker")
-    if sum(IntervalUnion(of_worker).total_ns for of_worker in workers) < _FEWEST_SAMPLES * interval_ns:
+    if sum(IntervalUnion(of_worker).total_ns for of_worker in workers) < _MIN_SAMPLES * interval_ns:
         return unknown
     # Batches come in order, so the slowest worker counts. A loop that is ahead of its device may fetch all that workers
     # make, and still have time to spare.

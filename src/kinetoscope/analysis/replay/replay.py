@@ -17,9 +17,9 @@ from kinetoscope.analysis.cpu.cpu_operators import CPU_OPERATORS
 from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.ranks.point_to_point import SEND
 from kinetoscope.analysis.replay.dependencies import Dependencies
-from kinetoscope.analysis.replay.even_loads import host_rows, load_rows, with_even_loads, with_usual_loads
-from kinetoscope.analysis.replay.late_starts import START_NS, Substitute, find_substitute, with_substitute
-from kinetoscope.analysis.replay.timed_operators import inside_column
+from kinetoscope.analysis.replay.initial_lateness import START_NS, Substitute, add_substitute, find_substitute
+from kinetoscope.analysis.replay.load_balancing import balance_loads, host_rows, load_rows, reduce_to_usual_loads
+from kinetoscope.analysis.replay.operator_intervals import inside_column
 from kinetoscope.analysis.windows.columns import build_frame, clip_negative
 from kinetoscope.analysis.windows.intervals import latest_end_before
 from kinetoscope.core.text.wording import format_percent
@@ -37,10 +37,10 @@ CAUSES = ("data", "sync", "launch", "transfer", "python", "blocked", "gc", "comp
 PARTS = ("data", "launch", "python", "blocked", "gc", "compile", "profiler")
 """What the time of a host edge is made of, in columns of these names; the rest is operators and other calls."""
 
-_OF_HOSTS = frozenset(PARTS) - {"data"}
+_HOST_PARTS = frozenset(PARTS) - {"data"}
 """Those that only make edges of hosts shorter: without waits for data, edges of loaders are gone, too."""
 
-MOST_UNEXPLAINED = 0.05
+MAX_UNEXPLAINED_SHARE = 0.05
 """If more of the devices' waiting is not explained, a replay is not trusted."""
 
 DROPPED = -(2**63)
@@ -67,7 +67,7 @@ _FIRST_WAITS = {"rank": pl.Int64, "window": pl.UInt32, "longer_ns": pl.Int64}
 
 
 @dataclass(frozen=True)
-class _Known:
+class _ReplayCache:
     """What was worked out of a graph, by the ranks on time: it is the same in all variants, whose edges of hosts,
     launches and collectives lead from and to the same nodes."""
 
@@ -105,7 +105,7 @@ class ReplayGraph:
     has_hidden_loader: bool = False
     first_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_FIRST_WAITS))
     exchanges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_EXCHANGES))
-    known: _Known = field(default_factory=_Known, repr=False, compare=False)
+    known: _ReplayCache = field(default_factory=_ReplayCache, repr=False, compare=False)
 
     @classmethod
     def join(
@@ -121,8 +121,8 @@ class ReplayGraph:
         are on one clock. Where a call does not say how many ranks it has, there are others than those recorded, unless
         the run ``is_complete``."""
         offsets = [0, *accumulate(len(part.nodes) for part in parts)]
-        nodes = _with_windows([part.nodes for part in parts])
-        edges = _with_all_columns(
+        nodes = _add_windows([part.nodes for part in parts])
+        edges = _concat_edges(
             part.edges.with_columns(pl.col("source", "target") + offset)
             for part, offset in zip(parts, offsets, strict=False)
         )
@@ -147,14 +147,14 @@ class ReplayGraph:
         all_nodes = pl.concat([nodes, hubs], how="diagonal_relaxed")
         return cls(
             nodes=all_nodes,
-            edges=_without_circles(all_nodes["time"], edges),
+            edges=_remove_cycles(all_nodes["time"], edges),
             uneven_share=uneven_share,
             unjoined_share=_unjoined_share(nodes, edges, is_complete),
             waiting_ns=sum(part.waiting_ns for part in parts),
             unexplained_ns=sum(part.unexplained_ns for part in parts),
             hidden_ns=sum(part.hidden_ns for part in parts),
-            slacks=_of_loops(parts, nodes, [part.loader.slack_ns for part in parts], _SLACKS),
-            first_waits=_of_loops(parts, nodes, [part.first_wait_ns or None for part in parts], _FIRST_WAITS),
+            slacks=_build_loop_facts(parts, nodes, [part.loader.slack_ns for part in parts], _SLACKS),
+            first_waits=_build_loop_facts(parts, nodes, [part.first_wait_ns or None for part in parts], _FIRST_WAITS),
             has_hidden_loader=any(part.loader.is_hidden for part in parts),
             exchanges=calls.filter(pl.col("name") == "all_to_all").select("rank", time="end", piece="call"),
         )
@@ -173,8 +173,8 @@ class ReplayGraph:
             "of the steps were not recorded on all ranks": self.uneven_share,
         }
         for what, share in shares.items():
-            if share > MOST_UNEXPLAINED:
-                limit = format_percent(MOST_UNEXPLAINED)
+            if share > MAX_UNEXPLAINED_SHARE:
+                limit = format_percent(MAX_UNEXPLAINED_SHARE)
                 return f"{format_percent(share)} {what}; above {limit}, a replay is not trusted."
         return None
 
@@ -183,10 +183,10 @@ class ReplayGraph:
         change = change or Change()
         changed = _changed_weights(change, self.edges)
         if change.even:
-            changed = with_even_loads(self.load_rows(change.even), changed)
+            changed = balance_loads(self.load_rows(change.even), changed)
         if change.as_others:
             for rows in (self.load_rows(self.ranks), host_rows(self.nodes, self.edges)):
-                changed = with_usual_loads(rows, changed, change.as_others)
+                changed = reduce_to_usual_loads(rows, changed, change.as_others)
         return replay_times(self.nodes["time"], self.edges[["source", "target", "weight"]].hstack([changed]))
 
     @property
@@ -202,12 +202,12 @@ class ReplayGraph:
         """How much less time the windows take with a change. Of ranks that are ``on_time``, what they were late by
         before the recording stays."""
         if not change.on_time:
-            return self._as_loaders_can(change, self._saving_ns(change))
-        changed = self._with_substitute(change.on_time)
+            return self._limit_by_loaders(change, self._saving_ns(change))
+        changed = self._add_substitute(change.on_time)
         saved_ns = max(0, self._now_ns(change.on_time) - changed.time_ns(changed.replay(change), change.on_time))
-        return self._as_loaders_can(change, saved_ns)
+        return self._limit_by_loaders(change, saved_ns)
 
-    def _as_loaders_can(self, change: Change, saved_ns: int) -> int:
+    def _limit_by_loaders(self, change: Change, saved_ns: int) -> int:
         """What is saved of it in the time of steps, where loops must not be faster than their loaders, which were in
         time before."""
         if "data" in change.without and len(self.first_waits):
@@ -239,15 +239,15 @@ class ReplayGraph:
         edges = self.edges.filter(~pl.col("is_guessed").fill_null(False))
         return replace(self, edges=edges, slacks=self.slacks.clear())
 
-    def _with_substitute(self, on_time: frozenset[int]) -> "ReplayGraph":
+    def _add_substitute(self, on_time: frozenset[int]) -> "ReplayGraph":
         """The graph with one more rank in place of those ``on_time``, if they began late."""
         substitutes = self.known.substitutes
         if on_time not in substitutes:
             substitutes[on_time] = find_substitute(self.nodes, self.edges, on_time)
         if (substitute := substitutes[on_time]) is None:
             return self
-        nodes, edges = with_substitute(self.nodes, self.edges, substitute)
-        return replace(self, nodes=nodes, edges=edges, known=_Known())
+        nodes, edges = add_substitute(self.nodes, self.edges, substitute)
+        return replace(self, nodes=nodes, edges=edges, known=_ReplayCache())
 
     def gained_by_slice(self, change: Change, num_slices: int) -> list[int]:
         """Return how much of a saving is gained in each of so many slices of each window, in nanoseconds.
@@ -263,7 +263,7 @@ class ReplayGraph:
         gained = slices.select(pl.col("saved").diff().fill_null(pl.col("saved").first()).clip(0).over("window"))
         return gained["saved"].to_list()
 
-    def begins_after_first(self, change: Change) -> dict[int, dict[int, float]]:
+    def lateness_by_rank(self, change: Change) -> dict[int, dict[int, float]]:
         """Return, by rank and step, the most by which it begins a collective after the first one of its ranks, with a
         change. Ranks that are ``on_time`` then are left out."""
         times = self.replay(change)
@@ -287,7 +287,7 @@ class ReplayGraph:
         return int((windows["end"] - windows["time"]).sum())
 
 
-def _with_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def _add_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The nodes of all parts, with ``window``, the number of the window that each is in.
 
     Parts that overlap are of one window. Where loops run so far ahead of each other that each rank has several parts
@@ -309,7 +309,7 @@ def _with_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat([part.with_columns(window=pl.lit(windows[place], pl.UInt32)) for place, part in enumerate(parts)])
 
 
-def _of_loops(
+def _build_loop_facts(
     parts: Sequence[Dependencies], nodes: pl.DataFrame, values: Iterable[int | None], schema: Mapping[str, Any]
 ) -> pl.DataFrame:
     """What is known of the loop of each part, with its rank and window; ``nodes`` are those of all parts, one after the
@@ -322,7 +322,7 @@ def _of_loops(
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _with_all_columns(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
+def _concat_edges(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """All edges, with the columns that not every kind has."""
     joined = pl.concat(edges, how="diagonal_relaxed")
     columns = dict.fromkeys(
@@ -336,7 +336,7 @@ def _with_all_columns(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
     return joined.with_columns(missing)
 
 
-def _without_circles(times: pl.Series, edges: pl.DataFrame) -> pl.DataFrame:
+def _remove_cycles(times: pl.Series, edges: pl.DataFrame) -> pl.DataFrame:
     """The edges; if nodes wait for each other, as where a kernel began before its launch by clocks that differ, only
     those that lead from an earlier node to a later one."""
     try:
@@ -408,7 +408,7 @@ def replay_times(times: pl.Series, edges: pl.DataFrame) -> pl.Series:
     return pl.Series("time", found[0])
 
 
-def _saved_by_speed(faster: Mapping[str, float], columns: Collection[str]) -> pl.Expr:
+def _saving_of_speedups(faster: Mapping[str, float], columns: Collection[str]) -> pl.Expr:
     """What edges take less with some operators and kernels ``faster``: one column for all kernels, since a nest of
     conditions, one for each of 20 kernels, takes gigabytes."""
     parts = {name: 1 - 1 / times for name, times in faster.items()}
@@ -429,14 +429,14 @@ def is_of_ranks(ranks: Collection[int]) -> pl.Expr:
 
 def _changed_weights(change: Change, edges: pl.DataFrame) -> pl.Series:
     if (
-        change == Change(change.without & _OF_HOSTS, even=change.even, as_others=change.as_others)
+        change == Change(change.without & _HOST_PARTS, even=change.even, as_others=change.as_others)
         and START_NS not in edges.columns
     ):
-        return _without_parts(change.without, edges)
+        return _subtract_parts(change.without, edges)
     return edges.select(changed=_changed_weight(change, edges.columns))["changed"]
 
 
-def _without_parts(parts: Collection[str], edges: pl.DataFrame) -> pl.Series:
+def _subtract_parts(parts: Collection[str], edges: pl.DataFrame) -> pl.Series:
     """The same where only some parts of the time of hosts are gone, as in most replays: without a query."""
     weights, kinds = edges["weight"], edges["kind"]
     left = weights
@@ -452,7 +452,7 @@ def _changed_weight(change: Change, columns: Collection[str]) -> pl.Expr:
     saved = pl.sum_horizontal(nothing, *(part for part in PARTS if part in change.without))
     changed = pl.when(kind.is_in(["host", "thread"])).then((weight - saved).clip(0)).otherwise(weight)
     if change.faster:
-        saved = _saved_by_speed(change.faster, columns)
+        saved = _saving_of_speedups(change.faster, columns)
         changed = pl.when(saved != 0).then((changed - saved).clip(0)).otherwise(changed)
     if "transfer" in change.without:
         changed = pl.when("is_communication").then(0).otherwise(changed)

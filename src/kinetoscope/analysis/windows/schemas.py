@@ -106,7 +106,7 @@ CALLS = pl.Schema(
         "is_launched": pl.Boolean,
     }
 )
-"""Calls of collectives of one rank: see `collective_calls`."""
+"""Calls of collectives of one rank: see `find_collective_calls`."""
 
 NODES = pl.Schema({"time": pl.Int64, "is_end": pl.Boolean, "rank": pl.Int64, "window": pl.UInt32})
 """Moments of a replay. ``is_end`` is true for ends of steps, or of device events."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.common_clock import TimeShift, shifts_beside_rank_0
+from kinetoscope.analysis.ranks.clock_alignment import TimeShift, shifts_to_rank_0
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.summaries import begins_of_last, recorded_until
 from kinetoscope.formats.header import rank_in_name
@@ -84,7 +84,7 @@ class RankTraces:
         traces = [load_one(one, cache=self._cache) if isinstance(one, str) else one for one in sources]
         clocks = [(trace.rank, trace.clock) for trace in traces]
         self._clocks_of_0 += [clock for clock in clocks if clock[0] == 0]
-        shifts = shifts_beside_rank_0([*self._clocks_of_0, *clocks])[-len(traces) :]
+        shifts = shifts_to_rank_0([*self._clocks_of_0, *clocks])[-len(traces) :]
         begins = [None] * len(traces)
         if self._last_s is not None:
             begins = begins_of_last([recorded_until(trace) for trace in traces], self._last_s)

@@ -57,13 +57,13 @@ def is_high_overhead(share):
     return confidence_of(python_between(share), "python_overhead") == "high"
 
 
-@threshold("findings.ranking._MINOR_SHARE", 0.03)
+@threshold("findings.ranking._MAX_MINOR_SHARE", 0.03)
 def has_an_entry_of_its_own(share):
     found = find("garbage_collection", pauses(share))
     return found is not None and not is_minor(found, STEP_NS)
 
 
-@threshold("findings.ranking.SOON_STEPS", 1000)
+@threshold("findings.ranking.MAX_URGENT_STEPS", 1000)
 def is_not_urgent(num_steps):
     row = MemoryRow(rank=0, device=0, peak_bytes=10**9, peak_step=None, growth_bytes_per_step=10**6)
     total = 10**9 + round(num_steps * 10**6)
@@ -90,7 +90,7 @@ def is_not_replayed(times):
     return find("garbage_collection", drawn) is None
 
 
-@threshold("findings.savings._SAME_SHARE", 0.02)
+@threshold("findings.savings._MAX_EQUAL_SHARE", 0.02)
 def has_a_larger_bound(share):
     found = find("python_overhead", python_between(0.1, all_share=0.1 + share))
     return found is not None and "saving_at_most_ns" in dict(found.evidence)
@@ -135,7 +135,7 @@ def has_a_period(num_times):
     return found is not None and found.period == distance
 
 
-@threshold("replay.replay.MOST_UNEXPLAINED", 0.05)
+@threshold("replay.replay.MAX_UNEXPLAINED_SHARE", 0.05)
 def is_untrusted(share):
     found = find("garbage_collection", pauses(0.2, graph={"waiting_ns": 1000, "unexplained_ns": round(1000 * share)}))
     return found is not None and found.saving_ns_per_step is None

@@ -36,7 +36,7 @@ def names_the_line_of_waits(share):
     return "at a.py:1" in find("blocked", blocked(lines)).title
 
 
-@threshold("findings.wait_reasons._MIN_SHARE_OF_CALL", 0.4)
+@threshold("findings.blocking_calls._MIN_SHARE_OF_CALL", 0.4)
 def advises_on_the_call(share):
     first = {"kind": "python", "line": "a.py:1", "call": SAVE, "state": "running", "step": 1}
     others = [
@@ -115,7 +115,7 @@ def names_the_library(share):
 # -- Python overhead and small operators
 
 
-@threshold("findings.rules.python_overhead._LONG_PAUSE_NS", 1_000_000)
+@threshold("findings.rules.python_overhead._MIN_LONG_PAUSE_NS", 1_000_000)
 def is_a_long_pause(time_ns):
     stalls = [{"kind": "python", "name": "aten::mm", "step": step, "total_ns": round(time_ns)} for step in range(10)]
     return "in 10 pauses" in find("python_overhead", python_between(0.2, stalls=stalls)).advice
@@ -155,7 +155,7 @@ def is_many_small_operators(num_per_step):
     return small_operators(num_per_step, 0.5) is not None
 
 
-@threshold("findings.rules.small_kernels._MANY_OPERATORS", between=(900, 1100))
+@threshold("findings.rules.small_kernels._MIN_MANY_OPERATORS", between=(900, 1100))
 def is_surely_too_many(num_per_step):
     return small_operators(num_per_step, 0.6).confidence == "high"
 

@@ -26,7 +26,7 @@ def counts_no_more_as_launch(time_ns):
     return dict(found.evidence)["launch_ns"] <= 20 * time_ns + 10_000
 
 
-@threshold("findings.fault_graph.SMALL_KERNEL_NS", 20_000)
+@threshold("findings.fault_graph.MAX_SMALL_KERNEL_NS", 20_000)
 def is_no_small_kernel(time_ns):
     return find("small_kernels", launching(100_000, time_ns)) is None
 
@@ -36,7 +36,7 @@ def is_a_run_of_small_kernels(num):
     return find("small_kernels", launching(200_000, 10_000, num=num)) is not None
 
 
-@threshold("findings.fault_graph._EMPTY_KERNEL_NS", 5_000)
+@threshold("findings.fault_graph._MAX_EMPTY_KERNEL_NS", 5_000)
 def stays_in_the_replay(time_ns):
     """Without the CPU's time, kernels remain if they do something."""
     drawn = launching(100_000, time_ns)

@@ -46,7 +46,7 @@ def is_reached(share):
     return "reachable_saving_ns" not in dict(waiting_loop(0.5, own=own_for(share)).evidence)
 
 
-@threshold("findings.loader_advice._USEFUL_SHARE", 0.3)
+@threshold("findings.loader_advice._MIN_USEFUL_SHARE", 0.3)
 def is_useful(share):
     return "num_workers=" in waiting_loop(0.5, own=own_for(share)).advice
 
@@ -78,18 +78,18 @@ def receives_in_time(time_ns):
     return "reachable_saving_ns" not in dict(waiting_loop(0.5, own=0.0, num_cores=64, settings=settings).evidence)
 
 
-@threshold("findings.cheap_batches.MIN_SENDINGS", 3)
+@threshold("findings.batch_transfer_advice.MIN_TRANSFER_COSTS", 3)
 def is_worth_workers(times):
     return "num_workers=" in waiting_loop(times * 0.06, step_ns=10_000_000).advice
 
 
-@threshold("findings.loader_advice._MIN_SENDINGS_OF_POOL", 3)
+@threshold("findings.loader_advice._MIN_TRANSFER_COSTS_OF_POOL", 3)
 def is_worth_more_workers(times):
     settings = {"bytes": round((STEP_NS / times - 600_000) / 0.7)}
     return "BatchSampler" not in waiting_loop(0.5, num_workers=1, settings=settings).advice
 
 
-@threshold("findings.loader_advice._CHEAP_SAMPLE_NS", 50_000)
+@threshold("findings.loader_advice._MAX_CHEAP_SAMPLE_NS", 50_000)
 def has_costly_samples(time_ns):
     share = 100 * time_ns / 10_000_000
     settings = {"batch_size": 100}
@@ -97,7 +97,7 @@ def has_costly_samples(time_ns):
     return "BatchSampler" not in found.advice
 
 
-@threshold("findings.loader_advice._WAITING_SHARE", 0.6)
+@threshold("findings.loader_advice._MIN_WAITING_SHARE", 0.6)
 def mostly_waits(share):
     states = {"file": share, "running": 1 - share}
     samples = [
@@ -108,17 +108,17 @@ def mostly_waits(share):
     return "Building a batch waits" in waiting_loop(0.5, samples=samples).advice
 
 
-@threshold("findings.loader_advice._EPOCH_START_SHARE", 0.4)
+@threshold("findings.loader_advice._MIN_EPOCH_START_SHARE", 0.4)
 def is_of_starts(share):
     return "Build the DataLoader once" in waiting_loop(0.5, num_workers=2, starts=share).advice
 
 
-@threshold("findings.cores.BUSY_SHARE", 0.8)
+@threshold("findings.cores.MIN_BUSY_SHARE", 0.8)
 def is_busy(share):
     return "more workers would" in waiting_loop(0.2, cpu={"machine_percent": 100 * share}).advice
 
 
-@threshold("findings.cores._FREE_CORE", 0.75)
+@threshold("findings.cores._MIN_IDLE_SHARE", 0.75)
 def has_a_free_core(num_cores):
     return "num_workers=" in waiting_loop(0.2, num_workers=1, own=1 - num_cores / 4).advice
 

@@ -46,7 +46,7 @@ def names_the_owner(share):
     return "retained by losses" in growing(owners=(owner,)).title
 
 
-@threshold("findings.rules.memory_limit._FULL_SHARE", between=(0.9, 0.97))
+@threshold("findings.rules.memory_limit._MIN_FULL_SHARE", between=(0.9, 0.97))
 def is_full(share):
     row = MemoryRow(rank=0, device=0, peak_bytes=round(share * 10**9), peak_step=None)
     return find("memory_limit", Run(memory=[row], gpu={"bytes_by_device": {0: 10**9}})) is not None

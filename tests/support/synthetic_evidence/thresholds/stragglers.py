@@ -3,10 +3,10 @@
 import polars as pl
 
 from kinetoscope.analysis.cpu.operators import OperatorRow
-from kinetoscope.analysis.findings.late_group import group_late_ranks
-from kinetoscope.analysis.ranks.late_phases import late_in_phases
-from kinetoscope.analysis.ranks.stragglers import StragglerRow, late_ranks
-from kinetoscope.analysis.replay.even_loads import excess_in_turns_ns, lasts_whole_steps
+from kinetoscope.analysis.findings.straggler_groups import find_straggler_group
+from kinetoscope.analysis.ranks.phase_stragglers import find_phase_stragglers
+from kinetoscope.analysis.ranks.stragglers import StragglerRow, find_straggler_candidates
+from kinetoscope.analysis.replay.load_balancing import alternating_excess_ns, has_uneven_steps
 from support.synthetic_evidence import STEP_NS, Run, draw_call, find
 from support.synthetic_evidence.thresholds import threshold
 
@@ -28,7 +28,7 @@ def each(share, num_steps=10):
 
 
 def late_rows(waits, *, num_steps=10, bound_ns=0, has_waits=True, columns=None, num_ranks=2, starts=None):
-    """Return the `late_ranks` of rank 1, that the others wait for by these shares of a step."""
+    """Return the `find_straggler_candidates` of rank 1, that the others wait for by these shares of a step."""
     starts = starts or (lambda step: {1: waits.get(step, 0)})
     calls = [
         draw_call(
@@ -39,29 +39,29 @@ def late_rows(waits, *, num_steps=10, bound_ns=0, has_waits=True, columns=None, 
         for step in range(num_steps)
     ]
     run = Run(ranks=range(num_ranks), num_steps=num_steps, columns=columns or (lambda rank, step: {}))
-    return late_ranks(calls, run.step_rows(), bound_ns)
+    return find_straggler_candidates(calls, run.step_rows(), bound_ns)
 
 
 # -- rows of late ranks
 
 
-@threshold("ranks.stragglers.SHARE_OF_STEP", 0.02)
+@threshold("ranks.stragglers.MIN_SHARE_OF_STEP", 0.02)
 def is_waited_for(share):
     return bool(late_rows(each(share)).rows)
 
 
-@threshold("ranks.stragglers.CLOCK_BOUNDS", 4)
+@threshold("ranks.stragglers.MIN_CLOCK_BOUNDS", 4)
 def is_no_error_of_clocks(times):
     bound_ns = STEP_NS // 10
     return bool(late_rows(each(times * 0.1), bound_ns=bound_ns).rows)
 
 
-@threshold("ranks.stragglers._FEWEST_LATE_STEPS", between=(1, 2))
+@threshold("ranks.stragglers._MIN_LATE_STEPS", between=(1, 2))
 def is_late_often(num_steps):
     return bool(late_rows(each(1.0, num_steps)).rows)
 
 
-@threshold("ranks.stragglers._STANDARD_ERRORS", 2)
+@threshold("ranks.stragglers._MIN_STANDARD_ERRORS", 2)
 def is_no_noise(errors):
     """While the others compute, a rank is late by 0.5 of a step on average, with noise."""
     noise = 0.5 * 3 / errors
@@ -80,12 +80,12 @@ def steps_of(waits, num_steps=10):
     return late_rows(waits, num_steps=num_steps).rows[0].steps
 
 
-@threshold("ranks.stragglers._LATE_SHARE", 0.5)
+@threshold("ranks.stragglers._MIN_LATE_SHARE", 0.5)
 def is_a_late_step(share):
     return len(steps_of({0: 1, 1: 1, 2: 1, 3: 1, 4: share, 5: share})) == 6
 
 
-@threshold("ranks.stragglers._ALWAYS_LATE_SHARE", 0.25)
+@threshold("ranks.stragglers._MIN_ALWAYS_LATE_SHARE", 0.25)
 def is_always_late(share):
     return len(steps_of({0: 1, 1: 1, 2: 1} | dict.fromkeys(range(3, 10), share))) == 10
 
@@ -101,7 +101,7 @@ def is_not_one_late_step(share):
     return bool(rows) and len(rows[0].steps) == 40
 
 
-@threshold("ranks.stragglers._LEAST_OF_LATENESS", 0.05)
+@threshold("ranks.stragglers._MIN_SHARE_OF_LATENESS", 0.05)
 def explains_lateness(share):
     def columns(rank, step):
         return {"data_wait_ns": round(rank * share * STEP_NS)}
@@ -109,7 +109,7 @@ def explains_lateness(share):
     return late_rows(each(1.0), columns=columns).rows[0].cause == "data"
 
 
-@threshold("ranks.stragglers.TIMES_RUNNING", 2)
+@threshold("ranks.stragglers.MIN_DELAY_TIMES_RUNNING", 2)
 def waited_for_a_cpu(times):
     def columns(rank, step):
         return {"running_ns": round(rank * 0.4 * STEP_NS), "starved_ns": round(rank * times * 0.4 * STEP_NS)}
@@ -136,56 +136,56 @@ class DrawnLateness:
 
 def group(rows, saved, *, num_ranks=4):
     """Return the ranks that are late together, where some of them on time save so much."""
-    return {one.rank for one in group_late_ranks(DrawnLateness(rows, saved), range(num_ranks), 1000)}
+    return {one.rank for one in find_straggler_group(DrawnLateness(rows, saved), range(num_ranks), 1000)}
 
 
-@threshold("findings.late_group.LATE_SHARE", 0.03)
+@threshold("findings.straggler_groups.MIN_LATE_SHARE", 0.03)
 def is_left_out(share):
     return find("straggler", late({1: each(share)}, graph=UNTRUSTED)) is not None
 
 
-@threshold("findings.late_group._MIN_SHARE_OF_SAVING", between=(0.87, 0.905))
+@threshold("findings.straggler_groups._MIN_SHARE_OF_SAVING", between=(0.87, 0.905))
 def is_enough_of_a_group(share):
     rows = [row(1, 900, 1, 2, cause="host"), row(2, 300, 3, 4, cause="host")]
     return group(rows, lambda ranks: 1000 if ranks == {1, 2} else share * 1000 if 1 in ranks else 0) == {1}
 
 
-@threshold("findings.late_group._MIN_SHARE_IN_TURNS", 0.25)
+@threshold("findings.straggler_groups._MIN_SHARE_IN_TURNS", 0.25)
 def is_late_in_turns(share):
     rows = [row(1, 1000, 1, 2), row(2, round(1000 * share), 3, 4)]
     return not group(rows, lambda ranks: 1000 if 1 in ranks else 0)
 
 
-@threshold("findings.late_group._MIN_SHARE_OF_LATEST", 0.1)
+@threshold("findings.straggler_groups._MIN_SHARE_OF_LATEST", 0.1)
 def is_late_enough(share):
     rows = [row(1, 400, 1, 2, cause="host"), row(2, round(400 * share), 3, 4, cause="host")]
     return group(rows, lambda ranks: 1000 if ranks == {1, 2} else 800 if 1 in ranks else 0) == {1, 2}
 
 
-@threshold("findings.late_group._MIN_SHARE_KEPT", 2 / 3)
+@threshold("findings.straggler_groups._MIN_SHARE_KEPT", 2 / 3)
 def keeps_enough_of_the_saving(share):
     rows = [row(1, 1000, 1, 2, cause="host"), row(2, 50, 3, 4, cause="host")]
     return group(rows, lambda ranks: 1000 if 2 in ranks else share * 1000) == {1}
 
 
-@threshold("findings.late_group._SAME_STEPS_SHARE", 2 / 3)
+@threshold("findings.straggler_groups._MIN_COMMON_STEPS_SHARE", 2 / 3)
 def is_late_in_the_same_steps(share):
     num = round(share * 30)
     rows = [row(1, 1000, *range(num)), row(2, 1000, *range(30 - num, 30))]
     return bool(group(rows, lambda ranks: 1000 * len(ranks)))
 
 
-@threshold("findings.late_group.ONCE_SHARE", 0.05)
+@threshold("findings.straggler_groups.MIN_ONCE_SHARE", 0.05)
 def is_late_once(share):
     return find("straggler", late({1: {4: 10 * share / (1 - share)}})) is not None
 
 
-@threshold("findings.late_group._MIN_STEPS", between=(3, 4))
+@threshold("findings.straggler_groups._MIN_STEPS", between=(3, 4))
 def is_late_once_of_enough(num_steps):
     return find("straggler", late({1: {1: 1.0}}, num_steps=num_steps)) is not None
 
 
-@threshold("findings.late_group._MIN_TIMES_NEXT", 4)
+@threshold("findings.straggler_groups._MIN_TIMES_NEXT", 4)
 def is_late_in_one_step(times):
     return find("straggler", late({1: {4: 1.0, 7: 1 / times}})) is not None
 
@@ -193,7 +193,7 @@ def is_late_in_one_step(times):
 # -- other findings explain lateness
 
 
-@threshold("findings.lateness._MIN_TIMES_ON_TIME", 1.5)
+@threshold("findings.straggler_evidence._MIN_TIMES_ON_TIME", 1.5)
 def are_all_loaders_slow(times):
     """A loop that waits for 4 ms, and the others less, gains 4 ms, or only the difference with that rank on time."""
     slow_ns = 4_000_000
@@ -222,24 +222,24 @@ def paused(shares, pauses, *, ranks=(0, 1)):
     return late(shares, ranks=ranks, parts=lambda rank, step: parts.get(rank, {}), stalls=stalls)
 
 
-@threshold("findings.proven_causes._MIN_SHARE_OF_SAVING", between=(0.76, 0.84))
+@threshold("findings.straggler_causes._MIN_SHARE_OF_SAVING", between=(0.76, 0.84))
 def pauses_explain(share):
     return find("straggler", paused({1: 0.07}, {1: share * 0.07})) is None
 
 
-@threshold("findings.proven_causes._MIN_UNEVEN_SHARE", 0.5)
+@threshold("findings.straggler_causes._MIN_UNEVEN_SHARE", 0.5)
 def pauses_are_uneven(share):
     pauses = {0: 0.3 * (1 - share), 1: 0.3}
     return find("straggler", paused(pauses, pauses)) is None
 
 
-@threshold("findings.proven_causes._MIN_SHARE_OF_LONGEST", 0.25)
+@threshold("findings.straggler_causes._MIN_SHARE_OF_LONGEST", 0.25)
 def has_the_pauses(share):
     pauses = {1: 0.3, 2: 0.3 * share}
     return 2 in find("garbage_collection", paused(pauses, pauses, ranks=(0, 1, 2))).where.ranks
 
 
-@threshold("findings.late_ranks._EQUAL_WAIT_SHARE", 0.75)
+@threshold("findings.straggler_descriptions._EQUAL_WAIT_SHARE", 0.75)
 def is_of_the_first_group(share):
     """The data parallel group waits first, then the tensor parallel one for longer."""
     drawn = late({1: each(0.5)}, ranks=(0, 1), group_titles={"a": "data parallel", "b": "tensor parallel"})
@@ -302,13 +302,13 @@ def uneven(excess_of_first, excess_of_second=0.0, shapes=()):
     )
 
 
-@threshold("findings.group_stragglers._MIN_LENGTHS", between=(2, 3))
+@threshold("findings.imbalance_findings._MIN_LENGTHS", between=(2, 3))
 def has_inputs_of_several_lengths(num_lengths):
     found = find("straggler", uneven(0.5, 0.3, shapes=range(100, 100 + num_lengths)))
     return "Their inputs were from" in found.advice
 
 
-@threshold("replay.even_loads._MIN_UNEVEN_EXCESS", 0.3)
+@threshold("replay.load_balancing._MIN_UNEVEN_EXCESS", 0.3)
 def is_uneven(share):
     """The excess of the long kernels, as a share of the usual one, which is mostly that of the short ones."""
     excess = 0.4
@@ -334,26 +334,26 @@ def in_turns(excess_of_ranks):
         for rank in ranks
     ]
     loads = pl.DataFrame(rows).with_columns(even_ns=pl.col("load_ns").mean().over("step", "piece"))
-    return excess_in_turns_ns(loads, ranks) > 0
+    return alternating_excess_ns(loads, ranks) > 0
 
 
-@threshold("replay.even_loads._MAX_SHARE_OF_ONE", between=(0.7, 0.8))
+@threshold("replay.load_balancing._MAX_SHARE_OF_ONE", between=(0.7, 0.8))
 def is_mostly_one_rank(share):
     return not in_turns([share, *[(1 - share) / 3] * 3])
 
 
-@threshold("replay.even_loads._MIN_EXCESS", 0.1)
+@threshold("replay.load_balancing._MIN_EXCESS", 0.1)
 def exceeds_the_mean(share):
     """The fourth rank exceeds the mean by this share of the usual excess, which is nearly that of the others."""
     return in_turns([1, 1, 1, 3 * share / (4 - share)])
 
 
-@threshold("replay.even_loads._NEARLY_ALL", between=(8, 10))
+@threshold("replay.load_balancing._NEARLY_ALL", between=(8, 10))
 def are_nearly_all(num_of_ten):
     return in_turns([1] * num_of_ten + [0] * (10 - num_of_ten))
 
 
-@threshold("replay.even_loads._MIN_CORRELATION", 0.5)
+@threshold("replay.load_balancing._MIN_CORRELATION", 0.5)
 def lasts_the_whole_step(correlation):
     """The second half of a step repeats the excess of the first one in this part of it."""
     other = (1 - correlation**2) ** 0.5
@@ -364,13 +364,13 @@ def lasts_the_whole_step(correlation):
         for half, load in enumerate((first, correlation * first + other * second))
         for rank, sign in ((0, 1), (1, -1))
     ]
-    return lasts_whole_steps(pl.DataFrame(rows))
+    return has_uneven_steps(pl.DataFrame(rows))
 
 
 # -- without collectives
 
 
-@threshold("ranks.late_phases._SAME", 0.5)
+@threshold("ranks.phase_stragglers._MAX_EQUAL_SHARE", 0.5)
 def takes_as_long(share):
     """Rank 1 runs for 4 ms longer in a backward pass that takes it longer by this share of that: no rank waits."""
 
@@ -378,4 +378,4 @@ def takes_as_long(share):
         running_ns, longer_ns = 4_000_000 * rank, round(share * 4_000_000) * rank
         return {"backward_ns": 6_000_000 + longer_ns, "running_ns": running_ns, "starved_ns": 0, "forward_ns": 0}
 
-    return not late_in_phases(Run(ranks=(0, 1), columns=columns).step_rows(), []).rows
+    return not find_phase_stragglers(Run(ranks=(0, 1), columns=columns).step_rows(), []).rows

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.findings.late_group import late_once
+from kinetoscope.analysis.findings.straggler_groups import find_ranks_late_once
 from kinetoscope.analysis.steps.steps import StepRow
 from trainsim import Fault, Settings, simulate
 from trainsim.analysed import analysed, write_changed
@@ -203,7 +203,7 @@ def test_what_is_not_known_of_the_other_ranks_is_no_difference_to_them(starved_o
         for rank, step in places
     ]
     late_ns = {rank: {step: 1e9 if (rank, step) == (0, 3) else 0.0 for step in range(4)} for rank in (0, 1)}
-    (row,) = late_once(late_ns, steps, 1.0)
+    (row,) = find_ranks_late_once(late_ns, steps, 1.0)
     assert (row.rank, row.cause) == (0, cause)
 
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.ranks.point_to_point import clock_bounds
+from kinetoscope.analysis.ranks.point_to_point import bound_clock_shifts
 from trainsim import Settings
 from trainsim.analysed import analysed, write_changed
 
@@ -94,7 +94,7 @@ def test_messages_in_both_directions_bound_two_clocks_from_both_sides(ahead_ns):
         ]
 
     parts = [*message(0, 0, 1, 1_000, 1_100), *message(1, 0, 1, 3_000, 9_000), *message(2, 1, 0, 5_000, 5_060)]
-    shift_ns, bound_ns = clock_bounds(pl.DataFrame(parts), {0: 0})[1]
+    shift_ns, bound_ns = bound_clock_shifts(pl.DataFrame(parts), {0: 0})[1]
     assert bound_ns == 80
     assert abs(shift_ns + ahead_ns) <= bound_ns
 
@@ -104,4 +104,4 @@ def test_messages_in_one_direction_do_not_bound_a_clock():
         {"call": 0, "rank": 0, "source": 0, "begin": 1, "end": 2},
         {"call": 0, "rank": 1, "source": 0, "begin": 1, "end": 3},
     ]
-    assert clock_bounds(pl.DataFrame(parts), {0: 0}) == {}
+    assert bound_clock_shifts(pl.DataFrame(parts), {0: 0}) == {}

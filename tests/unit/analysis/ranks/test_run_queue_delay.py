@@ -29,7 +29,7 @@ def test_the_load_of_cores_is_an_upper_bound_that_changes_no_time():
     delay = RunQueueDelay(steps(), STEP_NS, [CoreLoad(99, 90), FULL])
     assert delay.source is DelaySource.CORE_LOAD
     assert (delay.ns_per_step, delay.share, delay.is_high) == (None, 0, True)
-    assert "this process used 40 % of one" in delay.on_estimate
+    assert "this process used 40 % of one" in delay.estimate_advice
     assert delay.share_of_step(DelayEffect.CONTAINED, STEP_NS / 2) == 0.5
     assert not delay.lowers(DelayEffect.CONTAINED)  # the loop may have waited for something else
 
@@ -37,12 +37,12 @@ def test_the_load_of_cores_is_an_upper_bound_that_changes_no_time():
 @pytest.mark.parametrize("load", [CoreLoad(99, 100), CoreLoad(60, 40)], ids=["busy process", "idle machine"])
 def test_a_loop_that_had_its_core_was_not_delayed(load):
     delay = RunQueueDelay(steps(), STEP_NS, [load])
-    assert (delay.source, delay.is_high, delay.on_estimate) == (DelaySource.CORE_LOAD, False, "")
+    assert (delay.source, delay.is_high, delay.estimate_advice) == (DelaySource.CORE_LOAD, False, "")
 
 
 def test_what_was_recorded_counts_more_than_the_load_of_cores():
     delay = RunQueueDelay(steps(starved_ns=0, running_ns=STEP_NS), STEP_NS, [FULL])
-    assert (delay.source, delay.is_high, delay.on_estimate) == (DelaySource.THREAD_CLOCKS, False, "")
+    assert (delay.source, delay.is_high, delay.estimate_advice) == (DelaySource.THREAD_CLOCKS, False, "")
 
 
 def test_without_clocks_and_counters_the_delay_is_unknown():

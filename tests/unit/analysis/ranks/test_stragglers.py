@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.ranks.stragglers import late_ranks
+from kinetoscope.analysis.ranks.stragglers import find_straggler_candidates
 from kinetoscope.analysis.replay.replay import Change
 from trainsim import Fault, Settings, planted_settings, simulate
 from trainsim.analysed import analysed, measured
@@ -52,7 +52,7 @@ def test_what_takes_hardly_longer_on_a_late_rank_is_not_why_it_is_late(longer_ns
     _, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
     first = {row.step: row for row in report.steps if row.rank == 0}
     alike = [replace(row, rank=1, data_wait_ns=row.data_wait_ns + longer_ns) for row in first.values()]
-    (row,) = late_ranks(report.collectives, [*first.values(), *alike]).rows
+    (row,) = find_straggler_candidates(report.collectives, [*first.values(), *alike]).rows
     assert (row.rank, row.cause) == (1, cause)
 
 
@@ -61,7 +61,7 @@ def test_rank_with_a_slow_backward_pass_on_the_cpu_is_slower_on_the_cpu():
     _, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
     first = {row.step: row for row in report.steps if row.rank == 0}
     alike = [replace(row, rank=1, backward_ns=row.backward_ns + 4_000_000) for row in first.values()]
-    (row,) = late_ranks(report.collectives, [*first.values(), *alike]).rows
+    (row,) = find_straggler_candidates(report.collectives, [*first.values(), *alike]).rows
     assert (row.rank, row.cause) == (1, "host")
 
 
@@ -71,7 +71,7 @@ def test_rank_later_than_its_cpu_contention_is_not_late_because_of_it(starved_ns
     _, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
     first = [replace(row, starved_ns=0) for row in report.steps if row.rank == 0]
     alike = [replace(row, rank=1, starved_ns=starved_ns, python_ns=row.python_ns + 4_000_000) for row in first]
-    (row,) = late_ranks(report.collectives, [*first, *alike]).rows
+    (row,) = find_straggler_candidates(report.collectives, [*first, *alike]).rows
     assert (row.rank, row.cause) == (1, cause)
 
 

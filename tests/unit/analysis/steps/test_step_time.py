@@ -12,7 +12,7 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.cpu.loop import TrainingLoop
-from kinetoscope.analysis.replay.late_batches import LateBatches
+from kinetoscope.analysis.replay.delayed_batches import DelayedBatches
 from kinetoscope.analysis.steps.step_time import gained_ns, step_time_ns, stretches
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.window_reader import read_windows
@@ -199,7 +199,7 @@ def test_fetch_before_a_device_that_is_behind_is_not_late_for_its_workers():
         with tempfile.TemporaryDirectory() as folder:
             (path,) = simulate(replace(HOST, num_workers=4)).write(Path(folder))
             (window,) = read_windows(kinetoscope.load(path, cache=False))
-            return len(LateBatches(TrainingLoop(window), pace).fetches)
+            return len(DelayedBatches(TrainingLoop(window), pace).fetches)
 
     assert late(1.0) > late(1_000_000.0) == 0
 

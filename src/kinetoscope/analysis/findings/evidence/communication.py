@@ -6,7 +6,7 @@ from functools import cached_property
 
 from kinetoscope.analysis.findings.evidence.recording import Recording
 from kinetoscope.analysis.findings.pipeline import Pipeline, Waits, find_waits
-from kinetoscope.analysis.replay.replay import MOST_UNEXPLAINED
+from kinetoscope.analysis.replay.replay import MAX_UNEXPLAINED_SHARE
 from kinetoscope.core.text.wording import find_gaps, format_ranks
 
 _MAX_SMALL_TRANSFERS_BYTES = 1_000_000
@@ -101,7 +101,7 @@ class CommunicationEvidence:
     def missing_ranks(self) -> str:
         """The ranks without a trace that the recorded ones communicate with; "" without any."""
         ranks, num_ranks = self._rows.ranks, self._rows.world_size or 0
-        has_unjoined = self._recording.savings.graph.as_recorded.unjoined_share > MOST_UNEXPLAINED
+        has_unjoined = self._recording.savings.graph.as_recorded.unjoined_share > MAX_UNEXPLAINED_SHARE
         return format_ranks(find_gaps(ranks, num_ranks)) if has_unjoined and ranks and len(ranks) < num_ranks else ""
 
     @property

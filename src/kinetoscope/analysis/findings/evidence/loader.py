@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.cpu.thread_states import is_waiting
+from kinetoscope.analysis.findings.blocking_calls import GIL
 from kinetoscope.analysis.findings.evidence.recording import Recording
-from kinetoscope.analysis.findings.wait_reasons import GIL
 from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
 
 MIN_SAMPLES = 5

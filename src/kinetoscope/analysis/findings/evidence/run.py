@@ -12,11 +12,11 @@ from kinetoscope.analysis.findings.evidence.recording import Recording, RunRows
 from kinetoscope.analysis.findings.evidence.stalls import Stalls
 from kinetoscope.analysis.findings.evidence.window import InFloat64, WindowEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED
-from kinetoscope.analysis.findings.lateness import find_late_ranks
 from kinetoscope.analysis.findings.pipeline import find_pipeline, find_slow_stages
 from kinetoscope.analysis.findings.savings import SavingEstimator
+from kinetoscope.analysis.findings.straggler_evidence import find_straggler_evidence
 from kinetoscope.analysis.memory.memory import MemoryRow
-from kinetoscope.analysis.ranks.stragglers import LateRanks
+from kinetoscope.analysis.ranks.stragglers import StragglerCandidates
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.steps.step_time import FEWEST_TO_TIME
 
@@ -53,12 +53,12 @@ class Evidence:
     """
 
     def __init__(
-        self, rows: RunRows, graph: ReplayGraph, windows: Sequence[WindowEvidence], candidates: LateRanks
+        self, rows: RunRows, graph: ReplayGraph, windows: Sequence[WindowEvidence], candidates: StragglerCandidates
     ) -> None:
         self.rows, self.windows, self.candidates = rows, windows, candidates
         self.num_steps, self.step_ns = rows.num_steps, rows.step_ns
         self.savings = SavingEstimator(graph, rows.steps, rows.num_steps, rows.step_ns)
-        self.late = find_late_ranks(rows, self.savings, windows, candidates)
+        self.late = find_straggler_evidence(rows, self.savings, windows, candidates)
         pipeline = find_pipeline(rows.collectives)
         self.slow = find_slow_stages(rows, self.savings, pipeline)
         self.on_time = self.late.ranks - self.slow.ranks

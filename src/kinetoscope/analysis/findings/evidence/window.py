@@ -12,7 +12,7 @@ from kinetoscope.analysis.cpu.phases import OPTIMIZER
 from kinetoscope.analysis.findings.evidence.window_stalls import find_items, find_stall_spans, sum_samples, sum_stalls
 from kinetoscope.analysis.gpu.idle import idle_before_graphs_ns
 from kinetoscope.analysis.ranks.contention import MIN_WALL_NS
-from kinetoscope.analysis.ranks.late_phases import find_markers
+from kinetoscope.analysis.ranks.phase_stragglers import find_markers
 from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_DEVICE

@@ -44,13 +44,13 @@ def find_stall_spans(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame
         "compile": loop.interruptions.compilations,
         "profiler": window.on_loop_thread(loop.interruptions.profiling),
         "data": loop.loader.fetches,
-        "double": _double_products(window),
-        "python": _pauses(window, loop.time.spare_python),
-        "blocked": _pauses(window, loop.time.python_by_state.blocked),
-        "loop": _pauses(window, loop.time.running_without_operators),
+        "double": _find_float64_matmuls(window),
+        "python": _name_pauses(window, loop.time.spare_python),
+        "blocked": _name_pauses(window, loop.time.python_by_state.blocked),
+        "loop": _name_pauses(window, loop.time.running_without_operators),
         "small": loop.time.small_operators,
-        "item": _runs_of_items(window, items),
-    } | _synchronising(window, loop)
+        "item": _find_item_runs(window, items),
+    } | _find_blocking_calls(window, loop)
     found |= {
         part: spans.with_columns(begin=pl.col("end") - pl.col("idle_ns")) for part, spans in loop.cpu_operators.items()
     }
@@ -126,7 +126,7 @@ def _steps_of(window: RankWindow, times: pl.Series) -> pl.Series:
     return pl.concat([steps, constant_column("step", None, steps.dtype, 1)])[count_up_to(window.steps["end"], times)]
 
 
-def _synchronising(window: RankWindow, loop: TrainingLoop) -> dict[str, pl.DataFrame]:
+def _find_blocking_calls(window: RankWindow, loop: TrainingLoop) -> dict[str, pl.DataFrame]:
     """Return calls that wait, by kind, with the name of the operator around each.
 
     ``data_sync`` are those whose data the CPU needs, ``copy`` those of copies to the device, ``sync`` all others.
@@ -143,7 +143,7 @@ def _synchronising(window: RankWindow, loop: TrainingLoop) -> dict[str, pl.DataF
     return found | {"copy": filter_rows(calls, is_copy), "sync": filter_rows(calls, ~is_copy)}
 
 
-def _runs_of_items(window: RankWindow, items: pl.DataFrame) -> pl.DataFrame:
+def _find_item_runs(window: RankWindow, items: pl.DataFrame) -> pl.DataFrame:
     """Return stretches in which the loop reads one value after the other, each from the end of the operator before."""
     before = window.loop_operators.select("begin", before=latest_end_before()).unique("begin", keep="first")
     runs = items.select("begin", "end", "name", "track").join(before, on="begin", how="left")
@@ -151,12 +151,12 @@ def _runs_of_items(window: RankWindow, items: pl.DataFrame) -> pl.DataFrame:
     return runs.select(pl.min_horizontal(since, "begin").alias("begin"), "end", "name", "track")
 
 
-def _pauses(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
+def _name_pauses(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
     """Return stretches of the loop's thread without an operator, under the name of the operator after each."""
     return add_constant_column(stretches, "track", window.loop_track, pl.UInt32)
 
 
-def _double_products(window: RankWindow) -> pl.DataFrame:
+def _find_float64_matmuls(window: RankWindow) -> pl.DataFrame:
     """Return matmuls of 64 bits on the CPU."""
     if len(window.device):
         return window.operators.clear()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kinetoscope.analysis.findings.blocking_calls import find_wait_reason
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.loader import MIN_SAMPLES
 from kinetoscope.analysis.findings.evidence.run import Evidence
@@ -9,7 +10,6 @@ from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
-from kinetoscope.analysis.findings.wait_reasons import find_wait_reason
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.core.text.wording import format_ms

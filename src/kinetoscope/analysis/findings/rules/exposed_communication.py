@@ -6,7 +6,7 @@ from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.analysis.replay.replay import MOST_UNEXPLAINED, Change
+from kinetoscope.analysis.replay.replay import MAX_UNEXPLAINED_SHARE, Change
 from kinetoscope.core.text.wording import format_ms
 
 _MIN_UNKNOWN_SHARE, _MAX_UNKNOWN_SHARE = 0.05, 0.5
@@ -28,7 +28,7 @@ _ADVICE_ON_MISSING = (
     "Analyze the traces of all ranks together, or record the others: `kinetoscope record RUN`. The recorded ranks wait "
     "for {0}, or transfer data meanwhile, and only the trace of {0} shows which of both."
 )
-_ON_HIDDEN_GAPS = (
+_HIDDEN_GAPS_ADVICE = (
     " Kernels that need no communication started late as well, for an unknown reason. They may do so without the "
     "transfers, so the saving is unknown."
 )
@@ -41,9 +41,9 @@ def find_exposed_communication(evidence: Evidence) -> Iterator[Diagnosis]:
         return
     exposed_ns = communication.exposed_ns * (1 - communication.message_waits.of_messages)
     waits_ns, share, hidden_ns = communication.waits_ns(), communication.unknown_share, communication.hidden_gaps_ns
-    is_hiding = hidden_ns > MOST_UNEXPLAINED * exposed_ns
+    is_hiding = hidden_ns > MAX_UNEXPLAINED_SHARE * exposed_ns
     advice = _ADVICE_ON_SMALL_TRANSFERS if communication.has_small_transfers else _ADVICE
-    advice += _ON_HIDDEN_GAPS if is_hiding else ""
+    advice += _HIDDEN_GAPS_ADVICE if is_hiding else ""
     is_known = share < _MAX_UNKNOWN_SHARE
     what = "not overlapped with compute" if is_known else "of transfers, or of waits for ranks"
     if missing := communication.missing_ranks:

@@ -18,8 +18,8 @@ _ADVICE = (
     "Convert it with `.float()`. It often comes from numpy, where float64 is the default: `torch.as_tensor(array, "
     "dtype=torch.float32)`."
 )
-_ON_CPU = " A vector register holds twice as many float32 values."
-_ON_GPU = " Most GPUs compute float64 at a fraction of their float32 speed."
+_CPU_ADVICE = " A vector register holds twice as many float32 values."
+_GPU_ADVICE = " Most GPUs compute float64 at a fraction of their float32 speed."
 
 
 @rule("float64")
@@ -30,11 +30,11 @@ def find_float64(evidence: Evidence) -> Iterator[Diagnosis]:
     advice = (f"In float64: {'; '.join(names)}. " if names else "") + _ADVICE
     detail = next((f", introduced at {note.line}" for note in seen if note.line is not None), "")
     if evidence.gpu is None:
-        yield _diagnose_on_cpu(evidence, advice + _ON_CPU, detail)
+        yield _diagnose_on_cpu(evidence, advice + _CPU_ADVICE, detail)
         return
     rows = find_kernels(evidence.rows.kernels, _FLOAT64)
     lines = _lines(evidence)
-    yield diagnose_slow_matmuls(evidence, rows, "float64 compute", advice + _ON_GPU, detail=detail, lines=lines)
+    yield diagnose_slow_matmuls(evidence, rows, "float64 compute", advice + _GPU_ADVICE, detail=detail, lines=lines)
 
 
 def _diagnose_on_cpu(evidence: Evidence, advice: str, detail: str) -> Diagnosis:

@@ -63,10 +63,10 @@ def _title(named: Sequence[tuple[int, StuckPhase]], *, num_hangs: int, has_ended
 def _advice(left: Sequence[tuple[int, StuckPhase]]) -> str:
     """Return the advice: the ranks that wait for each other, by the phases that they have not left."""
     stacks = "Read the stacks of all threads, in the run's folder: pulse/*.stuck."
-    return " ".join([*map(_on_unarrived, unarrived(left)), stacks])
+    return " ".join([*map(_advise_on_unarrived, unarrived(left)), stacks])
 
 
-def _on_unarrived(found: Unarrived) -> str:
+def _advise_on_unarrived(found: Unarrived) -> str:
     waiting, missing = map(format_ranks, (found.waiting, found.missing))
     return (
         f"Check the stacks of {missing}: {waiting} waited for {missing} in {found.collective or 'a collective'} "

@@ -13,7 +13,7 @@ from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.core.text.wording import format_ms, sanitize
 
 _MAX_NAME_LENGTH = 40
-_ON_GAPS = (
+_GAPS_ADVICE = (
     " The GPU also idles before some kernels that were launched in time. If it does so before the other kernels, which "
     "this recording cannot show, the saving is smaller."
 )
@@ -42,7 +42,8 @@ def find_host_bound(evidence: Evidence) -> Iterator[Diagnosis]:
     yield Diagnosis(
         title=lambda cost_ns: f"Launch-bound: the GPU idles {format_ms(cost_ns)} ms/step between kernel launches",
         advice='Capture the step in a CUDA graph: `model = torch.compile(model, mode="reduce-overhead")`. One launch '
-        "then replaces many. A larger batch also gives the GPU more work per launch." + (_ON_GAPS if has_gaps else ""),
+        "then replaces many. A larger batch also gives the GPU more work per launch."
+        + (_GAPS_ADVICE if has_gaps else ""),
         cost_ns=min(launch_ns, idle_ns),
         fix=Fix(Change(frozenset(["launch"])), variant="without_launches"),
         evidence={

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from kinetoscope.analysis.findings.blocking_calls import advise_on_call
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.rule import rule
-from kinetoscope.analysis.findings.wait_reasons import advise_on_call
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.core.text.wording import format_percent
 

@@ -13,7 +13,7 @@ from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.core.text.wording import format_ms
 
-_ON_UNSAMPLED_WORKERS = " The workers started before the recording, so their lines were not sampled."
+_UNSAMPLED_WORKERS_ADVICE = " The workers started before the recording, so their lines were not sampled."
 
 
 @rule("input_bound", requires=("loader",), excludes=("straggler",))
@@ -24,11 +24,11 @@ def find_input_bound(evidence: Evidence) -> Iterator[Diagnosis]:
     fix = Fix(Change(frozenset(["data"])), variant="only_waits_for_batches", late=evidence.on_time)
     advice = advise_on_loader(evidence, loader, evidence.savings.saving_ns(fix))
     settings, fetches = loader.settings, evidence.stalls("data")
-    waits_for = "its next batch" if loader.num_workers is None and not settings else "the DataLoader"
-    on_workers = _ON_UNSAMPLED_WORKERS if loader.num_workers and loader.has_unsampled_workers else ""
+    wait_by_step = "its next batch" if loader.num_workers is None and not settings else "the DataLoader"
+    on_workers = _UNSAMPLED_WORKERS_ADVICE if loader.num_workers and loader.has_unsampled_workers else ""
     on_line = fetches.describe_line("the workers' time" if loader.num_workers else "this time")
     yield Diagnosis(
-        title=lambda cost_ns: f"Input-bound: the loop waits {format_ms(cost_ns)} ms/step for {waits_for}",
+        title=lambda cost_ns: f"Input-bound: the loop waits {format_ms(cost_ns)} ms/step for {wait_by_step}",
         advice=f"{advice.text} {on_line}".rstrip() + on_workers,
         cost_ns=loader.wait_ns,
         fix=fix,

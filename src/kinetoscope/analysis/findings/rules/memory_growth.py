@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kinetoscope.analysis.findings.confidence import confidence_if
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Finding, Where, build_finding
-from kinetoscope.analysis.findings.ranking import SOON_STEPS
+from kinetoscope.analysis.findings.ranking import MAX_URGENT_STEPS
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.memory.memory import MemoryRow
@@ -56,7 +56,7 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding]:
     steps_until_full = None if total is None else max(0, total - worst.peak_bytes) / growth
     title = f"{'Memory growth' if may_end else 'Memory leak'}: +{format_memory(growth)}/step"
     title += " in the optimizer" if is_of_optimizer else ""
-    if steps_until_full is not None and steps_until_full < SOON_STEPS:
+    if steps_until_full is not None and steps_until_full < MAX_URGENT_STEPS:
         title += f", out of memory in about {format_count(round(steps_until_full), 'step')}"
     yield build_finding(
         "memory_growth",

@@ -8,7 +8,7 @@ from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.core.text.wording import format_percent
 
-_FULL_SHARE = 0.95
+_MIN_FULL_SHARE = 0.95
 
 
 @rule("memory_limit", requires=("memory",))
@@ -17,7 +17,7 @@ def find_memory_limit(evidence: Evidence) -> Iterator[Finding]:
     if (memory := evidence.memory) is None:
         return
     shares = [(row.peak_bytes / total, row) for row in memory.rows if (total := memory.device_bytes(row))]
-    full = [(share, row) for share, row in shares if share >= _FULL_SHARE]
+    full = [(share, row) for share, row in shares if share >= _MIN_FULL_SHARE]
     if not full:
         return
     share, row = max(full, key=lambda pair: pair[0])

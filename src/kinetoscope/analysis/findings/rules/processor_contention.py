@@ -22,7 +22,7 @@ def find_processor_contention(evidence: Evidence) -> Iterator[Diagnosis]:
     is_limited = bool(use.num_throttled) and throttled_ns >= _MIN_SHARE_OF_DELAY * delay_ns
     if not is_limited and not use.is_own_fault:
         return
-    title, advice = _on_limit(use) if is_limited else _on_own_threads(use)
+    title, advice = _advise_on_limit(use) if is_limited else _advise_on_own_threads(use)
     yield Diagnosis(
         title=lambda _: f"CPU contention: {title}, {delay_ns / 1e6:,.1f} ms/step",
         advice=advice,
@@ -32,7 +32,7 @@ def find_processor_contention(evidence: Evidence) -> Iterator[Diagnosis]:
     )
 
 
-def _on_limit(use: CpuUse) -> tuple[str, str]:
+def _advise_on_limit(use: CpuUse) -> tuple[str, str]:
     """Return a title and advice for a job that reaches the CPU limit of its container."""
     return "the container's CPU limit throttles the loop", (
         "Raise the container's CPU limit (`docker run --cpus=N`, `limits.cpu` in Kubernetes), or start fewer threads "
@@ -41,7 +41,7 @@ def _on_limit(use: CpuUse) -> tuple[str, str]:
     )
 
 
-def _on_own_threads(use: CpuUse) -> tuple[str, str]:
+def _advise_on_own_threads(use: CpuUse) -> tuple[str, str]:
     """Return a title and advice for a job with more threads than CPUs."""
     cores, threads = format_count(use.num_cores or 1, "core"), use.num_threads or 1
     who = f"{format_count(use.num_ranks, 'rank')} x {format_count(threads, 'thread')} share {cores}"

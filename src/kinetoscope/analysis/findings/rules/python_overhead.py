@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from kinetoscope.analysis.findings.blocking_calls import advise_on_call
 from kinetoscope.analysis.findings.confidence import OVERHEAD_HIGH_SHARE
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
-from kinetoscope.analysis.findings.wait_reasons import advise_on_call
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.core.text.wording import format_count, format_ms, format_percent
 
-_LONG_PAUSE_NS, _MIN_SHARE_IN_LONG_PAUSES = 1_000_000, 0.6
+_MIN_LONG_PAUSE_NS, _MIN_SHARE_IN_LONG_PAUSES = 1_000_000, 0.6
 """Neither the Python of a model nor that of an optimizer takes so long between two operators."""
 
 _MAX_RUNNING_SHARE = 0.5
@@ -25,7 +25,7 @@ _ADVICE = (
     "Move Python code between operators out of the loop, or compile the model: `model = torch.compile(model)`. Pass "
     "`fused=True` to an optimizer that has it, as in `torch.optim.AdamW(..., fused=True)`: one call replaces many."
 )
-_ON_LONG_PAUSES = (
+_LONG_PAUSES_ADVICE = (
     "{share} of this time is in {pauses} of {mean_ms:,.1f} ms on average in which the loop calls no operator: it "
     "{activity}. "
 )
@@ -59,7 +59,7 @@ def find_python_overhead(evidence: Evidence) -> Iterator[Diagnosis]:
         fix=Fix(
             Change(frozenset(["python"])),
             variant="without_small_runs",
-            most_variant="without_all_python" if evidence.gpu is None else None,
+            max_variant="without_all_python" if evidence.gpu is None else None,
         ),
         where=stalls.where(),
         evidence={
@@ -89,12 +89,12 @@ def _is_idle(evidence: Evidence, python_ns: float) -> bool:
 def _advise(evidence: Evidence, *, is_idle: bool) -> str:
     """Return the advice: measures against many short pauses do nothing about a few long ones."""
     stalls, cpu = evidence.stalls("python"), evidence.cpu
-    pauses = stalls.frame.filter(pl.col("total_ns") >= _LONG_PAUSE_NS * pl.col("num_calls"))
+    pauses = stalls.frame.filter(pl.col("total_ns") >= _MIN_LONG_PAUSE_NS * pl.col("num_calls"))
     num_pauses, pauses_ns = (int(pauses[name].sum()) for name in ("num_calls", "total_ns"))
     share = pauses_ns / stalls.all_ns if len(pauses) else 0.0
     if share < _MIN_SHARE_IN_LONG_PAUSES:
         return _ADVICE
-    on_pauses = _ON_LONG_PAUSES.format(
+    on_pauses = _LONG_PAUSES_ADVICE.format(
         share=format_percent(share),
         pauses=format_count(num_pauses, "pause"),
         mean_ms=pauses_ns / num_pauses / 1e6,

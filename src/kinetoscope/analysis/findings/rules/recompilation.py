@@ -15,7 +15,7 @@ _MAX_FIRST_STEPS = 2
 """Compilations in more steps than these recur."""
 
 _MAX_GUARD_LENGTH, _MAX_FUNCTION_LENGTH = 400, 30
-_ON_FIRST_COMPILATIONS = (
+_FIRST_COMPILATIONS_ADVICE = (
     "This may be the first compilation, which every run has once: record later steps to see whether it recurs. "
 )
 
@@ -37,7 +37,7 @@ def find_recompilation(evidence: Evidence) -> Iterator[Diagnosis]:
 
     yield Diagnosis(
         title=title,
-        advice=(_ON_FIRST_COMPILATIONS if may_be_first else "") + _advise_on_guard(stalls),
+        advice=(_FIRST_COMPILATIONS_ADVICE if may_be_first else "") + _advise_on_guard(stalls),
         cost_ns=compiler.compile_ns,
         fix=Fix(Change(frozenset(["compile"]))),
         is_estimate=may_be_first,

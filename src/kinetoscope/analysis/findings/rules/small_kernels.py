@@ -17,7 +17,7 @@ from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.core.text.wording import format_ms
 
 _MIN_SMALL_OPERATORS = 100
-_MANY_OPERATORS = 1000
+_MIN_MANY_OPERATORS = 1000
 """Fewer operators per step allow no high confidence: a step of a small model has some hundred small ones."""
 
 _MIN_SHARE_OF_ITEMS = 0.8
@@ -101,7 +101,7 @@ def _diagnose_operators(evidence: Evidence) -> Iterator[Diagnosis]:
             "python_ns": python_ns,
             **stalls.evidence_of_line,
         },
-        high_share=2 * OVERHEAD_HIGH_SHARE if num_calls >= _MANY_OPERATORS else 1.0,
+        high_share=2 * OVERHEAD_HIGH_SHARE if num_calls >= _MIN_MANY_OPERATORS else 1.0,
         stalls="small",
         is_on_gpu=True,
         delay=DelayEffect.CONTAINED,

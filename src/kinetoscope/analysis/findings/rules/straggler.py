@@ -8,19 +8,19 @@ from kinetoscope.analysis.findings.confidence import HIGH_SHARE, MIN_SHARE_OF_HI
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding, build_finding
 from kinetoscope.analysis.findings.fix import Fix
-from kinetoscope.analysis.findings.group_stragglers import find_slow_stages, find_uneven_loads
-from kinetoscope.analysis.findings.late_group import ONCE_SHARE
-from kinetoscope.analysis.findings.late_ranks import (
+from kinetoscope.analysis.findings.imbalance_findings import find_load_imbalance, find_slow_stages
+from kinetoscope.analysis.findings.rule import Excludable, rule
+from kinetoscope.analysis.findings.savings import Saving
+from kinetoscope.analysis.findings.straggler_descriptions import (
     ADVICE_ON_CAUSES,
-    advise_on_late,
+    advise_on_stragglers,
     build_title,
     common_cause,
     common_period,
-    locate_late,
+    locate_stragglers,
 )
-from kinetoscope.analysis.findings.rule import Excludable, rule
-from kinetoscope.analysis.findings.savings import Saving
-from kinetoscope.analysis.ranks.stragglers import StragglerRow, waits_for
+from kinetoscope.analysis.findings.straggler_groups import MIN_ONCE_SHARE
+from kinetoscope.analysis.ranks.stragglers import StragglerRow, wait_by_step
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.core.text.wording import format_ms
 
@@ -28,7 +28,7 @@ from kinetoscope.core.text.wording import format_ms
 @rule("straggler")
 def find_stragglers(evidence: Evidence) -> Iterator[Finding | Excludable]:
     """Find unequal loads, slow stages, ranks that delay the others together, and late steps."""
-    yield from find_uneven_loads(evidence)
+    yield from find_load_imbalance(evidence)
     yield from find_slow_stages(evidence)
     late = evidence.late
     if late.together and (finding := _find_late(evidence, late.together)) is not None:
@@ -45,7 +45,7 @@ def _find_late_once(evidence: Evidence, row: StragglerRow) -> Iterator[Finding]:
     fix = Fix(Change(on_time=frozenset([row.rank])), late=others)
     saving_ns = evidence.savings.saving_ns(fix)
     worth_ns = row.cost_ns_per_step if saving_ns is None else saving_ns
-    if worth_ns < ONCE_SHARE * evidence.step_ns:
+    if worth_ns < MIN_ONCE_SHARE * evidence.step_ns:
         return
     late_ns = row.cost_ns_per_step * evidence.num_steps
     yield build_finding(
@@ -54,7 +54,7 @@ def _find_late_once(evidence: Evidence, row: StragglerRow) -> Iterator[Finding]:
         ADVICE_ON_CAUSES[row.cause],
         confidence=evidence.confidence.of_share(worth_ns / evidence.step_ns, is_estimate=True),
         evidence={"num_late_steps": 1, "late_ns": late_ns},
-        where=locate_late(evidence, [row]),
+        where=locate_stragglers(evidence, [row]),
         cost_ns=min(max(row.cost_ns_per_step, worth_ns), evidence.step_ns),
         saving_ns=saving_ns,
         fix=fix,
@@ -73,17 +73,19 @@ def _find_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> Finding | No
     # Ranks that are late now and then, and not on the GPU, may be so by noise while loops wait for CPUs.
     may_be_noise = common_period(rows) is None and common_cause(rows) != "device"
     is_noise = may_be_noise and evidence.cpu.delay.is_high
-    where = locate_late(evidence, rows)
+    where = locate_stragglers(evidence, rows)
     markers = (phases[row.rank].marker for row in rows if row.rank in phases)
     return build_finding(
         "straggler",
         build_title(evidence, rows, cost_ns),
-        advise_on_late(evidence, rows) + saving.advice + (evidence.cpu.delay.on_estimate if may_be_noise else ""),
+        advise_on_stragglers(evidence, rows)
+        + saving.advice
+        + (evidence.cpu.delay.estimate_advice if may_be_noise else ""),
         confidence=evidence.confidence.of_share(share, is_estimate=bool(phases) or is_noise),
         evidence={
             **_evidence_of(rows),
             "share_of_operators": _share_of_more_operators(evidence, ranks),
-            "saving_at_most_ns": saving.most_ns,
+            "saving_at_most_ns": saving.max_ns,
         },
         where=replace(where, spans=(*dict.fromkeys(marker for marker in markers if marker), *where.spans)),
         cost_ns=cost_ns,
@@ -97,7 +99,7 @@ def _cost_ns(evidence: Evidence, rows: Sequence[StragglerRow]) -> float:
     """Return the time per step that each other rank waits for the last of them."""
     if len(rows) == 1 or evidence.candidates.phases:
         return max(row.cost_ns_per_step for row in rows)
-    waits = waits_for(evidence.candidates.calls, {row.rank for row in rows})
+    waits = wait_by_step(evidence.candidates.calls, {row.rank for row in rows})
     late = {step for row in rows for step in row.steps}
     return sum(wait for step, wait in waits.items() if step in late) / max(1, evidence.num_steps)
 

@@ -12,7 +12,7 @@ from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.core.text.wording import format_ms
 
 _DISTRIBUTIONS = "torch/distributions/"
-_ON_DISTRIBUTIONS = (
+_DISTRIBUTIONS_ADVICE = (
     "torch.distributions validates its arguments with a sync. Switch that off: "
     "`torch.distributions.Distribution.set_default_validate_args(False)`. "
 )
@@ -31,7 +31,7 @@ def find_synchronisation(evidence: Evidence) -> Iterator[Diagnosis]:
     is_in_distributions = any(_DISTRIBUTIONS in location for location in locations)
     yield Diagnosis(
         title=lambda cost_ns: f"Host-device sync: {calls} the GPU for {format_ms(cost_ns)} ms",
-        advice=(_ON_DISTRIBUTIONS if is_in_distributions else "")
+        advice=(_DISTRIBUTIONS_ADVICE if is_in_distributions else "")
         + "Read values such as the loss every n-th step, or one step late from a copy: `loss.detach().to('cpu', "
         "non_blocking=True)`. `torch.cuda.set_sync_debug_mode(1)` warns at each blocking call.",
         cost_ns=min(stalls.total_ns, idle_ns),

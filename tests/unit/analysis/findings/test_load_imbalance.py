@@ -1,4 +1,4 @@
-"""analysis/findings/uneven_loads.py: ranks that have the most to compute in turns."""
+"""analysis/findings/load_imbalance.py: ranks that have the most to compute in turns."""
 
 import json
 
@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.replay.even_loads import with_even_loads
+from kinetoscope.analysis.replay.load_balancing import balance_loads
 from trainsim import Fault, Settings
 from trainsim.analysed import analysed, write_changed
 
@@ -48,7 +48,7 @@ def test_even_loads_change_no_kernel_that_takes_all_ranks_the_same():
         for place, (name, takes) in enumerate([("matmul", batch), ("adam", optimizer + rank)])
     ]
     frame = pl.DataFrame(rows).with_row_index("edge")
-    changed = with_even_loads(frame, frame["takes_ns"])
+    changed = balance_loads(frame, frame["takes_ns"])
     found = frame.with_columns(takes_ns=changed)
     assert found.filter(name="adam")["takes_ns"].to_list() == frame.filter(name="adam")["takes_ns"].to_list()
     assert found.filter(name="matmul")["takes_ns"].to_list() == [300, 300, 240, 240, 250, 250]
@@ -62,7 +62,7 @@ def test_even_loads_are_scaled_where_ranks_run_different_kernels():
             for place, (rank, name, takes) in enumerate(rows)
         ]
     ).with_row_index("edge")
-    assert with_even_loads(frame, frame["takes_ns"]).to_list() == [125, 125, 250]
+    assert balance_loads(frame, frame["takes_ns"]).to_list() == [125, 125, 250]
 
 
 @pytest.mark.parametrize("settings", [BATCHES, EXPERTS])

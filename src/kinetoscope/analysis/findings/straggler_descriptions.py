@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope.analysis.findings.evidence.locations import locate, split_samples
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Where
-from kinetoscope.analysis.findings.late_group import are_late_together
+from kinetoscope.analysis.findings.straggler_groups import are_late_in_same_steps
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.steps.periods import how_often
@@ -42,7 +42,7 @@ _CAUSES = {
 """Causes in titles."""
 
 
-def locate_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> Where:
+def locate_stragglers(evidence: Evidence, rows: Sequence[StragglerRow]) -> Where:
     """Return the location of stragglers: the ranks, the late steps, and what these ranks did in them."""
     stalls, sampled = list[pl.DataFrame](), list[pl.DataFrame]()
     for row in rows:
@@ -70,7 +70,7 @@ def build_title(evidence: Evidence, rows: Sequence[StragglerRow], cost_ns: float
     ranks, cause = sorted(row.rank for row in rows), _cause_in_title(evidence, rows)
     num_late = len(frozenset.intersection(*(frozenset(row.steps) for row in rows)))
     group = _group_of(evidence, ranks)
-    if not num_late or not are_late_together(rows):
+    if not num_late or not are_late_in_same_steps(rows):
         what = f" cost {format_ms(cost_ns)} ms/step"
         return add_detail(add_detail(f"Alternating stragglers: {format_ranks(ranks)}", group, len(what)) + what, cause)
     is_one = len(rows) == 1
@@ -126,7 +126,7 @@ def _hosts(evidence: Evidence, ranks: Sequence[int]) -> list[str]:
     return sorted(host for host in hosts if host is not None)
 
 
-def advise_on_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> str:
+def advise_on_stragglers(evidence: Evidence, rows: Sequence[StragglerRow]) -> str:
     if len(rows) == 1:
         return ADVICE_ON_CAUSES[common_cause(rows)]
     if len(causes := dict.fromkeys(row.cause for row in rows)) > 1:

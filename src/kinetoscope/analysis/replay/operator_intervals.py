@@ -12,13 +12,13 @@ Span = tuple[int, int, int, str]
 """Track, begin, end and name."""
 
 
-class TimedOperators:
+class OperatorIntervals:
     """The operators of these ``names``. What is inside of two of them counts for the inner one."""
 
     def __init__(self, window: RankWindow, names: Iterable[str]) -> None:
         self._names = sorted(names)
         schema = {"track": pl.UInt32, "begin": pl.Int64, "end": pl.Int64, "name": pl.String}
-        stretches = list(_innermost(self._spans(window).iter_rows())) if self._names else []
+        stretches = list(_find_innermost(self._spans(window).iter_rows())) if self._names else []
         self._stretches = pl.DataFrame(stretches, schema=schema, orient="row")
 
     def _spans(self, window: RankWindow) -> pl.DataFrame:
@@ -53,7 +53,7 @@ def inside_column(name: str) -> str:
     return f"inside {name}"
 
 
-def _innermost(spans: Iterable[Span]) -> Iterator[Span]:
+def _find_innermost(spans: Iterable[Span]) -> Iterator[Span]:
     """The stretches of nested spans, in the order of track and begin, in which each is the innermost."""
     open_spans: list[tuple[int, int, str]] = []
     at = 0

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from kinetoscope.analysis.ranks.stragglers import COLUMNS_OF_CAUSES, StragglerRow, longer_ns, steps_until_late
+from kinetoscope.analysis.ranks.stragglers import COLUMNS_OF_CAUSES, StragglerRow, find_steps_before_lateness, longer_ns
 from kinetoscope.analysis.steps.steps import StepRow
 
-LATE_SHARE = 0.03
+MIN_LATE_SHARE = 0.03
 """Late ranks are left out of all other findings if the others would save this share of a step without them."""
 
 _MIN_SHARE_OF_SAVING = 0.9
@@ -22,7 +22,7 @@ a little late now and then."""
 
 _MIN_SHARE_KEPT = 2 / 3
 
-_SAME_STEPS_SHARE = 2 / 3
+_MIN_COMMON_STEPS_SHARE = 2 / 3
 """Ranks are late in the same steps if each is late in more than this share of the late steps."""
 
 _MAX_RANKS_TO_SPARE = 8
@@ -31,7 +31,7 @@ _MAX_RANKS_TO_SPARE = 8
 _MAX_ROUNDS = 3
 """Searches for ranks that would be late if those found so far were not."""
 
-ONCE_SHARE = 0.05
+MIN_ONCE_SHARE = 0.05
 """A rank that was late in a single step is reported if that costs this share of all steps."""
 
 _MIN_STEPS = 4
@@ -70,7 +70,7 @@ class LatenessModel(Protocol):
         ...
 
 
-def group_late_ranks(model: LatenessModel, all_ranks: Collection[int], step_ns: float) -> list[StragglerRow]:
+def find_straggler_group(model: LatenessModel, all_ranks: Collection[int], step_ns: float) -> list[StragglerRow]:
     """Return the late ranks with enough of a saving, and those that hide behind them, the latest first.
 
     There are none where the loaders of all ranks are slow. If all ranks are late, the least late one stays: one has to
@@ -81,18 +81,18 @@ def group_late_ranks(model: LatenessModel, all_ranks: Collection[int], step_ns: 
         if len(rows) >= len(all_ranks) - 1 or not (more := model.find_later(_ranks(rows))):
             break
         rows += more
-    if _are_all_loaders(_late_enough(rows, _MIN_SHARE_IN_TURNS), all_ranks):
+    if _are_most_input_bound(_filter_latest(rows, _MIN_SHARE_IN_TURNS), all_ranks):
         return []
     if rows and {row.rank for row in rows} >= set(all_ranks):
         rows.pop()
     all_save = model.estimate_saving_ns(_ranks(rows)) if rows else 0.0
-    latest = _late_enough(rows, _MIN_SHARE_OF_LATEST)
+    latest = _filter_latest(rows, _MIN_SHARE_OF_LATEST)
     if (
         len(latest) < len(rows)
         and (they_save := model.estimate_saving_ns(_ranks(latest))) >= _MIN_SHARE_KEPT * all_save
     ):
         rows, all_save = latest, they_save
-    if not rows or all_save < LATE_SHARE * step_ns:
+    if not rows or all_save < MIN_LATE_SHARE * step_ns:
         return []
     enough_ns = _MIN_SHARE_OF_SAVING * all_save
     fewest, most = 1, len(rows)
@@ -102,31 +102,31 @@ def group_late_ranks(model: LatenessModel, all_ranks: Collection[int], step_ns: 
             most = middle
         else:
             fewest = middle + 1
-    group = _spared(rows[:most], model, enough_ns)
-    return [] if _are_all_loaders(group, all_ranks) else group
+    group = _drop_dispensable(rows[:most], model, enough_ns)
+    return [] if _are_most_input_bound(group, all_ranks) else group
 
 
-def _late_enough(rows: Sequence[StragglerRow], share: float) -> list[StragglerRow]:
+def _filter_latest(rows: Sequence[StragglerRow], share: float) -> list[StragglerRow]:
     """Return the ranks with at least this share of the latest one's delay."""
     return [row for row in rows if row.cost_ns_per_step >= share * rows[0].cost_ns_per_step]
 
 
-def are_late_together(rows: Sequence[StragglerRow]) -> bool:
+def are_late_in_same_steps(rows: Sequence[StragglerRow]) -> bool:
     """Return whether each of them is late in most of the late steps; else they alternate."""
     steps = {step for row in rows for step in row.steps}
     return all(2 * len(steps & {*row.steps}) > len(steps) for row in rows)
 
 
-def _are_all_loaders(rows: Sequence[StragglerRow], all_ranks: Collection[int]) -> bool:
+def _are_most_input_bound(rows: Sequence[StragglerRow], all_ranks: Collection[int]) -> bool:
     """Return whether half of the ranks wait for data, and not in the same steps: then loaders are slow everywhere."""
     waiting = [row for row in rows if row.cause == "data"]
     if len(waiting) < 2 or 2 * len(waiting) < len(all_ranks) or 2 * len(waiting) <= len(rows):
         return False
     steps = {step for row in waiting for step in row.steps}
-    return not all(len(row.steps) > _SAME_STEPS_SHARE * len(steps) for row in waiting)
+    return not all(len(row.steps) > _MIN_COMMON_STEPS_SHARE * len(steps) for row in waiting)
 
 
-def _spared(rows: Sequence[StragglerRow], model: LatenessModel, enough_ns: float) -> list[StragglerRow]:
+def _drop_dispensable(rows: Sequence[StragglerRow], model: LatenessModel, enough_ns: float) -> list[StragglerRow]:
     """Return the group without ranks that are only late because they wait for another one of it."""
     group = list(rows)
     if len(group) <= _MAX_RANKS_TO_SPARE:
@@ -137,7 +137,7 @@ def _spared(rows: Sequence[StragglerRow], model: LatenessModel, enough_ns: float
     return group
 
 
-def late_once(
+def find_ranks_late_once(
     after_first: Mapping[int, Mapping[int, float]], steps: Sequence[StepRow], step_ns: float
 ) -> list[StragglerRow]:
     """Return ranks that were late in a single step, by so much that all steps together took longer; never all of them.
@@ -150,7 +150,7 @@ def late_once(
     for rank, by_step in after_first.items():
         step = max(by_step, key=lambda one: by_step[one])
         others = max((ns for other, ns in by_step.items() if other != step), default=0.0)
-        is_much = by_step[step] >= max(_MIN_TIMES_NEXT * others, ONCE_SHARE * num_steps * step_ns)
+        is_much = by_step[step] >= max(_MIN_TIMES_NEXT * others, MIN_ONCE_SHARE * num_steps * step_ns)
         if is_much and num_steps >= _MIN_STEPS:
             cause = _cause(rank, step, by_step, steps)
             cost_ns = round(by_step[step] / num_steps)
@@ -170,7 +170,7 @@ def _cause(rank: int, step: int, late_ns: Mapping[int, float], steps: Iterable[S
     own = rows.pop(rank, {})
     if step not in own or not rows:
         return "unknown"
-    for steps_of_it in ([step], steps_until_late([step], own, late_ns)):
+    for steps_of_it in ([step], find_steps_before_lateness([step], own, late_ns)):
         for cause, columns in _CAUSES.items():
             if (longer_ns(steps_of_it, own, [*rows.values()], columns) or 0) * len(steps_of_it) > late_ns[step] / 2:
                 return cause

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.findings.measured import find_measured
+from kinetoscope.analysis.findings.measured_gains import find_measured
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.experiments import (
     KINDS_WITH_VARIANTS,

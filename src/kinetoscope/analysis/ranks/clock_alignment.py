@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from kinetoscope.analysis.ranks.collectives import MOMENTS, ClockShift, collective_calls, join_collectives
+from kinetoscope.analysis.ranks.collectives import MOMENTS, ClockShift, find_collective_calls, join_collectives
 from kinetoscope.analysis.ranks.ranks import RankRow
-from kinetoscope.analysis.ranks.stragglers import CLOCK_BOUNDS
+from kinetoscope.analysis.ranks.stragglers import MIN_CLOCK_BOUNDS
 from kinetoscope.analysis.windows.window_reader import read_windows
 from kinetoscope.core.clock.file_clock import DriftCorrection, FileClock
 from kinetoscope.core.text.wording import format_duration, format_ranks
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.frames.load import load_one
 
-_MIN_SHIFT_NS = 1_000_000
+_MIN_REPORTED_SHIFT_NS = 1_000_000
 """Clocks that agree within a millisecond are as good as NTP keeps them in a network."""
 
 
@@ -44,7 +44,7 @@ class TimeShift:
         return cls() if rank is None or rank not in shifts else cls(shifts[rank].shift_ns)
 
 
-def shifts_beside_rank_0(clocks: Sequence[tuple[int | None, FileClock | None]]) -> list[TimeShift]:
+def shifts_to_rank_0(clocks: Sequence[tuple[int | None, FileClock | None]]) -> list[TimeShift]:
     """For the rank and the clock of each trace, how its times are moved to rank 0's unix time, as merging does."""
     lines = [clock.line for rank, clock in clocks if rank == 0 and clock is not None]
     return [TimeShift() if clock is None else TimeShift(*clock.shift_to_rank_0(lines)) for _, clock in clocks]
@@ -60,12 +60,12 @@ def estimate_clock_shifts(names: Iterable[str]) -> dict[int, ClockShift]:
     for name in names:
         with suppress(KinetoscopeError):
             trace = load_one(name)
-            calls.append([collective_calls(window) for window in read_windows(trace)])
+            calls.append([find_collective_calls(window) for window in read_windows(trace)])
             clocks.append((trace.rank, trace.clock))
             exact_ranks |= {part.rank for part in trace.parts if part.clock_bound_ns == 0 and part.rank is not None}
     moved = [
         one.with_columns(map(shift.expression, MOMENTS))
-        for of_trace, shift in zip(calls, shifts_beside_rank_0(clocks), strict=True)
+        for of_trace, shift in zip(calls, shifts_to_rank_0(clocks), strict=True)
         for one in of_trace
     ]
     return join_collectives(moved, exact_ranks)[1] if moved else {}
@@ -76,7 +76,7 @@ def notes_on_clock_shifts(shifts: Mapping[int, ClockShift]) -> list[str]:
     apart = {
         rank: abs(shift.shift_ns)
         for rank, shift in sorted(shifts.items())
-        if abs(shift.shift_ns) > max(_MIN_SHIFT_NS, CLOCK_BOUNDS * shift.bound_ns)
+        if abs(shift.shift_ns) > max(_MIN_REPORTED_SHIFT_NS, MIN_CLOCK_BOUNDS * shift.bound_ns)
     }
     if not apart:
         return []
@@ -84,12 +84,12 @@ def notes_on_clock_shifts(shifts: Mapping[int, ClockShift]) -> list[str]:
     return [f"The clocks of ranks differ by up to {far}, by the ends of their collectives: {format_ranks(apart)}."]
 
 
-def with_bounds(rows: Sequence[RankRow], shifts: Mapping[int, ClockShift]) -> list[RankRow]:
+def add_clock_bounds(rows: Sequence[RankRow], shifts: Mapping[int, ClockShift]) -> list[RankRow]:
     """The rows of ranks, whose ``clock_bound_ns`` includes how sure the collectives are, if there are several."""
     if len({row.rank for row in rows}) < 2:
         return list(rows)
-    return [_with_bound(row, None if row.rank is None else shifts.get(row.rank)) for row in rows]
+    return [_add_clock_bound(row, None if row.rank is None else shifts.get(row.rank)) for row in rows]
 
 
-def _with_bound(row: RankRow, shift: ClockShift | None) -> RankRow:
+def _add_clock_bound(row: RankRow, shift: ClockShift | None) -> RankRow:
     return row if shift is None else replace(row, clock_bound_ns=(row.clock_bound_ns or 0) + shift.bound_ns)

@@ -18,7 +18,7 @@ from kinetoscope.analysis.windows.columns import (
 )
 from kinetoscope.analysis.windows.intervals import latest_end_before
 
-NEAR_NS = 30_000
+MAX_CAUSE_DELAY_NS = 30_000
 """An event that begins so soon after something has waited for that, if it is the last thing that it can have waited
 for. What is longer than that is not explained. Two events of a stream that overlap by more run side by side."""
 
@@ -36,12 +36,12 @@ _MOMENTS = {
 """The column with the time of each cause."""
 
 _COLUMNS = ("begin", "end", "begin_node", "end_node", "device", "stream", "kind")
-_OF_LAUNCHES = ("launch_begin", "launch_end", "launch_track")
-_LONG_AGO = -(2**62)
+_LAUNCH_COLUMNS = ("launch_begin", "launch_end", "launch_track")
+_EARLIEST_NS = -(2**62)
 _ORDERED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so
 
 
-class DeviceBegins:
+class DeviceStarts:
     """The causes of the begins of events, which are rows with ``begin_node`` and ``end_node``.
 
     ``events`` has for each the time of each cause, null where there is none: ``launch_begin``; ``before_end``, of the
@@ -53,15 +53,15 @@ class DeviceBegins:
     """
 
     def __init__(self, device: pl.DataFrame, calls: pl.DataFrame) -> None:
-        device = device[[*_COLUMNS, *_OF_LAUNCHES]]  # there are many copies of it
+        device = device[[*_COLUMNS, *_LAUNCH_COLUMNS]]  # there are many copies of it
         self._device = device
         launched = sort_rows(drop_null_rows(device, "launch_begin"), "launch_begin")
-        events = _with_waited(_with_compute_before(_add_event_before(device), launched), launched, calls)
+        events = _add_waited(_add_compute_before(_add_event_before(device), launched), launched, calls)
         launch_ns = _usual_ns(_delays(events, "launch").filter(_is_later(events, "launch_begin", "before_end")))
         self._least_ns = dict.fromkeys(_MOMENTS, constant_column("least", 0, pl.Int64, len(events)))
         self._least_ns["launch"] = constant_column("least", launch_ns, pl.Int64, len(events))
         self._least_ns["stream"] = _usual_after_stream_ns(events, launch_ns)
-        events = self._with_other_stream(events)
+        events = self._add_other_stream(events)
         other_ns = _usual_ns(_delays(events, "other_stream"))
         for cause in ("other_stream", "compute", "wait"):
             self._least_ns[cause] = constant_column("least", other_ns, pl.Int64, len(events))
@@ -110,18 +110,20 @@ class DeviceBegins:
         is_last = (moment + least_ns >= latest) & is_near
         return delay.zip_with(is_last | (delay < least_ns), least_ns).alias(f"{cause}_ns")
 
-    def _with_other_stream(self, events: pl.DataFrame) -> pl.DataFrame:
+    def _add_other_stream(self, events: pl.DataFrame) -> pl.DataFrame:
         """With ``other`` and ``other_end``, the last event that ended on another stream just before this one began, if
         neither the launch nor the own stream says why it began then. Where no event ended just before, it is the last
         one that ended just after."""
-        ends = _ends_of_streams(self._device)
+        ends = _find_stream_ends(self._device)
         after_launch = pl.col("launch_begin") + self._least_ns["launch"] - self._least_ns["stream"]
-        explained = pl.max_horizontal("before_end", "launch_begin", after_launch).fill_null(_LONG_AGO)
-        events = _add_other(events.with_columns(explained=explained), ends, 0)
+        explained = pl.max_horizontal("before_end", "launch_begin", after_launch).fill_null(_EARLIEST_NS)
+        events = _add_other_event(events.with_columns(explained=explained), ends, 0)
         is_late = events.select(is_late=pl.col("begin") - explained > MAX_OVERLAP_NS)["is_late"]
         is_late &= events["other"].is_null()
         if is_late.any():
-            overlapping = _add_other(filter_rows(events, is_late).drop("other", "other_end"), ends, MAX_OVERLAP_NS)
+            overlapping = _add_other_event(
+                filter_rows(events, is_late).drop("other", "other_end"), ends, MAX_OVERLAP_NS
+            )
             overlapping = drop_null_rows(overlapping[["begin_node", "other", "other_end"]], "other")
             events = events.update(overlapping, on="begin_node") if len(overlapping) else events
         return events.drop("explained")
@@ -154,15 +156,15 @@ def _usual_after_stream_ns(events: pl.DataFrame, launch_ns: int) -> pl.Series:
 
 
 def _is_near(delay: pl.Series) -> pl.Series:
-    return (delay >= -NEAR_NS) & (delay <= NEAR_NS)
+    return (delay >= -MAX_CAUSE_DELAY_NS) & (delay <= MAX_CAUSE_DELAY_NS)
 
 
 def _is_later(events: pl.DataFrame, one: str, than: str) -> pl.Series:
     others = events[than]
-    return events[one] >= (others.fill_null(_LONG_AGO) if others.has_nulls() else others)
+    return events[one] >= (others.fill_null(_EARLIEST_NS) if others.has_nulls() else others)
 
 
-def _known_where(events: pl.DataFrame, names: Sequence[str], is_known: pl.Series) -> pl.DataFrame:
+def _null_where(events: pl.DataFrame, names: Sequence[str], is_known: pl.Series) -> pl.DataFrame:
     """The events with nulls in these columns where they are not known."""
     return events.with_columns([null_unless(events[name], is_known) for name in names])
 
@@ -172,7 +174,7 @@ def _add_event_before(device: pl.DataFrame) -> pl.DataFrame:
     of its next one; where that is far after it, the two run side by side, and it is the begin of the event before."""
     before, before_end = (pl.col(name).shift(1).over("device", "stream") for name in ("end_node", "end"))
     events = device.with_columns(before=before, before_end=before_end)
-    is_beside = events["before_end"] - events["begin"] > NEAR_NS
+    is_beside = events["before_end"] - events["begin"] > MAX_CAUSE_DELAY_NS
     if not is_beside.any():
         return events
     begin = events.select(pl.col("begin").shift(1).over("device", "stream"))["begin"]
@@ -188,13 +190,13 @@ def _is_over(events: pl.DataFrame, end: str, begin: str) -> pl.Series:
     return (after <= 0) | ((after <= MAX_OVERLAP_NS) & (events[begin] < events["begin"]))
 
 
-def _with_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+def _add_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """With ``compute`` and ``compute_end``, for communication: the last event that was launched before it on the stream
     of the last computation launched before it; ``launched`` are the events in the order of their launches."""
     is_communication = launched["kind"] == "communication"
     asking = filter_rows(launched[["begin_node", "begin", "launch_begin", "device"]], is_communication)
     if not len(asking):
-        return _with_none(events, "compute")
+        return _add_null_cause(events, "compute")
     computes = filter_rows(launched[["launch_begin", "device", "stream"]], launched["kind"] == "compute")
     others = select_columns(
         launched, "launch_begin", "device", "stream", compute="end_node", compute_begin="begin", compute_end="end"
@@ -207,20 +209,20 @@ def _with_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.Dat
     return events.join(found, on="begin_node", how="left", maintain_order="left")
 
 
-def _with_none(events: pl.DataFrame, cause: str) -> pl.DataFrame:
+def _add_null_cause(events: pl.DataFrame, cause: str) -> pl.DataFrame:
     """With the columns of a cause that no event has."""
     names = {cause: "end_node", f"{cause}_end": "end"}
     return events.hstack([constant_column(new, None, events[name].dtype, len(events)) for new, name in names.items()])
 
 
-def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _add_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """With ``waited`` and ``waited_end``, for the first event that was launched after a call that lets a stream wait:
     the last communication launched before the last event that was recorded by then. It is the first one of the same
     thread, and the first one of any: autograd's thread calls for a wait, and the loop's launches what waits."""
     names = calls["name"]
     waits = filter_rows(select_columns(calls, "track", at="begin"), names.str.ends_with("StreamWaitEvent"))
     if not len(waits):
-        return _with_none(events, "waited")
+        return _add_null_cause(events, "waited")
     records = filter_rows(select_columns(calls, recorded="begin"), names.str.contains("EventRecord"))
     communication = select_columns(launched, "launch_begin", waited="end_node", waited_begin="begin", waited_end="end")
     communication = filter_rows(communication, launched["kind"] == "communication")
@@ -236,7 +238,7 @@ def _with_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFra
     return events.join(found.unique("begin_node", keep="last"), on="begin_node", how="left", maintain_order="left")
 
 
-def _ends_of_streams(device: pl.DataFrame) -> pl.DataFrame:
+def _find_stream_ends(device: pl.DataFrame) -> pl.DataFrame:
     """Return the ends of events in order, each with the last one before it on another stream of its device."""
     took_time = device["end"] > device["begin"]  # two that did not, at the same time, would wait for each other
     ends = select_columns(
@@ -252,7 +254,7 @@ def _ends_of_streams(device: pl.DataFrame) -> pl.DataFrame:
     return ends.select("device", "other_stream", *moments, first, key="other_end")
 
 
-def _add_other(events: pl.DataFrame, ends: pl.DataFrame, overlap_ns: int) -> pl.DataFrame:
+def _add_other_event(events: pl.DataFrame, ends: pl.DataFrame, overlap_ns: int) -> pl.DataFrame:
     """Add ``other`` and ``other_end``: the last end, at most so long after each event's begin, that is later than what
     explains it. It is of another stream, or of an event of its own that overlaps the event before."""
     until = events["begin"] + overlap_ns
@@ -265,6 +267,8 @@ def _add_other(events: pl.DataFrame, ends: pl.DataFrame, overlap_ns: int) -> pl.
     found = found.with_columns([found[name].zip_with(is_other, found[f"last_{name}"]) for name in names])
     delay = found["begin"] - found["other_end"]
     is_cause = (
-        (delay <= NEAR_NS) & (found["other_end"] > found["explained"]) & _is_over(found, "other_end", "other_begin")
+        (delay <= MAX_CAUSE_DELAY_NS)
+        & (found["other_end"] > found["explained"])
+        & _is_over(found, "other_end", "other_begin")
     )
-    return _known_where(found[[*events.columns, "other", "other_end"]], ("other", "other_end"), is_cause)
+    return _null_where(found[[*events.columns, "other", "other_end"]], ("other", "other_end"), is_cause)

@@ -1,4 +1,4 @@
-"""analysis/findings/proven_causes.py: late ranks whose spans prove the cause."""
+"""analysis/findings/straggler_causes.py: late ranks whose spans prove the cause."""
 
 import pytest
 

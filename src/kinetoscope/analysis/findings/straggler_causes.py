@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from kinetoscope.analysis.findings.finding import Where
-from kinetoscope.analysis.findings.late_group import LATE_SHARE
 from kinetoscope.analysis.findings.savings import SavingEstimator
+from kinetoscope.analysis.findings.straggler_groups import MIN_LATE_SHARE
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 
 PARTS_OF_KINDS = {"garbage_collection": "gc", "blocked": "blocked", "recompilation": "compile"}
@@ -23,12 +23,12 @@ ranks in the same steps make none late."""
 _MIN_SHARE_OF_LONGEST = 0.25
 """A rank has a part if it takes this share of what it takes on the rank that has most of it."""
 
-LateRanksOf = Callable[[ReplayGraph, Change], Collection[int]]
+FindLateRanks = Callable[[ReplayGraph, Change], Collection[int]]
 """Return the ranks that are late in a replay with a change."""
 
 
 @dataclass(frozen=True)
-class ProvenCauses:
+class StragglerCauses:
     """The late ``ranks`` that are explained, and by kind of finding the ranks that have its part."""
 
     ranks: frozenset[int] = frozenset()
@@ -41,14 +41,14 @@ class ProvenCauses:
         return where if where.ranks or is_everywhere else replace(where, ranks=tuple(sorted(ranks)))
 
 
-def find_proven_causes(
+def find_straggler_causes(
     savings: SavingEstimator,
     stalls: pl.DataFrame,
     late: frozenset[int],
     waited_for: frozenset[int],
-    late_with: LateRanksOf,
+    late_with: FindLateRanks,
     step_ns: float,
-) -> ProvenCauses:
+) -> StragglerCauses:
     """Return the ``late`` ranks that are in time in a replay without a part that spans prove, and the ranks with it.
 
     Others of those ``waited_for`` may be in time then, too. That part is the finding then, with the saving of all
@@ -60,18 +60,18 @@ def find_proven_causes(
         change = Change(frozenset([part]))
         remaining = late - explained
         uneven_ns = _uneven_ns(stalls.filter(kind=part), graph.as_recorded.nodes["rank"].drop_nulls().n_unique())
-        if not remaining or gained_ns(uneven_ns) < LATE_SHARE * step_ns:
+        if not remaining or gained_ns(uneven_ns) < MIN_LATE_SHARE * step_ns:
             continue
         saved_ns = graph.saved_ns(change)
-        if gained_ns(saved_ns) < LATE_SHARE * step_ns or uneven_ns < _MIN_UNEVEN_SHARE * saved_ns:
+        if gained_ns(saved_ns) < MIN_LATE_SHARE * step_ns or uneven_ns < _MIN_UNEVEN_SHARE * saved_ns:
             continue
         still_late = frozenset(late_with(graph.as_recorded, change))
         in_time = remaining - still_late
         on_time_ns = graph.saved_ns(Change(on_time=in_time)) if in_time else 0
         if in_time and saved_ns >= _MIN_SHARE_OF_SAVING * on_time_ns:
             explained |= in_time | (waited_for - still_late)
-            by_kind[kind] = _ranks_with(graph.as_recorded, part)
-    return ProvenCauses(explained, by_kind)
+            by_kind[kind] = _find_ranks_with(graph.as_recorded, part)
+    return StragglerCauses(explained, by_kind)
 
 
 def _uneven_ns(stalls: pl.DataFrame, num_ranks: int) -> float:
@@ -83,7 +83,7 @@ def _uneven_ns(stalls: pl.DataFrame, num_ranks: int) -> float:
     return float(uneven["uneven"].sum())
 
 
-def _ranks_with(graph: ReplayGraph, part: str) -> frozenset[int]:
+def _find_ranks_with(graph: ReplayGraph, part: str) -> frozenset[int]:
     takes = graph.edges.drop_nulls("rank").group_by("rank").agg(pl.col(part).sum())
     is_much = pl.col(part) >= _MIN_SHARE_OF_LONGEST * pl.col(part).max()
     return frozenset(takes.filter(is_much)["rank"].to_list())

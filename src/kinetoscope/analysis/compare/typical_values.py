@@ -7,14 +7,14 @@ from functools import cache
 from itertools import pairwise
 from statistics import fmean, stdev
 
-_TRIMMED = 0.2
+_TRIMMED_SHARE = 0.2
 """The part of the steps that is left out at each end: a busy machine makes some steps much longer than others."""
 
-_RARE = 0.8
+_MIN_COMMON_SHARE = 0.8
 """What happens in fewer of the steps has no typical value but zero: its mean counts."""
 
 _NUM_BLOCKS = 8
-_MOST_FREEDOM = 200
+_MAX_DEGREES_OF_FREEDOM = 200
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Estimate:
 
     value: float
     error: float
-    freedom: int
+    degrees_of_freedom: int
 
 
 def estimate(values: Sequence[float], *, is_mean: bool = False) -> Estimate:
@@ -32,12 +32,12 @@ def estimate(values: Sequence[float], *, is_mean: bool = False) -> Estimate:
     Steps that follow each other are alike, so the error is worked out from the means of eight blocks of them. Where
     values are trimmed, these are means of the values with both ends drawn in (Tukey and McLaughlin, 1963).
     """
-    is_rare = sum(value > 0 for value in values) < _RARE * len(values)
-    num_trimmed = 0 if is_mean or is_rare else int(_TRIMMED * len(values))
+    is_rare = sum(value > 0 for value in values) < _MIN_COMMON_SHARE * len(values)
+    num_trimmed = 0 if is_mean or is_rare else int(_TRIMMED_SHARE * len(values))
     ordered = sorted(values)
     kept = ordered[num_trimmed : len(values) - num_trimmed]
-    drawn_in = [min(max(value, kept[0]), kept[-1]) for value in values]
-    blocks = _block_means(drawn_in)
+    winsorized = [min(max(value, kept[0]), kept[-1]) for value in values]
+    blocks = _block_means(winsorized)
     error = stdev(blocks) / math.sqrt(len(blocks)) * len(values) / len(kept)
     return Estimate(fmean(kept), error, len(blocks) - 1)
 
@@ -48,15 +48,15 @@ def _block_means(values: Sequence[float]) -> list[float]:
     return [fmean(values[begin:end]) for begin, end in pairwise(edges)]
 
 
-def joint_freedom(*variances: tuple[float, float]) -> int:
+def joint_degrees_of_freedom(*variances: tuple[float, float]) -> int:
     """The degrees of freedom of a sum of variances, each with its own (Welch and Satterthwaite), rounded down."""
     whole = sum(variance for variance, _ in variances)
-    parts = sum(variance**2 / freedom for variance, freedom in variances)
-    return max(1, min(_MOST_FREEDOM, int(whole**2 / parts))) if parts else _MOST_FREEDOM
+    parts = sum(variance**2 / degrees_of_freedom for variance, degrees_of_freedom in variances)
+    return max(1, min(_MAX_DEGREES_OF_FREEDOM, int(whole**2 / parts))) if parts else _MAX_DEGREES_OF_FREEDOM
 
 
 @cache
-def student_quantile(tail: float, freedom: int) -> float:
+def student_quantile(tail: float, degrees_of_freedom: int) -> float:
     """What Student's t with so many degrees of freedom exceeds with the probability ``tail``.
 
     By halving: for whole degrees of freedom the probability is a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4).
@@ -64,18 +64,18 @@ def student_quantile(tail: float, freedom: int) -> float:
     low, high = 0.0, math.pi / 2
     for _ in range(50):
         angle = (low + high) / 2
-        if _probability_within(angle, freedom) < 1 - 2 * tail:
+        if _probability_within(angle, degrees_of_freedom) < 1 - 2 * tail:
             low = angle
         else:
             high = angle
-    return math.tan(low) * math.sqrt(freedom)
+    return math.tan(low) * math.sqrt(degrees_of_freedom)
 
 
-def _probability_within(angle: float, freedom: int) -> float:
+def _probability_within(angle: float, degrees_of_freedom: int) -> float:
     """The probability that t is between minus and plus ``tan(angle) * sqrt(freedom)``."""
-    is_odd = freedom % 2
+    is_odd = degrees_of_freedom % 2
     term, total = math.cos(angle) ** is_odd, 0.0
-    for power in range(is_odd, freedom - 1, 2):
+    for power in range(is_odd, degrees_of_freedom - 1, 2):
         if power > 1:
             term *= (power - 1) / power * math.cos(angle) ** 2
         total += term

@@ -15,10 +15,10 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.ranks.stragglers import (
-    SHARE_OF_STEP,
-    TIMES_RUNNING,
-    LatePhase,
-    LateRanks,
+    MIN_DELAY_TIMES_RUNNING,
+    MIN_SHARE_OF_STEP,
+    PhaseLateness,
+    StragglerCandidates,
     StragglerRow,
     build_row,
     is_late,
@@ -32,13 +32,13 @@ from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 _MARKERS: dict[str, Any] = {"name": pl.String, "step": pl.Int64, "total_ns": pl.Int64, "until_ns": pl.Int64}
 _MAX_MARKERS = 2_000
 
-_OWN_WAITS = ("sleep", "fsync", "file", "folder", "child process", "page fault")
+_INDEPENDENT_WAITS = ("sleep", "fsync", "file", "folder", "child process", "page fault")
 """States of a thread that waits for no other rank. A socket or another thread may wait for one."""
 
 _BEFORE_BACKWARD = {"data_wait_ns": "", "forward_ns": "forward", "optimizer_ns": "the optimizer"}
 """Parts of steps without waits for other ranks, with their names in titles."""
 
-_SAME = 0.5
+_MAX_EQUAL_SHARE = 0.5
 """Times that differ by less than this share of the lateness are taken as equal."""
 
 ByStep = dict[int, float]
@@ -56,7 +56,7 @@ class PhaseWork(NamedTuple):
     def of(cls, sampled: pl.DataFrame, markers: pl.DataFrame) -> "PhaseWork":
         """Return the work in the samples (``kind``, ``state``, ``step``, ``total_ns``) and `find_markers` of a
         window."""
-        own = sampled.filter((pl.col("kind") == "blocked") & pl.col("state").is_in(list(_OWN_WAITS)))
+        own = sampled.filter((pl.col("kind") == "blocked") & pl.col("state").is_in(list(_INDEPENDENT_WAITS)))
         sampled_ns = dict(own.group_by("step").agg(pl.col("total_ns").sum()).iter_rows())
         return cls(sampled_ns, {(name, step): (total, until) for name, step, total, until in markers.iter_rows()})
 
@@ -75,7 +75,9 @@ def find_markers(loop: TrainingLoop) -> pl.DataFrame:
     return found.select(pl.col(name).cast(dtype) for name, dtype in _MARKERS.items()).top_k(_MAX_MARKERS, by="total_ns")
 
 
-def late_in_phases(steps: Sequence[StepRow], works: Iterable[tuple[int | None, PhaseWork]]) -> LateRanks:
+def find_phase_stragglers(
+    steps: Sequence[StepRow], works: Iterable[tuple[int | None, PhaseWork]]
+) -> StragglerCandidates:
     """Return the ranks that are late in a phase; none where phases are unknown, or a single rank was recorded."""
     rows: defaultdict[int, dict[int, StepRow]] = defaultdict(dict)
     for row in steps:
@@ -86,7 +88,7 @@ def late_in_phases(steps: Sequence[StepRow], works: Iterable[tuple[int | None, P
         if rank is not None:
             by_rank[rank].append(work)
     common = sorted(set[int].intersection(*(set(by_step) for by_step in rows.values()))) if len(rows) > 1 else []
-    least_ns, found, phases = SHARE_OF_STEP * (step_time_ns(steps) or 0.0), list[StragglerRow](), {}
+    least_ns, found, phases = MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0), list[StragglerRow](), {}
     for rank in rows:
         late = _Rank(rank, rows, by_rank, common).latest()
         if late is not None and is_late(late.by_step, len(common), least_ns):
@@ -95,7 +97,7 @@ def late_in_phases(steps: Sequence[StepRow], works: Iterable[tuple[int | None, P
             found.append(replace(row, cause=late.cause, evidence=evidence))
             phases[rank] = late
     found.sort(key=lambda row: (-row.cost_ns_per_step, row.rank))
-    return LateRanks(found, phases=phases)
+    return StragglerCandidates(found, phases=phases)
 
 
 class _Rank:
@@ -111,32 +113,32 @@ class _Rank:
         self._rank, self._rows, self._works, self._steps = rank, rows, works, steps
         self._others = [other for other in rows if other != rank]
 
-    def latest(self) -> LatePhase | None:
+    def latest(self) -> PhaseLateness | None:
         """Return the phase with the most lateness; None if there is none."""
-        found = [*self._before_backward(), *self._in_backward()]
+        found = [*self._find_before_backward(), *self._find_in_backward()]
         latest = max(found, key=lambda late: sum(late.by_step.values()))
         return latest if any(latest.by_step.values()) else None
 
-    def _before_backward(self) -> Iterable[LatePhase]:
+    def _find_before_backward(self) -> Iterable[PhaseLateness]:
         """Parts that take it longer while the others wait in their backward pass."""
         for column, phase in _BEFORE_BACKWARD.items():
             by_step = {
                 step: max(0.0, min(self._longer_ns(step, column), -self._longer_ns(step, "backward_ns")))
                 for step in self._steps
             }
-            yield LatePhase(phase, "data" if column == "data_wait_ns" else self._cause(by_step), by_step)
+            yield PhaseLateness(phase, "data" if column == "data_wait_ns" else self._cause(by_step), by_step)
 
-    def _in_backward(self) -> Iterable[LatePhase]:
+    def _find_in_backward(self) -> Iterable[PhaseLateness]:
         """Work within a backward pass that takes the others as long, since they wait in it."""
         running = {step: self._longer_ns(step, "running_ns", "starved_ns") for step in self._steps}
         sampled = {step: self._sampled_longer_ns(step) for step in self._steps}
         for longer in (running, sampled):
-            by_step = {step: self._if_all_take_as_long(step, ns) for step, ns in longer.items()}
-            yield LatePhase("backward", self._cause(by_step), by_step)
+            by_step = {step: self._limit_to_equal_passes(step, ns) for step, ns in longer.items()}
+            yield PhaseLateness("backward", self._cause(by_step), by_step)
         for name in sorted({name for one in self._works.get(self._rank, ()) for name, _ in one.markers}):
             longer = {step: self._marker_longer_ns(name, step) for step in self._steps}
-            by_step = {step: self._if_all_take_as_long(step, ns) for step, ns in longer.items()}
-            yield LatePhase("backward", self._cause(by_step), by_step, name)
+            by_step = {step: self._limit_to_equal_passes(step, ns) for step, ns in longer.items()}
+            yield PhaseLateness("backward", self._cause(by_step), by_step, name)
 
     def _longer_ns(self, step: int, *columns: str) -> float:
         """Return by how much longer these columns are than on the typical other rank; 0 where that is unknown."""
@@ -146,10 +148,10 @@ class _Rank:
         known = [ns for ns in others if ns is not None]
         return own - median(known) if own is not None and known else 0.0
 
-    def _if_all_take_as_long(self, step: int, longer_ns: float) -> float:
+    def _limit_to_equal_passes(self, step: int, longer_ns: float) -> float:
         """Return the lateness in a backward pass: nothing where the pass takes longer by it, since no rank waits."""
         apart_ns = abs(self._longer_ns(step, "backward_ns"))
-        is_same = longer_ns > 0 and apart_ns < _SAME * longer_ns
+        is_same = longer_ns > 0 and apart_ns < _MAX_EQUAL_SHARE * longer_ns
         return min(longer_ns, self._rows[self._rank][step].backward_ns or 0) if is_same else 0.0
 
     def _sampled_longer_ns(self, step: int) -> float:
@@ -166,7 +168,7 @@ class _Rank:
         if own is None or not others:
             return 0.0 if own is None else float(own.total_ns)
         longer_ns = own.total_ns - median(other.total_ns for other in others)
-        is_together = abs(own.end_ns - median(other.end_ns for other in others)) < _SAME * longer_ns
+        is_together = abs(own.end_ns - median(other.end_ns for other in others)) < _MAX_EQUAL_SHARE * longer_ns
         return 0.0 if is_together else longer_ns
 
     def _marker(self, rank: int, name: str, step: int) -> "_Marker | None":
@@ -179,7 +181,7 @@ class _Rank:
         ``host``."""
         starved_ns = sum(self._longer_ns(step, "starved_ns") for step, ns in by_step.items() if ns)
         running_ns = sum(self._longer_ns(step, "running_ns") for step, ns in by_step.items() if ns)
-        most_ns = max(sum(by_step.values()) / 2, TIMES_RUNNING * running_ns)
+        most_ns = max(sum(by_step.values()) / 2, MIN_DELAY_TIMES_RUNNING * running_ns)
         return "processor" if starved_ns > most_ns else "host"
 
 

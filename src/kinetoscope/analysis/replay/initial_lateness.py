@@ -59,7 +59,7 @@ def _lateness(nodes: pl.DataFrame, edges: pl.DataFrame, firsts: pl.DataFrame) ->
     return entries.with_columns(after=after).group_by("rank").agg(calls=calls, most_ns=pl.col("after").max())
 
 
-def with_substitute(
+def add_substitute(
     nodes: pl.DataFrame, edges: pl.DataFrame, substitute: Substitute
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The graph with one more rank: a copy of all that the host of the model did, and launched."""

@@ -66,7 +66,7 @@ def host_rows(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(piece=pl.lit(0, pl.UInt32))
 
 
-def with_usual_loads(rows: pl.DataFrame, weights: pl.Series, ranks: Collection[int]) -> pl.Series:
+def reduce_to_usual_loads(rows: pl.DataFrame, weights: pl.Series, ranks: Collection[int]) -> pl.Series:
     """Return the weights of edges in a replay in which ``ranks`` have no more to do in a step than others usually
     have. ``rows`` are `load_rows` or `host_rows` of all ranks."""
     by_step = rows.group_by("rank", "step").agg(load_ns=pl.col("takes_ns").sum())
@@ -79,7 +79,7 @@ def with_usual_loads(rows: pl.DataFrame, weights: pl.Series, ranks: Collection[i
     return weights.scatter(changed["edge"], changed["weight"])
 
 
-def with_even_loads(rows: pl.DataFrame, weights: pl.Series) -> pl.Series:
+def balance_loads(rows: pl.DataFrame, weights: pl.Series) -> pl.Series:
     """Return the weights of edges in a replay in which all ranks of `load_rows` have the same load.
 
     Each kernel with an uneven load takes its mean over ranks; the others, such as those of the optimizer, stay as they
@@ -106,7 +106,7 @@ def _add_uneven(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(is_uneven=pl.col("excess") >= _MIN_UNEVEN_EXCESS * usual)
 
 
-def excess_in_turns_ns(loads_of_ranks: pl.DataFrame, ranks: Collection[int]) -> float:
+def alternating_excess_ns(loads_of_ranks: pl.DataFrame, ranks: Collection[int]) -> float:
     """Return by how much the longest ranks of all pieces together exceed the mean, where ranks are so in turns; else 0.
 
     They are in turns where nearly every rank exceeds the mean in some pieces, and no rank is the longest for most of
@@ -124,7 +124,7 @@ def excess_in_turns_ns(loads_of_ranks: pl.DataFrame, ranks: Collection[int]) -> 
     return total_ns if num_above >= _NEARLY_ALL * len(ranks) else 0.0
 
 
-def lasts_whole_steps(rows: pl.DataFrame) -> bool:
+def has_uneven_steps(rows: pl.DataFrame) -> bool:
     """Return whether ranks that have more to compute in the first half of a step's kernels, the rows of `load_rows`,
     have so in the second half, too."""
     place, number = pl.int_range(pl.len()).over("rank", "step"), pl.len().over("rank", "step")

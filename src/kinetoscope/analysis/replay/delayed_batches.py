@@ -11,16 +11,16 @@ from kinetoscope.analysis.windows.columns import filter_rows, sort_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.span_names import FETCH_FROM_WORKERS
 
-_LATE_SHARE = 0.02
+_MIN_LATE_SHARE = 0.02
 """A fetch has waited for its workers if it took so much of a step longer than the shortest one."""
 
-_ALWAYS_LATE_SHARE = 0.1
+_MIN_ALWAYS_LATE_SHARE = 0.1
 """If even the shortest fetch took so much of a step, all may have waited for their workers."""
 
 _MAX_COST_NS = 500_000
 """Maximum time that it takes to fetch a batch that is there: some tenths of a millisecond, and more on busy cores."""
 
-_MIN_SHORTER = 0.5
+_MIN_SHORTENING_SHARE = 0.5
 """Fetches wait if they get shorter by this part of what the loop takes longer before them. What only costs time takes
 as long as ever."""
 
@@ -28,20 +28,20 @@ _MIN_CORRELATION = 0.7
 _MIN_CORRELATED = 8
 """So many durations that have nothing to do with each other are correlated so much in 1 of 40 recordings."""
 
-_BUSY_SHARE = 0.95
+_MIN_BUSY_SHARE = 0.95
 """Workers that make batches for so much of the time have none to spare, whatever the loop does."""
 
-_MOST_BETWEEN = 4
+_MAX_FETCHES_BETWEEN = 4
 """If no more fetches lie between two late ones, the workers had no time to rest in between."""
 
-_AHEAD = 2
+_DEFAULT_PREFETCH_FACTOR = 2
 """How many batches each worker makes ahead, if no other prefetch_factor was recorded."""
 
-_USUAL_WORKERS = 4
+_DEFAULT_WORKERS = 4
 """How many workers a loader is taken to have if its trace does not say so."""
 
 
-class LateBatches:
+class DelayedBatches:
     """The fetches of a loop that waited for workers, which make batches ahead of it. Its steps take ``pace`` times as
     long as its host takes for them, which may be ahead of its device."""
 
@@ -55,18 +55,18 @@ class LateBatches:
         before, where it got the batch whose worker made this one next, or the first moment of the loop's thread,
         because this batch was asked for before that."""
         late = self._late
-        before = pl.when(pl.col("row").diff() <= _MOST_BETWEEN).then(pl.col("end").shift(1))
+        before = pl.when(pl.col("row").diff() <= _MAX_FETCHES_BETWEEN).then(pl.col("end").shift(1))
         return late.with_columns(since=pl.coalesce(before, "asked"))
 
     @cached_property
     def _late(self) -> pl.DataFrame:
         fetches = self.of_workers
         taken: Any = fetches["end"] - fetches["begin"]
-        little_ns = int(_LATE_SHARE * self._step_ns)
+        little_ns = int(_MIN_LATE_SHARE * self._step_ns)
         own_ns = little_ns if self._have_all_waited else int(taken.min() or 0)
         of_each = self._loop.loader.settings.get("prefetch_factor")
-        of_each = of_each if isinstance(of_each, int) and of_each > 0 else _AHEAD
-        num_ahead = of_each * (self._loop.loader.num_workers or _USUAL_WORKERS)
+        of_each = of_each if isinstance(of_each, int) and of_each > 0 else _DEFAULT_PREFETCH_FACTOR
+        num_ahead = of_each * (self._loop.loader.num_workers or _DEFAULT_WORKERS)
         rows = fetches.select(
             "track",
             "begin",
@@ -90,12 +90,12 @@ class LateBatches:
     def _have_all_waited(self) -> bool:
         """Whether even the shortest fetch took longer than that of a batch that is there."""
         least_ns: Any = (self.of_workers["end"] - self.of_workers["begin"]).min() or 0
-        if least_ns <= _ALWAYS_LATE_SHARE * self._step_ns:
+        if least_ns <= _MIN_ALWAYS_LATE_SHARE * self._step_ns:
             return False
-        return least_ns > _MAX_COST_NS or self._get_shorter or self._are_workers_busy
+        return least_ns > _MAX_COST_NS or self._gets_shorter or self._are_workers_busy
 
     @property
-    def _get_shorter(self) -> bool:
+    def _gets_shorter(self) -> bool:
         """Whether fetches get shorter when the loop takes longer before them."""
         begins, ends = self.of_workers["begin"], self.of_workers["end"]
         both = pl.DataFrame({"taken": ends - begins, "before": begins - ends.shift(1)})[1:]
@@ -103,7 +103,7 @@ class LateBatches:
         correlation, slope = both.select(correlation=pl.corr("before", "taken"), slope=slope).row(0)
         if len(both) < _MIN_CORRELATED or correlation is None or slope is None:
             return False
-        return correlation <= -_MIN_CORRELATION and slope <= -_MIN_SHORTER
+        return correlation <= -_MIN_CORRELATION and slope <= -_MIN_SHORTENING_SHARE
 
     @property
     def _are_workers_busy(self) -> bool:
@@ -114,7 +114,7 @@ class LateBatches:
         since, until = self.of_workers["begin"][:1], self.of_workers["end"][-1:]
         workers = making.with_columns(pl.col("end") + round(interval_ns)).partition_by("worker")
         busy_ns = min(IntervalUnion(of_worker).overlap_ns(since, until)[0] for of_worker in workers)
-        return busy_ns >= _BUSY_SHARE * (until - since)[0]
+        return busy_ns >= _MIN_BUSY_SHARE * (until - since)[0]
 
     @cached_property
     def has_workers(self) -> bool:

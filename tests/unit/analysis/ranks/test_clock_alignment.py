@@ -1,4 +1,4 @@
-"""analysis/ranks/common_clock.py: times of all ranks are on rank 0's clock, as far as traces or collectives tell."""
+"""analysis/ranks/clock_alignment.py: times of all ranks are on rank 0's clock, as far as traces or collectives tell."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.ranks.ranks import RankRow, add_rank_rows
+from kinetoscope.analysis.ranks.ranks import RankRow, combine_rank_rows
 from kinetoscope.cli import main
 from trainsim import START_NS, Settings, simulate
 
@@ -81,7 +81,7 @@ def test_a_rank_alone_keeps_its_clock(tmp_path):
 
 @pytest.mark.parametrize("bounds_ns", [(700, 9000, None), (9000, 700, 800)])
 def test_a_rank_says_how_sure_its_clock_is_at_worst_of_all_its_windows(bounds_ns):
-    (row,) = add_rank_rows([RankRow(rank=1, num_steps=2, clock_bound_ns=bound_ns) for bound_ns in bounds_ns])
+    (row,) = combine_rank_rows([RankRow(rank=1, num_steps=2, clock_bound_ns=bound_ns) for bound_ns in bounds_ns])
     assert (row.clock_bound_ns, row.num_steps) == (9000, 6)
 
 

@@ -7,12 +7,12 @@ import polars as pl
 
 from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
-from kinetoscope.analysis.findings.late_group import group_late_ranks
 from kinetoscope.analysis.findings.lateness_models import RecordedLateness, ReplayedLateness
-from kinetoscope.analysis.findings.proven_causes import ProvenCauses, find_proven_causes
+from kinetoscope.analysis.findings.load_imbalance import LoadImbalance, find_load_imbalance
 from kinetoscope.analysis.findings.savings import SavingEstimator
-from kinetoscope.analysis.findings.uneven_loads import UnevenLoads, find_uneven_loads
-from kinetoscope.analysis.ranks.stragglers import LateRanks, StragglerRow
+from kinetoscope.analysis.findings.straggler_causes import StragglerCauses, find_straggler_causes
+from kinetoscope.analysis.findings.straggler_groups import find_straggler_group
+from kinetoscope.analysis.ranks.stragglers import StragglerCandidates, StragglerRow
 from kinetoscope.analysis.replay.replay import Change
 
 _MIN_TIMES_ON_TIME = 1.5
@@ -21,16 +21,16 @@ a single slow loader both gain as much."""
 
 
 @dataclass(frozen=True)
-class Lateness:
+class StragglerEvidence:
     """The late ranks of a run, and those that another finding explains."""
 
     together: list[StragglerRow] = field(default_factory=list)
     """Ranks that delay the others together."""
     once: list[StragglerRow] = field(default_factory=list)
     """Ranks that did so in a single step."""
-    proven: ProvenCauses = field(default_factory=ProvenCauses)
+    proven: StragglerCauses = field(default_factory=StragglerCauses)
     """Ranks that are late for a cause that spans prove."""
-    uneven: UnevenLoads = field(default_factory=UnevenLoads)
+    uneven: LoadImbalance = field(default_factory=LoadImbalance)
     """Ranks that alternate because of uneven loads."""
     loaders: frozenset[int] = frozenset()
     """Ranks that are late because the loaders of all are slow."""
@@ -48,60 +48,66 @@ class Lateness:
         return self.proven.ranks | self.uneven.in_time | self.loaders
 
 
-def find_late_ranks(
-    rows: RunRows, savings: SavingEstimator, windows: Sequence[WindowEvidence], candidates: LateRanks
-) -> Lateness:
+def find_straggler_evidence(
+    rows: RunRows, savings: SavingEstimator, windows: Sequence[WindowEvidence], candidates: StragglerCandidates
+) -> StragglerEvidence:
     """Return the late ranks, of ``candidates``, and of those that hide behind them."""
     return _Finder(rows, savings, windows, candidates).find()
 
 
 class _Finder:
     def __init__(
-        self, rows: RunRows, savings: SavingEstimator, windows: Sequence[WindowEvidence], candidates: LateRanks
+        self,
+        rows: RunRows,
+        savings: SavingEstimator,
+        windows: Sequence[WindowEvidence],
+        candidates: StragglerCandidates,
     ) -> None:
         self._rows, self._savings, self._windows = rows, savings, windows
         is_replayed = savings.is_trusted and not candidates.phases
         self._replayed = ReplayedLateness(rows, savings, candidates) if is_replayed else None
         self._model = self._replayed or RecordedLateness(rows, candidates)
 
-    def find(self) -> Lateness:
+    def find(self) -> StragglerEvidence:
         if not self._rows.num_steps:
-            return Lateness()
-        together = group_late_ranks(self._model, self._rows.ranks, self._rows.step_ns)
+            return StragglerEvidence()
+        together = find_straggler_group(self._model, self._rows.ranks, self._rows.step_ns)
         once = self._model.find_late_once(frozenset(row.rank for row in together))
         if self._replayed is None:
-            return Lateness(together, once, spared=self._spared(together, once))
+            return StragglerEvidence(together, once, spared=self._drop_dispensable(together, once))
         uneven = self._uneven(self._replayed)
-        loaders = self._with_slow_loaders(self._replayed, [*together, *once, *self._rows.stragglers])
+        loaders = self._find_slow_loaders(self._replayed, [*together, *once, *self._rows.stragglers])
         late = frozenset(row.rank for row in (*together, *once)) - uneven.in_time - loaders
-        found = Lateness([], [], self._proven(self._replayed, late, uneven), uneven, loaders)
+        found = StragglerEvidence([], [], self._proven(self._replayed, late, uneven), uneven, loaders)
         together, once = ([row for row in rows if row.rank not in found.explained_ranks] for rows in (together, once))
-        return replace(found, together=together, once=once, spared=self._spared(together, once))
+        return replace(found, together=together, once=once, spared=self._drop_dispensable(together, once))
 
-    def _spared(self, *groups: list[StragglerRow]) -> int | None:
+    def _drop_dispensable(self, *groups: list[StragglerRow]) -> int | None:
         """Return the least late rank if all are late: one has to wait."""
         rows = [row for group in groups for row in group]
         if not rows or not {row.rank for row in rows} >= {*self._rows.ranks}:
             return None
         return min(reversed(rows), key=lambda row: row.cost_ns_per_step).rank
 
-    def _proven(self, replayed: ReplayedLateness, late: frozenset[int], uneven: UnevenLoads) -> ProvenCauses:
+    def _proven(self, replayed: ReplayedLateness, late: frozenset[int], uneven: LoadImbalance) -> StragglerCauses:
         """Return which of the late ranks spans explain."""
         if not late:
-            return ProvenCauses()
+            return StragglerCauses()
         stalls = pl.concat([one.stalls.with_columns(rank=pl.lit(one.rank, pl.Int64)) for one in self._windows])
         waited_for = self._waited_for - uneven.in_time
-        return find_proven_causes(self._savings, stalls, late, waited_for, replayed.find_late_with, self._rows.step_ns)
+        return find_straggler_causes(
+            self._savings, stalls, late, waited_for, replayed.find_late_with, self._rows.step_ns
+        )
 
-    def _uneven(self, replayed: ReplayedLateness) -> UnevenLoads:
+    def _uneven(self, replayed: ReplayedLateness) -> LoadImbalance:
         """Return the ranks that are late in turns for uneven loads."""
         if not self._waited_for:
-            return UnevenLoads()
-        return find_uneven_loads(
+            return LoadImbalance()
+        return find_load_imbalance(
             self._savings, self._rows.ranks, self._waited_for, replayed.find_late_with, self._rows.step_ns
         )
 
-    def _with_slow_loaders(self, replayed: ReplayedLateness, rows: Sequence[StragglerRow]) -> frozenset[int]:
+    def _find_slow_loaders(self, replayed: ReplayedLateness, rows: Sequence[StragglerRow]) -> frozenset[int]:
         """Return the ranks that are late for their loaders, where those of the others are slow, too: the run gains much
         more without all waits for data than with these ranks on time."""
         costs = {row.rank: row.cost_ns_per_step for row in rows if row.cause == "data"}

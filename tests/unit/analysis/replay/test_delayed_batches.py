@@ -1,4 +1,4 @@
-"""analysis/replay/late_batches.py: which fetches waited for a loader's workers, and which only cost time."""
+"""analysis/replay/delayed_batches.py: which fetches waited for a loader's workers, and which only cost time."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""analysis/compare/estimate.py: typical values, their errors, and Student's t."""
+"""analysis/compare/typical_values.py: typical values, their errors, and Student's t."""
 
 import math
 import random
@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.compare.estimate import estimate, joint_freedom, student_quantile
+from kinetoscope.analysis.compare.typical_values import estimate, joint_degrees_of_freedom, student_quantile
 
 # From the tables of every textbook: what t exceeds with the probability 0.025 and 0.001.
 TABLE = {1: (12.706, 318.31), 2: (4.303, 22.327), 5: (2.571, 5.893), 10: (2.228, 4.144), 30: (2.042, 3.385)}
 
 
-@pytest.mark.parametrize("freedom", TABLE)
-def test_quantiles_are_those_of_the_tables(freedom):
-    found = (student_quantile(0.025, freedom), student_quantile(0.001, freedom))
-    assert found == pytest.approx(TABLE[freedom], rel=2e-4)
+@pytest.mark.parametrize("degrees_of_freedom", TABLE)
+def test_quantiles_are_those_of_the_tables(degrees_of_freedom):
+    found = (student_quantile(0.025, degrees_of_freedom), student_quantile(0.001, degrees_of_freedom))
+    assert found == pytest.approx(TABLE[degrees_of_freedom], rel=2e-4)
 
 
 def test_a_few_long_steps_change_neither_value_nor_error_much():
@@ -58,6 +58,6 @@ def test_a_typical_value_lies_among_the_values(values):
 
 
 def test_freedoms_of_equal_variances_add_up():
-    assert joint_freedom((1.0, 7), (1.0, 7)) == 14
-    assert joint_freedom((1.0, 7), (0.0, 3)) == 7
-    assert joint_freedom((0.0, 7), (0.0, 7)) == 200
+    assert joint_degrees_of_freedom((1.0, 7), (1.0, 7)) == 14
+    assert joint_degrees_of_freedom((1.0, 7), (0.0, 3)) == 7
+    assert joint_degrees_of_freedom((0.0, 7), (0.0, 7)) == 200

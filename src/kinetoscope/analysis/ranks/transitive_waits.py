@@ -37,7 +37,7 @@ def find_message_waits(parts: pl.DataFrame) -> list[Wait]:
     return [Wait(*row) for row in waits.select("rank", "until", "wait").iter_rows()]
 
 
-def without_passed_on_waits(calls: Sequence[CollectiveRow], messages: Sequence[Wait] = ()) -> list[CollectiveRow]:
+def remove_transitive_waits(calls: Sequence[CollectiveRow], messages: Sequence[Wait] = ()) -> list[CollectiveRow]:
     """Return timed calls as if no rank had waited since the last call that all of its ranks took part in.
 
     ``starts_ns`` are then earlier by these waits, ``waits_ns`` are the rest of each wait, for the ranks themselves, and
@@ -47,14 +47,14 @@ def without_passed_on_waits(calls: Sequence[CollectiveRow], messages: Sequence[W
     if len(groups) <= 1 and not messages:
         return [*calls]
     within = {group: [other for other in groups if other <= group] for group in groups}
-    waited, since = _Waited(), dict[frozenset[int], dict[int, int]]()
+    waited, since = _WaitHistory(), dict[frozenset[int], dict[int, int]]()
     pending, found = deque(messages), []
     for call in sorted(calls, key=lambda call: max(call.starts_ns)):
         last_ns, group, waits = max(call.starts_ns), frozenset(call.ranks), call.waits_ns or ()
         while pending and pending[0].until_ns <= last_ns:
             waited.add(pending.popleft())
         passed_on = waited.since(call, since.get(group, {}))
-        found.append(_without(call, passed_on) if any(passed_on) else call)
+        found.append(_remove_waits(call, passed_on) if any(passed_on) else call)
         for rank, wait_ns in zip(call.ranks, waits, strict=True):
             waited.add(Wait(rank, last_ns, wait_ns))
         left = _left(call, passed_on)
@@ -63,7 +63,7 @@ def without_passed_on_waits(calls: Sequence[CollectiveRow], messages: Sequence[W
     return found
 
 
-class _Waited:
+class _WaitHistory:
     """The waits of each rank so far, in the order of their ends."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class _Waited:
         ]
 
 
-def _without(call: CollectiveRow, passed_on: Sequence[int]) -> CollectiveRow:
+def _remove_waits(call: CollectiveRow, passed_on: Sequence[int]) -> CollectiveRow:
     starts = [start - ns for start, ns in zip(call.starts_ns, passed_on, strict=True)]
     last_ns = max(starts)
     waits = tuple(min(wait, last_ns - start) for wait, start in zip(call.waits_ns or (), starts, strict=True))
@@ -104,7 +104,7 @@ def _left(call: CollectiveRow, passed_on: Sequence[int]) -> dict[int, int]:
     return {rank: max(0, min(ns, start - first_ns) - longest_ns) for rank, start, ns in each}
 
 
-def peers_by_rank(calls: Iterable[CollectiveRow]) -> dict[int, frozenset[int]]:
+def find_peers(calls: Iterable[CollectiveRow]) -> dict[int, frozenset[int]]:
     """Return the other ranks that take part in calls of each rank."""
     groups = {call.ranks for call in calls}
     ranks = {rank for group in groups for rank in group}

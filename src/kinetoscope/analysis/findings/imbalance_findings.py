@@ -8,7 +8,7 @@ from dataclasses import replace
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.findings.fix import Fix
-from kinetoscope.analysis.findings.late_ranks import locate_late
+from kinetoscope.analysis.findings.straggler_descriptions import locate_stragglers
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.core.text.wording import format_ms, format_ranges, format_ranks
@@ -39,7 +39,7 @@ _MIN_LENGTHS = 3
 """Inputs of so many lengths vary; two may be the last batch of an epoch and all others."""
 
 
-def find_uneven_loads(evidence: Evidence) -> Iterator[Finding]:
+def find_load_imbalance(evidence: Evidence) -> Iterator[Finding]:
     """Find ranks that have the most to compute in turns."""
     if not (ranks := evidence.late.uneven.ranks):
         return
@@ -85,7 +85,7 @@ def find_slow_stages(evidence: Evidence) -> Iterator[Finding]:
             "device_longer_ns": None if evidence.gpu is None else slow.device_longer_ns,
             "host_longer_ns": slow.host_longer_ns,
         },
-        where=locate_late(evidence, [row for row in straggler_rows(evidence) if row.rank in slow.ranks]),
+        where=locate_stragglers(evidence, [row for row in straggler_rows(evidence) if row.rank in slow.ranks]),
         cost_ns=saving_ns,
         saving_ns=saving_ns,
         fix=fix,

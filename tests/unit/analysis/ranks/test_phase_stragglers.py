@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.ranks.late_phases import PhaseWork, late_in_phases
+from kinetoscope.analysis.ranks.phase_stragglers import PhaseWork, find_phase_stragglers
 from kinetoscope.analysis.steps.steps import StepRow
 
 MS = 1_000_000
@@ -99,7 +99,7 @@ def late(steps, *sampled):
     schema = {"kind": pl.String, "state": pl.String, "step": pl.Int64, "total_ns": pl.Int64}
     markers = pl.DataFrame(schema=dict.fromkeys(("name", "step", "total_ns", "until_ns"), pl.Int64))
     works = [(1, PhaseWork.of(pl.DataFrame(samples, schema=schema), markers)), (0, PhaseWork({}, {}))]
-    found = late_in_phases(steps, works)
+    found = find_phase_stragglers(steps, works)
     return [(row.rank, row.cause, found.phases[row.rank].phase) for row in found.rows]
 
 

@@ -25,7 +25,7 @@ def find_measured(finding_id: str, kind: str, experiments: Sequence[Experiment])
     """
     for experiment in reversed(experiments):
         rows = [row for row in experiment.rows if _is_for(row, finding_id, kind)]
-        measured = sorted(_measured_in(rows), key=lambda one: one.change)
+        measured = sorted(_iterate_measured(rows), key=lambda one: one.change)
         if measured:
             return measured[0]
     return None
@@ -35,7 +35,7 @@ def _is_for(row: ExperimentRow, finding_id: str, kind: str) -> bool:
     return len(row.variants) == 1 and (finding_id in row.findings or (not row.findings and kind in row.kinds))
 
 
-def _measured_in(rows: Iterable[ExperimentRow]) -> Iterable[Measured]:
+def _iterate_measured(rows: Iterable[ExperimentRow]) -> Iterable[Measured]:
     for row in rows:
         if row.change is not None and row.interval is not None:
             yield Measured(

@@ -3,15 +3,15 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kinetoscope.analysis.findings.late_group import LATE_SHARE
-from kinetoscope.analysis.findings.proven_causes import LateRanksOf
 from kinetoscope.analysis.findings.savings import SavingEstimator
-from kinetoscope.analysis.replay.even_loads import excess_in_turns_ns, lasts_whole_steps, loads
+from kinetoscope.analysis.findings.straggler_causes import FindLateRanks
+from kinetoscope.analysis.findings.straggler_groups import MIN_LATE_SHARE
+from kinetoscope.analysis.replay.load_balancing import alternating_excess_ns, has_uneven_steps, loads
 from kinetoscope.analysis.replay.replay import Change
 
 
 @dataclass(frozen=True)
-class UnevenLoads:
+class LoadImbalance:
     """Ranks with uneven loads: all ``ranks`` that alternate, and those late ranks that are ``in_time`` with even
     loads."""
 
@@ -24,22 +24,22 @@ class UnevenLoads:
         return Change(even=self.ranks)
 
 
-def find_uneven_loads(
+def find_load_imbalance(
     savings: SavingEstimator,
     ranks: Collection[int],
     late: frozenset[int],
-    late_with: LateRanksOf,
+    late_with: FindLateRanks,
     step_ns: float,
-) -> UnevenLoads:
+) -> LoadImbalance:
     """Return the ranks with uneven loads: nearly all have more than the mean in turns, and even loads gain enough."""
     graph = savings.graph
     rows = graph.as_recorded.load_rows(ranks)
-    if not len(graph.as_recorded.exchanges) and not lasts_whole_steps(rows):
-        return UnevenLoads()
+    if not len(graph.as_recorded.exchanges) and not has_uneven_steps(rows):
+        return LoadImbalance()
     of_ranks = loads(rows)
-    if savings.gained_ns(excess_in_turns_ns(of_ranks, ranks)) < LATE_SHARE * step_ns:
-        return UnevenLoads()
-    found = UnevenLoads(frozenset(ranks))
-    if savings.gained_ns(graph.saved_ns(found.change)) < LATE_SHARE * step_ns:
-        return UnevenLoads()
-    return UnevenLoads(found.ranks, late - frozenset(late_with(graph.as_recorded, found.change)))
+    if savings.gained_ns(alternating_excess_ns(of_ranks, ranks)) < MIN_LATE_SHARE * step_ns:
+        return LoadImbalance()
+    found = LoadImbalance(frozenset(ranks))
+    if savings.gained_ns(graph.saved_ns(found.change)) < MIN_LATE_SHARE * step_ns:
+        return LoadImbalance()
+    return LoadImbalance(found.ranks, late - frozenset(late_with(graph.as_recorded, found.change)))

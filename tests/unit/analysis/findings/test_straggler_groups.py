@@ -1,4 +1,4 @@
-"""analysis/findings/late_group.py: which late ranks are named, and when the loaders of all ranks are slow."""
+"""analysis/findings/straggler_groups.py: which late ranks are named, and when the loaders of all ranks are slow."""
 
 import pytest
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kinetoscope.analysis.findings.finding import Finding
 
-MIN_SENDINGS = 3
+MIN_TRANSFER_COSTS = 3
 """A batch that is built in less than so many times the cost of sending it is cheap: workers gain less than 70 %."""
 
 VECTORIZE = (
@@ -15,7 +15,7 @@ VECTORIZE = (
 BUILT_BY_LOOP = "The loop builds its batches itself, in "
 
 
-def without_recording_cost_of_batches(finding: Finding, fetch_ratio: float) -> Finding:
+def remove_recording_cost_of_batches(finding: Finding, fetch_ratio: float) -> Finding:
     """Return the finding with advice for cheap batches, if only recording makes them expensive.
 
     Args:
@@ -24,7 +24,12 @@ def without_recording_cost_of_batches(finding: Finding, fetch_ratio: float) -> F
     evidence = dict(finding.evidence)
     batch_ns, sending_ns = evidence.get("median_batch_ns"), evidence.get("sending_ns")
     before, is_built, _ = finding.advice.partition(BUILT_BY_LOOP)
-    if not is_built or batch_ns is None or sending_ns is None or batch_ns * fetch_ratio >= MIN_SENDINGS * sending_ns:
+    if (
+        not is_built
+        or batch_ns is None
+        or sending_ns is None
+        or batch_ns * fetch_ratio >= MIN_TRANSFER_COSTS * sending_ns
+    ):
         return finding
     evidence["median_batch_ns"] = batch_ns = min(1.0, fetch_ratio) * batch_ns
     evidence.pop("reachable_saving_ns", None)  # of workers, which are no longer advised
