@@ -18,13 +18,10 @@ from kinetoscope.analysis.findings.finding import Finding
 
 @dataclass(frozen=True)
 class Excludable:
-    """A finding that gives way where a rule which excludes its kind has found something.
-
-    ``instead`` is what is reported then; nothing if it is None.
-    """
+    """A ``finding``, and the one reported ``instead`` where a rule which excludes its kind has found something."""
 
     finding: Finding
-    instead: Finding | None = None
+    instead: Finding
 
 
 Detect = Callable[[Any], Iterable[Diagnosis | Finding | Excludable]]
@@ -81,14 +78,13 @@ def load_rules() -> list[Rule]:
 
 
 def find_all(evidence: Evidence | PulseEvidence) -> list[Finding]:
-    """Return the findings of all rules that read this evidence, without those that another one excludes."""
+    """Return the findings of all rules that read this evidence, lowered where another one excludes them."""
     loaded = load_rules()
     found = [one for rule in loaded for one in rule.find(evidence)]
     kinds = {one.kind for one in found if isinstance(one, Finding)}
     excluded = {kind for rule in loaded if rule.kind in kinds for kind in rule.excludes}
-    settled = (one if isinstance(one, Finding) else _settle(one, excluded) for one in found)
-    return [finding for finding in settled if finding is not None]
+    return [one if isinstance(one, Finding) else _settle(one, excluded) for one in found]
 
 
-def _settle(one: Excludable, excluded: Collection[str]) -> Finding | None:
+def _settle(one: Excludable, excluded: Collection[str]) -> Finding:
     return one.instead if one.finding.kind in excluded else one.finding

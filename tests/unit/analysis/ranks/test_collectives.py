@@ -81,9 +81,7 @@ def test_calls_in_flight_when_each_cycle_began_are_joined_without_numbers(tmp_pa
 
 def test_calls_without_numbers_are_joined_if_a_rank_starts_within_a_step(tmp_path):
     for layout in ("data", "pipeline"):
-        run, report = analyse(
-            tmp_path / layout, layout=layout, late_ranks=(1,), num_missed_calls=2, has_sequence=False
-        )
+        run, report = analyse(tmp_path / layout, layout=layout, late_ranks=(1,), num_missed_calls=2, has_sequence=False)
         assert_joined(run, report)
 
 
