@@ -79,8 +79,8 @@ def run(*, quick: bool) -> SuiteResult:
         ],
         notes=[
             "The plain loop decodes each file with json, gives its events new pids, times and ids, and encodes them.",
-            "Where the clock is not named, times are those of the processor, so that others' load counts little, and "
-            "of a merge that looks at one file at a time. Merging reads its files twice.",
+            "Where the clock is not named, times are CPU times, so that other load counts little, and of "
+            "a merge that looks at one file at a time. Merging reads its files twice.",
         ],
     )
 

@@ -42,7 +42,7 @@ def run(*, quick: bool) -> SuiteResult:
             Measure("order of their end / of their begin", best_s["end"] / best_s["begin"], "x"),
             *(Measure(f"peak memory, order of their {order}", peak / 1e6, "MB") for order, peak in peaks.items()),
         ],
-        notes=["Times are those of the processor. A recorder writes spans in the order of their end, Kineto by begin."],
+        notes=["Times are CPU times. A recorder writes spans in the order of their end, Kineto by start."],
     )
 
 

@@ -169,7 +169,7 @@ def _behind(judged: Sequence[dict[str, Judged]]) -> str:
         for mark, value in theirs.marks.items()
         if value > kinetoscope.marks[mark]
     ]
-    return f"Faults of which TraceML says something better: {', '.join(better) or 'none'}."
+    return f"Faults on which TraceML reports something better: {', '.join(better) or 'none'}."
 
 
 def _slowdowns(rounds: healthy.Rounds, step: str) -> list[Measure]:

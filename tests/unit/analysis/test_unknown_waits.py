@@ -20,7 +20,7 @@ def test_traces_of_all_ranks_split_communication_into_waiting_and_transfer():
     found = communication()
     assert found.title.endswith("ms/step not overlapped with compute")
     assert dict(found.evidence)["share_not_known"] == 0
-    assert "not known" not in found.advice
+    assert "is unknown" not in found.advice
 
 
 @pytest.mark.parametrize("layout", ["data", "tensor"])

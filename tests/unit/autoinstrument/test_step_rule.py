@@ -23,7 +23,7 @@ CRITIC, GENERATOR = Optimizer(1, 2), Optimizer(3, 4)
 
 
 def ends(rule, seen):
-    """How many steps end at each thing that is seen: a fetch, or a step of an optimizer."""
+    """Return the number of steps that end at each event: a fetch, or a step of an optimizer."""
     return [int(rule.on_fetch()) if what == "fetch" else rule.on_optimizer_step(what) for what in seen]
 
 

@@ -168,7 +168,7 @@ def test_restarted_run_shows_the_last_or_the_requested_attempt(verb, run, capsys
     again.mkdir()
     trace = Path("mine/traces/ep0-ba12-rank0.json.gz")
     text = trace_text(trace)
-    (again / trace.name).write_text(text.replace('"forward"', '"mended"'), encoding="utf-8")
+    (again / trace.name).write_text(text.replace('"forward"', '"other"'), encoding="utf-8")
     (again / "merged_trace.json").write_text(text, encoding="utf-8")
     assert called(*words_of(verb, "mine"), "--json") == 0
     last = capsys.readouterr()

@@ -55,7 +55,7 @@ def test_pids_tids_ids_names_and_unknown_fields_stay_as_they_are(tmp_path):
             span(1, pid=0, tid=9),
             {"ph": "f", "id": 900, "pid": 0, "tid": 9, "ts": 2, "cat": "ac2g", "name": "ac2g", "bp": "e"},
             {"ph": "b", "id": "0x1f", "cat": "x", "name": "request", "ts": 3, "pid": 7},
-            {"ph": "i", "name": "of nobody", "ts": 4, "s": "g"},
+            {"ph": "i", "name": "of no process", "ts": 4, "s": "g"},
         ],
         "traceName": "rank0.json",
     }

@@ -126,7 +126,7 @@ def test_a_training_that_gets_slower_for_good_is_soon_what_is_usual(training):
 def test_slow_steps_that_nobody_takes_are_left_out_and_counted(training):
     for _ in range(250):
         training.step(3 * MS)
-    take, training.slow = training.slow.take, type("Nobody", (), {"take": lambda self: None})()
+    take, training.slow = training.slow.take, type("Ignored", (), {"take": lambda self: None})()
     for _ in range(11):
         training.step(50 * MS)
     found = list(iter(take, None))
@@ -169,7 +169,7 @@ def test_waiting_ends_when_a_slow_step_is_there_and_when_it_is_stopped(training)
     assert not training.slow.wait()
     for _ in range(100):
         training.step(3 * MS)
-    take, training.slow = training.slow, type("Nobody", (), {"take": lambda self: None})()
+    take, training.slow = training.slow, type("Ignored", (), {"take": lambda self: None})()
     training.step(50 * MS)
     assert take.wait()
     take.take()

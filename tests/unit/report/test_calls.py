@@ -53,7 +53,7 @@ def test_kernels_are_added_up_by_name_by_name_without_types_and_by_kind():
     untyped = {row.name: row.total_ns for row in by(tables, "kernels", "untyped")}
     assert untyped == {"at::fill": 42, "Memcpy HtoD": 8}
     fill = by(tables, "kernels", "untyped")[0]
-    assert (fill.p50_ns, fill.p95_ns) == (None, None), "of several names together they are not known"
+    assert (fill.p50_ns, fill.p95_ns) == (None, None), "they are unknown for several names together"
     compute, copy = by(tables, "kernels", "kind")
     assert (compute.kind, compute.num_rows, compute.bytes, compute.bytes_per_s) == ("compute", 2, None, None)
     assert (copy.bytes, copy.bytes_per_s) == (4000, pytest.approx(5e11))

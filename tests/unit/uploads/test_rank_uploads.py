@@ -196,7 +196,7 @@ def test_files_share_a_connection_and_every_second_retry_connects_anew(run_folde
     [
         "PUT https://me:hunter22@host/x failed",
         "https://host/x?X-Amz-Credential=AKIAEXAMPLEEXAMPLE/x&X-Amz-Signature=hunter22",
-        "the key AKIAHUNTER22HUNTER22 is not known",
+        "the key AKIAHUNTER22HUNTER22 is unknown",
         "Authorization: Bearer hunter22",
         "Could not sign with s3cr3t-hunter22",
     ],

@@ -181,7 +181,7 @@ def test_a_rank_that_has_no_processor_for_longer_than_the_others_is_late_for_tha
     assert "waited longer for a CPU than on other ranks" in straggler.advice
     assert dict(straggler.evidence)["processor_longer_ns"] == pytest.approx(8_000_000, rel=0.05)
     unknown = found(report_on(late, num_ranks=4, has_states=False), "straggler")
-    assert "without a processor" not in unknown.advice
+    assert "waited longer for a CPU" not in unknown.advice
     assert "processor_longer_ns" not in dict(unknown.evidence)
 
 
