@@ -245,7 +245,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         unknown_device_events=window.unknown_device_events,
         is_filtered=filtered,
         inferred_from=window.inferred_from,
-        computed=_work_sums(window, loop, step_work),
+        work_sums=_work_sums(window, loop, step_work),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, loop, faster, pace_of(parts)),
         evidence=None if faster is None else find_window_evidence(window, loop),
