@@ -18,7 +18,7 @@ from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.formats.own_json import encode_struct
 from kinetoscope.pulse.header import decode_header
 from kinetoscope.pulse.layout import ABOUT_AT, FOLDER, HEADER_BYTES, SUFFIX
-from kinetoscope.pulse.own_pulse import LENGTH, OwnPulse
+from kinetoscope.pulse.pulse_recorder import LENGTH, PulseRecorder
 from kinetoscope.status.health import read_run_status
 from kinetoscope.status.status_screen import build_status_screen
 from kinetoscope.status.terminal import render_status
@@ -49,7 +49,7 @@ def run(*, quick: bool) -> SuiteResult:
 
 def _write_pulses(folder: Path, num_ranks: int) -> None:
     """One is recorded; the others are copies with other ranks."""
-    pulse = OwnPulse(SystemClock())
+    pulse = PulseRecorder(SystemClock())
     pulse.open(folder, Ranks(0, 0, num_ranks, _PER_HOST), Attempt("run", 0, os.getpid(), f"{_START}-0", "host0"))
     for number in range(_NUM_STEPS):
         pulse.end_step(Timestamp(batch=number + 1))

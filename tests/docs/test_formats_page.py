@@ -43,6 +43,16 @@ def test_every_table_with_types_is_tested():
 
 def test_the_parts_of_a_pulse_are_at_the_offsets_of_the_code():
     (table,) = re.findall(r"^\| at \| content \|\n((?:\|.*\n)*)", PAGE, re.M)
-    names = ["NOW_AT", "SEEN_AT", "WATCHED_AT", "ASKED_AT", "PLACE_AT", "ABOUT_AT", "STEPS_AT", "FINE_AT", "COARSE_AT"]
+    names = [
+        "NOW_AT",
+        "GAUGES_AT",
+        "WATCHED_AT",
+        "REQUEST_AT",
+        "LOCATION_AT",
+        "ABOUT_AT",
+        "STEPS_AT",
+        "FINE_AT",
+        "COARSE_AT",
+    ]
     expected = [0, *(getattr(layout, name) for name in names)]
     assert [int(at) for at in re.findall(r"^\| (\d+) \|", table, re.M)] == expected

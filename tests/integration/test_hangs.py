@@ -13,7 +13,7 @@ import pytest
 import kinetoscope
 from kinetoscope.cli import main
 from kinetoscope.pulse.layout import FOLDER
-from kinetoscope.pulse.stuck_phases import StuckFile, StuckPhase, ThreadStack, read_stuck_phases
+from kinetoscope.pulse.stalls import StalledPhase, StallFile, ThreadStack, read_stalls
 from kinetoscope.status.health import RunState, read_run_status
 from support.free_ports import free_port
 from support.polling import wait_for
@@ -73,7 +73,7 @@ def line_of(text):
 
 
 def stuck_phases(folder):
-    return [phase for file in read_stuck_phases(folder) for phase in file.phases]
+    return [phase for file in read_stalls(folder) for phase in file.phases]
 
 
 def wait_for_stuck_phases(folder):
@@ -353,9 +353,9 @@ def test_the_hang_of_a_run_with_traces_comes_before_its_other_findings(tmp_path)
         run = profiler.run
         second = 10**9
         stack = ThreadStack("MainThread", True, ["train.py(7): loss"])
-        phase = StuckPhase("backward", True, 12, 0, 40 * second, 30 * second, "train.py(7): loss", [stack], [])
-        found = StuckFile(run.ranks, run.attempt, [phase, msgspec.structs.replace(phase, goes_on_ns=50 * second)])
-        profiler.lifecycle.services.pulse.write_beside(".stuck", found.encoded())
+        phase = StalledPhase("backward", True, 12, 0, 40 * second, 30 * second, "train.py(7): loss", [stack], [])
+        found = StallFile(run.ranks, run.attempt, [phase, msgspec.structs.replace(phase, goes_on_ns=50 * second)])
+        profiler.lifecycle.services.pulse.write_sibling(".stuck", found.encoded())
     first, *_ = kinetoscope.analyze(folder, cache=False).findings
     assert (first.kind, first.confidence, first.where.ranks) == ("hang", "high", (0,))
     assert first.title == ("Hung: rank 0 stuck in backward for over 40.0 s at train.py:7 (2 hangs)")

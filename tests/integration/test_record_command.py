@@ -13,8 +13,8 @@ import pytest
 import kinetoscope
 from kinetoscope.cli import main
 from kinetoscope.formats.record_request import RecordRequest, request_sequence
-from kinetoscope.pulse.glances import glance_at_pulses
-from kinetoscope.pulse.layout import Asked
+from kinetoscope.pulse.layout import RequestState
+from kinetoscope.pulse.snapshot import read_run_snapshot
 from support.polling import wait_for
 from support.trace_processor.trace_processor import load
 
@@ -52,10 +52,10 @@ class Job:
             self.ranks.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True))
 
     def asked(self):
-        return {snapshot.header.process.ranks.rank: snapshot.header.asked for snapshot in self.snapshots()}
+        return {snapshot.header.process.ranks.rank: snapshot.header.request for snapshot in self.snapshots()}
 
     def snapshots(self):
-        return glance_at_pulses(self.folder).last
+        return read_run_snapshot(self.folder).last
 
     def wait_for(self, is_so):
         wait_for(is_so, self.snapshots, timeout_s=LONG_S, every_s=0.1)
@@ -114,7 +114,7 @@ def test_one_rank_of_two_and_its_summary(start, capsys):
     printed = capsys.readouterr().out
     assert "3 steps" in printed
     assert "Recorded: " in printed
-    assert {rank: asked.asked for rank, asked in job.asked().items()} == {0: Asked.NONE, 1: Asked.SAVED}
+    assert {rank: asked.state for rank, asked in job.asked().items()} == {0: RequestState.NONE, 1: RequestState.SAVED}
     assert [path.name[-13:] for path in (job.folder / "traces").glob("ep*.json.gz")] == ["rank1.json.gz"]
 
 
@@ -133,7 +133,7 @@ def test_steps_that_the_end_of_the_job_cuts_off_are_counted_and_the_others_are_s
     job = start(1)
 
     def end_while_it_records():
-        job.wait_for(lambda: job.asked()[0].asked is Asked.RECORDS)
+        job.wait_for(lambda: job.asked()[0].state is RequestState.RECORDS)
         recorded = job.snapshots()[0].step
         job.wait_for(lambda: (job.snapshots()[0].step or 0) > recorded + 3)
         job.stop.touch()
@@ -179,7 +179,7 @@ def test_a_request_that_is_seen_half_written_is_taken_once_it_is_whole(start):
     with path.open("r+b") as file:
         file.write(request.encoded())
     job.wait_for(lambda: job.asked()[0].sequence == request.sequence)
-    assert job.asked()[0].asked is Asked.WAITS
+    assert job.asked()[0].state is RequestState.WAITS
 
 
 def test_a_run_that_has_ended_cannot_be_asked_and_one_that_is_none_neither(start, tmp_path, capsys):
@@ -204,4 +204,4 @@ def test_a_training_that_ends_before_says_so(start, capsys):
     job.end()
     _, printed = asking.communicate(timeout=LONG_S)
     assert asking.returncode == (0 if not printed else 1)
-    assert "it ended before them" in printed or job.asked()[0].asked is Asked.SAVED
+    assert "it ended before them" in printed or job.asked()[0].state is RequestState.SAVED

@@ -18,7 +18,7 @@ from kinetoscope.formats.slow_steps import SlowStep, append_slow_step
 from kinetoscope.formats.trace_redaction import write_redacted
 from kinetoscope.frames.load import load_one, names_in
 from kinetoscope.pulse.pulses import find_pulses
-from kinetoscope.pulse.stuck_phases import GroupState, StuckFile, StuckPhase, ThreadStack
+from kinetoscope.pulse.stalls import GroupState, StalledPhase, StallFile, ThreadStack
 
 pytest.importorskip("torch")
 
@@ -98,9 +98,9 @@ def _add_pulse_files(folder):
     stack = ThreadStack("silver", True, ["falcon.py(3): lantern"])
     group = GroupState("garden", [0, 1], 7, "cherry")
     times = {"since_ns": 1, "found_ns": 9 * 10**9, "limit_ns": 10**9}
-    phase = StuckPhase("backward", True, 3, **times, place="falcon.py:3", stacks=[stack], groups=[group])
+    phase = StalledPhase("backward", True, 3, **times, place="falcon.py:3", stacks=[stack], groups=[group])
     start = process.attempt.start
-    (folder / "pulse" / f"{start}.stuck").write_bytes(StuckFile(process.ranks, process.attempt, [phase]).encoded())
+    (folder / "pulse" / f"{start}.stuck").write_bytes(StallFile(process.ranks, process.attempt, [phase]).encoded())
     about = {"start": start, "restart": 0, "rank": 0, "step": 5, "epoch": 0, "begin_ns": 1}
     times = {"duration_ns": 900, "usual_ns": 10, "phase": 2, "phase_ns": 890, "phase_usual_ns": 2}
     slow = SlowStep(**about, **times, line="falcon.py:3", num_samples=9, num_on_line=9)

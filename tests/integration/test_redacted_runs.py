@@ -16,8 +16,8 @@ import pytest
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS
 from kinetoscope.handlers.trackers import Trackers
-from kinetoscope.pulse.own_pulse import TrainingFacts
-from kinetoscope.pulse.stuck_phases import GroupState, read_stuck_phases
+from kinetoscope.pulse.pulse_recorder import TrainingFacts
+from kinetoscope.pulse.stalls import GroupState, read_stalls
 from kinetoscope.recording.messages.end_report import EndReport, RunCounts
 from kinetoscope.recording.window.run_redaction import redact_group, redact_training
 from kinetoscope.testing import FakeClock
@@ -90,7 +90,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 def test_traces_manifests_pulses_uploads_and_metrics_are_equal(tmp_path, monkeypatch):
     pytest.importorskip("fsspec")
     monkeypatch.setattr("kinetoscope.core.job.ranks._new_start", lambda: START)
-    monkeypatch.setattr("kinetoscope.pulse.own_pulse.resident_bytes", lambda: 1)
+    monkeypatch.setattr("kinetoscope.pulse.pulse_recorder.read_resident_bytes", lambda: 1)
     left = []
     for words in (WORDS.keys(), WORDS.values()):
         folder, writer = tmp_path / "here", SummaryWriter()
@@ -142,10 +142,10 @@ def stuck_phase(folder: Path, script: str, program: str) -> dict[str, object]:
     command = [sys.executable, script, "run", *(f"{word}={number}" for word, number in NUMBERS.items())]
     with subprocess.Popen(command, cwd=folder, env=os.environ | {"KINETOSCOPE_HANG_S": "1"}) as process:
         try:
-            wait_for(lambda: read_stuck_phases(folder / "run"), timeout_s=300)
+            wait_for(lambda: read_stalls(folder / "run"), timeout_s=300)
         finally:
             process.kill()
-    (phase,) = read_stuck_phases(folder / "run")[0].phases
+    (phase,) = read_stalls(folder / "run")[0].phases
     kept = ("phase", "hangs", "place", "stacks", "groups")
     return {name: value for name, value in msgspec.to_builtins(phase).items() if name in kept}
 

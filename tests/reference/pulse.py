@@ -2,7 +2,7 @@
 
 from statistics import median_high
 
-from kinetoscope.pulse.layout import BLOCK, NUM_EXACT, NUM_FINE, PER_FINE, STEP, STEPS_AT
+from kinetoscope.pulse.layout import BLOCK, NUM_EXACT, NUM_FINE, STEP, STEPS_AT, STEPS_PER_FINE
 
 
 def last_step(file: bytes, num_steps: int) -> tuple[int, ...]:
@@ -13,10 +13,12 @@ def last_step(file: bytes, num_steps: int) -> tuple[int, ...]:
 def expected_blocks(steps: list[tuple[int, ...]], num_places: int) -> tuple[list[tuple], list[tuple], int]:
     """Return the fine and the coarse blocks of all steps, the unfinished one last, and the steps of a coarse block."""
     summed_up = steps[: max(0, len(steps) - NUM_EXACT)]
-    num_fine = len(summed_up) // PER_FINE
+    num_fine = len(summed_up) // STEPS_PER_FINE
     first_fine = max(0, num_fine - NUM_FINE)
-    fine = [summed_up[at : at + PER_FINE] for at in range(first_fine * PER_FINE, len(summed_up), PER_FINE)]
-    old, per_coarse = summed_up[: first_fine * PER_FINE], NUM_EXACT
+    fine = [
+        summed_up[at : at + STEPS_PER_FINE] for at in range(first_fine * STEPS_PER_FINE, len(summed_up), STEPS_PER_FINE)
+    ]
+    old, per_coarse = summed_up[: first_fine * STEPS_PER_FINE], NUM_EXACT
     while len(old) // per_coarse >= num_places:
         per_coarse *= 2
     coarse = [old[at : at + per_coarse] for at in range(0, len(old), per_coarse)]

@@ -27,7 +27,7 @@ from kinetoscope.hooks.patching import ReplacedMethod
 from kinetoscope.hooks.phase_hooks import BackwardWatch, release_hooks, reserve_hooks
 from kinetoscope.hooks.training_safe import training_safe
 from kinetoscope.native import why_not_recorded
-from kinetoscope.pulse.own_pulse import TrainingFacts
+from kinetoscope.pulse.pulse_recorder import TrainingFacts
 from kinetoscope.recording.markers.schedule import CyclePlan, PulseOnly
 from kinetoscope.recording.profiler import Profiler, active_profiler
 

@@ -32,7 +32,7 @@ from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.manifest import why_nothing
 from kinetoscope.formats.perfetto import BEGINNING
 from kinetoscope.merge.trace_output import is_perfetto
-from kinetoscope.pulse.training_notes import runs_of_command
+from kinetoscope.pulse.process_runs import find_runs_of_command
 
 STDIN = "-"
 _RUN_SUBFOLDERS = ("live", "traces", "torch_traces", "pulse", ".uploads")
@@ -83,7 +83,7 @@ def print_later_run(names: Sequence[str]) -> None:
     if folder is None or not folder.is_dir():
         return
     later = find_latest_rerun(folder.absolute())
-    if later is not None and later not in runs_of_command(folder):
+    if later is not None and later not in find_runs_of_command(folder):
         shown = sanitize_lines(str(later if folder.is_absolute() else folder.with_name(later.name)))
         print(f"A later run of this name is in {shown}.", file=sys.stderr)
 

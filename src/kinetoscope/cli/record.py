@@ -28,8 +28,8 @@ from kinetoscope.formats.record_request import (
     request_sequence,
     write_request,
 )
-from kinetoscope.pulse.glances import Glance
-from kinetoscope.pulse.layout import FOLDER, Asked
+from kinetoscope.pulse.layout import FOLDER, RequestState
+from kinetoscope.pulse.snapshot import RankSnapshot
 from kinetoscope.status.health import RankStatus, RunState, read_run_status
 
 _EXAMPLES = """\
@@ -46,14 +46,14 @@ folder. Exit code 0: all selected ranks recorded them.
 _MIN_LEAD_S, _MIN_LEAD_STEPS = 5.0, 2
 _MAX_COPY_AGES = 3  # on a network file system, a rank may see the request after so many times the age of a copy
 _POLL_S, _UNSEEN_TIMEOUT_S = 0.25, 60.0
-_FINAL_ANSWERS = (Asked.SAVED, Asked.LATE, Asked.REFUSED)
+_FINAL_ANSWERS = (RequestState.SAVED, RequestState.LATE, RequestState.REFUSED)
 _REASONS = {
-    Asked.NONE: "has not seen the request",
-    Asked.WAITS: "ended before them",
-    Asked.RECORDS: "ended during the recording",
-    Asked.LATE: "had passed them when it saw the request",
-    Asked.SAVED: "saved them, but the trace was moved or deleted (num_traces_to_keep)",
-    Asked.REFUSED: "records all the time by its own schedule, or had 20 requests within an hour",
+    RequestState.NONE: "has not seen the request",
+    RequestState.WAITS: "ended before them",
+    RequestState.RECORDS: "ended during the recording",
+    RequestState.LATE: "had passed them when it saw the request",
+    RequestState.SAVED: "saved them, but the trace was moved or deleted (num_traces_to_keep)",
+    RequestState.REFUSED: "records all the time by its own schedule, or had 20 requests within an hour",
 }
 
 
@@ -102,23 +102,23 @@ class _RecordedTrace:
 class _Rank:
     """A rank of the request: its snapshot and its status."""
 
-    glance: Glance
+    snapshot: RankSnapshot
     status: RankStatus
 
-    def answer(self, request: RecordRequest) -> Asked:
+    def answer(self, request: RecordRequest) -> RequestState:
         """Return the rank's answer to the request."""
-        asked = self.glance.header.asked
-        return asked.asked if asked.sequence == request.sequence else Asked.NONE
+        asked = self.snapshot.header.request
+        return asked.state if asked.sequence == request.sequence else RequestState.NONE
 
     def first_step(self, request: RecordRequest) -> int:
         """Return the rank's first recorded step: later than requested if its own schedule was recording."""
-        asked = self.glance.header.asked
+        asked = self.snapshot.header.request
         return asked.first_step if asked.sequence == request.sequence else request.first_step
 
     @property
     def has_ended(self) -> bool:
         """Whether the training loop has ended."""
-        return self.glance.header.is_saving or self.status.state in (RunState.FINISHED, RunState.KILLED)
+        return self.snapshot.header.is_saving or self.status.state in (RunState.FINISHED, RunState.KILLED)
 
     def is_over(self, request: RecordRequest) -> bool:
         """Return whether the rank will record no more of the request."""
@@ -136,9 +136,9 @@ class _Job:
         seen = read_run_status(self._run_folder)
         statuses = {status.rank: status for status in seen.ranks}
         self._found = {
-            rank: _Rank(glance, statuses[rank])
-            for glance in seen.glances
-            for rank in [glance.header.process.ranks.rank]
+            rank: _Rank(snapshot, statuses[rank])
+            for snapshot in seen.glances
+            for rank in [snapshot.header.process.ranks.rank]
             if self._ranks is None or rank in self._ranks
         }
 
@@ -176,7 +176,7 @@ class _Job:
         if before is None or time.time_ns() - before.asked_unix_ns > _UNSEEN_TIMEOUT_S * 1e9:
             return
         asked = [rank for number, rank in self._found.items() if before.is_for(number)]
-        if any(rank.answer(before) is Asked.NONE and not rank.is_over(before) for rank in asked):
+        if any(rank.answer(before) is RequestState.NONE and not rank.is_over(before) for rank in asked):
             raise KinetoscopeError(
                 f"Another request was first: {format_count(before.num_steps, 'step')} from step {before.first_step:,} "
                 "on. Try again when these are recorded."
@@ -193,17 +193,17 @@ class _Job:
             )
         if all(rank.status.state in (RunState.FINISHED, RunState.KILLED) for rank in found):
             raise KinetoscopeError(f"This run has ended. See its recordings: kinetoscope summary {self._run_folder}")
-        if any(rank.glance.header.asked.asked in (Asked.WAITS, Asked.RECORDS) for rank in found):
+        if any(rank.snapshot.header.request.state in (RequestState.WAITS, RequestState.RECORDS) for rank in found):
             raise KinetoscopeError("Another recording of this run is in progress. Try again when it has finished.")
-        if all(rank.glance.step is None for rank in found):
+        if all(rank.snapshot.step is None for rank in found):
             raise KinetoscopeError("No rank has finished a step yet. Try again later.")
 
     def _first_step(self) -> int:
         """Return the first step to record: so far ahead that all ranks see the request before."""
-        glances = [rank.glance for rank in self._found.values()]
-        newest = max(glance.step for glance in glances if glance.step is not None)
-        fastest_ns = min((glance.step_ns for glance in glances if glance.step_ns), default=1e9)
-        age_s = max((time.time_ns() - glance.read_ns) / 1e9 for glance in glances)
+        glances = [rank.snapshot for rank in self._found.values()]
+        newest = max(snapshot.step for snapshot in glances if snapshot.step is not None)
+        fastest_ns = min((snapshot.step_ns for snapshot in glances if snapshot.step_ns), default=1e9)
+        age_s = max((time.time_ns() - snapshot.read_ns) / 1e9 for snapshot in glances)
         lead_s = max(_MIN_LEAD_S, _MAX_COPY_AGES * age_s)
         return newest + 1 + max(_MIN_LEAD_STEPS, ceil(lead_s * 1e9 / max(fastest_ns, 1.0)))
 
@@ -215,15 +215,15 @@ class _Job:
                 show(self._describe_progress(request))
                 time.sleep(_POLL_S)
                 self._refresh()
-                is_unseen = all(rank.answer(request) is Asked.NONE for rank in self._found.values())
+                is_unseen = all(rank.answer(request) is RequestState.NONE for rank in self._found.values())
                 if is_unseen and time.monotonic() - since_s > _UNSEEN_TIMEOUT_S:
                     return
 
     def _describe_progress(self, request: RecordRequest) -> str:
         """Return a line on the progress of the recording."""
-        steps = [rank.glance.step for rank in self._found.values() if rank.glance.step is not None]
+        steps = [rank.snapshot.step for rank in self._found.values() if rank.snapshot.step is not None]
         now = f"; the slowest rank is at {min(steps):,}" if steps else ""
-        num_saved = sum(rank.answer(request) is Asked.SAVED for rank in self._found.values())
+        num_saved = sum(rank.answer(request) is RequestState.SAVED for rank in self._found.values())
         found = [rank.status for rank in self._found.values()]
         num_stuck = sum(status.state is RunState.HUNG or status.hang is not None for status in found)
         stuck = f"; {format_count(num_stuck, 'rank')} may hang: run kinetoscope status" if num_stuck else ""
@@ -251,7 +251,7 @@ class _Job:
 
     def find_traces(self, request: RecordRequest) -> dict[int, _RecordedTrace]:
         """Return the trace of each rank that has recorded at least the first of the steps."""
-        attempt = next(iter(self._found.values())).glance.header.process.attempt.restart
+        attempt = next(iter(self._found.values())).snapshot.header.process.attempt.restart
         found: dict[int, _RecordedTrace] = {}
         for place in order_trace_folders(self._run_folder):
             folder = find_attempt_folders(self._run_folder / place).get(attempt)
@@ -261,7 +261,7 @@ class _Job:
 
     def _find_saved(self, folder: Path, request: RecordRequest) -> Iterator[tuple[int, _RecordedTrace]]:
         """Yield the traces in a folder that contain requested steps, by rank."""
-        saved = {number: rank for number, rank in self._found.items() if rank.answer(request) is Asked.SAVED}
+        saved = {number: rank for number, rank in self._found.items() if rank.answer(request) is RequestState.SAVED}
         for manifest in read_manifest(folder):
             for trace in manifest.kept:
                 rank = saved.get(manifest.rank)
@@ -275,7 +275,7 @@ class _Job:
         """Return the first recorded step, the latest one if ranks differ."""
         return max(rank.first_step(request) for rank in self._found.values())
 
-    def answers(self, request: RecordRequest) -> dict[int, Asked]:
+    def answers(self, request: RecordRequest) -> dict[int, RequestState]:
         """Return the answers to the request by rank."""
         return {number: rank.answer(request) for number, rank in self._found.items()}
 

@@ -190,7 +190,7 @@ STRUCT_TEXTS: dict[str, dict[str, Field]] = {
     "TrainingFacts": {"optimizer": USERS, "command": _KEPT},
     "ThreadStack": {"name": TRACKS, "frames": _torchs(known_names.is_frame, "function")},
     "GroupState": {"name": _TEXT_KEYS["pg_name"], "collective": _torchs(known_names.is_collective)},
-    "StuckPhase": {"phase": _KEPT, "place": _FILES},
+    "StalledPhase": {"phase": _KEPT, "place": _FILES},
     "TraceRecipe": dict.fromkeys(("folder", "filename", "merged", "remote", "merged_remote"), _FILES),
     "SpoolOwner": {"run_name": Field(Owner.USER, "run"), "token": _KEPT},
     "Upload": {"path": _FILES, "url": _FILES},

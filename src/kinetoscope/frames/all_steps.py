@@ -14,7 +14,7 @@ from kinetoscope.formats.field_owners import field_of_name
 from kinetoscope.formats.slow_steps import SlowStep, read_slow_steps
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, find_pulses
-from kinetoscope.pulse.stuck_phases import GroupState, StuckPhase, read_stuck_phases
+from kinetoscope.pulse.stalls import GroupState, StalledPhase, read_stalls
 
 PHASES = [f"{phase.name.lower()}_ns" for phase in Phase]
 """The columns of phases."""
@@ -51,9 +51,9 @@ def slow_steps_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> 
     )
 
 
-def stuck_phases_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> dict[int, list[StuckPhase]]:
+def stuck_phases_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> dict[int, list[StalledPhase]]:
     """What the processes with these ``pulses`` have found of phases that lasted too long, by rank."""
-    found = read_stuck_phases(resolve_run_folder(Path(source))) if pulses else []
+    found = read_stalls(resolve_run_folder(Path(source))) if pulses else []
     began_ns = {pulse.header.process.attempt.start: pulse.header.phase_since_ns for pulse in pulses}
     return {
         file.ranks.rank: _with_end(file.phases, began_ns[file.attempt.start])
@@ -62,19 +62,21 @@ def stuck_phases_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -
     }
 
 
-def _with_end(phases: list[StuckPhase], last_began_ns: int) -> list[StuckPhase]:
+def _with_end(phases: list[StalledPhase], last_began_ns: int) -> list[StalledPhase]:
     """The phases, the last of which is over if the pulse has a later one: after a kill, nobody else has said so."""
     if not phases or phases[-1].goes_on_ns is not None or last_began_ns <= phases[-1].found_ns:
         return phases
     return [*phases[:-1], msgspec.structs.replace(phases[-1], goes_on_ns=last_began_ns)]
 
 
-def anonymize_stuck_phases(found: dict[int, list[StuckPhase]], anonymizer: Anonymizer) -> dict[int, list[StuckPhase]]:
+def anonymize_stuck_phases(
+    found: dict[int, list[StalledPhase]], anonymizer: Anonymizer
+) -> dict[int, list[StalledPhase]]:
     """Return the phases that lasted too long without names of users."""
     return {rank: [_anonymized_phase(phase, anonymizer) for phase in phases] for rank, phases in found.items()}
 
 
-def _anonymized_phase(phase: StuckPhase, anonymizer: Anonymizer) -> StuckPhase:
+def _anonymized_phase(phase: StalledPhase, anonymizer: Anonymizer) -> StalledPhase:
     """Return a phase whose stacks are left out: a finding names its location only."""
     groups = [
         msgspec.structs.replace(

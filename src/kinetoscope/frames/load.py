@@ -36,7 +36,7 @@ from kinetoscope.frames.events import TraceEvents, block_frame, build_events
 from kinetoscope.frames.executors import each_with
 from kinetoscope.frames.live import FoundLive, is_to_redact, read_found, read_live, restart_of
 from kinetoscope.frames.trace import Trace, TraceSet
-from kinetoscope.pulse.training_notes import notes_on_later_trainings, notes_on_trainings
+from kinetoscope.pulse.process_runs import describe_later_runs, describe_other_runs
 from kinetoscope.spool.folders import find_spool_folders, is_spool_folder
 
 _log = logging.getLogger("kinetoscope")
@@ -200,7 +200,7 @@ def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
     If other trainings were recorded into the same folder later: where the last one is."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_single(os.fspath(source)):
         return []
-    return [*describe_attempts(_by_attempt(Path(source)), attempt), *notes_on_trainings(Path(source))]
+    return [*describe_attempts(_by_attempt(Path(source)), attempt), *describe_other_runs(Path(source))]
 
 
 def find_traces(name: str, attempt: int | None = None) -> list[str]:
@@ -215,7 +215,7 @@ def find_traces(name: str, attempt: int | None = None) -> list[str]:
         raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
     if not found and (why := why_nothing(path) or suggest_runs(path)):
         runs = find_runs_below(path)[:MAX_NAMED_RUNS]
-        notes = [f"{run}: {note}" for run in runs for note in notes_on_later_trainings(run)]
+        notes = [f"{run}: {note}" for run in runs for note in describe_later_runs(run)]
         raise TraceFileError(" ".join([f"No trace in {name}.", *notes, why]))
     if not found:
         raise TraceFileError(

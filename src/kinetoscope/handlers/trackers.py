@@ -15,7 +15,7 @@ from kinetoscope.core.job.timestamp import plain_count
 from kinetoscope.errors import SettingsError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.pulse.own_pulse import StepTimes, device_bytes, resident_bytes
+from kinetoscope.pulse.pulse_recorder import StepTimes, read_device_bytes, read_resident_bytes
 from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
 from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.recording.window.trace_handler import TraceHandler
@@ -174,7 +174,7 @@ def metrics_of(steps: Sequence[StepTimes]) -> dict[str, float]:
         known = [time_ns for _, by_phase in steps if (time_ns := by_phase[phase]) is not None]
         if len(known) == len(steps):
             metrics[f"{_PREFIX}/{phase.name.lower()}_ms"] = fmean(known) / _NS_PER_MS
-    for name, num_bytes in (("memory_gib", resident_bytes()), ("device_memory_gib", device_bytes())):
+    for name, num_bytes in (("memory_gib", read_resident_bytes()), ("device_memory_gib", read_device_bytes())):
         if num_bytes is not None:
             metrics[f"{_PREFIX}/{name}"] = num_bytes / _BYTES_PER_GIB
     return metrics

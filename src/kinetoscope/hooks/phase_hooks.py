@@ -10,7 +10,7 @@ from typing import Any
 from kinetoscope.hooks.patching import ReplacedMethod
 from kinetoscope.hooks.private_names import count_graph_nodes, run_backward
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.pulse_recorder import PulseRecorder
 
 _OTHER = int(Phase.OTHER)
 _WITHOUT_GRADIENTS = (
@@ -115,7 +115,7 @@ class PhaseHooks:
     The thread is the one that installed it or that called `follow_thread` since. Without torch nothing happens.
     """
 
-    def __init__(self, pulse: OwnPulse) -> None:
+    def __init__(self, pulse: PulseRecorder) -> None:
         self._pulse = pulse
         self._is_installed = False
         self._removals: list[Callable[[], object]] = []

@@ -12,35 +12,35 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.own_json import decode_struct
 from kinetoscope.pulse.layout import (
     ABOUT_AT,
-    ASKED,
-    ASKED_AT,
     BEGIN,
     COARSE_AT,
-    COARSE_PLACES,
+    COARSE_SLOTS,
+    GAUGES,
+    GAUGES_AT,
     HEADER_BYTES,
+    LOCATION_AT,
+    LOCATION_BYTES,
     MAGIC,
     NOW,
     NOW_AT,
     NUM_FINE,
-    PLACE_AT,
-    PLACE_BYTES,
+    REQUEST,
+    REQUEST_AT,
     SAVING,
-    SEEN,
-    SEEN_AT,
     VERSION,
     WATCHED,
     WATCHED_AT,
-    Asked,
     Phase,
+    RequestState,
     Stage,
-    Stuck,
+    StallState,
 )
-from kinetoscope.pulse.own_pulse import LENGTH, PulseProcess
+from kinetoscope.pulse.pulse_recorder import LENGTH, PulseProcess
 
-LATEST_NS = 1 << 62
+MAX_NS = 1 << 62
 """No time in a pulse is as late as this, or as long."""
 
-_MOST_STEPS = 1 << 48
+_MAX_STEPS = 1 << 48
 
 
 class PulseNow(NamedTuple):
@@ -67,31 +67,31 @@ class PulseNow(NamedTuple):
     def is_possible(self) -> bool:
         """Whether a writer can have written this, and not a stranger, or a torn page."""
         return (
-            0 <= self.num_steps <= _MOST_STEPS
+            0 <= self.num_steps <= _MAX_STEPS
             and 0 <= self.first_fine <= self.num_fine <= self.first_fine + NUM_FINE
-            and 0 <= self.num_coarse < COARSE_PLACES
+            and 0 <= self.num_coarse < COARSE_SLOTS
             and self.phase < len(Phase)
-            and all(0 <= moment < LATEST_NS for moment in (self.heartbeat, self.phase_since, self.step_began))
+            and all(0 <= moment < MAX_NS for moment in (self.heartbeat, self.phase_since, self.step_began))
         )
 
 
 @dataclass(frozen=True)
-class StuckNow:
-    """The phase that runs lasts too long: ``stuck`` is what is known of that since ``told_ns``, in unix time. The
+class StallStatus:
+    """The phase that runs lasts too long: ``stuck`` is what is known of that since ``reported_ns``, in unix time. The
     training thread is at ``place``, "" if that is not known; Python's number of it is ``thread``."""
 
-    stuck: Stuck
-    told_ns: int
+    stuck: StallState
+    reported_ns: int
     thread: int
     place: str
 
 
 @dataclass(frozen=True)
-class AskedNow:
+class RequestStatus:
     """What became of the last request to record that the process has seen: its number, 0 for none, and first step."""
 
     sequence: int
-    asked: Asked
+    state: RequestState
     first_step: int
 
 
@@ -118,8 +118,8 @@ class PulseHeader:
     samples_per_s: float | None
     tokens_per_s: float | None
     is_saving: bool = False
-    stuck: StuckNow | None = None
-    asked: AskedNow = AskedNow(0, Asked.NONE, 0)
+    stuck: StallStatus | None = None
+    request: RequestStatus = RequestStatus(0, RequestState.NONE, 0)
 
     @property
     def phase_name(self) -> str:
@@ -149,10 +149,10 @@ def require_whole(num_bytes: int, path: Path) -> None:
 
 def decode_header(content: bytes, path: Path) -> PulseHeader:
     """The header of a pulse, which `require_pulse` has let pass. Raises `TraceFileError` for impossible numbers."""
-    process, now = _process_of(content, path), PulseNow.of(content)
+    process, now = _decode_process(content, path), PulseNow.of(content)
     if not now.is_possible:
         raise TraceFileError(f"{path} has numbers that no pulse has: it was damaged.")
-    _, resident, device, loss, samples, tokens, monotonic_ns, unix_ns, stage = SEEN.unpack_from(content, SEEN_AT)
+    _, resident, device, loss, samples, tokens, monotonic_ns, unix_ns, stage = GAUGES.unpack_from(content, GAUGES_AT)
     line = ClockLine(Anchor(process.monotonic_ns, process.unix_ns), Anchor(monotonic_ns, unix_ns))
     if not unix_ns:  # its process has not looked yet
         resident, device, loss, samples, tokens = -1, -1, math.nan, math.nan, math.nan
@@ -168,34 +168,40 @@ def decode_header(content: bytes, path: Path) -> PulseHeader:
         has_ended=stage == Stage.ENDED,
         resident_bytes=resident if resident >= 0 else None,
         device_bytes=device if device >= 0 else None,
-        loss=_known(loss),
-        samples_per_s=_known(samples),
-        tokens_per_s=_known(tokens),
+        loss=_none_if_negative(loss),
+        samples_per_s=_none_if_negative(samples),
+        tokens_per_s=_none_if_negative(tokens),
         is_saving=is_saving,
-        stuck=None if is_saving else _stuck(content, now, line),
-        asked=_asked(content),
+        stuck=None if is_saving else _decode_stall(content, now, line),
+        request=_decode_request(content),
     )
 
 
-def _stuck(content: bytes, now: PulseNow, line: ClockLine) -> StuckNow | None:
+def _decode_stall(content: bytes, now: PulseNow, line: ClockLine) -> StallStatus | None:
     stuck, phase, since, told, thread = WATCHED.unpack_from(content, WATCHED_AT)
-    is_of_this_phase = (phase, since) == (now.phase, now.phase_since) and 0 <= told < LATEST_NS
-    if not is_of_this_phase or stuck == Stuck.NONE or stuck not in list(Stuck):
+    is_of_this_phase = (phase, since) == (now.phase, now.phase_since) and 0 <= told < MAX_NS
+    if not is_of_this_phase or stuck == StallState.NONE or stuck not in list(StallState):
         return None
-    text = content[PLACE_AT : PLACE_AT + PLACE_BYTES].rstrip(b"\0").decode(errors="ignore")
-    return StuckNow(Stuck(stuck), line.unix_ns(told), thread, text if stuck in (Stuck.LONG, Stuck.HANGS) else "")
+    text = content[LOCATION_AT : LOCATION_AT + LOCATION_BYTES].rstrip(b"\0").decode(errors="ignore")
+    return StallStatus(
+        StallState(stuck), line.unix_ns(told), thread, text if stuck in (StallState.LONG, StallState.HUNG) else ""
+    )
 
 
-def _asked(content: bytes) -> AskedNow:
-    sequence, asked, first_step = ASKED.unpack_from(content, ASKED_AT)
-    return AskedNow(sequence, Asked(asked), first_step) if asked in list(Asked) else AskedNow(0, Asked.NONE, 0)
+def _decode_request(content: bytes) -> RequestStatus:
+    sequence, asked, first_step = REQUEST.unpack_from(content, REQUEST_AT)
+    return (
+        RequestStatus(sequence, RequestState(asked), first_step)
+        if asked in list(RequestState)
+        else RequestStatus(0, RequestState.NONE, 0)
+    )
 
 
-def _known(number: float) -> float | None:
+def _none_if_negative(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _process_of(content: bytes, path: Path) -> PulseProcess:
+def _decode_process(content: bytes, path: Path) -> PulseProcess:
     (length,) = LENGTH.unpack_from(content, ABOUT_AT)
     text = content[ABOUT_AT + LENGTH.size : min(ABOUT_AT + LENGTH.size + length, HEADER_BYTES)]
     try:

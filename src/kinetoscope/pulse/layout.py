@@ -22,7 +22,7 @@ class Phase(IntEnum):
     """What is in none of the others, or in one that is not watched."""
 
 
-class Stuck(IntEnum):
+class StallState(IntEnum):
     """Of a phase that lasts longer than usual."""
 
     NONE = 0
@@ -30,8 +30,8 @@ class Stuck(IntEnum):
     """It lasts too long, and nobody has looked closer yet, which takes the GIL."""
     LONG = 2
     """It was seen too seldom to say what is usual, or it compiles, or the loop is over."""
-    HANGS = 3
-    HELD = 4
+    HUNG = 3
+    GIL_HELD = 4
     """It was suspected for ten seconds in which our threads could run, but for the GIL."""
 
 
@@ -48,21 +48,21 @@ SAVING = "saving"
 """The name of that stage where other ranks have the name of their phase."""
 
 
-class Woken(IntEnum):
+class WakeReason(IntEnum):
     """Why a thread that waits beside training is woken."""
 
     STOPPED = 0
     DUE = 1
-    STUCK = 2
-    ASKED = 3
+    STALLED = 2
+    REQUESTED = 3
 
 
-LOOK_S, STOOD_STILL_S = 0.25, 1.0
+POLL_S, FROZEN_S = 0.25, 1.0
 """How far apart looks at training are. Where two are further apart than the other time, the process was stopped in
 between, or had no processor, which says nothing of training. `src/native/pulse/watch.c` has the same."""
 
 
-class Asked(IntEnum):
+class RequestState(IntEnum):
     """What became of a request to record."""
 
     NONE = 0
@@ -80,11 +80,11 @@ VERSION = 1
 NUM_EXACT = 4096
 """The last steps, which are kept one by one; and how many a coarse block holds at first."""
 
-PER_FINE = 64
-NUM_FINE, FINE_PLACES = 64, 128
+STEPS_PER_FINE = 64
+NUM_FINE, FINE_SLOTS = 64, 128
 """How many complete fine blocks are kept, and the places they go round in."""
 
-COARSE_PLACES, PLACES_AHEAD = 7340, 256
+COARSE_SLOTS, SLOTS_AHEAD = 7340, 256
 """How many coarse blocks there may be, and how many have room on the disk before they are needed."""
 
 
@@ -97,21 +97,22 @@ count blocks, the last two only complete ones; steps_per_coarse; the heartbeat; 
 that are known, as bits; the begin of the step."""
 
 NOW_AT = BEGIN.size
-SEEN = struct.Struct("<qqqdddqqq")
-"""At `SEEN_AT`, looked at once a second: when; bytes of memory, resident and on the device, -1 if not known; the loss,
+GAUGES = struct.Struct("<qqqdddqqq")
+"""At `GAUGES_AT`, looked at once a second: when; bytes of memory, resident and on the device, -1 if not known; the
+loss,
 samples and tokens a second, NaN if not known; the same moment by the monotonic clock and in unix time; the `Stage`."""
 
-SEEN_AT = 128
+GAUGES_AT = 128
 WATCHED = struct.Struct("<IIqqQ")
 """At `WATCHED_AT`, of a phase that lasts too long, as long as the phase began then: `Stuck`; the phase; its begin; when
 that was found; Python's number of the training thread."""
 
 WATCHED_AT = 200
-ASKED = struct.Struct("<IIq")
-"""At `ASKED_AT`, of the last request to record: its number, `Asked`, and its first step."""
+REQUEST = struct.Struct("<IIq")
+"""At `REQUEST_AT`, of the last request to record: its number, `Asked`, and its first step."""
 
-ASKED_AT = WATCHED_AT + WATCHED.size
-PLACE_AT, PLACE_BYTES = 256, 256
+REQUEST_AT = WATCHED_AT + WATCHED.size
+LOCATION_AT, LOCATION_BYTES = 256, 256
 """Where the training thread is that is stuck, as text."""
 
 ABOUT_AT = 512
@@ -127,6 +128,6 @@ BLOCK = struct.Struct("<qqqIIII" + "qdff" * (1 + len(Phase)))
 squares, least and most of the steps' durations, and of their times in each phase."""
 
 FINE_AT = STEPS_AT + NUM_EXACT * STEP.size
-COARSE_AT = FINE_AT + FINE_PLACES * BLOCK.size
-FILE_BYTES = COARSE_AT + COARSE_PLACES * BLOCK.size
+COARSE_AT = FINE_AT + FINE_SLOTS * BLOCK.size
+FILE_BYTES = COARSE_AT + COARSE_SLOTS * BLOCK.size
 FOLDER, SUFFIX = "pulse", ".pulse"

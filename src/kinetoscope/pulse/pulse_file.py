@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kinetoscope.errors import TraceFileError
 from kinetoscope.pulse.header import PulseHeader, PulseNow, decode_header, require_pulse, require_whole
 from kinetoscope.pulse.layout import FILE_BYTES, MAGIC, NOW, NOW_AT
-from kinetoscope.pulse.node_copies import COPY_SUFFIX, places_in_copy
+from kinetoscope.pulse.node_copier import COPY_SUFFIX, find_copied_pulses
 
 _PAUSES_S = (0.0, 0.002, 0.002, 0.002, 0.002)
 """Time before each further try to read a pulse while nothing is written: the second one nearly always succeeds."""
@@ -80,5 +80,5 @@ def find_pulse_files(descriptor: int, path: Path) -> Iterator[PulseFile]:
         return
     if size_bytes > _MAX_COPY_BYTES:
         raise TraceFileError(f"{path} is no copy of pulses: it is too large.")
-    for offset, length in places_in_copy(descriptor):
+    for offset, length in find_copied_pulses(descriptor):
         yield PulseFile(path, descriptor, offset, length)

@@ -10,20 +10,20 @@ from typing import NamedTuple
 from kinetoscope.core.clock.clock import ClockLine
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError
-from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow
+from kinetoscope.pulse.header import MAX_NS, PulseHeader, PulseNow
 from kinetoscope.pulse.layout import (
     BLOCK,
     COARSE_AT,
-    COARSE_PLACES,
+    COARSE_SLOTS,
     FINE_AT,
-    FINE_PLACES,
+    FINE_SLOTS,
     FOLDER,
     NUM_EXACT,
     STEP,
     STEPS_AT,
     SUFFIX,
 )
-from kinetoscope.pulse.node_copies import COPY_SUFFIX
+from kinetoscope.pulse.node_copier import COPY_SUFFIX
 from kinetoscope.pulse.pulse_file import PulseFile, PulseStart, find_pulse_files
 
 _TRIES = 5
@@ -117,7 +117,7 @@ def _read_once(file: PulseFile) -> tuple[PulseStart, bytes, bool]:
 
 def _coarse_end(now: PulseNow) -> int:
     """Return where the last coarse block ends, of those that may be there."""
-    return COARSE_AT + (min(max(now.num_coarse, 0), COARSE_PLACES - 1) + 1) * BLOCK.size
+    return COARSE_AT + (min(max(now.num_coarse, 0), COARSE_SLOTS - 1) + 1) * BLOCK.size
 
 
 # -- its steps --
@@ -131,7 +131,7 @@ def _rows_of(content: bytes, now: PulseNow, line: ClockLine, *, is_torn: bool) -
         first_exact += 1  # its place may be the one that was written to
     fine = range(now.first_fine, now.num_fine + 1)
     blocks = [COARSE_AT + number * BLOCK.size for number in range(now.num_coarse + 1)]
-    blocks += [FINE_AT + number % FINE_PLACES * BLOCK.size for number in fine]
+    blocks += [FINE_AT + number % FINE_SLOTS * BLOCK.size for number in fine]
     rows = [_block_row(BLOCK.unpack_from(content, at), line) for at in blocks if at + BLOCK.size <= len(content)]
     steps = (STEPS_AT + number % NUM_EXACT * STEP.size for number in range(first_exact, now.num_steps))
     rows += [_step_row(STEP.unpack_from(content, at), line) for at in steps]
@@ -149,7 +149,7 @@ def _rows_of(content: bytes, now: PulseNow, line: ClockLine, *, is_torn: bool) -
 def _is_possible(row: StepsRow) -> bool:
     """Whether a writer can have written it, and a table can hold it."""
     times = (row.begin_ns, row.duration_ns, row.least_ns, row.most_ns)
-    return row.num_steps > 0 and all(0 <= time_ns < LATEST_NS for time_ns in times)
+    return row.num_steps > 0 and all(0 <= time_ns < MAX_NS for time_ns in times)
 
 
 def _step_row(values: tuple[int, ...], line: ClockLine) -> StepsRow:
@@ -160,7 +160,7 @@ def _step_row(values: tuple[int, ...], line: ClockLine) -> StepsRow:
         epoch,
         line.unix_ns(begin),
         duration,
-        _phases(by_phase, known),
+        _phase_times(by_phase, known),
         duration,
         duration,
         step,
@@ -169,15 +169,17 @@ def _step_row(values: tuple[int, ...], line: ClockLine) -> StepsRow:
 
 
 def _block_row(values: tuple[int, ...], line: ClockLine) -> StepsRow:
-    step, begin, slowest, count, epoch, known, _, duration, squares, least, most, *sums = values
-    by_phase = _phases(sums[::4], known)
+    step, begin, slowest, count, epoch, known, _, duration, squares, minimum, maximum, *sums = values
+    by_phase = _phase_times(sums[::4], known)
     begin_ns = line.unix_ns(begin)
-    return StepsRow(step, count, epoch, begin_ns, duration, by_phase, _whole(least), _whole(most), slowest, squares)
+    return StepsRow(
+        step, count, epoch, begin_ns, duration, by_phase, _round_ns(minimum), _round_ns(maximum), slowest, squares
+    )
 
 
-def _whole(number: float) -> int:
+def _round_ns(number: float) -> int:
     return round(number) if math.isfinite(number) else -1  # which no time is
 
 
-def _phases(times: Sequence[int], known: int) -> tuple[int | None, ...]:
+def _phase_times(times: Sequence[int], known: int) -> tuple[int | None, ...]:
     return tuple(time_ns if known >> phase & 1 else None for phase, time_ns in enumerate(times))

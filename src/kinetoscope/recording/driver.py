@@ -10,7 +10,7 @@ from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.errors import SettingsError
 from kinetoscope.hooks.training_safe import log_failure, training_safe
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.pulse.own_pulse import TrainingFacts
+from kinetoscope.pulse.pulse_recorder import TrainingFacts
 from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.loop import Loop
 from kinetoscope.recording.window.trace_handler import run_folder_of

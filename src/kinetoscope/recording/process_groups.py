@@ -9,7 +9,7 @@ import msgspec
 
 from kinetoscope.core.clock.sync import STORE_ERRORS
 from kinetoscope.core.job.ranks import torch_distributed
-from kinetoscope.pulse.stuck_phases import GroupState
+from kinetoscope.pulse.stalls import GroupState
 from kinetoscope.recording.private_names import default_store, dump_flight_recorder, groups_of_process
 
 _MAX_GROUPS = 64

@@ -17,7 +17,7 @@ from kinetoscope.core.paths.user_cache import code_fingerprint
 from kinetoscope.errors import KinetoscopeError, TraceFileError
 from kinetoscope.formats.manifest import STARTED, RankManifest, read_manifest, reason_of
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
-from kinetoscope.pulse.training_notes import describe_training_run
+from kinetoscope.pulse.process_runs import describe_training_run
 from kinetoscope.spool.folders import find_spool_folder, find_spool_folders, read_spool_owner
 from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 from kinetoscope.status.health import ACTIVE_STATES, RunState, RunStatus, read_run_status

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinetoscope.pulse.header import PulseHeader
-from kinetoscope.pulse.layout import Stuck
-from kinetoscope.pulse.stuck_phases import Unarrived, read_held_stack, read_stuck_phases, unarrived
+from kinetoscope.pulse.layout import StallState
+from kinetoscope.pulse.stalls import BlockedCollective, find_blocked_collectives, read_gil_stall_stack, read_stalls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +25,19 @@ class Hang:
 def find_hang(run_folder: Path, header: PulseHeader) -> Hang | None:
     """Return the hang that a rank has reported; None if its phase takes no longer than usual, or is new."""
     found = header.stuck
-    if found is None or found.stuck is Stuck.SUSPECTED:
+    if found is None or found.stuck is StallState.SUSPECTED:
         return None
-    if found.stuck is not Stuck.HELD:
-        return Hang(hangs=found.stuck is Stuck.HANGS, place=found.place)
-    frames = read_held_stack(run_folder, header.process.attempt.start, found.thread)
+    if found.stuck is not StallState.GIL_HELD:
+        return Hang(hangs=found.stuck is StallState.HUNG, place=found.place)
+    frames = read_gil_stall_stack(run_folder, header.process.attempt.start, found.thread)
     return Hang(holds_gil=True, place=frames[0] if frames else "")
 
 
-def find_blocking_collectives(run_folder: Path, headers: Iterable[PulseHeader]) -> Sequence[Unarrived]:
+def find_blocking_collectives(run_folder: Path, headers: Iterable[PulseHeader]) -> Sequence[BlockedCollective]:
     """Return the collectives in which some of these hung ranks wait for others."""
     by_start = {header.process.attempt.start: header for header in headers}
     if not by_start:
         return []
-    files = [file for file in read_stuck_phases(run_folder) if file.attempt.start in by_start]
+    files = [file for file in read_stalls(run_folder) if file.attempt.start in by_start]
     last = [(file.ranks.rank, file.phases[-1]) for file in files if file.phases]
-    return unarrived((rank, phase) for rank, phase in last if phase.goes_on_ns is None)
+    return find_blocked_collectives((rank, phase) for rank, phase in last if phase.goes_on_ns is None)

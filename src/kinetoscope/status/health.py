@@ -8,10 +8,10 @@ from math import ceil
 from pathlib import Path
 
 from kinetoscope.core.text.wording import find_gaps
-from kinetoscope.pulse.glances import Glance, glance_at_pulses
 from kinetoscope.pulse.layout import Phase
-from kinetoscope.pulse.stuck_phases import Unarrived
-from kinetoscope.pulse.training_notes import notes_on_trainings
+from kinetoscope.pulse.process_runs import describe_other_runs
+from kinetoscope.pulse.snapshot import RankSnapshot, read_run_snapshot
+from kinetoscope.pulse.stalls import BlockedCollective
 from kinetoscope.status.hangs import Hang, find_blocking_collectives, find_hang
 from kinetoscope.status.process_state import ProcessState, read_process_state
 
@@ -100,8 +100,8 @@ class RunStatus:
     attempt: int | None = None
     world_size: int | None = None
     ranks: list[RankStatus] = field(default_factory=list)
-    glances: list[Glance] = field(default_factory=list)
-    collectives: list[Unarrived] = field(default_factory=list)
+    glances: list[RankSnapshot] = field(default_factory=list)
+    collectives: list[BlockedCollective] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -112,23 +112,25 @@ class RunStatus:
 
 def read_run_status(run_folder: Path) -> RunStatus:
     """Return the status of the run in a folder; it never raises, whatever the folder contains."""
-    found = glance_at_pulses(run_folder)
+    found = read_run_snapshot(run_folder)
     now_ns = time.time_ns()
-    statuses = [_read_rank_status(run_folder, glance, now_ns) for glance in found.last]
+    statuses = [_read_rank_status(run_folder, snapshot, now_ns) for snapshot in found.last]
     if not statuses:
         return RunStatus(notes=found.notes)
     pairs = zip(statuses, found.last, strict=True)
-    hanging = (glance.header for rank, glance in pairs if rank.hang is not None and rank.state is not RunState.KILLED)
+    hanging = (
+        snapshot.header for rank, snapshot in pairs if rank.hang is not None and rank.state is not RunState.KILLED
+    )
     collectives = [*find_blocking_collectives(run_folder, hanging)]
     late = {rank for collective in collectives for rank in collective.missing}
     return RunStatus(
         state=min((rank.state for rank in statuses), key=_SEVERITY.__getitem__),
         attempt=found.last[0].header.process.attempt.restart,
-        world_size=max(glance.header.process.ranks.world_size for glance in found.last),
+        world_size=max(snapshot.header.process.ranks.world_size for snapshot in found.last),
         ranks=sorted(_add_lags(statuses, found.last), key=lambda rank: _sort_key(rank, late)),
         glances=found.last,
         collectives=collectives,
-        notes=[*notes_on_trainings(run_folder), *found.notes],
+        notes=[*describe_other_runs(run_folder), *found.notes],
     )
 
 
@@ -137,14 +139,14 @@ def _sort_key(rank: RankStatus, late: Container[int]) -> tuple[int, bool, bool, 
     return _SEVERITY[rank.state], not rank.is_stopped, rank.rank not in late, -rank.behind, rank.rank
 
 
-def _read_rank_status(run_folder: Path, glance: Glance, now_ns: int) -> RankStatus:
+def _read_rank_status(run_folder: Path, snapshot: RankSnapshot, now_ns: int) -> RankStatus:
     """Return the status of one rank at ``now_ns``, in unix nanoseconds."""
-    header = glance.header
+    header = snapshot.header
     process = ProcessState.UNKNOWN if header.has_ended else read_process_state(run_folder, header.process)
     if process in (ProcessState.RUNNING, ProcessState.STOPPED):
         now_ns = header.clock.unix_ns(time.monotonic_ns())  # by its own clock, which is ours
     hang = None if header.has_ended else find_hang(run_folder, header)
-    state = classify_rank(glance, process, hang, now_ns)
+    state = classify_rank(snapshot, process, hang, now_ns)
     return RankStatus(
         rank=header.process.ranks.rank,
         state=state,
@@ -154,13 +156,13 @@ def _read_rank_status(run_folder: Path, glance: Glance, now_ns: int) -> RankStat
         is_stopped=process is ProcessState.STOPPED,
         hang=hang,
         num_steps=header.num_steps,
-        step=glance.step,
+        step=snapshot.step,
         behind=0,
         phase=None if header.has_ended else header.phase_name,
         phase_ns=max(0, now_ns - header.phase_since_ns) if state in ACTIVE_STATES else None,
         quiet_ns=max(0, now_ns - header.heartbeat_ns),
-        step_ns=glance.step_ns,
-        run_step_ns=glance.run_step_ns,
+        step_ns=snapshot.step_ns,
+        run_step_ns=snapshot.run_step_ns,
         resident_bytes=header.resident_bytes,
         device_bytes=header.device_bytes,
         loss=header.loss,
@@ -169,9 +171,9 @@ def _read_rank_status(run_folder: Path, glance: Glance, now_ns: int) -> RankStat
     )
 
 
-def classify_rank(glance: Glance, process: ProcessState, hang: Hang | None, now_ns: int) -> RunState:
+def classify_rank(snapshot: RankSnapshot, process: ProcessState, hang: Hang | None, now_ns: int) -> RunState:
     """Return the state of a rank at ``now_ns``, in unix nanoseconds."""
-    if glance.header.has_ended:
+    if snapshot.header.has_ended:
         return RunState.FINISHED
     if process is ProcessState.DEAD:
         return RunState.KILLED
@@ -179,32 +181,34 @@ def classify_rank(glance: Glance, process: ProcessState, hang: Hang | None, now_
         return RunState.HUNG
     if process is ProcessState.RUNNING:
         return RunState.RECORDING
-    quiet_ns = now_ns - glance.header.heartbeat_ns
+    quiet_ns = now_ns - snapshot.header.heartbeat_ns
     if quiet_ns < -_MAX_CLOCK_LEAD_NS:
         return RunState.UNKNOWN  # its machine's clock is not as ours
-    return RunState.UNRESPONSIVE if quiet_ns > _heartbeat_timeout_ns(glance) else RunState.RECORDING
+    return RunState.UNRESPONSIVE if quiet_ns > _heartbeat_timeout_ns(snapshot) else RunState.RECORDING
 
 
-def _heartbeat_timeout_ns(glance: Glance) -> float:
+def _heartbeat_timeout_ns(snapshot: RankSnapshot) -> float:
     """Return the time without a heartbeat after which a rank is unresponsive."""
-    header = glance.header
+    header = snapshot.header
     is_long_phase = header.is_saving or header.phase in _LONG_PHASES or header.num_steps < _NUM_FIRST_STEPS
     min_timeout_ns = (LONG_PHASE_TIMEOUT_S if is_long_phase else HEARTBEAT_TIMEOUT_S) * 1e9
-    return max(min_timeout_ns, HEARTBEAT_TIMEOUT_STEPS * (glance.step_ns or 0))
+    return max(min_timeout_ns, HEARTBEAT_TIMEOUT_STEPS * (snapshot.step_ns or 0))
 
 
-def _add_lags(ranks: Sequence[RankStatus], glances: Sequence[Glance]) -> list[RankStatus]:
+def _add_lags(ranks: Sequence[RankStatus], glances: Sequence[RankSnapshot]) -> list[RankStatus]:
     """Return the ranks with the number of steps that each is behind the fastest one.
 
     Pulses are not read at the same moment, and ranks may be a step apart: differences up to that are no lag.
     """
-    going = [(rank, glance) for rank, glance in zip(ranks, glances, strict=True) if rank.state is not RunState.FINISHED]
+    going = [
+        (rank, snapshot) for rank, snapshot in zip(ranks, glances, strict=True) if rank.state is not RunState.FINISHED
+    ]
     steps = [(rank.step, rank.num_steps) for rank, _ in going if rank.step is not None]
     if not steps:
         return [*ranks]
     newest_step, num_steps = max(steps)
-    moments = [glance.read_ns for _, glance in going]
-    fastest_ns = min((glance.step_ns for _, glance in going if glance.step_ns), default=1.0)
+    moments = [snapshot.read_ns for _, snapshot in going]
+    fastest_ns = min((snapshot.step_ns for _, snapshot in going if snapshot.step_ns), default=1.0)
     allowed = 1 + ceil((max(moments) - min(moments)) / fastest_ns)
     return [
         replace(rank, behind=lag if lag > allowed and rank.state is not RunState.FINISHED else 0)

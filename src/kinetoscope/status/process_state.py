@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from kinetoscope.core.job.ranks import pid_space
-from kinetoscope.pulse.own_pulse import PulseProcess
+from kinetoscope.pulse.pulse_recorder import PulseProcess
 from kinetoscope.spool.folders import find_spool_folder
 from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 

@@ -14,7 +14,7 @@ from kinetoscope.core.text.wording import (
     shorten_name,
 )
 from kinetoscope.pages.run_list import RankLine, StatusScreen
-from kinetoscope.pulse.glances import NUM_LAST
+from kinetoscope.pulse.snapshot import NUM_LAST
 from kinetoscope.status.health import RankStatus, RunState, RunStatus
 
 MAX_ROWS = 16

@@ -3,14 +3,14 @@
 import pytest
 
 from kinetoscope.analysis.findings.judgement import judge_pulse
-from kinetoscope.pulse.stuck_phases import GroupState, StuckPhase
+from kinetoscope.pulse.stalls import GroupState, StalledPhase
 
 RANKS = list(range(1000))
 
 
 def hang(rank, late):
     groups = [GroupState("0", RANKS, 7 - (rank in late), "nccl:all_reduce")]
-    return StuckPhase("backward", True, 12, 0, 60_000_000_000, 30_000_000_000, "", [], groups)
+    return StalledPhase("backward", True, 12, 0, 60_000_000_000, 30_000_000_000, "", [], groups)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from kinetoscope.formats.record_request import (
     write_request,
 )
 from kinetoscope.native import native
-from kinetoscope.pulse.layout import FILE_BYTES, Phase, Woken
+from kinetoscope.pulse.layout import FILE_BYTES, Phase, WakeReason
 
 REQUEST = RecordRequest(7, 10, 1234, 1_795_000_000_000_000_000, frozenset([0, 3, 2047]))
 
@@ -132,8 +132,8 @@ def test_a_thread_that_waits_is_woken_by_a_request_and_by_each_only_once(path):
     writer = native.PulseWriter(bytearray(FILE_BYTES))
     writer.watch(os.fsencode(path))
     write_request(str(path), lambda before: REQUEST)
-    assert writer.wait(NEVER, 0, 60_000_000_000, 0) == Woken.ASKED
-    assert writer.wait(NEVER, 0, 1_500_000_000, REQUEST.sequence) == Woken.DUE
+    assert writer.wait(NEVER, 0, 60_000_000_000, 0) == WakeReason.REQUESTED
+    assert writer.wait(NEVER, 0, 1_500_000_000, REQUEST.sequence) == WakeReason.DUE
     writer.close()
 
 
@@ -142,7 +142,7 @@ def test_a_thread_that_waits_is_not_woken_by_a_file_of_others(path, name):
     hostile(name, path)
     writer = native.PulseWriter(bytearray(FILE_BYTES))
     writer.watch(os.fsencode(path))
-    assert writer.wait(NEVER, 0, 300_000_000, 0) == Woken.DUE
+    assert writer.wait(NEVER, 0, 300_000_000, 0) == WakeReason.DUE
     writer.close()
 
 
@@ -150,9 +150,9 @@ def test_waiting_thread_wakes_once_for_a_long_phase_and_at_the_end(path):
     writer = native.PulseWriter(bytearray(FILE_BYTES))
     writer.watch(b"")
     limits = (0,) * len(Phase)
-    assert writer.wait(limits, 0, 60_000_000_000, 0) == Woken.STUCK
+    assert writer.wait(limits, 0, 60_000_000_000, 0) == WakeReason.STALLED
     writer.stop_waiting()
-    assert writer.wait(limits, 0, 60_000_000_000, 0) == Woken.STOPPED
+    assert writer.wait(limits, 0, 60_000_000_000, 0) == WakeReason.STOPPED
     writer.close()
 
 

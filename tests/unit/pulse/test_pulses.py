@@ -15,12 +15,12 @@ from kinetoscope.pulse.layout import (
     NOW,
     NOW_AT,
     NUM_EXACT,
-    PER_FINE,
-    PLACES_AHEAD,
+    SLOTS_AHEAD,
+    STEPS_PER_FINE,
     SUFFIX,
     Phase,
 )
-from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.pulse_recorder import PulseRecorder
 from kinetoscope.pulse.pulses import find_pulses, read_pulse
 from kinetoscope.testing import FakeClock
 
@@ -32,7 +32,7 @@ class Run:
 
     def __init__(self, folder, rank=0, restart=0, start="20261126T000000-1-aa"):
         self.folder, self.clock = folder, FakeClock(tick_ns=0)
-        self.pulse, self.num_steps = OwnPulse(self.clock), 0
+        self.pulse, self.num_steps = PulseRecorder(self.clock), 0
         self.pulse.open(folder, Ranks(rank, rank, 2, 2), Attempt("run", restart, os.getpid(), f"{start}{rank}", "host"))
 
     def step(self, duration_ns, phase=Phase.OTHER, samples=0):
@@ -83,28 +83,32 @@ def test_current_activity_is_shown_with_memory_and_speed(tmp_path):
 def test_while_it_is_recorded_it_looks_more_seldom(tmp_path):
     """Functions that Python calls are in a recording with stacks."""
     run, looked = Run(tmp_path), []
-    run.pulse._note_what_is_seen = lambda rates: looked.append(run.num_steps)
+    run.pulse._write_gauges = lambda rates: looked.append(run.num_steps)
     for number in range(1, 41):
         run.clock.advance(500 * MS)
         run.num_steps = number
         run.pulse.end_step(Timestamp(batch=number), is_recorded=number <= 30)
     assert looked == [20, 32, 34, 36, 38, 40]
-    del run.pulse._note_what_is_seen
+    del run.pulse._write_gauges
     run.pulse.close()
 
 
 def test_old_steps_are_sums_of_which_none_is_lost(tmp_path):
-    run, num_steps = Run(tmp_path), NUM_EXACT + 70 * PER_FINE + 5
+    run, num_steps = Run(tmp_path), NUM_EXACT + 70 * STEPS_PER_FINE + 5
     for number in range(num_steps):
         run.step(MS + number, Phase.FORWARD if number % 2 else Phase.BACKWARD)
     pulse = run.read()
     assert sum(row.num_steps for row in pulse.rows) == pulse.header.num_steps == num_steps
     assert sum(row.duration_ns for row in pulse.rows) == sum(MS + number for number in range(num_steps))
-    assert [row.num_steps for row in pulse.rows[:3]] == [6 * PER_FINE, PER_FINE, PER_FINE]
+    assert [row.num_steps for row in pulse.rows[:3]] == [6 * STEPS_PER_FINE, STEPS_PER_FINE, STEPS_PER_FINE]
     assert [row.step for row in pulse.rows] == sorted(row.step for row in pulse.rows)
     first = pulse.rows[0]
-    assert (first.least_ns, first.most_ns, first.slowest_step) == (MS, MS + 6 * PER_FINE - 1, 6 * PER_FINE - 1)
-    assert first.squares == pytest.approx(sum((MS + number) ** 2 for number in range(6 * PER_FINE)))
+    assert (first.least_ns, first.most_ns, first.slowest_step) == (
+        MS,
+        MS + 6 * STEPS_PER_FINE - 1,
+        6 * STEPS_PER_FINE - 1,
+    )
+    assert first.squares == pytest.approx(sum((MS + number) ** 2 for number in range(6 * STEPS_PER_FINE)))
     assert first.by_phase[Phase.FORWARD] is None, "the first step did not know of it"
     second = pulse.rows[1]
     assert second.by_phase[Phase.FORWARD] + second.by_phase[Phase.BACKWARD] == second.duration_ns
@@ -198,6 +202,6 @@ def test_the_disk_has_room_for_steps_to_come_also_where_none_can_be_reserved(tmp
     with open(file, "rb") as stream:
         first_hole = os.lseek(stream.fileno(), 0, os.SEEK_HOLE)
     num_places = (first_hole - COARSE_AT) // BLOCK.size
-    assert num_places > PLACES_AHEAD + 100
+    assert num_places > SLOTS_AHEAD + 100
     assert run.read().rows[-1].step == 4 * NUM_EXACT
     run.pulse.close()

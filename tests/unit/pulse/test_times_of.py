@@ -5,7 +5,7 @@ import pytest
 from kinetoscope.core.job.ranks import detect_attempt, detect_ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.pulse.layout import NUM_EXACT, Phase
-from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.pulse_recorder import PulseRecorder
 from kinetoscope.testing import FakeClock
 
 
@@ -16,7 +16,7 @@ def clock():
 
 @pytest.fixture
 def pulse(clock):
-    pulse = OwnPulse(clock)
+    pulse = PulseRecorder(clock)
     ranks = detect_ranks({})
     pulse.open(None, ranks, detect_attempt(ranks, {}))
     yield pulse
@@ -36,28 +36,28 @@ def take_steps(pulse, clock, first, num_steps):
 def test_requested_steps_are_reported_with_their_known_phases(pulse, clock):
     pulse.begin_step()
     take_steps(pulse, clock, 0, 10)
-    times = pulse.times_of(3, 6)
+    times = pulse.read_step_times(3, 6)
     assert [duration for duration, _ in times] == [1003, 1004, 1005]
     assert all(by_phase[Phase.DATA_WAIT] == 300 and by_phase[Phase.FORWARD] is None for _, by_phase in times)
-    assert pulse.times_of(10, 20) == []
+    assert pulse.read_step_times(10, 20) == []
 
 
 def test_steps_have_the_numbers_of_a_resumed_run(pulse, clock):
     pulse.begin_step()
     take_steps(pulse, clock, 1000, 5)
-    assert [duration for duration, _ in pulse.times_of(1003, 1005)] == [2003, 2004]
+    assert [duration for duration, _ in pulse.read_step_times(1003, 1005)] == [2003, 2004]
 
 
 def test_last_of_many_steps_are_listed(pulse, clock):
     pulse.begin_step()
     take_steps(pulse, clock, 0, NUM_EXACT + 10)
-    assert len(pulse.times_of(0, NUM_EXACT + 10)) == NUM_EXACT
+    assert len(pulse.read_step_times(0, NUM_EXACT + 10)) == NUM_EXACT
 
 
 def test_nothing_is_reported_before_open_and_after_close(clock):
-    pulse = OwnPulse(clock)
-    assert pulse.times_of(0, 10) == []
+    pulse = PulseRecorder(clock)
+    assert pulse.read_step_times(0, 10) == []
     ranks = detect_ranks({})
     pulse.open(None, ranks, detect_attempt(ranks, {}))
     pulse.close()
-    assert pulse.times_of(0, 10) == []
+    assert pulse.read_step_times(0, 10) == []

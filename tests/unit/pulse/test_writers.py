@@ -11,16 +11,16 @@ from kinetoscope.native import native
 from kinetoscope.pulse.layout import (
     BLOCK,
     COARSE_AT,
-    COARSE_PLACES,
+    COARSE_SLOTS,
     FINE_AT,
-    FINE_PLACES,
+    FINE_SLOTS,
     NOW,
     NOW_AT,
     NUM_EXACT,
     NUM_FINE,
-    PER_FINE,
     STEP,
     STEPS_AT,
+    STEPS_PER_FINE,
     Phase,
 )
 from reference.pulse import block_at, expected_blocks, last_step
@@ -37,7 +37,7 @@ class Clock:
 class Training:
     """A writer with its file and clock, and the durations of its steps."""
 
-    def __init__(self, num_coarse=COARSE_PLACES):
+    def __init__(self, num_coarse=COARSE_SLOTS):
         self.clock, self.durations = Clock(), []
         self.file = bytearray(COARSE_AT + num_coarse * BLOCK.size)
         self.writer = native.PulseWriter(self.file, self.clock)
@@ -87,7 +87,7 @@ def test_time_after_the_earlier_end_of_a_step_is_in_no_step():
     assert found[0][3 + Phase.FORWARD] == 30
 
 
-@pytest.mark.parametrize("num_steps", [0, 1, NUM_EXACT + 3, NUM_EXACT + (NUM_FINE + 70) * PER_FINE + 5, 40_000])
+@pytest.mark.parametrize("num_steps", [0, 1, NUM_EXACT + 3, NUM_EXACT + (NUM_FINE + 70) * STEPS_PER_FINE + 5, 40_000])
 def test_blocks_sum_up_the_steps_that_they_replace(num_steps):
     """The last of them as after 60 million steps: there were more coarse blocks than have room."""
     training, steps, num_coarse = Training(num_coarse=4), [], 4
@@ -104,11 +104,11 @@ def test_blocks_sum_up_the_steps_that_they_replace(num_steps):
     fine, coarse, per_coarse = expected_blocks(steps, num_coarse)
     first_fine, num_fine, num_complete = now[2:5]
     assert now[5] == per_coarse
-    places = [FINE_AT + number % FINE_PLACES * BLOCK.size for number in range(first_fine, first_fine + len(fine))]
+    places = [FINE_AT + number % FINE_SLOTS * BLOCK.size for number in range(first_fine, first_fine + len(fine))]
     places += [COARSE_AT + number * BLOCK.size for number in range(len(coarse))]
     assert [block_at(training.file, at) for at in places] == [pytest.approx(block) for block in fine + coarse]
     assert (num_fine - first_fine, num_complete) == tuple(
-        sum(block[3] == size for block in some) for some, size in ((fine, PER_FINE), (coarse, per_coarse))
+        sum(block[3] == size for block in some) for some, size in ((fine, STEPS_PER_FINE), (coarse, per_coarse))
     )
 
 

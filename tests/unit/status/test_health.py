@@ -13,11 +13,11 @@ import pytest
 from kinetoscope.core.clock.clock import Anchor, ClockLine
 from kinetoscope.core.job.ranks import Attempt, Ranks, pid_space
 from kinetoscope.core.job.timestamp import Timestamp
-from kinetoscope.pulse.glances import Glance
 from kinetoscope.pulse.header import PulseHeader
-from kinetoscope.pulse.layout import FOLDER, Phase, Stuck
-from kinetoscope.pulse.own_pulse import OwnPulse, PulseProcess
-from kinetoscope.pulse.stuck_phases import STACKS_SUFFIX, STUCK_SUFFIX, GroupState, StuckFile, StuckPhase
+from kinetoscope.pulse.layout import FOLDER, Phase, StallState
+from kinetoscope.pulse.pulse_recorder import PulseProcess, PulseRecorder
+from kinetoscope.pulse.snapshot import RankSnapshot
+from kinetoscope.pulse.stalls import STACKS_SUFFIX, STALL_SUFFIX, GroupState, StalledPhase, StallFile
 from kinetoscope.status import health
 from kinetoscope.status.hangs import Hang
 from kinetoscope.status.health import RunState, RunStatus, classify_rank, read_run_status
@@ -50,7 +50,7 @@ def snapshot(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has
         samples_per_s=None,
         tokens_per_s=None,
     )
-    return Glance(header, NOW, num_steps - 1, step_ns, step_ns)
+    return RankSnapshot(header, NOW, num_steps - 1, step_ns, step_ns)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ class Rank:
 
     def __init__(self, folder, rank, num_steps, monkeypatch, host="host", space="", **process):
         self.clock = FakeClock(tick_ns=0, **process)
-        self.pulse = OwnPulse(self.clock)
-        monkeypatch.setattr("kinetoscope.pulse.own_pulse.pid_space", lambda: space)
+        self.pulse = PulseRecorder(self.clock)
+        monkeypatch.setattr("kinetoscope.pulse.pulse_recorder.pid_space", lambda: space)
         attempt = Attempt("run", 0, os.getpid(), f"2026-{rank}", host)
         self.pulse.open(folder, Ranks(rank, rank, 4, 4), attempt)
         for number in range(num_steps):
@@ -182,11 +182,11 @@ def test_what_a_rank_found_of_its_phase_counts_until_that_phase_is_over(run):
     make, (ranks) = run
     folder = make(20)
     (rank,) = ranks
-    phase, since_ns = rank.pulse.phase_now()
+    phase, since_ns = rank.pulse.current_phase()
     rank.clock.advance(40 * S)
-    rank.pulse.note_stuck(Stuck.LONG, phase, since_ns, 7, "train.py(3): save")
+    rank.pulse.record_stall(StallState.LONG, phase, since_ns, 7, "train.py(3): save")
     assert read_hang(rank, folder) == (Hang(hangs=False, place="train.py(3): save"), RunState.RECORDING)
-    rank.pulse.note_stuck(Stuck.HANGS, phase, since_ns, 7, "train.py(4): \N{SNOWMAN}" + "x" * 300)
+    rank.pulse.record_stall(StallState.HUNG, phase, since_ns, 7, "train.py(4): \N{SNOWMAN}" + "x" * 300)
     hang, state = read_hang(rank, folder)
     assert (hang.hangs, hang.holds_gil, state) == (True, False, RunState.HUNG)
     assert hang.place.startswith("train.py(4): \N{SNOWMAN}xxx")
@@ -199,13 +199,13 @@ def test_a_rank_that_could_not_look_closer_for_long_holds_its_gil(run, monkeypat
     make, ranks = run
     folder = make(20)
     (rank,) = ranks
-    phase, since_ns = rank.pulse.phase_now()
+    phase, since_ns = rank.pulse.current_phase()
     rank.clock.advance(40 * S)
-    rank.pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, 7)
+    rank.pulse.record_stall(StallState.SUSPECTED, phase, since_ns, 7)
     now_ns = rank.clock.unix_ns()
     monkeypatch.setattr(health.time, "time_ns", lambda: now_ns + 15 * S)
     assert read_hang(rank, folder) == (None, RunState.RECORDING)
-    rank.pulse.note_stuck(Stuck.HELD, phase, since_ns, 7)
+    rank.pulse.record_stall(StallState.GIL_HELD, phase, since_ns, 7)
     assert read_hang(rank, folder) == (Hang(holds_gil=True), RunState.HUNG)
     start = read_run_status(folder).ranks[0].start
     stack = f'Thread 0x{7:016x} (most recent call first):\n  File "train.py", line 9 in hold\n'
@@ -217,12 +217,12 @@ def test_hung_ranks_are_reported_with_who_waits_for_whom(run):
     make, ranks = run
     folder = make(20, 20, 20)
     for number, rank in enumerate(ranks):
-        phase, since_ns = rank.pulse.phase_now()
-        rank.pulse.note_stuck(Stuck.HANGS, phase, since_ns, 7)
+        phase, since_ns = rank.pulse.current_phase()
+        rank.pulse.record_stall(StallState.HUNG, phase, since_ns, 7)
         group = GroupState("default_pg", [0, 1, 2], 12 if number != 1 else 11, "all_reduce")
-        stuck = StuckPhase("backward", True, 20, 0, 1, 2, "", [], [group])
+        stuck = StalledPhase("backward", True, 20, 0, 1, 2, "", [], [group])
         attempt = Attempt("run", 0, 1, f"2026-{number}")
-        rank.pulse.write_beside(STUCK_SUFFIX, StuckFile(Ranks(number), attempt, [stuck]).encoded())
+        rank.pulse.write_sibling(STALL_SUFFIX, StallFile(Ranks(number), attempt, [stuck]).encoded())
     status = read_run_status(folder)
     assert [rank.rank for rank in status.ranks] == [1, 0, 2], "the one that others wait for comes first"
     (found,) = status.collectives

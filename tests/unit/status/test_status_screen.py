@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from kinetoscope.pulse.stuck_phases import Unarrived
+from kinetoscope.pulse.stalls import BlockedCollective
 from kinetoscope.status.hangs import Hang
 from kinetoscope.status.health import RankStatus, RunState, RunStatus
 from kinetoscope.status.status_screen import MAX_ROWS, build_status_screen
@@ -149,13 +149,13 @@ def test_ranks_that_hang_alike_are_one_sentence():
 
 
 def test_who_waits_for_whom_is_a_sentence():
-    waited = Unarrived("default_pg", 1204, "all_reduce", [0, 1, 2, 5], [3, 4])
+    waited = BlockedCollective("default_pg", 1204, "all_reduce", [0, 1, 2, 5], [3, 4])
     (sentence,) = build_status_screen(status(RANK, collectives=[waited])).sentences
     assert sentence == "In all_reduce, number 1,204 of group default_pg, ranks 0-2, 5 wait for ranks 3-4."
 
 
 def test_some_of_many_waiting_groups_are_listed_and_the_others_counted():
-    waited = [Unarrived(f"group {number}", 7, "all_reduce", [0], [1]) for number in range(9)]
+    waited = [BlockedCollective(f"group {number}", 7, "all_reduce", [0], [1]) for number in range(9)]
     sentences = build_status_screen(status(RANK, collectives=waited)).sentences
     assert len(sentences) < 9
     assert sentences[-1] == f"And {10 - len(sentences)} more groups like that."

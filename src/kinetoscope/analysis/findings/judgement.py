@@ -14,7 +14,7 @@ from kinetoscope.analysis.findings.rule import find_all
 from kinetoscope.analysis.ranks.stragglers import StragglerCandidates, StragglerRow
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
-from kinetoscope.pulse.stuck_phases import StuckPhase
+from kinetoscope.pulse.stalls import StalledPhase
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def judge_run(
 
 
 def judge_pulse(
-    stuck: Mapping[int, Sequence[StuckPhase]],
+    stuck: Mapping[int, Sequence[StalledPhase]],
     slow_steps: Sequence[SlowStepRow] = (),
     num_steps: int | None = None,
     mean_ns: float = 0.0,

@@ -5,8 +5,8 @@ import os
 import signal
 from contextlib import suppress
 
-from kinetoscope.pulse.own_pulse import OwnPulse
-from kinetoscope.pulse.stuck_phases import STACKS_SUFFIX
+from kinetoscope.pulse.pulse_recorder import PulseRecorder
+from kinetoscope.pulse.stalls import STACKS_SUFFIX
 
 _SIGNAL = getattr(signal, "SIGRTMAX", 0) - 7
 """Signal that no other code is known to use; negative where the system has none to spare."""
@@ -19,7 +19,7 @@ class GilStallStacks:
     process resumes, and was seen to crash it with a segmentation fault then.
     """
 
-    def __init__(self, pulse: OwnPulse) -> None:
+    def __init__(self, pulse: PulseRecorder) -> None:
         self._pulse = pulse
         self._file: int | None = None
 
@@ -28,7 +28,7 @@ class GilStallStacks:
         if _SIGNAL <= 0 or signal.getsignal(_SIGNAL) != signal.SIG_DFL:
             return
         with suppress(OSError):
-            self._file = self._pulse.open_beside(STACKS_SUFFIX)
+            self._file = self._pulse.open_sibling(STACKS_SUFFIX)
         if self._file is not None:
             faulthandler.register(_SIGNAL, self._file, all_threads=True)
             self._pulse.writer.signal_if_held(_SIGNAL)
@@ -45,4 +45,4 @@ class GilStallStacks:
         os.close(file)
         if is_empty:
             with suppress(OSError):
-                self._pulse.delete_beside(STACKS_SUFFIX)
+                self._pulse.delete_sibling(STACKS_SUFFIX)

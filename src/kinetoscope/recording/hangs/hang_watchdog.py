@@ -18,9 +18,9 @@ from kinetoscope.core.paths.source_files import format_frame, is_user_code, skip
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.record_request import RecordRequest, read_request, request_sequence
 from kinetoscope.formats.redactor import Redactor
-from kinetoscope.pulse.layout import LOOK_S, Phase, Stuck, Woken
-from kinetoscope.pulse.own_pulse import OwnPulse
-from kinetoscope.pulse.stuck_phases import STUCK_SUFFIX, StuckFile, StuckPhase, ThreadStack
+from kinetoscope.pulse.layout import POLL_S, Phase, StallState, WakeReason
+from kinetoscope.pulse.pulse_recorder import PulseRecorder
+from kinetoscope.pulse.stalls import STALL_SUFFIX, StalledPhase, StallFile, ThreadStack
 from kinetoscope.recording.hangs.gil_stall_stacks import GilStallStacks
 from kinetoscope.recording.hangs.thread_probe import ThreadProbe
 from kinetoscope.recording.private_names import all_frames
@@ -143,7 +143,7 @@ class HangWatchdog:
 
     def __init__(
         self,
-        pulse: OwnPulse,
+        pulse: PulseRecorder,
         ranks: Ranks,
         attempt: Attempt,
         accept_request: Callable[[RecordRequest], object],
@@ -153,7 +153,7 @@ class HangWatchdog:
     ) -> None:
         self._pulse, self._accept = pulse, accept_request
         self._training_ident, self._native_id = pulse.thread
-        self._stuck_file = StuckFile(ranks, attempt, [])
+        self._stuck_file = StallFile(ranks, attempt, [])
         self._redact: Callable[[str], str] = redactor or (lambda text: text)
         self._min_limit_s = _read_min_limit_s()
         self._phase_limits = PhaseLimits(self._min_limit_s)
@@ -173,7 +173,7 @@ class HangWatchdog:
 
     def start(self) -> None:
         """Start the thread."""
-        self._pulse.note_stuck(Stuck.NONE, *self._pulse.phase_now(), self._training_ident)
+        self._pulse.record_stall(StallState.NONE, *self._pulse.current_phase(), self._training_ident)
         self._pulse.writer.watch(self._request)
         if self._gil_stacks is not None:
             self._gil_stacks.start()
@@ -204,9 +204,9 @@ class HangWatchdog:
                     self._is_over.wait(_SAVING_POLL_S)
                     continue
                 woken = self._wait()
-                if woken is Woken.ASKED:
+                if woken is WakeReason.REQUESTED:
                     self._read_request()
-                elif woken is Woken.STUCK:
+                elif woken is WakeReason.STALLED:
                     self._probe()
             except Exception:  # such as an audit hook's that refuses: training must not hear of it
                 if not self._has_failed:
@@ -216,14 +216,14 @@ class HangWatchdog:
         with suppress(Exception):
             self._update()  # a hung phase may have resumed
 
-    def _wait(self) -> Woken:
+    def _wait(self) -> WakeReason:
         limits = self._limits()
         has_usual_duration = (
             self._phase_limits.has_enough_steps() and not self._stuck_since_ns
         )  # else something is soon to be seen
         wait_s = self._wait_s if has_usual_duration else min(self._wait_s, _STARTUP_WAIT_S)
         wait_ns = round(wait_s * 1e9)
-        return Woken(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._sequence))
+        return WakeReason(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._sequence))
 
     def _limits(self) -> tuple[int, ...]:
         if self._report_saving is not None:
@@ -232,11 +232,11 @@ class HangWatchdog:
 
     def _update(self) -> None:
         """Update the limits, and end the report of a phase that has resumed. Called at each wake-up."""
-        self._phase_limits.add_steps(*self._pulse.new_steps())
-        phase, since_ns = self._pulse.phase_now()
+        self._phase_limits.add_steps(*self._pulse.drain_new_steps())
+        phase, since_ns = self._pulse.current_phase()
         if self._pulse.thread[0] != self._training_ident:
             self._training_ident, self._native_id = self._pulse.thread
-            self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training_ident)
+            self._pulse.record_stall(StallState.NONE, phase, since_ns, self._training_ident)
         if self._probed_since_ns not in (0, since_ns):
             if self._stuck_since_ns:
                 self._report_resumed(time.monotonic_ns() - self._stuck_since_ns)
@@ -257,19 +257,25 @@ class HangWatchdog:
     # -- a phase that lasts too long --
 
     def _probe(self) -> None:
-        phase, since_ns = self._pulse.phase_now()
+        phase, since_ns = self._pulse.current_phase()
         probe = ThreadProbe(self._training_ident, self._native_id, self._pulse.writer.ask_main_thread)
         probe.add_sample()
         for _ in range(_NUM_SAMPLES):
-            if self._is_over.wait(LOOK_S) or self._report_saving is not None or self._pulse.phase_now()[1] != since_ns:
-                return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training_ident)
+            if (
+                self._is_over.wait(POLL_S)
+                or self._report_saving is not None
+                or self._pulse.current_phase()[1] != since_ns
+            ):
+                return self._pulse.record_stall(StallState.NONE, phase, since_ns, self._training_ident)
             probe.add_sample()
-            self._pulse.note_stuck(Stuck.SUSPECTED, phase, since_ns, self._training_ident)  # nothing holds the GIL
+            self._pulse.record_stall(
+                StallState.SUSPECTED, phase, since_ns, self._training_ident
+            )  # nothing holds the GIL
         self._probed_since_ns = since_ns
         duration_ns = time.monotonic_ns() - since_ns
         if probe.is_active():
             self._phase_limits.extend_while_active(phase, duration_ns)
-            return self._pulse.note_stuck(Stuck.NONE, phase, since_ns, self._training_ident)
+            return self._pulse.record_stall(StallState.NONE, phase, since_ns, self._training_ident)
         self._stuck_since_ns = since_ns
         self._is_stuck_after_loop = self._pulse.is_between_loops and phase == Phase.OTHER
         self._report_stuck(phase, since_ns, duration_ns)
@@ -281,9 +287,11 @@ class HangWatchdog:
         has_usual_duration = self._phase_limits.has_usual_duration(phase) and not self._is_stuck_after_loop
         hangs = has_usual_duration and not _is_called_by(frame, (*_COMPILERS, *_DEBUGGERS))
         location = self._redact(_find_location(frame))
-        self._pulse.note_stuck(Stuck.HANGS if hangs else Stuck.LONG, phase, since_ns, self._training_ident, location)
+        self._pulse.record_stall(
+            StallState.HUNG if hangs else StallState.LONG, phase, since_ns, self._training_ident, location
+        )
         unix_ns = time.time_ns()
-        found = StuckPhase(
+        found = StalledPhase(
             phase=Phase(phase).name.lower(),
             hangs=hangs,
             step=self._pulse.num_steps(),
@@ -303,7 +311,7 @@ class HangWatchdog:
             found.phase.replace("_", " "),
             duration_ns / 1e9,
             f", at {location}" if location else "",
-            f"no file: {why_not}" if why_not else self._pulse.path_beside(STUCK_SUFFIX),
+            f"no file: {why_not}" if why_not else self._pulse.sibling_path(STALL_SUFFIX),
         )
 
     def _report_resumed(self, duration_ns: int) -> None:
@@ -318,10 +326,10 @@ class HangWatchdog:
 
     def _write_file(self) -> str:
         """Write the stacks and return the reason if that fails; "" on success."""
-        if not self._pulse.path_beside(STUCK_SUFFIX):
+        if not self._pulse.sibling_path(STALL_SUFFIX):
             return "the pulse of this run has none, either"
         try:
-            self._pulse.write_beside(STUCK_SUFFIX, self._stuck_file.encoded())
+            self._pulse.write_sibling(STALL_SUFFIX, self._stuck_file.encoded())
         except (OSError, UnsafePathError) as error:
             return (error.strerror if isinstance(error, OSError) else None) or f"{error}".rstrip(".")
         return ""

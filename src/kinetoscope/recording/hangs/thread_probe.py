@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kinetoscope.core.clock.thread_times import SCHEDSTAT
-from kinetoscope.pulse.layout import LOOK_S, STOOD_STILL_S
+from kinetoscope.pulse.layout import FROZEN_S, POLL_S
 from kinetoscope.recording.private_names import frame_of_thread
 
 _MIN_CPU_SHARE = 0.05  # of the time in which the thread was not waiting for a CPU
@@ -31,7 +31,7 @@ class _Sample(NamedTuple):
 
 
 class ThreadProbe:
-    """Sample a thread every `LOOK_S` seconds: its position, its CPU time, and its context switches.
+    """Sample a thread every `POLL_S` seconds: its position, its CPU time, and its context switches.
 
     A sample takes the GIL. A thread that runs Python releases it and waits to get it back; one that computes in C
     without the GIL is not disturbed. The main thread also answers pings whenever it returns to Python.
@@ -67,13 +67,13 @@ class ThreadProbe:
         if first.cpu_s is None or last.cpu_s is None:
             return self._has_advanced()
         runnable_s = self._observed_s() - self._run_queue_delay_s()
-        if runnable_s < LOOK_S:
+        if runnable_s < POLL_S:
             return True
         return last.cpu_s - first.cpu_s > _MIN_CPU_SHARE * runnable_s and (self._has_advanced() or self._waits_often())
 
     def _observed_s(self) -> float:
         """Return the seconds between the first and the last sample, without times in which the process was stopped."""
-        return sum(min(after.at_s - sample.at_s, STOOD_STILL_S) for sample, after in pairwise(self._samples))
+        return sum(min(after.at_s - sample.at_s, FROZEN_S) for sample, after in pairwise(self._samples))
 
     def _has_advanced(self) -> bool:
         positions = {sample.position for sample in self._samples if sample.position is not None}

@@ -33,7 +33,7 @@ class CountedSteps:
         num_steps, writer = windows.count_idle_steps(), self._pulse.writer
         if num_steps <= 0 or writer is None or type(state) is not State:
             return True
-        live_timestamp = self._pulse.count_steps(num_steps, state.timestamp, with_fetches=calls_step)
+        live_timestamp = self._pulse.start_counting(num_steps, state.timestamp, with_fetches=calls_step)
         if live_timestamp is None:
             return True
         state.track_progress(live_timestamp)
@@ -54,4 +54,4 @@ class CountedSteps:
         self.is_on, self.end_step = False, _count_nothing
         self._state.freeze()
         self._run.windows.update_longest_epoch(self._state.timestamp)
-        return self._pulse.counted_batch() if called_step else None
+        return self._pulse.read_counted_batch() if called_step else None

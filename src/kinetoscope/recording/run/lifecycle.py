@@ -20,7 +20,7 @@ from kinetoscope.core.job.state import RunState
 from kinetoscope.core.job.timestamp import plain_count
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.native import require_recorder, why_not_recorded
-from kinetoscope.pulse.own_pulse import TrainingFacts
+from kinetoscope.pulse.pulse_recorder import TrainingFacts
 from kinetoscope.recording.hangs.hang_watchdog import HangWatchdog
 from kinetoscope.recording.markers.marker import ProfilerMarkers, attach_library_markers, detach_library_markers
 from kinetoscope.recording.markers.process import hold_signals, this_process

@@ -137,7 +137,7 @@ class Loop:
         """Record the calling thread as the one that trains; it may be another than the one that started the run."""
         if threading.get_ident() != self.fetches.thread:
             self.fetches.thread = threading.get_ident()
-            self._pulse.follow_thread()
+            self._pulse.set_training_thread()
             self.phases.follow_thread()
 
     def end(self, clean: bool) -> None:

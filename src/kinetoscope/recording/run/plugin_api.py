@@ -8,7 +8,7 @@ from kinetoscope.core.clock.clock import Clock
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.state import RunState
 from kinetoscope.formats.redactor import Redactor
-from kinetoscope.pulse.own_pulse import StepTimes
+from kinetoscope.pulse.pulse_recorder import StepTimes
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
 from kinetoscope.recording.markers.schedule import ProfilerAction
@@ -91,7 +91,7 @@ class RunContext:
 
         Any thread may call it.
         """
-        return self._services.pulse.times_of(first, end)
+        return self._services.pulse.read_step_times(first, end)
 
     def seconds_to_close(self) -> float:
         """Return the seconds that are left for closing."""

@@ -7,7 +7,7 @@ from kinetoscope.core.job.ranks import Attempt, Ranks, detect_attempt, detect_ra
 from kinetoscope.core.job.state import RunState
 from kinetoscope.core.text.once_log import OnceLog
 from kinetoscope.formats.redactor import Redactor
-from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.pulse_recorder import PulseRecorder
 from kinetoscope.recording.markers.marker import Marker, MarkerSettings, ProfilerMarkers
 from kinetoscope.recording.markers.native_recorder import NativeRecorder
 from kinetoscope.recording.markers.process import this_process
@@ -35,7 +35,7 @@ class RunServices:
     guard: Guard
     redactor: Redactor | None
     callbacks: Callbacks
-    pulse: OwnPulse
+    pulse: PulseRecorder
     """The log of step times, and the current phase of training, in a file."""
     window: Window
     lasting: LastingSpans
@@ -67,7 +67,7 @@ class RunServices:
     def set_handlers(self, handlers: list[object]) -> None:
         """Deliver events and cycles to these handlers from now on."""
         self.callbacks.set_handlers(handlers)
-        self.pulse.count_no_more()
+        self.pulse.stop_counting()
         anchor, count = read_anchor(self.clock), self.delivery.count_event
         names = self.recorder.names
         listeners = EventListeners(handlers, names, self.state, anchor, self.guard, self.redactor, count)
@@ -104,7 +104,7 @@ def make_services(
         guard=guard,
         redactor=redactor,
         callbacks=callbacks,
-        pulse=OwnPulse(clock, lambda: recorder.loss),
+        pulse=PulseRecorder(clock, lambda: recorder.loss),
         window=Window(recorder, clock, ranks, attempt),
         lasting=LastingSpans(recorder, clock),
         delivery=delivery,

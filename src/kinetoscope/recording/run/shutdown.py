@@ -206,7 +206,7 @@ class RunShutdown:
     def start_saving(self, watchdog: HangWatchdog | None) -> None:
         """Report in the pulse that the run is being saved, and let the watchdog print a line if that takes long."""
         self._progress.start()
-        self._services.pulse.note_saving()
+        self._services.pulse.record_saving()
         if watchdog is not None:
             watchdog.watch_saving(self._progress.report)
 

@@ -80,7 +80,7 @@ class WindowController:
             live.log_epoch(*began)
         if self._window.set_action(self.action, timestamp):
             if self.adds_phases:
-                self._services.pulse.note_phases()
+                self._services.pulse.start_phase_log()
             live.log_opened(self._window.num_cycles, timestamp)
             self._services.callbacks.notify_window(is_open=True)
         if self._window.mark_active(self.action, self._recorder.batch):
@@ -119,7 +119,7 @@ class WindowController:
         self.resumption_batch = plain_count(batch_in_epoch)
         self.resumption_epoch = plain_count(self._state.timestamp.epoch)
         self._skips_until = 0
-        self._services.pulse.count_no_more()
+        self._services.pulse.stop_counting()
         self.first_batch = plain_count(self._state.timestamp.batch)
 
     def update_longest_epoch(self, timestamp: Moment) -> None:
@@ -219,7 +219,7 @@ class WindowController:
 
     def _add_phases(self) -> None:
         """Add spans of the phases on a track of their own: a forward pass need not nest in spans of the loop's."""
-        stretches, num_left_out = self._services.pulse.take_phases()
+        stretches, num_left_out = self._services.pulse.drain_phase_log()
         events = self._window.contributions.events
         events.num_left_out += num_left_out
         if stretches:

@@ -4,7 +4,7 @@ import logging
 import time
 
 from kinetoscope.core.paths.available_memory import available_bytes
-from kinetoscope.pulse.own_pulse import resident_bytes
+from kinetoscope.pulse.pulse_recorder import read_resident_bytes
 from kinetoscope.recording.markers.schedule import ProfilerAction
 
 MAX_GROWTH_SHARE = 0.25
@@ -43,7 +43,7 @@ class MemoryLimit:
             self._is_over = planned is not ProfilerAction.ACTIVE_AND_SAVE
             return ProfilerAction.SKIP
         elif self._start_bytes is None:
-            self._start_bytes, self._available_bytes = resident_bytes(), available_bytes() or 0
+            self._start_bytes, self._available_bytes = read_resident_bytes(), available_bytes() or 0
         return planned
 
     def ended_action(self, action: ProfilerAction) -> ProfilerAction:
@@ -58,7 +58,7 @@ class MemoryLimit:
         if self._start_bytes is None or now_s - self._polled_s < _POLL_INTERVAL_S:
             return False
         self._polled_s = now_s
-        grown = (resident_bytes() or 0) - self._start_bytes
+        grown = (read_resident_bytes() or 0) - self._start_bytes
         if not self._available_bytes or grown < share * self._available_bytes:
             return False
         if not self._has_warned:

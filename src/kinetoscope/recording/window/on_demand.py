@@ -5,17 +5,17 @@ from collections import deque
 from functools import partial
 
 from kinetoscope.formats.record_request import RecordRequest
-from kinetoscope.pulse.layout import Asked
-from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.layout import RequestState
+from kinetoscope.pulse.pulse_recorder import PulseRecorder
 from kinetoscope.recording.markers.schedule import ProfilerAction
 from kinetoscope.recording.window.triggered_window import Progress, TriggeredWindow
 
 _MAX_PER_HOUR, _HOUR_S = 20, 3600.0
 _IN_PULSE = {
-    Progress.WAITING: Asked.WAITS,
-    Progress.RECORDING: Asked.RECORDS,
-    Progress.LATE: Asked.LATE,
-    Progress.BLOCKED: Asked.REFUSED,
+    Progress.WAITING: RequestState.WAITS,
+    Progress.RECORDING: RequestState.RECORDS,
+    Progress.LATE: RequestState.LATE,
+    Progress.BLOCKED: RequestState.REFUSED,
 }
 
 
@@ -25,7 +25,7 @@ class OnDemandRecording:
     `accept` is called on another thread than the rest.
     """
 
-    def __init__(self, pulse: OwnPulse, rank: int) -> None:
+    def __init__(self, pulse: PulseRecorder, rank: int) -> None:
         self._pulse, self._rank = pulse, rank
         self._accepted = deque[float](maxlen=_MAX_PER_HOUR)
         self._last: RecordRequest | None = None
@@ -41,15 +41,15 @@ class OnDemandRecording:
             return
         now_s, self._last, self._first_step = time.monotonic(), request, request.first_step
         if len(self._accepted) == _MAX_PER_HOUR and now_s - self._accepted[0] < _HOUR_S:
-            self._report(request, Asked.REFUSED)
+            self._report(request, RequestState.REFUSED)
             return
         self._accepted.append(now_s)
-        self._report(request, Asked.WAITS)
+        self._report(request, RequestState.WAITS)
         self._window = TriggeredWindow(
             request.first_step, lambda: request.num_steps, partial(self._report_progress, request)
         )
         self.request = request
-        self._pulse.count_no_more()  # the last step that was to be counted only is the one that runs
+        self._pulse.stop_counting()  # the last step that was to be counted only is the one that runs
 
     def action(self, step: int, planned: ProfilerAction) -> ProfilerAction:
         """Return the action of a step whose ``planned`` action is that of the run's schedule."""
@@ -65,7 +65,7 @@ class OnDemandRecording:
 
     def report_saved(self, request: RecordRequest) -> None:
         """Report that the trace with the steps of a request is saved."""
-        self._report(request, Asked.SAVED)
+        self._report(request, RequestState.SAVED)
 
     def _report_progress(self, request: RecordRequest, window: TriggeredWindow) -> None:
         if window.is_given_up:
@@ -73,6 +73,6 @@ class OnDemandRecording:
         self._first_step = window.first_step
         self._report(request, _IN_PULSE[window.progress])
 
-    def _report(self, request: RecordRequest, state: Asked) -> None:
+    def _report(self, request: RecordRequest, state: RequestState) -> None:
         if request is self._last:
-            self._pulse.note_asked(request.sequence, state, self._first_step)
+            self._pulse.record_request_state(request.sequence, state, self._first_step)

@@ -12,8 +12,8 @@ from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.trace_redaction import Ask, TraceRedactor, redact_categories, unused_name, write_redacted
-from kinetoscope.pulse.own_pulse import TrainingFacts
-from kinetoscope.pulse.stuck_phases import GroupState
+from kinetoscope.pulse.pulse_recorder import TrainingFacts
+from kinetoscope.pulse.stalls import GroupState
 from kinetoscope.recording.markers.recorder_types import SpanName
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.recording.window.source_events import SourceEvent

@@ -15,7 +15,7 @@ GB = 1_000_000_000
 def memory(monkeypatch):
     """The memory of the process, and what is available, as the system says it."""
     readings = {"resident": 1 * GB, "available": 8 * GB}
-    monkeypatch.setattr(memory_limit, "resident_bytes", lambda: readings["resident"])
+    monkeypatch.setattr(memory_limit, "read_resident_bytes", lambda: readings["resident"])
     monkeypatch.setattr(memory_limit, "available_bytes", lambda: readings["available"])
     monkeypatch.setattr(memory_limit, "_POLL_INTERVAL_S", 0.0)
     return readings

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
-from kinetoscope.pulse.stuck_phases import StuckPhase
+from kinetoscope.pulse.stalls import StalledPhase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,7 @@ class PulseEvidence:
     ``num_steps`` is None where the pulse has no steps.
     """
 
-    stuck: Mapping[int, Sequence[StuckPhase]]
+    stuck: Mapping[int, Sequence[StalledPhase]]
     slow_steps: Sequence[SlowStepRow]
     num_steps: int | None
     mean_ns: float

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS
 from kinetoscope.core.text.wording import format_duration, format_ranks
-from kinetoscope.pulse.stuck_phases import StuckPhase, Unarrived, unarrived
+from kinetoscope.pulse.stalls import BlockedCollective, StalledPhase, find_blocked_collectives
 
 _FRAME = re.compile(r"^(.+)\((\d+)\): .*$")
 
@@ -44,12 +44,12 @@ def find_hangs(evidence: PulseEvidence) -> Iterator[Finding]:
     )
 
 
-def _length_ns(phase: StuckPhase) -> int:
+def _length_ns(phase: StalledPhase) -> int:
     """Return its known duration."""
     return (phase.found_ns if phase.goes_on_ns is None else phase.goes_on_ns) - phase.since_ns
 
 
-def _title(named: Sequence[tuple[int, StuckPhase]], *, num_hangs: int, has_ended: bool) -> str:
+def _title(named: Sequence[tuple[int, StalledPhase]], *, num_hangs: int, has_ended: bool) -> str:
     rank, phase = max(named, key=lambda each: _length_ns(each[1]))
     label = PHASE_LABELS.get(phase.phase)
     phase_of = f" in {label}" if label else f" after step {phase.step - 1:,}"
@@ -60,13 +60,13 @@ def _title(named: Sequence[tuple[int, StuckPhase]], *, num_hangs: int, has_ended
     return add_detail(title, f" ({num_hangs:,} hangs)" if num_hangs > 1 else "")
 
 
-def _advice(left: Sequence[tuple[int, StuckPhase]]) -> str:
+def _advice(left: Sequence[tuple[int, StalledPhase]]) -> str:
     """Return the advice: the ranks that wait for each other, by the phases that they have not left."""
     stacks = "Read the stacks of all threads, in the run's folder: pulse/*.stuck."
-    return " ".join([*map(_advise_on_unarrived, unarrived(left)), stacks])
+    return " ".join([*map(_advise_on_collective, find_blocked_collectives(left)), stacks])
 
 
-def _advise_on_unarrived(found: Unarrived) -> str:
+def _advise_on_collective(found: BlockedCollective) -> str:
     waiting, missing = map(format_ranks, (found.waiting, found.missing))
     return (
         f"Check the stacks of {missing}: {waiting} waited for {missing} in {found.collective or 'a collective'} "

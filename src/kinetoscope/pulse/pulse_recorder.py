@@ -25,37 +25,37 @@ from kinetoscope.formats.record_request import make_request_file
 from kinetoscope.native import native
 from kinetoscope.pulse.layout import (
     ABOUT_AT,
-    ASKED,
-    ASKED_AT,
     BLOCK,
     COARSE_AT,
-    COARSE_PLACES,
+    COARSE_SLOTS,
     FILE_BYTES,
     FOLDER,
+    GAUGES,
+    GAUGES_AT,
     HEADER_BYTES,
+    LOCATION_AT,
+    LOCATION_BYTES,
     NOW,
     NOW_AT,
     NUM_EXACT,
-    PLACE_AT,
-    PLACE_BYTES,
-    PLACES_AHEAD,
-    SEEN,
-    SEEN_AT,
+    REQUEST,
+    REQUEST_AT,
+    SLOTS_AHEAD,
     STEP,
     STEPS_AT,
     SUFFIX,
     WATCHED,
     WATCHED_AT,
-    Asked,
+    RequestState,
     Stage,
-    Stuck,
+    StallState,
 )
 
 _log = logging.getLogger("kinetoscope")
 LENGTH = struct.Struct("<I")
 _UNKNOWN, _UNKNOWN_RATE = -1, math.nan
-_SECONDS_IF_RECORDED = 10
-_MOST_NEW = 1024
+_GAUGE_INTERVAL_WITH_FRAMES_S = 10
+_MAX_NEW_STEPS = 1024
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
@@ -95,7 +95,7 @@ class PulseProcess(msgspec.Struct, frozen=True):
     training: TrainingFacts | None = None
 
 
-class OwnPulse:
+class PulseRecorder:
     """The pulse of this process. `enter` tells that a phase begins, `end_step` that a step ends.
 
     Nothing here raises: if no file can be made, it is kept in memory, and one warning says why.
@@ -122,7 +122,7 @@ class OwnPulse:
         self._counted: tuple[int, int, int] | None = None
         self._copies: Any = None
         self._run: RunFolder | None = None
-        self._num_told = 0
+        self._num_reported = 0
         self.request_file: str = ""
         """The file by which this rank is asked to record, once it is open; "" if the run has no folder."""
         self.is_between_loops = False
@@ -135,7 +135,7 @@ class OwnPulse:
         self, run_folder: Path | None, ranks: Ranks, attempt: Attempt, training: TrainingFacts | None = None
     ) -> None:
         """Make the file in the folder of the run, if it has one."""
-        self.follow_thread()
+        self.set_training_thread()
         anchor = read_anchor(self._clock)
         times = anchor.monotonic_ns, anchor.unix_ns
         about = encode_struct(PulseProcess(ranks, attempt, *times, pid_space(), training))
@@ -161,11 +161,11 @@ class OwnPulse:
 
     def _begin_writing(self) -> None:
         now = None if isinstance(self._clock, SystemClock) else self._clock.monotonic_ns
-        self._num_places = PLACES_AHEAD
-        writer = self.writer = self._counter = native.PulseWriter(self._file, now, PLACES_AHEAD)
+        self._num_slots = SLOTS_AHEAD
+        writer = self.writer = self._counter = native.PulseWriter(self._file, now, SLOTS_AHEAD)
         self.enter, self.begin_step, self._end_step = writer.enter, writer.begin_step, writer.end_step
         self.num_backward = writer.num_backward
-        self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE))
+        self._write_gauges((_UNKNOWN_RATE, _UNKNOWN_RATE))
 
     def end_step(self, timestamp: Moment, *, is_recorded: bool = False, end_ns: int | None = None) -> None:
         """End a step, after which training is at ``timestamp``, now or at an earlier time.
@@ -175,16 +175,16 @@ class OwnPulse:
         end = () if end_ns is None else (end_ns,)
         if self._end_step(plain_count(timestamp.batch) - 1, plain_count(timestamp.epoch), *end):
             self._num_due += 1
-            if not is_recorded or self._num_due >= _SECONDS_IF_RECORDED:
+            if not is_recorded or self._num_due >= _GAUGE_INTERVAL_WITH_FRAMES_S:
                 self._num_due = 0
-                self._note_what_is_seen(self._rates(timestamp))
-                self._make_room()
+                self._write_gauges(self._rates(timestamp))
+                self._reserve_blocks()
 
-    def follow_thread(self) -> None:
+    def set_training_thread(self) -> None:
         """Notes that the calling thread trains."""
         self.thread = threading.get_ident(), threading.get_native_id()
 
-    def count_steps(self, num_steps: int, timestamp: Timestamp, *, with_fetches: bool) -> LiveTimestamp | None:
+    def start_counting(self, num_steps: int, timestamp: Timestamp, *, with_fetches: bool) -> LiveTimestamp | None:
         """Lets the writer's ``count_step`` end the next ``num_steps`` steps, which need nothing else; ``with_fetches``,
         its ``begin_fetch`` and ``end_fetch`` be told of fetches, if these need nothing else, either. Returns the
         timestamp, which moves on with them; None where no pulse is open.
@@ -195,25 +195,25 @@ class OwnPulse:
         counter.count_steps(num_steps, int(timestamp.batch), int(timestamp.epoch), with_fetches)
         return LiveTimestamp(timestamp, counter.counted, counter.count_no_more)
 
-    def count_no_more(self) -> None:
+    def stop_counting(self) -> None:
         """The next step needs more than to be counted."""
         if self._counter is not None:
             self._counter.count_no_more()
 
-    def counted_batch(self) -> tuple[int, bool]:
+    def read_counted_batch(self) -> tuple[int, bool]:
         """When the batch after those that were counted began, by the clock, and whether its data is there."""
         return self._counter.batch()
 
-    def note_phases(self) -> None:
-        """Keeps each stretch of a forward or backward pass or of an optimizer's step, until `take_phases`."""
+    def start_phase_log(self) -> None:
+        """Keeps each stretch of a forward or backward pass or of an optimizer's step, until `drain_phase_log`."""
         if self.writer is not None:
             self.writer.note_phases()
 
-    def take_phases(self) -> tuple[list[tuple[int, int, int]], int]:
+    def drain_phase_log(self) -> tuple[list[tuple[int, int, int]], int]:
         """The phases with their begins and ends, one after the other, and how many found no room."""
         return ([], 0) if self.writer is None else self.writer.take_phases()
 
-    def times_of(self, first: int, end: int) -> list[StepTimes]:
+    def read_step_times(self, first: int, end: int) -> list[StepTimes]:
         """How long the steps from number ``first`` to before ``end`` took, in nanoseconds: all in all, and by `Phase`,
         None in one that was not watched. Only of those that are still kept one by one. Any thread may call it."""
         try:
@@ -233,11 +233,11 @@ class OwnPulse:
 
     # -- for the thread that watches --
 
-    def new_steps(self) -> tuple[int, list[tuple[int, ...]]]:
+    def drain_new_steps(self) -> tuple[int, list[tuple[int, ...]]]:
         """How many steps there are, and of those since this was asked last, at most 1,024, the nanoseconds by phase."""
         num_steps = self.num_steps()
-        first = max(self._num_told, num_steps - _MOST_NEW)
-        self._num_told = num_steps
+        first = max(self._num_reported, num_steps - _MAX_NEW_STEPS)
+        self._num_reported = num_steps
         places = (STEPS_AT + number % NUM_EXACT * STEP.size for number in range(first, num_steps))
         return num_steps, [STEP.unpack_from(self._file, at)[3:-2] for at in places]
 
@@ -245,27 +245,27 @@ class OwnPulse:
         """How many steps there are."""
         return NOW.unpack_from(self._file, NOW_AT)[1]
 
-    def phase_now(self) -> tuple[int, int]:
+    def current_phase(self) -> tuple[int, int]:
         """The phase that runs, and when it began, on the monotonic clock."""
         now = NOW.unpack_from(self._file, NOW_AT)
         return now[8], now[7]
 
-    def note_stuck(self, stuck: Stuck, phase: int, since_ns: int, thread: int, place: str = "") -> None:
+    def record_stall(self, stuck: StallState, phase: int, since_ns: int, thread: int, place: str = "") -> None:
         """Notes what was found of a phase, and where the thread that trains is. It needs no disk."""
-        text = place.encode(errors="replace")[:PLACE_BYTES].ljust(PLACE_BYTES, b"\0")
-        self._file[PLACE_AT : PLACE_AT + PLACE_BYTES] = text
+        text = place.encode(errors="replace")[:LOCATION_BYTES].ljust(LOCATION_BYTES, b"\0")
+        self._file[LOCATION_AT : LOCATION_AT + LOCATION_BYTES] = text
         WATCHED.pack_into(self._file, WATCHED_AT, stuck, phase, since_ns, self._clock.monotonic_ns(), thread)
 
-    def note_asked(self, sequence: int, asked: Asked, first_step: int) -> None:
+    def record_request_state(self, sequence: int, asked: RequestState, first_step: int) -> None:
         """Notes what became of a request to record."""
         with suppress(ValueError):  # the run has ended, and its file is closed
-            ASKED.pack_into(self._file, ASKED_AT, sequence, asked, first_step)
+            REQUEST.pack_into(self._file, REQUEST_AT, sequence, asked, first_step)
 
-    def path_beside(self, suffix: str) -> str:
+    def sibling_path(self, suffix: str) -> str:
         """The path of a file beside the pulse, with its name but for the ending; "" if the run has no folder."""
-        return "" if self._run is None else str(self._run.path / self._beside(suffix))
+        return "" if self._run is None else str(self._run.path / self._sibling_name(suffix))
 
-    def write_beside(self, suffix: str, content: bytes) -> None:
+    def write_sibling(self, suffix: str, content: bytes) -> None:
         """Writes such a file, for its user's eyes only, whole or not at all. Raises OSError."""
         if self._run is None:
             return
@@ -281,33 +281,33 @@ class OwnPulse:
                     os.unlink(partial, dir_fd=folder)
                 raise
 
-    def open_beside(self, suffix: str) -> int | None:
+    def open_sibling(self, suffix: str) -> int | None:
         """The descriptor of such a file, which is made anew; None if the run has no folder. Raises OSError."""
         if self._run is None:
             return None
         with self._run.open_folder(FOLDER) as folder:
             return os.open(f"{self._stem}{suffix}", _FLAGS, 0o600, dir_fd=folder)
 
-    def delete_beside(self, suffix: str) -> None:
+    def delete_sibling(self, suffix: str) -> None:
         """Deletes such a file. Raises OSError."""
         if self._run is not None:
-            self._run.delete(self._beside(suffix))
+            self._run.delete(self._sibling_name(suffix))
 
-    def _beside(self, suffix: str) -> str:
+    def _sibling_name(self, suffix: str) -> str:
         return f"{FOLDER}/{self._stem}{suffix}"
 
     # -- its end --
 
-    def note_saving(self) -> None:
+    def record_saving(self) -> None:
         """Note that the loop is over and the run is being saved."""
         if self.writer is not None:
-            self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.SAVING)
+            self._write_gauges((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.SAVING)
 
     def close(self) -> None:
         """Writes no more, since the run has ended."""
         if self.writer is None:
             return
-        self._note_what_is_seen((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.ENDED)
+        self._write_gauges((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.ENDED)
         self.writer.close()
         self._write_nothing()
         num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]
@@ -318,16 +318,16 @@ class OwnPulse:
                 self._save_local()
             self._close_file()
 
-    def _make_room(self) -> None:
+    def _reserve_blocks(self) -> None:
         """Has room on the disk for blocks before they are needed. If it is full, the writer does with those there are:
         writing to a page that the disk does not have would end the process."""
         num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]
-        wanted = min(num_coarse + 2 * PLACES_AHEAD, COARSE_PLACES)
-        is_short = num_coarse + PLACES_AHEAD > self._num_places
-        if is_short and wanted > self._num_places and self._descriptor is not None:
+        wanted = min(num_coarse + 2 * SLOTS_AHEAD, COARSE_SLOTS)
+        is_short = num_coarse + SLOTS_AHEAD > self._num_slots
+        if is_short and wanted > self._num_slots and self._descriptor is not None:
             with suppress(OSError):
-                _reserve(self._descriptor, self._num_places, wanted)
-                self._num_places = wanted
+                _reserve(self._descriptor, self._num_slots, wanted)
+                self._num_slots = wanted
                 self.writer.extend(wanted)
 
     def _make(self, run_folder: Path, attempt: Attempt) -> None:
@@ -337,11 +337,11 @@ class OwnPulse:
         with run.open_folder(FOLDER) as folder:
             make_request_file(folder)
         if is_on_network(run_folder):
-            from kinetoscope.pulse.node_copies import NodeCopies, local_folder
+            from kinetoscope.pulse.node_copier import NodeCopier, local_folder
 
             local = local_folder(run_folder)
             self._descriptor = _make_in(os.open(local, _FOLDER), self._name)
-            self._copies = NodeCopies(local, run_folder, attempt.host)
+            self._copies = NodeCopier(local, run_folder, attempt.host)
             self._local = local / self._name
             self._copies.start()
             self.request_file = str(local / REQUEST_FILE)
@@ -388,13 +388,13 @@ class OwnPulse:
         sample_rate, token_rate = (rate or _UNKNOWN_RATE for rate in rates)  # who counts none has not said how many
         return sample_rate, token_rate
 
-    def _note_what_is_seen(self, rates: tuple[float, float], stage: Stage = Stage.RUNNING) -> None:
+    def _write_gauges(self, rates: tuple[float, float], stage: Stage = Stage.RUNNING) -> None:
         anchor = read_anchor(self._clock)
-        resident, device = resident_bytes(), device_bytes()
+        resident, device = read_resident_bytes(), read_device_bytes()
         memory = (_UNKNOWN if resident is None else resident), (_UNKNOWN if device is None else device)
         times = anchor.monotonic_ns, anchor.unix_ns
         loss = self._last_loss()
-        SEEN.pack_into(self._file, SEEN_AT, anchor.monotonic_ns, *memory, loss, *rates, *times, stage)
+        GAUGES.pack_into(self._file, GAUGES_AT, anchor.monotonic_ns, *memory, loss, *rates, *times, stage)
 
 
 def _make_in(folder: int, name: str) -> int:
@@ -402,7 +402,7 @@ def _make_in(folder: int, name: str) -> int:
     try:
         descriptor = os.open(name, _FLAGS, 0o600, dir_fd=folder)
         try:
-            _reserve(descriptor, None, PLACES_AHEAD)
+            _reserve(descriptor, None, SLOTS_AHEAD)
             os.truncate(descriptor, FILE_BYTES)
         except OSError:
             os.close(descriptor)
@@ -413,11 +413,11 @@ def _make_in(folder: int, name: str) -> int:
     return descriptor
 
 
-def _reserve(descriptor: int, num_before: int | None, num_places: int) -> None:
+def _reserve(descriptor: int, num_before: int | None, num_slots: int) -> None:
     """Has the disk keep room for so many coarse blocks, and all before them. It already does for ``num_before``, which
     may be written meanwhile; None for a new file. Raises OSError."""
-    begin = 0 if num_before is None else _end_of_places(num_before)
-    missing = _end_of_places(num_places) - begin
+    begin = 0 if num_before is None else _end_of_slots(num_before)
+    missing = _end_of_slots(num_slots) - begin
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, begin, missing)
         return
@@ -426,20 +426,20 @@ def _reserve(descriptor: int, num_before: int | None, num_places: int) -> None:
         begin, missing = begin + written, missing - written
 
 
-def _end_of_places(num_places: int) -> int:
-    return COARSE_AT + (num_places + 1) * BLOCK.size
+def _end_of_slots(num_slots: int) -> int:
+    return COARSE_AT + (num_slots + 1) * BLOCK.size
 
 
-def resident_bytes() -> int | None:
+def read_resident_bytes() -> int | None:
     """The memory of this process; None if that is not known."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE
     except (OSError, ValueError, IndexError):
-        return _told_resident_bytes()
+        return _platform_resident_bytes()
 
 
-def _told_resident_bytes() -> int | None:
+def _platform_resident_bytes() -> int | None:
     import psutil  # slow to import, and Linux tells without it
 
     try:
@@ -448,7 +448,7 @@ def _told_resident_bytes() -> int | None:
         return None
 
 
-def device_bytes() -> int | None:
+def read_device_bytes() -> int | None:
     """What torch has allocated on its device; None if it uses none."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:

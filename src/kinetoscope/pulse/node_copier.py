@@ -38,7 +38,7 @@ def local_folder(run_folder: Path) -> Path:
     return folder
 
 
-class NodeCopies:
+class NodeCopier:
     """Copies the pulses in ``local`` into one file in the run's folder, as long as no other rank of the node does."""
 
     def __init__(self, local: Path, run_folder: Path, host: str) -> None:
@@ -70,11 +70,11 @@ class NodeCopies:
     def _work(self) -> None:
         while not self._is_over.wait(BETWEEN_COPIES_S):
             with suppress(OSError):  # the file system may not answer, or be full: it is tried again
-                if self._is_first():
+                if self._acquire_lock():
                     self._copy()
                     self._copy_request()
 
-    def _is_first(self) -> bool:
+    def _acquire_lock(self) -> bool:
         """Whether this is the rank that copies: the kernel gives the lock to one, and frees it with its process."""
         import fcntl  # this room is read on systems without it
 
@@ -106,7 +106,7 @@ class NodeCopies:
         return (path for path in sorted(self._local.iterdir()) if path.name.endswith(SUFFIX))
 
 
-def places_in_copy(descriptor: int) -> Iterator[tuple[int, int]]:
+def find_copied_pulses(descriptor: int) -> Iterator[tuple[int, int]]:
     """Yield the offset and the length of each pulse in a copy, as far as the copy is whole."""
     size, begin = os.fstat(descriptor).st_size, os.pread(descriptor, len(_MAGIC) + _COUNT.size, 0)
     if not begin.startswith(_MAGIC) or len(begin) < len(_MAGIC) + _COUNT.size:

@@ -8,21 +8,21 @@ from pathlib import Path
 
 from kinetoscope.core.paths.later_run import CLAIM
 from kinetoscope.core.text.wording import format_count, sanitize_sentence
-from kinetoscope.pulse.glances import Glance, glance_at_pulses
 from kinetoscope.pulse.layout import FOLDER
+from kinetoscope.pulse.snapshot import RankSnapshot, read_run_snapshot
 
-MAX_LISTED_TRAININGS = 10
+MAX_LISTED_RUNS = 10
 
 
-def notes_on_trainings(run_folder: Path) -> list[str]:
+def describe_other_runs(run_folder: Path) -> list[str]:
     """Return sentences on the other training runs of a run's process, and on the other processes of its command."""
-    return [*notes_on_later_trainings(run_folder), *_notes_on_processes(run_folder)]
+    return [*describe_later_runs(run_folder), *_describe_processes(run_folder)]
 
 
-def runs_of_command(run_folder: Path) -> list[Path]:
+def find_runs_of_command(run_folder: Path) -> list[Path]:
     """Return the folders of all processes of the command that recorded this run, in order; none if it is unknown."""
     run_folder = run_folder.absolute()
-    if not (command := _command_of(run_folder)):
+    if not (command := _read_command(run_folder)):
         return []
     numbered = re.fullmatch(r"(.+)-(\d{1,4})", run_folder.name)
     first, number = run_folder, 1
@@ -31,19 +31,19 @@ def runs_of_command(run_folder: Path) -> list[Path]:
 
     def matching(numbers: Iterable[int]) -> list[Path]:
         folders = (first if one == 1 else first.with_name(f"{first.name}-{one}") for one in numbers)
-        return [*takewhile(lambda folder: _command_of(folder) == command, folders)]
+        return [*takewhile(lambda folder: _read_command(folder) == command, folders)]
 
     return [*reversed(matching(range(number, 0, -1))), *matching(count(number + 1))]
 
 
-def _command_of(run_folder: Path) -> str:
+def _read_command(run_folder: Path) -> str:
     run = _first_rank(run_folder) if (run_folder / CLAIM).is_file() else None
     facts = None if run is None else run.header.process.training
     return "" if facts is None else facts.command
 
 
-def _notes_on_processes(run_folder: Path) -> list[str]:
-    folders = runs_of_command(run_folder)
+def _describe_processes(run_folder: Path) -> list[str]:
+    folders = find_runs_of_command(run_folder)
     if len(folders) < 2:
         return []
     joined = "and" if len(folders) == 2 else "to"
@@ -51,7 +51,7 @@ def _notes_on_processes(run_folder: Path) -> list[str]:
     return [f"{len(folders)} processes of this command trained, each in a folder of its own: {names}."]
 
 
-def notes_on_later_trainings(run_folder: Path) -> list[str]:
+def describe_later_runs(run_folder: Path) -> list[str]:
     """Return sentences on the training runs in the folders ``2``, ``3`` and so on of a run's folder: of the same
     process, and what tells them apart, or of other processes. Each has a pulse."""
     last = next(number for number in count(1) if not os.path.isdir(run_folder / str(number + 1) / FOLDER))
@@ -62,8 +62,8 @@ def notes_on_later_trainings(run_folder: Path) -> list[str]:
     pids = {(run.header.process.attempt.host, run.header.process.attempt.pid) for run in runs.values() if run}
     if len(pids) > 1:
         return [f"{len(pids)} processes were recorded here, and this is the first. The last is in folder {last}."]
-    listed = [f"{number}: {_describe(run)}" for number, run in runs.items() if number <= MAX_LISTED_TRAININGS]
-    more = [f"{MAX_LISTED_TRAININGS + 1} to {last}: see there"] if last > MAX_LISTED_TRAININGS else []
+    listed = [f"{number}: {_describe(run)}" for number, run in runs.items() if number <= MAX_LISTED_RUNS]
+    more = [f"{MAX_LISTED_RUNS + 1} to {last}: see there"] if last > MAX_LISTED_RUNS else []
     return [
         f"This process trained {last} times, and this is the first training run. The last is in folder {last}. "
         f"{'; '.join(listed + more)}."
@@ -77,11 +77,11 @@ def describe_training_run(run_folder: Path) -> tuple[int, str] | None:
     return None if run is None or facts is None else (facts.number, _describe(run))
 
 
-def _first_rank(run_folder: Path) -> Glance | None:
-    return next(iter(glance_at_pulses(run_folder).last), None)
+def _first_rank(run_folder: Path) -> RankSnapshot | None:
+    return next(iter(read_run_snapshot(run_folder).last), None)
 
 
-def _describe(run: Glance | None) -> str:
+def _describe(run: RankSnapshot | None) -> str:
     """Return what tells a training run from the others of its process, and how long it is."""
     if run is None:
         return "unreadable"

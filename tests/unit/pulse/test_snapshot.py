@@ -8,12 +8,12 @@ import pytest
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.pulse import glances, node_copies, own_pulse
-from kinetoscope.pulse.glances import NUM_LAST, glance_at_pulses
-from kinetoscope.pulse.layout import ABOUT_AT, FOLDER, NOW, NOW_AT, NUM_EXACT, SEEN, SEEN_AT, SUFFIX, Phase
-from kinetoscope.pulse.node_copies import COPY_SUFFIX
-from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse import node_copier, pulse_recorder, snapshot
+from kinetoscope.pulse.layout import ABOUT_AT, FOLDER, GAUGES, GAUGES_AT, NOW, NOW_AT, NUM_EXACT, SUFFIX, Phase
+from kinetoscope.pulse.node_copier import COPY_SUFFIX
+from kinetoscope.pulse.pulse_recorder import PulseRecorder
 from kinetoscope.pulse.pulses import find_pulses, read_pulse
+from kinetoscope.pulse.snapshot import NUM_LAST, read_run_snapshot
 from kinetoscope.testing import FakeClock
 
 MS = 1_000_000
@@ -25,7 +25,7 @@ class Rank:
     def __init__(self, folder, rank=0, world_size=2, restart=0, start="a", later_ns=0):
         self.folder, self.clock, self.num_steps = folder, FakeClock(tick_ns=0), 0
         self.clock.advance(later_ns)
-        self.pulse = OwnPulse(self.clock)
+        self.pulse = PulseRecorder(self.clock)
         attempt = Attempt("run", restart, 1, f"2026-{start}-{rank}", "host")
         self.pulse.open(folder, Ranks(rank, rank, world_size, world_size), attempt)
 
@@ -40,7 +40,7 @@ class Rank:
 
 
 def ranks_seen(folder):
-    return [snapshot.header.process.ranks.rank for snapshot in glance_at_pulses(folder).last]
+    return [snapshot.header.process.ranks.rank for snapshot in read_run_snapshot(folder).last]
 
 
 def test_a_rank_s_step_and_how_long_steps_take_now_and_took_over_the_run(tmp_path):
@@ -48,7 +48,7 @@ def test_a_rank_s_step_and_how_long_steps_take_now_and_took_over_the_run(tmp_pat
     rank.step(10 * MS, 100)
     rank.step(30 * MS, NUM_LAST)
     rank.pulse.enter(Phase.EVALUATION)
-    (snapshot,) = glance_at_pulses(tmp_path).last
+    (snapshot,) = read_run_snapshot(tmp_path).last
     assert (snapshot.step, snapshot.header.num_steps, snapshot.step_ns) == (99 + NUM_LAST, 100 + NUM_LAST, 30 * MS)
     assert snapshot.run_step_ns == pytest.approx((100 * 10 + NUM_LAST * 30) * MS / (100 + NUM_LAST))
     assert snapshot.header.phase is Phase.EVALUATION
@@ -58,7 +58,7 @@ def test_a_rank_s_step_and_how_long_steps_take_now_and_took_over_the_run(tmp_pat
 def test_before_the_first_step_is_complete_nothing_is_known_of_steps(tmp_path):
     rank = Rank(tmp_path)
     rank.clock.advance(5 * MS)
-    (snapshot,) = glance_at_pulses(tmp_path).last
+    (snapshot,) = read_run_snapshot(tmp_path).last
     assert (snapshot.step, snapshot.step_ns, snapshot.run_step_ns) == (None, None, None)
     rank.close()
 
@@ -69,17 +69,17 @@ def test_of_a_long_run_the_last_steps_and_the_whole_are_known(num_steps, tmp_pat
     rank = Rank(tmp_path)
     rank.step(4 * MS, num_steps - 40)
     rank.step(2 * MS, 40)
-    (snapshot,) = glance_at_pulses(tmp_path).last
+    (snapshot,) = read_run_snapshot(tmp_path).last
     assert (snapshot.step, snapshot.step_ns) == (num_steps - 1, 2 * MS)
     assert snapshot.run_step_ns == pytest.approx((4 * (num_steps - 40) + 2 * 40) * MS / num_steps)
     rank.close()
-    assert glance_at_pulses(tmp_path).last[0].header.has_ended
+    assert read_run_snapshot(tmp_path).last[0].header.has_ended
 
 
 def test_the_header_is_that_of_the_whole_pulse(tmp_path):
     rank = Rank(tmp_path)
     rank.step(600 * MS, 4)
-    (snapshot,) = glance_at_pulses(tmp_path).last
+    (snapshot,) = read_run_snapshot(tmp_path).last
     ((pulse,),) = find_pulses(tmp_path).values()
     assert snapshot.header == pulse.header
     assert snapshot.run_step_ns == sum(row.duration_ns for row in pulse.rows) / len(pulse.rows)
@@ -88,7 +88,7 @@ def test_the_header_is_that_of_the_whole_pulse(tmp_path):
 
 def test_of_a_restarted_run_the_last_attempt_is_seen(tmp_path):
     ranks = [Rank(tmp_path, rank, restart=0) for rank in range(2)] + [Rank(tmp_path, 0, restart=1, start="b")]
-    (snapshot,) = glance_at_pulses(tmp_path).last
+    (snapshot,) = read_run_snapshot(tmp_path).last
     assert snapshot.header.process.attempt.restart == 1
     for rank in ranks:
         rank.close()
@@ -117,29 +117,29 @@ def test_a_rank_that_was_silent_from_its_begin_is_seen(tmp_path):
 
 
 def test_copies_on_a_network_file_system_are_of_the_moment_when_they_were_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(own_pulse, "is_on_network", lambda path: True)
-    monkeypatch.setattr(node_copies, "BETWEEN_COPIES_S", 3600)
-    monkeypatch.setattr(node_copies.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(pulse_recorder, "is_on_network", lambda path: True)
+    monkeypatch.setattr(node_copier, "BETWEEN_COPIES_S", 3600)
+    monkeypatch.setattr(node_copier.tempfile, "tempdir", str(tmp_path))
     run = tmp_path / "run"
     with closing(Rank(run, 0)) as first, closing(Rank(run, 1)) as second:
         for rank in (first, second):
             rank.step(7 * MS, 50)
         first.pulse._copies._copy()
         (copy,) = (run / FOLDER).glob(f"*{COPY_SUFFIX}")
-        found = glance_at_pulses(run).last
+        found = read_run_snapshot(run).last
         assert [(snapshot.step, snapshot.step_ns) for snapshot in found] == [(49, 7 * MS)] * 2
         assert {snapshot.read_ns for snapshot in found} == {copy.stat().st_mtime_ns}
         whole = copy.read_bytes()
         for length in range(0, len(whole), 977):
             copy.write_bytes(whole[:length])
-            assert len(glance_at_pulses(run).last) <= 2
-    assert [snapshot.header.has_ended for snapshot in glance_at_pulses(run).last] == [True, True]
+            assert len(read_run_snapshot(run).last) <= 2
+    assert [snapshot.header.has_ended for snapshot in read_run_snapshot(run).last] == [True, True]
 
 
 def test_pulse_in_creation_is_not_reported_as_damaged(tmp_path):
     rank = Rank(tmp_path)
     (tmp_path / FOLDER / f"new{SUFFIX}").write_bytes(bytes(500_000))
-    found = glance_at_pulses(tmp_path)
+    found = read_run_snapshot(tmp_path)
     assert (len(found.last), found.notes) == (1, [])
     rank.close()
 
@@ -148,17 +148,17 @@ def test_what_was_not_looked_at_yet_is_not_known(tmp_path):
     rank = Rank(tmp_path)
     (path,) = (tmp_path / FOLDER).glob(f"*{SUFFIX}")
     with path.open("r+b") as file:
-        file.seek(SEEN_AT)
-        file.write(bytes(SEEN.size))
-    header = glance_at_pulses(tmp_path).last[0].header
+        file.seek(GAUGES_AT)
+        file.write(bytes(GAUGES.size))
+    header = read_run_snapshot(tmp_path).last[0].header
     assert (header.loss, header.resident_bytes, header.samples_per_s) == (None, None, None)
     rank.close()
 
 
 def test_of_very_many_files_those_that_began_last_are_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(glances, "MOST_FILES", 3)
+    monkeypatch.setattr(snapshot, "MAX_FILES", 3)
     ranks = [Rank(tmp_path, rank, world_size=5, start=f"{rank}") for rank in range(5)]
-    found = glance_at_pulses(tmp_path)
+    found = read_run_snapshot(tmp_path)
     assert [snapshot.header.process.ranks.rank for snapshot in found.last] == [2, 3, 4]
     assert found.notes == [f"There are 5 pulses in {tmp_path / FOLDER}: only the last 3 were looked at."]
     for rank in ranks:
@@ -171,13 +171,13 @@ def test_any_changed_bytes_are_read_or_reported_in_a_sentence(tmp_path):
     rank.close()
     (path,) = (tmp_path / FOLDER).glob(f"*{SUFFIX}")
     whole, chance = path.read_bytes(), random.Random(1)
-    places = [*range(NOW_AT + NOW.size), *range(SEEN_AT, SEEN_AT + SEEN.size), *range(ABOUT_AT, ABOUT_AT + 300)]
+    places = [*range(NOW_AT + NOW.size), *range(GAUGES_AT, GAUGES_AT + GAUGES.size), *range(ABOUT_AT, ABOUT_AT + 300)]
     for _ in range(1000):
         content = bytearray(whole)
         for _ in range(chance.choice((1, 2, 8))):
             content[chance.choice(places)] = chance.randrange(256)
         path.write_bytes(content)
-        found = glance_at_pulses(tmp_path)
+        found = read_run_snapshot(tmp_path)
         assert len(found.last) + len(found.notes) == 1 or not bytes(content).startswith(whole[:8])
 
 
@@ -189,17 +189,17 @@ def test_a_pulse_cut_anywhere_is_read_without_an_error(tmp_path):
     whole = path.read_bytes()
     for length in [*range(0, 9000, 61), len(whole) // 2]:
         path.write_bytes(whole[:length])
-        found = glance_at_pulses(tmp_path)
+        found = read_run_snapshot(tmp_path)
         assert found.last == []
         assert len(found.notes) == bool(length)
 
 
 def test_a_folder_without_pulses_and_one_behind_a_link_have_none(tmp_path):
-    assert glance_at_pulses(tmp_path) == glances.Glances()
+    assert read_run_snapshot(tmp_path) == snapshot.RunSnapshot()
     Rank(tmp_path / "elsewhere").close()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / FOLDER).symlink_to(tmp_path / "elsewhere" / FOLDER)
-    found = glance_at_pulses(tmp_path / "run")
+    found = read_run_snapshot(tmp_path / "run")
     assert found.last == []
     assert len(found.notes) == 1
     assert read_pulse(RunFolder(tmp_path / "elsewhere"), f"{FOLDER}/2026-a-0{SUFFIX}").header.has_ended

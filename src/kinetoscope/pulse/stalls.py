@@ -17,8 +17,8 @@ from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.formats.own_json import decode_struct, encode_struct
 from kinetoscope.pulse.layout import FOLDER
 
-STUCK_SUFFIX, STACKS_SUFFIX = ".stuck", ".stacks"
-_MOST_BYTES = 1 << 22
+STALL_SUFFIX, STACKS_SUFFIX = ".stuck", ".stacks"
+_MAX_STACKS_BYTES = 1 << 22
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
@@ -42,7 +42,7 @@ class GroupState(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
 
 
-class StuckPhase(msgspec.Struct, frozen=True):
+class StalledPhase(msgspec.Struct, frozen=True):
     """A phase that lasted too long; ``hangs`` is False where it was seen too seldom to say so. Times are unix
     nanoseconds; ``goes_on_ns`` is when it was seen to be over, None if it was not."""
 
@@ -58,19 +58,19 @@ class StuckPhase(msgspec.Struct, frozen=True):
     goes_on_ns: int | None = None
 
 
-class StuckFile(msgspec.Struct, frozen=True):
+class StallFile(msgspec.Struct, frozen=True):
     """All of a process, the oldest first."""
 
     ranks: Ranks
     attempt: Attempt
-    phases: list[StuckPhase]
+    phases: list[StalledPhase]
 
     def encoded(self) -> bytes:
         """The bytes of its file."""
         return encode_struct(self)
 
 
-class Unarrived(msgspec.Struct, frozen=True):
+class BlockedCollective(msgspec.Struct, frozen=True):
     """A collective in which ``waiting`` ranks are, and which ``missing`` ones have not begun."""
 
     group: str
@@ -80,43 +80,45 @@ class Unarrived(msgspec.Struct, frozen=True):
     missing: list[int]
 
 
-def read_stuck_phases(run_folder: Path) -> list[StuckFile]:
+def read_stalls(run_folder: Path) -> list[StallFile]:
     """What the ranks of a run have found, of all its attempts. What cannot be read is left out."""
-    found: list[StuckFile] = []
+    found: list[StallFile] = []
     if not HAS_RUN_FOLDERS:
         return found
     run = RunFolder(run_folder)
     with suppress(OSError):
         for name in run.names(FOLDER):
-            if name.endswith(STUCK_SUFFIX):
+            if name.endswith(STALL_SUFFIX):
                 with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                    found.append(decode_struct(run.read(f"{FOLDER}/{name}", _MOST_BYTES), StuckFile))
+                    found.append(decode_struct(run.read(f"{FOLDER}/{name}", _MAX_STACKS_BYTES), StallFile))
     return found
 
 
-def unarrived(stuck: Iterable[tuple[int, StuckPhase]]) -> list[Unarrived]:
+def find_blocked_collectives(stuck: Iterable[tuple[int, StalledPhase]]) -> list[BlockedCollective]:
     """The collectives in which some ranks wait for others, of what ranks that hang now have found."""
     states: dict[str, dict[int, GroupState]] = {}
     for rank, phase in stuck:
         for group in phase.groups:
             states.setdefault(group.name, {})[rank] = group
-    return [found for name, of_ranks in states.items() if (found := _unarrived(name, of_ranks))]
+    return [found for name, of_ranks in states.items() if (found := _find_in_group(name, of_ranks))]
 
 
-def _unarrived(name: str, of_ranks: dict[int, GroupState]) -> Unarrived | None:
+def _find_in_group(name: str, of_ranks: dict[int, GroupState]) -> BlockedCollective | None:
     last = max(state.sequence for state in of_ranks.values())
     waiting = sorted(rank for rank, state in of_ranks.items() if state.sequence == last)
     missing = sorted(rank for rank, state in of_ranks.items() if state.sequence < last)
     if not missing:
         return None
-    return Unarrived(name, last, of_ranks[waiting[0]].collective, waiting, missing)
+    return BlockedCollective(name, last, of_ranks[waiting[0]].collective, waiting, missing)
 
 
-def read_held_stack(run_folder: Path, start: str, thread: int) -> list[str]:
+def read_gil_stall_stack(run_folder: Path, start: str, thread: int) -> list[str]:
     """The frames of a thread in the stacks that were written last of a process, the innermost first; none if they were
     not."""
     try:
-        text = RunFolder(run_folder).read(f"{FOLDER}/{start}{STACKS_SUFFIX}", _MOST_BYTES).decode(errors="replace")
+        text = (
+            RunFolder(run_folder).read(f"{FOLDER}/{start}{STACKS_SUFFIX}", _MAX_STACKS_BYTES).decode(errors="replace")
+        )
     except OSError:
         return []
     threads = list(_THREAD.finditer(text))

@@ -13,7 +13,7 @@ from statistics import median
 
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError, UnsafePathError
-from kinetoscope.pulse.header import LATEST_NS, PulseHeader, PulseNow
+from kinetoscope.pulse.header import MAX_NS, PulseHeader, PulseNow
 from kinetoscope.pulse.layout import (
     COARSE_AT,
     FINE_AT,
@@ -24,13 +24,13 @@ from kinetoscope.pulse.layout import (
     STEPS_AT,
     SUFFIX,
 )
-from kinetoscope.pulse.node_copies import COPY_SUFFIX
+from kinetoscope.pulse.node_copier import COPY_SUFFIX
 from kinetoscope.pulse.pulse_file import PulseFile, find_pulse_files
 
 NUM_LAST = 32
 """A step takes now what the median of so many last ones took."""
 
-MOST_FILES = 16_384
+MAX_FILES = 16_384
 """Of more files in a folder, those that began last are looked at."""
 
 _FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
@@ -38,7 +38,7 @@ _BEGIN = struct.Struct("<qq")  # of a step and of a block: its number, and when 
 
 
 @dataclass(frozen=True)
-class Glance:
+class RankSnapshot:
     """What a process does now. It was so at ``read_ns``, in unix time.
 
     ``step`` is the number of its last complete step, ``step_ns`` what a step takes now, ``run_step_ns`` what it took on
@@ -53,42 +53,42 @@ class Glance:
 
 
 @dataclass(frozen=True)
-class Glances:
+class RunSnapshot:
     """The ``last`` start of each rank in a run's last attempt, by rank, and sentences on what could not be read."""
 
-    last: list[Glance] = field(default_factory=list)
+    last: list[RankSnapshot] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def glance_at_pulses(run_folder: Path) -> Glances:
+def read_run_snapshot(run_folder: Path) -> RunSnapshot:
     """What the ranks of a run do now. Whatever is in the folder, it raises nothing."""
     if not HAS_RUN_FOLDERS:
-        return Glances(notes=["This system cannot open the folder of a run."])
+        return RunSnapshot(notes=["This system cannot open the folder of a run."])
     run = RunFolder(run_folder)
     try:
         with run.open_folder(FOLDER) as folder:
-            return _look_at_all(folder, run.path / FOLDER)
+            return _read_all(folder, run.path / FOLDER)
     except FileNotFoundError:
-        return Glances()
+        return RunSnapshot()
     except (OSError, UnsafePathError) as error:
-        return Glances(notes=[f"Cannot read {run.path / FOLDER}: {_reason(error)}."])
+        return RunSnapshot(notes=[f"Cannot read {run.path / FOLDER}: {_reason(error)}."])
 
 
-def _look_at_all(folder: int, path: Path) -> Glances:
+def _read_all(folder: int, path: Path) -> RunSnapshot:
     names = [name for name in os.listdir(folder) if name.endswith((SUFFIX, COPY_SUFFIX))]
     names.sort(key=lambda name: (name.endswith(COPY_SUFFIX), name), reverse=True)
-    found: list[Glance] = []
+    found: list[RankSnapshot] = []
     notes: list[str] = []
-    if len(names) > MOST_FILES:
-        notes.append(f"There are {len(names):,} pulses in {path}: only the last {MOST_FILES:,} were looked at.")
-    for name in names[:MOST_FILES]:
+    if len(names) > MAX_FILES:
+        notes.append(f"There are {len(names):,} pulses in {path}: only the last {MAX_FILES:,} were looked at.")
+    for name in names[:MAX_FILES]:
         try:
-            found += _look_at(folder, name, path / name)
+            found += _read_file(folder, name, path / name)
         except FileNotFoundError:
             continue  # its rank, or node, has just ended
         except (OSError, TraceFileError, UnsafePathError) as error:
             notes.append(_sentence(path / name, error))
-    return Glances(last_launch(found), notes)
+    return RunSnapshot(select_last_launch(found), notes)
 
 
 def _sentence(path: Path, error: Exception) -> str:
@@ -99,7 +99,7 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or f"{error}".rstrip(".")
 
 
-def _look_at(folder: int, name: str, path: Path) -> Iterator[Glance]:
+def _read_file(folder: int, name: str, path: Path) -> Iterator[RankSnapshot]:
     """The pulse in a file, or those in a copy of several; all of a copy are of the moment when it was written."""
     descriptor = os.open(name, _FLAGS, dir_fd=folder)
     try:
@@ -109,20 +109,20 @@ def _look_at(folder: int, name: str, path: Path) -> Iterator[Glance]:
         is_copy = name.endswith(COPY_SUFFIX)
         for file in find_pulse_files(descriptor, path):
             with suppress(TraceFileError) if is_copy else nullcontext():
-                yield _glance(file, status.st_mtime_ns if is_copy else time.time_ns())
+                yield _build_snapshot(file, status.st_mtime_ns if is_copy else time.time_ns())
     finally:
         os.close(descriptor)
 
 
-def _glance(file: PulseFile, read_ns: int) -> Glance:
+def _build_snapshot(file: PulseFile, read_ns: int) -> RankSnapshot:
     _, header, now, _ = file.read_start(HEADER_BYTES)
     steps = _last_steps(file, now.num_steps)
     if not steps:
-        return Glance(header, read_ns, None, None, None)
+        return RankSnapshot(header, read_ns, None, None, None)
     number, began_ns, duration_ns = steps[-1]
-    elapsed_ns = began_ns + duration_ns - _first_began(file, now)
-    run_step_ns = elapsed_ns / now.num_steps if 0 <= elapsed_ns < LATEST_NS else None
-    return Glance(header, read_ns, number, median(step[2] for step in steps), run_step_ns)
+    elapsed_ns = began_ns + duration_ns - _first_step_begin_ns(file, now)
+    run_step_ns = elapsed_ns / now.num_steps if 0 <= elapsed_ns < MAX_NS else None
+    return RankSnapshot(header, read_ns, number, median(step[2] for step in steps), run_step_ns)
 
 
 def _last_steps(file: PulseFile, num_steps: int) -> list[tuple[int, int, int]]:
@@ -134,53 +134,57 @@ def _last_steps(file: PulseFile, num_steps: int) -> list[tuple[int, int, int]]:
     if end > NUM_EXACT:
         content += file.read((end - NUM_EXACT) * STEP.size, STEPS_AT)
     steps = [(number, began_ns, duration_ns) for number, began_ns, duration_ns, *_ in STEP.iter_unpack(content)]
-    return [step for step in steps if all(0 <= value < LATEST_NS for value in step)]
+    return [step for step in steps if all(0 <= value < MAX_NS for value in step)]
 
 
-def _first_began(file: PulseFile, now: PulseNow) -> int:
+def _first_step_begin_ns(file: PulseFile, now: PulseNow) -> int:
     """When the first step of all began, on the monotonic clock: it is in the oldest block that there is."""
     at = STEPS_AT if now.num_steps <= NUM_EXACT else COARSE_AT if now.first_fine else FINE_AT
     _, began_ns = _BEGIN.unpack(file.read(_BEGIN.size, at))
     return began_ns
 
 
-def last_launch(found: Sequence[Glance]) -> list[Glance]:
+def select_last_launch(snapshots: Sequence[RankSnapshot]) -> list[RankSnapshot]:
     """Of each rank its last start in the last attempt, by rank.
 
     In a folder that was used again, pulses of the launch before may be left, of ranks that the last launch does not
     have, or has not started yet. These have told nothing since the youngest process began, and lived at the same time
     as an earlier process of its rank.
     """
-    last_attempt = max((_attempt(glance) for glance in found), default=0)
-    newest: dict[str, Glance] = {}
-    for glance in found:
-        start = glance.header.process.attempt.start
-        if _attempt(glance) == last_attempt and (start not in newest or newest[start].header.age < glance.header.age):
-            newest[start] = glance
-    by_rank = {_rank(glance): glance for _, glance in sorted(newest.items())}
+    last_attempt = max((_attempt(snapshot) for snapshot in snapshots), default=0)
+    newest: dict[str, RankSnapshot] = {}
+    for snapshot in snapshots:
+        start = snapshot.header.process.attempt.start
+        if _attempt(snapshot) == last_attempt and (
+            start not in newest or newest[start].header.age < snapshot.header.age
+        ):
+            newest[start] = snapshot
+    by_rank = {_rank(snapshot): snapshot for _, snapshot in sorted(newest.items())}
     if not by_rank:
         return []
-    youngest = max(by_rank.values(), key=_began_ns)
+    youngest = max(by_rank.values(), key=_start_ns)
     before_ns = [
-        glance.header.heartbeat_ns
-        for glance in newest.values()
-        if _rank(glance) == _rank(youngest) and glance is not youngest
+        snapshot.header.heartbeat_ns
+        for snapshot in newest.values()
+        if _rank(snapshot) == _rank(youngest) and snapshot is not youngest
     ]
     return [
-        glance
-        for rank, glance in sorted(by_rank.items())
+        snapshot
+        for rank, snapshot in sorted(by_rank.items())
         if rank < youngest.header.process.ranks.world_size
-        and not (_began_ns(glance) <= max(before_ns, default=-1) and glance.header.heartbeat_ns < _began_ns(youngest))
+        and not (
+            _start_ns(snapshot) <= max(before_ns, default=-1) and snapshot.header.heartbeat_ns < _start_ns(youngest)
+        )
     ]
 
 
-def _attempt(glance: Glance) -> int:
-    return glance.header.process.attempt.restart
+def _attempt(snapshot: RankSnapshot) -> int:
+    return snapshot.header.process.attempt.restart
 
 
-def _rank(glance: Glance) -> int:
-    return glance.header.process.ranks.rank
+def _rank(snapshot: RankSnapshot) -> int:
+    return snapshot.header.process.ranks.rank
 
 
-def _began_ns(glance: Glance) -> int:
-    return glance.header.process.unix_ns
+def _start_ns(snapshot: RankSnapshot) -> int:
+    return snapshot.header.process.unix_ns

@@ -7,10 +7,10 @@ import pytest
 
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Timestamp
-from kinetoscope.pulse import node_copies, own_pulse
+from kinetoscope.pulse import node_copier, pulse_recorder
 from kinetoscope.pulse.layout import FOLDER
-from kinetoscope.pulse.node_copies import local_folder, places_in_copy
-from kinetoscope.pulse.own_pulse import OwnPulse
+from kinetoscope.pulse.node_copier import find_copied_pulses, local_folder
+from kinetoscope.pulse.pulse_recorder import PulseRecorder
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.testing import FakeClock
 from support.polling import wait_for
@@ -19,14 +19,14 @@ from support.polling import wait_for
 @pytest.fixture
 def on_network(monkeypatch, tmp_path):
     """The run's folder, which is taken for one on a network file system."""
-    monkeypatch.setattr(own_pulse, "is_on_network", lambda path: True)
-    monkeypatch.setattr(node_copies, "BETWEEN_COPIES_S", 0.02)
-    monkeypatch.setattr(node_copies.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(pulse_recorder, "is_on_network", lambda path: True)
+    monkeypatch.setattr(node_copier, "BETWEEN_COPIES_S", 0.02)
+    monkeypatch.setattr(node_copier.tempfile, "tempdir", str(tmp_path))
     return tmp_path / "run"
 
 
 def open_pulse(folder, rank):
-    pulse = OwnPulse(FakeClock())
+    pulse = PulseRecorder(FakeClock())
     pulse.open(folder, Ranks(rank, rank, 2, 2), Attempt("run", 0, os.getpid(), f"20261126T000000-1-{rank}", "host"))
     return pulse
 
@@ -71,5 +71,5 @@ def test_a_copy_that_was_cut_or_is_none_has_what_is_whole(content, on_network):
     copy = on_network / FOLDER / "x.pulses"
     copy.write_bytes(content)
     with copy.open("rb") as stream:
-        assert sum(length for _, length in places_in_copy(stream.fileno())) == content.endswith(b"x")
+        assert sum(length for _, length in find_copied_pulses(stream.fileno())) == content.endswith(b"x")
     assert find_pulses(on_network) == {}
