@@ -20,7 +20,7 @@ from kinetoscope.core.paths.atomic_file import abandon_partials
 from kinetoscope.core.text.wording import format_error_line, sanitize, sanitize_lines
 from kinetoscope.errors import KinetoscopeError, NativeExtensionError, SettingsError
 
-# Each verb and what it does, by task. Its module has add_arguments(parser) and run(arguments) -> exit code.
+# Commands by task. The module of each has add_arguments(parser) and run(arguments) -> exit code.
 _TASKS = {
     "record": {
         "run": "run a command and record its training steps, without code changes",
@@ -57,10 +57,10 @@ def command() -> NoReturn:
     Before and after its work, Ctrl-C ends the process without a message.
     """
     arguments = sys.argv[1:]
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks what could come next
+    if "_ARGCOMPLETE" in os.environ:  # a shell requests completions
         _complete()
     ends: list[int] = []
-    atexit.register(_exit_fast, ends)  # what is registered first is called last
+    atexit.register(_exit_fast, ends)  # the first one registered is called last
     with _default_ctrl_c(), _block_ctrl_c_in_threads(), _disable_gc():
         if arguments and arguments[0] in _VERBS:
             importlib.import_module(_find_module(arguments[0]))
@@ -102,7 +102,7 @@ def _disable_gc() -> Iterator[None]:
 def _default_ctrl_c() -> Iterator[None]:
     """Restore the system's handling of Ctrl-C: end the process at once."""
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # it is ignored in the background of a script
+    if before is signal.default_int_handler:  # background jobs of a script ignore it
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGINT, before)
@@ -122,7 +122,7 @@ def _block_ctrl_c_in_threads() -> Iterator[None]:
     try:
         yield
     finally:
-        if handler is not None:  # None is one that Python did not set
+        if handler is not None:  # None: not set by Python
             signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = " ".join(["kinetoscope", *(verb for verb in arguments_given[:1] if verb in _VERBS)])
     try:
         return _run(arguments_given)
-    except BrokenPipeError:  # the reader of our output has closed the pipe
+    except BrokenPipeError:  # the reader of the output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KinetoscopeError as error:

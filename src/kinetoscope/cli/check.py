@@ -70,7 +70,7 @@ def _compare_clocks(checks: list[FileCheck]) -> list[Finding]:
     names = [check.path for check in checks if check.ranks and all(found.kind != "clock" for found in check.findings)]
     if len({rank for check in checks if check.path in names for rank in check.ranks}) < 2:
         return []
-    # polars takes longer to import than a small file to check
+    # here, since importing polars takes longer than checking a small file
     from kinetoscope.analysis.ranks.clock_alignment import estimate_clock_shifts, notes_on_clock_shifts
 
     more = "kinetoscope summary corrects for that; a merged trace does not."

@@ -62,7 +62,7 @@ def _connect(address: str) -> Any:
         raise MissingExtraError(
             "--dask requires Dask's distributed, which is not installed. Install it: pip install 'kinetoscope[dask]'"
         ) from error
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised, too
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are also raised
     _require_scheduler(address)
     return Client(address, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
 
@@ -72,11 +72,11 @@ def _require_scheduler(address: str) -> None:
 
     A `Client` that cannot connect logs errors when it is deleted, so this uses none.
     """
-    import asyncio  # only here, since it takes long
+    import asyncio  # here, since the import is slow
 
     try:
         found = asyncio.run(asyncio.wait_for(_read_identity(address), CONNECT_TIMEOUT_S))
-    except Exception as error:  # what answers may be anything, and not understood in any way
+    except Exception as error:  # any program may listen at the address
         reason = f"nothing answers within {CONNECT_TIMEOUT_S} s" if isinstance(error, TimeoutError) else error
         raise ClusterError(
             f"No Dask scheduler at {address}: {reason}. Check that it runs, and pass the address that it prints at its "

@@ -19,7 +19,7 @@ def read_each(read: Callable[..., Result], names: Sequence[Any], *values: Sequen
 
     ``read`` is called with an element of ``names``, one of each of ``values``, and ``on_bytes``.
     """
-    from kinetoscope.merge.merge_traces import ByteProgress  # only here: a kept report needs no reading
+    from kinetoscope.merge.merge_traces import ByteProgress  # here, since a cached report needs no reading
 
     def work(given: tuple[Any, ...], on_progress: Progress) -> Result:
         files = [name for name in given[:1] if isinstance(name, str)]

@@ -27,14 +27,14 @@ def require_merged(names: Iterable[str]) -> None:
     """
     for name in names:
         path = Path(name)
-        with suppress(OSError, UnsafePathError):  # the command itself reports what it cannot read
-            if is_folder(path / "pulse"):  # else it may be a folder of the user's
+        with suppress(OSError, UnsafePathError):  # the command reports unreadable paths
+            if is_folder(path / "pulse"):  # else it may not be a run folder
                 delete_empty_folders(path)
             for folder in _folders_of_traces(path):
                 _wait_for_merge(folder)
         merged = _MERGED.fullmatch(path.name)
         if merged and _is_missing_in_run(path):
-            from kinetoscope.merge.manifest_merge import merge_manifest  # only here: it is rarely needed
+            from kinetoscope.merge.manifest_merge import merge_manifest  # here, since it is rarely needed
 
             _print_to_stderr(f"Merging the traces in {path.parent}: the process that merged them has not finished.")
             with progress_bar("merging") as on_progress:

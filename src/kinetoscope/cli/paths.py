@@ -67,11 +67,11 @@ def find_run_folder(name: str) -> Path:
     path = Path(name)
     folder = path if is_folder(path) else path.parent
     while not any(is_folder(folder / part) for part in _RUN_SUBFOLDERS):
-        real = folder.resolve()  # a name such as "." does not say what the folder is called
+        real = folder.resolve()  # a name such as "." is not the folder's name
         is_named = real.name in _TRACE_SUBFOLDERS or (
             real.parent.name in _TRACE_SUBFOLDERS and parse_attempt_name(real.name)
         )
-        if not is_named or not is_folder(real / MANIFESTS):  # else it may be one of the user's that holds runs
+        if not is_named or not is_folder(real / MANIFESTS):  # else it may be a user's folder of runs
             break
         folder = folder.parent if folder.name == real.name and not folder.is_symlink() else real.parent
     return folder

@@ -104,7 +104,7 @@ def _catch_ctrl_c() -> "Iterator[Future[None]]":
     Python's runs only when the main thread gets to it. Where signals cannot be blocked, Python handles Ctrl-C.
     """
     pressed: Future[None] = Future()
-    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as it is in the background of a script
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in background jobs of a script
     if is_ignored or not hasattr(signal, "pthread_sigmask"):
         yield pressed
         return

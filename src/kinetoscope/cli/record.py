@@ -44,7 +44,7 @@ skip every step. All ranks record the same steps, a few seconds from now, into t
 folder. Exit code 0: all selected ranks recorded them.
 """
 _MIN_LEAD_S, _MIN_LEAD_STEPS = 5.0, 2
-_MAX_COPY_AGES = 3  # on a network file system, a rank may see the request after so many times the age of a copy
+_MAX_COPY_AGES = 3  # multiples of the age of a copied pulse: a network file system may delay the request
 _POLL_S, _UNSEEN_TIMEOUT_S = 0.25, 60.0
 _FINAL_ANSWERS = (RequestState.SAVED, RequestState.LATE, RequestState.REFUSED)
 _REASONS = {

@@ -34,7 +34,7 @@ from kinetoscope.report.page.build import RecordedWindows, build_page
 from kinetoscope.report.page.rank_traces import RankTraces, Source
 
 FILE_NAME = "report.html"
-_THRESHOLD = 0.05  # what changed by more comes first
+_THRESHOLD = 0.05  # larger changes come first
 _EXAMPLES = """\
 examples:
   kinetoscope report runs/digits --open

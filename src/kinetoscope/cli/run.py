@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _EXIT_NOT_EXECUTABLE if is_there else _EXIT_NOT_FOUND
     if not HAS_RUN_FOLDERS:
         print(f"warning: nothing is recorded: {WITHOUT_RUN_FOLDERS}", file=sys.stderr, flush=True)
-        return subprocess.call(command)  # Windows cannot replace this process by another one
+        return subprocess.call(command)  # Windows cannot replace a process
     out = os.path.abspath(arguments.output or choose_output(command))
     _write_start_marker(Path(out))
     remember_command(Path(out), command)
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         diagnose=arguments.diagnose,
         report=arguments.report,
         slow_steps=arguments.slow_steps,
-        pid=os.getpid(),  # the command takes the place of this process
+        pid=os.getpid(),  # the command replaces this process and keeps its pid
         started_ns=time.time_ns(),
     )
     _exec(command, build_environment(settings))

@@ -39,7 +39,7 @@ def run_at_low_priority() -> None:
     """Lower the priority of this process, and end it with the process that waits for it."""
     exit_when_detached()
     lower_priority()
-    os.environ["POLARS_MAX_THREADS"] = "1"  # polars reads it when it first works
+    os.environ["POLARS_MAX_THREADS"] = "1"  # polars reads it at its first query
 
 
 def find_run(path: Path, max_entries: int | None = None) -> FoundRun | None:

@@ -14,7 +14,7 @@ _POLL_S = 0.1
 @contextmanager
 def catch_signals() -> "Iterator[SimpleQueue[int]]":
     """Yield a queue of received signals: Ctrl-C and signals to end. Later ones do not disturb the shutdown."""
-    received: SimpleQueue[int] = SimpleQueue()  # putting into it is safe in a signal handler
+    received: SimpleQueue[int] = SimpleQueue()  # its put() is safe in a signal handler
     numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, lambda number, _: received.put(number)) for number in numbers}
     try:

@@ -23,7 +23,7 @@ MAX_BYTES = 200_000_000
 MAX_BYTES_WITH_REPORT = 1_000_000_000
 """The same where a report is wanted."""
 
-_MAX_ENTRIES = 10_000  # in the folder of the run, which may be any: a larger one is no reason to wait
+_MAX_ENTRIES = 10_000  # the run folder may be any folder; listing a larger one would take too long
 
 
 def print_top_finding(folder: str, report: str | None) -> int:

@@ -166,7 +166,7 @@ def _read_user_name() -> str:
     """Return the user's name; ``YOU`` if the system has none."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a number without a name, as in containers, or Windows
+    except (OSError, KeyError, ImportError):  # the user id has no name, as in containers, or this is Windows
         return "YOU"
 
 

@@ -1,4 +1,4 @@
-"""Choice of the variants that are measured: those that were requested, or those that findings suggest."""
+"""Choice of the variants to measure: requested ones, or those that findings suggest."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

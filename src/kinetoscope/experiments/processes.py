@@ -1,4 +1,4 @@
-"""The processes of one start of a command: found by their session or their environment, and ended."""
+"""Processes of one start of a command, found by their session or environment."""
 
 import os
 import signal
@@ -97,7 +97,7 @@ def _start_of(process: psutil.Process) -> float:
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:
     with suppress(psutil.Error, OSError):
-        process.send_signal(number)  # it checks that the pid is still the same process
+        process.send_signal(number)  # psutil checks that the pid is the same process
 
 
 def _is_python(process: psutil.Process) -> bool:

@@ -98,7 +98,7 @@ def run_start(
         group.kill()
         raise
     finally:
-        with suppress(subprocess.TimeoutExpired):  # the kernel may be unable to end it
+        with suppress(subprocess.TimeoutExpired):  # a process in a stalled mount cannot be killed
             process.wait(_REAP_TIMEOUT_S)
     if reason == _INTERRUPTED:
         raise InterruptedTrialError
@@ -130,7 +130,7 @@ def _wait(process: "subprocess.Popen[bytes]", folder: Path, end: float, is_inter
     """Return "" when all ranks have written their results; else the reason why they have not."""
     first_mark: float | None = None
     while True:
-        has_ended = process.poll() is not None  # before the files are read: it may write them, then end
+        has_ended = process.poll() is not None  # polled before reading: it may write the files, then end
         ranks = read_results(folder)
         if is_interrupted():
             return _INTERRUPTED

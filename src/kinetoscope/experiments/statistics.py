@@ -9,10 +9,12 @@ from kinetoscope.analysis.compare.typical_values import student_quantile
 from kinetoscope.formats.experiments import Verdict
 
 NUM_BLOCKS = 6
+"""Number of blocks of steps in a start; see `typical_step_ns`."""
 SAME_SHARE = 0.03
 """A change within this share of the step is no significant change; intervals narrower than it need no more rounds."""
 
 CONFIDENCE = 0.95
+"""Confidence level of all intervals of an experiment together."""
 MIN_SIGMA = 0.003
 """Smallest standard deviation assumed of a start's step time: few starts may agree by chance."""
 

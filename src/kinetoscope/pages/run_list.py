@@ -123,7 +123,7 @@ def encode_list(data: ListData) -> bytes:
 def render_list(data: ListData, plain: str) -> str:
     """Return the page as HTML; ``plain`` is its HTML without JavaScript."""
     parts = {"title": html.escape(data.title), "plain": plain, "data": encode_list(data).decode()}
-    pieces = re.split(r"{{(title|plain|data)}}", _read_shell())  # at once: a part may have such a word in a name
+    pieces = re.split(r"{{(title|plain|data)}}", _read_shell())  # in one pass: a part may contain a placeholder
     return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 
@@ -131,7 +131,7 @@ def render_list(data: ListData, plain: str) -> str:
 def find_list_policy() -> str:
     """Return the Content-Security-Policy of the page."""
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', _read_shell())
-    assert policy is not None  # the build puts it there
+    assert policy is not None  # the build adds it
     return f"{policy[1]}; frame-ancestors 'none'"
 
 

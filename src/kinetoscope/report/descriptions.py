@@ -250,7 +250,7 @@ def find_fix_code(finding: Finding) -> str:
 def split_code(text: str) -> list[tuple[str, bool]]:
     """Split sentences with code between backticks into pairs of a text and whether it is code."""
     pieces = text.split("`")
-    if len(pieces) % 2 == 0:  # a backtick without its pair, as in a foreign name, is no mark
+    if len(pieces) % 2 == 0:  # an unpaired backtick, as in a foreign name, marks no code
         return [(text, False)]
     return [(piece, index % 2 == 1) for index, piece in enumerate(pieces) if piece]
 

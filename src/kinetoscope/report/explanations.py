@@ -72,4 +72,4 @@ def render_explanation_html(text: str) -> str:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{int(token.tag[1:]) - 2 + _HEADING_IN_CARD}"
     html = markdown.renderer.render(tokens, markdown.options, {})
-    return html.replace("<pre>", '<pre tabindex="0">')  # scrolled by keyboard, too
+    return html.replace("<pre>", '<pre tabindex="0">')  # so that the keyboard can scroll it

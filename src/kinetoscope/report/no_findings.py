@@ -51,7 +51,7 @@ def _describe_idle(report: RunReport) -> Iterable[str]:
         f"{format_percent(share)} of it {_IDLE[name]}" for name, share in shares.items() if share >= _MIN_IDLE_SHARE
     ]
     idle = format_percent(mean.idle_ns / mean.window_ns)
-    if is_partial:  # events that are missing may have run in the gaps
+    if is_partial:  # missing events may have run in the gaps
         yield f"GPU idle for at most {idle} of the recorded time."
         return
     yield f"GPU idle for {idle} of the recorded time: {', '.join(parts)}."

@@ -1,4 +1,4 @@
-"""serving: how many browsers may be connected at once, and which one has to go if there are too many."""
+"""Limit of open connections, and the choice of those that are closed beyond it."""
 
 import socket
 import time
@@ -7,17 +7,17 @@ from contextlib import suppress
 from threading import Condition
 
 MAX_CONNECTIONS = 64
-"""So many connections, each with a thread of its own, are open at once."""
+"""Limit of open connections, each with a thread."""
 
 _EVICTION_TIMEOUT_S = 1.0
 
 
 class Connections:
-    """The open connections of a server, of any number of threads.
+    """Open connections of a server; methods may be called from any thread.
 
-    A browser asks at once, and reads what it gets. So a client that only holds connections loses them: one that has not
-    finished asking after ``request_timeout_s``; and, where all places are taken, the one that has been asking longest,
-    or that has been reading for more than ``response_timeout_s``.
+    A browser sends its request at once, and reads the response. So clients that only hold connections lose them: those
+    whose request is incomplete after ``request_timeout_s``; and at the limit, the one with the oldest incomplete
+    request, or one that has been reading for more than ``response_timeout_s``.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Connections:
         self._changed = Condition()
 
     def add(self, connection: socket.socket) -> bool:
-        """Takes a new connection, which is asking; returns False if there is no place for it."""
+        """Add a new connection; return False if the limit is reached."""
         with self._changed:
             if self._is_full():
                 _shut_down(self._find_evictable())
@@ -49,20 +49,20 @@ class Connections:
             return True
 
     def mark_requested(self, connection: socket.socket) -> None:
-        """Notes that the request of a connection is complete."""
+        """Record that the request of a connection is complete."""
         with self._changed:
             if self._requesting.pop(connection, None) is not None:
                 self._responding[connection] = self._clock()
 
     def remove(self, connection: socket.socket) -> None:
-        """Forgets a connection that is closed."""
+        """Remove a closed connection."""
         with self._changed:
             self._requesting.pop(connection, None)
             self._responding.pop(connection, None)
             self._changed.notify_all()
 
     def close_expired(self) -> None:
-        """Ends the connections that have been asking for too long."""
+        """Close connections whose request is incomplete for too long."""
         with self._changed:
             _shut_down(self._find_older(self._requesting, self._request_timeout_s))
 
@@ -70,16 +70,17 @@ class Connections:
         return len(self._requesting) + len(self._responding) >= self._max_connections
 
     def _find_evictable(self) -> list[socket.socket]:
-        """The connection that has to go, if there is one; those of a dict are in the order of their times."""
+        """Return the connection to close at the limit, if there is one; dicts are in the order of their times."""
         return list(self._requesting)[:1] or self._find_older(self._responding, self._response_timeout_s)[:1]
 
     def _find_older(self, connections: dict[socket.socket, float], age_s: float) -> list[socket.socket]:
+        """Return the connections that are older than ``age_s``."""
         until = self._clock() - age_s
         return [connection for connection, since in connections.items() if since < until]
 
 
 def _shut_down(connections: Iterable[socket.socket]) -> None:
-    """Ends connections. Their threads see that, and close them."""
+    """Shut connections down; their threads notice it and close them."""
     for connection in connections:
-        with suppress(OSError):  # the thread was faster
+        with suppress(OSError):  # its thread has closed it
             connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Jobs of the server, each in a process of low priority, so that the server needs no analysis."""
+"""Jobs of the server in processes of low priority, so that the server does not load the analysis."""
 
 import json
 import math
@@ -15,7 +15,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The names that a command gets, as JSON, and a function that gets its exit status and stderr.
+    """Arguments of a command, as JSON, and a callback for its exit status and stderr.
 
     The status is None if no process could be started, or if it was killed.
     """
@@ -25,9 +25,9 @@ class Job:
 
 
 class JobQueue:
-    """Runs ``command`` for the jobs that ``next_job`` returns, one after the other, until it returns None.
+    """Queue that runs ``command`` for the jobs of ``next_job``, one at a time, until it returns None.
 
-    The process of a job is killed after ``timeout_s`` seconds. It ends when this process does, however that ends.
+    The process of a job is killed after ``timeout_s`` seconds, and ends with this process in any case.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class JobQueue:
             self._thread.join()
 
     def _work(self) -> None:
+        """Run jobs until the queue is closed."""
         while not self._closed.is_set():
             if (job := self._next_job()) is not None:
                 self._run(job)
@@ -62,6 +63,7 @@ class JobQueue:
                 self._due.clear()
 
     def _run(self, job: Job) -> None:
+        """Run one job, and call its callback."""
         ends: list[tuple[int | None, str]] = [(None, "")]
         process = BackgroundProcess(lambda status, errors: ends.append((status, errors)))
         until = monotonic() + self._timeout_s

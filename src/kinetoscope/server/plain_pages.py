@@ -1,4 +1,4 @@
-"""serving: pages without a script, and what can be read of the list of runs without one. Names are a stranger's."""
+"""Pages without JavaScript, and the list of runs as plain HTML. Names come from untrusted files."""
 
 import base64
 import hashlib
@@ -22,17 +22,17 @@ PAGE_POLICY = (
     f"default-src 'none'; style-src {_hash_source(_STYLE)}; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-"""What a page without a script may load, as a Content-Security-Policy."""
+"""Content-Security-Policy of a page without JavaScript."""
 
 REPORT_POLICY = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The same for a report, which may be a stranger's: it belongs to no origin, and can read and reach nothing."""
+"""Content-Security-Policy of a report, which may be untrusted: it has no origin, and cannot read or load anything."""
 
 
 def render_message(title: str, sentence: str, next_address: str = "") -> str:
-    """Return a page that says why there is no other. It goes to the next address in a second, if there is one."""
+    """Return a page with a message; with ``next_address`` it goes there after a second."""
     return str(_load_macros().render_message(title, sentence, _STYLE, next_address))
 
 
@@ -43,10 +43,7 @@ def render_waiting(title: str, seconds: int, address: str) -> str:
 
 
 def render_reload() -> str:
-    """Return a page that loads itself again.
-
-    That request comes from a page of ours, so the browser sends our cookie.
-    """
+    """Return a page that loads itself again: that request comes from the same origin, so it has the cookie."""
     return str(_load_macros().render_reload())
 
 
@@ -56,7 +53,7 @@ def render_redirect(link: str) -> str:
 
 
 def render_plain_list(data: ListData) -> str:
-    """Return what can be read of a list of runs, or of one run, without JavaScript; as HTML."""
+    """Return a list of runs, or one run, as HTML without JavaScript."""
     if data.files is not None:
         body = _render_files(data.files)
     else:
@@ -100,16 +97,17 @@ def _render_file(file: ListedFile) -> Iterable[str]:
 
 
 def _format_time(moment_ms: float | None) -> str:
-    """A moment for who has no script that knows the reader's zone."""
+    """Return a time in UTC, since the reader's time zone needs JavaScript."""
     if moment_ms is None:
         return ""
     try:
         return f"{datetime.fromtimestamp(moment_ms // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):  # a file may have any time
+    except (OverflowError, ValueError, OSError):  # the time of a file may be out of range
         return ""
 
 
 def _format_ranks(run: ListedRun) -> str:
+    """Return the number of ranks, and of those without a recording."""
     if run.num_ranks is None:
         return ""
     if run.world_size is None or run.world_size == run.num_ranks:

@@ -1,4 +1,4 @@
-"""Has the report on a run, or on one compared with another, made by a process beside the server."""
+"""Reports on a run, or on one compared with another, that a background process writes."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MAX_KEPT = 8
 
 @dataclass(slots=True)
 class BuiltReport:
-    """A page that is being made, or is in the file ``path``, or cannot be made because of a ``problem``."""
+    """A report page that is being written, is in the file ``path``, or failed because of a ``problem``."""
 
     path: Path
     since: float
@@ -26,15 +26,15 @@ class BuiltReport:
 
     @property
     def seconds(self) -> int:
-        """How long it has been waited for."""
+        """Seconds since the first request."""
         return int(monotonic() - self.since)
 
 
 class ReportBuilder:
-    """Runs ``command`` with a file in ``folder`` and the names of one or two runs, which writes a page there.
+    """Builder that runs ``command`` with a file in ``folder`` and the names of one or two runs, which writes a page.
 
-    One page is made at a time. A page is made again when its runs have changed, and when it is requested after its
-    problem was returned; few of those that are made are kept.
+    One page is written at a time. It is written again when its runs have changed, and when it is requested after its
+    problem was returned; only the last ones are kept.
     """
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
@@ -57,9 +57,9 @@ class ReportBuilder:
                 page = BuiltReport(self._folder / f"{self._number}.html", monotonic())
                 self._waiting.append((page, [name for name, _ in key]))
                 self._queue.wake()
-            now = replace(page)  # a problem that comes after this line is returned the next time
+            now = replace(page)  # a later problem is returned by the next request
             if not now.problem:
-                self._pages[key] = page  # the one that was requested last is the last
+                self._pages[key] = page  # moved to the end: the order is that of last requests
             self._delete_old()
             return now
 
@@ -68,9 +68,9 @@ class ReportBuilder:
         self._queue.close()
 
     def _delete_old(self) -> None:
-        """Delete the made pages whose last request is the oldest.
+        """Delete the finished pages that were requested least recently.
 
-        A page that is being made stays: whoever waits for it would start it again.
+        A page in progress is kept: a browser that waits for it would start it again.
         """
         finished = [key for key, page in self._pages.items() if page.is_ready or page.problem]
         for key in finished[:-_MAX_KEPT]:
@@ -84,6 +84,7 @@ class ReportBuilder:
             return Job([str(page.path), *names], partial(self._handle_end, page))
 
     def _handle_end(self, page: BuiltReport, status: int | None, errors: str) -> None:
+        """Record the result of a job."""
         if status is None:
             page.problem = "No process could be started, or it was ended."
         elif page.path.exists():

@@ -1,4 +1,4 @@
-"""Has a process of low priority work out what is not known of runs, so that the server needs no analysis."""
+"""Missing rows of runs, computed by a process of low priority, so that the server does not load the analysis."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -15,10 +15,10 @@ _TIMEOUT_S = 600.0
 
 
 class RowFiller:
-    """Runs ``command`` with the names of runs in ``folder``, some at a time, as JSON, until all wanted ones were tried.
+    """Queue of runs without a row; it runs ``command`` with batches of names of runs in ``folder``, as JSON.
 
-    The command keeps a row of each of them in the user's cache, in their order. It is tried once for each state of a
-    run, and once more, alone, where the process may have ended before it came to that run.
+    The command writes a row of each run into the user's cache, in their order. It runs once for each state of a run,
+    and once more with that run alone, if the process may have ended before that run.
     """
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
@@ -39,7 +39,7 @@ class RowFiller:
                 self._queue.wake()
 
     def is_pending(self, name: str) -> bool:
-        """Whether the row of a run will be tried, or just is."""
+        """Return whether the row of a run is queued or in progress."""
         return name in self._requested or name in self._running
 
     def close(self) -> None:
@@ -55,15 +55,15 @@ class RowFiller:
             return Job(list(batch), partial(self._handle_end, batch)) if batch else None
 
     def _choose_batch(self) -> dict[str, str]:
-        """Some runs to try at once, or one that is tried alone."""
+        """Return runs for the next job, or a single one that must run alone."""
         states = list(self._requested.items())
         together = takewhile(lambda state: state not in self._to_run_alone, states)
         return dict(islice(together, _MAX_BATCH_SIZE)) or dict(states[:1])
 
     def _handle_end(self, batch: dict[str, str], status: int | None, errors: str) -> None:
-        """Return untried runs to the wanted ones if the process died of a run.
+        """Queue unfinished runs again, each alone, if the process died of a run.
 
-        Where no row can be kept, these are unknown. So each is tried alone: then none is tried again and again.
+        Without a writable cache all seem unfinished; running each alone prevents endless repetition.
         """
         del errors
         if status == 0:

@@ -1,4 +1,4 @@
-"""serving: what is known of the runs in a folder, as the page shows it. Names in it are a stranger's."""
+"""Data of the pages that list runs. Names come from untrusted files."""
 
 import os
 import shlex
@@ -28,7 +28,7 @@ from kinetoscope.status.health import ACTIVE_STATES, RunState, read_run_status
 from kinetoscope.status.status_screen import build_status_screen
 
 MAX_ROWS = 1000
-"""No more runs, and files of one run, are in a page."""
+"""Limit of runs, and of files of one run, in a page."""
 
 _ACTIVE_REFRESH_MS, _IDLE_REFRESH_MS = 2_000, 10_000
 _SEARCH_TTL_S = 1.0
@@ -36,9 +36,9 @@ _UNKNOWN_ROW = RunRow(content_hash="")
 
 
 class RunLists:
-    """What the pages on the runs in ``folder`` show. Traces open in the Perfetto at ``perfetto_url``.
+    """Data of the pages on the runs in ``folder``; traces open in the Perfetto at ``perfetto_url``.
 
-    What is not known of a run is worked out by ``filler``, if there is one. Requests of the same second share a search.
+    ``filler`` computes missing rows, if given. Requests of the same second share a search.
     """
 
     def __init__(self, folder: RunFolder, perfetto_url: str, filler: RowFiller | None = None) -> None:
@@ -51,7 +51,7 @@ class RunLists:
         self._lock = Lock()
 
     def find(self) -> FoundRuns:
-        """The runs, as they are now."""
+        """Return the runs as they are now."""
         with self._lock:
             if time.monotonic() - self._found_at >= _SEARCH_TTL_S:
                 self._found = find_runs(self.folder, known=self._known)
@@ -60,11 +60,15 @@ class RunLists:
             return self._found
 
     def find_run(self, name: str) -> FoundRun:
-        """The run of this name. Raises FileNotFoundError if there is none."""
+        """Return the run of this name.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
         return _find_by_name(self.find(), name)
 
     def all(self) -> ListData:
-        """The list of all runs; if there is only one, that."""
+        """Return the list of all runs; if there is only one, its page."""
         found = self.find()
         if len(found.runs) == 1 and found.is_complete:
             return self.one(found.runs[0].name)
@@ -75,7 +79,7 @@ class RunLists:
         return self._build_data(f"Runs in {self.folder_name}", runs, notes=notes)
 
     def one(self, name: str) -> ListData:
-        """One run with its files."""
+        """Return the page of one run with its files."""
         found = self.find()
         run = _find_by_name(found, name)
         (listed,) = (one for one in self._build_rows(found.runs) if one.key == quote_name(name))
@@ -91,7 +95,7 @@ class RunLists:
         return self._build_data(listed.title, [listed], files=files)
 
     def _read_live_status(self, run: FoundRun) -> StatusScreen | None:
-        """What the ranks do now, or did last; None of a run that has finished, or that does not tell."""
+        """Return the last status of the ranks; None for a finished run, and without a pulse."""
         status = run.status
         if run.state is RunState.KILLED and status is None:
             status = read_run_status(Path(self.path_of(run.name)))
@@ -99,15 +103,15 @@ class RunLists:
 
     @property
     def folder_name(self) -> str:
-        """What the folder is called in a page."""
+        """Name of the folder on pages."""
         return sanitize_sentence(self.folder.path.name or str(self.folder.path))
 
     def title_of(self, name: str) -> str:
-        """What a run is called in a page."""
+        """Return the name of a run on pages."""
         return self.folder_name if name == "." else sanitize_sentence(name)
 
     def path_of(self, name: str) -> str:
-        """Where a run is."""
+        """Return the path of a run."""
         return os.path.normpath(self.folder.path / name)
 
     def _build_data(
@@ -126,7 +130,7 @@ class RunLists:
         )
 
     def _read_rows(self, runs: Sequence[FoundRun]) -> None:
-        """What is kept of each run that it says of its present state; the others are worked out."""
+        """Read the cached rows of the present states of runs, and request the missing ones."""
         rows: dict[str, RunRow] = {}
         for run in runs:
             content_hash, row = run.content_hash, self._rows.get(run.name)
@@ -134,12 +138,13 @@ class RunLists:
                 row = read_row(Path(self.path_of(run.name)), content_hash)
             if row is not None:
                 rows[run.name] = row
-        self._rows = rows  # at once: other threads show them meanwhile
+        self._rows = rows  # replaced at once: other threads read it meanwhile
         if self._filler is not None:
             unknown = (run for run in runs if run.name not in rows)
             self._filler.request_rows([run for run in unknown if run.traces or run.unsaved])
 
     def _build_rows(self, runs: Sequence[FoundRun]) -> list[ListedRun]:
+        """Return the list entries of runs."""
         rows = self._rows
         before = _find_predecessors(runs, rows, self._read_group)
         return [self._build_row(run, rows, before.get(run.name)) for run in runs]
@@ -151,6 +156,7 @@ class RunLists:
         return self._groups[name]
 
     def _build_row(self, run: FoundRun, rows: Mapping[str, RunRow], before: str | None) -> ListedRun:
+        """Return the list entry of a run; ``before`` is the name of the run to compare it with."""
         row = rows.get(run.name, _UNKNOWN_ROW)
         step_before_ns = rows[before].step_ns if before is not None else None
         report = (
@@ -190,6 +196,7 @@ class RunLists:
         )
 
     def _build_notes(self, run: FoundRun) -> list[str]:
+        """Return warnings on a run."""
         notes = [sanitize_sentence(note) for note in (run.no_data_reason, run.problem) if note]
         if run.training_run is not None:
             number, description = run.training_run
@@ -203,6 +210,7 @@ class RunLists:
 
 
 def _find_by_name(found: FoundRuns, name: str) -> FoundRun:
+    """Return the run of a name; raise FileNotFoundError if there is none."""
     run = next((run for run in found.runs if run.name == name), None)
     if run is None:
         raise FileNotFoundError(name)
@@ -229,11 +237,12 @@ def _find_predecessors(
 
 
 def quote_name(name: str) -> str:
-    """The name of a run or file as a part of an address; letters that mean something in HTML are quoted."""
+    """Return the name of a run or file as a part of an address, safe in HTML."""
     return quote(os.fsencode(name))
 
 
 def _build_address(kind: str, name: str) -> str:
+    """Return the address of a run or file."""
     return f"/{kind}/{'' if name == '.' else quote_name(name)}"
 
 

@@ -1,4 +1,4 @@
-"""Finds the runs in a folder, with their traces and reports. Anybody may have filled the folder."""
+"""Search for runs in a folder, with their traces and reports. The folder's content is untrusted."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 from kinetoscope.status.health import ACTIVE_STATES, RunState, RunStatus, read_run_status
 
 MAX_ENTRIES = 100_000
-"""No more files and folders are looked at, so that a page is there in seconds whatever the folder is."""
+"""Limit of visited files and folders, so that a page loads within seconds whatever the folder is."""
 
 _COMPRESSIONS = ("", ".gz", ".zst")
 _TRACES = tuple(suffix + packed for suffix in (".json", *PERFETTO_SUFFIXES) for packed in _COMPRESSIONS)
@@ -33,13 +33,15 @@ _HEAD_BYTES = 4096
 _SPOOL = "live"
 _NUMBERS = re.compile("([0-9]{1,15})")
 _STATE_PRECEDENCE = (RunState.RECORDING, RunState.KILLED, RunState.UNKNOWN, RunState.FINISHED)
-"""If the locks of processes and their manifests tell of several states, the first of these counts."""
+"""If locks and manifests give several states, the first of these counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A trace or a report; ``name`` is relative to the folder that was searched. ``version`` is made of its
-    size, its time and the time at which its entry changed, which no process can set."""
+    """A trace or a report; ``name`` is relative to the searched folder.
+
+    ``version`` has its size, its time and the time at which its entry changed, which no process can set.
+    """
 
     name: str
     size_bytes: int
@@ -49,12 +51,13 @@ class FoundFile:
 
 @dataclass(slots=True)
 class FoundRun:
-    """A run, or a folder with traces that belong to none; ``name`` is relative to the folder that was searched, which
-    is ``.`` itself. ``ranks`` are those that wrote a manifest, on ``hosts``, and ``started_ns`` is when the first of
-    them did, in unix nanoseconds. ``unsaved`` names the killed processes with unsaved records.
-    ``no_data_reason`` says why it recorded nothing, ``problem`` what could not be read. ``status`` is what its ranks do
-    now, if they have pulses and it may still be going. ``training_run`` is its number among the training runs of its
-    process, and what tells it from the others."""
+    """A run, or a folder with traces of no run; ``name`` is relative to the searched folder, which is ``.`` itself.
+
+    ``ranks`` have a manifest, on ``hosts``; ``started_ns`` is the start of the first one, in unix nanoseconds.
+    ``unsaved`` names the killed processes with unsaved records. ``no_data_reason`` is why nothing was recorded,
+    ``problem`` an error of reading. ``status`` is that of its ranks, if they have pulses and may still be running.
+    ``training_run`` is its number among the training runs of its process, with a description.
+    """
 
     name: str
     state: RunState = RunState.UNKNOWN
@@ -72,17 +75,17 @@ class FoundRun:
 
     @property
     def changed_ns(self) -> int | None:
-        """When a trace or report of it was last written; None if there is none."""
+        """Time of the last write to a trace or report, in unix nanoseconds; None without any."""
         return max((file.changed_ns for file in [*self.traces, *self.reports]), default=None)
 
     @property
     def when_ns(self) -> int | None:
-        """When it began, or else when it was last written; None if neither is known."""
+        """Start of the run, or else its last write, in unix nanoseconds; None if both are unknown."""
         return self.changed_ns if self.started_ns is None else self.started_ns
 
     @property
     def content_hash(self) -> str:
-        """The state of what an analysis of the run reads, and of our own code."""
+        """Hash of the files that an analysis of the run reads, and of Kinetoscope's code."""
         traces = sorted((relative_to_run(file.name, self.name), file.version) for file in self.traces)
         return hashlib.sha256(
             repr((_code_fingerprint(), traces, sorted(self.unsaved))).encode(errors="replace")
@@ -90,21 +93,23 @@ class FoundRun:
 
 
 def relative_to_run(name: str, run: str) -> str:
-    """The name of a file in the folder of a run."""
+    """Return the name of a file relative to the folder of its run."""
     return name if run == "." else name.removeprefix(f"{run}/")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRuns:
-    """The runs in a folder, those that still run first, then the newest. ``is_complete`` is false if the folder holds
-    more than `MAX_ENTRIES` files and folders."""
+    """The runs in a folder, active ones first, then the newest.
+
+    ``is_complete`` is False if the folder contains more than `MAX_ENTRIES` files and folders.
+    """
 
     runs: list[FoundRun]
     is_complete: bool
 
 
 ManifestStats = tuple[tuple[str, int, int], ...]
-"""The state of the files of a run's manifests: the place, the size and when the entry changed, of each."""
+"""State of the manifest files of a run: name, size and time of change of each."""
 
 
 def find_runs(
@@ -112,9 +117,12 @@ def find_runs(
     max_entries: int | None = None,
     known: "dict[str, tuple[ManifestStats, FoundRun]] | None" = None,
 ) -> FoundRuns:
-    """Searches a folder and those below it, without links and hidden names. Raises OSError if it cannot be read.
+    """Search a folder and its subfolders for runs, without links and hidden names.
 
-    Runs that have finished are noted in ``known``, for the next search: then their manifests need not be read again.
+    ``known`` keeps finished runs for the next search, so that their manifests are not read again.
+
+    Raises:
+        OSError: the folder cannot be read.
     """
     walk = _FolderWalk(folder, MAX_ENTRIES if max_entries is None else max_entries)
     walk.run()
@@ -144,16 +152,20 @@ def find_runs(
     return FoundRuns(order, walk.is_complete)
 
 
-_code_fingerprint = cache(code_fingerprint)  # it looks at many files
+_code_fingerprint = cache(code_fingerprint)  # it reads many files
 
 
 def is_trace_name(name: str) -> bool:
-    """Whether this can be the name of a trace in the folder: a visible one that ends as traces do."""
+    """Return whether a name may be that of a trace: it is not hidden, and has a suffix of traces."""
     return name.endswith(_TRACES) and _is_visible(name) and PurePosixPath(name).name != STARTED
 
 
 def is_report(folder: RunFolder, name: str) -> bool:
-    """Whether this is a page that ``kinetoscope report`` made. Raises OSError if it cannot be read."""
+    """Return whether a file is a page of ``kinetoscope report``.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     if not name.endswith(_REPORT) or not _is_visible(name):
         return False
     with folder.open(name) as stream:
@@ -165,7 +177,7 @@ def _is_visible(name: str) -> bool:
 
 
 class _FolderWalk:
-    """A walk through a folder, level by level: what is high up is found even if the folder is huge."""
+    """Breadth-first walk through a folder: what is near the top is found even if the folder is huge."""
 
     def __init__(self, folder: RunFolder, max_entries: int) -> None:
         self.files: list[FoundFile] = []
@@ -177,15 +189,16 @@ class _FolderWalk:
         self._waiting = deque(["."])
 
     def run(self) -> None:
-        """Finds the files, the folders with manifests, and those with live folders."""
+        """Find the files, the folders with manifests, and those with spools."""
         self._scan(self._waiting.popleft())
         while self._waiting and self.is_complete:
             try:
                 self._scan(self._waiting.popleft())
             except OSError:
-                continue  # it is gone, or not ours to read
+                continue  # deleted, or not readable
 
     def _scan(self, directory: str) -> None:
+        """Add the entries of one folder."""
         with self._folder.open_folder(directory) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 self._num_entries += 1
@@ -196,7 +209,7 @@ class _FolderWalk:
                 if entry.is_dir(follow_symlinks=False):
                     self._add_folder(directory, name, entry.name)
                 elif entry.is_file(follow_symlinks=False) and self._is_served(name):
-                    with suppress(OSError):  # it may be deleted by now
+                    with suppress(OSError):  # deleted meanwhile
                         self._add_file(name, entry.stat(follow_symlinks=False))
 
     def _add_file(self, name: str, found: os.stat_result) -> None:
@@ -228,13 +241,13 @@ def _has_spool(run: Path) -> bool:
 
 
 def find_run_of_traces(directory: str) -> str:
-    """The folder of the run whose manifest is in the folder ``place``: that of its traces, or of an attempt in it."""
+    """Return the run folder of a folder with a manifest: its parent, or that of the restart attempt."""
     path = PurePosixPath(directory)
     return str((path if parse_attempt_name(path.name) is None else path.parent).parent)
 
 
 def _find_run_of_file(name: str, runs: Iterable[str]) -> str:
-    """The innermost of the ``runs`` around a file, else its folder, or the one around its folder of traces."""
+    """Return the innermost of the ``runs`` that contains a file, else its folder without folders of traces."""
     home = PurePosixPath(name).parent
     for folder in (home, *home.parents):
         if str(folder) in runs:
@@ -245,7 +258,7 @@ def _find_run_of_file(name: str, runs: Iterable[str]) -> str:
 
 
 def _sort_key(file: FoundFile) -> tuple[bool, list[str | int]]:
-    """Merged traces first, and then by name, with rank 2 before rank 10."""
+    """Return a sort key: merged traces first, then by name, with rank 2 before rank 10."""
     parts = _NUMBERS.split(file.name)
     is_merged = file.name.rpartition("/")[2].startswith("merged_trace")
     return not is_merged, [int(part) if number % 2 else part for number, part in enumerate(parts)]
@@ -254,7 +267,7 @@ def _sort_key(file: FoundFile) -> tuple[bool, list[str | int]]:
 def _describe_run(
     folder: Path, name: str, manifests: list[str], known: dict[str, tuple[ManifestStats, FoundRun]]
 ) -> FoundRun:
-    """The run in the folder ``name``, without its files: as it is ``known``, if it had finished and is unchanged."""
+    """Return the run in the folder ``name`` without its files, from ``known`` if it is finished and unchanged."""
     stats = _stat_manifests(folder, manifests)
     if name in known and known[name][0] == stats:
         return replace(known[name][1], traces=[], reports=[])
@@ -272,6 +285,7 @@ def _has_other_training_runs(run: FoundRun, runs: Mapping[str, FoundRun]) -> boo
 
 
 def _stat_manifests(folder: Path, manifests: list[str]) -> ManifestStats:
+    """Return the state of the manifest files."""
     stats: list[tuple[str, int, int]] = []
     for directory in manifests:
         with suppress(OSError), os.scandir(folder / directory / MANIFESTS) as entries:
@@ -282,7 +296,7 @@ def _stat_manifests(folder: Path, manifests: list[str]) -> ManifestStats:
 
 
 def _read_run(folder: Path, name: str, manifests: list[str]) -> FoundRun:
-    """What the manifests and live folders of a run say."""
+    """Return a run from its manifests and spools."""
     run, path = FoundRun(name), folder / name
     try:
         found = [
@@ -311,19 +325,20 @@ def _read_run(folder: Path, name: str, manifests: list[str]) -> FoundRun:
 
 
 def _parse_start_ns(start: str) -> int | None:
-    """When a process began, by the name of its start; None where that has no time."""
+    """Return the start of a process from its start name, in unix nanoseconds; None if that has no time."""
     with suppress(ValueError, OverflowError):
         return int(datetime.strptime(start.partition("-")[0] + "Z", "%Y%m%dT%H%M%S%z").timestamp()) * 10**9
     return None
 
 
 def _select_last_attempt(manifests: list[str]) -> list[str]:
-    """The folders of the run's last attempt."""
+    """Return the folders of the run's last restart attempt."""
     last = max(map(_parse_attempt, manifests), default=0)
     return [directory for directory in manifests if _parse_attempt(directory) == last]
 
 
 def _parse_attempt(directory: str) -> int:
+    """Return the restart attempt of a folder."""
     return parse_attempt_name(PurePosixPath(directory).name) or 0
 
 
@@ -335,13 +350,14 @@ _STATE_OF_OWNER = {
 
 
 def _find_process_state(run: Path, manifest: RankManifest) -> RunState:
-    """How the process is doing that wrote a manifest last."""
+    """Return the state of the process that wrote a manifest last."""
     if manifest.closed or manifest.started is None:
         return RunState.FINISHED if manifest.closed else RunState.UNKNOWN
     return _STATE_OF_OWNER[read_owner_state(find_spool_folder(run, manifest.start), manifest.started.attempt)]
 
 
 def _read_owners(run: Path) -> Iterator[tuple[str, OwnerState]]:
+    """Yield the name and the owner's state of each spool."""
     for folder in find_spool_folders(run):
         with suppress(TraceFileError):
             yield folder.name, read_owner_state(folder, read_spool_owner(folder).attempt)

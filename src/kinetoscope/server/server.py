@@ -1,4 +1,4 @@
-"""The server behind ``kinetoscope view``: only for reading, by browsers on this machine that were given its link."""
+"""HTTP server of ``kinetoscope view``: read-only, for browsers on this machine that have its link."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 _IDLE_S = 60
 _METHODS = "GET, HEAD"
 _UNAVAILABLE = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-# Not even an address of ours is told to other pages, and other pages cannot use our files as parts of theirs.
+# Other pages get no address of this server as a referrer, and cannot embed its files.
 _SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -28,10 +28,13 @@ _SECURITY_HEADERS = {
 
 
 class FolderServer(ThreadingHTTPServer):
-    """Serves ``site`` on ``port`` of this machine's loopback, on a free one if that is 0. Raises OSError if the port
-    cannot be used."""
+    """HTTP server for a ``site`` on the loopback interface; port 0 is a free one.
 
-    daemon_threads = True  # a browser that is still reading does not keep the command from ending
+    Raises:
+        OSError: the port cannot be used.
+    """
+
+    daemon_threads = True  # a browser that is still reading does not delay the end of the command
     request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, site: Site, port: int = 0, connections: Connections | None = None) -> None:
@@ -40,14 +43,16 @@ class FolderServer(ThreadingHTTPServer):
 
     @property
     def link(self) -> str:
-        """The address to open in a browser, with the token."""
+        """Address to open in a browser, with the token."""
         return self.access.link(self.server_port)
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # HTTPServer's asks for the name of this machine, which may take long
+        """Bind the socket, without the slow lookup of the host name in HTTPServer."""
+        TCPServer.server_bind(self)  # HTTPServer looks the host name up, which may be slow
         self.server_name, self.server_port = LOOPBACK, self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Handle a request on a thread, or refuse it at the limit of connections."""
         if self.connections.add(request):
             super().process_request(request, client_address)
             return
@@ -57,15 +62,18 @@ class FolderServer(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
+        """Close a connection and remove it from the limit."""
         super().shutdown_request(request)
         self.connections.remove(request)
 
     def service_actions(self) -> None:
+        """Close connections whose request is incomplete for too long."""
         self.connections.close_expired()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print an error of a request, unless the browser has disconnected."""
         error = sys.exception()
-        if not isinstance(error, (ConnectionError, TimeoutError)):  # else the browser has just gone away
+        if not isinstance(error, (ConnectionError, TimeoutError)):  # else the browser has disconnected
             print(f"kinetoscope view: A request failed: {error!r}.", file=sys.stderr)
 
 
@@ -75,16 +83,19 @@ class _Request(BaseHTTPRequestHandler):
     timeout = _IDLE_S
 
     def parse_request(self) -> bool:
+        """Parse the request, and record that it is complete."""
         is_request = super().parse_request()
         assert isinstance(self.server, FolderServer)
         self.server.connections.mark_requested(self.connection)
         return is_request
 
     def do_GET(self) -> None:
+        """Answer a GET request."""
         assert isinstance(self.server, FolderServer)
         self._send(self._respond(self.server.site, self.server.access))
 
     def do_HEAD(self) -> None:
+        """Answer a HEAD request."""
         self.do_GET()
 
     def _respond(self, site: Site, access: Access) -> Response:
@@ -111,12 +122,12 @@ class _Request(BaseHTTPRequestHandler):
         )
 
     def _read_host(self) -> str:
-        """The name under which the browser asks; empty if it gives none or several."""
+        """Return the host of the request; empty without one, or with several."""
         hosts = self.headers.get_all("Host", [])
         return hosts[0] if len(hosts) == 1 else ""
 
     def _is_cross_site_navigation(self) -> bool:
-        """Whether a link elsewhere leads here. Then the browser does not send the cookie, so it is sent here again."""
+        """Return whether a link of another site leads here: its request has no cookie, so the page is loaded again."""
         get_header = self.headers.get
         return get_header("Sec-Fetch-Mode") == "navigate" and get_header("Sec-Fetch-Site") in (
             "cross-site",
@@ -149,18 +160,20 @@ class _Request(BaseHTTPRequestHandler):
         self.end_headers()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answers a request that cannot be understood; the standard library calls this."""
+        """Send a refusal of a malformed request; the standard library calls this."""
         status = HTTPStatus(code)
-        is_method = status is HTTPStatus.NOT_IMPLEMENTED  # there is no do_POST or the like above
+        is_method = status is HTTPStatus.NOT_IMPLEMENTED  # a method such as POST, which has no handler above
         self._send(_build_method_refusal() if is_method else build_refusal(status, status.phrase, message or ""))
 
     def version_string(self) -> str:
+        """Return the value of the ``Server`` header."""
         return "kinetoscope"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Writes nothing: the terminal belongs to the user, and the token is in one of the addresses."""
+        """Log nothing: the terminal belongs to the user, and one of the addresses has the token."""
 
 
 def _build_method_refusal() -> Response:
+    """Return the response to other methods than GET and HEAD."""
     answer = build_refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only for reading", f"This server only knows {_METHODS}.")
     return replace(answer, headers={"Allow": _METHODS})

@@ -1,4 +1,4 @@
-"""What is at which address: the list of runs, a run, a report, a trace."""
+"""Routes of the server: the list of runs, a run, a report, a trace."""
 
 import os
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _SHOWN = "shown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What a browser gets: a page of ours, or the content of ``file``, which the receiver closes."""
+    """Response to a browser: a page, or the content of ``file``, which the receiver closes."""
 
     status: HTTPStatus = HTTPStatus.OK
     page: str = ""
@@ -30,9 +30,9 @@ class Response:
 
 
 class Site:
-    """The runs in a folder, at their addresses. Nothing but traces and reports is served of it.
+    """The runs in a folder by address; no files but traces and reports are served.
 
-    Reports that are not there are made by ``made``, if that is given.
+    Missing reports are written by ``builder``, if given.
     """
 
     def __init__(self, lists: RunLists, builder: ReportBuilder | None = None) -> None:
@@ -40,7 +40,10 @@ class Site:
         self._routes = {"run": self._run, "report": self._report, "trace": self._trace, "data": self._data}
 
     def answer(self, path: str, query: str = "") -> Response:
-        """What is at ``path``, an address without its ``query``. Never raises because of what is in the folder."""
+        """Return the response to a request; the content of the folder never makes it raise.
+
+        ``path`` is the address without its ``query``.
+        """
         _, kind, name = [*path.split("/", 2), "", ""][:3]
         try:
             if path == "/":
@@ -48,7 +51,7 @@ class Site:
             if path == "/made/":
                 return self._built_report(query)
             if path.startswith("/") and kind in self._routes and path.count("/") > 1:
-                # The standard library reads the bytes of an address as Latin-1.
+                # http.server decodes addresses as Latin-1.
                 return self._routes[kind](os.fsdecode(unquote_to_bytes(name.encode("latin-1", errors="replace"))))
         except FileNotFoundError:
             pass
@@ -65,7 +68,7 @@ class Site:
         return Response(page=render_list(data, render_plain_list(data)), policy=find_list_policy())
 
     def _data(self, name: str) -> Response:
-        """What a page shows now: the page at the address without ``/data``."""
+        """Return the data of a page as JSON: of the page at the address without ``/data``."""
         if name and not name.startswith("run/"):
             raise FileNotFoundError(name)
         data = self.lists.one(name.removeprefix("run/") or ".") if name else self.lists.all()
@@ -83,10 +86,10 @@ class Site:
         return Response(file=self._folder.open(name), content_type=_TRACE_TYPE, headers=headers)
 
     def _built_report(self, query: str) -> Response:
-        """The report on a run, or on one compared with another; a page that asks for it again while it is made.
+        """Return a report on a run, or on one compared with another; a waiting page while it is written.
 
-        A comparison is shown at an address of its own, which leads to that part of the report. The page that waits
-        leads back from there, since browsers do not load an address again that has such a part.
+        A comparison is shown at a separate address, which leads to that part of the report. The waiting page leads back
+        from there, since browsers do not load an address again that has such a part.
         """
         parameters = parse_qs(query, keep_blank_values=True, encoding="latin-1", errors="replace")
         keys = ("before", "after") if "before" in parameters else ("run",)
@@ -108,10 +111,10 @@ class Site:
 
 
 def build_refusal(status: HTTPStatus, title: str, sentence: str) -> Response:
-    """A page that says why there is no other."""
+    """Return a page with the reason for a refused request."""
     return Response(status=status, page=render_message(title, sentence))
 
 
 def _format_attachment(name: str) -> str:
-    """The header that has a browser save a file under its name, and never show it."""
+    """Return the header that makes a browser save a file under its name, and never show it."""
     return f"attachment; filename*=UTF-8''{quote(os.fsencode(name), safe='')}"

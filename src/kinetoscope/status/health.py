@@ -144,7 +144,7 @@ def _read_rank_status(run_folder: Path, snapshot: RankSnapshot, now_ns: int) -> 
     header = snapshot.header
     process = ProcessState.UNKNOWN if header.has_ended else read_process_state(run_folder, header.process)
     if process in (ProcessState.RUNNING, ProcessState.STOPPED):
-        now_ns = header.clock.unix_ns(time.monotonic_ns())  # by its own clock, which is ours
+        now_ns = header.clock.unix_ns(time.monotonic_ns())  # its clock is this machine's
     hang = None if header.has_ended else find_hang(run_folder, header)
     state = classify_rank(snapshot, process, hang, now_ns)
     return RankStatus(
@@ -183,7 +183,7 @@ def classify_rank(snapshot: RankSnapshot, process: ProcessState, hang: Hang | No
         return RunState.RECORDING
     quiet_ns = now_ns - snapshot.header.heartbeat_ns
     if quiet_ns < -_MAX_CLOCK_LEAD_NS:
-        return RunState.UNKNOWN  # its machine's clock is not as ours
+        return RunState.UNKNOWN  # the clocks of the machines differ
     return RunState.UNRESPONSIVE if quiet_ns > _heartbeat_timeout_ns(snapshot) else RunState.RECORDING
 
 

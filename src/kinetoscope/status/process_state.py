@@ -13,8 +13,8 @@ from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 
 _STATE, _STARTED = 0, 19  # fields of /proc/PID/stat after the command's name
 _STOPPED, _TRACED = "T", "t"
-_TRACER_CHECK_S = 0.05  # strace and samplers stop a process for less than that, again and again
-_START_TOLERANCE_NS = 20_000_000  # the kernel tells starts in hundredths of a second
+_TRACER_CHECK_S = 0.05  # strace and samplers stop a process repeatedly, for less than that
+_START_TOLERANCE_NS = 20_000_000  # the kernel has start times in units of 10 ms
 _own_pid_space = cache(pid_space)
 
 
@@ -36,7 +36,7 @@ def read_process_state(run_folder: Path, process: PulseProcess) -> ProcessState:
         return _read_proc_state(process)
     if process.pid_space.partition(".")[0] != here.partition(".")[0]:
         return ProcessState.UNKNOWN
-    attempt = None if here else process.attempt  # without a space, its pid counts where its host's name is ours
+    attempt = None if here else process.attempt  # without a pid namespace, the pid is valid on the same host only
     owner = read_owner_state(find_spool_folder(run_folder, process.attempt.start), attempt)
     return {OwnerState.ALIVE: ProcessState.RUNNING, OwnerState.DEAD: ProcessState.DEAD}.get(owner, ProcessState.UNKNOWN)
 
@@ -51,7 +51,7 @@ def _read_proc_state(process: PulseProcess) -> ProcessState:
         return ProcessState.UNKNOWN
     fields = text.rpartition(")")[2].split()
     if fields[_STATE] in "ZX" or _start_time_ns(int(fields[_STARTED])) > process.monotonic_ns + _START_TOLERANCE_NS:
-        return ProcessState.DEAD  # in the second case another process has its pid now
+        return ProcessState.DEAD  # a later start: another process has its pid now
     is_stopped = fields[_STATE] == _STOPPED or (fields[_STATE] == _TRACED and _is_stopped_for_long(process.attempt.pid))
     return ProcessState.STOPPED if is_stopped else ProcessState.RUNNING
 

@@ -1,1 +1,1 @@
-"""storage: uploads of finished files to an object store, by a process beside training."""
+"""uploads: uploads of finished files to an object store, by a background process."""

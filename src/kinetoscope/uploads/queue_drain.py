@@ -1,4 +1,4 @@
-"""Uploads what waits in a rank's queue, file by file, and confirms that each has arrived."""
+"""Upload of a rank's queue, file by file, with a check of each file in the store."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ _PROTOCOLS_WITH_FOLDERS = {"file", "local", "ftp", "sftp", "ssh", "hdfs", "webhd
 
 MIN_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.5, 30.0
 BACKGROUND_RETRY_S = 600.0
-# Errors that waiting hardly ever cures: no access, no such bucket, no library, an impossible name.
+# Errors that a retry rarely fixes: no access, no such bucket, no library, an impossible name.
 _PERMANENT_ERRORS = (PermissionError, FileNotFoundError, ImportError, ValueError)
 _MAX_PERMANENT_FAILURES = 3
 _MAX_NAMED = 20
@@ -36,14 +36,16 @@ _PERMANENT_ERROR_NAMES = ("NoCredentialsError", "PartialCredentialsError", "Prof
 
 @dataclass(frozen=True, slots=True)
 class AllowedUploads:
-    """Which uploads of a queue are allowed, since anybody may have written its entries: those to a URL below one of
-    ``urls`` (None: to any URL), and of files in the run's folder or in one of ``folders``."""
+    """Uploads of a queue that are allowed, since its entries are untrusted.
+
+    These go to a URL below one of ``urls`` (None: to any URL), and are of files in the run folder or in ``folders``.
+    """
 
     urls: Collection[str] | None = None
     folders: Collection[Path] = ()
 
     def explain_refusal(self, upload: QueuedUpload) -> str:
-        """Why an upload is not allowed, as a sentence; "" if it is allowed."""
+        """Return a sentence on why an upload is not allowed; "" if it is."""
         try:
             upload.locate(self.folders)
             locate = parse_url(upload.upload.url, "url")
@@ -56,15 +58,15 @@ class AllowedUploads:
 
 @dataclass(slots=True)
 class UploadReport:
-    """The result for one rank's queue. ``failed`` pairs each failed upload with the reason."""
+    """Result for one rank's queue. ``failed`` pairs each failed upload with the reason."""
 
     rank: int
     confirmed: list[ConfirmedUpload] = field(default_factory=list)
     failed: list[tuple[QueuedUpload, str]] = field(default_factory=list)
     refused: list[tuple[QueuedUpload, str]] = field(default_factory=list)
-    """The uploads that are not allowed, each with the reason."""
+    """Uploads that are not allowed, each with the reason."""
     is_busy: bool = False
-    """Whether another process is uploading this queue; then nothing was done here."""
+    """Another process is uploading this queue, so nothing was done here."""
 
 
 def describe_failures(failures: list[tuple[QueuedUpload, str]]) -> str:
@@ -86,6 +88,8 @@ def printable_entry(text: str) -> str:
 
 @dataclass(order=True, slots=True)
 class _PendingUpload:
+    """An upload to try at a time, with its failures so far."""
+
     at_s: float
     locate: int
     upload: QueuedUpload = field(compare=False)
@@ -101,11 +105,10 @@ def drain_queue(
     deferred: bool = False,
     allowed: AllowedUploads | None = None,
 ) -> UploadReport:
-    """Uploads what waits in the queue of ``rank``, and what is added meanwhile; only what is ``allowed``, if given.
+    """Upload the queue of ``rank``, including files that are added meanwhile; if given, only ``allowed`` ones.
 
-    A failed upload is tried again after pauses that double from half a second to half a minute, each shortened at
-    random so that ranks do not retry at the same time. When no upload has succeeded for ``retry_for_s`` seconds, all
-    are given up.
+    A failed upload is retried after delays that double from half a second to half a minute, each shortened at random so
+    that ranks do not retry at the same time. Without a success for ``retry_for_s`` seconds, all are given up.
     """
     report = UploadReport(rank)
     with _lock_queue(run_folder, rank) as has_lock:
@@ -116,6 +119,8 @@ def drain_queue(
 
 
 class _QueueDrain:
+    """Drain of one rank's queue."""
+
     def __init__(
         self,
         run_folder: Path,
@@ -134,7 +139,7 @@ class _QueueDrain:
         self._last_success = time.monotonic()
 
     def run(self) -> None:
-        """Tries all uploads until all are done, or none has succeeded for too long."""
+        """Try all uploads until all are done, or none has succeeded for too long."""
         self._read_new()
         while self._pending:
             attempt = heapq.heappop(self._pending)
@@ -148,6 +153,7 @@ class _QueueDrain:
             self._read_new()
 
     def _read_new(self) -> None:
+        """Add new entries of the queue."""
         for upload in self._read():
             if upload.entry not in self._seen:
                 self._seen.add(upload.entry)
@@ -157,16 +163,17 @@ class _QueueDrain:
                 heapq.heappush(self._pending, _PendingUpload(0.0, len(self._seen), upload))
 
     def _wait_until(self, at_s: float) -> bool:
-        """Waits; returns False if nothing will have succeeded for too long by then."""
+        """Wait; return False if nothing will have succeeded for too long by then."""
         if at_s > self._last_success + self._retry_for_s:
             return False
         time.sleep(max(0.0, at_s - time.monotonic()))
         return True
 
     def _upload_once(self, attempt: _PendingUpload) -> None:
+        """Try an upload, and confirm it."""
         try:
             confirmed = upload_file(attempt.upload, attempt.num_failed + 1, self._allowed.folders)
-        except Exception as error:  # the store's library may raise anything
+        except Exception as error:  # libraries of stores raise arbitrary exceptions
             self._handle_failure(attempt, error)
         else:
             self._last_success = time.monotonic()
@@ -176,6 +183,7 @@ class _QueueDrain:
                 folder.delete(name)
 
     def _handle_failure(self, attempt: _PendingUpload, error: Exception) -> None:
+        """Schedule a retry, or give up after permanent errors."""
         reason = mask_credentials(f"{type(error).__name__}: {error}".strip())
         is_permanent = isinstance(error, _PERMANENT_ERRORS) or type(error).__name__ in _PERMANENT_ERROR_NAMES
         if is_permanent and attempt.num_failed + 1 >= _MAX_PERMANENT_FAILURES:
@@ -188,9 +196,9 @@ class _QueueDrain:
 
 @contextmanager
 def _lock_queue(run_folder: Path, rank: int) -> Iterator[bool]:
-    """Whether this process may upload the queue; within the block no other process uploads it."""
+    """Yield whether this process has locked the queue; no other process uploads it meanwhile."""
     run = RunFolder(run_folder)
-    import fcntl  # it exists on every system with run folders
+    import fcntl  # present on every system with run folders
 
     run.make_folder(build_queue_name(rank))
     with run.open(f"{build_queue_name(rank)}/lock", "ab") as lock:
@@ -212,11 +220,16 @@ class _Digest:
 
 
 def upload_file(upload: QueuedUpload, num_tries: int = 1, other_folders: Collection[Path] = ()) -> ConfirmedUpload:
-    """Uploads a file and checks that the store has it, with the same size and checksum.
+    """Upload a file, and check that the store has it with the same size and checksum.
 
-    The file must be in the run's folder or in one of ``also``. Raises `UnsafePathError` if it is not, `UploadError` if
-    the store has something else afterwards or the file changed meanwhile, FileNotFoundError if the file is gone,
-    `SettingsError` for an invalid URL, and whatever the store's library raises.
+    The file must be in the run folder or in one of ``other_folders``. The store's library may raise any other
+    exception.
+
+    Raises:
+        UnsafePathError: the file is in another folder.
+        UploadError: the store has other content afterwards, or the file changed meanwhile.
+        FileNotFoundError: the file is gone.
+        SettingsError: the URL is invalid.
     """
     check_url(upload.upload.url, "url")
     folder, name = upload.locate(other_folders)
@@ -236,12 +249,14 @@ def upload_file(upload: QueuedUpload, num_tries: int = 1, other_folders: Collect
 
 
 def _stat_version(folder: RunFolder, name: str) -> tuple[int, int, int]:
+    """Return inode, time and size of a file, which differ after a change."""
     with folder.open(name) as stream:
         status = os.fstat(stream.fileno())
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _compute_digest(folder: RunFolder, name: str) -> _Digest:
+    """Return size and checksums of a file."""
     whole, parts, part = hashlib.md5(usedforsecurity=False), [], hashlib.md5(usedforsecurity=False)
     size_bytes = 0
     with folder.open(name) as stream:
@@ -259,8 +274,10 @@ def _compute_digest(folder: RunFolder, name: str) -> _Digest:
 
 
 def _open_store(url: str) -> tuple[Any, str]:
-    """fsspec's file system for a URL, the one before if its settings are the same, and the path in it. Connecting to
-    S3 takes 100 ms of processor time, which 40 small files take together."""
+    """Return the fsspec file system of a URL and the path in it; one with the same settings is reused.
+
+    Connecting to S3 takes 100 ms of CPU time, as much as 40 small files.
+    """
     import fsspec
     from fsspec.config import conf
 
@@ -273,7 +290,7 @@ def _open_store(url: str) -> tuple[Any, str]:
 
 
 def _copy_to_store(store: Any, file: Path, path: str) -> None:
-    """Copies the file into the store, where it appears only when complete."""
+    """Copy the file into the store, where it appears only when complete."""
     protocols = {store.protocol} if isinstance(store.protocol, str) else set(store.protocol)
     if "file" in protocols:
         with atomic_file(Path(path)) as target, file.open("rb") as source:
@@ -286,6 +303,7 @@ def _copy_to_store(store: Any, file: Path, path: str) -> None:
 
 
 def _verify(store: Any, path: str, digest: _Digest) -> None:
+    """Raise `UploadError` unless the store has the file with its size and checksum."""
     store.invalidate_cache()
     try:
         info = store.info(path)
@@ -301,14 +319,14 @@ def _verify(store: Any, path: str, digest: _Digest) -> None:
 
 
 def _read_store_checksum(info: dict[str, Any]) -> str:
-    """The checksum that the store computed itself: S3's ETag or Google's md5Hash. Azure's comes from the client."""
+    """Return the checksum that the store computed: S3's ETag or Google's md5Hash. Azure's comes from the client."""
     if md5 := info.get("md5Hash"):
         return base64.b64decode(md5).hex()
     return str(info.get("ETag") or "").strip('"')
 
 
 def _compute_store_md5(store: Any, path: str) -> str:
-    """The checksum of the content read back, for stores that report none or (S3 with its own keys) another one."""
+    """Return the checksum of the content read back, for stores that report none, or S3 with customer keys."""
     md5 = hashlib.md5(usedforsecurity=False)
     with store.open(path, "rb") as stream:
         while piece := stream.read(_READ_BYTES):

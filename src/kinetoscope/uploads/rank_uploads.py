@@ -1,4 +1,4 @@
-"""Queues a rank's finished files for upload, under their remote names, and runs the process that sends them."""
+"""Uploads of a rank's finished files: remote names, the queue, and the process that sends it."""
 
 import logging
 import shlex
@@ -35,24 +35,24 @@ _MAX_NAMED = 5
 
 
 class RemoteStore(Protocol):
-    """A place for finished files outside of this machine, such as a trainer's loggers.
+    """A store for finished files outside of this machine, such as a trainer's loggers.
 
     `Profiler.remote_store` may be one: remote names without a scheme go there when there is no ``upload_to``.
     """
 
     def put(self, file: Path, remote_name: str) -> None:
-        """Stores the complete ``file`` under ``remote_name``. When this returns, the file may be deleted.
+        """Store the complete ``file`` under ``remote_name``; afterwards the file may be deleted.
 
-        Called on the writer thread. An exception is logged, and the file stays where it is.
+        It is called on the writer thread. An exception is logged, and the file is kept.
         """
         ...
 
 
 class RankUploads:
-    """The uploads of one rank from one run folder. They wait in a queue on disk, so a kill loses none.
+    """Uploads of one rank from one run folder, in a queue on disk that a kill leaves intact.
 
     A file whose remote name has a scheme is uploaded to that URL. Any other file goes below ``upload_to``, else to
-    ``remote_store``, else nowhere. Nothing here raises: failures are logged.
+    ``remote_store``, else nowhere. Failures are logged; no method raises.
     """
 
     def __init__(self, run_folder: Path, rank: int, upload_to: str | None, remote_store: RemoteStore | None) -> None:
@@ -69,8 +69,10 @@ class RankUploads:
         self._has_warned_full = self._has_warned_refused = False
 
     def prepare(self, remote_name: str, folder: str) -> bool:
-        """Prepares uploads of files of this name; ``folder`` is the URL below which they all go. Returns whether there
-        is a place for them."""
+        """Prepare uploads of a remote name; return whether they have a destination.
+
+        ``folder`` is the URL below which all files of the name go.
+        """
         if not self.build_url(remote_name):
             return self._remote_store is not None
         if "://" in remote_name and folder not in self._allowed:
@@ -80,20 +82,19 @@ class RankUploads:
         return True
 
     def build_url(self, remote_name: str) -> str:
-        """The URL to which a file of this name is uploaded through the queue; empty if it is not."""
+        """Return the URL of a remote name in the queue; empty if it is not uploaded through the queue."""
         if "://" in remote_name:
             return remote_name
         return f"{self._upload_to}/{remote_name}" if self._upload_to else ""
 
     def resume(self) -> None:
-        """Continues the uploads that an earlier process of this rank left, if they go to this run's destinations:
-        anybody may have written the queue."""
+        """Continue uploads of an earlier process of this rank to this run's destinations; the queue is untrusted."""
         if waiting := self._read_allowed():
             _log.info("Resuming %s that an earlier start of this run left.", format_count(len(waiting), "upload"))
             self._start()
 
     def put(self, file: Path, remote_name: str) -> None:
-        """Queues ``file`` for upload. Until then it must stay where it is: see `delete_when_uploaded`."""
+        """Queue ``file`` for upload; it must be kept until then, see `delete_when_uploaded`."""
         url = self.build_url(remote_name)
         if not url:
             self._put_to_remote_store(file, remote_name)
@@ -107,7 +108,7 @@ class RankUploads:
         self._start()
 
     def delete_when_uploaded(self, file: Path) -> None:
-        """Deletes ``file`` when its upload is confirmed; at once if there is nothing left to upload."""
+        """Delete ``file`` when its upload is confirmed; at once if nothing is left to upload."""
         if file not in self._unqueued and file not in self._refused:
             try:
                 delete_when_uploaded(self._run_folder, file)
@@ -115,7 +116,7 @@ class RankUploads:
                 _log.warning("%s cannot be deleted: %s.", file, error.strerror)
 
     def finish(self, timeout_s: float) -> None:
-        """Waits until everything is uploaded or given up, at most ``timeout_s`` seconds; logs what is left."""
+        """Wait for the uploads, at most ``timeout_s`` seconds; log unfinished ones."""
         until = monotonic() + timeout_s
         self._queue_unqueued()
         if not self._process.wait(until):
@@ -151,7 +152,7 @@ class RankUploads:
             return []
 
     def _read_allowed(self) -> list[QueuedUpload]:
-        """The waiting uploads that are allowed. The others are logged once."""
+        """Return the waiting uploads that are allowed; the others are logged once."""
         allowed = AllowedUploads(self._allowed, self._other_folders)
         waiting = self._read_waiting()
         refused = [upload for upload in waiting if allowed.explain_refusal(upload)]
@@ -166,7 +167,7 @@ class RankUploads:
         return [upload for upload in waiting if upload not in refused]
 
     def _queue_unqueued(self) -> bool:
-        """Writes entries for all files into the queue; False if the disk is full."""
+        """Write the missing entries of the queue; return False if the disk is full."""
         try:
             for waiting, url in list(self._unqueued.items()):
                 self._add_to_queue(waiting, url)
@@ -176,6 +177,7 @@ class RankUploads:
         return not self._unqueued
 
     def _add_to_queue(self, file: Path, url: str) -> None:
+        """Add a file to the queue, deferred if the queue is full."""
         is_full = len(self._read_waiting()) >= MAX_WAITING
         add_upload(self._run_folder, self._rank, file, url, deferred=is_full)
         if is_full and not self._has_warned_full:
@@ -188,6 +190,7 @@ class RankUploads:
             )
 
     def _put_to_remote_store(self, file: Path, remote_name: str) -> None:
+        """Pass a file to the remote store."""
         if self._remote_store is not None:
             try:
                 self._remote_store.put(file, remote_name)
@@ -196,6 +199,7 @@ class RankUploads:
                 self._refused.add(file)
 
     def _start(self) -> None:
+        """Start the uploading process unless it runs."""
         if self._process.is_running:
             return
         self._started_entries = {upload.entry for upload in self._read_waiting()}
@@ -207,12 +211,14 @@ class RankUploads:
             _log.error("Cannot start uploading: %s. %s", error, self._format_command())
 
     def _handle_end(self, status: int, errors: str) -> None:
+        """Log a failure of the uploading process."""
         if status:
             _log.error(
                 "Some files were not uploaded. %s %s", errors or f"Exit status {status}.", self._format_command()
             )
 
     def _warn_unfinished(self) -> None:
+        """Log that the uploading process continues."""
         names = [waiting.upload.path for waiting in self._read_allowed()]
         if not names:
             return
@@ -226,12 +232,13 @@ class RankUploads:
         )
 
     def _format_command(self) -> str:
+        """Return the command that uploads the rest."""
         to = "".join(f" --to {shlex.quote(url)}" for url in self._allowed)
         return f"To upload the rest: kinetoscope upload {shlex.quote(str(self._run_folder))}{to}"
 
 
 class UploadingRun(Protocol):
-    """The part of a Run that uploads need."""
+    """The part of a run that uploads need."""
 
     ranks: Ranks
     upload_to: str | None
@@ -240,12 +247,12 @@ class UploadingRun(Protocol):
 
     @property
     def attempt(self) -> Attempt:
-        """The restart attempt."""
+        """Restart attempt."""
         ...
 
 
 def get_uploads(run: UploadingRun, run_folder: Path) -> RankUploads:
-    """The uploads of a run from ``run_folder``, which its handlers and sources share."""
+    """Return the uploads of a run from ``run_folder``, which its handlers and sources share."""
     uploads = run.uploads.get(run_folder)
     if uploads is None:
         uploads = RankUploads(run_folder, run.ranks.rank, run.upload_to, run.remote_store)
@@ -254,9 +261,11 @@ def get_uploads(run: UploadingRun, run_folder: Path) -> RankUploads:
 
 
 class RemoteName:
-    """The remote name of one kind of file; ``text`` may use the variables of `FileNameFormat`, None uploads nothing.
+    """Remote name of one kind of file. ``text`` may use the variables of `FileNameFormat`; None uploads nothing.
 
-    Raises `FileNameError` for an unknown variable, and `SettingsError` as `check_url` does.
+    Raises:
+        FileNameError: the format has an unknown variable.
+        SettingsError: the URL is invalid.
     """
 
     def __init__(self, text: str | None, argument: str, *, has_timestamp: bool = True) -> None:
@@ -268,23 +277,24 @@ class RemoteName:
 
     @property
     def text(self) -> str:
-        """The format; empty if nothing is uploaded."""
+        """Format of the name; empty if nothing is uploaded."""
         return self._format.text
 
     @property
     def url(self) -> str:
-        """The format of the URLs to which files are uploaded through the run's queue; empty if they are not."""
+        """Format of the URLs in the run's queue; empty without uploads through the queue."""
         return self._uploads.build_url(self._format.text) if self._uploads is not None else ""
 
     def add_suffix(self, suffix: str) -> None:
-        """Adds ``suffix`` to the name, unless it ends so already."""
+        """Add ``suffix`` to the name unless it has it."""
         if self._format.text and not self._format.text.endswith(suffix):
             self._format = FileNameFormat(self._format.text + suffix, self._format.argument)
 
     def open(self, run: UploadingRun, run_name: str, uploads: RankUploads, *, shared: bool = False) -> None:
-        """Begins to upload files of this name, if there is a place for them.
+        """Start to upload files of this name, if they have a destination.
 
-        Raises `FileNameError` if two ranks would upload under one name, unless the ranks of a node have ``shared`` it.
+        Raises:
+            FileNameError: two ranks would upload under one name, and the ranks of a node do not have ``shared`` it.
         """
         self._run_name, self._ranks, self._restart = run_name, run.ranks, run.attempt.restart
         if self._format.text and uploads.prepare(self._format.text, self._build_folder_url(uploads)):
@@ -293,27 +303,33 @@ class RemoteName:
             self._uploads = uploads
 
     def _build_folder_url(self, uploads: RankUploads) -> str:
-        """The URL below which all files of this name go in this run. Raises `SettingsError` if it is invalid."""
+        """Return the URL below which all files of this name go in this run.
+
+        Raises:
+            SettingsError: it is invalid.
+        """
         url = uploads.build_url(self._format.fill_folder(self._run_name, self._ranks))
         if url:
             check_url(url, self._format.argument)
         return url
 
     def put(self, file: Path, timestamp: Moment | None = None) -> None:
-        """Queues ``file`` for upload, under the name for ``timestamp``."""
+        """Queue ``file`` for upload, under the name for ``timestamp``."""
         if self._uploads is not None:
             name = self._format.fill(self._run_name, self._ranks, timestamp)
             self._uploads.put(file, self._used.choose(_add_attempt_folder(name, self._restart)))
 
     def put_shared(self, file: Path) -> None:
-        """Queues a node's ``file`` for upload, again if it was uploaded before. Except on the first node, the node is
-        in its name."""
+        """Queue a node's ``file`` for upload, again if it was uploaded before.
+
+        The name has the node, except on the first one.
+        """
         if self._uploads is not None:
             self._uploads.put(file, self._shared_name())
 
     @property
     def shared_url(self) -> str:
-        """The URL to which `put_shared` uploads through the run's queue; empty if it does not."""
+        """URL of `put_shared` in the run's queue; empty without one."""
         return self._uploads.build_url(self._shared_name()) if self._uploads is not None else ""
 
     def _shared_name(self) -> str:
@@ -321,9 +337,13 @@ class RemoteName:
 
 
 def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
-    """Queues a recovered trace, for `kinetoscope upload` to send, unless it is queued or uploaded already. ``url`` is
-    the format of the URLs of its rank's traces; ``cycle`` is the trace's cycle. Raises OSError if the queue cannot be
-    written."""
+    """Queue a recovered trace for `kinetoscope upload`, unless it is queued or uploaded.
+
+    ``url`` is the format of the URLs of its rank's traces, ``cycle`` the trace's cycle.
+
+    Raises:
+        OSError: the queue cannot be written.
+    """
     rank = cycle.ranks.rank
     waiting = (entry.upload for entry in read_queue(run_folder, rank, deferred=True))
     before = [*read_confirmed(run_folder, rank), *waiting]
@@ -335,7 +355,7 @@ def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
 
 
 def add_node_suffix(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:
-    """A merged file's name, with the node in it except on the first node, so that nodes that share a disk differ."""
+    """Return a merged file's name, with the node except on the first one, so that nodes that share a disk differ."""
     filled = name.fill(run_name, ranks)
     if ranks.node_rank == 0 or "node_rank" in name.variables():
         return filled
@@ -345,6 +365,6 @@ def add_node_suffix(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:
 
 
 def _add_attempt_folder(name: str, restart: int) -> str:
-    """The name, after a restart in a folder of the attempt, so that the files of the attempt before stay."""
+    """Return the name, after a restart in a folder of the attempt, so that earlier files are kept."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}attempt{restart}/{last}" if restart else name

@@ -1,4 +1,4 @@
-"""Job of a run: upload what waits in the queue of a rank."""
+"""Job of a run: upload the queue of a rank."""
 
 import sys
 from collections.abc import Sequence

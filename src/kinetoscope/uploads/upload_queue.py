@@ -1,8 +1,7 @@
-"""The uploads that wait, in ``{run folder}/.uploads/rank{r}/``.
+"""Queue of uploads on disk, in ``{run folder}/.uploads/rank{r}/``.
 
 Each waiting upload is one small file, named so that sorting gives the order. When the upload is confirmed the file is
-deleted, and a line in ``uploaded.jsonl`` replaces it. Files are written and deleted whole, so a kill at any moment
-loses nothing.
+deleted, and a line in ``uploaded.jsonl`` replaces it. Files are written and deleted whole, so a kill loses nothing.
 """
 
 import itertools
@@ -31,14 +30,14 @@ _serial = itertools.count()
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """A local file and its destination. ``path`` is relative to the run's folder."""
+    """A local file and its destination. ``path`` is relative to the run folder."""
 
     path: str
     url: str
 
 
 class ConfirmedUpload(msgspec.Struct, frozen=True):
-    """A file is in the store, which has confirmed its size and checksum."""
+    """An uploaded file whose size and checksum the store has confirmed."""
 
     path: str
     url: str
@@ -49,7 +48,7 @@ class ConfirmedUpload(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class QueuedUpload:
-    """An entry of the queue: the upload, the file in the queue that describes it, and the run's folder."""
+    """An entry of the queue: the upload, the entry's file, and the run folder."""
 
     upload: Upload
     entry: Path
@@ -57,13 +56,14 @@ class QueuedUpload:
 
     @property
     def file(self) -> Path:
-        """The file to upload, as the entry says. Call `place` before reading or deleting it."""
+        """The file to upload, as the entry names it. Call `locate` before reading or deleting it."""
         return Path(os.path.normpath(self.run_folder / self.upload.path))
 
     def locate(self, other_folders: Collection[Path] = ()) -> tuple[RunFolder, str]:
-        """The folder of the file, which is the run's or one of ``also``, and the file's name in it.
+        """Return the folder of the file, which is the run's or one of ``other_folders``, and the file's name in it.
 
-        Raises `UnsafePathError` for a file that is in neither.
+        Raises:
+            UnsafePathError: the file is in none of them.
         """
         if is_name_inside(self.upload.path):
             return RunFolder(self.run_folder), self.upload.path
@@ -77,23 +77,25 @@ class QueuedUpload:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it still waits."""
+        """Presence of the entry in the queue."""
         return self._folder.is_file(self._name)
 
     def mark_deletable(self) -> None:
-        """Notes that the file may be deleted after this upload."""
+        """Record that the file may be deleted after its upload."""
         self._folder.write(self._mark, b"")
 
     def remove(self) -> bool:
-        """Removes the entry from the queue. Returns whether the file may be deleted too."""
+        """Remove the entry from the queue; return whether the file may be deleted."""
         self._folder.delete(self._name)
         is_deletable = self._folder.is_file(self._mark)
         self._folder.delete(self._mark)
         return is_deletable
 
     def confirm(self, confirmed: ConfirmedUpload) -> bool:
-        """Notes that the upload is confirmed, if there is space on the disk, and removes the entry. Returns whether the
-        file may be deleted too."""
+        """Record a confirmed upload, if the disk has space, and remove the entry.
+
+        Return whether the file may be deleted.
+        """
         with suppress(OSError):
             append_line(self._folder, f"{os.path.dirname(self._name)}/{_UPLOADED}", encode_struct(confirmed))
         return self.remove()
@@ -112,20 +114,22 @@ class QueuedUpload:
 
 
 def find_queue_folder(run_folder: Path, rank: int) -> Path:
-    """Where the uploads of ``rank`` wait."""
+    """Return the folder of the queue of ``rank``."""
     return run_folder / build_queue_name(rank)
 
 
 def build_queue_name(rank: int) -> str:
-    """The name of `find_queue_folder` in the run's folder."""
+    """Return the name of `find_queue_folder` in the run folder."""
     return f"{_FOLDER}/rank{rank}"
 
 
 def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, deferred: bool = False) -> None:
-    """Adds an upload to the end of the queue, and removes uploads that wait for the same URL.
+    """Add an upload to the end of the queue, in place of waiting uploads to the same URL.
 
-    An upload that is ``deferred`` is sent only on request (``kinetoscope upload``). Raises OSError, for instance on a
-    full disk.
+    A ``deferred`` upload is sent only on request (``kinetoscope upload``).
+
+    Raises:
+        OSError: the entry cannot be written, for instance on a full disk.
     """
     run = RunFolder(run_folder)
     run.make_folder(build_queue_name(rank))
@@ -139,26 +143,31 @@ def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, deferred: b
 
 
 def relative_to_run_folder(run_folder: Path, file: Path) -> str:
-    """The path of a file relative to the run's folder, as entries have it."""
+    """Return the path of a file relative to the run folder, as in entries."""
     return os.path.relpath(Path(os.path.realpath(file.parent), file.name), os.path.realpath(run_folder))
 
 
 def reserve_space(run_folder: Path, rank: int) -> None:
-    """Reserves space on the disk, so that files can be queued when it is full. Raises OSError."""
+    """Reserve space on the disk, so that files can be queued when it is full.
+
+    Raises:
+        OSError: the reserve cannot be written.
+    """
     run = RunFolder(run_folder)
     run.make_folder(build_queue_name(rank))
     run.write(f"{build_queue_name(rank)}/{_RESERVE}", bytes(_RESERVE_BYTES))
 
 
 def free_reserve(run_folder: Path, rank: int) -> None:
-    """Frees the space that `reserve_space` reserved."""
+    """Free the space that `reserve_space` reserved."""
     RunFolder(run_folder).delete(f"{build_queue_name(rank)}/{_RESERVE}")
 
 
 def read_queue(run_folder: Path, rank: int, *, deferred: bool = False) -> list[QueuedUpload]:
-    """The waiting uploads of ``rank``, oldest first; with ``deferred``, including those that were left aside.
+    """Return the waiting uploads of ``rank``, oldest first; ``deferred`` ones only if requested.
 
-    Raises OSError if the queue cannot be read.
+    Raises:
+        OSError: the queue cannot be read.
     """
     suffixes = (_WAITING, _DEFERRED) if deferred else (_WAITING,)
     run = RunFolder(run_folder)
@@ -174,16 +183,20 @@ def read_confirmed(run_folder: Path, rank: int) -> Iterator[ConfirmedUpload]:
 
 
 def find_ranks_with_uploads(run_folder: Path) -> list[int]:
-    """The ranks that have ever queued an upload. Raises OSError if the folder cannot be read."""
+    """Return the ranks that have ever queued an upload.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
     found = (_RANK.fullmatch(name) for name in RunFolder(run_folder).names(_FOLDER))
     return sorted(int(match[1]) for match in found if match)
 
 
 def delete_when_uploaded(run_folder: Path, file: Path) -> None:
-    """Deletes ``file`` now, or after its upload if it waits for one.
+    """Delete ``file`` now, or after its upload if it waits for one.
 
-    The uploading process may finish at the same time. Each side first writes its own note and then looks for the
-    other's, so that one of them deletes the file.
+    The uploading process may finish at the same time. Each side first writes its mark and then reads the other's, so
+    that one of them deletes the file.
     """
     waiting = [
         upload for rank in find_ranks_with_uploads(run_folder) for upload in read_queue(run_folder, rank, deferred=True)
@@ -199,7 +212,7 @@ def delete_when_uploaded(run_folder: Path, file: Path) -> None:
 
 
 def _delete(run_folder: Path, file: Path) -> None:
-    """Deletes a file that the run or its user has named; in the run's folder, links are not followed."""
+    """Delete a file that the run or its user has named; in the run folder, links are not followed."""
     name = os.path.relpath(os.path.abspath(file), os.path.abspath(run_folder))
     if is_name_inside(name):
         RunFolder(run_folder).delete(name)
@@ -208,7 +221,7 @@ def _delete(run_folder: Path, file: Path) -> None:
 
 
 def _read_entry(run: RunFolder, entry: Path) -> QueuedUpload | None:
-    """The entry; None if it was removed meanwhile, or is not ours."""
+    """Return an entry; None if it was removed meanwhile, or is malformed."""
     try:
         content = run.read(str(entry.relative_to(run.path)), _ENTRY_BYTES)
         upload = decode_struct(content, Upload)

@@ -1,4 +1,4 @@
-"""Changes of the arguments of calls, bound by signature, so that positional arguments work too."""
+"""Changes of the arguments of calls, by signature, so that positional arguments work too."""
 
 import inspect
 from collections.abc import Callable, Mapping

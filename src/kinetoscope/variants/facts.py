@@ -63,7 +63,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class FactsWatch:
-    """Collects `Facts` in a training process. It is used in a start that is not timed: some calls are wrapped."""
+    """Collector of `Facts` in a training process; it wraps calls, so its start is not timed."""
 
     def __init__(self) -> None:
         self._loaders: list[tuple[Callable[[], Any], LoaderFacts]] = []

@@ -1,4 +1,4 @@
-"""Calls of the outermost modules of a program: its models, seen from outside."""
+"""Calls of the outermost modules of a program, which are its models."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Arguments of torch's optimizers, from outside."""
+"""Arguments of torch's optimizers."""
 
 import sys
 from typing import Any

@@ -22,7 +22,7 @@ class CallPaths:
     def indices(self, names: pl.Series, parents: pl.Series, depths: pl.Series) -> pl.Series:
         """Return the path of each call, from its name, the row of its parent or null, and its depth."""
         calls = pl.DataFrame({"name": names, "parent": parents, "depth": depths}).with_row_index("row")
-        found = pl.zeros(len(calls) + 1, pl.UInt32, eager=True)  # the last one is the caller of calls without a parent
+        found = pl.zeros(len(calls) + 1, pl.UInt32, eager=True)  # the last row is the caller of root calls
         is_deep = pl.col("depth") > _MAX_COLUMN_DEPTH
         for of_depth in sorted(calls.filter(~is_deep).partition_by("depth"), key=lambda part: part["depth"][0]):
             callers = found.gather(of_depth["parent"].fill_null(len(calls)))

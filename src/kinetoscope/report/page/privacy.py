@@ -42,7 +42,7 @@ _GENERIC_NAMES = frozenset(
 )
 _MIN_NAME_LENGTH = 3
 _DETAILS_KEY, _EVIDENCE_KEY = "details", "evidence"
-_NON_TEXT_TYPES = (int, float, NoneType)  # most of a page
+_NON_TEXT_TYPES = (int, float, NoneType)  # most values of a page
 USER_REPLACEMENT = "user"
 """Replacement string for the name of a user."""
 
@@ -120,7 +120,7 @@ def _compile_user_pattern(strings: Iterable[str]) -> re.Pattern[str] | None:
 
 def _find_own_names() -> Iterator[str]:
     """Yield the names of the current user."""
-    with suppress(OSError, KeyError, ImportError):  # the system knows no name, or, as on Windows, has no `pwd`
+    with suppress(OSError, KeyError, ImportError):  # without a name, or on Windows without `pwd`
         yield getpass.getuser()
     with suppress(RuntimeError):
         yield Path.home().name

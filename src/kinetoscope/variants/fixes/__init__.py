@@ -1,1 +1,1 @@
-"""fixes: a module for each variant, named like it. They are loaded by `kinetoscope.variants.registry`."""
+"""fixes: one module per variant; `kinetoscope.variants.registry` loads them."""

@@ -20,7 +20,7 @@ def find_values(facts: Facts) -> list[bool]:
     keeps_results=False,
 )
 def apply(value: Value, applied: Applied) -> None:
-    """Switch it on."""
+    """Enable cuDNN's benchmark mode."""
     torch: Any = sys.modules["torch"]
     torch.backends.cudnn.benchmark = bool(value)
     applied()

@@ -22,12 +22,12 @@ def find_values(facts: Facts) -> list[bool]:
     kinds=("exposed_copy",),
 )
 def apply(value: Value, applied: Applied) -> None:
-    """Pin what loaders return, and copy pinned tensors without blocking. Copies to the host stay as they are."""
+    """Pin the batches of loaders, and copy pinned tensors without blocking; copies to the CPU are unmodified."""
     torch: Any = sys.modules["torch"]
     change_arguments(torch.utils.data.DataLoader, "__init__", lambda _: {"pin_memory": value}, applied)
 
     def copy(original: Callable[..., Any], tensor: Any, *arguments: Any, **options: Any) -> Any:
-        # The other forms of `to` take non_blocking by position.
+        # Other signatures of `to` take non_blocking by position.
         is_simple = len(arguments) <= 1 and "non_blocking" not in options
         if is_simple and tensor.device.type == "cpu" and tensor.is_pinned():
             options["non_blocking"] = True

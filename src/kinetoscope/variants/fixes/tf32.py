@@ -21,7 +21,7 @@ def find_values(facts: Facts) -> list[bool]:
     keeps_results=False,
 )
 def apply(value: Value, applied: Applied) -> None:
-    """Allow TF32."""
+    """Allow TF32 in matmuls and convolutions."""
     torch: Any = sys.modules["torch"]
     torch.set_float32_matmul_precision("high" if value else "highest")
     torch.backends.cudnn.allow_tf32 = bool(value)

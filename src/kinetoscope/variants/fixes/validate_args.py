@@ -20,7 +20,7 @@ def find_values(facts: Facts) -> list[bool]:
     kinds=("python_overhead", "synchronisation", "small_kernels", "host_bound"),
 )
 def apply(value: Value, applied: Applied) -> None:
-    """Change the default, and the argument of distributions that ask for validation."""
+    """Change the default, and the argument of distributions that request validation."""
     kind: Any = sys.modules["torch.distributions"].Distribution
     kind.set_default_validate_args(bool(value))
     change_arguments(kind, "__init__", lambda _: {"validate_args": value}, applied)
