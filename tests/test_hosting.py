@@ -30,7 +30,7 @@ def steps_of(workflow: dict) -> list[dict]:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_actions_are_pinned_to_a_commit_with_the_tag_beside_it(path):
+def test_actions_are_pinned_to_a_commit_with_the_tag_in_a_comment(path):
     uses = re.findall(r"uses: (?!\./)(.+)", path.read_text(encoding="utf-8"))
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+(\.\d+)*", use) for use in uses), uses
 

@@ -140,7 +140,7 @@ def test_no_count_of_the_old_dialect_rises(found):
     assert not list_risen(found), "write new text in the words of the language guide"
 
 
-def test_what_people_read_first_has_none(found):
+def test_first_read_pages_have_no_old_dialect(found):
     read_first = {name: counts for name, counts in found.items() if name in AT_ZERO or name.startswith(READ_FIRST)}
     assert read_first == {}
     screens = {

@@ -129,7 +129,7 @@ JOBS = {module for module in MODULES if module.endswith("_job")}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_imports_only_what_its_room_may(path):
+def test_file_imports_only_what_its_package_may(path):
     room = room_of(path)
     assert room in ALLOWED, f"{room} is no package: add it to ALLOWED and to docs/architecture.md"
     own_names = {name.split(".")[1] for name in imports_of(path) if name.startswith("kinetoscope.")}
@@ -184,7 +184,7 @@ def test_no_files_import_one_another_in_a_loop():
 
 
 @pytest.mark.parametrize("room", sorted(OUTSIDE))
-def test_a_ground_room_imports_only_these_packages(room):
+def test_base_package_imports_only_these_packages(room):
     for path in (path for path in FILES if path == SOURCE / f"{room}.py" or SOURCE / room in path.parents):
         outside = {name.split(".")[0] for name in imports_of(path)} - set(sys.stdlib_module_names) - {"kinetoscope"}
         assert outside <= OUTSIDE[room], f"{path.relative_to(ROOT)} imports {sorted(outside - OUTSIDE[room])}"
@@ -241,7 +241,7 @@ DOCUMENTED = {"sys._getframe", "os._exit"}
 @pytest.mark.parametrize(
     "path", [path for path in FILES if room_of(path) in LIVE_ROOMS], ids=lambda path: str(path.relative_to(SOURCE))
 )
-def test_private_names_of_other_libraries_are_in_one_file_per_room(path):
+def test_private_names_of_other_libraries_are_in_one_file_per_package(path):
     if path.name == "private_names.py":
         return
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -326,7 +326,7 @@ def _last_name(node: ast.AST | None) -> str:
 @pytest.mark.parametrize(
     "path", [path for path in FILES if room_of(path) in DRIVERS], ids=lambda path: str(path.relative_to(SOURCE))
 )
-def test_who_drives_a_run_uses_the_driver_api_only(path):
+def test_drivers_of_a_run_use_the_driver_api_only(path):
     prefix = "kinetoscope.recording."
     allowed = {f"{prefix}{module}.{name}" for module, names in DRIVER_API.items() for name in names}
     imported = {name for name in imports_of(path) if name.startswith(prefix)}
@@ -353,7 +353,7 @@ def test_composer_imports_only_the_listed_parts_of_recording():
         ("getattr(getattr(state, 'profiler', None), 'run', None)", {"Profiler.run"}),
     ],
 )
-def test_what_is_not_of_the_driver_api_is_found(code, found):
+def test_use_outside_of_the_driver_api_is_found(code, found):
     assert strangers_in(ast.parse(code)) == found
 
 

@@ -68,7 +68,7 @@ def test_importing_kinetoscope_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_importing_kinetoscope_loads_none_of_its_rooms():
+def test_importing_kinetoscope_loads_none_of_its_packages():
     program = "import sys, kinetoscope; print([m for m in sys.modules if m.startswith('kinetoscope')])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['kinetoscope']"

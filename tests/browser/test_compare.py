@@ -24,7 +24,7 @@ def comparison(tmp_path_factory):
     return file
 
 
-def test_what_got_slower_comes_first_after_the_verdict_on_the_step(comparison, page, open_file):
+def test_slower_rows_come_first_after_the_verdict_on_the_step(comparison, page, open_file):
     open_file(comparison, "#view=compare")
     rows = page.locator("tbody tr")
 

@@ -59,7 +59,7 @@ def test_a_heading_says_what_its_column_means_to_pointer_and_keys(view, heading,
     expect(help_text).to_contain_text(meaning)
 
 
-def test_a_finding_shows_its_chapter_in_place(late_rank, page, open_file):
+def test_finding_shows_its_explanation_in_place(late_rank, page, open_file):
     open_file(late_rank)
     finding = page.locator(".findings > ol > li", has_text="Straggler: rank 2").first
     explanation = finding.get_by_text("What straggler means, and what helps")

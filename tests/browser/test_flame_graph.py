@@ -44,7 +44,7 @@ def facts(page):
     return page.locator(".flame-facts").inner_text()
 
 
-def test_a_click_zooms_the_path_goes_back_and_keys_do_the_same(page, open_file, tmp_path):
+def test_click_zooms_in_path_zooms_out_and_keys_do_both(page, open_file, tmp_path):
     open_file(write_page(tmp_path / "page.html", {"flame_graphs": [flame_graph(STEP)]}), "#view=flame")
     canvas = page.get_by_role("application")
     box = canvas.bounding_box()

@@ -75,7 +75,7 @@ def test_peak_live_memory_at_the_peak_and_growth_are_reported(page, open_file, t
     assert_accessible(page)
 
 
-def test_the_pointer_and_keys_tell_numbers_zoom_and_a_link_remembers(page, open_file, tmp_path):
+def test_pointer_and_keys_show_numbers_and_zoom_and_a_link_keeps_them(page, open_file, tmp_path):
     report = {"memory": [over_time(), over_time(rank=1, peak_mib=700)]}
     open_file(write_page(tmp_path / "page.html", report, memory=[ROW]), "#view=memory")
     page.get_by_role("combobox").select_option("device 0 of rank 1")

@@ -89,6 +89,6 @@ def test_comparison_and_folder_are_shown_and_outside_a_notebook_instructions(rep
 @pytest.mark.parametrize(
     ("source", "height", "message"), [(3, 720, "not a int"), ("run", 0, "above 0"), ("run", True, "above 0")]
 )
-def test_what_cannot_be_shown_is_refused(source, height, message):
+def test_invalid_argument_of_view_is_refused(source, height, message):
     with pytest.raises(SettingsError, match=message):
         kinetoscope.view(source, height=height)

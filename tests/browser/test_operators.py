@@ -83,7 +83,7 @@ def test_hostile_names_stay_text_and_no_formula_is_copied(page, open_file, tmp_p
     assert page.locator("img").count() == 0
 
 
-def test_where_the_browser_refuses_to_copy_the_text_is_shown_to_be_copied(page, open_file, tmp_path):
+def test_text_is_shown_for_copying_if_the_browser_refuses_to_copy(page, open_file, tmp_path):
     open_file(write_page(tmp_path / "page.html", operators=[operator("aten::mm", 1, 1000)]), "#view=operators")
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')) }")
 

@@ -93,7 +93,7 @@ def test_keys_go_to_views_and_a_chosen_theme_is_kept(slow_loader, page, open_fil
     expect(page.locator("main")).to_have_attribute("data-view", "overview")
 
 
-def test_a_key_right_after_the_help_has_closed_already_goes_to_a_view(slow_loader, page, open_file):
+def test_key_right_after_closing_the_help_switches_views(slow_loader, page, open_file):
     open_file(slow_loader)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
@@ -107,7 +107,7 @@ def test_a_key_right_after_the_help_has_closed_already_goes_to_a_view(slow_loade
     expect(page.locator("main")).not_to_have_attribute("data-view", "overview")
 
 
-def test_what_a_rank_computes_is_among_the_facts_with_its_share_of_the_peak(report_of, page, open_file):
+def test_flops_of_a_rank_are_listed_with_their_share_of_the_peak(report_of, page, open_file):
     open_file(report_of(Settings(num_layers=2, has_shapes=True)))
 
     facts = page.locator(".run-facts").inner_text()
@@ -178,7 +178,7 @@ def test_axes_have_round_numbers_and_gaps_where_no_step_was_recorded(report_of, 
     assert_accessible(page)
 
 
-def test_of_many_ranks_those_that_stand_out_come_first_and_the_others_are_folded(report_of, page, open_file):
+def test_abnormal_ranks_come_first_and_others_are_collapsed(report_of, page, open_file):
     late = Fault(kind="late_host", ranks=(9,), cost_ns=5_000_000, every=2)
     open_file(report_of(Settings(num_ranks=12, num_layers=2, num_steps=8, faults=(late,))))
     ranks = page.get_by_role("list", name="Step time by rank").get_by_role("button")
@@ -205,7 +205,7 @@ def test_a_run_without_a_device_and_without_a_fault_says_so(report_of, page, ope
     assert "No GPU work was recorded" in page.locator(".run-facts").inner_text()
 
 
-def test_a_wait_and_the_line_where_the_time_goes_lead_to_their_samples(report_of, page, open_file):
+def test_wait_and_hot_line_lead_to_their_samples(report_of, page, open_file):
     waits = Fault(kind="blocked", cost_ns=4_000_000)
     settings = Settings(num_ranks=1, has_device=False, has_states=True, has_torch=False, step_spans="event/batch")
     open_file(report_of(replace(settings, faults=(waits,))))

@@ -48,7 +48,7 @@ def test_gaps_between_windows_are_visible_in_the_map_and_reported(report_of, pag
         expect(details).to_contain_text(f"Rank 0, {column}")
 
 
-def test_the_map_tells_its_numbers_as_a_table_too_and_keeps_what_it_shows(late_rank, page, open_file):
+def test_map_has_its_numbers_as_a_table_and_keeps_its_selection(late_rank, page, open_file):
     open_file(late_rank, "#view=ranks&measure=idle")
 
     expect(page.get_by_role("combobox")).to_have_value("idle")

@@ -35,7 +35,7 @@ def _shown(report, tmp_path):
 
 
 @pytest.mark.parametrize("settings", [_DEVICE_BOUND, _TWO_RANKS], ids=["device-bound", "two ranks"])
-def test_the_page_writes_the_step_and_the_ledgers_of_the_report(settings, page, open_file, tmp_path):
+def test_page_shows_the_step_and_time_breakdowns_of_the_report(settings, page, open_file, tmp_path):
     report = analysed(settings)[1]
     open_file(_shown(report, tmp_path))
     step_ns, parts = report.run["step_ns"], report.run["parts"]

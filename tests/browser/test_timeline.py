@@ -120,7 +120,7 @@ def test_wheel_keys_and_drags_move_the_view_and_the_link_leads_back_to_it(report
     expect(length(page)).to_have_text(whole)
 
 
-def test_a_search_counts_and_goes_from_match_to_match(report, page, open_file):
+def test_search_counts_and_steps_through_matches(report, page, open_file):
     open_file(report, "#view=timeline")
 
     page.keyboard.press("/")
@@ -336,7 +336,7 @@ def test_names_of_a_trace_stay_text_and_counters_show_their_values(page, open_fi
     assert_accessible(page)
 
 
-def test_of_many_ranks_the_first_is_open_and_a_link_opens_the_one_it_names(page, open_file, tmp_path):
+def test_first_of_many_ranks_is_open_and_a_link_opens_its_rank(page, open_file, tmp_path):
     path = write_timeline(tmp_path / "page.html", [("a", 0, 1000), ("b", 2000, 500)], num_ranks=64)
     open_file(path, "#view=timeline")
 

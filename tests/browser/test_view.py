@@ -530,7 +530,7 @@ def test_the_reader_switches_the_colours_and_they_stay(runs, tab):
         tab.get_by_role("button", name="Switch to light colours").wait_for(timeout=WAIT_MS)
 
 
-def test_what_is_copied_can_be_pasted_into_a_spreadsheet(analysed_once, tab):
+def test_copied_table_can_be_pasted_into_a_spreadsheet(analysed_once, tab):
     server = analysed_once
     tab.goto(server.link)
     wait_for_cell(tab, "after", "Change", "+")

@@ -111,7 +111,7 @@ def test_the_page_runs_no_script_but_its_own(rich, browser, tmp_path):
     page.close()
 
 
-def test_a_link_is_the_same_place_after_a_reload_and_back_leaves_a_view(rich, page, open_file):
+def test_link_restores_its_view_after_a_reload_and_back_leaves_it(rich, page, open_file):
     place = "#view=timeline&from=4000000&to=9000000&rank=1"
     open_file(rich, place)
     in_view = page.get_by_text("5.00 ms in view")

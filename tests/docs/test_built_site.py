@@ -79,7 +79,7 @@ def pages():
     return {path.relative_to(SITE).as_posix(): Page(path.read_text(encoding="utf-8")) for path in SITE.rglob("*.html")}
 
 
-def test_every_internal_link_leads_to_a_file_and_its_place(pages):
+def test_every_internal_link_leads_to_a_file_and_an_anchor(pages):
     assert len(pages) > 100
     broken = [
         f"{name} links to {target}"

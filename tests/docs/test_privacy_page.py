@@ -29,7 +29,7 @@ def test_the_page_lists_the_owner_of_each_field():
     assert lines == ["| texts | owner | with `--redact` |", "| --- | --- | --- |", *rows]
 
 
-def test_each_text_in_a_file_beside_traces_has_an_owner():
+def test_each_string_in_a_file_next_to_traces_has_an_owner():
     rooms = [kinetoscope.formats, kinetoscope.spool, kinetoscope.pulse, kinetoscope.uploads, kinetoscope.core.job]
     found = {}
     for room in rooms:

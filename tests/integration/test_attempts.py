@@ -316,7 +316,7 @@ def test_a_merged_trace_made_by_hand_is_not_replaced_by_a_recovered_one(tmp_path
 # -- where the files go --------------------------------------------------------------------------------------------
 
 
-def test_files_stay_where_out_was_when_training_goes_to_another_folder(tmp_path, monkeypatch):
+def test_files_stay_where_out_was_when_training_changes_the_folder(tmp_path, monkeypatch):
     import kinetoscope as face
 
     monkeypatch.chdir(tmp_path)

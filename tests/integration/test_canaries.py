@@ -164,7 +164,7 @@ def train(profiler, operators, contribute):
 """
 
 
-def test_what_a_recording_with_redact_writes_has_no_canary(run, tmp_path):
+def test_recording_with_redact_contains_no_canary(run, tmp_path):
     torch = pytest.importorskip("torch")
     torch.ones(1)
     program = tmp_path / "made" / f"train_{CANARY}.py"

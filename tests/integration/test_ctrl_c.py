@@ -76,7 +76,7 @@ def test_ctrl_c_before_anything_is_written_says_so(tmp_path):
     assert os.listdir(tmp_path / "out") == []
 
 
-def test_where_ctrl_c_is_ignored_as_in_the_background_of_a_script_it_stays_so(tmp_path):
+def test_sigint_stays_ignored_if_it_was_as_in_a_background_job(tmp_path):
     for name in ("one", "two"):
         write(tmp_path / f"{name}.json")
     script = """

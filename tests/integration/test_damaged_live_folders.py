@@ -139,7 +139,7 @@ def file_of(run, suffix):
 
 @pytest.mark.parametrize("suffix", [".names", ".track", ".chunk", ".spool", "windows.jsonl"])
 @pytest.mark.parametrize("content", [b"", b"garbage", bytes(range(256)) * 300], ids=["empty", "short", "long"])
-def test_a_file_of_garbage_is_named_and_the_others_are_recovered(run, num_spans, suffix, content):
+def test_file_of_random_bytes_is_named_and_the_others_are_recovered(run, num_spans, suffix, content):
     path = file_of(run, suffix)
     path.write_bytes(content)
     code, output = recover(run)
@@ -224,7 +224,7 @@ def test_files_of_another_version_are_named_and_stay_and_the_others_are_recovere
     assert path.read_bytes() == content
 
 
-def test_what_could_not_be_read_at_first_is_in_the_same_traces_once_it_can_be_read(run, num_spans):
+def test_data_unreadable_at_first_is_in_the_same_traces_later(run, num_spans):
     path = file_of(run, ".chunk")
     whole = path.read_bytes()
     path.write_bytes(whole[:8] + (99).to_bytes(4, "little") + whole[12:])
@@ -336,7 +336,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_what_a_power_cut_took_of_an_open_window_is_missed_and_the_folder_stays(run, num_spans, cut):
+def test_data_lost_to_a_power_cut_is_reported_and_the_folder_stays(run, num_spans, cut):
     path = file_of(run, ".spool")
     CUTS[cut](path)
     code, output = recover(run)
@@ -388,7 +388,7 @@ def killed_after_close(tmp_path_factory):
 
 
 @pytest.mark.parametrize("cut", [None, *CUTS])
-def test_of_a_window_that_had_closed_the_number_of_missing_records_is_known(killed_after_close, tmp_path, cut):
+def test_closed_window_has_a_known_number_of_missing_records(killed_after_close, tmp_path, cut):
     run = Path(shutil.copytree(killed_after_close, tmp_path / "run"))
     if cut is not None:
         CUTS[cut](file_of(run, ".chunk"))

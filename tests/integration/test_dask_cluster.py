@@ -183,7 +183,7 @@ def test_a_worker_that_does_not_see_a_file_is_named(client, runs, monkeypatch):
         kinetoscope.analyze(path, cache=False, executor=client.get_executor())
 
 
-def test_what_could_not_be_read_is_read_anew_next_time(client, runs, tmp_path):
+def test_unreadable_file_is_read_again_next_time(client, runs, tmp_path):
     path = tmp_path / "rank0.json"
     path.write_text("no trace")
     with pytest.raises(TraceFileError, match=r"rank0\.json"):
@@ -285,7 +285,7 @@ def test_ctrl_c_takes_the_work_back_and_leaves_the_cluster_alone(client, runs):
     assert client.submit(abs, -1).result(MAX_WAIT_S) == 1
 
 
-def test_a_live_folder_that_goes_away_before_a_worker_opens_it_is_no_error(client, tmp_path):
+def test_spool_deleted_before_a_worker_opens_it_is_no_error(client, tmp_path):
     """As at the end of a run: its process saves what is in it, and deletes it."""
     done = run_program(KILLED, tmp_path / "run")
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -45,7 +45,7 @@ def trained(tmp_path_factory):
     return train(tmp_path_factory.mktemp("run"), make_rows)
 
 
-def test_the_line_that_makes_most_objects_is_found_with_what_mending_saves(trained):
+def test_line_that_allocates_most_objects_is_found_with_its_saving(trained):
     (found,) = [one for one in kinetoscope.analyze(trained).findings if one.kind == "garbage_collection"]
     assert found.where.lines[0].endswith(f"test_diagnosing.py:{LINE}")
     assert dict(found.evidence)["share_of_line"] > 0.8

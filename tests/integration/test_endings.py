@@ -243,7 +243,7 @@ def test_a_forked_child_of_a_run_that_is_watched_for_hangs_ends(tmp_path):
     assert (code, out) == (0, "3\n3\n3\n"), err
 
 
-def test_what_a_marker_has_started_before_a_fork_may_be_finished_in_the_child_too(tmp_path):
+def test_marker_span_started_before_a_fork_may_finish_in_the_child_too(tmp_path):
     code, out, err = run(
         tmp_path,
         """

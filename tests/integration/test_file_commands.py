@@ -141,7 +141,7 @@ def test_many_files_are_repaired_into_a_folder_and_those_that_cannot_be_are_name
     assert printed[-1] == "  Not repaired: it cannot be read."
 
 
-def test_two_files_of_one_name_do_not_take_each_others_place(file, tmp_path):
+def test_two_files_of_one_name_do_not_replace_each_other(file, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "rank0.json").write_bytes(trace())
     done = kinetoscope("check", file, tmp_path / "other", "--repair", tmp_path / "fixed")
@@ -198,7 +198,7 @@ def test_an_output_that_is_a_device_or_a_pipe_stays_one(file, tmp_path):
     assert (tmp_path / "pipe.json").is_fifo()
 
 
-def test_an_output_that_is_a_pipe_which_nobody_reads_is_refused_at_once(file, tmp_path):
+def test_output_pipe_without_a_reader_is_refused_at_once(file, tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     done = kinetoscope("convert", file, "-o", tmp_path / "pipe.json")
     assert (done.returncode, done.stdout) == (1, b"")
@@ -216,7 +216,7 @@ def test_an_output_that_is_a_pipe_which_nobody_reads_is_refused_at_once(file, tm
     ids=" ".join,
 )
 @pytest.mark.parametrize("suffix", [".json", ".parquet"])
-def test_a_named_pipe_is_refused_in_a_sentence_though_nobody_writes_it(file, tmp_path, verb, suffix):
+def test_named_pipe_without_a_writer_is_refused_in_a_sentence(file, tmp_path, verb, suffix):
     """Else the command would wait for ever."""
     path, output = tmp_path / f"pipe{suffix}", tmp_path / "out.json"
     os.mkfifo(path)
@@ -235,7 +235,7 @@ def test_a_device_is_refused(device):
     assert b"it is a device, not a file" in done.stderr
 
 
-def test_what_a_shell_passes_for_a_command_is_read_like_the_standard_input(file):
+def test_process_substitution_is_read_like_standard_input(file):
     command = f"{sys.executable} -m kinetoscope check <(cat '{file}')"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=120, check=False)
     assert done.stdout.endswith(b": nothing wrong (50 events).\n"), done.stderr

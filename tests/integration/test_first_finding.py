@@ -102,7 +102,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("command", [("train.py",), ("-m", "train"), ("spawn.py",)], ids=" ".join)
-def test_the_end_tells_the_first_finding_and_its_saving_however_training_was_started(command, tmp_path):
+def test_end_report_has_top_finding_and_saving_for_any_start_method(command, tmp_path):
     (tmp_path / "train.py").write_text(SLOW_LOADER)
     (tmp_path / "spawn.py").write_text(SPAWN)
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=100)
@@ -114,7 +114,7 @@ def test_the_end_tells_the_first_finding_and_its_saving_however_training_was_sta
     }
 
 
-def test_what_the_search_found_is_kept_for_summary_and_for_the_list_of_runs(tmp_path, monkeypatch):
+def test_search_results_are_cached_for_summary_and_the_list_of_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
     (tmp_path / "train.py").write_text(SLOW_LOADER)
     subprocess.run([sys.executable, "train.py"], cwd=tmp_path, stderr=subprocess.PIPE, timeout=100, check=True)

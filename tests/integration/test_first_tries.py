@@ -147,7 +147,7 @@ def test_a_run_that_recorded_nothing_says_why_once_and_what_to_change(tmp_path, 
     assert sentence in done.stderr
 
 
-def test_every_command_tells_why_a_run_recorded_nothing(tmp_path):
+def test_every_command_reports_why_a_run_recorded_nothing(tmp_path):
     program, sentence = UNTRACED["a short run"]
     run(tmp_path, program)
     commands = (

@@ -214,7 +214,7 @@ def test_links_and_pipes_among_the_live_folders_are_reported_and_passed_over(run
 
 
 @pytest.mark.parametrize("name", ["live", "traces", "traces/.manifest", "traces/.manifest/rank0.jsonl"])
-def test_recover_goes_through_no_link_in_the_runs_folder(run, outside, name):
+def test_recover_follows_no_link_in_the_run_folder(run, outside, name):
     (outside / "moved").mkdir()
     shutil.move(run / name, outside / "moved" / "it")
     (run / name).symlink_to(outside / "moved" / "it")
@@ -402,7 +402,7 @@ def test_a_file_outside_is_sent_when_its_folder_is_named_again(saved, outside, s
         "file://{store}/a\x1b[31mb",
     ],
 )
-def test_a_file_that_goes_elsewhere_is_left(saved, store, url):
+def test_entry_that_points_outside_is_skipped(saved, store, url):
     store.mkdir()
     queue(saved, "traces/own.json", url.format(store=store))
     done = run_command("upload", saved, "--to", f"file://{store}")
@@ -415,7 +415,7 @@ def test_a_file_that_goes_elsewhere_is_left(saved, store, url):
 
 
 @pytest.mark.parametrize("url", ["simplecache::s3://b", "s3://b/..", "s3://b?x", "https://host@evil/", "b", "file://b"])
-def test_upload_takes_no_url_that_says_more_than_a_place(saved, url):
+def test_upload_refuses_a_url_with_query_or_credentials(saved, url):
     pytest.importorskip("fsspec")
     queue(saved, "traces/own.json", "s3://b/x")
     done = run_command("upload", saved, "--to", url)
@@ -454,7 +454,7 @@ def start_again(run, upload_to, remote="{run_name}/{batch}.json"):
     return run_program(RUN, run, upload_to, remote)
 
 
-def test_a_run_uploads_leftovers_only_below_its_own_places_and_says_so(saved, outside, store):
+def test_run_uploads_leftovers_only_below_its_own_urls_and_reports_it(saved, outside, store):
     (saved / "traces" / "second.json").write_text("[]")
     queue(saved, "traces/own.json", f"file://{store}2/own.json", 0)
     queue(saved, "../../outside/file", f"file://{store}/up/stolen", 1)
@@ -473,7 +473,7 @@ def test_a_run_uploads_leftovers_only_below_its_own_places_and_says_so(saved, ou
 
 
 @pytest.mark.parametrize("name", ["live", "traces", "traces/.manifest", ".uploads", "traces/.manifest/rank0.jsonl"])
-def test_a_run_that_starts_in_the_folder_goes_through_no_link(saved, outside, store, name):
+def test_run_that_starts_in_the_folder_follows_no_link(saved, outside, store, name):
     write_manifest(saved, finished("own.json"))
     place = saved / name
     if place.exists():

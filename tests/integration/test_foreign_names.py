@@ -92,7 +92,7 @@ VERBS = [
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_what_a_command_prints_is_of_a_sane_length_and_has_no_control_characters(verb, paths, name, tmp_path, capsys):
+def test_command_output_has_a_limited_length_and_no_control_characters(verb, paths, name, tmp_path, capsys):
     places = {"0": str(paths[0]), "1": str(paths[1])}
     words = [places.get(word, word).replace("OUT", str(tmp_path / "out.json")).replace("NAME", name) for word in verb]
     with suppress(SystemExit):  # of argparse

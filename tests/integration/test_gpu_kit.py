@@ -106,7 +106,7 @@ def test_wheels_are_installed_and_unpacked_where_pip_fails(tmp_path, monkeypatch
     assert "pip ended with" in results["install"]["how"]
 
 
-def test_a_test_that_crashes_or_hangs_costs_none_but_its_own_result(tmp_path, monkeypatch):
+def test_crashed_or_hung_test_loses_only_its_own_result(tmp_path, monkeypatch):
     kit = tmp_path / "kit"
     (kit / "tests" / "gpu").mkdir(parents=True)
     (kit / "pytest.ini").write_text("[pytest]\n")
@@ -244,7 +244,7 @@ def test_results_of_a_gpu_become_pages_and_numbers_of_the_repository(results, re
 
 
 @pytest.mark.parametrize(("device", "gpu"), [("cpu", None), ("gpu", None), ("gpu", {"error": "no driver"})])
-def test_other_results_become_pages_beside_them(results, repository, device, gpu):
+def test_other_results_become_pages_next_to_them(results, repository, device, gpu):
     before = sorted(path.read_bytes() for path in repository.rglob("*.md"))
     out = results(device, gpu)
     judge.judge_folder(out, repository)
@@ -253,7 +253,7 @@ def test_other_results_become_pages_beside_them(results, repository, device, gpu
     assert (out / "gpu.json").exists()
 
 
-def test_what_was_skipped_is_listed(results, repository, capsys):
+def test_skipped_entries_are_listed(results, repository, capsys):
     judge.judge_folder(results("cpu"), repository)
     printed = capsys.readouterr().out
     assert "skipped: faults/float64: skipped: needs CUDA" in printed

@@ -89,7 +89,7 @@ HANGS = [
 
 
 @pytest.mark.parametrize(("kind", "line"), HANGS)
-def test_a_training_that_hangs_says_where(kind, line, start, tmp_path):
+def test_hung_training_reports_its_location(kind, line, start, tmp_path):
     rank = start(kind).wait_until_it_hangs()
     assert (rank.phase, rank.step) == ("other", 29)
     assert line_of(line) in rank.hang.place
@@ -121,7 +121,7 @@ def test_a_call_that_holds_the_gil_is_found_with_its_line(start):
     assert line_of("sleep(10_000)") in rank.hang.place
 
 
-def test_where_it_hangs_is_known_after_a_kill(start, tmp_path):
+def test_hang_location_is_known_after_a_kill(start, tmp_path):
     training = start("lock")
     place = training.wait_until_it_hangs().hang.place
     training.process.kill()
@@ -164,7 +164,7 @@ def test_a_script_that_does_something_else_after_its_loop_does_not_hang(start, t
 
 
 @pytest.mark.parametrize("kind", ["busy", "computing", "slow_steps"])
-def test_what_only_takes_long_is_no_hang(kind, start, tmp_path):
+def test_long_phase_is_no_hang(kind, start, tmp_path):
     training = start(kind, least_s=MIN_HEALTHY_HANG_S)
     _, output = training.process.communicate(timeout=LONG_S)
     assert training.process.returncode == 0, output
@@ -182,7 +182,7 @@ def test_what_only_takes_long_is_no_hang(kind, start, tmp_path):
         ("computing", 8),
     ],
 )
-def test_a_training_that_gets_no_processor_is_no_hang(kind, num_greedy, start, tmp_path):
+def test_descheduled_training_is_not_hung(kind, num_greedy, start, tmp_path):
     """Beside eight others it has none for two seconds."""
     training = start(kind)
     training.wait_for(lambda rank: rank.num_steps == NUM_USUAL)
@@ -265,7 +265,7 @@ with kinetoscope.profile(folder, torch=False, system=False, quiet=True) as profi
 """
 
 
-def test_who_does_not_come_to_a_collective_is_named(tmp_path):
+def test_rank_missing_in_a_collective_is_named(tmp_path):
     pytest.importorskip("torch")
     program = tmp_path / "ranks.py"
     program.write_text(RANKS)

@@ -76,7 +76,7 @@ def test_hooks_report_phases_without_torch_operators_and_others_are_unknown(tmp_
     assert "python_overhead" not in [finding.kind for finding in report.findings]
 
 
-def test_three_windows_have_a_ledger_and_memory_each_of_their_own(tmp_path):
+def test_three_windows_each_have_their_time_breakdown_and_memory(tmp_path):
     schedule = kinetoscope.cyclic_schedule(skip_first=1, wait=1, warmup=1, active=3, repeat=3)
     report = train(tmp_path, schedule=schedule, num_batches=18)
     adds_up(report)

@@ -140,7 +140,7 @@ def test_resumed_training_run_continues_at_its_position(trainer, tmp_path):
 
 
 @pytest.mark.parametrize("error", [ValueError("planted"), KeyboardInterrupt])
-def test_a_training_that_an_exception_ends_is_saved(trainer, error, tmp_path):
+def test_training_ended_by_an_exception_is_saved(trainer, error, tmp_path):
     integration = integrate(trainer, tmp_path / "run", quiet=True)
     with pytest.raises((ValueError, KeyboardInterrupt, SystemExit)):
         train(trainer, tmp_path / "a", integration, network=Network(fails_at=9, error=error))
@@ -214,7 +214,7 @@ def test_lightnings_actions_are_spans_under_its_names(tmp_path):
     assert integration.summary().startswith("<kinetoscope.RunReport of run: 1 of 1 ranks, 10 steps")
 
 
-def test_the_callback_leaves_a_profiler_of_lightnings_in_its_place(tmp_path):
+def test_callback_keeps_lightnings_own_profiler(tmp_path):
     lightning = pytest.importorskip("lightning.pytorch")
     integration, simple = (
         integrate("lightning callback", tmp_path / "run", quiet=True),

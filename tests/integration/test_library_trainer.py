@@ -83,7 +83,7 @@ def test_the_trainers_function_is_named_or_no_line_and_never_the_scripts(tmp_pat
     assert on_line in found.advice
 
 
-def test_both_are_named_of_garbage_collections_too(tmp_path):
+def test_both_are_named_for_gc_pauses_too(tmp_path):
     found = findings_of(MAKES_OBJECTS, tmp_path)["garbage_collection"]
     called, collecting = (
         f"train.py:{line_of(SCRIPT, '# TRAIN')}",

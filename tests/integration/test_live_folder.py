@@ -365,7 +365,7 @@ def test_training_continues_on_a_full_disk_and_stored_records_are_readable(tmp_p
     assert 0 < num_live < num
 
 
-def test_a_disk_that_is_full_from_the_beginning_gives_one_warning(tmp_path, small_disk, caplog):
+def test_disk_that_is_full_from_the_start_gives_one_warning(tmp_path, small_disk, caplog):
     (small_disk / "file").write_bytes(bytes((2 << 20) - 4096 * 4))
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         record_some(tmp_path, small_disk)

@@ -86,7 +86,7 @@ def test_run_with_a_closed_terminal_saves_and_then_exits_as_without_us(tmp_path)
     assert (terminal.folder / "merged_trace.json").exists()
 
 
-def test_a_run_that_prints_and_logs_to_a_terminal_that_is_gone_saves_all_the_same(tmp_path):
+def test_run_that_prints_to_a_closed_terminal_is_saved(tmp_path):
     """Handlers of the user's that let the error through must not stop the save."""
     program = """
     class ToTerminal(logging.Handler):

@@ -40,7 +40,7 @@ def restarted(tmp_path):
     return tmp_path / "run"
 
 
-def test_of_all_ranks_of_a_host_one_says_what_an_earlier_attempt_left(tmp_path):
+def test_one_rank_per_host_reports_unsaved_data_of_an_earlier_attempt(tmp_path):
     counts = []
     for restart, rank, num_batches in ((0, 0, 8), (1, 0, 5), (1, 1, 5)):
         names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}

@@ -150,7 +150,7 @@ def test_steps_that_the_end_of_the_job_cuts_off_are_counted_and_the_others_are_s
     assert "Recorded: " in printed.out
 
 
-def test_what_nobody_may_ask_changes_nothing_and_the_next_request_is_answered(start, tmp_path, capsys):
+def test_forbidden_request_changes_nothing_and_the_next_is_answered(start, tmp_path, capsys):
     job = start(1)
     path = job.folder / "pulse" / "record.request"
     wrong = RecordRequest(request_sequence(str(path)) + 1, 10, 0, 0).encoded()
@@ -194,7 +194,7 @@ def test_a_run_that_has_ended_cannot_be_asked_and_one_that_is_none_neither(start
     assert "at most 100" in capsys.readouterr().err
 
 
-def test_a_training_that_ends_before_says_so(start, capsys):
+def test_training_that_ends_before_the_window_reports_it(start, capsys):
     """It is stopped once it has taken the request, some seconds before the first step."""
     job = start(1)
     asking = subprocess.Popen(

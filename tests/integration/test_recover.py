@@ -151,7 +151,7 @@ def test_a_window_that_was_saved_right_before_the_kill_is_not_written_again(tmp_
     assert len(spans(tmp_path / "run" / "traces" / "merged_trace.json", "work")) == 1
 
 
-def test_another_processs_trace_of_the_same_name_is_not_taken_for_an_unsaved_window(killed):
+def test_equally_named_trace_of_another_process_is_no_unsaved_window(killed):
     folder = killed / "run" / "traces"
     other = json.loads((folder / "ep0-ba3-rank0.json").read_text())
     (folder / "ep0-ba6-rank0.json").write_text(json.dumps(other))
@@ -271,7 +271,7 @@ def test_leftovers_of_another_machine_are_used_only_when_asked_for(killed):
     assert spans(killed / "run" / "traces" / "ep0-ba6-rank0.json", "work")
 
 
-def test_a_run_without_a_handler_that_writes_is_recovered_all_the_same(killed):
+def test_run_without_a_writing_handler_is_recovered(killed):
     (folder,) = (killed / "run" / "live").iterdir()
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(run | {"recipes": []}))

@@ -116,7 +116,7 @@ def same_pid(tmp_path):
     return tmp_path
 
 
-def test_what_could_be_read_at_the_second_try_only_is_in_the_traces_once(tmp_path):
+def test_data_readable_only_at_the_second_try_is_in_the_traces_once(tmp_path):
     """Without its records, the batch at which a process was killed is unknown: the trace gets another name."""
     train_and_kill(tmp_path, "recorded")
     chunks = list((tmp_path / "run" / "live").glob("*/*.chunk"))

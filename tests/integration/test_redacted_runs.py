@@ -152,7 +152,7 @@ def stuck_phase(folder: Path, script: str, program: str) -> dict[str, object]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not HAS_RUN_FOLDERS, reason="needs folders of runs")
-def test_stacks_of_a_run_that_hangs_are_equal(tmp_path):
+def test_stacks_of_a_hung_run_are_equal(tmp_path):
     other = HANGS
     for word, another in WORDS.items():
         other = other.replace(word, another)

@@ -122,7 +122,7 @@ def test_no_byte_that_a_run_leaves_has_a_secret_though_everything_has_one(tmp_pa
         assert json.loads(gzip.decompress(torch_trace.read_bytes()))["### metadata"] == {"###": ["###", 1]}
 
 
-def test_where_torch_saves_to_a_file_that_file_is_not_left(tmp_path, monkeypatch):
+def test_file_that_torch_saves_to_is_not_left(tmp_path, monkeypatch):
     monkeypatch.setattr("kinetoscope.torch.kineto_stream.can_save_without_gil", lambda results: False)
     with temporary_files_in(tmp_path / "tmp"):
         settings = {"system": False, "schedule": always, "redact": hide, "strict": True, "quiet": True}
@@ -130,7 +130,7 @@ def test_where_torch_saves_to_a_file_that_file_is_not_left(tmp_path, monkeypatch
     assert secrets_below(tmp_path) == []
 
 
-def test_what_is_uploaded_has_no_secret(tmp_path):
+def test_uploaded_files_have_no_secret(tmp_path):
     pytest.importorskip("fsspec")
     settings = {"redact": hide, "upload_to": f"file://{tmp_path}/store", "quiet": True}
     train(kinetoscope.profile(tmp_path / "run", schedule=always, **settings))
@@ -276,7 +276,7 @@ def test_unreadable_contributed_file_is_skipped_and_a_damaged_one_noted(tmp_path
     assert "### op" in {event["name"] for event in events_of(trace)}
 
 
-def test_a_trace_of_a_gpu_tells_the_same_after_its_kernels_were_renamed(tmp_path):
+def test_gpu_trace_gives_equal_results_after_renaming_kernels(tmp_path):
     original, redacted = Path(__file__).parents[1] / "data" / "hta" / "pipeline.json.gz", tmp_path / "rank0.json"
     before = kinetoscope.analyze(original, cache=False)
     kernels = {row.name for row in before.kernels if row.kind == "compute"}
@@ -304,7 +304,7 @@ with kinetoscope.profile(sys.argv[1], torch=False, system=False, schedule=always
 """
 
 
-def test_what_a_killed_run_left_is_not_recovered_with_its_names_unless_asked_to(tmp_path):
+def test_unsaved_data_of_a_killed_run_is_recovered_with_names_only_on_request(tmp_path):
     run = tmp_path / "run"
     done = run_with_torch(KILLED, run)
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -115,7 +115,7 @@ def trainings(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", KINDS if ALL else QUICK)
-def test_a_training_is_recorded_and_stays_what_it_is(kind, trainings):
+def test_training_is_recorded_without_a_change(kind, trainings):
     folder, plain, profiled = trainings(kind)
     assert lines_of_training(plain), plain.stderr
     assert (profiled.returncode, lines_of_training(profiled)) == (plain.returncode, lines_of_training(plain)), (
@@ -288,7 +288,7 @@ thread.join()
 """
 
 
-def test_a_training_on_another_thread_is_one_too(tmp_path):
+def test_training_on_another_thread_is_recorded_too(tmp_path):
     script = tmp_path / "threaded.py"
     script.write_text(THREAD)
     done = run_recorded("-o", "run", command=[script, TRAININGS], folder=tmp_path)
@@ -442,7 +442,7 @@ def test_script_named_kinetoscope_trains_once_and_gets_the_reason_of_no_recordin
     )
 
 
-def test_a_training_with_a_profiler_of_its_own_keeps_that(tmp_path):
+def test_training_with_its_own_profiler_keeps_it(tmp_path):
     script = tmp_path / "profiled.py"
     script.write_text(
         """
@@ -461,7 +461,7 @@ with kinetoscope.profile("own", torch=False, system=False, quiet=True) as profil
     assert kinetoscope.analyze(tmp_path / "own").run["all_steps"]["num_steps"] == 20
 
 
-def test_without_the_private_name_for_its_end_a_training_is_saved_all_the_same(tmp_path):
+def test_training_is_saved_without_the_private_name_for_its_end(tmp_path):
     script = tmp_path / "renamed.py"
     script.write_text(
         f"""

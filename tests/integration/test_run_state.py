@@ -68,7 +68,7 @@ def test_run_still_records_until_it_is_killed(start, tmp_path):
     assert state(tmp_path / "run") == state(tmp_path / "run" / "traces") == "killed"
 
 
-def test_run_that_was_recovered_was_killed_all_the_same(start, tmp_path):
+def test_recovered_run_still_counts_as_killed(start, tmp_path):
     kill(start())
     assert run_command("recover", tmp_path / "run").returncode == 0
     assert state(tmp_path / "run") == "killed"

@@ -31,7 +31,7 @@ def until_begun(begun, other):
     assert begun.exists(), other.wait()
 
 
-def test_a_second_process_records_beside_the_first_one_and_replaces_nothing(tmp_path):
+def test_second_process_records_next_to_the_first_and_replaces_nothing(tmp_path):
     run, begun, go_on = tmp_path / "run", tmp_path / "begun", tmp_path / "go on"
     other = start_prepared(OURS, RECORDS, run, begun, go_on)
     try:
@@ -50,7 +50,7 @@ def test_a_second_process_records_beside_the_first_one_and_replaces_nothing(tmp_
     assert trace_json(trace)["traceEvents"]
 
 
-def test_after_the_first_process_was_killed_a_run_goes_beside_what_can_be_recovered(tmp_path):
+def test_run_after_a_kill_writes_next_to_recoverable_data(tmp_path):
     run, begun = tmp_path / "run", tmp_path / "begun"
     other = start_prepared(OURS, RECORDS, run, begun, tmp_path / "never")
     try:

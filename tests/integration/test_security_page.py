@@ -99,7 +99,7 @@ def test_reading_unpickles_imports_signals_and_calls_nothing(run, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_recording_opens_no_port_calls_nobody_and_sends_no_signal(tmp_path):
+def test_recording_opens_no_port_makes_no_connection_and_sends_no_signal(tmp_path):
     done = subprocess.run([sys.executable, "-c", RECORD], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == []
 

@@ -46,7 +46,7 @@ def test_without_a_torch_optimizer_a_fetch_after_a_backward_pass_is_a_step(optio
         ("own optimizer, briefly", "0 optimizer steps, 7 fetches and 6 backward passes"),
     ],
 )
-def test_a_training_without_steps_says_once_what_was_looked_for_and_seen(kind, seen, tmp_path):
+def test_training_without_steps_reports_once_the_expected_and_seen_events(kind, seen, tmp_path):
     plain = run_script(TRAININGS, kind, folder=tmp_path)
     recorded = run_recorded("-o", "run", command=[TRAININGS, kind], folder=tmp_path)
     assert (recorded.returncode, lines_of_training(recorded)) == (plain.returncode, lines_of_training(plain))
@@ -86,7 +86,7 @@ def test_a_command_without_torch_says_so_unless_a_process_below_it_trains(tmp_pa
     assert "nothing was recorded" not in done.stderr
 
 
-def test_an_isolated_python_and_one_without_a_training_say_why_there_is_nothing(tmp_path):
+def test_isolated_python_and_one_without_training_report_why_nothing_is_recorded(tmp_path):
     done = run(KINETOSCOPE, "run", "-o", "run", sys.executable, "-I", TRAININGS, "no loader", folder=tmp_path)
     assert (done.returncode, done.stderr) == (3, "")
     for command in ("summary", "info"):

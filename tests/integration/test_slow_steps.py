@@ -186,7 +186,7 @@ for step, batch in enumerate(DataLoader(torch.ones(400, 4))):
 """
 
 
-def test_kinetoscope_run_keeps_slow_steps_of_a_training_that_knows_nothing_of_it(tmp_path):
+def test_kinetoscope_run_keeps_slow_steps_of_an_uninstrumented_training(tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(UNMODIFIED)
     done = run_recorded("--slow-steps", "-o", "run", command=["train.py"], folder=tmp_path)

@@ -57,7 +57,7 @@ def test_states_are_the_same_in_each_format_and_in_a_merged_and_a_repaired_trace
         assert read_states(path) == (steps, findings), path
 
 
-def test_a_killed_run_tells_its_waits_and_claims_nothing_of_python(tmp_path):
+def test_killed_run_reports_its_waits_and_no_python_overhead(tmp_path):
     assert run_script(tmp_path, "killed") == -signal.SIGKILL
     live = read_states(tmp_path / "run")
     assert main(["recover", str(tmp_path / "run")]) == 0

@@ -159,7 +159,7 @@ def test_messages_go_to_the_log_with_stderr_closed(tmp_path):
     assert FOUND.fullmatch((tmp_path / "log").read_text())
 
 
-def test_where_nobody_reads_a_full_pipe_the_run_ends_without_waiting_for_a_reader(tmp_path):
+def test_run_ends_without_waiting_for_the_reader_of_a_full_pipe(tmp_path):
     fill = (
         "import os\nos.set_blocking(2, False)\ntry:\n    while True: os.write(2, b'-' * 4096)\nexcept OSError: pass\n"
     )
@@ -178,7 +178,7 @@ def test_quiet_stops_all_of_it(tmp_path):
 
 
 @pytest.mark.parametrize(("task", "is_reported"), [("0", True), ("1", False)])
-def test_under_slurm_the_first_task_of_a_step_tells_the_end(task, is_reported, tmp_path):
+def test_first_task_of_a_slurm_step_prints_the_end_report(task, is_reported, tmp_path):
     slurm = {"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2"}
     slurm |= {"SLURM_PROCID": task, "SLURM_LOCALID": task, "SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "2"}
     output = run(tmp_path, training(), **slurm)
@@ -187,12 +187,12 @@ def test_under_slurm_the_first_task_of_a_step_tells_the_end(task, is_reported, t
     assert (tmp_path / "run" / "traces" / f"ep0-ba12-rank{task}.json.gz").exists()
 
 
-def test_in_a_batch_script_of_slurm_a_training_of_one_process_tells_its_end(tmp_path):
+def test_single_process_training_in_a_slurm_batch_script_prints_its_end_report(tmp_path):
     slurm = {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
     assert FOUND.fullmatch(run(tmp_path, training(), **slurm))
 
 
-def test_a_process_that_trains_loads_neither_polars_nor_our_analysis_to_tell_its_end(tmp_path):
+def test_end_report_of_training_loads_neither_polars_nor_the_analysis(tmp_path):
     after = "print([name for name in sys.modules if name.startswith(('polars', 'rich', 'kinetoscope.analysis', "
     after += "'kinetoscope.frames', 'IPython'))], file=sys.stderr)"
     output = run_on_terminal(tmp_path, training(after=after), columns=200)
@@ -214,7 +214,7 @@ def summary(folder, cache):
     return ended.stdout
 
 
-def test_what_the_search_has_found_is_kept_for_the_next_command(tmp_path):
+def test_search_results_are_cached_for_the_next_command(tmp_path):
     cache = tmp_path / "cache"
     assert FOUND.fullmatch(run(tmp_path, training(), XDG_CACHE_HOME=str(cache)))
     kept = files_in(cache)

@@ -114,7 +114,7 @@ def test_a_run_that_ends_in_the_middle_of_a_window_keeps_torchs_operators(tmp_pa
     assert any(event["name"] == "aten::mm" for event in handler.cycles[0][0]["traceEvents"])
 
 
-def test_an_active_stretch_that_the_epochs_end_breaks_off_is_saved(tmp_path):
+def test_active_period_ended_by_the_epoch_is_saved(tmp_path):
     def schedule(state):  # does not know the epoch's length, as with a loader without one
         return ProfilerAction.ACTIVE if state.timestamp.batch_in_epoch else ProfilerAction.SKIP
 

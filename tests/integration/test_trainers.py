@@ -96,7 +96,7 @@ def check_phases(kind, done, steps):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_training_in_a_trainer_is_recorded_and_stays_what_it_is(kind, tmp_path):
+def test_training_in_a_trainer_is_recorded_without_a_change(kind, tmp_path):
     done = check(command_of(kind), tmp_path)
     steps = frame_of(tmp_path / "run").filter(pl.col("step") > 0)
     assert steps.filter(pl.col("evaluation_ns") > 0)["step"].to_list() == EVALUATED.get(kind, [])

@@ -73,7 +73,7 @@ def test_the_first_finding_names_the_fault_and_its_line(quick_runs, script):
 
 @pytest.mark.skipif(VALIDATES, reason="all faults are tried below")
 @pytest.mark.parametrize("script", QUICK_STATES)
-def test_what_the_loop_waits_for_is_named_with_advice_that_fits(tmp_path, script):
+def test_wait_of_the_loop_is_named_with_fitting_advice(tmp_path, script):
     run_quickly(script, tmp_path / script, "--steps", 20)
     fault = BY_NAME[script]
     of_kind = [finding for finding in findings_of(tmp_path / script) if finding.kind in fault.all_kinds]
@@ -139,7 +139,7 @@ def test_the_advice_of_the_first_finding_fits_the_call(trials, script):
 
 @whole
 @pytest.mark.parametrize("script", [fault.script for fault in FAULTS if fault.is_saved])
-def test_mending_gains_what_the_first_finding_promises(trials, script):
+def test_fix_saves_the_prediction_of_the_top_finding(trials, script):
     trial = trials[0](script)
     step_ns = max(trial.steps_ns["faulty", "recorded"])
     assert trial.gain_ns() >= max(15_000_000, 0.3 * step_ns), "the training has no fault that matters"
@@ -148,7 +148,7 @@ def test_mending_gains_what_the_first_finding_promises(trials, script):
 
 @whole
 @pytest.mark.parametrize("script", [fault.script for fault in FAULTS if not fault.is_saved])
-def test_no_saving_is_promised_where_no_replay_can_tell(trials, script):
+def test_no_saving_is_predicted_without_a_trusted_replay(trials, script):
     assert [first.saving_ns_per_step for first in trials[0](script).firsts] == [None] * 3
 
 

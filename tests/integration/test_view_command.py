@@ -273,7 +273,7 @@ def test_a_large_trace_is_never_in_memory_as_a_whole(runs):
         assert most_memory_bytes(process.pid) - before < size / 4
 
 
-def test_a_browser_that_goes_away_disturbs_nobody(server, get, runs, capfd):
+def test_disconnected_browser_disturbs_no_other(server, get, runs, capfd):
     with (runs / "digits" / "large.json").open("wb") as file:
         file.truncate(50 << 20)
     with socket.create_connection(("127.0.0.1", server.server_port), MAX_WAIT_S) as connection:
@@ -411,12 +411,12 @@ def test_a_port_that_is_taken_is_a_plain_error(runs, server):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_does_not_exist_is_a_plain_error(runs, capsys):
+def test_missing_path_is_a_plain_error(runs, capsys):
     assert main(["view", str(runs / "none")]) == 2
     assert capsys.readouterr().err == f"error: No such file or folder: {runs / 'none'}. Check the path.\n"
 
 
-def test_of_a_file_in_a_run_its_run_is_shown_and_no_other(runs):
+def test_file_in_a_run_shows_its_run_only(runs):
     with view_command(runs / "digits" / "report.html", "--no-open") as process:
         assert process.output.startswith(f"1 run in {runs / 'digits'}. ")
         assert ended(process)[0] == 0

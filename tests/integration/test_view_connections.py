@@ -88,7 +88,7 @@ def large(runs):
     return "/trace/digits/traces/rank1.json"
 
 
-def test_where_all_places_are_in_use_a_browser_is_refused_until_one_is_free(runs, large):
+def test_browser_is_refused_while_all_slots_are_in_use(runs, large):
     with served(runs, connections=Connections(max_connections=4)) as server, ExitStack() as stack:
         cookie = log_in(server.link)
         readers = [stack.enter_context(reads_nothing(server, cookie, large)) for _ in range(4)]

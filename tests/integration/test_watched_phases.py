@@ -108,7 +108,7 @@ def test_without_operators_the_phases_are_known_but_not_what_bounds_the_step(tmp
     assert not report.findings
 
 
-def test_with_operators_it_is_these_that_tell_the_phases(tmp_path):
+def test_operators_determine_the_phases_if_recorded(tmp_path):
     train(tmp_path / "watched")
     report = kinetoscope.analyze(tmp_path / "watched")
     host = report.run["parts"]["host"]

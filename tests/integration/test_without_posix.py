@@ -126,7 +126,7 @@ def test_training_continues_with_one_message_that_nothing_is_recorded(windows, t
     assert not (tmp_path / "run").exists()
 
 
-def test_a_strict_training_ends_before_it_begins(windows, tmp_path):
+def test_strict_training_fails_before_its_start(windows, tmp_path):
     done = windows.program(TRAINING, "strict")
     assert (done.returncode, done.stdout) == (1, "")
     last = done.stderr.splitlines()[-1]

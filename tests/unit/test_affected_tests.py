@@ -36,7 +36,7 @@ def test_tests_come_by_their_distance_and_slow_ones_last():
     assert any(slow)
 
 
-def test_what_a_change_cannot_break_is_left_out():
+def test_unaffected_tests_are_omitted():
     assert "unit/formats/test_perfetto.py" not in found("src/kinetoscope/report/terminal.py")
 
 
@@ -44,7 +44,7 @@ def test_tests_that_need_an_environment_of_their_own_are_left_out():
     assert not [name for name in found("src/kinetoscope/core/job/state.py") if name.startswith("compat/")]
 
 
-def test_who_uses_what_tests_share_is_found():
+def test_users_of_shared_test_code_are_found():
     assert "unit/merge/test_rewriters_agree.py" in found("tests/support/event_strategies.py")
 
 

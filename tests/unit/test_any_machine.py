@@ -140,7 +140,7 @@ def names_of_macho(content: bytes) -> tuple[int, set[str], set[str]]:
     return processor, exported, missing
 
 
-def test_what_reads_and_writes_files_is_linked_for_windows(zig):
+def test_file_access_code_links_for_windows(zig):
     """Link against an import library of all undefined symbols, which must all be Python's."""
     folder = zig.folder / WINDOWS
     objects = without_recorder(zig, WINDOWS)

@@ -42,7 +42,7 @@ def test_default_schedule_skips_one_batch_warms_up_one_and_records_ten_once(tmp_
 
 
 @pytest.mark.parametrize("number", [int, numpy.int64])
-def test_a_training_that_resumes_has_its_own_numbers_of_steps(tmp_path, number):
+def test_resumed_training_has_its_own_step_numbers(tmp_path, number):
     handlers = [JSONTraceHandler(), handler := MemoryTraceHandler()]
     run(kinetoscope.profile(tmp_path, first_step=number(12_000), handlers=handlers, **QUIET), epochs=1)
     (cycle,) = handler.cycles
@@ -183,7 +183,7 @@ def test_an_argument_that_is_no_torch_profiler_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("out", ["", "  ", None, 5, b"runs", ["runs"], True])
-def test_what_names_no_folder_is_refused_and_nothing_is_made(tmp_path, monkeypatch, out):
+def test_invalid_folder_name_is_refused_and_nothing_is_created(tmp_path, monkeypatch, out):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError, match="out is the folder of the run"):
         run(kinetoscope.profile(out, torch=False))
@@ -262,7 +262,7 @@ def test_activities_and_the_experimental_configuration_are_those_of_torchs_profi
         kinetoscope.profile(tmp_path / "second", torch=kinetoscope.TorchProfiler(), activities=asked["activities"])
 
 
-def test_an_interval_beside_a_system_profiler_of_ones_own_is_refused_naming_both(tmp_path):
+def test_interval_next_to_a_given_system_profiler_is_refused_naming_both(tmp_path):
     words = r"system_interval_s=0.2 has no effect beside system=SystemProfiler.*\(stats_thread_interval_seconds=0.2"
     with pytest.raises(SettingsError, match=words):
         kinetoscope.profile(tmp_path, torch=False, system=SystemProfiler(), system_interval_s=0.2)
@@ -291,7 +291,7 @@ def test_a_report_that_nothing_writes_traces_for_is_refused(tmp_path):
         kinetoscope.profile(tmp_path, torch=False, handlers=MemoryTraceHandler(), report=True)
 
 
-def test_further_sources_record_beside_the_others_and_only_if_asked_for(tmp_path):
+def test_further_sources_record_with_the_others_only_on_request(tmp_path):
     plain, asked = MemoryTraceHandler(), MemoryTraceHandler()
     for handler, sources in ((plain, ()), (asked, [GCPauses()])):
         with kinetoscope.profile(tmp_path, torch=False, handlers=handler, sources=sources) as profiler:

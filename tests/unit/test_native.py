@@ -139,7 +139,7 @@ def recording() -> tuple[Recorder, "_native.Span"]:
     return recorder, _native.Span(recorder, 0, 1)
 
 
-def test_a_recorder_that_starts_anew_in_its_own_process_records_on():
+def test_restarted_recorder_of_a_process_continues_recording():
     recorder, span = recording()
     with span:
         pass

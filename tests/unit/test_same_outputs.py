@@ -17,5 +17,5 @@ from support.same_outputs.__main__ import differences
         (None, "", [": None -> ''"]),
     ],
 )
-def test_each_place_that_differs_is_named(before, after, lines):
+def test_each_difference_is_named(before, after, lines):
     assert list(differences(before, after)) == lines

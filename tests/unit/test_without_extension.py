@@ -43,7 +43,7 @@ print(profiler.state.timestamp.batch, kinetoscope.active_profiler())
 """
 
 
-def test_a_training_continues_unrecorded_with_one_line(tmp_path):
+def test_training_continues_unrecorded_with_one_line(tmp_path):
     """The state that it may read counts on."""
     out, err = run(WITHOUT + TRAINING, tmp_path)
     assert out == "4 None\n"
@@ -163,7 +163,7 @@ CHOOSING = "from kinetoscope.native import why_not_recorded\nprint(why_not_recor
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_second_interpreter_does_without_it_beside_the_first(tmp_path, is_first):
+def test_second_interpreter_works_without_it_next_to_the_first(tmp_path, is_first):
     other, own = f"run_elsewhere({CHOOSING!r})\n", f"exec({RECORDING!r})\n"
     out, _ = run(IN_OTHERS + (other + own if is_first else own + other), tmp_path)
     assert out.count("works in the first interpreter of a process only") == 1

@@ -84,6 +84,6 @@ def test_an_engine_that_never_fits_leaves_nothing(state):
     assert not our_threads()
 
 
-def test_the_callbacks_have_a_state_that_goes_into_checkpoints(state):
+def test_callbacks_have_a_state_for_checkpoints(state):
     for callback in state.callbacks:
         callback.load_state_dict(callback.state_dict())

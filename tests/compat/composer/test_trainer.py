@@ -126,7 +126,7 @@ class FailsInBatch(Callback):
             raise ArithmeticError("the user's own mistake")
 
 
-def test_a_training_exception_is_the_users_own_and_the_window_is_saved():
+def test_training_exception_is_the_users_own_and_the_window_is_saved():
     trainer = make_trainer(profile_only_markers(cyclic_schedule(warmup=0, active=100)), callbacks=[FailsInBatch(3)])
     with pytest.raises(ArithmeticError, match="own mistake"):
         trainer.fit()
@@ -545,7 +545,7 @@ def test_composers_own_schedule_and_handlers_work_with_our_profiler():
     assert received["event/batch", True] == received["event/batch", False] == 3
 
 
-def test_a_script_written_for_composer_runs_with_our_modules_in_its_place():
+def test_script_for_composer_runs_with_kinetoscope_modules_instead():
     script = """
 import sys; sys.path[:0] = {paths!r}
 import importlib, composer, kinetoscope.composer

@@ -50,7 +50,7 @@ def test_processes_of_one_boot_and_namespace_share_their_clock():
     assert compare([], "0", 0) == [{"same_clock": True}]
 
 
-def test_hours_apart_in_a_time_namespace_the_truth_is_within_the_bound():
+def test_true_offset_of_hours_in_a_time_namespace_is_within_the_bound():
     skip_unless(IN_A_TIME_NAMESPACE)
     check(compare(IN_A_TIME_NAMESPACE, TRUE_IN_NAMESPACE, NUM_RUNS), 200_000)
 
@@ -62,7 +62,7 @@ def test_clocks_hours_apart_and_drifting_are_within_the_bound_with_their_drift()
     assert -200 < lines[-1]["drift_ppm"] < -50
 
 
-def test_through_a_network_with_a_millisecond_of_delay_the_truth_is_within_the_bound():
+def test_true_offset_is_within_the_bound_over_a_slow_network():
     skip_unless(IN_A_TIME_NAMESPACE, IN_A_NETWORK_NAMESPACE)
     with network_namespaces() as (near, far):
         check(compare([*far, *IN_A_TIME_NAMESPACE], TRUE_IN_NAMESPACE, NUM_RUNS, before_rank0=near), 2_000_000)

@@ -100,7 +100,7 @@ def test_an_observer_that_is_dropped_finishes_its_file(tmp_path):
     assert "aten::add" in names_in((tmp_path / "trace.json").read_bytes())
 
 
-def test_the_environment_asks_for_an_observer_and_its_extras(monkeypatch):
+def test_environment_requests_an_observer_and_its_extras(monkeypatch):
     assert ExecutionTraceObserver.build_execution_trace_obs_from_env() is None
     monkeypatch.setenv("ENABLE_PYTORCH_EXECUTION_TRACE", "1")
     monkeypatch.setenv("ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS", "1")

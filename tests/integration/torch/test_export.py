@@ -228,7 +228,7 @@ def test_failed_export_names_the_path_leaves_nothing_and_can_be_retried(tmp_path
     assert sorted(os.listdir(tmp_path)) == ["file", "trace.json"]
 
 
-def test_no_absolute_path_of_the_users_goes_into_the_header(tmp_path):
+def test_header_has_no_absolute_path_of_the_user(tmp_path):
     record(["plain"]).export_chrome_trace(tmp_path / "trace.json")
     assert str(tmp_path) not in (tmp_path / "trace.json").read_text()
 
@@ -381,7 +381,7 @@ def test_a_window_that_kineto_saved_for_a_user_is_still_exported(tmp_path):
         assert trace.errors() == {}
 
 
-def test_where_torch_cannot_export_it_again_the_error_says_that_kineto_saves_once(tmp_path, monkeypatch):
+def test_error_of_a_second_export_explains_that_kineto_saves_once(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.profiler._chrome_trace_export", None)
     profiler = record(["plain"])
     profiler.profiler.kineto_results.save(str(tmp_path / "theirs.json"))

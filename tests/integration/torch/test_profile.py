@@ -132,7 +132,7 @@ def test_finish_window_works_without_a_schedule():
     assert [names.count("aten::add") for names in windows] == [1]
 
 
-def test_follow_schedule_asks_the_schedule_again_for_the_same_step():
+def test_follow_schedule_calls_the_schedule_again_for_the_same_step():
     action = NONE
     with profile(schedule=lambda step: action, on_trace_ready=lambda profiler: None) as profiler:
         profiler.step()
@@ -310,7 +310,7 @@ def test_a_profiler_that_is_dropped_stops_with_a_resource_warning():
 
 
 @pytest.mark.parametrize("reads_tree", [False, True])
-def test_events_are_freed_with_their_profiler_without_a_garbage_collection(reads_tree):
+def test_events_are_freed_with_their_profiler_without_gc(reads_tree):
     with profile() as profiler:
         work()
     events = profiler.events()
@@ -361,7 +361,7 @@ def test_a_handler_that_raises_leaves_the_schedule_intact():
         assert all(len(spans) == 1 for spans in calls)
 
 
-def test_the_trainings_exception_is_raised_with_the_handlers_as_a_note():
+def test_training_exception_is_raised_with_the_handlers_as_a_note():
     def handler(profiler) -> None:
         raise KeyError("no disk")
 
@@ -400,7 +400,7 @@ def test_the_trace_id_of_each_window_comes_from_the_callback():
 
 
 @pytest.mark.parametrize(("daemon", "num_counted"), [("1", 5), ("", 0)])
-def test_steps_are_counted_for_kinetos_daemon_and_for_nobody_else(monkeypatch, daemon, num_counted):
+def test_steps_are_counted_for_kinetos_daemon_only(monkeypatch, daemon, num_counted):
     monkeypatch.setenv("KINETO_USE_DAEMON", daemon)
     before = KinetoStepTracker.current_step()
     run(schedule(wait=9, warmup=1, active=1), 5)

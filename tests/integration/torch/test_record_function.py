@@ -126,7 +126,7 @@ def test_a_span_that_waits_for_a_future_ends_when_that_is_done():
     assert spans["asynchronous"].end_ns() > spans["meanwhile"].end_ns()
 
 
-def test_without_a_profiler_the_future_comes_back_as_it_is():
+def test_future_is_returned_unmodified_without_a_profiler():
     future = torch.futures.Future()
     with record_function("no observer") as span:
         assert span._call_end_callbacks_on_future(future) is future

@@ -13,7 +13,7 @@ from kinetoscope.torch import ProfilerActivity, _ExperimentalConfig
 from support.torch_versions import since_2_13
 
 
-def test_the_memory_page_is_beside_the_trace(tmp_path):
+def test_memory_page_is_next_to_the_trace(tmp_path):
     source = TorchProfiler(
         folder=str(tmp_path),
         filename="rank{rank}.{batch}.json",

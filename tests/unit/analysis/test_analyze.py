@@ -85,7 +85,7 @@ def test_the_command_takes_the_last_seconds_of_a_pipe(folder, capsys, monkeypatc
     assert "Write a number above 0" in capsys.readouterr().err
 
 
-def test_of_a_large_run_all_ranks_have_rows_and_the_late_one_is_among_those_replayed(tmp_path, monkeypatch):
+def test_large_run_has_rows_of_all_ranks_and_replays_the_straggler(tmp_path, monkeypatch):
     monkeypatch.setattr(sample, "MOST_REPLAYED", 3)
     late = Fault(kind="late_host", ranks=(4,), cost_ns=3_000_000)
     run = simulate(Settings(num_ranks=5, num_steps=8, has_memory=False, faults=(late,)))

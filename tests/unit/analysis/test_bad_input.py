@@ -89,7 +89,7 @@ def test_device_times_are_unknown_and_cpu_times_known_without_a_device(tmp_path)
     assert all(row.forward_ns and row.device_busy_ns is None for row in report.steps)
 
 
-def test_ranks_that_are_not_here_are_counted_and_nobody_waits_for_them(tmp_path):
+def test_missing_ranks_are_counted_and_not_waited_for(tmp_path):
     report = analyse(traces(tmp_path, num_ranks=8)[3])
     assert has_note(report, "Not here: ranks 0-2, 4-7, of 8.")
     assert {(call.ranks, call.skew_ns, call.late_rank) for call in report.collectives} == {((3,), None, None)}

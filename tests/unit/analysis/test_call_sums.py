@@ -56,7 +56,7 @@ def test_the_summary_of_one_rank_of_many_is_small(folder):
     assert len(pickle.dumps(summary)) < 16_000
 
 
-def test_what_the_processes_of_an_executor_send_back_is_compressed(folder):
+def test_results_of_executor_processes_are_compressed(folder):
     class Watched(ThreadPoolExecutor):
         def submit(self, fn, /, *args, **kwargs):
             future = super().submit(fn, *args, **kwargs)

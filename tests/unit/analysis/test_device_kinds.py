@@ -56,7 +56,7 @@ def test_no_conclusions_from_cpu_activity_next_to_an_unclassified_device(categor
     assert_one_truth(report)
 
 
-def test_a_rank_without_a_device_beside_one_that_is_not_understood_is_named_as_such(tmp_path):
+def test_rank_without_a_device_is_named_next_to_an_unclassified_one(tmp_path):
     with_category(tmp_path, {"kernel": "hpu_op", "gpu_memcpy": "hpu_op"}, num_ranks=2)
     other = simulate(Settings(num_ranks=2, num_steps=4, has_device=False)).write(tmp_path / "others")[1]
     report = kinetoscope.analyze([tmp_path / "rank0.json", other], cache=False)
@@ -73,7 +73,7 @@ def test_large_run_with_an_unclassified_unreplayed_rank_gives_no_conclusions(tmp
     assert report.run["notes"][0].startswith("Unknown device events")  # the reason comes first
 
 
-def test_what_the_device_of_one_rank_did_is_not_known_and_not_0(tmp_path):
+def test_missing_device_values_of_a_rank_are_unknown_and_not_0(tmp_path):
     files = simulate(Settings(num_ranks=2, num_steps=4)).write(tmp_path)
     files[1].write_text(files[1].read_text().replace('"kernel"', '"npu_kernel"'))
     lines = screen(kinetoscope.analyze(tmp_path, cache=False))

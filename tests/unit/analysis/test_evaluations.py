@@ -57,7 +57,7 @@ def test_evaluation_operators_are_no_forward_pass_and_its_waits_no_step_python(r
     assert (row.forward_ns, row.python_ns) == (10_000_000, 25_000_000)
 
 
-def test_what_an_evaluation_waits_for_is_its_own(report):
+def test_waits_of_an_evaluation_belong_to_it(report):
     row = report.steps[5]
     assert (row.communication_wait_ns, row.sync_ns) == (2_000_000, 3_000_000)
 

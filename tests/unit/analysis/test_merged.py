@@ -44,7 +44,7 @@ def test_a_merged_trace_of_merged_traces_says_the_same_as_its_parts(traces, tmp_
     assert comparable(kinetoscope.analyze(merged, cache=False)) == comparable(kinetoscope.analyze(traces, cache=False))
 
 
-def test_the_time_between_the_cycles_of_one_file_is_nobodys(tmp_path):
+def test_time_between_cycles_of_a_file_is_not_attributed(tmp_path):
     """`torch.profiler` with ``acc_events`` writes all cycles into one file, each with a span of Kineto's recording."""
     span = {"ph": "X", "pid": 1, "tid": 1, "cat": "user_annotation", "dur": 90}
     recording = {"ph": "X", "pid": "Spans", "tid": "PyTorch Profiler", "cat": "Trace", "name": "PyTorch Profiler (0)"}

@@ -25,7 +25,7 @@ def confidences(report):
     return {finding.kind: finding.confidence for finding in report.findings}
 
 
-def test_one_of_two_late_ranks_is_not_surely_what_the_run_would_gain(tmp_path):
+def test_saving_of_one_of_two_stragglers_is_uncertain(tmp_path):
     together, alone = reports_of(tmp_path, LATE, LATER, rank=3)
     assert confidences(together)["straggler"] == "high"
     assert "python_overhead" not in confidences(together)
@@ -40,7 +40,7 @@ def test_a_fault_of_all_ranks_is_sure_only_where_all_were_recorded(rank, tmp_pat
     assert confidences(alone)["garbage_collection"] == "medium"
 
 
-def test_a_rank_that_waits_for_one_that_is_missing_names_no_late_rank(tmp_path):
+def test_rank_that_waits_for_a_missing_one_names_no_straggler(tmp_path):
     _, alone = reports_of(tmp_path, LATE, rank=0)
     assert alone.stragglers == []
     assert set(confidences(alone)) <= {"exposed_communication"}

@@ -77,7 +77,7 @@ def test_a_run_has_one_report_however_its_folder_is_named(folder, monkeypatch):
     assert kinetoscope.analyze("traces") == kinetoscope.analyze(folder.parent / "link") == first
 
 
-def test_a_link_to_a_trace_is_not_taken_for_the_trace(folder):
+def test_link_to_a_trace_is_not_read_as_the_trace(folder):
     trace = folder / "a.json"
     trace.write_text('{"traceEvents": [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}')
     for rank in (3, 4):
@@ -174,7 +174,7 @@ def test_reports_are_in_the_users_own_folder_even_for_the_folder_of_a_run(folder
     assert not list(folder.glob("**/*.report.json"))
 
 
-def test_what_still_grows_or_is_no_file_is_not_kept(folder, monkeypatch):
+def test_growing_or_special_files_are_not_cached(folder, monkeypatch):
     traces = kinetoscope.load(folder)
     kinetoscope.analyze(traces)
     assert KeptReport.of(["-"], Selection()) is None

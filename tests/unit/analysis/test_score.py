@@ -117,7 +117,7 @@ def test_the_reports_of_fixed_runs_are_right():
 
 
 @pytest.mark.skipif(not NUM_RUNS, reason="make test-long draws new runs")
-def test_of_new_runs_the_first_finding_is_right_in_95_of_100():
+def test_top_finding_is_right_in_95_percent_of_new_runs():
     first = random.SystemRandom().randrange(10**6)
     covered = [scenario for scenario in SCENARIOS if not scenario.rules_of]
     jobs = [(covered[number % len(covered)], first + number) for number in range(NUM_RUNS)]

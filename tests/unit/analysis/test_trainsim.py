@@ -112,7 +112,7 @@ def test_without_workers_the_loop_makes_its_batches_itself():
     assert [loader.fetch(batch, 1_000) for batch in range(2)] == [1_100, 1_300]
 
 
-def test_what_is_true_of_a_step_done_by_hand():
+def test_truth_of_a_hand_computed_step():
     kernel = Kernel("gemm", "kernel", "compute", 10_000, gap_ns=0)
     launch = Launch("cudaLaunchKernel", "7", (kernel,), 3_000, 4_000)
     product = [Open("aten::mm", phase="forward"), Work(500), launch, Work(500), Close()]
@@ -291,7 +291,7 @@ def test_a_healthy_run_takes_about_as_long_as_asked_and_its_device_is_busy(step_
             assert row["idle_ns"] < 0.12 * row["window_ns"]
 
 
-def test_the_others_wait_for_a_late_rank():
+def test_other_ranks_wait_for_a_straggler():
     for kind in ("late_host", "late_device", "slow_loader"):
         run = simulate(replace(planted_settings(1, kind, rank=2), num_steps=6))
         waiting_ns = [run.truth.waiting_ns_per_step(rank, exposed=True) for rank in range(4)]
@@ -319,7 +319,7 @@ def test_a_blocking_copy_returns_after_it_has_ended_and_a_pinned_one_before():
         assert all((span.launch.end_ns > span.end_ns) == is_blocking for span in copies)
 
 
-def test_what_was_in_flight_when_the_recording_began_has_no_launch(tmp_path):
+def test_work_in_flight_at_the_recording_start_has_no_launch(tmp_path):
     run = simulate(Settings(num_ranks=1))
     (path,) = run.write(tmp_path)
     events = json.loads(path.read_text())["traceEvents"]

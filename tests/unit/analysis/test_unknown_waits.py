@@ -24,7 +24,7 @@ def test_traces_of_all_ranks_split_communication_into_waiting_and_transfer():
 
 
 @pytest.mark.parametrize("layout", ["data", "tensor"])
-def test_of_one_rank_alone_nobody_says_how_much_was_transfer(layout):
+def test_single_rank_has_an_unknown_transfer_share(layout):
     found = communication(missing_ranks=(1, 2, 3), layout=layout)
     assert "ms/step with ranks 1-3 (not recorded)" in found.title
     assert len(found.title) <= 80

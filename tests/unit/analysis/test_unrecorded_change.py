@@ -64,7 +64,7 @@ def test_a_change_of_every_step_is_found_on_a_crowded_machine(factor, verdict, s
     assert verdicts.count(verdict) >= 19
 
 
-def test_few_steps_tell_a_factor_of_ten():
+def test_few_steps_suffice_for_a_factor_of_ten():
     draw = random.Random(2)
     assert verdict_of(*(steps_beside_others(draw, step_ms, 20) for step_ms in (60, 5))) == "faster"
     assert compare_steps([5 * MS] * (MIN_STEPS - 1), [5 * MS] * 100, 0.05) is None
@@ -136,7 +136,7 @@ def test_phases_are_the_parts_of_the_summary(has_device):
     assert ("device_compute" in names) == has_device
 
 
-def test_a_gain_is_no_failure_where_a_part_of_the_recorded_steps_got_slower():
+def test_saving_is_no_failure_if_part_of_the_recorded_steps_became_slower():
     slower = (Fault(kind="slow_python", cost_ns=300_000),)
     before, after = recorded(), recorded(seed=2, faults=slower)
     assert compare_reports(before, after).worse

@@ -37,7 +37,7 @@ def test_before_any_training_nothing_is_an_evaluation_but_where_gradients_are_of
     assert found(EvaluationRule(), [iterator] * 3, has_gradients=False) == [True] * 3
 
 
-def test_an_iterator_that_is_asked_again_and_nobody_trains_on_is_an_evaluation():
+def test_iterator_reused_without_training_is_an_evaluation():
     rule, train = trained()
     held_out = Iterator(HELD_OUT)
     assert found(rule, [held_out] * 3) == [False, True, True]

@@ -112,7 +112,7 @@ def test_optimizers_that_alternate_are_one_run_also_in_the_one_that_follows(has_
 
 
 @pytest.mark.parametrize("has_loader", [True, False])
-def test_trainings_that_are_too_short_for_a_run_count_in_the_one_before(has_loader):
+def test_too_short_training_jobs_count_in_the_previous_run(has_loader):
     """As folds of ten steps each."""
     fetch = ["fetch"] * has_loader
     rule, num_steps = StepRule(None, has_loader=has_loader), 0
@@ -123,7 +123,7 @@ def test_trainings_that_are_too_short_for_a_run_count_in_the_one_before(has_load
     assert (num_steps + rule.finish(), rule.next_run) == (50, None)
 
 
-def test_what_is_held_back_is_bounded():
+def test_deferred_data_is_bounded():
     rule, optimizers = StepRule(None, has_loader=True), [Optimizer(number) for number in range(1, 12)]
     num_steps = sum(sum(ends(rule, [optimizer, "fetch"] * 10)) for optimizer in optimizers)
     assert 0 < 110 - num_steps == rule.finish() <= 32
@@ -148,7 +148,7 @@ def test_steps_between_fetches_are_those_of_one_step_also_in_a_second_training()
 
 
 @pytest.mark.parametrize(("count_by", "expected"), [("fetch", [0] * 20 + [1]), ("optimizer", [1] * 20 + [0])])
-def test_what_the_user_says_holds(count_by, expected):
+def test_user_options_take_precedence(count_by, expected):
     assert ends(StepRule(count_by, has_loader=count_by == "optimizer"), [CRITIC] * 20 + ["fetch"]) == expected
 
 

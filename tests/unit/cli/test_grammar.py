@@ -148,7 +148,7 @@ def test_view_takes_the_same(path, run):
     assert listed["link"].startswith("http://127.0.0.1:")
 
 
-def test_a_folder_of_runs_that_is_called_traces_is_taken_as_it_is(run, capsys):
+def test_folder_of_runs_named_traces_is_a_folder_of_runs(run, capsys):
     Path("traces").mkdir()
     shutil.copytree("mine", "traces/mine")
     assert called("recover", "traces") == 1
@@ -184,7 +184,7 @@ def test_restarted_run_shows_the_last_or_the_requested_attempt(verb, run, capsys
 
 
 @pytest.mark.parametrize("verb", ["check", "merge", "convert"])
-def test_where_only_the_merged_trace_was_kept_it_is_taken(verb, run, capsys):
+def test_merged_trace_is_used_if_only_it_was_kept(verb, run, capsys):
     Path("mine/traces/ep0-ba12-rank0.json.gz").unlink()
     assert called(*words_of(verb, "mine")) == 0, capsys.readouterr().err
 
@@ -207,7 +207,7 @@ def test_a_verb_that_writes_takes_the_output_as_an_option(verb, name, option, ru
         ("check", "mine", "--repair", "out.json"),
     ],
 )
-def test_the_places_of_outputs_that_people_know_still_work(words, run):
+def test_known_output_locations_still_work(words, run):
     assert called(*words) == 0
     assert Path("out.json").stat().st_size
 
@@ -249,7 +249,7 @@ def test_each_option_has_the_same_unit_and_the_same_words_in_all_verbs():
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_what_has_one_name_everywhere(verb):
+def test_each_concept_has_one_name_everywhere(verb):
     actions = parser_of(verb)._actions
     options = {option: action for action in actions for option in action.option_strings}
     assert "--json" in options
@@ -347,7 +347,7 @@ def test_a_shell_completes_verbs_options_kinds_and_paths(line, expected, run):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_what_the_shell_runs_for_it_comes_with_argcomplete(shell):
+def test_completion_script_of_the_shell_comes_from_argcomplete(shell):
     argcomplete = pytest.importorskip("argcomplete")
     assert "kinetoscope" in argcomplete.shellcode(["kinetoscope"], shell=shell)
 
@@ -402,7 +402,7 @@ def test_a_trace_is_not_replaced_because_o_was_forgotten(command, tmp_path, caps
     assert [Path(file).read_bytes() for file in files] == before
 
 
-def test_a_merged_trace_is_written_anew_where_its_place_says_so(tmp_path):
+def test_merged_trace_is_rewritten_at_its_recorded_path(tmp_path):
     files, merged = traces_of(tmp_path / "traces"), str(tmp_path / "all.json")
     assert [main(["merge", "-o", merged, *files]), main(["merge", "-o", merged, *files])] == [0, 0]
 
@@ -414,7 +414,7 @@ def test_two_traces_of_one_name_are_not_written_to_one_file(tmp_path, capsys):
     assert not list((tmp_path / "packed").glob("*"))
 
 
-def test_view_does_not_serve_what_lies_beside_a_folder_that_is_only_called_traces(tmp_path):
+def test_view_serves_nothing_next_to_a_folder_only_named_traces(tmp_path):
     traces_of(tmp_path / "project" / "traces")
     assert find_run_folder(str(tmp_path / "project" / "traces")) == tmp_path / "project" / "traces"
     (tmp_path / "project" / "traces" / ".manifest").mkdir()

@@ -30,7 +30,7 @@ def test_the_report_of_a_run_is_written_into_its_folder(run_folder, capsys):
     assert f"Written: {written} (" in capsys.readouterr().out
 
 
-def test_a_report_is_written_anew_and_another_file_is_not_overwritten(run_folder, tmp_path, capsys):
+def test_report_is_overwritten_and_other_files_are_not(run_folder, tmp_path, capsys):
     output = tmp_path / "notes.html"
     output.write_text("<p>mine</p>")
 
@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_written_is_an_error_in_a_sentence(run_folder, tmp
     assert "Cannot make the folder" in capsys.readouterr().err
 
 
-def test_of_a_trace_from_the_standard_input_all_is_shown(tmp_path, monkeypatch):
+def test_trace_from_standard_input_is_shown_completely(tmp_path, monkeypatch):
     path = write_trace(tmp_path / "rank0.json", [span("aten::mm", 0, 10)])
     with path.open("rb") as stream:
         monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": stream})())

@@ -81,7 +81,7 @@ def test_a_run_that_cannot_be_analysed_gets_a_reason_and_the_next_one_is_done(re
     assert build_row(recorded, "slow").num_steps == 6
 
 
-def test_large_runs_are_left_to_whoever_asks_for_them(recorded, monkeypatch):
+def test_large_runs_are_analyzed_only_on_request(recorded, monkeypatch):
     monkeypatch.setattr(run_rows_job, "MAX_BYTES", 1000)
     row = run_rows_job.compute_row(recorded / "slow", "now")
     assert row.step_ns is None

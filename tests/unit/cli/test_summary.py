@@ -17,7 +17,7 @@ def traces(tmp_path_factory):
     return folder
 
 
-def test_the_screen_begins_with_the_late_rank_and_what_a_step_would_gain(traces, capsys):
+def test_screen_starts_with_the_straggler_and_its_saving_per_step(traces, capsys):
     assert main(["summary", "--no-cache", str(traces)]) == 0
     screen = capsys.readouterr().out
     assert "4 of 4 ranks, 12 steps" in screen

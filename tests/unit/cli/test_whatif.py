@@ -36,7 +36,7 @@ def near(run, better):
     return pytest.approx(run.saving_ns_per_step(better), rel=0.02, abs=0.002 * run.time_ns / run.num_steps)
 
 
-def test_the_table_has_each_cause_and_each_late_rank_the_best_first(traces, capsys):
+def test_table_has_each_cause_and_straggler_sorted_by_saving(traces, capsys):
     assert main(["whatif", "--no-cache", traces]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "as recorded" in lines[1]
@@ -64,7 +64,7 @@ def test_several_changes_are_made_at_once(run, traces, capsys):
     assert row["saving_ns_per_step"] == near(run, run.with_ideal("gc", "python"))
 
 
-def test_the_others_gain_what_they_wait_for_a_late_rank(traces, capsys):
+def test_other_ranks_save_their_wait_for_a_straggler(traces, capsys):
     (row,) = what_if(traces, capsys, "--on-time", "1")
     assert row["saving_ns_per_step"] > 500_000
 
@@ -167,6 +167,6 @@ def test_a_fix_of_no_finding_is_an_error_that_says_which_there_are(number, trace
     assert "the run has 1 finding." in capsys.readouterr().err
 
 
-def test_a_fix_beside_another_change_is_an_error(traces, capsys):
+def test_fix_combined_with_another_change_is_an_error(traces, capsys):
     assert main(["whatif", "--no-cache", "--fix", "1", "--without", "gc", traces]) == 2
     assert "--fix cannot be combined with other changes" in capsys.readouterr().err

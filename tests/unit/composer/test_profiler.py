@@ -140,7 +140,7 @@ def test_an_engine_that_has_no_markers_of_its_own_for_microbatches_has_one_of_th
         assert [span["args"]["microbatch"] for span in spans[f"callback/Profiler/event/{event}"]] == [0], event
 
 
-def test_the_trace_of_an_active_stretch_that_the_epoch_ends_is_saved():
+def test_trace_of_an_active_period_ended_by_the_epoch_is_saved():
     def schedule(state):  # does not know an epoch's end
         return [ProfilerAction.WARMUP, ProfilerAction.ACTIVE][min(state.timestamp.batch_in_epoch, 1)]
 

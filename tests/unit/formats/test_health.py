@@ -83,7 +83,7 @@ def test_the_number_of_the_first_event_without_a_time_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("others_us", [0.5, 10_000_000])
-def test_an_instant_where_a_trace_begins_is_kept(tmp_path, others_us):
+def test_instant_at_the_start_of_a_trace_is_kept(tmp_path, others_us):
     path = written(tmp_path / "rank0.json", [*TIMELESS, *steps(2, others_us)])
     assert "times" not in findings(path)
     repair_trace(path, tmp_path / "repaired.json")

@@ -36,7 +36,7 @@ def read(folder):
     return entries, damaged
 
 
-def test_what_is_appended_is_read(folder):
+def test_appended_lines_are_read(folder):
     for line in LINES:
         append_line(folder, "a.jsonl", line)
     assert read(folder) == (ENTRIES, [])

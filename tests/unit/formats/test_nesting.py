@@ -94,7 +94,7 @@ def test_python_frame_across_the_start_of_a_marker_ends_at_that_start():
     assert (counts.clipped, counts.moved) == (1, 0)
 
 
-def test_an_op_that_begins_just_before_its_marker_ends_begins_at_the_end_instead():
+def test_op_that_starts_just_before_its_markers_end_starts_at_that_end():
     marker, op = span(0, 100 * US, "marker"), span(99 * US, 900 * US)
     nest([marker, op], is_marker)
     assert bounds(op) == (100 * US, 900 * US)
@@ -116,7 +116,7 @@ def test_a_large_overlap_moves_to_a_named_track_after_the_first():
     assert (order["tid"], order["args"]["sort_index"]) == (moved["tid"], 5)
 
 
-def test_of_two_fixed_spans_that_overlap_the_later_one_moves():
+def test_later_of_two_overlapping_fixed_spans_moves():
     first, second = span(0, 10, "marker"), span(9, 12, "marker")
     nest([first, second], is_marker)
     assert first["tid"] == 7
@@ -133,7 +133,7 @@ def test_a_fixed_span_stays_and_a_long_op_that_overlaps_it_is_moved():
 @pytest.mark.parametrize(
     "events", [[span(0, 9), span(0, 9)], [span(5, 5), span(5, 5), span(5, 9)], [span(0, 5), span(5, 9)]]
 )
-def test_identical_empty_and_touching_spans_stay_as_they_are(events):
+def test_identical_empty_and_touching_spans_are_unmodified(events):
     before = copy.deepcopy(events)
     nest(events)
     assert events == before
@@ -182,11 +182,11 @@ def shown(events, is_of_kinetoscope=lambda event: True):
     return [event["ph"] + event["name"] for event in in_pairs(events, is_of_kinetoscope)]
 
 
-def test_an_outer_span_begins_before_and_ends_after_its_inner_spans():
+def test_outer_span_starts_before_and_ends_after_its_inner_spans():
     assert shown([named(2, 4, "b"), named(0, 9, "a"), named(5, 6, "c")]) == ["Ba", "Bb", "Eb", "Bc", "Ec", "Ea"]
 
 
-def test_spans_that_end_at_a_moment_come_before_those_that_begin_then():
+def test_spans_that_end_at_a_time_come_before_those_that_start_then():
     assert shown([named(0, 5, "a"), named(5, 5, "b"), named(5, 9, "c")]) == ["Ba", "Ea", "Bc", "Bb", "Eb", "Ec"]
 
 

@@ -194,7 +194,7 @@ def test_a_number_beyond_all_doubles_ends_no_merge(tmp_path):
     assert all(key.encode() in written for key in args)
 
 
-def test_a_writer_takes_events_as_they_are(tmp_path):
+def test_writer_accepts_events_unmodified(tmp_path):
     with (tmp_path / "out.pftrace").open("wb") as stream:
         writer = ReferencePerfettoWriter(stream)
         writer.write([span("a", BASE_NS, 1_000) | {"pid": 1}])

@@ -116,7 +116,7 @@ def test_a_value_that_is_no_number_is_no_series(tmp_path):
     assert found == {"a n": [-1, 1]}
 
 
-def test_events_that_need_mending_count_too(tmp_path):
+def test_events_that_need_repair_count_too(tmp_path):
     plain, malformed = json.dumps(counter("a", 1, {"n": 1, "m": 1})), json.dumps(counter("a", 2, {"n": 2, "m": 1}))
     file = write_text(
         tmp_path / "rank0.json", f"[{plain}, {malformed[:-1]}, 'no': JSON}}, {malformed[:-1]}, \"ts\": 3}}]"

@@ -78,7 +78,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_one_that_was_damaged_or_asks_too_much_is_none(path, kind):
+def test_damaged_or_excessive_request_counts_as_none(path, kind):
     path.write_bytes(DAMAGED[kind])
     assert read_request(str(path)) is None
     assert decode_request(DAMAGED[kind]) is None

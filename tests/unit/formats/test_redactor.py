@@ -32,7 +32,7 @@ def test_string_that_fails_redaction_is_written_as_redacted_and_logged_once(capl
 
 
 @pytest.mark.parametrize("answer", [None, b"bytes", 7])
-def test_what_is_no_text_is_never_written(answer, caplog):
+def test_undecodable_bytes_are_never_written(answer, caplog):
     assert Redactor(lambda text: answer)("my secret") == "redacted"
     assert "redact failed with TypeError. Each string" in caplog.text
 

@@ -34,7 +34,7 @@ def add(folder, **changes):
     return slow
 
 
-def test_what_was_written_is_read_again_rank_by_rank(tmp_path):
+def test_written_values_are_read_again_per_rank(tmp_path):
     other = add(tmp_path, rank=1, line=None, starved_ns=None)
     one, earlier = add(tmp_path), add(tmp_path, step=70, begin_ns=ONE.begin_ns - 10**9)
     assert read_slow_steps(tmp_path) == [earlier, one, other]
@@ -61,7 +61,7 @@ def test_damaged_lines_and_strange_files_are_left_out(tmp_path):
     assert read_slow_steps(tmp_path) == [one, later]
 
 
-def test_half_of_the_excess_without_a_processor_is_the_machines():
+def test_half_of_the_excess_as_run_queue_delay_is_machine_load():
     assert not ONE.is_machines
     assert msgspec.structs.replace(ONE, starved_ns=22_000_000).is_machines
     assert not msgspec.structs.replace(ONE, starved_ns=None).is_machines

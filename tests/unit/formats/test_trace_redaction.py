@@ -45,7 +45,7 @@ LINES = b"""{"ph":"X","cat":"kernel","name":"add","pid":0,"tid":1,"ts":706779.15
 {"ph":"X","cat":"Trace","name":"p","pid":"Spans","tid":"stream 7","ts":1.000,"dur":1.000,"args":{"Op count":null}}"""
 
 
-def test_lines_that_need_no_redaction_stay_as_they_are_to_the_last_digit():
+def test_lines_without_redactions_are_unmodified_to_the_last_digit():
     assert TraceRedactor(lambda text: text).lines(LINES) == LINES
 
 
@@ -58,7 +58,7 @@ def test_even_if_every_text_is_replaced_it_is_still_known_what_each_event_is():
     assert (span["pid"], span["tid"]) == (digest("Spans"), "stream 7")
 
 
-def test_texts_that_tell_tracks_flows_and_arguments_apart_stay_different():
+def test_strings_that_distinguish_tracks_flows_and_arguments_stay_different():
     redactor = TraceRedactor(lambda text: "x")
     events = [{"ph": "b", "pid": name, "tid": name, "id": name, "id2": {"local": name}} for name in ("a", "b", "a")]
     one, other, again = map(redactor.event, events)

@@ -73,7 +73,7 @@ def test_a_cache_that_a_stranger_left_in_the_folder_of_a_run_is_not_believed(tmp
         assert loaded.spans.collect().height == 1
 
 
-def test_a_trace_that_took_the_place_of_another_with_its_size_and_time_is_read(tmp_path, own_cache):
+def test_trace_that_replaced_one_of_equal_size_and_time_is_read(tmp_path, own_cache):
     path = write(tmp_path / "trace.json")
     kinetoscope.load(path)
     before, text = path.stat(), path.read_text()

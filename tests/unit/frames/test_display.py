@@ -53,7 +53,7 @@ def test_a_name_of_any_kind_stays_text_wherever_it_is(name):
     assert found.texts.count(name) >= 5
 
 
-def test_of_a_long_text_begin_and_end_are_shown_and_its_length():
+def test_long_string_shows_its_start_end_and_length():
     (text,) = (text for text in page({"name": "x" * 10_000}).texts if text.startswith("xx"))
     assert text == "x" * 100 + "…" + "x" * 99 + " (10,000 characters)"
 
@@ -62,7 +62,7 @@ def test_control_characters_and_lone_surrogates_are_escaped():
     assert sanitize("a\x1b[2J\nb\ud800") == "a\\x1b[2J\\nb\\ud800"
 
 
-def test_of_many_rows_the_first_are_shown_and_how_many_more_there_are():
+def test_first_of_many_rows_are_shown_with_the_number_of_others():
     found = page({"steps": [{"step": number} for number in range(1000)]})
     assert "steps: 1,000" in found.texts
     assert f"… and {1000 - MOST_ROWS} more rows" in found.texts
@@ -82,7 +82,7 @@ def test_only_the_rows_that_are_shown_are_made():
     assert len(made) == MOST_ROWS
 
 
-def test_what_is_unknown_or_empty_says_so():
+def test_unknown_or_empty_choice_is_reported():
     texts = page({"host": None, "stragglers": [], "share": 0.123456789, "bytes": 1234567, "mean": 1234567.8}).texts
     assert texts[1:] == [
         "host",

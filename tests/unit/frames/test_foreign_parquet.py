@@ -80,7 +80,7 @@ def test_file_with_a_thousandfold_expansion_is_refused_before_unpacking(parquet,
         kinetoscope.load(path)
 
 
-def test_a_file_that_takes_the_place_of_one_that_was_looked_at_is_not_read(parquet, tmp_path):
+def test_file_that_replaces_a_checked_one_is_not_read(parquet, tmp_path):
     path = shutil.copy(parquet, tmp_path / "a.parquet")
     trace = kinetoscope.load(path)
     spans = trace.spans.collect()

@@ -96,7 +96,7 @@ def test_flows_and_instants_have_rows_of_their_own(trace):
     assert trace.instants.select("ts", "name", "batch").collect().rows() == [(BASE_NS + 20_000, "saved", 3)]
 
 
-def test_metadata_has_the_fields_beside_the_events(trace):
+def test_metadata_has_the_fields_next_to_the_events(trace):
     values = {key: json.loads(value) for key, value in trace.metadata.collect().rows()}
     assert values == HEADER == trace.header
     assert (trace.rank, trace.world_size, trace.base_ns, trace.has_clock) == (3, 4, BASE_NS, True)
@@ -109,7 +109,7 @@ def test_a_changed_file_is_read_again(tmp_path):
     assert kinetoscope.load(path).spans.collect().height == 1
 
 
-def test_a_damaged_cache_is_made_anew(tmp_path, monkeypatch):
+def test_damaged_cache_is_rebuilt(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = write(tmp_path / "trace.json")
     kinetoscope.load(path)
@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_written_to_raises_no_error(tmp_path):
     assert kinetoscope.load(path).spans.collect().height == 2
 
 
-def test_begins_and_ends_are_one_span_each(tmp_path):
+def test_start_and_end_events_are_one_span_each(tmp_path):
     halves = [
         ("B", "outer", 0),
         ("B", "inner", 1),
@@ -225,7 +225,7 @@ def test_if_there_is_no_trace_the_error_says_what_a_trace_is(tmp_path, name):
         kinetoscope.load(tmp_path / name)
 
 
-def test_of_a_folder_of_runs_the_error_names_them(tmp_path):
+def test_error_on_a_folder_of_runs_names_them(tmp_path):
     for name in "first", "the second":
         (tmp_path / "runs" / name / "traces").mkdir(parents=True)
     (tmp_path / "runs" / "notes").mkdir()

@@ -67,7 +67,7 @@ def test_trace_of_a_deleted_file_is_read_and_one_with_lost_content_has_a_repr(tm
     assert repr(trace) == "<kinetoscope.Trace trace.parquet: it cannot be read any more>"
 
 
-def test_what_people_see_of_traces_has_no_path_of_a_home(tmp_path):
+def test_visible_parts_of_traces_have_no_home_path(tmp_path):
     home = tmp_path / "home" / "anna"
     home.mkdir(parents=True)
     trace = load(home, STEP, "rank0.json", kinetoscope={"notes": ["Left out: /home/anna/runs/rank1.json."]})
@@ -91,7 +91,7 @@ def test_a_repr_has_no_control_characters(tmp_path):
     ("name", "rank"),
     [("rank3.json", 3), ("a-rank_12.json", 12), ("rank9999999999.json", None), (f"rank{9**99}.json", None)],
 )
-def test_the_name_of_a_file_tells_a_rank_that_there_can_be(tmp_path, name, rank):
+def test_file_name_gives_a_possible_rank(tmp_path, name, rank):
     found = TraceSet([load(tmp_path, STEP, name)])
     assert found.spans.collect()["rank"].unique().to_list() == [rank]
 

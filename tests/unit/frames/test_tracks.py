@@ -36,7 +36,7 @@ def test_spans_may_come_in_any_order_such_as_that_of_their_ends():
     assert nested([(12, 20, 0), (10, 40, 0), (0, 100, 0)]) == [(8, 1, 2), (22, 2, 1), (70, None, 0)]
 
 
-def test_if_spans_begin_together_the_longer_or_else_the_first_contains_the_other():
+def test_of_spans_that_start_together_the_longer_or_first_contains_the_other():
     assert nested([(0, 5, 0), (0, 9, 0), (0, 5, 0)]) == [(0, 1, 1), (4, None, 0), (5, 0, 2)]
 
 
@@ -45,7 +45,7 @@ def test_spans_that_overlap_are_siblings_and_no_time_is_counted_twice():
     assert nested([outer, one, other, in_both]) == [(7, None, 0), (8, 0, 1), (7, 0, 1), (3, 2, 2)]
 
 
-def test_a_span_that_begins_when_another_ends_is_not_inside_it():
+def test_span_that_starts_when_another_ends_is_not_inside_it():
     assert nested([(0, 5, 0), (5, 5, 0), (5, 8, 0), (5, 5, 0)]) == [
         (5, None, 0),
         (0, 2, 1),

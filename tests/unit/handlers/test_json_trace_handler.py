@@ -177,7 +177,7 @@ def test_all_traces_are_kept_by_default(tmp_path):
 
 
 @pytest.mark.parametrize(("keep", "left"), [(0, []), (1, ["ep0-ba3-rank0.json"])])
-def test_no_more_traces_are_kept_than_asked_for(tmp_path, keep, left):
+def test_no_more_traces_are_kept_than_configured(tmp_path, keep, left):
     handler = JSONTraceHandler(str(tmp_path), merged_trace_filename=None, num_traces_to_keep=keep)
     record(handler, batches=3)
     assert names(tmp_path) == left
@@ -275,7 +275,7 @@ def test_nothing_recorded_writes_no_trace(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_a_restarted_attempt_writes_beside_the_first(tmp_path, monkeypatch):
+def test_restarted_attempt_writes_next_to_the_first(tmp_path, monkeypatch):
     record(JSONTraceHandler(str(tmp_path), merged_trace_filename=None))
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     record(JSONTraceHandler(str(tmp_path), merged_trace_filename=None))
@@ -294,7 +294,7 @@ def start_under_torchrun(folder, monkeypatch, *, rank=0, world_size=2, port=1, r
     return found
 
 
-def test_a_restart_that_torchrun_has_not_counted_writes_beside_the_first(tmp_path, monkeypatch):
+def test_uncounted_torchrun_restart_writes_next_to_the_first(tmp_path, monkeypatch):
     """It counts the failures of a node's own ranks only: those of the other node are restarted as well."""
     starts = [(0, 0), (1, 0), (0, 0), (1, 1), (0, 1), (1, 1)]
     found = [start_under_torchrun(tmp_path, monkeypatch, rank=rank, restarts=count) for rank, count in starts]
@@ -303,7 +303,7 @@ def test_a_restart_that_torchrun_has_not_counted_writes_beside_the_first(tmp_pat
         assert names(folder) == ["ep0-ba1-rank0.json", "ep0-ba1-rank1.json"]
 
 
-def test_ranks_that_join_a_job_begin_an_attempt_with_those_that_were_there(tmp_path, monkeypatch):
+def test_ranks_that_join_a_job_start_an_attempt_with_the_present_ones(tmp_path, monkeypatch):
     assert start_under_torchrun(tmp_path, monkeypatch, rank=0, world_size=1) == 0
     assert start_under_torchrun(tmp_path, monkeypatch, rank=1, world_size=2) == 1
     assert start_under_torchrun(tmp_path, monkeypatch, rank=0, world_size=2) == 1
@@ -323,7 +323,7 @@ def test_another_torchrun_job_in_a_used_folder_is_refused_despite_an_equal_id(tm
         start_under_torchrun(tmp_path, monkeypatch, port=2)
 
 
-def test_kinetos_track_of_other_threads_which_has_no_number_gets_one_of_its_own(tmp_path):
+def test_kinetos_unnumbered_track_of_other_threads_gets_a_number(tmp_path):
     frame = {"ph": "X", "name": "run", "cat": "python_function", "pid": os.getpid(), "tid": 0, "ts": 2.5, "dur": 1}
     file = tmp_path / "kineto.json"
     file.write_text(json.dumps({"baseTimeNanoseconds": 1_700_000_000 * 10**9, "traceEvents": [frame]}))

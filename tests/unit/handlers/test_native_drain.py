@@ -179,7 +179,7 @@ def test_values_of_one_call_are_one_event_and_the_last_of_a_series_counts():
 
 
 @pytest.mark.parametrize("in_pairs", [False, True])
-def test_of_many_values_that_are_replaced_in_one_call_the_last_of_each_text_counts(tmp_path, in_pairs):
+def test_last_value_of_each_string_counts_if_many_are_replaced_in_one_call(tmp_path, in_pairs):
     values = [counter(5, number, series=number % len(NAMES)) for number in range(995)]
     values += [
         counter(5, math.inf, series=1),
@@ -204,7 +204,7 @@ def in_parts(records, *lengths):
 
 
 @pytest.mark.parametrize("lengths", [(1,), (2, 1), (1, 1, 1, 1), (0, 3), (4,), (9,)])
-def test_values_of_one_call_are_one_event_wherever_one_part_ends_and_the_next_begins(lengths):
+def test_values_of_one_call_are_one_event_for_any_chunk_boundary(lengths):
     records = [span(1, 2), *(counter(5, number, number) for number in range(3)), span(0, 6), instant(7)]
     cycle = a_cycle([])
     cycle.threads[:] = [in_parts(records, *lengths)]

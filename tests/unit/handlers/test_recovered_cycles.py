@@ -49,12 +49,12 @@ def test_window_without_a_logged_close_ends_before_the_next_starts():
     assert spans_of_time(windows) == [(1, 1000, 2099), (2, 2100, LAST_NS)]
 
 
-def test_a_damaged_begin_does_not_make_a_window_overlap_others():
+def test_damaged_start_does_not_make_a_window_overlap_others():
     windows = find_unsaved_windows([logged(1, closed=False)], recorded({1: 1100, 2: 5}), LAST_NS)
     assert spans_of_time(windows) == [(1, 1000, 1105), (2, 1106, LAST_NS)]
 
 
-def test_without_a_log_windows_begin_with_their_first_records():
+def test_windows_start_with_their_first_records_without_a_log():
     windows = find_unsaved_windows([], recorded({4: 4100, 5: 5100}), LAST_NS)
     assert spans_of_time(windows) == [(4, 4100, 5099), (5, 5100, LAST_NS)]
 
@@ -68,17 +68,17 @@ def test_without_any_window_there_is_nothing_to_recover():
     assert find_unsaved_windows([], None, 0) == []
 
 
-def test_what_a_child_recorded_after_the_last_known_window_is_in_the_next_one():
+def test_child_records_after_the_last_known_window_are_in_the_next():
     (window,) = find_unsaved_windows([logged(1, saved=True)], recorded({1: 1100}), 2500, 2400)
     assert spans_of_time([window]) == [(2, 1901, 2500)]
     assert window.begin.batch == 2
 
 
-def test_what_a_child_recorded_between_two_windows_is_in_the_second_one():
+def test_child_records_between_two_windows_are_in_the_second():
     (first, second) = find_unsaved_windows([logged(1), logged(2)], recorded({1: 1100, 2: 2100}), LAST_NS, 1950)
     assert (first.closed_ns, second.after_ns, second.began_ns) == (1900, 1900, 2000)
 
 
-def test_what_children_recorded_is_recovered_also_if_no_window_is_known():
+def test_child_records_are_recovered_without_a_known_window():
     windows = find_unsaved_windows([], None, 2500, 2400)
     assert spans_of_time(windows) == [(1, 0, 2500)]

@@ -32,7 +32,7 @@ def test_replacements_are_restored_in_any_order(order):
 
 
 @pytest.mark.parametrize("wraps", [functools.wraps, lambda method: lambda other: other], ids=["wraps", "plain"])
-def test_what_other_code_has_put_over_a_replacement_stays(wraps):
+def test_later_patch_of_other_code_stays(wraps):
     kind = make_kind()
     replaced = ReplacedMethod(kind, "ask", adding("replaced"))
     beneath = kind.ask

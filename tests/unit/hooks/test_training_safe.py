@@ -14,7 +14,7 @@ def test_an_error_is_logged_and_does_not_reach_training(caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_who_is_called_on_an_error_gets_the_arguments_and_may_raise_it():
+def test_error_callback_gets_the_arguments_and_may_raise():
     def on_error(number: int, *, by: int) -> None:
         assert (number, by) == (1, 0)
         raise  # as a strict run does

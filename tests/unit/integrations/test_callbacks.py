@@ -42,7 +42,7 @@ def test_the_number_of_the_first_step_is_the_trainers_to_say(kind):
 
 
 @pytest.mark.parametrize("kind", CLASSES[1:])
-def test_events_that_tell_nothing_are_there_and_other_names_are_not(kind):
+def test_uninformative_events_exist_and_other_names_do_not(kind):
     made = kind("runs/mine")
     with pytest.raises(AttributeError):
         made.something_else

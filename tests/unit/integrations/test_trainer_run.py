@@ -65,7 +65,7 @@ def test_nothing_is_done_before_the_training_and_after_it(tmp_path, loader, mode
         run.end(clean=True)
 
 
-def test_a_training_that_was_left_open_is_saved_when_the_next_one_begins(tmp_path, loader, model, caplog):
+def test_training_left_open_is_saved_when_the_next_one_starts(tmp_path, loader, model, caplog):
     run = run_of(tmp_path)
     run.start(Timestamp())
     run.on_epoch(True, 8)
@@ -95,7 +95,7 @@ def test_a_resumed_training_counts_from_where_it_was(tmp_path, loader, model):
     assert names == ["ep1-ba16-rank0.json.gz", "ep2-ba20-rank0.json.gz"]
 
 
-def test_what_cannot_begin_says_so_before_training(tmp_path):
+def test_source_that_cannot_start_reports_it_before_training(tmp_path):
     (tmp_path / "run" / "traces").mkdir(parents=True)
     (tmp_path / "run" / "traces" / "other.json").write_text("[]")
     with pytest.raises(FolderNotEmptyError):

@@ -117,7 +117,7 @@ def test_clock_with_impossible_numbers_is_reported(tmp_path, measurements):
 
 
 @pytest.mark.parametrize("bounds_ns", [(700, 9000), (9000, 700)])
-def test_of_several_files_of_a_rank_the_trace_says_the_largest_bound(tmp_path, bounds_ns):
+def test_trace_has_the_largest_bound_of_a_ranks_files(tmp_path, bounds_ns):
     files = [trace(tmp_path / f"rank1-{bound_ns}.json", 1, [1.0], bound_ns=bound_ns) for bound_ns in bounds_ns]
     _, own, _ = merge(tmp_path, *files)
     assert [(clock["rank"], clock["bound_ns"]) for clock in own["clocks"]] == [(1, 9000)]

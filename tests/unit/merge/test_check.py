@@ -41,7 +41,7 @@ def repaired(folder: Path, trace: object, cut: int = 0) -> dict[str, Any]:
     return json.loads((folder / "out.json").read_bytes())
 
 
-def test_pids_tids_ids_names_and_unknown_fields_stay_as_they_are(tmp_path):
+def test_pids_tids_ids_names_and_unknown_fields_are_unmodified(tmp_path):
     trace = {
         "baseTimeNanoseconds": OUR_BASE_NS,
         "deviceProperties": [{"id": 0, "name": "A100"}],
@@ -164,7 +164,7 @@ def test_repair_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
     assert [finding.kind for finding in result.left] == ["clock", "pairs"]
 
 
-def test_a_file_is_repaired_in_its_place_and_packed_as_its_name_says(tmp_path):
+def test_file_is_repaired_in_place_and_compressed_by_its_suffix(tmp_path):
     path = tmp_path / "rank0.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": [span(n * 10) for n in range(2000)]}).encode())[:-2000])
     repair_trace(path, path)
@@ -173,7 +173,7 @@ def test_a_file_is_repaired_in_its_place_and_packed_as_its_name_says(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n", b'{"a": 1}', b'{"traceEvents": [{"ph"'])
-def test_where_nothing_can_be_read_nothing_is_written(tmp_path, content):
+def test_nothing_is_written_if_nothing_can_be_read(tmp_path, content):
     (tmp_path / "in.json").write_bytes(content)
     with pytest.raises(TraceFileError, match=r"in\.json"):
         repair_trace(tmp_path / "in.json", tmp_path / "out.json")
@@ -206,7 +206,7 @@ def repaired_trace(folder):
     return repaired.done, json.loads((folder / "out.json").read_bytes(), parse_constant=pytest.fail)
 
 
-def test_what_no_viewer_shows_gives_a_file_no_clock(tmp_path):
+def test_events_hidden_by_viewers_give_a_file_no_clock(tmp_path):
     """Found by `make fuzz`."""
     shown = {"ph": "b", "id": "0x1", "cat": "x", "ts": 10**15}
     (tmp_path / "in.json").write_text(json.dumps([shown, {"ph": "b", "cat": "x", "ts": 10**15 + 1}]))
@@ -306,7 +306,7 @@ def flow(phase: str, number: int, ts: float, **more: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("phase", ["\ufffd", "é"])
-def test_what_a_repair_writes_is_a_trace_also_where_no_event_has_a_phase_that_is_one(tmp_path, phase):
+def test_repair_writes_a_trace_even_without_a_valid_phase(tmp_path, phase):
     repaired(tmp_path, [{"ph": "s", "pid": 1, "tid": 1}, {"ph": phase, "pid": 1, "tid": 1, "ts": 2}])
     assert {finding.kind for finding in check_trace(tmp_path / "out.json").findings} <= {"clock"}
 

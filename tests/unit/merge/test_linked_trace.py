@@ -46,7 +46,7 @@ def leftovers(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if "partial" in name]
 
 
-def test_the_only_trace_of_one_rank_is_linked_and_takes_no_more_space(tmp_path):
+def test_only_trace_of_a_single_rank_is_linked_without_more_space(tmp_path):
     start(tmp_path)
     trace = finish(tmp_path, 0)
     for _ in range(2):  # the merge at the end follows one during the run

@@ -156,7 +156,7 @@ def test_files_of_two_starts_of_a_rank_are_not_merged_silently(tmp_path):
     assert not merge_traces(tmp_path / "out.json", files[0], files[0]).notes
 
 
-def test_of_ranks_with_files_of_two_starts_none_is_left_unsaid(tmp_path):
+def test_all_ranks_with_files_of_two_starts_are_reported(tmp_path):
     def file(rank, start):
         own = {"rank": rank, "start": f"start {start}"}
         return write(tmp_path / f"{rank}-{start}.json", [], kinetoscope=own)
@@ -198,7 +198,7 @@ def test_one_file_without_a_clock_merges_alone_and_stays_without(tmp_path, name,
             merge_traces(tmp_path / "again.json", report.output, write(tmp_path / "rank1.json", [cpu(1)]))
 
 
-def test_align_on_begins_a_span_of_each_rank_where_rank_0_begins_it(tmp_path):
+def test_align_on_starts_a_span_of_each_rank_where_rank_0_starts_it(tmp_path):
     files = [
         write(tmp_path / "rank0.json", [cpu(100, "step"), cpu(130, "step")]),
         write(tmp_path / "rank1.json", [cpu(7, "step"), cpu(8, "after")], None),
@@ -267,7 +267,7 @@ def test_a_bad_input_leaves_the_existing_output_as_it_was(tmp_path, content):
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_a_truncated_input_is_merged_as_far_as_it_goes_and_the_report_says_so(tmp_path):
+def test_truncated_input_is_merged_up_to_its_cut_with_a_note(tmp_path):
     file = write(tmp_path / "rank0.json", [cpu(1), cpu(2)])
     file.write_bytes(file.read_bytes()[:-20])
     report = merge_traces(tmp_path / "out.json", file)

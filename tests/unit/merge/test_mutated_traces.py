@@ -55,7 +55,7 @@ def mutate(content: bytes, other: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_whatever_bytes_are_damaged_a_trace_is_read_or_refused_in_a_sentence(traces, tmp_path, part):
+def test_trace_with_any_damaged_bytes_is_read_or_refused_in_a_sentence(traces, tmp_path, part):
     for seed in range(part, NUM_MUTATED, 10):
         chance = random.Random(seed)
         content = mutate(chance.choice(traces), chance.choice(traces), chance)

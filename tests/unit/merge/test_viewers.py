@@ -108,7 +108,7 @@ def test_everything_that_perfetto_counts_as_an_error_is_found_and_repaired(tmp_p
 
 
 @pytest.mark.parametrize("spellings", [(3, 3, 3), ("0x3", 3, "3")])
-def test_arrows_from_one_begin_to_several_ends_stay_as_they_are(tmp_path, spellings):
+def test_flows_from_one_start_to_several_ends_are_unmodified(tmp_path, spellings):
     """As in public traces of Chrome, Lighthouse and JAX."""
     phases = zip("sff", (2, 22, 42), spellings, strict=True)
     ends = [span(0), span(20), span(40), *(flow(phase, ts, id=number) for phase, ts, number in phases)]

@@ -105,7 +105,7 @@ def meaning(path: Path) -> list[dict]:
     ]
 
 
-def test_fields_beside_the_events_and_unknown_ones_in_them_are_kept(tmp_path):
+def test_fields_next_to_the_events_and_unknown_ones_in_them_are_kept(tmp_path):
     file = tmp_path / "rank0.json"
     event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "tts": 5, "mine": [1, {"x": None}]}
     text = json.dumps({"baseTimeNanoseconds": BASE_NS, "deviceProperties": [{"id": 0}], "traceEvents": [event]})

@@ -133,7 +133,7 @@ def test_a_pulse_that_was_being_written_is_read_and_says_so(tmp_path):
     ]
 
 
-def test_of_each_rank_and_attempt_the_last_start_is_found(tmp_path):
+def test_last_start_of_each_rank_and_attempt_is_found(tmp_path):
     for rank, restart, start in ((0, 0, "b"), (0, 0, "a"), (1, 0, "a"), (0, 1, "c")):
         run = Run(tmp_path, rank, restart, start)
         run.step(MS)
@@ -166,7 +166,7 @@ def damaged(content, how):
 
 
 @pytest.mark.parametrize("how", ["cut", "other version", "no process", "impossible numbers", "another file"])
-def test_what_is_no_pulse_is_an_error_that_says_so_and_hides_no_other(tmp_path, how):
+def test_invalid_pulse_is_a_reported_error_and_hides_no_other(tmp_path, how):
     for rank in range(2):
         run = Run(tmp_path, rank)
         run.step(MS)
@@ -191,7 +191,7 @@ def test_nothing_is_followed_out_of_the_folder(tmp_path):
     assert find_pulses(tmp_path / "linked") == {}
 
 
-def test_the_disk_has_room_for_steps_to_come_also_where_none_can_be_reserved(tmp_path, monkeypatch):
+def test_disk_space_for_later_steps_is_ensured_without_fallocate(tmp_path, monkeypatch):
     """As on macOS. Without that room, a step on a full disk would end the process by SIGBUS."""
     monkeypatch.delattr(os, "posix_fallocate")
     run = Run(tmp_path)

@@ -65,7 +65,7 @@ SERIES = {
 
 @pytest.mark.parametrize("series", SERIES.values(), ids=SERIES.keys())
 @pytest.mark.parametrize("seed", range(3))
-def test_of_5_000_healthy_steps_at_most_1_in_200_is_slow(series, seed):
+def test_at_most_1_in_200_of_5_000_healthy_steps_is_slow(series, seed):
     training, lengths = Training(), dict(series)
     durations = healthy(seed, *lengths.pop("lengths"), **lengths)
     for _ in range(5000):
@@ -116,14 +116,14 @@ def test_steps_that_are_not_judged_are_not_slow_nor_usual(training):
     assert training.numbers == [401 + 1]
 
 
-def test_a_training_that_gets_slower_for_good_is_soon_what_is_usual(training):
+def test_lasting_slowdown_soon_becomes_the_usual_step_time(training):
     for length in (3, 5):
         for _ in range(400):
             training.step(length * MS)
     assert len(training.numbers) <= 12
 
 
-def test_slow_steps_that_nobody_takes_are_left_out_and_counted(training):
+def test_unread_slow_steps_are_dropped_and_counted(training):
     for _ in range(250):
         training.step(3 * MS)
     take, training.slow = training.slow.take, type("Ignored", (), {"take": lambda self: None})()

@@ -64,7 +64,7 @@ def test_before_the_first_step_is_complete_nothing_is_known_of_steps(tmp_path):
 
 
 @pytest.mark.parametrize("num_steps", [NUM_EXACT - 3, NUM_EXACT + 5, NUM_EXACT + 64 * 64 + 200, 3 * NUM_EXACT + 17])
-def test_of_a_long_run_the_last_steps_and_the_whole_are_known(num_steps, tmp_path):
+def test_long_run_keeps_its_last_steps_and_totals(num_steps, tmp_path):
     """They go round in a ring, and the first one is in a block."""
     rank = Rank(tmp_path)
     rank.step(4 * MS, num_steps - 40)
@@ -86,7 +86,7 @@ def test_the_header_is_that_of_the_whole_pulse(tmp_path):
     rank.close()
 
 
-def test_of_a_restarted_run_the_last_attempt_is_seen(tmp_path):
+def test_restarted_run_shows_its_last_attempt(tmp_path):
     ranks = [Rank(tmp_path, rank, restart=0) for rank in range(2)] + [Rank(tmp_path, 0, restart=1, start="b")]
     (snapshot,) = read_run_snapshot(tmp_path).last
     assert snapshot.header.process.attempt.restart == 1
@@ -94,7 +94,7 @@ def test_of_a_restarted_run_the_last_attempt_is_seen(tmp_path):
         rank.close()
 
 
-def test_what_an_earlier_launch_has_left_in_the_folder_is_not_seen(tmp_path):
+def test_files_of_an_earlier_launch_are_ignored(tmp_path):
     """The second launch has fewer ranks, and its rank 1 has not begun yet."""
     first = [Rank(tmp_path, rank, world_size=3, later_ns=rank * MS) for rank in range(3)]
     for rank in first:
@@ -107,7 +107,7 @@ def test_what_an_earlier_launch_has_left_in_the_folder_is_not_seen(tmp_path):
         rank.close()
 
 
-def test_a_rank_that_was_silent_from_its_begin_is_seen(tmp_path):
+def test_rank_without_a_heartbeat_from_its_start_is_detected(tmp_path):
     """One that began long before the others is no leftover, as nothing was launched twice."""
     ranks = [Rank(tmp_path, 1), Rank(tmp_path, 0, later_ns=100_000 * MS)]
     ranks[1].step(10 * MS, 10)
@@ -144,7 +144,7 @@ def test_pulse_in_creation_is_not_reported_as_damaged(tmp_path):
     rank.close()
 
 
-def test_what_was_not_looked_at_yet_is_not_known(tmp_path):
+def test_unread_runs_have_unknown_values(tmp_path):
     rank = Rank(tmp_path)
     (path,) = (tmp_path / FOLDER).glob(f"*{SUFFIX}")
     with path.open("r+b") as file:
@@ -155,7 +155,7 @@ def test_what_was_not_looked_at_yet_is_not_known(tmp_path):
     rank.close()
 
 
-def test_of_very_many_files_those_that_began_last_are_looked_at(tmp_path, monkeypatch):
+def test_latest_of_very_many_files_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(snapshot, "MAX_FILES", 3)
     ranks = [Rank(tmp_path, rank, world_size=5, start=f"{rank}") for rank in range(5)]
     found = read_run_snapshot(tmp_path)

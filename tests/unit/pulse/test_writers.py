@@ -112,7 +112,7 @@ def test_blocks_sum_up_the_steps_that_they_replace(num_steps):
     )
 
 
-def test_phases_are_kept_as_stretches_from_the_moment_on_at_which_they_are_wanted():
+def test_phases_are_kept_as_intervals_from_the_first_request_on():
     training = Training()
     training.writer.begin_backward()
     training.clock.now_ns += 5
@@ -131,7 +131,7 @@ def test_phases_are_kept_as_stretches_from_the_moment_on_at_which_they_are_wante
     assert num_left_out == 0
 
 
-def test_a_phase_in_which_a_step_ends_is_one_stretch():
+def test_phase_across_the_end_of_a_step_is_one_interval():
     training = Training()
     training.writer.note_phases()
     training.writer.begin_optimizer()

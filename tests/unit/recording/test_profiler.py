@@ -121,12 +121,12 @@ def test_an_argument_that_cannot_work_is_refused_at_once_by_name(arguments, sett
         Profiler(*arguments, **settings)
 
 
-def test_a_place_to_upload_to_is_a_url():
+def test_upload_destination_is_a_url():
     with pytest.raises(SettingsError, match="upload_to='bucket/runs' is not a URL"):
         Profiler(ALWAYS, MemoryTraceHandler(), upload_to="bucket/runs")
 
 
-def test_a_mock_is_a_trace_handler_though_it_can_be_taken_for_a_path():
+def test_mock_is_a_trace_handler_although_it_has_a_paths_methods():
     handler = MagicMock()
     with Profiler(ALWAYS, [handler]) as profiler:
         run_batches(profiler, 1)
@@ -166,7 +166,7 @@ def test_only_the_batches_of_the_schedule_are_recorded_and_each_record_has_its_b
     assert batches == [2, 3, 4]
 
 
-def test_begin_and_end_balance_for_every_span_in_a_window():
+def test_start_and_end_balance_for_every_span_in_a_window():
     handler = MemoryTraceHandler()
     with Profiler(cyclic_schedule(warmup=1, active=3, repeat=0), handler) as profiler:
         marker = profiler.marker("m")
@@ -199,7 +199,7 @@ def test_an_error_in_the_loop_is_raised_and_the_window_so_far_is_kept(error):
     assert len(handler.spans("event/batch")) == 3
 
 
-def test_an_epoch_of_unknown_length_that_ends_in_an_active_stretch_is_saved():
+def test_epoch_of_unknown_length_that_ends_while_active_is_saved():
     handler = MemoryTraceHandler()
     with Profiler(cyclic_schedule(skip_first=1, warmup=1, active=4), handler) as profiler:
         for _ in range(2):

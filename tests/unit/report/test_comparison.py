@@ -168,7 +168,7 @@ def test_the_verdict_on_the_step_comes_first_and_operators_only_with_details():
     assert any("aten::mm" in line for line in render(found, with_details=True))
 
 
-def test_what_got_worse_is_shown_without_details_too():
+def test_regressions_are_shown_without_details_too():
     worse = replace(row("operator", "aten::mm", "slower", 0.5, (0.4, 0.6)), is_worse=True)
     assert any("aten::mm" in line for line in render(comparison(row("step", "typical step", "same", 0.0), worse)))
 

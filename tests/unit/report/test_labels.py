@@ -26,7 +26,7 @@ _WITHOUT_EVIDENCE = Settings(num_ranks=1, has_device=False, has_torch=False, ste
     ],
     ids=["a busy device", "a slow loader", "nothing that says what it is"],
 )
-def test_the_ledger_of_what_bounds_a_step_has_that_as_its_largest_part(settings, label, side, part):
+def test_bounding_side_has_the_bound_as_its_largest_part(settings, label, side, part):
     run: Any = measured(settings)[1].run
     ledger = run["parts"][side]
     assert (label_bound(run), find_limiting_side(run)) == (label, side)

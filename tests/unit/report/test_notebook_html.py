@@ -85,7 +85,7 @@ def test_a_report_shows_the_first_lines_and_findings_of_the_screen(report):
     assert shown[-2].startswith("All of it: kinetoscope.view(report) in a cell")
 
 
-def test_the_bar_is_the_ledger_that_bounds_the_run(report):
+def test_bar_shows_the_time_breakdown_of_the_bounding_side(report):
     cell = Cell(report._repr_html_())
     side = "device" if report.run["bound_by"] in ("compute", "communication") else "host"
     known = {part: ns for part, ns in report.run["parts"][side].items() if (ns or 0) >= 500}

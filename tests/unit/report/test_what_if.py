@@ -42,7 +42,7 @@ def test_each_line_has_the_step_after_the_change_what_it_saves_and_its_share():
     ]
 
 
-def test_what_a_step_of_some_microseconds_saves_is_more_than_zeros():
+def test_saving_of_a_microsecond_step_has_nonzero_digits():
     out = io.StringIO()
     Console(file=out, width=100).print(render_what_ifs(REPORT, [without("gc", 40_000, 2_000)]))
     assert "0.038" in out.getvalue()

@@ -51,7 +51,7 @@ def text_of(html):
     return re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", html))
 
 
-def test_what_is_kept_of_a_run_is_in_its_row_and_what_nobody_knows_is_none(folder):
+def test_cached_values_of_a_run_are_in_its_row_and_unknown_ones_are_none(folder):
     one, two = found("one", hosts=["node1"]), found("two")
     facts = {"num_steps": 6, "step_ns": 2e6, "finding": "The loop waits", "saving_ns": 5, "mfu": 0.4, "peak_bytes": 99}
     keep(folder, one, **facts, devices=["H100"])
@@ -143,7 +143,7 @@ def test_a_run_without_a_report_leads_to_one_that_is_made_and_others_to_the_newe
 @pytest.mark.parametrize(
     ("name", "opens_in_perfetto"), [("a.json", True), ("a.pftrace.gz", True), ("a.json.zst", False)]
 )
-def test_what_perfetto_cannot_read_does_not_open_there(folder, name, opens_in_perfetto):
+def test_unreadable_trace_is_not_offered_to_perfetto(folder, name, opens_in_perfetto):
     data = Known(folder, [found("digits", traces=[FoundFile(f"digits/{name}", 10, BEGAN_NS)])]).all()
     (file,) = data.files.traces
     assert (file.address, file.opens_in_perfetto) == (f"/trace/digits/{name}", opens_in_perfetto)

@@ -54,7 +54,7 @@ def test_any_address_gets_an_answer_and_none_leads_out_of_the_folder(folder, kin
             assert os.fstat(file.fileno()).st_ino in allowed
 
 
-def test_what_the_folder_has_is_at_its_address(folder):
+def test_files_of_the_folder_have_urls(folder):
     site = Site(RunLists(RunFolder(folder), "https://ui.perfetto.dev"))
     for address in ("/trace/digits/rank0.json", "/trace/digits%2Frank0.json", "/report/digits/report.html"):
         answer = site.answer(address)

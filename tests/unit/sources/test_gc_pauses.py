@@ -110,7 +110,7 @@ def test_innermost_function_of_a_library_is_recorded_without_its_callees_elsewhe
         assert {re.sub(r"\d+", "N", pause.args["library"]) for pause in record(work)} == {function}
 
 
-def test_a_collection_that_the_users_own_code_asks_for_is_in_no_library():
+def test_explicit_gc_collection_of_user_code_is_in_no_library():
     assert all("library" not in pause.args for pause in record(lambda number: gc.collect()))
 
 

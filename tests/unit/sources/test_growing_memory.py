@@ -136,7 +136,7 @@ class KeepsInALayer(Trainer):
         keep_in_a_sum,
     ],
 )
-def test_whatever_keeps_results_is_named_with_the_line_that_adds_them(keep):
+def test_container_that_keeps_results_is_named_with_the_adding_line(keep):
     CACHE.clear()
     recording, name = keep()
     (holder,) = recording.holders.values()
@@ -161,7 +161,7 @@ def test_an_attribute_that_keeps_results_is_named_with_the_line_in_its_class(kin
     assert holder["place"] == f"attribute of a {'Remembering' if 'layer' in name else kind.__name__}"
 
 
-def test_where_two_lines_add_to_a_list_no_line_is_named():
+def test_no_line_is_named_if_two_lines_add_to_a_list():
     recording, losses = Recording(), []
     for number in recording:
         if number % 2:
@@ -185,7 +185,7 @@ def test_a_line_that_reads_or_replaces_an_item_is_not_one_that_adds():
     assert holders["seen"]["line"] == f"{file}:{int(line) + 2}"
 
 
-def test_where_a_method_was_taken_before_the_loop_no_line_is_named():
+def test_no_line_is_named_for_a_method_bound_before_the_loop():
     recording, losses = Recording(), []
     keep = losses.append
     for _ in recording:
@@ -193,7 +193,7 @@ def test_where_a_method_was_taken_before_the_loop_no_line_is_named():
     assert "line" not in recording.holders["losses"]
 
 
-def test_what_gets_a_tensor_less_than_once_in_20_steps_is_not_named():
+def test_object_that_gets_a_tensor_in_under_5_percent_of_steps_is_not_named():
     recording, often, seldom = Recording(num_batches=61), [], []
     for number in recording:
         often.append(forward())
@@ -213,7 +213,7 @@ def test_a_loop_in_a_notebook_is_looked_at():
 # -- what is not
 
 
-def test_what_does_not_keep_tensors_from_step_to_step_is_not_named():
+def test_object_without_tensors_across_steps_is_not_named():
     model = torch.nn.Linear(3, 3)
     optimizer = torch.optim.Adam(model.parameters())
     recording, numbers, latest, results = Recording(), [], deque(maxlen=3), []
@@ -289,7 +289,7 @@ def test_a_first_look_that_had_to_end_early_says_so(monkeypatch):
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])
-def test_python_collects_no_garbage_during_a_look(is_enabled):
+def test_gc_does_not_run_during_a_scan(is_enabled):
     """Right after one it may: Python keeps some freed tuples for reuse, and counts them as if they were alive."""
     begun, many = [], [[[], []] for _ in range(2000)]
     recording = Recording()

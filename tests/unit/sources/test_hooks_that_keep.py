@@ -102,7 +102,7 @@ def test_the_default_of_an_argument_is_a_variable_of_its_function():
     hook_with_a_default.__defaults__[0].clear()
 
 
-def test_what_a_partial_function_was_given_is_looked_at():
+def test_arguments_of_a_partial_function_are_scanned():
     (holder,) = run(model_with("register_forward_hook", partial(keep_in, []))).holders.values()
     assert holder["tensors"] == NUM_STEPS
 

@@ -113,7 +113,7 @@ def test_a_loader_that_is_not_the_profilers_is_recorded_as_well():
     assert [facts["dataset"] for facts in record(loop)] == ["Stream"]
 
 
-def test_outside_of_windows_and_afterwards_torchs_own_method_is_in_place():
+def test_torchs_own_method_is_active_outside_of_windows_and_afterwards():
     kind = data.dataloader._BaseDataLoaderIter
     before, inside = kind.__next__, []
 

@@ -235,7 +235,7 @@ def test_a_forked_child_reads_its_own_clocks():
     assert exit_codes == [0, 0, 0]
 
 
-def test_the_window_says_who_used_the_processors():
+def test_window_has_the_cpu_use_of_job_and_others():
     def compute():
         until = time.thread_time() + 0.05
         while time.thread_time() < until:

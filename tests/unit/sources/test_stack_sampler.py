@@ -125,7 +125,7 @@ def test_a_sampler_that_waits_for_its_next_sample_ends_with_the_run():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("samples of")]
 
 
-def test_of_two_samplers_in_a_run_nothing_is_left():
+def test_two_samplers_in_a_run_leave_nothing_behind():
     loader = pytest.importorskip("torch.utils.data").DataLoader
     before = loader.__iter__
     with Profiler(always, MemoryTraceHandler(), sources=[StackSampler(), StackSampler(interval_ms=5)], strict=True):
@@ -207,7 +207,7 @@ def test_a_line_that_never_gives_the_gil_away_is_found_too():
     assert first > 2 * sum(later)
 
 
-def test_of_a_sampler_nothing_is_kept_by_a_thread_that_it_asked_for_the_gil():
+def test_thread_asked_for_the_gil_keeps_nothing_of_the_sampler():
     for _ in range(20):
         recorder = NativeRecorder()
         recorder.open_window()
@@ -378,7 +378,7 @@ def test_code_that_was_sampled_is_not_kept_in_the_next_window_either():
     samples.names()
 
 
-def test_of_a_window_in_which_code_is_made_all_the_time_only_so_much_is_kept():
+def test_window_with_endless_new_code_keeps_a_limited_amount():
     samples = OwnSamples()
     for _ in range(25_000):
         samples.begin(samples.sample_in_new_code)
@@ -395,7 +395,7 @@ def test_a_stack_that_is_not_deep_is_recorded_whole(depth):
 
 
 @pytest.mark.parametrize("depth", [198, 300, 700])
-def test_of_a_deep_stack_both_ends_are_recorded_and_that_frames_are_left_out(depth):
+def test_both_ends_of_a_deep_stack_are_recorded_with_a_note_on_omitted_frames(depth):
     samples = OwnSamples()
     samples.begin(samples.sample_deep, depth)
     names = [name for name in samples.names() if "sampled every" not in name]

@@ -139,7 +139,7 @@ def test_a_disk_that_works_half_of_the_time_is_50_percent_busy(monkeypatch):
     assert {value for _, series, value in found if series == "write_bytes_per_s"} == {500.0}
 
 
-def test_a_short_window_is_read_at_its_beginning_and_at_its_last_batch():
+def test_short_window_is_sampled_at_its_start_and_last_batch():
     def schedule(state):
         return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
 

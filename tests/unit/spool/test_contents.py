@@ -51,5 +51,5 @@ def test_records_have_the_names_and_series_of_the_parent_and_keep_their_values()
 @pytest.mark.parametrize(
     ("dropped_ns", "num_dropped"), [(FIRST_NS - 1, 0), (FIRST_NS, 3), (LAST_NS, 3), (LAST_NS + 1, 0)]
 )
-def test_what_found_no_space_is_counted_in_the_window_in_which_it_did_not(dropped_ns, num_dropped):
+def test_records_without_space_are_counted_in_their_window(dropped_ns, num_dropped):
     assert in_window(num_dropped=3, dropped_ns=dropped_ns).num_dropped == num_dropped

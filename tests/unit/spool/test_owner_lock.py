@@ -68,7 +68,7 @@ def test_the_holder_of_a_lock_is_alive_whatever_its_pid(lock, tmp_path):
     assert ask_from_another_process(tmp_path, host="another machine") == "ALIVE"
 
 
-def test_the_owner_may_ask_about_itself_and_keeps_its_lock(lock, tmp_path):
+def test_owner_may_query_itself_and_keeps_its_lock(lock, tmp_path):
     assert read_owner_state(tmp_path, process(HERE, NO_PROCESS)) is OwnerState.ALIVE
     assert ask_from_another_process(tmp_path) == "ALIVE"
 
@@ -132,7 +132,7 @@ def test_the_lock_of_another_machine_that_is_free_says_nothing(left):
     assert read_owner_state(left, process(HERE, os.getpid())) is OwnerState.DEAD  # this machine, rebooted since
 
 
-def test_where_the_file_system_has_no_locks_the_pid_is_asked(tmp_path, monkeypatch):
+def test_pid_is_checked_on_a_file_system_without_locks(tmp_path, monkeypatch):
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

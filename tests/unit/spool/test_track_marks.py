@@ -41,7 +41,7 @@ def test_each_thread_gets_its_own_records_back(turns):
     )
 
 
-def test_a_long_name_is_cut_and_takes_no_more_than_so_many_marks():
+def test_long_name_is_truncated_to_a_maximal_number_of_marks():
     packed = pack_mark(TrackMark(100_000, 2, "é" * 1000, False))
     assert len(packed) == MAX_MARKS * RECORD_BYTES
     assert named(packed + records(1)) == [("é" * 64, 1)]

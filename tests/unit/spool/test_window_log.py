@@ -82,7 +82,7 @@ def test_long_run_keeps_entries_of_unsaved_windows_and_its_log_stays_small(tmp_p
     assert windows[-2].number == 19_999
 
 
-def test_what_a_full_disk_did_not_take_is_written_with_the_next_event(tmp_path):
+def test_data_refused_by_a_full_disk_is_written_with_the_next_event(tmp_path):
     log = WindowLog(tmp_path)
     log.append(WindowOpened(1, 0, 1000, {}))
     (tmp_path / "windows.jsonl").rename(tmp_path / "aside")

@@ -77,7 +77,7 @@ def snapshot(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has
         (snapshot(quiet_s=-3600), ELSEWHERE, None, RunState.UNKNOWN),
     ],
 )
-def test_a_rank_is_judged_by_what_it_tells_and_by_its_process(pulse, process, hang, expected):
+def test_rank_is_classified_by_its_pulse_and_its_process(pulse, process, hang, expected):
     assert classify_rank(pulse, process, hang, NOW) is expected
 
 
@@ -165,7 +165,7 @@ def test_ranks_without_a_pulse_are_named_as_ranges():
     assert RunStatus(world_size=2**31 - 1, ranks=[*present.values()]).missing[-1] == (8, 2**31 - 2)
 
 
-def test_of_a_folder_with_nothing_nothing_is_known(tmp_path):
+def test_empty_folder_has_unknown_state(tmp_path):
     assert read_run_status(tmp_path) == RunStatus()
     assert read_run_status(tmp_path / "none") == RunStatus()
 
@@ -178,7 +178,7 @@ def read_hang(rank, folder):
     return found.hang, found.state
 
 
-def test_what_a_rank_found_of_its_phase_counts_until_that_phase_is_over(run):
+def test_probe_result_of_a_phase_is_valid_until_the_phase_ends(run):
     make, (ranks) = run
     folder = make(20)
     (rank,) = ranks
@@ -288,7 +288,7 @@ def test_another_process_with_the_same_pid_is_not_the_one(sleeper, tmp_path):
 
 
 @linux
-def test_of_another_machine_s_process_nothing_is_known(tmp_path):
+def test_process_of_another_machine_has_unknown_state(tmp_path):
     assert read_process_state(tmp_path, process_of(2**30, space="another.1")) is ProcessState.UNKNOWN
 
 

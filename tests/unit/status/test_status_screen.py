@@ -56,7 +56,7 @@ def test_a_healthy_rank_has_a_headline_and_a_line():
     ]
 
 
-def test_what_is_not_known_is_blank_and_a_column_of_it_left_out():
+def test_unknown_values_are_blank_and_unknown_columns_omitted():
     before = {"step": None, "step_ns": None, "run_step_ns": None, "loss": None, "resident_bytes": None}
     now = build_status_screen(status(replace(RANK, **before)))
     assert now.headline == "recording: 1 rank"
@@ -148,7 +148,7 @@ def test_ranks_that_hang_alike_are_one_sentence():
     ]
 
 
-def test_who_waits_for_whom_is_a_sentence():
+def test_waits_between_ranks_are_a_sentence():
     waited = BlockedCollective("default_pg", 1204, "all_reduce", [0, 1, 2, 5], [3, 4])
     (sentence,) = build_status_screen(status(RANK, collectives=[waited])).sentences
     assert sentence == "In all_reduce, number 1,204 of group default_pg, ranks 0-2, 5 wait for ranks 3-4."

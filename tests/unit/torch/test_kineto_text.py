@@ -75,7 +75,7 @@ def test_every_event_is_returned_whatever_the_pieces(args, num_bytes):
     assert text.is_valid
 
 
-def test_wherever_the_room_for_lines_ends_all_of_a_long_text_is_made_into_lines(tmp_path):
+def test_long_text_is_wrapped_completely_for_any_number_of_lines(tmp_path):
     from kinetoscope._native import KinetoLines
 
     event = f'{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{BEGIN_US}.125,"dur":1\n  }},'.encode()

@@ -85,7 +85,7 @@ def test_an_apostrophe_stays_one_where_no_event_has_a_quote_then():
 
 
 @pytest.mark.usefixtures("torch_2_14")
-def test_where_only_the_trace_was_recorded_quotes_are_those_of_a_name_that_was_used():
+def test_quotes_in_a_trace_only_recording_come_from_a_used_name():
     register_name('which "is" known')
     assert find_original_names(since_torch_2_14(activity="which 'is' known")).by_span == {(5, 4): ['which "is" known']}
     register_name("used 'both' ways")

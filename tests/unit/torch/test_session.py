@@ -42,7 +42,7 @@ def test_no_activity_is_a_kinetoscope_assertion_error():
 
 
 @pytest.mark.parametrize(("activities", "device"), [([CPU], None), ([CPU, CUDA], "cuda"), ([XPU], "xpu")])
-def test_the_device_is_the_one_recorded_beside_the_cpu(activities, device):
+def test_device_is_the_one_recorded_with_the_cpu(activities, device):
     assert select_activities(activities).device() == device
 
 

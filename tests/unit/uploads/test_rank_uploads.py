@@ -92,7 +92,7 @@ def test_expired_file_is_deleted_only_after_its_confirmed_upload(run_folder, tmp
     assert sorted(os.listdir(find_queue_folder(run_folder, 0))) == ["lock", "uploaded.jsonl"]
 
 
-def test_an_expired_file_that_was_uploaded_or_never_was_to_be_goes_at_once(run_folder, tmp_path):
+def test_expired_file_without_a_pending_upload_is_deleted_at_once(run_folder, tmp_path):
     uploaded = queue(run_folder, "rank0.json", "trace", tmp_path / "store")
     upload(run_folder)
     local = run_folder / "traces" / "rank1.json"
@@ -163,7 +163,7 @@ def test_an_upload_is_not_confirmed_if_the_store_holds_other_bytes(run_folder, t
     assert file.exists()
 
 
-def test_files_share_a_connection_and_every_second_retry_connects_anew(run_folder):
+def test_files_share_a_connection_and_every_second_retry_reconnects(run_folder):
     connected, failures = [], {"1.json": 2}
 
     class CountedFileSystem(fsspec.spec.AbstractFileSystem):
@@ -292,7 +292,7 @@ def test_none_as_destination_uploads_nothing(shelf, tmp_path):
     assert shelf.names == []
 
 
-def test_a_second_file_of_a_name_does_not_take_the_place_of_the_first(shelf, tmp_path):
+def test_second_file_of_a_name_does_not_replace_the_first(shelf, tmp_path):
     name = opened(RemoteName("{rank}.json.gz", "remote_file_name"), shelf, tmp_path)
     for _ in range(2):
         name.put(tmp_path / "x", Timestamp())

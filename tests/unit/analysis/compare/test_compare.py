@@ -111,7 +111,7 @@ def test_a_fault_that_is_new_is_named_first(kind, name):
     assert compare_reports(before, simulated(settings)).worse[0].name == name
 
 
-def test_which_rank_the_others_wait_for_may_differ_by_chance():
+def test_rank_that_others_wait_for_may_vary_within_noise():
     settings = Settings(num_ranks=2, num_steps=10)
     late = [(Fault(kind="late_host", ranks=(rank,), cost_ns=3_000_000),) for rank in range(2)]
     first, second = (simulated(replace(settings, faults=late[rank])) for rank in range(2))
@@ -142,7 +142,7 @@ def test_only_ranks_that_both_runs_have_are_compared(tmp_path):
     assert found.before["ranks"] == [0]
 
 
-def test_what_is_recorded_in_one_run_only_is_no_difference():
+def test_values_recorded_in_one_run_only_are_no_difference():
     settings = Settings(num_ranks=1, num_steps=8)
     with_shapes = simulated(settings)
     without = simulated(replace(settings, has_shapes=False))
@@ -193,7 +193,7 @@ def test_a_wait_got_worse_only_if_the_step_did(wait, step_ms, num_worse):
     assert ("Only waits got longer by more than 5 %." in describe_comparison(found)) == (not num_worse)
 
 
-def test_a_wait_got_worse_if_nobody_can_tell_whether_the_step_did():
+def test_longer_wait_is_worse_if_the_step_is_inconclusive():
     draw = random.Random(0)
     before = report(noisy(draw, 10, noise=0.3), data_wait=noisy(draw, 2))
     found = compare_reports(before, report(noisy(draw, 10.5, noise=0.3), data_wait=noisy(draw, 4)))
@@ -223,7 +223,7 @@ def test_a_change_that_all_operators_share_may_be_the_machine():
     assert found.more_steps is None, "more steps do not tell a busy machine from a slow program"
 
 
-def test_a_change_of_one_operator_is_found_beside_others_that_are_as_before():
+def test_change_of_one_operator_is_found_among_unchanged_ones():
     draw = random.Random(0)
     names = [f"aten::op{place}" for place in range(12)]
     before = report(noisy(draw, 10), operators={name: noisy(draw, 0.8) for name in names})

@@ -28,7 +28,7 @@ def test_a_few_long_steps_change_neither_value_nor_error_much():
     assert busy.error < 0.02 * busy.value
 
 
-def test_what_happens_in_every_fourth_step_counts_with_its_mean():
+def test_event_in_every_fourth_step_counts_with_its_mean():
     pauses = [0.0, 0.0, 0.0, 8.0] * 10
     assert estimate(pauses).value == 2.0
 

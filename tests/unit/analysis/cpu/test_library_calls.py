@@ -30,7 +30,7 @@ def test_library_function_is_named_and_not_the_user_line_in_every_sample(tmp_pat
     assert "train.py:30" not in found.advice
 
 
-def test_where_samples_may_be_late_no_line_is_named(tmp_path):
+def test_no_line_is_named_if_samples_may_be_late(tmp_path):
     events = [*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, logging_in_the_trainer)]
     found = found_in(events, "python_overhead", tmp_path)
     assert found.where.lines == ()
@@ -44,7 +44,7 @@ def spread(begin):
         yield from stack(LOOP_SAMPLES, begin + 20_000 + 10_000 * place, 10_000, name)
 
 
-def test_where_no_function_of_the_library_has_most_of_the_time_none_is_named(tmp_path):
+def test_no_library_function_is_named_without_most_of_the_time(tmp_path):
     """Those around them are in every sample too."""
     events = [*whole_run(TRAINING, TRAIN, INNER), *each_step(busy_steps, spread)]
     found = found_in(events, "python_overhead", tmp_path, knows_states=True)

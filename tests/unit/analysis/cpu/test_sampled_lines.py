@@ -44,7 +44,7 @@ def test_loop_that_waits_for_workers_gets_the_slow_line_of_the_workers(tmp_path)
     assert "dataset.py:41 takes 80 % of the workers' time (at least" in found.advice
 
 
-def test_a_worker_that_makes_no_batch_does_not_count_beside_one_that_does(tmp_path):
+def test_idle_worker_does_not_count_next_to_a_busy_one(tmp_path):
     """One of the epoch before, whose last sample is open until the window closes."""
     ended = "torch/utils/data/_utils/worker.py(268): _worker_loop", "torch/queues.py(90): get"
     idle = [*stack(ENDED_SAMPLES, 0, STEP_US * NUM_STEPS, *ended)]
@@ -119,7 +119,7 @@ def test_advice_is_on_the_wait_of_a_line_only_if_it_waits_longer_than_it_runs(wa
         (("waits: sleep", "e1b2"), {"python_overhead"}),
     ],
 )
-def test_where_names_of_waits_were_redacted_nobody_knows_which_samples_ran(names, kinds, tmp_path):
+def test_redacted_names_of_waits_make_running_samples_unknown(names, kinds, tmp_path):
     def loop(begin):
         yield from stack(LOOP_SAMPLES, begin + 20_000, 70_000, "train.py(3): loss")
         for place, name in enumerate(names):
@@ -138,7 +138,7 @@ def test_a_line_that_was_sampled_less_than_five_times_is_not_named(tmp_path):
 
 
 @pytest.mark.parametrize("interval_ms", ["0", "0.0000001", "9" * 400, "..."])
-def test_an_interval_that_cannot_be_is_taken_for_the_usual_one(interval_ms, tmp_path):
+def test_impossible_interval_counts_as_the_default(interval_ms, tmp_path):
     found = found_in(
         each_step(waiting_steps, loop_that_waits, worker), "input_bound", tmp_path, interval_ms=interval_ms
     )
@@ -200,7 +200,7 @@ def test_unknown_delays_of_samples_give_no_certain_statement(tmp_path):
     assert not {"late_share_of_line", "least_share_of_line"} & {name for name, _ in found.evidence}
 
 
-def test_what_a_line_surely_takes_rests_on_the_samples_that_were_read_in_time(tmp_path):
+def test_certain_time_of_a_line_uses_samples_read_in_time(tmp_path):
     samples = list(seen_at(*["a.py(3): loss"] * 8))
     in_time = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20, knows_states=True)
     late = [span(LATE, "stack_sample,state", LOOP_SAMPLES, STEP_US * step + 30_000, 20_000) for step in range(3)]

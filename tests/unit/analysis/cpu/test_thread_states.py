@@ -44,7 +44,7 @@ def found(report, kind):
 # -- steps
 
 
-def test_a_step_says_how_long_its_thread_was_blocked_and_had_no_processor():
+def test_step_has_blocked_time_and_run_queue_delay_of_its_thread():
     for row in report_on(WAIT, PREEMPTED).steps[1:]:
         assert row.blocked_ns == pytest.approx(4_000_000, rel=0.02)
         assert row.starved_ns == pytest.approx(2_000_000, rel=0.02)
@@ -79,7 +79,7 @@ def test_python_that_runs_is_overhead_and_nothing_blocked():
     assert "blocked" not in kinds(report)
 
 
-def test_of_python_that_is_blocked_half_of_the_time_the_other_half_is_overhead():
+def test_python_that_is_blocked_half_of_the_time_is_half_overhead():
     report = report_on(LOOP_OF_ELEMENTS, Fault(kind="blocked", cost_ns=8_000_000))
     assert set(kinds(report)[:2]) == {"python_overhead", "blocked"}
     assert found(report, "blocked").cost_ns_per_step == pytest.approx(8_000_000, rel=0.05)
@@ -103,7 +103,7 @@ def test_short_gaps_between_operators_are_not_blocked_where_no_stack_was_sampled
     assert "blocked" not in kinds(report)
 
 
-def test_where_no_stack_was_sampled_the_clocks_tell_for_how_long_the_loop_waited(tmp_path):
+def test_clocks_give_the_wait_of_the_loop_without_sampled_stacks(tmp_path):
     for path in simulate(replace(CPU, faults=(WAIT,))).write(tmp_path):
         trace = json.loads(path.read_text(encoding="utf-8"))
         events = [event for event in trace["traceEvents"] if "stack_sample" not in event.get("cat", "")]
@@ -115,7 +115,7 @@ def test_where_no_stack_was_sampled_the_clocks_tell_for_how_long_the_loop_waited
 # -- waiting for a CPU
 
 
-def test_a_thread_without_a_processor_is_not_surely_overhead_of_python():
+def test_descheduled_thread_is_no_certain_python_overhead():
     """Its clock does not say where in a batch that was."""
     report = report_on(PREEMPTED)
     first = report.findings[0]
@@ -131,7 +131,7 @@ def test_python_time_between_operators_excludes_run_queue_delay():
     assert busy.cost_ns_per_step == pytest.approx(quiet.cost_ns_per_step, rel=0.05)
 
 
-def test_batches_that_the_loop_makes_save_the_same_beside_a_delay_elsewhere():
+def test_batches_built_in_the_loop_save_the_same_next_to_another_delay():
     slow = Fault(kind="slow_loader", cost_ns=3_000_000)
     delayed = replace(PREEMPTED, cost_ns=12_000_000)
     quiet, busy = (found(report_on(slow, *more, num_workers=0), "input_bound") for more in ((), (delayed,)))
@@ -173,7 +173,7 @@ def test_rank_sometimes_late_under_cpu_contention_is_within_noise():
 
 
 @pytest.mark.parametrize("num_late", [1, 2])
-def test_a_rank_that_has_no_processor_for_longer_than_the_others_is_late_for_that(num_late):
+def test_rank_with_more_run_queue_delay_than_others_is_late_because_of_it(num_late):
     late = replace(PREEMPTED, cost_ns=8_000_000, ranks=(1, 2)[:num_late])
     report = report_on(late, num_ranks=4)
     assert [row.cause for row in report.stragglers] == ["processor"] * num_late
@@ -194,7 +194,7 @@ def test_rank_with_more_work_and_more_cpu_contention_is_late_for_its_work():
 
 
 @pytest.mark.parametrize(("starved_of_other_ns", "cause"), [(0, "processor"), (None, "unknown")])
-def test_what_is_not_known_of_the_other_ranks_is_no_difference_to_them(starved_of_other_ns, cause):
+def test_unknown_values_of_other_ranks_are_no_difference(starved_of_other_ns, cause):
     """One rank was late in a single step, while it was descheduled."""
     starved = {(0, 3): 900_000_000, (1, 3): starved_of_other_ns}
     places = [(rank, step) for rank in (0, 1) for step in range(4)]
@@ -207,7 +207,7 @@ def test_what_is_not_known_of_the_other_ranks_is_no_difference_to_them(starved_o
     assert (row.rank, row.cause) == (0, cause)
 
 
-def test_other_findings_are_less_sure_where_the_loop_had_no_processor():
+def test_other_findings_have_less_confidence_under_cpu_contention():
     quiet, busy = (report_on(LOOP_OF_ELEMENTS, *more) for more in ((), (Fault(kind="preempted", cost_ns=20_000_000),)))
     assert found(quiet, "python_overhead").confidence == "high"
     assert found(busy, "python_overhead").confidence == "medium"
@@ -392,7 +392,7 @@ def test_a_first_reading_of_nothing_is_not_in_the_mean(tmp_path):
     assert dict(finding.evidence)["processor_percent"] == 100.0
 
 
-def test_what_the_sampler_notes_of_the_cores_says_how_busy_they_were_too(tmp_path):
+def test_sampler_notes_include_cpu_use_of_the_cores(tmp_path):
     """A window that is too short for samples has it. The system counts in ticks: one too many is not reported."""
     report = report_with(
         USED | {"own_ns": SECOND, "busy_ns": 2 * SECOND + SECOND // 20}, tmp_path, SLOW_LOADER, workers_do="compute"

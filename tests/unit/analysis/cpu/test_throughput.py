@@ -26,7 +26,7 @@ def test_samples_and_tokens_per_second_are_shown_where_the_loop_counts_them(tmp_
         assert reported == (expected if is_counted else (None, None))
 
 
-def test_what_the_loop_counts_is_the_mean_of_ranks_and_needs_a_step():
+def test_loop_counts_are_the_mean_of_ranks_and_need_a_step():
     counts = [LoopCounts(10, 100, 0), LoopCounts(10, 300, 0)]
     assert throughput(counts, 1e9) == (20, None)
     assert throughput(counts, None) == (None, None)

@@ -48,7 +48,7 @@ def the(report, kind):
     return next(found for found in report.findings if found.kind == kind)
 
 
-def test_small_kernels_cost_no_more_than_the_device_waits_and_takes_for_empty_ones():
+def test_small_kernels_cost_at_most_device_wait_and_empty_kernel_time():
     settings = Settings(num_ranks=1, step_ns=30_000_000, faults=(Fault(kind="small_kernels", count=500),))
     _, report = analysed(settings)
     found = the(report, "small_kernels")
@@ -102,7 +102,7 @@ SLOW_LAST_STEP = Settings(
 
 @pytest.mark.parametrize("num_steps", [3, 4, 8])
 @pytest.mark.parametrize("cause", ["python", "data"])
-def test_no_step_gains_more_than_it_takes_though_the_last_one_took_longer(num_steps, cause):
+def test_no_step_saves_more_than_its_time_even_if_the_last_took_longer(num_steps, cause):
     _, report = analysed(replace(SLOW_LAST_STEP, num_steps=num_steps))
     after = what_if(report, Change(frozenset([cause])))
     assert after.step_ns == report.run["step_ns"]
@@ -112,7 +112,7 @@ def test_no_step_gains_more_than_it_takes_though_the_last_one_took_longer(num_st
         assert (found.saving_ns_per_step or 0) <= found.cost_ns_per_step <= report.run["step_ns"]
 
 
-def test_a_loop_that_waits_for_data_costs_what_the_ledger_of_a_step_says():
+def test_loop_that_waits_for_data_costs_its_part_of_the_time_breakdown():
     settings = Settings(num_ranks=1, num_steps=9, faults=(Fault(kind="slow_loader", cost_ns=9_000_000),))
     _, report = analysed(settings)
     found, waited_ns = the(report, "input_bound"), report.run["parts"]["host"]["data_wait_ns"]
@@ -180,7 +180,7 @@ def test_gaps_inside_of_a_cuda_graph_are_not_blamed_on_other_processes(has_graph
     assert found.cost_ns_per_step <= report.run["parts"]["device"]["idle_ns"]
 
 
-def test_gaps_cost_no_more_than_a_step():
+def test_idle_gaps_cost_no_more_than_a_step():
     fault = Fault(kind="idle_gaps", cost_ns=2_000_000)
     for num_steps in (1, 2, 8):
         settings = replace(Settings(num_ranks=1, faults=(fault,)), num_steps=num_steps)

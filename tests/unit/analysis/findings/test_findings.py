@@ -126,17 +126,17 @@ def test_a_rank_that_is_late_for_its_data_is_not_also_a_loop_that_waits_for_data
     assert "input_bound" not in kinds_in(report)
 
 
-def test_waiting_for_a_late_rank_is_not_communication():
+def test_wait_for_a_straggler_is_not_communication():
     _, report = planted("late_host")
     assert "exposed_communication" not in kinds_in(report)
 
 
-def test_a_wait_for_the_device_does_not_make_a_garbage_collection_cost():
+def test_gc_pause_during_a_device_sync_costs_nothing():
     report = report_on(replace(planted_settings(8, "gc"), num_ranks=2))
     assert "synchronisation" not in kinds_in(report)
 
 
-def test_a_loop_that_waits_for_its_data_gains_nothing_by_waiting_less_for_the_device():
+def test_input_bound_loop_saves_nothing_by_less_device_sync():
     assert kinds_in(planted("slow_loader")[1]) == ["input_bound"]
 
 
@@ -187,7 +187,7 @@ def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
     )
 
 
-def test_what_was_recorded_is_not_advised_a_short_recording_says_how_long_it_takes(tmp_path):
+def test_advice_omits_active_options_and_a_short_recording_has_its_length(tmp_path):
     settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=8)
     advice = finding(report_after(with_cores_busy(30, 2), settings, tmp_path), "input_bound").advice
     assert "the recording is too short to show it: record for 2 s or more." in advice
@@ -274,7 +274,7 @@ def test_memory_that_is_nearly_full_is_a_finding():
     assert dict(found.evidence)["share_of_device"] == pytest.approx(0.977, abs=0.01)
 
 
-def test_where_the_device_waits_for_nothing_known_no_saving_is_claimed():
+def test_no_saving_is_claimed_for_unexplained_device_waits():
     report = report_on(planted_settings(11, "idle_gaps", "float64"))
     assert {found.kind: found.saving_ns_per_step for found in report.findings} == {"idle_gaps": None, "float64": None}
     assert any(note.startswith("The estimated savings of findings are unknown: 9") for note in report.run["notes"])
@@ -308,7 +308,7 @@ def test_many_small_operators_are_found_on_the_cpu_with_the_python_before_them(t
     assert dict(found.evidence)["num_small_operators"] == num_operators
 
 
-def test_steps_before_torch_recorded_are_not_taken_for_python(tmp_path):
+def test_steps_before_torch_recorded_are_no_python_time(tmp_path):
     """A profiler that warms torch up records two steps of its own before torch records operators."""
 
     def without_operators_at_first(trace):
@@ -565,7 +565,7 @@ def test_compilation_in_the_first_recorded_steps_is_no_recompilation(tmp_path):
     assert finding(analysed(settings)[1], "recompilation").title.startswith("Recompilation: ")
 
 
-def test_a_late_rank_is_named_with_the_line_that_was_executing(tmp_path):
+def test_straggler_is_named_with_its_executing_line(tmp_path):
     settings = replace(planted_settings(0, "late_host", rank=1), num_ranks=2, num_steps=8)
 
     def add_samples(trace):

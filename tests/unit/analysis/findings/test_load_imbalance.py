@@ -22,7 +22,7 @@ def uneven(num_ranks, kind, **settings):
 
 @pytest.mark.parametrize("num_ranks", [2, 4, 8])
 @pytest.mark.parametrize(("kind", "settings"), [("unequal_batches", BATCHES), ("unbalanced_experts", EXPERTS)])
-def test_uneven_loads_are_one_finding_that_gains_what_even_loads_do(kind, settings, num_ranks):
+def test_uneven_loads_are_one_finding_with_the_saving_of_even_loads(kind, settings, num_ranks):
     run, report = analysed(uneven(num_ranks, kind, **settings))
     found = [finding for finding in report.findings if finding.confidence != "low"]
     assert [(one.kind, one.where.ranks) for one in found] == [("straggler", tuple(range(num_ranks)))]
@@ -77,7 +77,7 @@ def test_two_of_four_ranks_that_are_slow_in_turns_are_named_alone():
     assert [(one.kind, one.where.ranks) for one in report.findings] == [("straggler", (0, 1))]
 
 
-def test_a_slow_rank_is_named_beside_uneven_loads():
+def test_straggler_is_named_next_to_uneven_loads():
     faults = (Fault(kind="unequal_batches", cost_ns=4 * MS), Fault(kind="late_host", cost_ns=16 * MS, ranks=(2,)))
     report = analysed(Settings(num_ranks=4, num_steps=14, step_ns=8 * MS, faults=faults))[1]
     assert (report.findings[0].kind, report.findings[0].where.ranks) == ("straggler", (2,))
@@ -97,7 +97,7 @@ def test_an_all_to_all_of_unequal_sizes_is_one_call(tmp_path):
     assert report.findings[0].where.ranks == (0, 1, 2, 3)
 
 
-def test_an_all_to_all_that_ends_apart_shows_no_late_rank(tmp_path):
+def test_all_to_all_with_different_ends_shows_no_straggler(tmp_path):
     def with_early_ends(trace):
         rank = trace["distributedInfo"]["rank"]
         for event in trace["traceEvents"]:

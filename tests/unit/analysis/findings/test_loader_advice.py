@@ -73,7 +73,7 @@ def test_workers_are_advised_with_what_the_claim_rests_on_where_cores_are_free(t
 
 
 @pytest.mark.parametrize("is_marked", [False, True])
-def test_no_more_workers_are_advised_than_find_a_core(tmp_path, is_marked):
+def test_no_more_workers_are_advised_than_free_cores(tmp_path, is_marked):
     found, _ = input_bound(tmp_path, build_ns=60_000_000, cores=2, batch_size=4, is_marked=is_marked)
     assert "num_workers=2" in found.advice
 
@@ -86,7 +86,7 @@ def test_no_workers_are_advised_on_two_busy_cores(tmp_path, own, others):
     assert evidence["reachable_saving_ns"] < 0.1 * found.saving_ns_per_step
 
 
-def test_workers_gain_no_more_than_fits_on_the_cores(tmp_path):
+def test_workers_save_no_more_than_the_cores_allow(tmp_path):
     """The loop computes on both cores while it does not build a batch, so a worker takes one of them from it."""
     found, evidence = input_bound(tmp_path, build_ns=8_000_000, own=1.25, cores=2, batch_size=4, step_ns=8_000_000)
     assert "num_workers=1, persistent_workers=True" in found.advice

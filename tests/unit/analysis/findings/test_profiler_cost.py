@@ -39,7 +39,7 @@ def findings(folder, **options):
 
 
 @pytest.mark.parametrize("stop_in_step", [False, True])
-def test_what_kineto_takes_around_each_of_several_windows_is_no_cost_of_steps(stop_in_step, tmp_path):
+def test_kinetos_cost_around_each_window_is_no_cost_of_steps(stop_in_step, tmp_path):
     assert "profiler_cost" not in findings(tmp_path, stop_in_step=stop_in_step)
 
 

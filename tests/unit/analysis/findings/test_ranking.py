@@ -49,7 +49,7 @@ def test_the_cost_ranks_a_finding_without_a_saving_and_breaks_ties():
     assert kinds_of(cheap, costly, without) == ["no_saving", "costly", "cheap"]
 
 
-def test_memory_that_runs_out_soon_comes_first_and_hangs_second():
+def test_imminent_out_of_memory_comes_first_and_hangs_second():
     leak = draw("memory_growth", "medium", steps_until_full=500)
     hang = draw("hang", "high")
     large = draw("blocked", saving_ms=90)

@@ -123,7 +123,7 @@ def test_operators_inside_of_one_another_are_each_as_much_faster_as_was_asked(ou
 
 
 @pytest.mark.parametrize("cause", ["sync", "python", "launch"])
-def test_a_loop_that_waits_for_its_loader_gains_nothing_by_being_faster(cause):
+def test_input_bound_loop_saves_nothing_by_being_faster(cause):
     faults = (Fault(kind="slow_loader", cost_ns=9_000_000), Fault(kind="slow_python", cost_ns=60_000))
     settings = Settings(num_ranks=1, num_steps=8, reads_loss="each step", faults=faults)
     run, report = analysed(settings)
@@ -253,7 +253,7 @@ def the(report, kind):
 
 
 @pytest.mark.parametrize("cost_ns", [90_000, 220_000])
-def test_what_python_on_the_cpu_saves_is_an_interval_since_each_operator_needs_some(cost_ns):
+def test_saving_of_python_on_the_cpu_is_an_interval(cost_ns):
     settings = Settings(
         num_ranks=2, num_steps=12, has_device=False, faults=(Fault(kind="slow_python", cost_ns=cost_ns),)
     )

@@ -50,7 +50,7 @@ def test_a_rank_late_for_another_reason_is_still_a_straggler():
     assert {(one.kind, one.where.ranks) for one in found} == {("straggler", (2,)), ("garbage_collection", (0,))}
 
 
-def test_a_late_rank_with_short_pauses_is_a_straggler():
+def test_late_rank_with_short_pauses_is_a_straggler():
     faults = [Fault(kind="late_host", cost_ns=12 * MS, ranks=(2,)), Fault(kind="gc", cost_ns=MS, every=2)]
     _, found = findings_of(faults)
     assert [(one.kind, one.where.ranks) for one in found] == [("straggler", (2,))]

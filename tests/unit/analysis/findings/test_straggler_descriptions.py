@@ -89,7 +89,7 @@ def test_ranks_that_were_late_before_the_recording_stay_so_by_as_much():
     assert other.saving_ns_per_step == pytest.approx(beyond, abs=0.02 * step_ns)
 
 
-def test_what_late_ranks_do_is_no_other_fault():
+def test_work_of_stragglers_is_no_other_fault():
     for name in ("a slow node", "two ranks", "two that alternate", "ranks whose loaders are slow"):
         _, report = analysed(GROUPS[name][0])
         assert [finding.kind for finding in report.findings] == ["straggler"], name
@@ -155,13 +155,13 @@ def test_ranks_alternately_waiting_for_data_mean_slow_loaders_and_no_straggler()
 
 
 @pytest.mark.parametrize("has_device", [True, False])
-def test_of_two_ranks_that_wait_for_data_in_turns_none_is_late(has_device):
+def test_two_ranks_that_wait_for_data_alternately_are_not_late(has_device):
     in_turns = (late((0,), 20, "slow_loader", every=2), late((1,), 24, "slow_loader", every=2, first=1))
     _, report = analysed(Settings(num_ranks=2, num_steps=12, has_device=has_device, faults=in_turns))
     assert [finding.kind for finding in report.findings] == ["input_bound"]
 
 
-def test_of_two_ranks_that_wait_for_data_the_one_that_waits_longer_is_late():
+def test_rank_that_waits_longer_for_data_is_late():
     _, report = analysed(Settings(num_ranks=2, faults=(late((0,), 6, "slow_loader"), late((1,), 9, "slow_loader"))))
     assert (report.findings[0].kind, report.findings[0].where.ranks) == ("straggler", (1,))
 
@@ -272,7 +272,7 @@ def test_two_late_groups_each_get_their_own_cause():
     assert found.saving_ns_per_step == pytest.approx(truth, abs=0.02 * run.time_ns / run.num_steps)
 
 
-def test_what_loaders_hold_back_when_no_rank_is_late_any_more_makes_an_interval():
+def test_loaders_that_limit_the_run_without_stragglers_make_an_interval():
     """The loaders of all ranks make a batch in a little less time than a step takes with the late rank."""
     faults = (late((1,), 4), Fault(kind="slow_loader", cost_ns=5_000_000))
     settings = Settings(num_ranks=4, num_steps=14, num_warmup_steps=10, faults=faults, workers_do="compute")
@@ -284,7 +284,7 @@ def test_what_loaders_hold_back_when_no_rank_is_late_any_more_makes_an_interval(
     assert "After that the DataLoader limits the loop" in found.advice
 
 
-def test_a_trace_that_names_no_rank_has_no_late_rank(tmp_path):
+def test_trace_without_a_rank_has_no_straggler(tmp_path):
     def without_rank(trace):
         del trace["distributedInfo"]
 

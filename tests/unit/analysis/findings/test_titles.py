@@ -56,7 +56,7 @@ def test_a_second_run_into_the_same_folder_is_titled_by_both_folders(folder, tmp
         ("", None),
     ],
 )
-def test_what_is_no_file_is_titled_by_its_own_name_without_a_key(source, title):
+def test_special_file_is_titled_by_its_name_without_a_key(source, title):
     assert title_of([source], None) == title
 
 
@@ -76,7 +76,7 @@ def test_undecodable_name_is_titled_and_reported(tmp_path, capsys):
     assert main(["report", "--no-cache", undecodable, "-o", str(tmp_path / "report.html")]) == 0
 
 
-def test_what_comes_through_a_pipe_is_not_titled_by_its_number():
+def test_piped_trace_is_not_titled_by_its_descriptor():
     assert title_of(["/dev/fd/63"], "digits") == "standard input of digits"
 
 
@@ -142,7 +142,7 @@ def test_two_runs_of_one_name_are_distinguished_in_a_report_too(tmp_path):
         ("", ""),
     ],
 )
-def test_no_user_and_no_key_tells_two_runs_apart(before, after, monkeypatch):
+def test_two_runs_cannot_be_distinguished_by_user_or_key(before, after, monkeypatch):
     monkeypatch.setattr("os.path.exists", lambda path: True)
     assert folders_apart(before, after) is None
 

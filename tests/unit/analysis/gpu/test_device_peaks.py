@@ -40,7 +40,7 @@ def test_the_peak_of_a_device_is_that_of_its_makers_data_sheet(device, dtype, tf
         ("NVIDIA A100-SXM4-80GB", ""),
     ],
 )
-def test_what_is_not_in_a_data_sheet_is_not_known(device, dtype):
+def test_peaks_without_a_data_sheet_are_unknown(device, dtype):
     assert peak_flops_per_s(device, dtype) is None
 
 

@@ -148,7 +148,7 @@ def test_a_step_in_which_one_operator_is_not_known_has_no_sum(tmp_path):
         ("aten::_flash_attention_forward", [[9, 4, 6], [9, 4, 6], [9, 4, 6], [3]], []),
     ],
 )
-def test_what_shapes_do_not_tell_is_not_known(name, shapes, values):
+def test_flops_without_shapes_are_unknown(name, shapes, values):
     assert estimate_work(name, shapes, values) is None
 
 
@@ -163,7 +163,7 @@ def test_attention_takes_two_products_and_five_in_its_backward_pass():
     assert (backward.flops, backward.elements) == (2 * pairs * (3 * 8 + 2 * 16), 2 * elements)
 
 
-def test_a_convolution_has_as_many_places_as_padding_stride_and_dilation_leave():
+def test_output_size_of_a_convolution_follows_padding_stride_and_dilation():
     shapes, values = [[2, 3, 9, 12], [8, 3, 3, 5]], ["", "", "", "[2, 1]", "[1, 0]", "[1, 2]", "False", "[0, 0]", "1"]
     work = estimate_work("aten::convolution", shapes, values)
     assert work is not None

@@ -25,7 +25,7 @@ def test_communication_and_copies_are_of_no_share():
     assert shares(kernel(3, USES), kernel(1, USES_NONE), *others) == (0.75, 1)
 
 
-def test_where_no_name_tells_the_share_is_not_known_and_is_not_0():
+def test_share_without_names_is_unknown_and_not_0():
     assert shares(kernel(10, UNKNOWN)) == (None, 0)
     assert shares(kernel(10, USES_NONE)) == (0, 1)
     assert shares() == shares(kernel(10, UNKNOWN, "copy")) == (None, None)

@@ -132,14 +132,14 @@ def windows_of_one_process(folder, has_device, state=0):
 
 
 @pytest.mark.parametrize("has_device", [True, False])
-def test_what_is_freed_unseen_between_windows_is_not_in_the_peak_of_a_later_one(has_device, tmp_path):
+def test_memory_freed_between_windows_is_not_in_a_later_peak(has_device, tmp_path):
     windows_of_one_process(tmp_path, has_device)
     report = kinetoscope.analyze(tmp_path, cache=False)
     assert [row.peak_bytes for row in report.memory] == [2000]
     assert [row.peak_memory_bytes for row in report.steps] == 3 * [1000, 2000, 2000, 2000]
 
 
-def test_what_a_later_window_frees_was_there_before_it(tmp_path):
+def test_memory_freed_in_a_later_window_existed_before_it(tmp_path):
     recording = Recording()
     recording.step(0, keep(recording, state=5000, other=700))
     recording.write(tmp_path / "rank0-0.json")
@@ -155,7 +155,7 @@ def test_fewer_than_eight_steps_report_no_growth():
 
 
 @pytest.mark.parametrize(("num_bytes", "size"), [(999_000, "975.6 KiB"), (2**31, "2.0 GiB")])
-def test_the_finding_tells_growth_in_the_unit_of_its_size(num_bytes, size):
+def test_finding_shows_growth_in_a_fitting_unit(num_bytes, size):
     _, report = analysed(Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="leak", num_bytes=num_bytes),)))
     (found,) = report.findings
     assert found.title.startswith(f"Memory leak: +{size}/step")
@@ -171,7 +171,7 @@ def test_memory_without_addresses_reports_no_growth(tmp_path):
     assert (row.peak_bytes, row.growth_bytes_per_step) == (10_000, None)
 
 
-def test_steps_that_allocate_nothing_are_steps_all_the_same(tmp_path):
+def test_steps_without_allocations_are_steps(tmp_path):
     recording = Recording()
     for step in range(12):
         recording.step(
@@ -209,7 +209,7 @@ def test_growth_counts_from_after_the_first_optimizer_step(tmp_path):
     assert recording.row(tmp_path).growth_bytes_per_step is None
 
 
-def test_what_the_first_optimizer_step_makes_is_no_growth(tmp_path):
+def test_state_of_the_first_optimizer_step_is_no_growth(tmp_path):
     recording = Recording()
     for step in range(10):
         recording.step(step, lambda first=step == 0: recording.update(**({"state": 10**6} if first else {"other": 0})))
@@ -279,7 +279,7 @@ def test_an_operator_that_only_allocates_is_named_if_no_other_called_it(tmp_path
     assert [holder.operator for holder in recording.row(tmp_path).holders] == ["aten::empty"]
 
 
-def test_a_tensor_that_is_made_anew_with_more_in_it_grows(tmp_path):
+def test_recreated_tensor_with_more_elements_grows(tmp_path):
     recording = Recording()
     for step in range(10):
         frees = [f"all{step - 1}"] if step else []
@@ -310,7 +310,7 @@ def test_memory_of_a_device_for_which_as_much_is_freed_that_is_older_does_not_gr
     assert (row.device, row.growth_bytes_per_step) == (0, 0)
 
 
-def test_who_grows_most_comes_first_and_what_does_not_grow_is_not_named(tmp_path):
+def test_largest_growth_comes_first_and_objects_without_growth_are_not_named(tmp_path):
     recording = Recording()
     for step in range(9):
         recording.step(
@@ -361,7 +361,7 @@ def growing(folder, *notes, step_bytes=1_000_000, frame=None):
     return found
 
 
-def test_who_holds_what_grows_comes_before_who_allocates_it(tmp_path):
+def test_reference_to_growing_memory_comes_before_its_allocator(tmp_path):
     note = LOSSES | {"graphs": 10, "bytes": 10_000_000, "line": "train.py:12"}
     found = growing(tmp_path, note, SEEN_ALL, frame="train.py(36): remember")
     assert found.title.endswith(", retained by losses")
@@ -375,13 +375,13 @@ def test_a_sum_with_its_graphs_is_named_though_their_size_is_not_known(tmp_path)
     assert "total (tensor, variable of train) retains the autograd graphs of all 10 steps." in found.advice
 
 
-def test_what_holds_far_less_than_what_grows_is_not_named(tmp_path):
+def test_object_that_references_far_less_than_the_growth_is_not_named(tmp_path):
     found = growing(tmp_path, LOSSES | {"graphs": 0, "bytes": 40}, SEEN_ALL)
     assert "losses" not in found.title
     assert "No object within reach of the loop's functions retains it" in found.advice
 
 
-def test_what_is_on_another_device_does_not_hold_it(tmp_path):
+def test_object_on_another_device_is_no_reference(tmp_path):
     found = growing(tmp_path, LOSSES | {"graphs": 10, "bytes": 10_000_000, "device": 1}, SEEN_ALL)
     assert "losses" not in found.title
 

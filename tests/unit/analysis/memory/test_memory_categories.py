@@ -63,7 +63,7 @@ def test_each_allocation_is_of_the_part_of_the_step_that_made_it(tmp_path):
     }
 
 
-def test_what_was_freed_before_the_peak_does_not_count(tmp_path):
+def test_memory_freed_before_the_peak_does_not_count(tmp_path):
     assert classify_allocations(
         tmp_path, memory(20, 50, 100, 50), memory(21, -50, 100, 0), memory(22, 60, 100, 60), memory(23, -60, 100, 0)
     ) == {"forward": 60}
@@ -74,12 +74,12 @@ def test_events_of_one_microsecond_count_in_the_order_of_the_file(tmp_path):
     assert classify_allocations(tmp_path, *events, memory(20, -60, 200, 1)) == {"forward": 61}
 
 
-def test_what_was_allocated_before_the_recording_is_a_category_of_its_own(tmp_path):
+def test_memory_from_before_the_recording_is_its_own_category(tmp_path):
     events = [memory(20, -400, 900, 600, device=0), memory(25, 500, 100, 1_100, device=0)]
     assert classify_allocations(tmp_path, *events) == {"before_recording": 600, "forward": 500}
 
 
-def test_of_the_hosts_memory_only_what_the_window_frees_is_known_to_be_older(tmp_path):
+def test_only_cpu_memory_freed_in_the_window_is_known_to_be_older(tmp_path):
     events = [memory(20, 500, 100, 1_500), memory(25, -400, 900, 1_100)]
     assert classify_allocations(tmp_path, *events) == {"before_recording": 400, "forward": 500}
 

@@ -44,7 +44,7 @@ def test_calls_come_in_the_order_in_which_their_first_rank_began_them(tmp_path):
     assert [row.ranks[0] for row in report.collectives] != sorted(row.ranks[0] for row in report.collectives)
 
 
-def test_the_last_rank_of_a_call_waits_for_nobody(tmp_path):
+def test_last_rank_of_a_call_does_not_wait(tmp_path):
     _, report = analyse(tmp_path, num_ranks=4, layout="tensor")
     calls = [row for row in report.collectives if row.late_rank is not None]
     assert {row.waits_ns[row.ranks.index(row.late_rank)] for row in calls} == {0}
@@ -99,7 +99,7 @@ def write_with_late_ends(run, folder, late_us):
 LATE_IN_EVERY_THIRD = Fault(kind="late_host", ranks=(1,), cost_ns=20_000_000, every=3)
 
 
-def test_what_a_rank_does_before_its_call_is_seen_to_end_does_not_hide_its_wait(tmp_path):
+def test_work_of_a_rank_before_the_seen_end_of_a_call_does_not_hide_its_wait(tmp_path):
     run = simulate(Settings(num_steps=12, num_layers=2, has_device=False, faults=(LATE_IN_EVERY_THIRD,)))
     (found,) = write_with_late_ends(run, tmp_path, 100).stragglers
     assert found.cost_ns_per_step == pytest.approx(run.truth.waiting_ns_per_step(1, exposed=True), rel=0.02)

@@ -40,7 +40,7 @@ def test_a_loop_that_had_its_core_was_not_delayed(load):
     assert (delay.source, delay.is_high, delay.estimate_advice) == (DelaySource.CORE_LOAD, False, "")
 
 
-def test_what_was_recorded_counts_more_than_the_load_of_cores():
+def test_recorded_cpu_use_takes_precedence_over_core_load():
     delay = RunQueueDelay(steps(starved_ns=0, running_ns=STEP_NS), STEP_NS, [FULL])
     assert (delay.source, delay.is_high, delay.estimate_advice) == (DelaySource.THREAD_CLOCKS, False, "")
 

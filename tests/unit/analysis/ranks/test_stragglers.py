@@ -15,7 +15,7 @@ NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "2"))
 KINDS = ("late_host", "late_device", "slow_loader")
 
 
-def test_nearly_always_the_late_rank_and_its_cause_are_found_though_clocks_are_apart():
+def test_straggler_and_cause_are_nearly_always_found_despite_clock_offsets():
     found = []
     for seed in range(NUM_RUNS):
         run, report = measured(planted_settings(seed, KINDS[seed % 3], rank=seed % 4))
@@ -38,7 +38,7 @@ def test_a_wait_in_which_a_rank_computes_costs_nothing(kind):
     assert row.cost_ns_per_step == pytest.approx(report.saving_ns_per_step(Change(on_time=frozenset([2]))), rel=0.2)
 
 
-def test_a_late_rank_is_found_without_a_device():
+def test_straggler_is_found_without_a_device():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=2_000_000, every=3)
     run, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
     (truth,), (row,) = run.truth.stragglers, report.stragglers
@@ -47,7 +47,7 @@ def test_a_late_rank_is_found_without_a_device():
 
 
 @pytest.mark.parametrize(("longer_ns", "cause"), [(20_000, "unknown"), (2_000_000, "data")])
-def test_what_takes_hardly_longer_on_a_late_rank_is_not_why_it_is_late(longer_ns, cause):
+def test_hardly_slower_part_of_a_straggler_is_not_its_cause(longer_ns, cause):
     late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
     _, report = measured(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
     first = {row.step: row for row in report.steps if row.rank == 0}
@@ -85,7 +85,7 @@ def test_a_rank_that_several_calls_wait_for_at_once_costs_what_it_is_late(num_gl
     assert row.cost_ns_per_step == pytest.approx(report.saving_ns_per_step(Change(on_time=frozenset([1]))), rel=0.1)
 
 
-def test_what_a_rank_waits_in_two_calls_at_once_counts_for_the_first_of_them():
+def test_wait_in_two_simultaneous_calls_counts_for_the_first():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=6_000_000, every=3)
     costs = []
     for num_gloo_threads in (1, 2):

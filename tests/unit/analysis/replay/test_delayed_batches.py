@@ -52,7 +52,7 @@ def test_short_fetches_are_no_waits(name, workers_do):
 
 
 @pytest.mark.parametrize("step_ns", [500_000, 3_000_000])
-def test_what_a_fetch_costs_anyway_is_not_saved(step_ns):
+def test_unavoidable_cost_of_a_fetch_is_not_saved(step_ns):
     """The workers of the slow loader are busy all the time, as their samples show."""
     fault = Fault(kind="slow_loader", cost_ns=4 * step_ns)
     settings = Settings(

@@ -32,7 +32,7 @@ def test_a_moment_waits_for_the_last_of_several():
     assert replayed([0, 20, 20], edges) == [0, 1, 5]
 
 
-def test_an_edge_that_is_gone_asks_for_nothing():
+def test_removed_edge_needs_nothing():
     assert replayed([0, 50, 60], [(0, 2, 10, 10), (1, 2, 10, DROPPED)]) == [0, 50, 10]
 
 

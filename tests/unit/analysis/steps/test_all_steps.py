@@ -145,7 +145,7 @@ def test_fully_recorded_run_or_run_with_zero_step_times_compares_nothing(tmp_pat
         assert not summary["is_odd"]
 
 
-def test_once_they_are_in_blocks_nobody_knows_how_the_recorded_ones_compare(tmp_path):
+def test_recorded_steps_cannot_be_compared_once_summed_in_blocks(tmp_path):
     summary = about(tmp_path, [5.0] * 4500)
     assert (summary["recorded_change"], summary["is_odd"]) == (None, False)
 

@@ -100,7 +100,7 @@ def test_a_phase_that_nothing_shows_is_unknown_and_no_zero():
     ],
     ids=["a CUDA graph", "a closure", "symmetric memory", "copies beside a queue that blocks"],
 )
-def test_what_a_recording_does_not_show_is_none_and_no_zero_also_in_the_run(settings, unknown):
+def test_unrecorded_value_is_none_and_not_zero_also_in_the_run(settings, unknown):
     _, report = measured(settings)
     of_run = report.run["parts"]["host"]
     for name in unknown:

@@ -31,7 +31,7 @@ def test_a_fault_in_every_fourth_step_says_its_period_whatever_its_kind(kind):
     assert "every 4th step" in " ".join(describe_finding(finding)) + finding.title
 
 
-def test_a_late_rank_has_its_period_in_the_same_place():
+def test_straggler_has_its_period_in_the_same_field():
     fault = Fault(kind="late_host", cost_ns=9_000_000, ranks=(1,), every=4)
     finding = found("late_host", Settings(num_ranks=2, num_steps=21, faults=(fault,)))
     assert (finding.period, "every 4th step" in finding.title) == (4, True)

@@ -82,7 +82,7 @@ def test_the_finding_names_the_slowest_step_and_has_no_saving():
     assert finding.confidence == "low"
 
 
-def test_what_comes_regularly_costs_also_when_it_was_not_kept():
+def test_periodic_slow_step_costs_even_if_not_kept():
     (finding,) = judge_pulse({}, slow_step_rows([slow(every=10)]), 1000, 10 * MS)
     assert finding.cost_ns_per_step == 4 * MS
     assert finding.confidence == "medium"  # never high: no replay tells

@@ -126,12 +126,12 @@ def test_one_step_alone_takes_as_long_as_its_kernels_or_its_host(name):
 
 @pytest.mark.parametrize("num_warmup_steps", [0, 1])
 @pytest.mark.parametrize("num_steps", [2, 3, 4])
-def test_device_that_begins_with_the_recording_has_its_pace_all_the_same(num_steps, num_warmup_steps):
+def test_device_that_starts_with_the_recording_has_its_step_time(num_steps, num_warmup_steps):
     settings = replace(HOST, num_steps=num_steps, num_warmup_steps=num_warmup_steps)
     assert measured(settings)[1].run["step_ns"] == pytest.approx(pace_ns(HOST), rel=SHARE)
 
 
-def test_sync_only_in_the_last_step_leaves_the_pace_as_it_is():
+def test_sync_only_in_the_last_step_keeps_the_step_time():
     settings = replace(HOST, reads_loss="each step", reads_loss_every=3, num_warmup_steps=0, num_steps=4)
     assert measured(settings)[1].run["step_ns"] == pytest.approx(pace_ns(settings), rel=SHARE)
 
@@ -146,12 +146,12 @@ def assert_adds_up(run):
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 10])
 @pytest.mark.parametrize("name", LOOPS)
-def test_both_ledgers_add_up_to_the_step_exactly(name, num_steps):
+def test_both_time_breakdowns_add_up_to_the_step_exactly(name, num_steps):
     assert_adds_up(report_on(name, num_steps).run)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_ledgers_of_any_run_add_up_exactly(seed):
+def test_time_breakdowns_of_any_run_add_up_exactly(seed):
     assert_adds_up(measured(random_settings(seed))[1].run)
 
 
@@ -190,7 +190,7 @@ def test_device_that_mostly_communicates_is_bound_by_that():
         (LOOPS["no device"], "host"),
     ],
 )
-def test_what_bounds_the_run_on_its_hosts_pace_is_its_largest_part(settings, bound_by):
+def test_bound_of_a_cpu_limited_run_is_its_largest_part(settings, bound_by):
     assert measured(settings)[1].run["bound_by"] == bound_by
 
 

@@ -26,7 +26,7 @@ def report_on(folder, *, share, rank=0, **settings):
 
 
 @pytest.mark.parametrize("has_device", [True, False])
-def test_a_late_rank_is_found_in_the_steps_that_all_files_have(tmp_path, has_device):
+def test_straggler_is_found_in_the_steps_common_to_all_files(tmp_path, has_device):
     whole = simulate(replace(SETTINGS, faults=(LATE,), has_device=has_device))
     step_ns = kinetoscope.analyze(whole.write(tmp_path / "whole")[0].parent, cache=False).run["step_ns"]
     report = report_on(tmp_path / "cut", share=0.9, faults=(LATE,), has_device=has_device)

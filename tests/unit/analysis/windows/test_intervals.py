@@ -37,7 +37,7 @@ def moments_in(union):
 
 
 @given(st.lists(INTERVALS, min_size=1, max_size=3), st.lists(st.integers(-5, 70), max_size=8))
-def test_what_is_covered_before_a_time_is_every_nanosecond_of_some_interval(frames, times):
+def test_covered_time_before_a_point_is_the_union_of_intervals(frames, times):
     inside = set().union(*map(moments_of, frames))
     pieces, found = covered(frames, times)
     assert found == [sum(moment < time for moment in inside) for time in times]
@@ -107,7 +107,7 @@ def test_many_intervals_in_any_order_are_put_in_order():
 
 
 @given(INTERVALS)
-def test_an_interval_counts_itself_and_those_that_begin_in_it(intervals):
+def test_interval_counts_itself_and_those_that_start_in_it(intervals):
     intervals = sorted(intervals, key=lambda one: one[0])
     frame = build_frame(intervals)
     found = count_starts_inside(frame["begin"], frame["end"]).to_list()

@@ -98,5 +98,5 @@ def test_a_window_is_made_of_frames_with_their_schemas_only(window):
 
 
 @pytest.mark.parametrize("name", ["operators", "allocations", "source_instants", "counters"])
-def test_what_a_window_selects_has_its_schema(window, name):
+def test_window_selections_have_its_schema(window, name):
     schemas.require(getattr(window, name), getattr(schemas, name.upper()), name)

@@ -26,7 +26,7 @@ def wait_until_ended(pid):
     wait_for(lambda: not is_running(pid))
 
 
-def test_what_the_command_printed_is_kept_if_asked_for():
+def test_command_output_is_kept_on_request():
     ends = []
     process = BackgroundProcess(lambda *end: ends.append(end), keeps_output=True)
     process.start([sys.executable, "-c", "import sys; print('found'); print('lost', file=sys.stderr); sys.exit(3)"])

@@ -76,7 +76,7 @@ def test_busy_kinetoscope_thread_is_no_longer_profiled():
         assert busy.num_calls == before
 
 
-def test_a_python_with_which_it_was_not_tried_leaves_all_profiles_as_they_are(monkeypatch):
+def test_untested_python_version_leaves_all_profiles_unmodified(monkeypatch):
     """CPython may change the function that we call without notice, and then calling it could crash."""
     monkeypatch.setattr(sys, "version_info", (3, 99, 0, "final", 0))
     later = runpy.run_path(own_thread_module.__file__)

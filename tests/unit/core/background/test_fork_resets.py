@@ -39,7 +39,7 @@ def test_functions_and_living_objects_are_reset_in_the_order_of_their_registrati
     assert (first.name, last.name, calls) == ("first", "last", [])  # the parent keeps its state
 
 
-def test_what_is_registered_again_is_reset_once():
+def test_object_registered_twice_is_reset_once():
     calls: list[str] = []
 
     def reset() -> None:

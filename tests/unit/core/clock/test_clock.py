@@ -50,7 +50,7 @@ def test_the_machines_own_clocks_are_read_within_a_bound():
     assert 0 <= anchor.bound_ns < SECOND
 
 
-def test_the_line_goes_through_both_anchors():
+def test_clock_line_passes_through_both_anchors():
     line = ClockLine(Anchor(1000, 5000), Anchor(1000 + SECOND, 5000 + SECOND + 400))
     assert line.unix_ns(1000) == 5000
     assert line.unix_ns(1000 + SECOND) == 5000 + SECOND + 400
@@ -75,7 +75,7 @@ def test_a_slewed_clock_in_a_long_window_is_no_step():
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12), st.integers(1, 10**12), st.integers(-400, 400))
-def test_time_never_goes_back(one, other, elapsed, drift_ppm):
+def test_time_is_monotonic(one, other, elapsed, drift_ppm):
     line = ClockLine(Anchor(0, 0), Anchor(elapsed, elapsed + elapsed * drift_ppm // 10**6))
     early, late = sorted((one, other))
     assert line.unix_ns(early) <= line.unix_ns(late)
@@ -86,7 +86,7 @@ moments = st.integers(0, 2**62)
 
 
 @given(moments, st.lists(moments, max_size=3))
-def test_nothing_begins_before_its_base_and_doubles_hold_its_nanoseconds(earliest_ns, known_ns):
+def test_nothing_starts_before_its_base_and_doubles_hold_its_nanoseconds(earliest_ns, known_ns):
     base_ns = choose_base_ns(earliest_ns, *known_ns, *(other_ns // GRID_NS * GRID_NS for other_ns in known_ns))
     microseconds = (earliest_ns - base_ns) / 1000
     assert base_ns % GRID_NS == 0

@@ -35,7 +35,7 @@ def relations(draw):
 
 
 @given(relations(), st.floats(0, 1))
-def test_between_two_measurements_the_truth_is_within_the_larger_bound(made, share):
+def test_true_offset_between_two_measurements_is_within_the_larger_bound(made, share):
     relation, offset_ns, drift_ppm = made
     apart_ns = relation.latest.monotonic_ns - relation.first.monotonic_ns
     moment = relation.first.monotonic_ns + int(share * apart_ns)
@@ -44,7 +44,7 @@ def test_between_two_measurements_the_truth_is_within_the_larger_bound(made, sha
 
 
 @given(relations(), st.integers(0, 10**13))
-def test_beyond_the_measurements_the_bound_grows_and_the_truth_stays_within(made, beyond_ns):
+def test_bound_grows_beyond_the_measurements_and_contains_the_true_offset(made, beyond_ns):
     relation, offset_ns, drift_ppm = made
     for moment in (relation.first.monotonic_ns - beyond_ns, relation.latest.monotonic_ns + beyond_ns):
         apart_ns = max(1, relation.latest.monotonic_ns - relation.first.monotonic_ns)
@@ -66,5 +66,5 @@ def test_the_same_clock_has_no_offset_no_drift_and_no_uncertainty():
 
 
 @given(relations())
-def test_a_relation_goes_through_a_store_unchanged(made):
+def test_clock_relation_survives_a_store_unchanged(made):
     assert decode_relation(encode_relation(made[0])) == made[0]

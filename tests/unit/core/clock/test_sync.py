@@ -68,7 +68,7 @@ def test_the_offset_is_within_its_bound(store, offset_ns):
     assert rank.relation.first.monotonic_ns < rank.relation.latest.monotonic_ns
 
 
-def test_of_several_ranks_with_one_clock_one_asks_and_the_others_read(store):
+def test_one_of_several_ranks_on_a_clock_measures_and_the_others_read(store):
     with rank_0(store, world_size=3):
         first = measured(store, offset_ns=5000)
         second = measured(store, offset_ns=5000)
@@ -79,7 +79,7 @@ def test_of_several_ranks_with_one_clock_one_asks_and_the_others_read(store):
         first.end()
 
 
-def test_a_rank_with_rank_0s_clock_asks_nothing_and_rank_0_stops_listening(store):
+def test_rank_on_rank_0s_clock_sends_no_request_and_rank_0_stops_listening(store):
     with rank_0(store) as server:
         rank = measured(store, identity="rank 0's")
         assert rank.relation.is_same

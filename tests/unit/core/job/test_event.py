@@ -18,7 +18,7 @@ def test_run_event_calls_the_method_of_the_event():
     assert mine.seen == (state, "logger")
 
 
-def test_events_know_whether_they_open_or_close_a_stretch():
+def test_events_know_whether_they_open_or_close_a_period():
     assert Event.BATCH_START.is_before_event
     assert Event.BEFORE_FORWARD.is_before_event
     assert Event.AFTER_LOSS.is_after_event

@@ -193,7 +193,7 @@ def test_files_of_other_programs_stay_whatever_their_names(tmp_path):
     assert len(os.listdir(tmp_path)) == len(names) + 2
 
 
-def test_a_missing_folder_or_a_file_in_its_place_raises_no_error(tmp_path):
+def test_missing_folder_or_a_file_instead_raises_no_error(tmp_path):
     (tmp_path / "file").touch()
     remove_partials(tmp_path / "file")
     remove_partials(tmp_path / "missing")

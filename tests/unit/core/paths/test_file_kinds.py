@@ -27,6 +27,6 @@ LOOKS = [is_folder, is_regular_file, path_exists, find_attempt_folders, is_pipe_
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_path_of_unknown_kind_is_not_taken_for_one_that_is_free(look, tmp_path):
+def test_path_of_unknown_type_does_not_count_as_free(look, tmp_path):
     with pytest.raises(OSError, match="File name too long"):
         look(tmp_path / ("x" * 1000))

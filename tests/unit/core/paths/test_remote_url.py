@@ -54,7 +54,7 @@ def test_a_missing_library_is_an_error_that_says_what_to_install(monkeypatch):
         "",
     ],
 )
-def test_a_url_that_says_more_than_a_place_is_refused(url):
+def test_url_with_query_or_credentials_is_refused(url):
     with pytest.raises(SettingsError, match="--to="):
         parse_url(url, "--to")
 
@@ -71,7 +71,7 @@ def test_a_url_that_says_more_than_a_place_is_refused(url):
         ("s3://bucket/spaces and @: and +", "s3://bucket"),
     ],
 )
-def test_a_place_is_below_another_by_its_scheme_host_and_path(url, place):
+def test_url_is_below_another_by_scheme_host_and_path(url, place):
     assert parse_url(url, "url").is_below(parse_url(place, "--to"))
 
 
@@ -87,5 +87,5 @@ def test_a_place_is_below_another_by_its_scheme_host_and_path(url, place):
         ("memory://evil/runs", "memory://host/runs"),
     ],
 )
-def test_a_url_that_only_begins_alike_is_not_below(url, place):
+def test_url_with_only_an_equal_prefix_is_not_below(url, place):
     assert not parse_url(url, "url").is_below(parse_url(place, "--to"))

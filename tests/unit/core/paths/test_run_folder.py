@@ -60,7 +60,7 @@ NAMES = [
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_a_name_that_is_absolute_or_goes_up_or_is_no_text_is_refused(run, operation, name):
+def test_absolute_parent_or_undecodable_name_is_refused(run, operation, name):
     with pytest.raises(UnsafePathError, match="is not used"):
         OPERATIONS[operation](run, name)
 

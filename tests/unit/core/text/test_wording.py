@@ -20,7 +20,7 @@ STEERING = ["\x1b[2J", "\r", "\b", "\x9b", "\u202e", "\u2066", "\u2028", "\u200f
 
 @pytest.mark.parametrize("text", STEERING)
 @pytest.mark.parametrize("make", [sanitize, sanitize_sentence, sanitize_lines, lambda text: shorten_name(text, 40)])
-def test_what_steers_a_terminal_is_escaped(make, text):
+def test_terminal_control_sequences_are_escaped(make, text):
     made = make(f"a{text}b")
     assert made.isprintable()
     assert made.startswith("a\\")
@@ -83,7 +83,7 @@ def test_a_long_line_of_short_words_is_cut_too():
     assert len(sanitize_lines("ab " * 50_000)) < 9000
 
 
-def test_short_texts_and_long_paths_stay_as_they_are():
+def test_short_strings_and_long_paths_are_unmodified():
     path = "/".join(["folder"] * 500)
     assert sanitize_lines(f"Written: {path}") == f"Written: {path}"
     assert sanitize("Grüße, 世界") == "Grüße, 世界"

@@ -487,7 +487,7 @@ def test_a_bound_method_and_a_builtin_are_functions_too(marking):
 @pytest.mark.parametrize(
     "subject", [None, 5, b"text", ["text"], {}, property(len), object(), dict, functools.partial(len)]
 )
-def test_what_is_neither_text_nor_function_is_refused_at_once(marking, subject):
+def test_redact_value_other_than_string_or_function_is_refused_at_once(marking, subject):
     with pytest.raises(SettingsError, match="needs a name or a function, not"):
         marking.mark(subject)
 

@@ -14,7 +14,7 @@ from support.recorders import TestedRecorder
 
 
 @pytest.mark.parametrize("record", [lambda span: span.instant(), lambda span: span.counter(1)])
-def test_what_a_new_thread_records_while_the_window_closes_is_in_no_later_one(native, record):
+def test_records_of_a_new_thread_during_a_close_are_in_no_later_window(native, record):
     """Python code asks who the thread is, and meanwhile another thread may have its turn."""
     recorder, closed = native.recorder, []
     describe = recorder.describe_thread

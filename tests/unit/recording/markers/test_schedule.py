@@ -61,7 +61,7 @@ def test_repeat_zero_cycles_until_the_epoch_ends():
     assert actions(cyclic_schedule(warmup=1, active=1, repeat=0), 7) == [W, AS] * 3 + [W]
 
 
-def test_the_last_batch_of_an_epoch_saves_when_it_falls_into_an_active_stretch():
+def test_last_batch_of_an_epoch_saves_if_it_is_active():
     assert actions(cyclic_schedule(warmup=1, active=4), 4, length=4) == [W, A, A, AS]
 
 
@@ -73,7 +73,7 @@ def test_an_epoch_has_no_batch_after_its_last():
     assert actions(cyclic_schedule(warmup=0, active=1, repeat=0), 4, length=2)[2:] == [S, S]
 
 
-def test_every_epoch_begins_anew():
+def test_every_epoch_restarts_the_schedule():
     schedule = cyclic_schedule(skip_first=1, warmup=1, active=1)
     assert actions(schedule, 4, epoch=0) == actions(schedule, 4, epoch=7)
 
@@ -83,7 +83,7 @@ def test_skip_first_counts_from_the_batch_at_which_the_run_was_resumed():
     assert actions(schedule, 7, epoch=2, profiler=Resumed)[3:] == [S, W, AS, S]
 
 
-def test_a_schedule_per_run_counts_across_epochs_which_neither_save_nor_begin_anew():
+def test_schedule_per_run_counts_across_epochs_without_saving_or_restarting():
     handler = MemoryTraceHandler()
     schedule = cyclic_schedule(skip_first=3, warmup=1, active=4, repeat=0, per="run")
     with Profiler(schedule, handler) as profiler:
@@ -126,7 +126,7 @@ small = st.integers(0, 5)
 
 
 @given(small, small, small, st.integers(1, 5), small, st.integers(0, 80))
-def test_a_save_always_ends_a_stretch_of_active_batches(skip_first, wait, warmup, active, repeat, index):
+def test_save_always_ends_a_period_of_active_batches(skip_first, wait, warmup, active, repeat, index):
     plan = CyclePlan(skip_first=skip_first, wait=wait, warmup=warmup, active=active, repeat=repeat)
     if plan.action(index) is AS:
         stretch = [plan.action(index - back) for back in range(1, active)]
@@ -142,9 +142,7 @@ def test_a_plan_saves_as_often_as_it_repeats(skip_first, wait, warmup, active, r
 
 
 @given(small, small, small, st.integers(1, 5), small, st.integers(0, 1), st.integers(0, 80))
-def test_what_is_surely_skipped_is_skipped_and_no_batch_more(
-    skip_first, wait, warmup, active, repeat, drops_wait, index
-):
+def test_only_certainly_skipped_batches_are_skipped(skip_first, wait, warmup, active, repeat, drops_wait, index):
     plan = CyclePlan(
         skip_first=skip_first, wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first_wait=drops_wait
     )

@@ -22,7 +22,7 @@ def test_a_with_returns_the_span(native):
         assert active is span
 
 
-def test_overlapping_withs_of_one_span_each_keep_their_own_begin(native):
+def test_overlapping_with_blocks_of_one_span_keep_their_own_start(native):
     span = native.span()
     native.open()
 
@@ -82,7 +82,7 @@ def test_a_span_begun_inactive_does_not_end_one_begun_active(native):
     assert len(native.spans()) == 1
 
 
-def test_a_span_that_ends_inactive_is_recorded_all_the_same(native):
+def test_span_that_ends_inactive_is_recorded(native):
     span = native.span()
     native.open()
     with span:
@@ -100,7 +100,7 @@ def test_a_span_ends_in_the_window_it_began_in_or_not_at_all(native):
     assert native.spans() == []
 
 
-def test_depth_counts_the_spans_open_at_the_begin(native):
+def test_depth_counts_the_spans_open_at_the_start(native):
     outer, inner = native.span("outer"), native.span("inner")
     native.open()
     for _ in range(2):
@@ -110,7 +110,7 @@ def test_depth_counts_the_spans_open_at_the_begin(native):
     assert depths == [(Kind.INSTANT, 3), (Kind.SPAN, 2), (Kind.SPAN, 1), (Kind.SPAN, 0)] * 2
 
 
-def test_a_finalizer_may_begin_a_span_while_one_is_begun(native):
+def test_finalizer_may_start_a_span_while_another_starts(native):
     span, tokens = native.span(), []
 
     class Cycle:
@@ -320,7 +320,7 @@ def test_a_counter_has_a_record_for_each_value(native):
 
 
 @given(st.lists(st.one_of(st.integers(), st.floats(allow_nan=False)), min_size=1, max_size=5))
-def test_any_number_is_recorded_as_it_is_packed(values):
+def test_any_number_is_recorded_in_its_packed_form(values):
     native = TestedRecorder()
     native.open()
     span = native.span("n")

@@ -64,7 +64,7 @@ def test_run_queue_delay_is_the_systems_count_since_the_last_sample(schedstat):
 
 
 @pytest.mark.parametrize(("text", "is_all"), [("7 9000000000000 3", True), ("7 10 3", False)])
-def test_time_without_a_processor_is_at_most_what_the_thread_did_not_run(schedstat, text, is_all):
+def test_run_queue_delay_is_at_most_the_time_off_cpu(schedstat, text, is_all):
     clocks = native.ThreadClocks(str(schedstat))
     wait()
     schedstat.write_text(text)
@@ -74,7 +74,7 @@ def test_time_without_a_processor_is_at_most_what_the_thread_did_not_run(schedst
 
 
 @pytest.mark.parametrize("text", ["", "7", "7 ", "7 -1 3", "7 some 3", "7  1000 3", "\0"])
-def test_what_the_system_does_not_say_is_not_known(schedstat, text):
+def test_missing_system_values_are_unknown(schedstat, text):
     clocks = native.ThreadClocks(str(schedstat))
     schedstat.write_text(text)
     wait()
@@ -84,7 +84,7 @@ def test_what_the_system_does_not_say_is_not_known(schedstat, text):
     assert list(clocks.read()) == ["running_ns", "starved_ns", "blocked_ns"]
 
 
-def test_without_the_file_it_is_not_known_how_long_the_thread_had_no_processor():
+def test_run_queue_delay_is_unknown_without_the_proc_file():
     clocks = native.ThreadClocks("/nowhere/schedstat")
     wait()
     values = clocks.read()

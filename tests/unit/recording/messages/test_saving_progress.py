@@ -73,7 +73,7 @@ def test_an_estimate_that_is_over_is_none(at, capsys):
     assert capsys.readouterr().err == "Kinetoscope: saving 2,000 events.\n"
 
 
-def test_what_comes_after_the_save_is_not_saving(at, capsys):
+def test_work_after_the_save_is_not_saving(at, capsys):
     line = make_line(num_records=9_000_000)
     line.end()
     report(line, at, 60)

@@ -170,7 +170,7 @@ def test_a_timestamp_that_was_read_stays_what_it_was(tmp_path):
     assert profiler.state.timestamp.batch == 3
 
 
-def test_counts_that_are_no_plain_numbers_are_added_all_the_same(tmp_path):
+def test_counts_of_number_like_types_are_added(tmp_path):
     class Many(int):
         pass
 

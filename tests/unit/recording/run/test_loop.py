@@ -204,7 +204,7 @@ def test_referenced_iterator_ends_when_the_next_loop_over_its_data_starts():
     assert handler.spans("event/eval") == []
 
 
-def test_what_is_recorded_in_a_window_of_many_epochs_knows_its_epoch():
+def test_records_in_a_window_of_many_epochs_have_their_epoch():
     handler = MemoryTraceHandler()
     with Profiler(ALWAYS, handler) as profiler:
         run_batches(profiler, 2, epochs=3)
@@ -223,7 +223,7 @@ def test_resumed_loop_that_counted_as_left_is_a_new_epoch():
         assert diary.events.count("epoch_start") == diary.events.count("epoch_end") == 3
 
 
-def test_batches_are_given_one_by_one_to_who_asks_for_the_next():
+def test_batches_are_yielded_one_by_one_on_next():
     with Profiler(NEVER) as profiler:
         batches = profiler.batches(range(3))
         assert next(batches) == 0
@@ -256,7 +256,7 @@ def test_window_saved_on_leaving_the_loop_belongs_to_its_epoch(how):
     assert ends(handler) == [(1, 7)]
 
 
-def test_a_stretch_that_a_break_cuts_short_is_saved_as_of_the_epoch_that_was_left():
+def test_active_period_ended_by_a_break_is_saved_for_its_epoch():
     handler = MemoryTraceHandler()
     with Profiler(cyclic_schedule(skip_first=1, warmup=1, active=4), handler) as profiler:
         for batch in profiler.batches(range(20)):
@@ -357,7 +357,7 @@ def test_training_counts_its_batches_during_an_evaluation_on_another_thread(call
     assert len(batches_of(handler, "event/eval")) == 1
 
 
-def test_a_training_and_an_evaluation_may_be_tasks_that_take_turns():
+def test_training_and_evaluation_may_be_alternating_tasks():
     handler = MemoryTraceHandler()
 
     async def train():

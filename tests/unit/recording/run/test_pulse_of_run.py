@@ -75,7 +75,7 @@ class Slow(Callback):
             self.clock.advance(200 * MS)
 
 
-def test_what_a_window_takes_to_begin_and_to_end_is_no_steps(tmp_path):
+def test_start_and_end_cost_of_a_window_are_in_no_step(tmp_path):
     clock = FakeClock(tick_ns=0)
     schedule = cyclic_schedule(skip_first=2, warmup=1, active=2, per="run")
     handler = JSONTraceHandler(str(tmp_path / "traces"))
@@ -113,7 +113,7 @@ def test_an_evaluation_inside_a_batch_is_in_its_step(tmp_path):
     assert loop.rows() == [(number, 21, {"DATA_WAIT": 2, "OTHER": 5, "EVALUATION": 14}) for number in range(2)]
 
 
-def test_a_fetch_that_fails_goes_back_to_the_phase_before(tmp_path):
+def test_failed_fetch_restores_the_previous_phase(tmp_path):
     loop = Loop(tmp_path)
 
     def failing():
@@ -188,7 +188,7 @@ class Tensor:
 
 
 @pytest.mark.parametrize("counters", [{"loss": 0.25, "lr": 1e-3}, {"loss": 3}, {"loss": numpy.float64(0.5)}])
-def test_the_loss_that_a_counter_tells_is_known_also_of_steps_that_are_not_recorded(tmp_path, counters):
+def test_loss_from_a_counter_is_known_for_unrecorded_steps_too(tmp_path, counters):
     loop = Loop(tmp_path)
     warning = loop.profiler.marker("progress")
     with loop.profiler as profiler:
@@ -200,7 +200,7 @@ def test_the_loss_that_a_counter_tells_is_known_also_of_steps_that_are_not_recor
 
 
 @pytest.mark.parametrize("value", [Tensor(), None, "0.3", True, 10**400])
-def test_what_is_no_plain_number_is_no_loss(tmp_path, value):
+def test_non_numeric_value_is_no_loss(tmp_path, value):
     loop = Loop(tmp_path)
     with loop.profiler as profiler:
         for _ in profiler.batches(loop.fetched()):

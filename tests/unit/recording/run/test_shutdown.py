@@ -125,7 +125,7 @@ def test_after_an_error_in_the_loop_and_one_in_a_close_nothing_is_left_behind():
             raise ValueError("diverged")
 
 
-def test_a_source_that_was_switched_off_is_closed_all_the_same():
+def test_disabled_source_is_closed():
     class Failing(Callback):
         is_closed = False
 

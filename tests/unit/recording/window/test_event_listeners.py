@@ -38,7 +38,7 @@ def run(body, schedule=lambda state: ProfilerAction.ACTIVE, clock=None):
     return log
 
 
-def test_a_listener_gets_the_begin_and_the_end_of_a_span_in_unix_nanoseconds():
+def test_listener_gets_start_and_end_of_a_span_in_unix_nanoseconds():
     clock = FakeClock(monotonic_ns=50, unix_ns=1_000_000)
 
     def body(profiler):

@@ -79,7 +79,7 @@ def test_another_close_finishes_one_that_a_signal_breaks_off():
         assert ([cycle.number for cycle in handler.cycles], len(handler.spans("step"))) == ([0], 2)
 
 
-def test_a_live_folder_goes_as_a_whole_though_a_signal_breaks_off_the_end(tmp_path):
+def test_spool_is_deleted_completely_even_if_a_signal_interrupts_the_end(tmp_path):
     num_broken_off = 0
     for place in range(1, 1_000, 3):
         presses = Presses(signal.SIGTERM, place, RunShutdown.finish_files)

@@ -119,7 +119,7 @@ def test_a_second_request_before_the_first_is_over_is_refused(tmp_path):
     assert refused.recorded == [[38, 39]]
 
 
-def test_what_was_recorded_when_the_training_ends_is_saved(tmp_path):
+def test_records_at_the_end_of_training_are_saved(tmp_path):
     job = Job(tmp_path, requests=[(5, request(37, 10))])
     assert job.recorded == [[37, 38, 39]]
     assert job.asked.state is RequestState.SAVED

@@ -18,7 +18,7 @@ def irregular(count, begin=100):
     return [begin + number * 10 + number * number for number in range(count)]
 
 
-def test_of_irregular_slow_steps_20_an_hour_are_kept():
+def test_at_most_20_irregular_slow_steps_per_hour_are_kept():
     quota = SlowStepQuota()
     steps = irregular(50)
     assert kept(steps, quota=quota) == steps[:MAX_PER_HOUR]
@@ -28,7 +28,7 @@ def test_of_irregular_slow_steps_20_an_hour_are_kept():
 
 
 @pytest.mark.parametrize("every", [5, 50, 500])
-def test_what_comes_regularly_is_known_the_fourth_time_and_takes_one_place(every):
+def test_periodic_slow_step_is_recognized_the_fourth_time_and_uses_one_slot(every):
     quota = SlowStepQuota()
     regular = [7 + every * number for number in range(30)]
     periods = [quota.admit(step, CHECKPOINT, step) for step in regular]
@@ -39,7 +39,7 @@ def test_what_comes_regularly_is_known_the_fourth_time_and_takes_one_place(every
     assert kept(others, quota=quota) == others[: MAX_PER_HOUR - 1]
 
 
-def test_what_comes_regularly_is_kept_again_in_the_next_hour():
+def test_periodic_slow_step_is_kept_again_in_the_next_hour():
     quota = SlowStepQuota()
     for number in range(10):
         quota.admit(50 * number, CHECKPOINT, 0)
@@ -64,18 +64,18 @@ def test_now_and_then_another_slow_step_of_the_phase_hides_no_period():
     assert every == [None, None, None, None, None, 100]
 
 
-def test_what_is_known_to_be_regular_stays_so_when_some_are_missed():
+def test_known_period_survives_missed_occurrences():
     quota = SlowStepQuota()
     periods = [quota.admit(step, CHECKPOINT, step)[1] for step in (50, 100, 150, 200, 250, 350, 500, 525, 900)]
     assert periods == [None, None, None, 50, 50, 50, 50, None, 50]
 
 
-def test_of_slow_steps_in_a_row_the_first_three_are_kept():
+def test_first_three_consecutive_slow_steps_are_kept():
     assert kept(range(100, 200)) == [100, 101, 102]
     assert kept([*range(100, 110), *range(300, 310)]) == [100, 101, 102, 300, 301, 302]
 
 
-def test_a_place_is_free_again_an_hour_after_it_was_taken():
+def test_slot_is_free_again_an_hour_after_its_use():
     quota = SlowStepQuota()
     steps = irregular(MAX_PER_HOUR)
     assert kept(steps, quota=quota) == steps

@@ -193,7 +193,7 @@ def test_a_window_after_steps_that_were_watched_has_its_own_markers_only():
     assert "entered before" not in names
 
 
-def test_of_a_step_with_very_many_spans_the_first_are_kept_and_the_others_counted():
+def test_step_with_very_many_spans_keeps_the_first_and_counts_the_others():
     handler, clock = SlowStepHandler(), FakeClock()
     with Profiler(NEVER, handler, clock=clock, slow_steps=True, quiet=True) as profiler:
         part = profiler.marker("part")

@@ -69,7 +69,7 @@ def test_the_trace_says_how_many_events_were_too_many_to_keep(tmp_path, monkeypa
     assert note.startswith("2 events of sources are left out")
 
 
-def test_what_a_source_notes_in_one_window_is_not_in_the_next(tmp_path):
+def test_source_notes_of_one_window_are_not_in_the_next(tmp_path):
     clock, source = FakeClock(monotonic_ns=1000), Notes(("work", 1000, 10**9))
     handler = JSONTraceHandler(str(tmp_path), merged_trace_filename=None)
     with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, handler, sources=[source], clock=clock) as profiler:

@@ -26,7 +26,7 @@ def many_short_spans():
     )
 
 
-def test_of_the_spans_in_one_pixel_the_longest_is_shown():
+def test_longest_span_of_a_pixel_is_shown():
     shown = select_spans(many_short_spans(), MAX_PAGE_WIDTH_PX)
     assert shown["dur"].unique().to_list() == [LONG_NS]
     assert shown["cell"].n_unique() >= 0.99 * MAX_PAGE_WIDTH_PX, "no stretch looks empty"

@@ -12,7 +12,7 @@ def memory(ts, num_bytes, total, address, tid=1):
     }
 
 
-def test_memory_is_stacked_by_what_allocated_it_and_the_peak_tells_who(tmp_path):
+def test_memory_is_stacked_by_allocator_and_the_peak_lists_them(tmp_path):
     events = [
         span("ProfilerStep#7", 0, 100, category="user_annotation"),
         span("aten::mm", 10, 10),
@@ -49,7 +49,7 @@ def allocation(category, name, size_bytes, num_allocations, step=None):
     )
 
 
-def test_of_what_is_alike_at_the_peak_the_first_step_comes_first(tmp_path):
+def test_equal_peaks_are_sorted_by_step(tmp_path):
     events = []
     for step in range(60):
         begin = 100 * step

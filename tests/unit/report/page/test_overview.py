@@ -27,6 +27,6 @@ def test_operators_kernels_and_kernel_kinds_have_sums_sorted_by_time():
     assert as_rows(compute_call_totals([], kernels)) == [("kernels", 6, 55, 55), *kinds]
 
 
-def test_the_page_of_a_trace_in_which_nothing_is_begins_at_0(tmp_path):
+def test_page_of_an_empty_trace_starts_at_0(tmp_path):
     name = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}}
     assert page_of(write_trace(tmp_path / "rank0.json", [name])).origin_ns == "0"

@@ -79,7 +79,7 @@ def test_neither_homes_nor_names_of_users_are_in_a_page(path):
     assert "owner" not in text
 
 
-def test_lines_begin_in_the_library_or_in_the_project(path):
+def test_lines_start_in_the_library_or_in_the_project(path):
     text = text_of(page_of(path))
     assert "torch/nn/linear.py(9): forward" in text
     assert "secret_train.py(12): secret_function" in text
@@ -117,7 +117,7 @@ def test_user_name_equal_to_a_kinetoscope_word_changes_no_field(monkeypatch, tmp
     assert page.timeline.details == [{"note": "of user", "user": "1"}]  # what is a trace's is changed
 
 
-def test_what_is_torchs_in_the_name_of_a_users_kernel_stays(tmp_path):
+def test_torchs_part_of_a_user_kernel_name_stays(tmp_path):
     kernel = "void at::native::vectorized_elementwise_kernel<4, secret::Functor<float>>(int, secret::Functor<float>)"
     events = [span(f"ProfilerStep#{step}", 1000 * step, 900, category="user_annotation") for step in range(10)]
     events += [span(kernel, 1000 * step + 10, 50, tid=7, category="kernel", stream=7, device=0) for step in range(10)]

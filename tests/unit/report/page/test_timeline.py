@@ -157,7 +157,7 @@ def test_a_trace_without_any_span_has_an_empty_timeline(tmp_path):
     assert [value * timeline.counters[0].scale for value in read_column(timeline.counters[0].values)] == [-1.5]
 
 
-def test_of_too_many_spans_the_long_ones_are_shown_and_something_in_every_stretch(tmp_path):
+def test_too_many_spans_show_the_longest_and_some_in_every_interval(tmp_path):
     short = [span("short", 2 * at, 1) for at in range(5000)]
     path = write_trace(tmp_path / "rank0.json", [*short, span("long", 0, 10_000, tid=2), span("last", 9999, 1, tid=3)])
     report = kinetoscope.analyze(path, cache=False)
@@ -196,7 +196,7 @@ def test_our_markers_are_on_a_track_of_their_own(tmp_path):
     ]
 
 
-def test_ranks_for_which_there_is_no_room_are_left_out_of_the_timeline_only(tmp_path, monkeypatch):
+def test_ranks_over_the_size_limit_are_omitted_from_the_timeline_only(tmp_path, monkeypatch):
     monkeypatch.setattr("kinetoscope.report.page.build.MAX_SPANS", 25)
     events = [span("aten::mm", 20 * at, 10) for at in range(10)]
     page = page_of(*(write_trace(tmp_path / f"rank{rank}.json", events) for rank in range(5)))
@@ -259,7 +259,7 @@ def test_samples_of_a_thread_are_one_track_below_it_for_any_number_of_windows(tm
     assert timeline.windows == [[10**9 * window, 10**9 * window + 100_000] for window in range(3)]
 
 
-def test_where_spans_are_left_out_is_known_by_track_and_time(tmp_path):
+def test_omitted_spans_are_known_by_track_and_time(tmp_path):
     paths = [tmp_path / "rank0.json"]
     events = [span("long", 0, 400_000, tid=1), *(span("short", 2 * at, 1, tid=2) for at in range(200_000))]
     report = kinetoscope.analyze(str(write_trace(paths[0], events)), cache=False)

@@ -215,7 +215,7 @@ def test_names_of_traces_in_a_finding_are_plain_text(report):
     assert "[link=file:///x]train.py:3" in text
 
 
-def test_of_many_ranks_some_are_shown_and_the_rest_is_counted(tmp_path):
+def test_some_of_many_ranks_are_shown_and_the_rest_counted(tmp_path):
     lines = screen(
         analyse(Settings(num_ranks=17, num_steps=2, num_warmup_steps=1, num_layers=1, has_device=False), tmp_path)
     )
@@ -223,7 +223,7 @@ def test_of_many_ranks_some_are_shown_and_the_rest_is_counted(tmp_path):
     assert any("active=10" in line for line in lines)
 
 
-def test_of_many_devices_and_memories_some_are_shown_and_the_rest_is_counted(report):
+def test_some_of_many_devices_and_memory_kinds_are_shown_and_the_rest_counted(report):
     devices = [replace(report.ranks[0], rank=rank) for rank in range(18)]
     without_steps = replace(report, ranks=devices, steps=[], memory=[])
     assert "2 more devices: --json has all, --ranks selects some" in screen(without_steps)
@@ -231,7 +231,7 @@ def test_of_many_devices_and_memories_some_are_shown_and_the_rest_is_counted(rep
     assert "1 more row: --json has all, --ranks selects some" in screen(replace(report, memory=memory))
 
 
-def test_what_a_rank_computes_in_a_step_is_one_line(tmp_path):
+def test_flops_per_step_of_a_rank_are_one_line(tmp_path):
     report = analyse(Settings(num_layers=2, has_shapes=True), tmp_path)
     flops, rate, share = (report.run[name] for name in ("flops_per_step", "flops_per_s", "mfu"))
     line = next(line for line in screen(report, 160) if " per step per rank" in line)
@@ -305,7 +305,7 @@ def test_a_trace_without_steps_has_the_times_of_its_devices_in_its_first_lines(r
         assert float(re.search(rf"{word} ([\d.]+)", one)[1]) == pytest.approx(time_ns / 1e6, rel=0.01)
 
 
-def test_what_no_evidence_covers_is_not_known_and_not_nothing(report):
+def test_value_without_evidence_is_unknown_and_not_zero(report):
     parts = report.run["parts"]
     host = parts["host"] | {"backward_ns": None, "unknown_ns": 1_250_000.0}
     head = screen(replace(report, run=report.run | {"parts": {"host": host, "device": None}}), 200)
