@@ -137,7 +137,7 @@ class _Job:
         statuses = {status.rank: status for status in seen.ranks}
         self._found = {
             rank: _Rank(snapshot, statuses[rank])
-            for snapshot in seen.glances
+            for snapshot in seen.snapshots
             for rank in [snapshot.header.process.ranks.rank]
             if self._ranks is None or rank in self._ranks
         }
@@ -200,10 +200,10 @@ class _Job:
 
     def _first_step(self) -> int:
         """Return the first step to record: so far ahead that all ranks see the request before."""
-        glances = [rank.snapshot for rank in self._found.values()]
-        newest = max(snapshot.step for snapshot in glances if snapshot.step is not None)
-        fastest_ns = min((snapshot.step_ns for snapshot in glances if snapshot.step_ns), default=1e9)
-        age_s = max((time.time_ns() - snapshot.read_ns) / 1e9 for snapshot in glances)
+        snapshots = [rank.snapshot for rank in self._found.values()]
+        newest = max(snapshot.step for snapshot in snapshots if snapshot.step is not None)
+        fastest_ns = min((snapshot.step_ns for snapshot in snapshots if snapshot.step_ns), default=1e9)
+        age_s = max((time.time_ns() - snapshot.read_ns) / 1e9 for snapshot in snapshots)
         lead_s = max(_MIN_LEAD_S, _MAX_COPY_AGES * age_s)
         return newest + 1 + max(_MIN_LEAD_STEPS, ceil(lead_s * 1e9 / max(fastest_ns, 1.0)))
 

@@ -92,7 +92,7 @@ class RankStatus:
 class RunStatus:
     """Status of a run: the ``ranks`` of its last attempt with a pulse, abnormal ones first, of ``world_size``.
 
-    ``glances`` are the pulses that it was derived from. In ``collectives``, some ranks wait for others. ``notes`` are
+    ``snapshots`` are the pulses that it was derived from. In ``collectives``, some ranks wait for others. ``notes`` are
     sentences on later training runs in the same folder, and on files that could not be read.
     """
 
@@ -100,7 +100,7 @@ class RunStatus:
     attempt: int | None = None
     world_size: int | None = None
     ranks: list[RankStatus] = field(default_factory=list)
-    glances: list[RankSnapshot] = field(default_factory=list)
+    snapshots: list[RankSnapshot] = field(default_factory=list)
     collectives: list[BlockedCollective] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -128,7 +128,7 @@ def read_run_status(run_folder: Path) -> RunStatus:
         attempt=found.last[0].header.process.attempt.restart,
         world_size=max(snapshot.header.process.ranks.world_size for snapshot in found.last),
         ranks=sorted(_add_lags(statuses, found.last), key=lambda rank: _sort_key(rank, late)),
-        glances=found.last,
+        snapshots=found.last,
         collectives=collectives,
         notes=[*describe_other_runs(run_folder), *found.notes],
     )
@@ -195,13 +195,13 @@ def _heartbeat_timeout_ns(snapshot: RankSnapshot) -> float:
     return max(min_timeout_ns, HEARTBEAT_TIMEOUT_STEPS * (snapshot.step_ns or 0))
 
 
-def _add_lags(ranks: Sequence[RankStatus], glances: Sequence[RankSnapshot]) -> list[RankStatus]:
+def _add_lags(ranks: Sequence[RankStatus], snapshots: Sequence[RankSnapshot]) -> list[RankStatus]:
     """Return the ranks with the number of steps that each is behind the fastest one.
 
     Pulses are not read at the same moment, and ranks may be a step apart: differences up to that are no lag.
     """
     going = [
-        (rank, snapshot) for rank, snapshot in zip(ranks, glances, strict=True) if rank.state is not RunState.FINISHED
+        (rank, snapshot) for rank, snapshot in zip(ranks, snapshots, strict=True) if rank.state is not RunState.FINISHED
     ]
     steps = [(rank.step, rank.num_steps) for rank, _ in going if rank.step is not None]
     if not steps:
