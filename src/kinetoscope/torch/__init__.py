@@ -1,4 +1,4 @@
-"""torch: torch.profiler's names, on our own engine around Kineto. Inside, ``import torch`` is the real one."""
+"""Names of torch.profiler on Kinetoscope's engine around Kineto; ``import torch`` in here is the real torch."""
 
 from kinetoscope.errors import MissingExtraError
 

@@ -1,4 +1,4 @@
-"""torch: the data flow of a window: which operator reads, changes, makes and frees which tensor.
+"""Data flow of a window: the operator that reads, changes, allocates and frees each tensor.
 
 The rules are those of torch.profiler's memory profile, so that memory gets the same categories. A node is an operator
 with a schema and all that happens inside it, or an allocation outside any operator. A tensor has a version, which each
@@ -22,7 +22,13 @@ _BACKWARD = "BACKWARD_FUNCTION"
 
 @dataclass(slots=True)
 class Edge:
-    """How a node uses a tensor: the version it reads (None if it makes the tensor), whether it changes or frees it."""
+    """Use of a tensor by a node.
+
+    Attributes:
+        reads: The version that it reads; None if it allocates the tensor.
+        changes: Whether it may change the tensor.
+        frees: Whether it frees the tensor.
+    """
 
     reads: int | None = None
     changes: bool = False
@@ -31,7 +37,7 @@ class Edge:
 
 @dataclass(slots=True)
 class FlowNode:
-    """An operator, or an allocation outside any operator, with the tensors it uses."""
+    """An operator, or an allocation outside any operator, with the tensors that it uses."""
 
     begin_ns: int
     is_backward: bool
@@ -53,7 +59,7 @@ class FlowNode:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory that was allocated (positive) or freed (negative); ``tensor`` is None if torch does not know it."""
+    """Memory that was allocated (positive bytes) or freed (negative); ``tensor`` is None if unknown to torch."""
 
     time_ns: int
     num_bytes: int
@@ -64,7 +70,7 @@ class Allocation:
 
 @dataclass(slots=True)
 class DataFlow:
-    """The nodes in order of time, allocations in order of the tree, and tensors that Python's tracer saw in modules."""
+    """Nodes in order of time, allocations in order of the event tree, and the tensors of modules and optimizers."""
 
     nodes: list[FlowNode] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
@@ -75,7 +81,7 @@ class DataFlow:
 
 
 def read_data_flow(kineto_results: Any) -> DataFlow:
-    """The data flow of a window that was recorded with shapes, memory and stacks."""
+    """Return the data flow of a window that was recorded with shapes, memory and stacks."""
     reader = _DataFlowReader()
     for root in kineto_results.experimental_event_tree():
         reader.visit(root, is_backward=False, node=None)
@@ -84,7 +90,7 @@ def read_data_flow(kineto_results: Any) -> DataFlow:
 
 @dataclass(slots=True)
 class _UnversionedNode:
-    """A node before versions are known: what its operators do to each tensor."""
+    """A node before versions are known, with its operators' effects on each tensor."""
 
     begin_ns: int
     is_backward: bool
@@ -94,7 +100,7 @@ class _UnversionedNode:
 
 
 class _DataFlowReader:
-    """Reads the event tree in one pass, and each attribute of torch's objects once, because each read is slow."""
+    """Reader of the event tree in one pass; each attribute of torch's objects is read once, because reads are slow."""
 
     def __init__(self) -> None:
         self._flow = DataFlow()
@@ -105,7 +111,7 @@ class _DataFlowReader:
         self._devices: dict[Any, tuple[str, int]] = {}
 
     def visit(self, event: Any, is_backward: bool, node: _UnversionedNode | None) -> None:
-        """Reads an event and those inside it; ``node`` is the node that contains them, if there is one."""
+        """Read an event and those inside it; ``node`` is the node that contains them, if any."""
         pending = [(event, is_backward, node)]
         while pending:
             event, is_backward, node = pending.pop()
@@ -119,6 +125,7 @@ class _DataFlowReader:
             pending.extend((child, is_backward, node) for child in reversed(event.children))
 
     def finish(self) -> DataFlow:
+        """Return the data flow of all events read."""
         self._nodes.sort(key=attrgetter("begin_ns"))
         versions: dict[Tensor, int] = {}
         self._flow.nodes = [_make_node(node, versions) for node in self._nodes]
@@ -144,7 +151,7 @@ class _DataFlowReader:
         return is_backward or is_function, node
 
     def _tensors(self, value: Any) -> list[Tensor | None] | None:
-        """The tensors of one input; None if it is neither a tensor nor a list."""
+        """Return the tensors of one input; None if it is neither a tensor nor a list."""
         if isinstance(value, TensorMetadata):
             return [self._tensor(value)]
         return [self._tensor(item) for item in value] if isinstance(value, list) else None
@@ -175,7 +182,7 @@ class _DataFlowReader:
         return found
 
     def _schema(self, name: str, fields: Any, tensors: list[Any]) -> tuple[bool, tuple[bool | None, ...]]:
-        """Whether a schema matches the operator, and which inputs it may change (None: not known)."""
+        """Return whether a schema matches the operator, and for each input whether it may change (None: unknown)."""
         kinds = (
             (type(value) if group is None else None not in group, isinstance(value, list))
             for value, group in zip(fields.inputs, tensors, strict=True)
@@ -208,7 +215,7 @@ class _DataFlowReader:
         (node.makes if num_bytes > 0 else node.frees).append(tensor)
 
     def _read_call(self, fields: Any) -> None:
-        """Reads the parameters of a module or optimizer once: Python's tracer gives the same ones at every call."""
+        """Read the parameters of a module or optimizer once: the Python tracer repeats them at every call."""
         if (module := fields.module) is not None and self._is_new("module", module.self_ptr):
             for _, parameter, gradient in module.parameters:
                 self._read_parameter(parameter, gradient)
@@ -255,7 +262,7 @@ def _increase_versions(edges: Iterable[tuple[Tensor, Edge]], versions: dict[Tens
 
 
 def iterate_versions(flow: DataFlow, extra_tensors: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
-    """Every tensor with every version that a node reads, makes or leaves; tensors of ``also`` with version 0."""
+    """Yield each tensor with each version that a node reads, makes or leaves, and ``extra_tensors`` with version 0."""
     for node in flow.nodes:
         yield from node.inputs
         yield from node.outputs

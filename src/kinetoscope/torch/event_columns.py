@@ -1,7 +1,7 @@
-"""torch: Kineto's events as columns, with the tree of operators, but without a Python object per event.
+"""Kineto's events as columns, with the tree of operators, without a Python object per event.
 
-Which events count, which parent each has and which memory is whose follow `torch.autograd.profiler`, so that tables
-have torch's numbers to the last bit. That is why times are floats of microseconds here.
+Selection of events, parents and attribution of memory follow `torch.autograd.profiler`, so that tables have torch's
+numbers to the last bit. That is why times are floats of microseconds here.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from kinetoscope.formats.own_names import STEP
 from kinetoscope.torch.python_frames import PROFILER_PREFIXES, ProfilerFrames
 
 TORCH_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
-# Methods that events of torch 2.6 or later may lack, and what we take instead.
+# Methods that events of torch 2.6 or later may lack, with default results.
 _DEFAULTS: dict[str, Any] = {
     "activity_type": None,
     "external_id": 0,
@@ -42,7 +42,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def get_event_method(method: str) -> Callable[[Any], Any]:
-    """The function that calls ``method`` on an event; where this torch lacks the method, one that returns a default."""
+    """Return a function that calls ``method`` on an event; it returns a default where this torch lacks the method."""
     default = _DEFAULTS.get(method)
     if private_names.KinetoEvent is None:
         return lambda event: getattr(event, method, lambda: default)()
@@ -50,12 +50,12 @@ def get_event_method(method: str) -> Callable[[Any], Any]:
 
 
 def has_frame_events() -> bool:
-    """Whether Python frames are among the events, as they are since torch 2.12."""
+    """Return whether Python frames are events, as they are since torch 2.12."""
     return private_names.KinetoEvent is None or hasattr(private_names.KinetoEvent, "is_python_function")
 
 
 def read_name(event: Any) -> str:
-    """The name of an event; torch returns arbitrary bytes for the name of code that no longer exists."""
+    """Return an event's name, decoded leniently: the name of freed code may be arbitrary bytes."""
     try:
         return event.name()
     except UnicodeDecodeError as error:
@@ -63,8 +63,8 @@ def read_name(event: Any) -> str:
 
 
 def read_names(events: Sequence[Any]) -> list[str]:
-    """The names of all events, which are of one class."""
-    # Through the class, since looking the method up on each object takes longer than the call.
+    """Return the names of all events, which are of one class."""
+    # Through the class: looking up the method on each object takes longer than the call.
     try:
         return list(map(type(events[0]).name, events)) if events else []
     except UnicodeDecodeError:
@@ -72,7 +72,7 @@ def read_names(events: Sequence[Any]) -> list[str]:
 
 
 def call_each(events: Sequence[Any], method: str) -> list[Any]:
-    """What ``method`` returns for each event."""
+    """Return the results of ``method`` for each event."""
     return list(map(get_event_method(method), events))
 
 
@@ -94,19 +94,24 @@ _DEVICE_MEMORY_TYPES = {
     device.value for device in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.HIP, DeviceType.XPU)
 }
 _KERNEL_DEVICES = {device.value for device in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.XPU)}
-# torch up to 2.9 or so rounds the ends of intervals to float microseconds before it compares.
+# torch up to about 2.9 rounds the ends of intervals to float microseconds before it compares.
 _ROUNDS_ENDS = "start_us" in inspect.signature(MemRecordsAcc.in_interval).parameters
 _STEP_NAME = "ProfilerStep*"
 
 
 @dataclass(slots=True)
 class EventColumns:
-    """The events of one window, in order of their begin; an index means the same event in every list.
+    """Events of one window in order of their start; an index means the same event in every list.
 
-    ``sources`` are Kineto's own objects, for what is needed of few events only. ``parents`` has the index of the
-    enclosing event or -1, ``children`` the events directly inside, ``kernels`` those that an operator launched.
-    ``memory_only`` are events that stand for an allocation outside any other event, numbered in order. ``removed``
-    are events that only repeat their parent. ``profiler_frames`` are Kinetoscope's frames, which are no events.
+    Attributes:
+        kineto_events: Kineto's objects, for attributes that few events need.
+        begins_us: Start times in microseconds since the window's base.
+        parents: Index of the enclosing event, or -1.
+        children: Events directly inside each event.
+        kernels: Kernels that each operator launched.
+        memory_only: Events for allocations outside any other event, numbered in order.
+        removed: Events that only repeat their parent.
+        profiler_frames: Kinetoscope's Python frames, which are not among the events.
     """
 
     use_device: str | None
@@ -130,11 +135,11 @@ class EventColumns:
         return len(self.names)
 
     def shown_indexes(self) -> Iterable[int]:
-        """The indexes of the events that are not removed."""
+        """Return the indexes of the events that are not removed."""
         return (index for index in range(len(self)) if index not in self.removed)
 
     def call_on_events(self, method: str, for_memory: Any) -> list[Any]:
-        """What ``method`` of Kineto's object returns for each event; ``for_memory`` for memory-only events."""
+        """Return the results of ``method`` for each of Kineto's objects; ``for_memory`` for memory-only events."""
         if not self.memory_only:
             return call_each(self.kineto_events, method)
         call = get_event_method(method)
@@ -143,16 +148,16 @@ class EventColumns:
         ]
 
     def is_in_tree(self, index: int) -> bool:
-        """Whether an event may have a parent and children: it is on the CPU, and begins and ends on one thread."""
+        """Return whether an event can have a parent and children: a CPU event that starts and ends on one thread."""
         return self.devices[index] == _CPU and not self.is_async[index]
 
     def cpu_us(self) -> list[float]:
-        """The time of each event on the CPU."""
+        """Return the CPU time of each event in microseconds; 0 for device events."""
         triples = zip(self.begins_us, self.ends_us, self.devices, strict=True)
         return [end - begin if device == _CPU else 0 for begin, end, device in triples]
 
     def device_us(self) -> list[float]:
-        """The time that the device works for each event and those inside it."""
+        """Return the device time of each event and those inside it, in microseconds."""
         totals: list[float] = [0] * len(self)
         for index in reversed(range(len(self))) if self.use_device else ():
             if self.is_async[index]:
@@ -168,9 +173,11 @@ class EventColumns:
         return totals
 
     def self_values(self, totals: Sequence[float], *, with_devices: bool = False) -> list[float]:
-        """Each event's total less those of its children.
+        """Return each event's total without those of its children.
 
-        Events that are not in the tree, such as kernels, have their whole total with ``with_devices``, else 0.
+        Args:
+            totals: A value per event.
+            with_devices: Whether events outside the tree, such as kernels, keep their total; otherwise they have 0.
         """
         remaining = [total if with_devices or self.is_in_tree(index) else 0 for index, total in enumerate(totals)]
         for parent, child_indexes in self.children.items():
@@ -180,14 +187,14 @@ class EventColumns:
 
 
 def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
-    """The events of one window, in order, each with its parent, its kernels and its memory."""
+    """Return the events of one window in order, each with its parent, kernels and memory."""
     events = kineto_results.events()
     base_ns = kineto_results.trace_start_ns()
     raw_names = read_names(events)
     columns = EventColumns(use_device)
     if any(name.startswith(PROFILER_PREFIXES) for name in set(raw_names)):
         events = _drop_profiler_frames(events, raw_names, columns.profiler_frames)
-        raw_names = read_names(events)  # all again, because names that torch has lost differ each time
+        raw_names = read_names(events)  # read again, because names that torch has lost differ at each read
     names = {name: _display_name(name) for name in set(raw_names)}
     _fill_columns(columns, events, [names[name] for name in raw_names], base_ns)
     _add_memory(columns, _select_named(MEMORY, events, raw_names), base_ns)
@@ -229,7 +236,7 @@ def _display_name(name: str) -> str | None:
 
 
 def readable_name(name: str) -> str:
-    """The name, demangled if it is a C++ symbol."""
+    """Return the name, demangled if it is a C++ symbol."""
     return private_names.demangle(name) if len(name) > 1 else name
 
 
@@ -250,7 +257,7 @@ def _fill_columns(columns: EventColumns, events: list[Any], names: list[str | No
 
 
 def _add_memory(columns: EventColumns, records: list[Any], base_ns: int) -> None:
-    """Gives each event on the CPU the bytes allocated and freed while it ran; on any thread, as in torch."""
+    """Add to each CPU event the bytes allocated and freed while it ran, on any thread as in torch."""
     if not records:
         return
     records = sorted(records, key=lambda record: record.start_ns())
@@ -293,7 +300,7 @@ def _append_memory_event(columns: EventColumns, record: Any, base_ns: int) -> No
 
 
 def _link_kernels(columns: EventColumns) -> None:
-    """Gives each operator the kernels it launched, and each launch the thread of its operator."""
+    """Assign kernels to the operators that launched them, and launches to the threads of their operators."""
     linked: dict[int, list[int]] = {}
     operators: list[int] = []
     for index, event in enumerate(columns.kineto_events):
@@ -312,7 +319,7 @@ def _link_kernels(columns: EventColumns) -> None:
 
 
 def _may_launch(event: Any) -> bool:
-    """Whether torch looks for kernels that the event launched; from 2.14 on only if the event is an operator."""
+    """Return whether torch looks for kernels launched by the event; from 2.14 on, only operators have any."""
     if TORCH_VERSION < (2, 14):
         return True
     return event.activity_type() != "overhead" if TORCH_VERSION == (2, 14) else event.external_id() != 0
@@ -335,7 +342,7 @@ def _sort_by_start(columns: EventColumns) -> None:
 
 
 def _find_parents(columns: EventColumns) -> None:
-    """Makes each event a child of the innermost event on its thread that contains it."""
+    """Make each event a child of the innermost event on its thread that contains it."""
     columns.parents = [-1] * len(columns)
     open_by_thread: dict[int, list[int]] = {}
     begins, ends = columns.begins_us, columns.ends_us
@@ -353,7 +360,7 @@ def _find_parents(columns: EventColumns) -> None:
 
 
 def _remove_repeated(columns: EventColumns) -> None:
-    """Removes an only child that has its parent's name; the parent takes over its children and kernels."""
+    """Remove each only child with its parent's name; the parent inherits its children and kernels."""
     for index, parent in enumerate(columns.parents):
         if parent < 0 or columns.names[index] != columns.names[parent] or len(columns.children[parent]) != 1:
             continue

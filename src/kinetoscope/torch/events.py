@@ -1,10 +1,10 @@
-"""torch: the list that ``events()`` returns: torch's `FunctionEvent` objects, made from columns.
+"""List of torch's `FunctionEvent` objects that ``events()`` returns, made from columns.
 
-torch takes 70 us to make a `FunctionEvent` of 46 attributes, most of which nobody reads. Ours has its index in the
-columns, and makes each attribute when it is read.
+torch takes 70 us to make a `FunctionEvent` of 46 attributes, most of which are never read. A `WindowEvent` has its
+index in the columns, and makes each attribute when it is read.
 """
 
-# torch declares as attributes what we make on demand.
+# torch declares attributes that are made on demand here.
 # pyright: reportAttributeAccessIssue=false
 
 import logging
@@ -26,9 +26,9 @@ _log = logging.getLogger("kinetoscope")
 
 
 class WindowEvents:
-    """The events of one window: the columns, and the objects of events that are in use.
+    """Columns of one window, with the event objects that are in use.
 
-    It does not keep these objects, which refer to it: with the window, 4.5 MiB for 3,300 events would stay in memory
+    The objects refer to this one and are not kept alive by it: otherwise 4.5 MiB for 3,300 events would stay in memory
     until a garbage collection.
     """
 
@@ -45,23 +45,23 @@ class WindowEvents:
 
     @cached_property
     def stacks(self) -> list[list[str]]:
-        """The stack of each event."""
+        """Stack of each event."""
         return recorded_stacks(self.columns)
 
     @cached_property
     def max_id(self) -> int:
-        """The largest id that Kineto gave; memory-only events are numbered from there on."""
+        """Largest id that Kineto gave; memory-only events get the ids after it."""
         kineto_events = enumerate(self.columns.kineto_events)
         return max(
             (source.correlation_id() for index, source in kineto_events if not self.is_memory_only(index)), default=0
         )
 
     def is_memory_only(self, index: int) -> bool:
-        """Whether the event stands for an allocation outside any other event."""
+        """Return whether the event stands for an allocation outside any other event."""
         return index in self.columns.memory_only
 
     def kernels(self, index: int) -> list[Kernel]:
-        """The kernels that the event launched."""
+        """Return the kernels that the event launched."""
         columns = self.columns
         return [
             Kernel(
@@ -74,11 +74,11 @@ class WindowEvents:
 
 
 class WindowEvent(FunctionEvent):
-    """A `FunctionEvent` whose attributes are made when they are read; a copy or pickle of it is torch's own class."""
+    """A `FunctionEvent` whose attributes are made when they are read; copies and pickles are of torch's class."""
 
     __slots__ = ("_events", "_index")
 
-    def __init__(self, events: WindowEvents, index: int) -> None:  # torch's takes all attributes
+    def __init__(self, events: WindowEvents, index: int) -> None:  # torch's constructor takes all attributes
         self._events = events
         self._index = index
 
@@ -87,7 +87,7 @@ class WindowEvent(FunctionEvent):
         if make is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         value = make(self._events, self._index)
-        if name != "cpu_parent":  # with the parent's children, a cycle
+        if name != "cpu_parent":  # a reference cycle with the parent's children
             setattr(self, name, value)
         return value
 
@@ -99,7 +99,7 @@ class WindowEvent(FunctionEvent):
 
 
 def list_events(columns: EventColumns, **options: Any) -> tuple[WindowEvents, EventList]:
-    """The events of one window, and torch's list of their objects; ``options`` are those of `EventList`."""
+    """Return the events of one window, and torch's list of their objects; ``options`` are those of `EventList`."""
     with pause_gc():
         events = WindowEvents(columns)
         listed = EventList(map(events.event, columns.shown_indexes()), **options)
@@ -109,11 +109,11 @@ def list_events(columns: EventColumns, **options: Any) -> tuple[WindowEvents, Ev
 
 @cache
 def has_all_torch_attributes() -> bool:
-    """Whether our events have every attribute of this torch's; if not, a line in the log names those missing."""
+    """Return whether `WindowEvent` has every attribute of this torch's events; the log names missing ones."""
     unknown = _ATTRIBUTES_OF_TORCH - _ATTRIBUTES.keys()
     if unknown:
         _log.info(
-            "events() takes longer with torch %s: its events have attributes that Kinetoscope does not know (%s).",
+            "events() takes longer with torch %s: its events have attributes unknown to Kinetoscope (%s).",
             torch.__version__,
             ", ".join(sorted(unknown)),
         )
@@ -132,7 +132,7 @@ def _constant(value: Any) -> _AttributeMaker:
 
 
 def _from_kineto(method: str, for_memory: Callable[[], Any]) -> _AttributeMaker:
-    """What Kineto's event returns; for a memory-only event, torch's default."""
+    """Return a maker that calls ``method`` on Kineto's event, or ``for_memory`` for a memory-only event."""
     call = get_event_method(method)
 
     def make(events: WindowEvents, index: int) -> Any:
@@ -201,7 +201,7 @@ def _typed_metadata(events: WindowEvents, index: int) -> Any:
 
 
 _ATTRIBUTES_OF_TORCH = frozenset(vars(FunctionEvent(0, "", 0, 0, 0)))
-"""What torch's own events hold; versions differ."""
+"""Attributes of torch's events; versions differ."""
 
 _ATTRIBUTES: dict[str, _AttributeMaker] = {
     "id": _id,

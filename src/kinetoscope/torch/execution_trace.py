@@ -1,7 +1,7 @@
-"""torch: execution traces: the operators that run, with their inputs, as a JSON file from which they can be replayed.
+"""Execution traces: the operators that run, with their inputs, as a JSON file from which they can be replayed.
 
-A process has at most one observer in torch's C++ code, which writes plain JSON. We compress it at the end if its name
-ends in ``.gz``, and put the kernels that a replay needs beside it.
+torch's C++ code has at most one observer per process, which writes plain JSON. The file is compressed at the end if its
+name ends in ``.gz``, and the kernels that a replay needs are copied next to it.
 """
 
 # torch.autograd does not export all that its own profiler uses.
@@ -30,35 +30,35 @@ _EXTRAS = "ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS"
 _PROCESS_GROUPS = "## process_group:init ##"
 
 running_observers: set[int] = set()
-"""The ids of the observers that are running, for which `record_function` makes spans even if no profiler runs."""
+"""Ids of the running observers, for which `record_function` makes spans even if no profiler runs."""
 
 # A global, because torch has one observer per process and would silently mix the operators of two in one file.
 _registered: "weakref.ref[ExecutionTraceObserver] | None" = None
 
 
 class ITraceObserver(ABC):
-    """The methods of an observer that a profiler calls; torch calls this class ``_ITraceObserver``."""
+    """Interface of an observer that a profiler calls; torch's name for it is ``_ITraceObserver``."""
 
     @abstractmethod
     def start(self) -> None:
-        """Called as each window starts."""
+        """Handle the start of a window."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Called as each window ends."""
+        """Handle the end of a window."""
 
     @abstractmethod
     def cleanup(self) -> None:
-        """Called when the profiler is left."""
+        """Handle the exit of the profiler."""
 
 
 class ExecutionTraceObserver(ITraceObserver):
-    """Writes the operators that run between `start` and `stop`, with their inputs, as an execution trace.
+    """Write the operators that run between `start` and `stop`, with their inputs, as an execution trace.
 
     >>> observer = ExecutionTraceObserver().register_callback("trace.et.json.gz")  # doctest: +SKIP
 
-    Given to a profiler as ``execution_trace_observer``, it is started and stopped with each window, and its file is
-    finished when the profiler's ``with`` ends.
+    As a profiler's ``execution_trace_observer``, it is started and stopped with each window, and its file is complete
+    when the profiler's ``with`` block ends.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class ExecutionTraceObserver(ITraceObserver):
         self.output_file_path: str = ""
         self.output_file_path_observer: str = ""
         self._plain_file = ExitStack()
-        self._writer: ExecutionTraceObserver | None = None  # the observer into whose file this one writes
+        self._writer: ExecutionTraceObserver | None = None  # the observer that owns the file this one writes to
         self._guests: weakref.WeakSet[ExecutionTraceObserver] = weakref.WeakSet()
 
     def __del__(self) -> None:
@@ -77,7 +77,7 @@ class ExecutionTraceObserver(ITraceObserver):
 
     @staticmethod
     def build_execution_trace_obs_from_env() -> "ExecutionTraceObserver | None":
-        """A registered observer if ``ENABLE_PYTORCH_EXECUTION_TRACE=1`` is in the environment, else None.
+        """Return a registered observer if ``ENABLE_PYTORCH_EXECUTION_TRACE=1`` is in the environment, else None.
 
         It writes to a new temporary file; with ``ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS=1`` it also collects kernels.
         """
@@ -94,9 +94,9 @@ class ExecutionTraceObserver(ITraceObserver):
         return observer
 
     def register_callback(self, output_file_path: str | os.PathLike[str]) -> Self:
-        """Sets the file to write, compressed if it ends in ``.gz``; does nothing if this is registered already.
+        """Set the file to write, compressed if it ends in ``.gz``; do nothing if a file is set already.
 
-        If another observer is registered, this one records into the other one's file, and a warning says so.
+        If another observer is registered, this one records into that one's file, with a warning.
         """
         if self._registered:
             return self
@@ -115,7 +115,7 @@ class ExecutionTraceObserver(ITraceObserver):
         return self
 
     def unregister_callback(self) -> None:
-        """Finishes the file, unless it is another observer's."""
+        """Complete the file, unless it is another observer's."""
         if not self._registered:
             return
         self.stop()
@@ -132,15 +132,15 @@ class ExecutionTraceObserver(ITraceObserver):
 
     @property
     def is_registered(self) -> bool:
-        """Whether there is a file that is not finished."""
+        """Whether there is a file that is not complete."""
         return self._registered
 
     def is_running(self) -> bool:
-        """Whether operators are being recorded."""
+        """Return whether operators are being recorded."""
         return self._execution_trace_running
 
     def start(self) -> None:
-        """Starts recording; does nothing unless registered."""
+        """Start recording; do nothing unless registered."""
         is_written = self._registered and (self._writer is None or self._writer.is_registered)
         if is_written and not self._execution_trace_running:
             if not running_observers:
@@ -150,7 +150,7 @@ class ExecutionTraceObserver(ITraceObserver):
             _record_process_groups()
 
     def stop(self) -> None:
-        """Pauses recording; `start` continues in the same file."""
+        """Pause recording; `start` continues in the same file."""
         if self._execution_trace_running:
             self._execution_trace_running = False
             running_observers.discard(id(self))
@@ -158,21 +158,21 @@ class ExecutionTraceObserver(ITraceObserver):
                 private_names.disable_observer()
 
     def cleanup(self) -> None:
-        """The same as `unregister_callback`."""
+        """Call `unregister_callback`."""
         self.unregister_callback()
 
     def get_output_file_path(self) -> str | None:
-        """The path given to `register_callback`; None before that."""
+        """Return the path given to `register_callback`; None before that."""
         return self.output_file_path or None
 
     def set_extra_resource_collection(self, val: bool) -> None:
-        """Whether to keep generated kernels, which a replay needs, beside the trace."""
+        """Set whether generated kernels, which a replay needs, are kept next to the trace."""
         self.extra_resources_collection = val
         if val and self.output_file_path:
             self.get_resources_dir(can_create=True)
 
     def get_resources_dir(self, can_create: bool = False) -> str | None:
-        """The folder of generated kernels; None if they are not collected or the folder does not exist."""
+        """Return the folder of generated kernels; None if they are not collected or it does not exist."""
         if not self.extra_resources_collection or not self.output_file_path:
             return None
         if not self.resources_dir:
@@ -181,7 +181,7 @@ class ExecutionTraceObserver(ITraceObserver):
 
     @staticmethod
     def get_resources_dir_for_et_path(trace_path: str | os.PathLike[str], create_dir: bool = False) -> str | None:
-        """The folder of ``trace_path``'s generated kernels, made if asked for; None if it does not exist."""
+        """Return the folder of generated kernels for ``trace_path``; None if it does not exist."""
         trace = Path(os.fspath(trace_path))
         folder = trace.with_name(f"{trace.stem}_resources")
         if create_dir:
@@ -218,7 +218,7 @@ class ExecutionTraceObserver(ITraceObserver):
 
 
 def _claim_observer(observer: ExecutionTraceObserver) -> ExecutionTraceObserver | None:
-    """Makes this the observer that torch has; returns the other one if there is one already."""
+    """Make this the process's observer; return the current one instead if there is one."""
     global _registered
     current = None if _registered is None else _registered()
     if current is not None and current.is_registered:
@@ -233,7 +233,7 @@ def _claim_observer(observer: ExecutionTraceObserver) -> ExecutionTraceObserver 
 
 
 def _record_process_groups() -> None:
-    """Adds a node that lists the process groups, if torch.distributed is initialised."""
+    """Record a node that lists the process groups, if torch.distributed is initialised."""
     distributed = torch_distributed()
     if distributed is None:
         return

@@ -1,7 +1,7 @@
-"""torch: writes a finished window as a Chrome trace file.
+"""Finished windows as Chrome trace files.
 
-A text that is right is copied below our header. Otherwise its events are read, repaired and written anew: a quote in a
-name may be unescaped, names may be altered (`original_names`), and spans may overlap, of which viewers drop some.
+A valid text is copied below Kinetoscope's header. Any other is read, repaired and written anew: a quote in a name may
+be unescaped, names may be altered (`original_names`), and spans may overlap, some of which viewers drop.
 """
 
 import json
@@ -30,14 +30,21 @@ from kinetoscope.torch.python_frames import (
     orphan_track_name,
 )
 
-# What follows a name in Kineto's text: a new line; before torch 2.7 or so, the next field.
+# Text after a name in Kineto's text: a new line; before about torch 2.7, the next field.
 _AFTER_A_NAME = (",\n", ', "pid": ')
-_PAUSE_S = 0.001  # about as long as some lines take: without it, steps of small operators took six times as long
-_FLOW_BITS = 40  # a flow id of one window has fewer bits; with the window's number it still fits a double
+_PAUSE_S = 0.001  # about the time of one batch of lines; without it, steps of small operators took six times as long
+_FLOW_BITS = 40  # flow ids of one window have fewer bits; with the window's number they still fit a double
 
 
 def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any], redact: Ask | None = None) -> None:
-    """Writes to ``path`` a text that is right, with ``additions`` in its header; redacted if there is an ``ask``."""
+    """Write a valid text to ``path``.
+
+    Args:
+        text: The text of the window.
+        path: The file to write.
+        additions: Fields for the header.
+        redact: Returns the replacement of each string; None writes all strings unmodified.
+    """
     fields, lines = text.header | dict(additions), text.lines
     if redact is not None:
         redactor = TraceRedactor(redact)
@@ -47,14 +54,14 @@ def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any], redac
 
 
 def _yield_gil() -> None:
-    """Lets training have the GIL."""
+    """Let the training thread take the GIL."""
     if is_in_background():
         time.sleep(_PAUSE_S)
 
 
 @contextmanager
 def open_trace_file(path: Path) -> Iterator[BinaryIO]:
-    """A stream that becomes ``path`` if the block succeeds; compressed if the name ends in ``.gz`` or ``.zst``."""
+    """Open a stream that becomes ``path`` if the block succeeds; compressed if the name ends in ``.gz`` or ``.zst``."""
     with atomic_file(path) as stream, compressed_by_name(stream, path) as compressed:
         yield compressed
 
@@ -65,10 +72,14 @@ def rewrite_trace(
     additions: Mapping[str, Any],
     redact: Ask | None = None,
 ) -> None:
-    """Repairs Kineto's texts and writes them as one trace to ``target``, with ``additions`` in its header.
+    """Repair Kineto's texts and write them as one trace.
 
-    ``sources`` are the windows' texts, newest first, each with the names that Kineto altered. The newest text's header
-    becomes the trace's. With ``ask``, the trace is redacted.
+    Args:
+        sources: The windows' texts, newest first, each with the names that Kineto altered. The newest text's header
+            becomes the trace's.
+        target: The file to write.
+        additions: Fields for the header.
+        redact: Returns the replacement of each string; None writes all strings unmodified.
     """
     traces = [_read_and_repair(text, altered_names) for text, altered_names in sources]
     for number, trace in enumerate(traces[1:], 1):
@@ -109,7 +120,7 @@ def _read_document(document: bytes) -> ChromeTrace:
 
 
 def _escape_quotes(text: bytes, altered_names: NamesBySpan) -> bytes:
-    """The text with the quotes in names escaped."""
+    """Return the text with the quotes in names escaped."""
     written = {spelling for names in altered_names.values() for name in names for spelling in possible_spellings(name)}
     for name in filter(lambda name: '"' in name, written):
         for after in _AFTER_A_NAME:  # a name has no line breaks, so this matches nothing else
@@ -118,14 +129,14 @@ def _escape_quotes(text: bytes, altered_names: NamesBySpan) -> bytes:
 
 
 def _renumber_flows(events: Iterable[Event], number: int) -> None:
-    """Makes the flow ids of a window unique in the trace: Kineto counts those of each window from 1."""
+    """Make a window's flow ids unique in the trace: Kineto counts them from 1 in each window."""
     for event in events:
         if event.get("ph") in ("s", "t", "f") and isinstance(event.get("id"), int):
             event["id"] += number << _FLOW_BITS
 
 
 def _concatenate(parts: Iterable[list[Event]]) -> list[Event]:
-    """The events of all parts; metadata that several parts have of a process or thread only once."""
+    """Return the events of all parts, with repeated metadata of a process or thread once."""
     known: set[tuple[Any, ...]] = set()
     events: list[Event] = []
     for event in chain.from_iterable(parts):

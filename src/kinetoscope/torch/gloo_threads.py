@@ -1,4 +1,4 @@
-"""Threads of gloo: which process group each of them serves.
+"""Threads of gloo, with the process group that each of them serves.
 
 A span of gloo does not carry its group, but each group runs its collectives on threads of its own, which it starts when
 it is created.
@@ -12,10 +12,10 @@ from typing import Any
 import kinetoscope.torch.private_names as private_names
 
 _NAME = "pt_gloo_runloop"
-"""The name that torch gives these threads."""
+"""Name that torch gives these threads."""
 
 _START_TIME = 19
-"""The index of the start time among the fields of ``/proc/PID/stat`` after the name."""
+"""Index of the start time among the fields of ``/proc/PID/stat`` after the name."""
 
 
 def add_gloo_threads(groups: Iterable[dict[str, Any]], distributed: Any) -> list[dict[str, Any]]:

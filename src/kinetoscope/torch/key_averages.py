@@ -1,6 +1,6 @@
-"""torch: the table that ``key_averages()`` returns: events added up by operator, from columns."""
+"""Table that ``key_averages()`` returns: events summed by operator, from columns."""
 
-# torch declares floats as int, and as attributes what are properties here.
+# torch declares floats as int, and attributes that are properties here.
 # pyright: reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
 
 import inspect
@@ -39,12 +39,12 @@ INCLUDES_PYTHON_FUNCTIONS: bool = (
 """Whether torch's tables include Python frames by default: up to 2.13 they do."""
 
 FindEvent = Callable[[int], FunctionEvent]
-"""Makes the object of the event at an index. That may make all of torch's objects, so it is called only on demand."""
+"""Function that makes the event object of an index; it may make all of torch's objects, so call it on demand."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grouping:
-    """By what events are grouped, beside their names."""
+    """Properties by which events are grouped, in addition to their names."""
 
     by_input_shape: bool = False
     by_stack_n: int = 0
@@ -53,41 +53,43 @@ class Grouping:
 
 
 class EventAverage(FunctionEventAvg):
-    """A row of `key_averages`; the parent and children of its first event are looked up when they are read."""
+    """Row of `key_averages` that looks up the parent and children of its first event on demand."""
 
     def __init__(self, find_first: Callable[[], FunctionEvent]) -> None:
         super().__init__()
         self._find_first = find_first
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle or copy is torch's own class, which holds the parent and children."""
+        """Pickle or copy as torch's class, with parent and children."""
         attributes = {name: value for name, value in vars(self).items() if name != "_find_first"}
         events = {"cpu_parent": self.cpu_parent, "cpu_children": self.cpu_children}
         return object.__new__, (FunctionEventAvg,), attributes | events
 
     @property
     def cpu_parent(self) -> FunctionEvent | None:
+        """Parent of the first event."""
         return self._find_first().cpu_parent
 
     @cpu_parent.setter
     def cpu_parent(self, event: FunctionEvent | None) -> None:
-        """torch's constructor sets it to None."""
+        """Ignore the None that torch's constructor sets."""
 
     @property
     def cpu_children(self) -> list[FunctionEvent]:
+        """Children of the first event."""
         return self._find_first().cpu_children
 
     @cpu_children.setter
     def cpu_children(self, events: list[FunctionEvent] | None) -> None:
-        """torch's constructor sets it to None."""
+        """Ignore the None that torch's constructor sets."""
 
 
 class AverageList(EventList):
-    """What `key_averages` returns: torch's list, with torch's ``table``, and `to_polars`."""
+    """List that `key_averages` returns: torch's list with its ``table`` method, and `to_polars`."""
 
     def to_polars(self) -> Any:
-        """The rows as a polars DataFrame, times in microseconds."""
-        import polars  # here, and not in a process that only trains
+        """Return the rows as a polars DataFrame, times in microseconds."""
+        import polars  # not in a process that only trains
 
         as_text = {"input_shapes", "overload_name"}
         return polars.DataFrame(
@@ -101,7 +103,7 @@ class AverageList(EventList):
 def average_events(
     windows: list[tuple[EventColumns, FindEvent]], grouping: Grouping, *, profile_memory: bool, with_flops: bool
 ) -> AverageList:
-    """The events of all ``windows``, added up by name and ``grouping``."""
+    """Return the events of all ``windows``, summed by name and ``grouping``."""
     groups: dict[tuple[Any, ...], EventAverage] = {}
     for columns, find_event in windows:
         _WindowSummer(columns, find_event, grouping, with_flops).add_to(groups)
@@ -115,7 +117,7 @@ def average_events(
 
 
 class _WindowSummer:
-    """Adds the events of one window to their groups."""
+    """Adds the events of one window to the rows of their groups."""
 
     def __init__(self, columns: EventColumns, find_event: FindEvent, grouping: Grouping, with_flops: bool) -> None:
         self._columns = columns
@@ -137,7 +139,7 @@ class _WindowSummer:
         }
 
     def add_to(self, groups: dict[tuple[Any, ...], EventAverage]) -> None:
-        """Adds up the events of each key into its row of ``groups``, which is made if it is new."""
+        """Add the events of each key to its row of ``groups``, which is made if it is new."""
         members: dict[tuple[Any, ...], list[int]] = {}
         for index, key in enumerate(self._keys()):
             if index not in self._columns.removed and key is not None:
@@ -153,7 +155,7 @@ class _WindowSummer:
                     setattr(groups[key], name, _add_in_order(getattr(groups[key], name), values, indexes))
 
     def _keys(self) -> Iterable[tuple[Any, ...] | None]:
-        """The key of each event's row; None for an event that is in no row."""
+        """Return the key of each event's row; None for an event without a row."""
         columns, grouping = self._columns, self._grouping
         parts: list[Iterable[Any]] = [columns.names, columns.devices, self._are_annotations]
         if grouping.by_overload_name:
@@ -186,7 +188,7 @@ class _WindowSummer:
 
 
 def _add_in_order(total: float, values: Sequence[float], indexes: Iterable[int]) -> float:
-    """Adds one after the other, as torch does; since Python 3.12, `sum` rounds differently."""
+    """Add one value after the other, as torch does; since Python 3.12, `sum` rounds differently."""
     for index in indexes:
         total += values[index]
     return total

@@ -1,4 +1,4 @@
-"""torch: the profiler without a schedule: records from start to stop, and keeps the last finished window."""
+"""Profiler without a schedule: records from start to stop, and keeps the last finished window."""
 
 # torch.autograd does not export all that its own profiler uses.
 # pyright: reportPrivateImportUsage=false
@@ -37,7 +37,7 @@ WARNINGS_SHOWN: set[str] = set()
 
 
 class KinetoProfile:
-    """Records from `start` to `stop`; the base of `profile`, which adds the schedule.
+    """Record from `start` to `stop`; the base of `profile`, which adds the schedule.
 
     It takes the arguments of `profile` that do not concern the schedule.
     """
@@ -57,7 +57,7 @@ class KinetoProfile:
         custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:
-        # Programs set these attributes too, so each recording asks for them again.
+        # Programs set these attributes too, so each recording reads them again.
         selection = select_activities(activities)
         self.activities: set[ProfilerActivity] = selection.activities
         self.activity_filters: dict[ProfilerActivity, set[str]] = selection.filters
@@ -95,7 +95,7 @@ class KinetoProfile:
         self._session = Session()
 
     def _options(self) -> RecordingOptions:
-        """What the attributes say now."""
+        """Return the options that the attributes have now."""
         options = RecordingOptions(
             use_cpu=ProfilerActivity.CPU in self.activities,
             use_device=self.use_device,
@@ -114,12 +114,12 @@ class KinetoProfile:
 
     @property
     def profiler(self) -> Any:
-        """torch's own object for the current or last recording; None before the first and after `pop_results`."""
+        """Object of torch for the current or last recording; None before the first and after `pop_results`."""
         return self._session.autograd_profile
 
     @profiler.setter
     def profiler(self, value: None) -> None:
-        """None drops what was recorded."""
+        """Drop the recording when set to None."""
         if value is not None:
             raise SettingsError(f"profiler can only be set to None, which drops what was recorded, not to {value!r}.")
         if self._session.recording:
@@ -128,16 +128,20 @@ class KinetoProfile:
         self._session.drop_profile()
 
     def start(self) -> None:
-        """Starts recording; raises `ProfilerStateError` while another torch profiler runs in this process."""
+        """Start recording.
+
+        Raises:
+            ProfilerStateError: Another torch profiler runs in this process.
+        """
         self.prepare_trace()
         self.start_trace()
 
     def stop(self) -> None:
-        """Stops recording; does nothing if the recording has been stopped."""
+        """Stop recording; do nothing if the recording has been stopped."""
         self.stop_trace()
 
     def prepare_trace(self) -> None:
-        """Readies Kineto, so that the start takes less time."""
+        """Prepare Kineto, so that the start takes less time."""
         if self.with_stack:
             import_compiler()
         self.has_cudagraphs = uses_cuda_graphs()
@@ -149,7 +153,7 @@ class KinetoProfile:
         self._session.prepare(self._options())
 
     def start_trace(self) -> None:
-        """Starts a window."""
+        """Start a window."""
         self._has_started = True
         observer = self.execution_trace_observer
         if observer:
@@ -165,9 +169,10 @@ class KinetoProfile:
         self._describe_window()
 
     def stop_trace(self) -> None:
-        """Ends the window; its results can then be exported, tabulated and taken.
+        """End the window; its results can then be exported, tabulated and taken.
 
-        Raises `NothingRecordedError`, an AssertionError, if none was ever started.
+        Raises:
+            NothingRecordedError: No window was ever started. It is an AssertionError.
         """
         self._check_started()
         self._session.check_thread()
@@ -175,13 +180,13 @@ class KinetoProfile:
             self.execution_trace_observer.stop()
         was_recording = self._session.recording
         recorded = self._session.stop()
-        if was_recording:  # ``recorded`` is None if the window was lost; the one before it is not handed over again
+        if was_recording:  # ``recorded`` is None if the window was lost; the previous one is not delivered again
             earlier = self._results.windows if self.acc_events and self._results else []
             self._is_lost = recorded is None
             self._results = recorded and KinetoResults([*earlier, Window(recorded)], self._trace_metadata)
 
     def pop_results(self) -> KinetoResults | None:
-        """Returns the last finished window and drops it from this profiler; None if there is none.
+        """Return the last finished window and drop it from this profiler; None if there is none.
 
         With ``acc_events`` these are all windows so far, and accumulating starts again.
         """
@@ -191,32 +196,35 @@ class KinetoProfile:
         return results
 
     def export_chrome_trace(self, path: str | os.PathLike[str], use_python_export: bool = False) -> None:
-        """Writes the last finished window as a Chrome trace; see `KinetoResults.export_chrome_trace`.
+        """Write the last finished window as a Chrome trace; see `KinetoResults.export_chrome_trace`.
 
         With ``use_python_export``, torch's exporter in Python reads the window, where torch has one, so that Kineto's
-        own ``save()`` of it is still possible.
+        ``save()`` of it is still possible.
         """
         self._require_results("export").export_chrome_trace(path, use_python_export=use_python_export)
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
-        """Writes the stacks of the last finished window with the microseconds of ``metric``."""
+        """Write the stacks of the last finished window with the microseconds of ``metric``."""
         self._require_results("export stacks of").export_stacks(path, metric)
 
     def memory_timeline(self, device: str | None = None) -> MemoryTimeline:
-        """The memory of ``device`` over the last finished window, by category.
+        """Return the memory of ``device`` over the last finished window, by category.
 
-        ``device`` defaults to the one recorded beside the CPU, else ``cuda:0`` if CUDA is available, else ``cpu``.
-        Raises `SettingsError`, naming what is missing, unless ``record_shapes``, ``profile_memory`` and ``with_stack``
-        are on.
+        Args:
+            device: Such as ``cuda:0``. The default is the recorded device, else ``cuda:0`` if CUDA is available, else
+                ``cpu``.
+
+        Raises:
+            SettingsError: ``record_shapes``, ``profile_memory`` or ``with_stack`` is off.
         """
         self._check_memory_options()
         return self._require_results("make a memory timeline of").memory_timeline(device)
 
     def export_memory_timeline(self, path: str | os.PathLike[str], device: str | None = None) -> None:
-        """Writes `memory_timeline` to ``path``, in the format of its suffix.
+        """Write `memory_timeline` to ``path``, in the format of its suffix.
 
-        ``.html`` is a web page, ``.raw.json.gz`` a list of all changes; any other suffix gives
-        ``[times, [sizes by category]]`` as JSON, compressed if it is ``.json.gz``.
+        ``.html`` is a web page, ``.raw.json.gz`` a list of all changes; any other suffix gives ``[times, [sizes by
+        category]]`` as JSON, compressed if it is ``.json.gz``.
         """
         self.mem_tl = self.memory_timeline(device)
         self.mem_tl.save(Path(os.fspath(path)))
@@ -228,10 +236,10 @@ class KinetoProfile:
         group_by_overload_name: bool = False,
         include_python_functions: bool = INCLUDES_PYTHON_FUNCTIONS,
     ) -> EventList:
-        """The events of the last finished window, or of all with ``acc_events``, added up by operator.
+        """Return the events of the last finished window, or of all with ``acc_events``, summed by operator.
 
-        The ``group_by`` arguments divide the rows further. ``include_python_functions`` says whether Python frames are
-        among the rows; its default is that of the installed torch.
+        The ``group_by`` arguments divide the rows further. ``include_python_functions`` selects whether Python frames
+        are among the rows; its default is that of the installed torch.
         """
         grouping = Grouping(
             by_input_shape=group_by_input_shape,
@@ -242,36 +250,46 @@ class KinetoProfile:
         return self._require_results("make a table of").key_averages(grouping)
 
     def events(self) -> EventList:
-        """The events of the last finished window. Raises RuntimeError if only the trace was recorded."""
+        """Return the events of the last finished window.
+
+        Raises:
+            RuntimeError: Only the trace was recorded.
+        """
         return self._require_results("list the events of").events()
 
     def add_metadata(self, key: str, value: Any) -> None:
-        """Puts ``value``, anything that JSON can hold, into the header of the trace.
+        """Put ``value``, anything that JSON can represent, into the header of the trace.
 
-        It goes to the window that is being recorded, else to the last finished one, else to the next. Raises
-        `SettingsError` if JSON cannot hold the value.
+        It goes to the window that is being recorded, else to the last finished one, else to the next.
+
+        Raises:
+            SettingsError: JSON cannot represent the value.
         """
         self._put_metadata(key, encode_value(key, value))
 
     def add_metadata_json(self, key: str, value: str) -> None:
-        """Like `add_metadata`, for a value that is JSON text; raises `SettingsError` if it is not."""
+        """Add metadata as `add_metadata` does, from a JSON string.
+
+        Raises:
+            SettingsError: The value is not JSON.
+        """
         self._put_metadata(key, check_json(key, value))
 
     def preset_metadata_json(self, key: str, value: str) -> None:
-        """Puts ``value``, JSON text, into the header of every window that starts from now on."""
+        """Put ``value``, a JSON string, into the header of every window that starts from now on."""
         self.preset_metadata[key] = check_json(key, value)
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[ProfilerActivity]) -> None:
-        """Switches activities on or off during a recording; does nothing at other times."""
+        """Switch activities on or off during a recording; do nothing at other times."""
         if self._session.recording:
             self.profiler.toggle_collection_dynamic(enable, activities)
 
     def set_custom_trace_id_callback(self, callback: Callable[[], str] | None) -> None:
-        """Sets the function that gives each window its id, from the next window on."""
+        """Set the function that returns each window's id, from the next window on."""
         self.custom_trace_id_callback = callback
 
     def get_trace_id(self) -> str | None:
-        """The id of the current or last window; None before the first and after `pop_results`."""
+        """Return the id of the current or last window; None before the first and after `pop_results`."""
         return None if self.profiler is None else self.profiler.trace_id
 
     def _require_results(self, purpose: str) -> KinetoResults:
@@ -291,7 +309,7 @@ class KinetoProfile:
             raise NothingRecordedError("The profiler has not been started. Call start() first.")
 
     def end_on_thread_exit(self) -> None:
-        """End the recording because its thread ends: no other thread can stop Kineto then. `stop_trace` takes it."""
+        """End the recording on its exiting thread, since no other can stop Kineto; `stop_trace` takes it."""
         self._session.end_on_thread_exit()
 
     def _discard_preparation(self) -> None:
@@ -323,7 +341,7 @@ class KinetoProfile:
         return distributed_info()
 
     def _memory_profile(self) -> Any:
-        """torch's own memory profile of the last finished window; ours is `memory_timeline`."""
+        """Return torch's memory profile of the last finished window; Kinetoscope's is `memory_timeline`."""
         self._check_memory_options()
         return private_names.MemoryProfile(
             self._require_results("make a memory timeline of").windows[-1].kineto_results
@@ -333,14 +351,14 @@ class KinetoProfile:
         recorded = self._options() if self._results is None else self._session.options
         names = ("record_shapes", "profile_memory", "with_stack")
         if needed := format_missing_options({name: getattr(recorded, name) for name in names}):
-            raise SettingsError(f"{needed} required for memory profiling.")  # the words that torch's own tests expect
+            raise SettingsError(f"{needed} required for memory profiling.")  # torch's own tests expect these words
 
     def _stats(self) -> Any:
         return None if self.profiler is None else self.profiler._stats
 
 
 class _ThreadExitHook:
-    """Ends the recording of a profiler when the thread that started it ends, which frees what is local to it."""
+    """Ends a profiler's recording when the thread that started it exits, which frees thread-local objects."""
 
     def __init__(self, profiler: KinetoProfile) -> None:
         self._profiler = weakref.ref(profiler)
@@ -356,12 +374,12 @@ _thread_local = threading.local()
 
 
 def warn_once(message: str) -> None:
-    """Gives the warning, unless this process has given the same one before."""
+    """Warn, unless this process has given the same warning before."""
     if message not in WARNINGS_SHOWN:
         WARNINGS_SHOWN.add(message)
         warnings.warn(message, stacklevel=4)
 
 
 def kineto_available() -> bool:
-    """Whether this build of torch has Kineto."""
+    """Return whether this build of torch has Kineto."""
     return torch.autograd.kineto_available()

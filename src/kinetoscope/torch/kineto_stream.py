@@ -1,8 +1,8 @@
-"""torch: Kineto's trace as a stream of text, read while training goes on.
+"""Kineto's trace as a stream of text that is read during training.
 
-torch saves a window to a path and holds the GIL until it is done, so training stops. Where our C++ module can call
-Kineto without the GIL, Kineto writes into a named pipe and we read from it; no temporary file is needed. Elsewhere
-torch saves to a temporary file.
+torch saves a window to a path and keeps the GIL until it is done, so training stops. Where the native extension can
+call Kineto without the GIL, Kineto writes into a named pipe instead, without a temporary file. Elsewhere torch saves to
+a temporary file.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from kinetoscope.errors import ProfilerStateError
 from kinetoscope.native import kineto_save_module
 
 LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
-# libtorch promises no interface for saving without the GIL, so we do it only with versions of torch that were tested.
+# libtorch has no stable interface for saving without the GIL, so only tested versions of torch do it.
 # Before 2.9, torch does not expose the address of its results.
 _TESTED_VERSIONS = ("2.9.", "2.10.", "2.11.", "2.12.", "2.13.", "2.14.", "2.15.")
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("kinetoscope")
 
 
 def can_save_without_gil(kineto_results: Any) -> bool:
-    """Whether Kineto can save these results without the GIL."""
+    """Return whether Kineto can save these results without the GIL."""
     if not torch.__version__.startswith(_TESTED_VERSIONS):
         _log_fallback(f"this version of Kinetoscope was not tested with torch {torch.__version__}")
         return False
@@ -50,37 +50,43 @@ def _log_fallback(reason: str) -> None:
     _log.info("torch saves its traces itself, and training waits while it does: %s.", reason)
 
 
-_PIPE_BYTES = 1 << 20  # the most that Linux allows an ordinary user; a larger pipe means fewer reads that need the GIL
-# While training runs, Kineto's thread has this niceness. At 10 it still gets a tenth of a processor when all are busy.
+_PIPE_BYTES = 1 << 20  # Linux's maximum for an ordinary user; a larger pipe means fewer reads with the GIL
+# During training, Kineto's thread has this niceness. At 10 it still gets a tenth of a CPU when all are busy.
 _NICENESS = 10
 _FILE_NAME = "trace.json"
 _FILL_WAIT_S = 0.004  # Kineto writes a few hundred kilobytes in this time
 
 
 class TextStream(Protocol):
-    """Where Kineto's text is read from.
+    """Stream of Kineto's text.
 
-    Our C module reads from ``fileno``; the text has ended when ``is_written`` is set and there is nothing to read.
+    The native extension reads from ``fileno``; the text has ended when ``is_written`` is set and there is nothing to
+    read.
     """
 
     is_written: bytearray
     """One byte: 1 when Kineto has written everything."""
 
-    def fileno(self) -> int: ...
+    def fileno(self) -> int:
+        """Return the file descriptor to read from."""
+        ...
 
     def read(self) -> bytes:
-        """The next piece; b"" at the end."""
+        """Return the next piece; b"" at the end."""
         ...
 
 
 @contextmanager
 def open_kineto_stream(kineto_results: Any, folder: Path, pipe_folder: Path | None = None) -> Iterator[TextStream]:
-    """The text that Kineto saves. Kineto saves a window only once.
+    """Open the text that Kineto saves; Kineto saves a window only once.
 
-    A temporary file, if one is needed, goes into ``folder``; a pipe into ``pipe_folder``, by default the system's
-    folder for temporary files.
+    Args:
+        kineto_results: torch's results of the window.
+        folder: Folder for a temporary file, if one is needed.
+        pipe_folder: Folder for the named pipe; by default the system's folder for temporary files.
 
-    Raises `ProfilerStateError` when the block is entered or left, if Kineto does not save.
+    Raises:
+        ProfilerStateError: Kineto does not save; raised when the block is entered or left.
     """
     pipe = _try_pipe(kineto_results, pipe_folder) if can_save_without_gil(kineto_results) else None
     if pipe is None:
@@ -91,7 +97,7 @@ def open_kineto_stream(kineto_results: Any, folder: Path, pipe_folder: Path | No
         yield pipe
     finally:
         pipe.close()
-        pipe.check()  # last, because its error explains any other
+        pipe.check()  # last, because its error explains earlier ones
 
 
 @contextmanager
@@ -111,7 +117,7 @@ def has_python_exporter() -> bool:
 
 @contextmanager
 def open_python_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
-    """Read a window through torch's exporter in Python, which works also after Kineto's save, and spares that."""
+    """Open a window's text from torch's exporter in Python, independently of Kineto's save."""
     from torch.profiler._chrome_trace_export import export_chrome_trace
 
     with (stream := _save_to_unnamed_file(folder, lambda name: export_chrome_trace(kineto_results, name))):
@@ -119,7 +125,7 @@ def open_python_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream
 
 
 def _save_to_unnamed_file(folder: Path, save: Callable[[str], object]) -> "_FileStream":
-    """What ``save`` wrote; its name is already deleted."""
+    """Return the file that ``save`` writes; its name is already deleted."""
     with temporary_folder(make_folder(folder)) as temporary:
         save(path := f"{temporary}/{_FILE_NAME}")
         return _FileStream(path)
@@ -152,7 +158,7 @@ class _FileStream:
 
 
 def _try_pipe(kineto_results: Any, folder: Path | None) -> "_PipeStream | None":
-    """A pipe into which Kineto saves; None if no pipe or, while the interpreter shuts down, no thread can be made."""
+    """Return a pipe into which Kineto saves; None if no pipe or, at interpreter shutdown, no thread can be made."""
     try:
         return _PipeStream(kineto_save_module(), kineto_results, folder)
     except (OSError, RuntimeError):
@@ -160,14 +166,14 @@ def _try_pipe(kineto_results: Any, folder: Path | None) -> "_PipeStream | None":
 
 
 def _enlarge_pipe(pipe_fd: int) -> None:
-    with contextlib.suppress(OSError, ImportError, AttributeError):  # a smaller pipe works too, and so does none
+    with contextlib.suppress(OSError, ImportError, AttributeError):  # a pipe of the default size works too
         import fcntl  # not on Windows
 
         fcntl.fcntl(pipe_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 class _PipeStream:
-    """A named pipe that Kineto writes to as if it were a file. Kineto writes to ``{path}.tmp`` and then renames it."""
+    """A named pipe that Kineto writes to as to a file: it writes ``{path}.tmp`` and then renames it."""
 
     def __init__(self, kineto_save: Any, kineto_results: Any, folder: Path | None) -> None:
         self._kineto_save = kineto_save
@@ -178,7 +184,7 @@ class _PipeStream:
             os.mkfifo(f"{path}.tmp")
             self._read_fd = os.open(f"{path}.tmp", os.O_RDONLY | os.O_NONBLOCK)
             undo.callback(os.close, self._read_fd)
-            # While this is open the pipe has a writer: a read before Kineto has opened it does not see the end.
+            # While this is open the pipe has a writer: a read before Kineto opens it does not return the end.
             write_fd = os.open(f"{path}.tmp", os.O_WRONLY)
             _enlarge_pipe(write_fd)
             try:
@@ -190,7 +196,7 @@ class _PipeStream:
             self._undo = undo.pop_all()
 
     def close(self) -> None:
-        """Waits until Kineto has finished, reading and dropping what is left."""
+        """Wait until Kineto has finished, discarding the rest of the text."""
         with self._undo:
             while self.read():
                 pass
@@ -200,7 +206,7 @@ class _PipeStream:
                 self._error = error
 
     def check(self) -> None:
-        """Raises `ProfilerStateError` if Kineto has not saved."""
+        """Raise `ProfilerStateError` if Kineto has not saved."""
         if self._error is not None:
             raise _make_save_error(self._error) from self._error
 
@@ -208,9 +214,9 @@ class _PipeStream:
         return self._read_fd
 
     def read(self) -> bytes:
-        """The next piece; b"" at the end."""
+        """Return the next piece; b"" at the end."""
         while True:
-            # Each read takes the GIL from training, so we wait until there is more to read at once. The end of the pipe
+            # Each read takes the GIL from training, so wait until there is more to read at once. The end of the pipe
             # is not enough to know that Kineto is done: a child forked meanwhile keeps the pipe open.
             was_written = self.is_written[0]
             if not was_written:

@@ -1,8 +1,8 @@
-"""torch: the text that Kineto saved, kept small in memory, so that it can be exported any number of times.
+"""Text that Kineto saved, compressed in memory, so that it can be exported any number of times.
 
-Kineto saves a window only once, and its text is ten times as large as it needs to be. The native extension checks each
-event and writes it on one line, with its true name; the lines are kept compressed. Where the text is damaged, it is
-kept as Kineto wrote it, and `export` repairs it each time.
+Kineto saves a window only once, and its text is ten times as large as necessary. The native extension checks each event
+and writes it on one line, with its original name; the lines are compressed. A damaged text is kept as Kineto wrote it,
+and `export` repairs it each time.
 """
 
 import io
@@ -34,34 +34,34 @@ _HEADER_BYTES = 1 << 20  # a text without "traceEvents" in its first megabyte ha
 _BASE = "baseTimeNanoseconds"
 _TIME_PATTERN = re.compile(rb'"ts": (\d+)\.\d{3}\D')
 _MAX_EARLIER_NS = 100 * 10**9  # an event may be this much earlier than the first one in the text
-_DROPPED_FIELDS = ("traceEvents", "traceName")  # Kineto's traceName is the path of our temporary file
+_DROPPED_FIELDS = ("traceEvents", "traceName")  # Kineto's traceName is the path of the temporary file
 _LINES_PER_BATCH = 64
-_MAX_ROUNDS = 8  # of nesting: clipping a span may make others overlap. Two rounds have been enough so far
+_MAX_ROUNDS = 8  # of nesting: clipping a span may make others overlap. Two rounds have been enough so far.
 
 
 @dataclass(slots=True)
 class CompressedText:
-    """A long text in compressed pieces, each of which can be decompressed, replaced or copied into a file by itself.
+    """A long text in compressed blocks, each of which can be decompressed, replaced or copied into a file by itself.
 
-    If the text is read by lines, each piece must consist of whole lines.
+    If the text is read by lines, each block must consist of whole lines.
     """
 
     _blocks: list[Block] = field(default_factory=list)
 
     def add(self, piece: bytes | memoryview) -> None:
-        """Appends ``piece``."""
+        """Append ``piece`` as a block."""
         if piece:
             self._blocks.append(pack_block(piece))
 
     def pieces(self) -> Iterator[bytes]:
-        """The text, piece by piece."""
+        """Return the text of each block."""
         return (block.unpack() for block in self._blocks)
 
     def __bool__(self) -> bool:
         return bool(self._blocks)
 
     def read_lines_at(self, offsets: Iterable[int]) -> Iterator[bytes]:
-        """The lines that begin at ``places``, which are byte offsets in ascending order."""
+        """Yield the lines that start at ``offsets``, which are in bytes and ascend."""
         offsets_of_blocks, unpacked, piece = self._block_offsets(), -1, b""
         for offset in offsets:
             block = bisect_right(offsets_of_blocks, offset) - 1
@@ -70,7 +70,7 @@ class CompressedText:
             yield piece[offset - offsets_of_blocks[block] : _find_line_end(piece, offset - offsets_of_blocks[block])]
 
     def replace_lines(self, changed: Mapping[int, bytes]) -> "CompressedText":
-        """A text in which the lines at these places are replaced."""
+        """Return a text with the lines at these offsets replaced."""
         by_block: dict[int, dict[int, bytes]] = {}
         offsets_of_blocks = self._block_offsets()
         for offset, line in changed.items():
@@ -82,7 +82,7 @@ class CompressedText:
         return CompressedText(blocks)
 
     def rewrite_lines(self, rewrite: Callable[[bytes], bytes], after_batch: Callable[[], object]) -> "CompressedText":
-        """The text with all lines rewritten, some of them at a time; after each time ``after_batch`` is called."""
+        """Return the text with all lines rewritten in batches; ``after_batch`` is called after each."""
         text, separator = CompressedText(), b"\n"
         for piece in self.pieces():
             lines, rewrite_lines = piece.strip(b",\n").split(_SEPARATOR), list[bytes]()
@@ -94,7 +94,7 @@ class CompressedText:
         return text
 
     def save(self, path: Path, before: bytes, after: bytes) -> None:
-        """Writes ``before``, the text and ``after`` to ``path``, compressed if the name ends in ``.gz`` or ``.zst``."""
+        """Write ``before``, the text and ``after`` to ``path``, compressed if the name ends in ``.gz`` or ``.zst``."""
         with atomic_file(path) as stream:
             if path.name.endswith(".gz"):
                 write_gzip(stream, [pack_block(before), *self._blocks, pack_block(after)])
@@ -122,7 +122,7 @@ def _replace_lines_in(piece: bytes, lines: Mapping[int, bytes]) -> bytes:
 
 
 class _StopReason(IntEnum):
-    """Why the C module stopped reading; the numbers are those of `src/native/kineto/kineto_text.h`."""
+    """Reason why the native extension stopped reading; the numbers are those of `src/native/kineto/kineto_text.h`."""
 
     MORE = 0
     FULL = 1
@@ -132,13 +132,15 @@ class _StopReason(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KinetoText:
-    """What Kineto saved for one window.
+    """Text that Kineto saved for one window.
 
-    ``head`` is the text up to the bracket that opens the list of events. ``lines`` has one valid event per line, with
-    times that count from a base ``shift_ns`` later than Kineto's. ``remainder`` is the rest as Kineto wrote it, if the
-    C module stopped early; ``profiler_frames`` are then the frames it had dropped, as in `ProfilerFrames.above`.
-    ``maybe_changed_names`` are names in ``lines`` that Kineto may have changed. ``is_valid`` means: no remainder, all
-    names true, and the spans of each track nest.
+    Attributes:
+        head: The text up to the bracket that opens the list of events.
+        lines: One valid event per line, with times that count from a base ``shift_ns`` later than Kineto's.
+        remainder: The rest as Kineto wrote it, if the native extension stopped early.
+        profiler_frames: Kinetoscope's frames that were dropped before the remainder, as in `ProfilerFrames.above`.
+        maybe_changed_names: Names in ``lines`` that Kineto may have altered.
+        is_valid: There is no remainder, all names are original, and the spans of each track nest.
     """
 
     head: bytes
@@ -151,11 +153,11 @@ class KinetoText:
 
     @property
     def may_have_changed_names(self) -> bool:
-        """Whether Kineto may have changed a name, here or in the part of the text that was not examined."""
+        """Whether Kineto may have altered a name, here or in the part of the text that was not examined."""
         return bool(self.remainder) or not self.maybe_changed_names <= unaltered_names
 
     def correct_names(self, original_names: NamesBySpan) -> "KinetoText":
-        """Return the text with the names that Kineto changed put right in its lines.
+        """Return the text with original instead of altered names in its lines.
 
         Only the lines that have such a name are read into Python: they are few, such as frames of freed code.
         """
@@ -164,7 +166,7 @@ class KinetoText:
             for names in original_names.values()
             for name in names
             for spelling in possible_spellings(name)
-            if spelling != name and spelling.isascii() and spelling.isprintable()  # others are in no line
+            if spelling != name and spelling.isascii() and spelling.isprintable()  # no line has others
         }
         written = re.compile(b'"name":(?:' + b"|".join(map(re.escape, map(encode_text, sorted(spellings)))) + b")")
         by_begin: dict[int, list[tuple[int, str]]] = {}
@@ -181,13 +183,13 @@ class KinetoText:
 
     @property
     def header(self) -> dict[str, Any]:
-        """The fields of the trace beside its events."""
+        """Fields of the trace other than its events."""
         fields: dict[str, Any] = json.loads(self.head + b"]}")
         kept = {name: value for name, value in fields.items() if name not in _DROPPED_FIELDS}
         return kept | {_BASE: int(fields[_BASE]) + self.shift_ns}
 
     def documents(self) -> Iterator[bytes]:
-        """The text as one or two JSON documents: the lines, and the remainder, which may be damaged."""
+        """Yield the text as one or two JSON documents: the lines, and the remainder, which may be damaged."""
         if self.lines:
             head = json.dumps(self.header | {"traceEvents": []}).removesuffix("]}").encode()
             yield b"".join([head, *self.lines.pieces(), b"]}"])
@@ -196,7 +198,7 @@ class KinetoText:
 
 
 def _correct_name(line: bytes, base_ns: int, by_begin: Mapping[int, list[tuple[int, str]]]) -> bytes:
-    """Return the line of an event with its true name, one of those of spans that begin at the same time."""
+    """Return the line of an event with its original name, one of those of spans that start at the same time."""
     event = json.loads(line, parse_float=Decimal)
     begin_ns, duration_ns = (int(event.get(key, 0) * 1000) for key in ("ts", "dur"))
     names = [
@@ -211,7 +213,15 @@ def _correct_name(line: bytes, base_ns: int, by_begin: Mapping[int, list[tuple[i
 
 
 def read_text(stream: TextStream, altered: Sequence[AlteredName] | None) -> KinetoText:
-    """Reads all of Kineto's text; ``renamed`` are the names it altered in the order of the text, None if not known."""
+    """Read all of Kineto's text.
+
+    Args:
+        stream: The stream to read.
+        altered: The names that Kineto altered, in the order of the text; None if unknown.
+
+    Raises:
+        TraceFileError: Kineto saved an empty trace.
+    """
     head, rest = _read_head(stream)
     if not head and not rest:
         raise TraceFileError("Kineto saved an empty trace. Check whether the disk for temporary files is full.")
@@ -235,12 +245,12 @@ def read_text(stream: TextStream, altered: Sequence[AlteredName] | None) -> Kine
 
 
 def _profiler_prefixes() -> tuple[bytes, ...]:
-    """The prefixes of our own frames' names, as JSON text."""
+    """Return the prefixes of Kinetoscope's frame names, as JSON text."""
     return tuple(encode_text(prefix).removesuffix(b'"') for prefix in PROFILER_PREFIXES)
 
 
 def _read_lines(stream: TextStream, kineto_lines: native.KinetoLines) -> tuple[CompressedText, bool]:
-    """A line for each event of the stream, and whether the end of the events was reached."""
+    """Return a line for each event of the stream, and whether the end of the events was reached."""
     lines, stop = CompressedText(), _StopReason.FULL
     while stop is _StopReason.FULL:
         code, batch = kineto_lines.read(stream.fileno(), stream.is_written)
@@ -261,7 +271,7 @@ def _remainder(text: bytes, stream: TextStream) -> CompressedText:
 
 
 def _shift_ns(head: bytes, text: bytes) -> int:
-    """How much later our base is than Kineto's, from which a double cannot count nanoseconds exactly."""
+    """Return how much later the new base is than Kineto's, from which a double cannot count nanoseconds exactly."""
     match = _TIME_PATTERN.search(text)
     kineto_ns = _base_ns(head) or 0
     earliest_ns = kineto_ns + int(match[1]) * 1000 - _MAX_EARLIER_NS if match else kineto_ns
@@ -282,7 +292,7 @@ def _read_head(stream: TextStream) -> tuple[bytes, bytes]:
 
 
 def _base_ns(head: bytes) -> int | None:
-    """The base of the text's times; None if the head is not JSON or has no base."""
+    """Return the base of the text's times; None if the head is not JSON or has no base."""
     try:
         base_ns = json.loads(head + b"]}").get(_BASE)
     except ValueError:
@@ -291,10 +301,10 @@ def _base_ns(head: bytes) -> int | None:
 
 
 def _nest_lines(text: CompressedText, kineto_lines: native.KinetoLines) -> CompressedText | None:
-    """The text with the spans of each track nested; None if some still overlap.
+    """Return the text with the spans of each track nested; None if some still overlap.
 
-    The C module finds the spans that overlap, a few in a hundred; only those are read into Python and nested.
-    ``kineto_lines`` made the text; it is told how the spans change, to find those that overlap then.
+    The native extension finds overlapping spans, a few in a hundred; only those are read into Python. The changes are
+    reported to ``kineto_lines``, which made the text and then finds the spans that overlap after them.
     """
     nester = _Nester(text, kineto_lines)
     crossing = set(kineto_lines.crossings())
@@ -309,7 +319,11 @@ def _nest_lines(text: CompressedText, kineto_lines: native.KinetoLines) -> Compr
 
 
 class _Nester:
-    """Nests spans that overlap; ``involved`` has for each, by index: its begin, end, track and place in the text."""
+    """Nests overlapping spans.
+
+    Attributes:
+        involved: For each span, by index: its start, end, track and offset in the text.
+    """
 
     def __init__(self, text: CompressedText, kineto_lines: native.KinetoLines) -> None:
         self._text = text
@@ -319,7 +333,7 @@ class _Nester:
         self._added: list[bytes] = []
 
     def nest_with(self, crossing: set[int]) -> None:
-        """Nests these spans together with those of earlier rounds, all from their recorded times."""
+        """Nest these spans together with those of earlier rounds, all from their recorded times."""
         for index in crossing - self.involved.keys():
             self.involved[index] = self._kineto_lines.span(index)
         metadata, events = self._read()
@@ -334,7 +348,7 @@ class _Nester:
             self._report_change(index, event, is_moved=event["tid"] != tid)
 
     def text(self) -> CompressedText:
-        """The text with the changed lines, and the lines that name new tracks at its end."""
+        """Return the text with the changed lines, followed by the lines that name new tracks."""
         if not self._changed:
             return self._text
         text = self._text.replace_lines(self._changed)
@@ -342,7 +356,7 @@ class _Nester:
         return text
 
     def _read(self) -> tuple[list[Event], dict[int, Event]]:
-        """The metadata events, which name processes and threads, and the involved events by index."""
+        """Return the metadata events, which name processes and threads, and the involved events by index."""
         by_place = {span[3]: index for index, span in self.involved.items()}
         offsets = sorted({*self._kineto_lines.metadata, *by_place})
         metadata: list[Event] = []

@@ -1,12 +1,12 @@
-"""torch: the memory timeline: how much memory each category has over a window, and the files that hold this.
+"""Memory timeline: bytes of each category over a window, and the files of torch.profiler's formats.
 
 The rules for categories are torch.profiler's. Gradients and parameters are those that Python's tracer saw, or that an
-update turns into each other; inputs are what no gradient ever reaches; activations are what the forward pass makes of
-these.
+update turns into each other; inputs are tensors that no gradient ever reaches; activations are made from these by the
+forward pass.
 
-The files are torch.profiler's too: ``.json`` and ``.json.gz`` hold ``[times, [sizes by category]]``, times in unix
-microseconds, each row of sizes a 0 and then a number for each `Category`; ``.raw.json.gz`` holds rows of ``[time,
-action, bytes, category]``, times in nanoseconds. ``.html`` is a page of ours.
+In ``.json`` and ``.json.gz`` files there is ``[times, [sizes by category]]``, times in unix microseconds, each row of
+sizes a 0 and then a number for each `Category`. ``.raw.json.gz`` has rows of ``[time, action, bytes, category]``, times
+in nanoseconds. ``.html`` is a page of Kinetoscope.
 """
 
 import json
@@ -27,12 +27,12 @@ Version = tuple[Tensor, int]
 
 _BEFORE_WINDOW = -1  # the time of memory that was allocated before the window
 _RAW = ".raw.json.gz"
-# What memory belongs to: a tensor and its version, or only a device if torch does not know the tensor.
+# Owner of memory: a tensor and its version, or only a device if the tensor is unknown to torch.
 _Owner = tuple[Tensor | None, int, tuple[str, int]]
 
 
 class Category(IntEnum):
-    """What memory is used for; the number is torch.profiler's, and the position in its files."""
+    """Purpose of memory; the number is torch.profiler's, and the position in its files."""
 
     PARAMETER = 0
     OPTIMIZER_STATE = 1
@@ -48,7 +48,7 @@ _TRAINED_CATEGORIES = (Category.GRADIENT, Category.PARAMETER)
 
 
 class Categories:
-    """The category of each tensor in each version: by the tensor's id, else by its memory, else by the version."""
+    """Category of each tensor in each version: by the tensor's id, else by its memory, else by the version."""
 
     def __init__(self) -> None:
         self.tensors_by_id: set[Tensor] = set()
@@ -57,7 +57,7 @@ class Categories:
         self._by_version: dict[Version, Category] = {}
 
     def category_of(self, version: Version) -> Category:
-        """The category; `Category.UNKNOWN` if there is none."""
+        """Return the category; `Category.UNKNOWN` if there is none."""
         category = self._by_id.get(version[0][0])
         if category is not None:
             return category
@@ -66,21 +66,21 @@ class Categories:
         )
 
     def set_tensor(self, tensor: Tensor, category: Category) -> None:
-        """Gives all tensors with this one's id this category, also if they had another one."""
+        """Set the category of all tensors with this one's id, replacing any other."""
         self._by_id[tensor[0]] = category
         self.tensors_by_id.add(tensor)
 
     def add_temporary(self, tensor: Tensor) -> None:
-        """Marks memory that is allocated and freed within one operator."""
+        """Mark memory that is allocated and freed within one operator."""
         self._temporaries.add(tensor)
 
     def set_default(self, version: Version, category: Category) -> None:
-        """Gives this version the category, if it has none."""
+        """Set the category of a version that has none."""
         self._by_version.setdefault(version, category)
 
 
 def classify_memory(flow: DataFlow) -> Categories:
-    """The category of every tensor in every version."""
+    """Return the category of every tensor in every version."""
     categories = Categories()
     for tensor in flow.gradients:
         categories.set_tensor(tensor, Category.GRADIENT)
@@ -99,7 +99,7 @@ def classify_memory(flow: DataFlow) -> Categories:
 
 
 def _set_inputs(nodes: list[FlowNode], categories: Categories) -> None:
-    """Finds inputs: a gradient depends on them, none of their versions does, and the backward pass makes none."""
+    """Find inputs: a gradient depends on them, none of their versions does, and the backward pass makes none."""
     from_gradients = _find_ids_reached_by_gradients(nodes, categories)
     candidates = _find_leading_to_gradients(nodes, categories)
     for node in nodes:
@@ -111,7 +111,7 @@ def _set_inputs(nodes: list[FlowNode], categories: Categories) -> None:
 
 
 def _find_ids_reached_by_gradients(nodes: list[FlowNode], categories: Categories) -> set[int]:
-    """The ids of tensors of which any version depends on a gradient or parameter.
+    """Return the ids of tensors with a version that depends on a gradient or parameter.
 
     A later version may add an id that an earlier node reads, so the nodes are read again until there is nothing new.
     """
@@ -143,7 +143,7 @@ def _find_leading_to_gradients(nodes: list[FlowNode], categories: Categories) ->
 
 
 def _deduce_parameters(flow: DataFlow, categories: Categories) -> None:
-    """Finds parameters: the forward pass uses them, a gradient is made from them, and they depend on a gradient."""
+    """Find parameters: the forward pass uses them, a gradient is made from them, and they depend on a gradient."""
     versions = set(iterate_versions(flow, categories.tensors_by_id))
     candidates = _find_used_with_inputs(flow.nodes, categories, versions)
     candidates &= _find_used_for_gradients(flow.nodes, categories)
@@ -154,7 +154,7 @@ def _deduce_parameters(flow: DataFlow, categories: Categories) -> None:
 
 
 def _find_used_with_inputs(nodes: list[FlowNode], categories: Categories, versions: Iterable[Version]) -> set[Version]:
-    """What the forward pass uses beside its inputs and what it made from them."""
+    """Return the versions that the forward pass uses, other than inputs and versions made from them."""
     forward = {version for version in versions if categories.category_of(version) is Category.INPUT}
     others: set[Version] = set()
     for node in nodes:
@@ -175,7 +175,7 @@ def _find_used_for_gradients(nodes: list[FlowNode], categories: Categories) -> s
 
 
 def _set_activations(nodes: list[FlowNode], categories: Categories) -> None:
-    """Finds activations: what the forward pass makes from inputs, activations and parameters."""
+    """Find activations: outputs of the forward pass from inputs, activations and parameters."""
     required = {Category.INPUT, Category.ACTIVATION}
     allowed = required | {Category.PARAMETER, Category.TEMPORARY}
     for node in nodes:
@@ -188,7 +188,7 @@ def _set_activations(nodes: list[FlowNode], categories: Categories) -> None:
 
 
 def _set_autograd_details(nodes: list[FlowNode], categories: Categories) -> None:
-    """Finds autograd details: what the backward pass makes for itself."""
+    """Find autograd details: tensors that the backward pass makes for itself."""
     before = (Category.UNKNOWN, Category.AUTOGRAD_DETAIL)
     for node in nodes:
         for tensor, version in node.outputs if node.is_backward else ():
@@ -197,7 +197,7 @@ def _set_autograd_details(nodes: list[FlowNode], categories: Categories) -> None
 
 
 class Action(IntEnum):
-    """What happens to memory; the number is torch.profiler's, also in files."""
+    """Event in the life of memory; the number is torch.profiler's, also in files."""
 
     PREEXISTING = 1
     CREATE = 2
@@ -217,10 +217,12 @@ class MemoryChange:
 
 @dataclass(frozen=True)
 class MemoryTimeline:
-    """The memory of one device over a window.
+    """Memory of one device over a window.
 
-    ``changes`` are in order of time. ``times_us`` and ``sizes_bytes`` are their sums: a row of sizes for each time,
-    with a number for each `Category`.
+    Attributes:
+        changes: Changes in order of time.
+        times_us: Times in unix microseconds.
+        sizes_bytes: For each time, the bytes of each `Category`.
     """
 
     device: str
@@ -235,17 +237,17 @@ class MemoryTimeline:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory in use at any time."""
+        """Maximum of the memory in use."""
         return max(map(sum, self.sizes_bytes), default=0)
 
     @property
     def peak_time_us(self) -> int | None:
-        """The time of that peak; None if nothing happened on the device."""
+        """Time of the peak in unix microseconds; None if nothing happened on the device."""
         return self.times_us[self._peak] if self.times_us else None
 
     @property
     def bytes_at_peak(self) -> dict[Category, int]:
-        """The bytes of each category at the peak, largest first."""
+        """Bytes of each category at the peak, largest first."""
         bytes_by_category = zip(Category, self.sizes_bytes[self._peak], strict=True) if self.times_us else ()
         return dict(sorted((pair for pair in bytes_by_category if pair[1]), key=itemgetter(1), reverse=True))
 
@@ -254,7 +256,7 @@ class MemoryTimeline:
         return max(range(len(self.times_us)), key=lambda index: sum(self.sizes_bytes[index]))
 
     def save(self, path: Path) -> None:
-        """Writes the format of the suffix of ``path``: a page for ``.html``, else JSON."""
+        """Write the format of the suffix of ``path``: a page for ``.html``, else JSON."""
         with open_trace_file(path) as stream:
             stream.write(self._content(path.name))
 
@@ -277,7 +279,7 @@ class MemoryTimeline:
 
 
 def build_memory_timeline(kineto_results: Any, device: str) -> MemoryTimeline:
-    """The memory of ``device``, such as ``cuda:0`` or ``cpu``, over one window."""
+    """Return the memory of ``device``, such as ``cuda:0`` or ``cpu``, over one window."""
     kind, _, index = device.partition(":")
     wanted = (kind, int(index) if index else -1)
     with pause_gc():
@@ -302,7 +304,7 @@ _Moment = tuple[int, Action, _Owner, int]
 
 
 def _changes_of_unknown_tensors(allocations: Iterable[Allocation]) -> Iterator[_Moment]:
-    """The changes of memory of which torch does not know the tensor; its address identifies it."""
+    """Yield the changes of memory whose tensor is unknown to torch; its address identifies it."""
     live: set[tuple[int | None, tuple[str, int]]] = set()
     for allocation in allocations:
         time_ns, num_bytes, device = allocation.time_ns, allocation.num_bytes, allocation.device

@@ -1,4 +1,4 @@
-"""torch: the metadata in the header of a trace: checked, and as JSON."""
+"""Metadata in the header of a trace: checks, and encoding as JSON."""
 
 # torch.autograd does not export all that its own profiler uses.
 # pyright: reportPrivateImportUsage=false
@@ -14,9 +14,10 @@ from kinetoscope.torch.gloo_threads import add_gloo_threads
 
 
 def encode_value(key: str, value: Any) -> str:
-    """``value`` as JSON; scalars and arrays of numpy and torch are written as numbers and lists.
+    """Return ``value`` as JSON; scalars and arrays of numpy and torch become numbers and lists.
 
-    Raises `SettingsError` if JSON cannot hold the value, or the key is not a string.
+    Raises:
+        SettingsError: JSON cannot represent the value, or the key is not a string.
     """
     _check_key(key)
     try:
@@ -26,7 +27,11 @@ def encode_value(key: str, value: Any) -> str:
 
 
 def check_json(key: str, text: str) -> str:
-    """``text`` if it is JSON; raises `SettingsError` naming the key if not."""
+    """Return ``text`` if it is JSON.
+
+    Raises:
+        SettingsError: The text is not JSON, or the key is not a string.
+    """
     _check_key(key)
     try:
         json.loads(text, parse_constant=_refuse_constant)
@@ -38,7 +43,7 @@ def check_json(key: str, text: str) -> str:
 
 
 def send_to_kineto(key: str, text: str) -> None:
-    """Gives the metadata to Kineto too, for users who save Kineto's results themselves.
+    """Add the metadata to Kineto as well, for users who save Kineto's results themselves.
 
     Kineto turns a backslash into a slash and alters control characters, so metadata with either is left out.
     """
@@ -47,7 +52,7 @@ def send_to_kineto(key: str, text: str) -> None:
 
 
 def distributed_info() -> dict[str, Any] | None:
-    """The rank, the world size and the process groups; None if torch.distributed is not initialised."""
+    """Return rank, world size and process groups; None if torch.distributed is not initialised."""
     distributed = torch_distributed()
     if distributed is None:
         return None
@@ -70,7 +75,7 @@ def _nccl_version() -> str:
 
 
 def decode_values(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The metadata as values, for a header."""
+    """Return the metadata as values, for a header."""
     return {key: json.loads(text) for key, text in texts.items()}
 
 
@@ -83,7 +88,7 @@ def _to_plain(value: Any) -> Any:
     for method in ("tolist", "item"):
         if hasattr(value, method):
             return getattr(value, method)()
-    raise TypeError(f"a {type(value).__name__} is no JSON value")
+    raise TypeError(f"a {type(value).__name__} is not a JSON value")
 
 
 def _refuse_constant(name: str) -> None:

@@ -1,7 +1,7 @@
-"""torch: the true names of spans that Kineto's file misspells.
+"""Original names of spans that Kineto's file misspells.
 
-Kineto drops newlines, turns a backslash into a slash, and writes "unknown" for a name that is not printable ASCII; a
-quote it leaves unescaped, or, from torch 2.14 on, turns into an apostrophe. torch's objects have the true names, but
+Kineto drops newlines, turns a backslash into a slash, and writes "unknown" for a name that is not printable ASCII. A
+quote remains unescaped or, from torch 2.14 on, becomes an apostrophe. torch's objects have the original names, but
 reading them needs the GIL for microseconds per event. So they are read only if a name may have been altered: if this
 process has used one that Kineto alters, or the file has one that may stand for another.
 """
@@ -16,25 +16,25 @@ from typing import Any
 from kinetoscope.torch.event_columns import TORCH_VERSION, read_names
 
 UNKNOWN = "unknown"
-"""What Kineto writes for a name that is not printable; so a span of this name may have another one."""
+"""Kineto's replacement for a name that is not printable; a span of this name may have another one."""
 _ALTERED = re.compile(r"[^ !#-\[\]-~]")
 _MAX_REGISTERED = 10_000
-_NAMES_PER_SLICE = 2_000  # names read before other threads get their turn: about a millisecond's worth
+_NAMES_PER_SLICE = 2_000  # names read before the GIL is released: about a millisecond
 _PAUSE_S = 0.0001
-# Functions without a file, such as <method 'append' of 'list' objects>: their apostrophes stand for no quotes.
+# Functions without a file, such as <method 'append' of 'list' objects>: their apostrophes do not replace quotes.
 _BUILT_IN_FRAME = "<"
 
 # Globals, because libraries use the same names in every window of the process.
 unaltered_names: set[str] = set()
-"""Names used in this process that Kineto writes as they are."""
+"""Names used in this process that Kineto writes unmodified."""
 altered_names: set[str] = set()
 """Names used in this process that Kineto writes differently."""
 
 Span = tuple[int, int]
-"""A span's begin in unix nanoseconds, and its duration in nanoseconds."""
+"""A span's start in unix nanoseconds, and its duration in nanoseconds."""
 
 NamesBySpan = dict[Span, list[str]]
-"""The true names of the spans with this begin and duration."""
+"""Original names of the spans with this start and duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class AlteredName:
 
 @dataclass(frozen=True, slots=True)
 class OriginalNames:
-    """The names of a window that Kineto alters: by span, and in the order in which Kineto writes them.
+    """Names of a window that Kineto alters: by span, and in the order in which Kineto writes them.
 
-    ``in_order`` is None before torch 2.13, which does not tell the order.
+    ``in_order`` is None before torch 2.13, which does not report the order.
     """
 
     by_span: NamesBySpan = field(default_factory=dict)
@@ -58,12 +58,12 @@ class OriginalNames:
 
 
 def is_altered(name: str) -> bool:
-    """Whether Kineto writes the name differently."""
+    """Return whether Kineto writes the name differently."""
     return _ALTERED.search(name) is not None
 
 
 def register_name(name: str) -> None:
-    """Remembers a true name; when there are too many, the plain ones are forgotten."""
+    """Register an original name; the unaltered ones are dropped when there are too many."""
     if name == UNKNOWN:
         return
     names = altered_names if is_altered(name) else unaltered_names
@@ -74,13 +74,13 @@ def register_name(name: str) -> None:
 
 
 def register_names(names: Iterable[str]) -> None:
-    """Remembers true names."""
+    """Register original names."""
     for name in names:
         register_name(name)
 
 
 def find_original_names(kineto_results: Any) -> OriginalNames:
-    """Reads from torch's objects the names of a window that Kineto alters."""
+    """Read the names of a window that Kineto alters from torch's objects."""
     if hasattr(kineto_results, "trace_activities"):
         names = _read_activity_names(kineto_results)
     else:
@@ -92,7 +92,7 @@ def find_original_names(kineto_results: Any) -> OriginalNames:
 
 
 def possible_spellings(name: str) -> tuple[str, ...]:
-    """The ways in which versions of Kineto may write a name, the usual way first."""
+    """Return the ways in which versions of Kineto may write a name, the usual way first."""
     written = name.replace("\\", "/").replace("\n", "")
     ways = (written, name) if written.isascii() and written.isprintable() else (UNKNOWN, written, name)
     return (*ways, *(way.replace('"', "'") for way in ways if '"' in way))
@@ -117,7 +117,7 @@ def _may_be_altered(name: str) -> bool:
 
 
 def _read_quoted_names(kineto_results: Any) -> NamesBySpan | None:
-    """The names that contain quotes; None if only the trace was recorded, so that there are no events to ask.
+    """Return the names that contain quotes; None if only the trace was recorded, so that there are no events.
 
     From torch 2.14 on, activities have apostrophes for quotes as the file has; only events have the quotes.
     """
@@ -126,7 +126,7 @@ def _read_quoted_names(kineto_results: Any) -> NamesBySpan | None:
 
 
 def _restore_quotes(written: str, names: Iterable[str]) -> str:
-    """The one of ``names`` that Kineto would write as ``written``, with apostrophes for quotes; else ``written``."""
+    """Return the one of ``names`` that Kineto would write as ``written``, else ``written``."""
     return next((name for name in names if '"' in name and name.replace('"', "'") == written), written)
 
 
@@ -140,9 +140,9 @@ def _read_names_by_span(events: list[Any], is_wanted: Callable[[str], bool] = is
 def _iterate_events(
     events: list[Any], begin: str, duration: str, is_wanted: Callable[[str], bool]
 ) -> Iterator[tuple[int, str, Span]]:
-    """Number, name and span of the events whose names are wanted; ``begin`` and ``duration`` are names of methods.
+    """Yield number, name and span of the events whose names are wanted; ``begin`` and ``duration`` name methods.
 
-    Empties the list, last events first, so that freeing torch's objects is spread over the slices too.
+    The list is emptied, last events first, so that freeing torch's objects is spread over the slices too.
     """
     known: set[str] = set()
     wanted: set[str] = set()

@@ -1,7 +1,7 @@
-"""torch: the names that torch does not promise to keep, and what each is for.
+"""Private names of torch, with the feature that each is for.
 
-Each is looked up once, here. Where this torch lacks one, recording goes on: either the code does without it, and one
-line in the log says what is lost, or the one feature that needs it raises `ProfilerStateError`.
+Each is looked up once, here. Where this torch lacks one, recording continues: either the code works without it, and one
+line in the log names the consequence, or the one feature that needs it raises `ProfilerStateError`.
 """
 
 import ctypes
@@ -20,15 +20,15 @@ from kinetoscope.errors import ProfilerStateError
 _log = logging.getLogger("kinetoscope")
 
 looked_up_names: list[tuple[str, str]] = []
-"""The module and the name of each."""
+"""Module and name of each private name."""
 
 
 class MissingNameError(ProfilerStateError):
-    """This torch does not have a name that a feature needs."""
+    """This torch lacks a name that a feature needs."""
 
 
 class _Missing:
-    """Stands for a name that this torch lacks: whoever uses it gets an error that says what for."""
+    """Placeholder for a name that this torch lacks; any use raises an error that names the feature."""
 
     def __init__(self, path: str, feature: str) -> None:
         self._message = f"{feature} needs {path}, which torch {torch.__version__} does not have."
@@ -48,14 +48,13 @@ def _find(module: str, name: str) -> Any:
 
 
 def _find_required(module: str, name: str, feature: str) -> Any:
-    """The name in a module; without it, ``feature`` raises."""
+    """Return the name in a module; without it, ``feature`` raises when it is used."""
     found = _find(module, name)
     return _Missing(f"{module}.{name}", feature) if found is None else found
 
 
 def _find_or_default(module: str, name: str, default: Any, consequence: str, is_expected: bool = True) -> Any:
-    """The name in a module; without it, ``otherwise``. If it is expected in this torch, a line in the log says what is
-    ``lost``."""
+    """Return the name in a module, or ``default``; the log names the consequence if this torch should have it."""
     found = _find(module, name)
     if found is None and is_expected:
         _log.warning("torch %s does not have %s.%s, so %s.", torch.__version__, module, name, consequence)
@@ -94,8 +93,10 @@ _find_or_default(
 
 
 def device_has_stopped() -> bool:
-    """Return whether the device has stopped collecting. The function is looked up at each call, as torch does: programs
-    and torch's own tests replace it."""
+    """Return whether the device has stopped collecting.
+
+    The function is looked up at each call, as torch does, because programs and torch's own tests replace it.
+    """
     return getattr(torch.autograd, "_is_kineto_stopped", bool)()
 
 
@@ -108,25 +109,27 @@ add_kineto_metadata = _find_or_default(
 
 
 def all_process_groups(distributed: Any) -> Any:
-    """The groups of this rank for the header of a trace; an empty list if this torch does not tell."""
+    """Return the groups of this rank for the header of a trace; empty if this torch lacks them."""
     return getattr(distributed.distributed_c10d, "_get_all_pg_configs", list)()
 
 
 def world_process_groups(distributed: Any) -> Any:
-    """The groups of the world for an execution trace; an empty list if this torch does not tell."""
+    """Return the groups of the world for an execution trace; empty if this torch lacks them."""
     return getattr(getattr(distributed.distributed_c10d, "_world", None), "pg_config_info", [])
 
 
 def gloo_thread_counts(distributed: Any) -> list[tuple[str, int]]:
-    """Return the names of this rank's groups that have gloo, oldest first, each with the number of its threads; an
-    empty list if this torch does not have them."""
+    """Return the names of this rank's groups with gloo, oldest first, each with its number of threads.
+
+    The list is empty if this torch does not have them.
+    """
     found = []
     try:
         for group in distributed.distributed_c10d._world.pg_map:
             backends = {id(backend): backend for backend in map(group._get_backend, group._device_types)}
             counts = [backend.options._threads for backend in backends.values() if backend.name() == "gloo"]
             found += [(str(group.group_name), sum(counts))] if counts else []
-    except Exception:  # another torch, or a group that is being destroyed
+    except Exception:  # another version of torch, or a group that is being destroyed
         return []
     return found
 
@@ -146,7 +149,7 @@ def _find_log_level() -> "ctypes.c_int | None":
 
 
 class _LogSilencer:
-    """A block in which Kineto, once it is prepared, logs nothing, unless the user has set its log level.
+    """Block in which a prepared Kineto logs nothing, unless the user has set its log level.
 
     No frame of other code runs here: the block is within recordings with stacks.
     """
@@ -172,7 +175,7 @@ _record_function_enter_new = _find_required("torch", "ops.profiler._record_funct
 
 
 def begin_span_with_args(name: str, args: str | None) -> Any:
-    """Begins a span with text that execution traces keep; it ends when what is returned is freed."""
+    """Start a span with text that execution traces keep; it ends when the returned handle is freed."""
     return _record_function_enter_new(name, args)
 
 
@@ -181,11 +184,11 @@ _exit = _find_or_default(
     "torch.autograd", "_record_function_with_args_exit", None, "execution traces of several ranks do not list groups"
 )
 begin_span = _enter or (lambda name: begin_span_with_args(name, None))
-"""Begins a span; it ends when what is returned is freed."""
+"""Start a span; it ends when the returned handle is freed."""
 
 
 def record_inputs(name: str, text: str) -> None:
-    """Records a span of no length with text as its input, if this torch can."""
+    """Record a span of zero length with text as its input, if this torch can."""
     if _enter is not None and _exit is not None:
         _exit(_enter(name, text))
 

@@ -1,4 +1,4 @@
-"""torch: the profiler with a schedule: records windows of steps, and hands each to ``on_trace_ready``."""
+"""Profiler with a schedule: records windows of steps, and passes each to ``on_trace_ready``."""
 
 # torch.autograd does not export all that its own profiler uses.
 # pyright: reportPrivateImportUsage=false
@@ -45,24 +45,24 @@ _log = logging.getLogger("kinetoscope")
 
 
 class profile(KinetoProfile):  # noqa: N801 - torch's name
-    """Records torch operators and kernels with Kineto, in windows that a schedule chooses.
+    """Record torch operators and kernels with Kineto, in windows that a schedule chooses.
 
     ``schedule`` gives each step its action; without one, everything from start to stop is one window. After each
     window, ``on_trace_ready`` is called with this object. ``activities`` may contain members of ProfilerActivity and
     dicts from such a member to a list of activity types; by default all supported activities are recorded.
     ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops`` and ``with_modules`` record more about each
-    operator. ``acc_events`` keeps the events of all windows for the tables. ``execution_trace_observer`` is started
-    and stopped with each window. ``custom_trace_id_callback`` returns an id for each window.
-    ``post_processing_timeout_s`` limits the time for making events; after it, events are missing. ``use_cuda`` is
-    deprecated and has no effect.
+    operator. ``acc_events`` keeps the events of all windows for the tables. ``execution_trace_observer`` is started and
+    stopped with each window. ``custom_trace_id_callback`` returns an id for each window. ``post_processing_timeout_s``
+    limits the time for making events; after it, events are missing. ``use_cuda`` is deprecated and has no effect.
 
     >>> from kinetoscope.torch import profile, schedule
     >>> with profile(schedule=schedule(wait=1, warmup=1, active=3)) as profiler:
     ...     for _ in range(5):
     ...         profiler.step()
 
-    Raises `SettingsError` for wrong activities and `ScheduleError` for a schedule that returns something else than
-    actions.
+    Raises:
+        SettingsError: Wrong activities.
+        ScheduleError: The schedule returns something else than actions.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._init_process_state()
 
     def _init_process_state(self) -> None:
-        """Makes what belongs to this process."""
+        """Make the objects that belong to this process."""
         self._background = BackgroundExport()
         # A weak reference, because atexit and the signal handler would keep the profiler alive otherwise.
         # No WeakMethod: it prints an AttributeError at the end of a process whose profiler is a global.
@@ -134,7 +134,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
 
     @property
     def action_map(self) -> dict[tuple[ProfilerAction, ProfilerAction | None], list[Callable[[], Any]]]:
-        """For each change of action the methods it calls, as torch shows it; a new dict each time."""
+        """Methods called at each change of action, in torch's form; a new dict each time."""
         return {key: self._list_calls(transition) for key, transition in TRANSITIONS.items()}
 
     def _list_calls(self, transition: Transition) -> list[Callable[[], Any]]:
@@ -161,9 +161,12 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
                 self.execution_trace_observer.cleanup()
 
     def start(self) -> None:
-        """Begins with the action of the current step; raises `ProfilerStateError` if another profiler is running.
+        """Start with the action of the current step.
 
-        Without a call of `stop`, the window is handed over when the profiler is dropped or the process ends.
+        Without a call of `stop`, the window is delivered when the profiler is dropped or the process ends.
+
+        Raises:
+            ProfilerStateError: Another profiler is running.
         """
         if self._has_started and is_exhausted(self.schedule, self.step_num):
             warnings.warn(
@@ -183,7 +186,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._open_step_span()
 
     def stop(self) -> None:
-        """Stops the profiler and hands over the window that is being recorded. A second call does nothing."""
+        """Stop the profiler and deliver the window that is being recorded; a second call does nothing."""
         if self._stopped:
             return
         if self.current_action is not NONE:
@@ -205,7 +208,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
                 self._remove_exit_handlers(self._termination, self._save_if_alive)
 
     def step(self) -> None:
-        """Tells the profiler that the next step begins."""
+        """Signal that the next step starts."""
         number = self.step_num + 1
         action = self.schedule(number)
         is_quiet = action is NONE or (action is RECORD and not self.record_steps)
@@ -217,16 +220,16 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             KinetoStepTracker.increment_step(PROFILER_STEP_NAME)
 
     def follow_schedule(self) -> None:
-        """Asks the schedule about the current step again, and changes the action if it is a different one now.
+        """Query the schedule about the current step again, and change the action if it differs now.
 
-        For schedules that depend on more than the number of the step, such as on an epoch that has just begun.
+        For schedules that depend on more than the number of the step, such as on an epoch that has just started.
         """
         action = check_action(self.schedule(self.step_num), self.step_num)
         if action is not self.current_action:
             self._begin_step(self.step_num, action)
 
     def finish_window(self) -> None:
-        """Ends a window before its last step and hands it over; does nothing if nothing is being recorded.
+        """End a window before its last step and deliver it; do nothing if nothing is being recorded.
 
         The action is then NONE until the next `step` or `follow_schedule`.
         """
@@ -238,7 +241,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._transit_action(RECORD_AND_SAVE, NONE)
 
     def end_step(self) -> None:
-        """Ends the current step's span now, so that the work before the next `step` is not part of it."""
+        """End the current step's span now, so that the work before the next `step` is not part of it."""
         self._close_step_span()
 
     def _begin_step(self, number: int, scheduled: ProfilerAction) -> None:
@@ -253,11 +256,11 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self.current_action = self._find_action(before, scheduled, cycle_ended)
         try:
             self._transit_action(before, self.current_action)
-        finally:  # a handler may raise while the next window is being recorded already
+        finally:  # a handler may raise while the next window is already being recorded
             self._open_step_span()
 
     def _find_action(self, before: ProfilerAction, scheduled: ProfilerAction, cycle_ended: bool) -> ProfilerAction:
-        """The scheduled action; DEVICE_STOPPED for the rest of a cycle in which the device stopped collecting."""
+        """Return the scheduled action; DEVICE_STOPPED for the rest of a cycle in which the device stopped."""
         if DEVICE_STOPPED is None or scheduled is NONE:
             return scheduled
         if before is DEVICE_STOPPED:
@@ -282,14 +285,14 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         finally:
             self._busy = False
         if self._must_stop and after is not None:
-            self.stop()  # then the signal that was held back ends the process
+            self.stop()  # then the deferred signal ends the process
 
     def _run_calls(self, calls: tuple[KinetoCall, ...]) -> None:
         for position, call in enumerate(calls):
             try:
                 getattr(self, call)()
             except BaseException:
-                if call is KinetoCall.DELIVER:  # the handler raised: the schedule goes on
+                if call is KinetoCall.DELIVER:  # the handler raised: the schedule continues
                     self._run_calls(calls[position + 1 :])
                 raise
 
@@ -303,7 +306,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             self.on_trace_ready(self)
 
     def _overrides_export(self) -> bool:
-        """Return whether a subclass or a user has an `export_chrome_trace` of their own, which a handler must call."""
+        """Return whether a subclass or a user overrides `export_chrome_trace`, which a handler must then call."""
         return getattr(self.export_chrome_trace, "__func__", None) is not KinetoProfile.export_chrome_trace
 
     def __del__(self) -> None:
@@ -318,7 +321,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         termination.remove()
 
     def _save_at_exit(self) -> bool:
-        """Stops and hands over the window; False if that must wait for the end of a transition."""
+        """Stop and deliver the window; return False if that must wait for the end of a transition."""
         if self._session.is_forked:
             return True
         if self._busy:
@@ -333,7 +336,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         return True
 
     def end_on_thread_exit(self) -> None:
-        """End the recording because its thread ends, and the open step with it."""
+        """End the recording on its exiting thread, and the open step with it."""
         self._close_step_span()
         super().end_on_thread_exit()
 

@@ -1,7 +1,7 @@
-"""torch: two kinds of Python frames that a trace must not show as Kineto records them.
+"""Python frames that a trace must not show as Kineto records them: Kinetoscope's own, and orphan frames.
 
-Our own frames, which nobody wants to see, are left out. Orphan frames, which belong to threads whose number Kineto does
-not know, get a track of their own.
+Kinetoscope's frames are left out. Orphan frames, which belong to threads of unknown number, get a track
+of their own.
 """
 
 import json
@@ -15,13 +15,13 @@ import kinetoscope
 from kinetoscope.formats.chrome import Event
 
 ORPHAN_TID = 1 << 22
-"""The track of orphan frames; no thread of Linux has this number. `src/native/kineto/kineto_text.c` has it too."""
+"""Track of orphan frames, above the largest thread number of Linux. `src/native/kineto/kineto_text.c` repeats it."""
 _ID, _PARENT = "Python id", "Python parent id"
 _BUILT_IN = "<built-in "
 
 
 def _find_prefixes() -> tuple[str, ...]:
-    """Return the prefixes of our frames' names: our package's path, without the part of it that is in `sys.path`.
+    """Return the prefixes of Kinetoscope's frame names: the package's path, without the part of it in `sys.path`.
 
     The last ones are the start and the end of each ``with marker:``, C functions called from the user's frame. CPython
     shows the start from 3.14 on. A class in Python that inherits them is named without its module, and the end of a
@@ -40,16 +40,17 @@ PROFILER_PREFIXES = _find_prefixes()
 
 
 class ProfilerFrames:
-    """Our own frames by their ids; C functions that our frames call directly count as ours too.
+    """Kinetoscope's frames by id, including C functions that they call directly.
 
-    ``above`` maps each to the id of the nearest frame above it that is not ours.
+    Attributes:
+        above: Id of the nearest frame above each that is not Kinetoscope's.
     """
 
     def __init__(self, above: dict[int, Any] | None = None) -> None:
         self.above = above if above is not None else {}
 
     def add_if_profiler_frame(self, name: str, number: int | None, parent: Any) -> bool:
-        """Whether the frame is ours, which is remembered if it has a number. Parents must come before children."""
+        """Return whether the frame is Kinetoscope's, and register it if it has a number; call for parents first."""
         is_profiler_frame = name.startswith(PROFILER_PREFIXES) or (name.startswith(_BUILT_IN) and parent in self.above)
         if is_profiler_frame and number is not None:
             self.above[number] = self.above.get(parent, parent)
@@ -57,7 +58,7 @@ class ProfilerFrames:
 
 
 def drop_from_stack(stack: list[str]) -> list[str]:
-    """A stack, innermost frame first, without our frames and the C functions that they call."""
+    """Return a stack, innermost frame first, without Kinetoscope's frames and the C functions that they call."""
     return [
         name
         for name, caller in pairwise([*stack, ""])
@@ -67,7 +68,7 @@ def drop_from_stack(stack: list[str]) -> list[str]:
 
 
 def drop_profiler_frames(events: list[Event], known_frames: ProfilerFrames) -> None:
-    """Removes our frames from a trace's events, in place; the parent of what they called is the frame above."""
+    """Remove Kinetoscope's frames from a trace's events, in place; their children get the frame above as parent."""
     events[:] = _drop_profiler_frames(events, known_frames)
 
 
@@ -83,7 +84,7 @@ def _drop_profiler_frames(events: Iterable[Event], known_frames: ProfilerFrames)
 
 
 def move_orphan_frames(events: Iterable[Event]) -> None:
-    """Moves orphan frames to their track, in place.
+    """Move orphan frames to their track, in place.
 
     Kineto puts them on thread 0, which viewers draw on the main thread, where they overlap its spans.
     """
@@ -93,11 +94,11 @@ def move_orphan_frames(events: Iterable[Event]) -> None:
 
 
 def orphan_track_name() -> Event:
-    """The metadata event that names the track of this process's orphan frames."""
+    """Return the metadata event that names the track of this process's orphan frames."""
     args = {"name": "Python threads without a number"}
     return {"ph": "M", "name": "thread_name", "pid": os.getpid(), "tid": ORPHAN_TID, "args": args}
 
 
 def orphan_track_line() -> bytes:
-    """`orphan_track_name` as a line of a trace."""
+    """Return `orphan_track_name` as a line of a trace."""
     return json.dumps(orphan_track_name(), separators=(",", ":")).encode()

@@ -1,6 +1,6 @@
-"""torch: `record_function`, which labels code with a span in traces and execution traces.
+"""`record_function`, which labels code with a span in traces and execution traces.
 
-torch's own goes through its dispatcher twice per span, also when nothing records. Ours checks that first, and then
+torch's own goes through its dispatcher twice per span, also when nothing records. This one checks that first, and then
 calls the function of `torch.autograd` that makes the same span: category ``user_annotation``, user scope.
 """
 
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class record_function(ContextDecorator):  # noqa: N801 - torch's name
-    """A span called ``name``, as a context manager or as a decorator for functions.
+    """Record a span called ``name``, as a context manager or as a decorator for functions.
 
     ``args`` is text that execution traces keep as the span's input. If nothing records, a span costs about as much as
     creating this object. An object may be used again, also while it is open.
@@ -66,11 +66,11 @@ class record_function(ContextDecorator):  # noqa: N801 - torch's name
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._open is not None:
-            # torch's handle ends its span when it is freed, which costs less than a call; so nothing else may hold it.
+            # torch's handle ends its span when it is freed, which costs less than a call; so it has no other reference.
             self._open = self._open[0]
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """``function``, with a span around each call."""
+        """Return ``function`` with a span around each call."""
         name, args = self.name, self.args
 
         @wraps(function)
@@ -82,11 +82,11 @@ class record_function(ContextDecorator):  # noqa: N801 - torch's name
 
     @property
     def record(self) -> Any:
-        """torch's handle of the span that is open, or None. The span stays open for as long as somebody keeps it."""
+        """Handle of torch for the open span, or None; the span stays open as long as the handle is referenced."""
         return None if self._open is None else self._open[1]
 
     def _call_end_callbacks_on_future(self, future: Any) -> Any:
-        """Makes the span end when ``future`` is done instead of at the end of the block; may be called once."""
+        """End the span when ``future`` is done instead of at the end of the block; may be called once."""
         if not self.run_callbacks_on_exit:
             raise RuntimeError("_call_end_callbacks_on_future can only be called once for a record_function.")
         self.run_callbacks_on_exit = False

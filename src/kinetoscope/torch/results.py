@@ -1,4 +1,4 @@
-"""torch: a finished window, from which traces, tables and stacks can be made any number of times."""
+"""Finished windows, from which traces, tables and stacks can be made any number of times."""
 
 import inspect
 import os
@@ -35,7 +35,7 @@ from kinetoscope.torch.stacks import format_stack_lines
 
 
 class Window:
-    """What was recorded between one start and stop."""
+    """Recording between one start and stop."""
 
     def __init__(self, autograd_profile: Any) -> None:
         self.autograd_profile = autograd_profile
@@ -51,7 +51,7 @@ class Window:
 
     @property
     def memory_device(self) -> str:
-        """The device for a memory timeline if the caller names none."""
+        """Default device for a memory timeline."""
         device = self.autograd_profile.use_device
         if device and device != "cuda":
             return f"{device}:0"
@@ -66,7 +66,7 @@ class Window:
 
     @cached_property
     def columns(self) -> EventColumns:
-        """The events, read at the first access."""
+        """Events, read at the first access."""
         self._check_events()
         with pause_gc():
             return read_columns(self.kineto_results, self.autograd_profile.use_device)
@@ -84,7 +84,7 @@ class Window:
         return listed
 
     def events(self) -> EventList:
-        """The events as torch's objects; torch makes them itself where ours would lack something."""
+        """Return the events as torch's objects; torch makes them itself where `WindowEvent` would lack something."""
         self._check_events()
         return (
             self._event_list[1]
@@ -93,15 +93,21 @@ class Window:
         )
 
     def event_at(self, index: int) -> FunctionEvent:
-        """The object of the event at an index of the columns."""
+        """Return the object of the event at an index of the columns."""
         if has_all_torch_attributes():
             return self._event_list[0].event(index)
         position = sum(1 for other in self.columns.shown_indexes() if other < index)
         return self.events()[position]
 
     def text(self, folder: Path, pipe_folder: Path | None, *, use_python_export: bool = False) -> KinetoText:
-        """Return what Kineto saves at the first call; the folders are those of `open_kineto_stream`. With
-        ``use_python_export``, torch's exporter in Python reads the window, if there is one: Kineto saves once."""
+        """Return the text that Kineto saves at the first call.
+
+        Args:
+            folder: Folder of temporary files, as in `open_kineto_stream`.
+            pipe_folder: Folder of the named pipe, as in `open_kineto_stream`.
+            use_python_export: Read the window through torch's exporter in Python, if there is one, because Kineto saves
+                once.
+        """
         if self._text is None:
             names_were_read = bool(altered_names)
             if names_were_read:
@@ -132,7 +138,7 @@ class Window:
     def text_and_names(
         self, folder: Path, pipe_folder: Path | None, *, use_python_export: bool = False
     ) -> tuple[KinetoText, NamesBySpan]:
-        """Return what `text` does, and the true names of the spans that Kineto misspells."""
+        """Return the result of `text`, and the original names of the spans that Kineto misspells."""
         return self.text(folder, pipe_folder, use_python_export=use_python_export), self._original_names.by_span
 
     def _check_events(self) -> None:
@@ -144,10 +150,11 @@ class Window:
 
 
 class KinetoResults:
-    """What one window recorded. Any thread may export it, any number of times, also while another window is recorded.
+    """Results of one window, which any thread may export any number of times, also while another window is recorded.
 
-    With ``acc_events`` it holds all ``windows`` so far, oldest first. ``metadata`` maps names to JSON texts, which go
-    into the header of every trace exported afterwards.
+    Attributes:
+        windows: One window; with ``acc_events``, all windows so far, oldest first.
+        metadata: JSON strings by name, which go into the header of every trace exported afterwards.
     """
 
     def __init__(self, windows: list[Window], metadata: Mapping[str, str]) -> None:
@@ -164,13 +171,20 @@ class KinetoResults:
         redact: Ask | None = None,
         use_python_export: bool = False,
     ) -> None:
-        """Writes the window as a Chrome trace, compressed if ``path`` ends in ``.gz``.
+        """Write the window as a Chrome trace, compressed if ``path`` ends in ``.gz``.
 
         Folders are made as needed. The file appears when it is complete: valid JSON, with the strings that were
-        recorded, and nested spans on each track. Raises `FolderNotWritableError` if it cannot be written; exporting
-        again, to the same or another path, is always possible. Temporary files go into ``temporary_folder``; by
-        default small ones go into the system's folder for them, large ones beside ``path``. ``ask``, if given, is asked
-        what may be written instead of each text. ``use_python_export`` leaves Kineto's save to the user.
+        recorded, and nested spans on each track. Exporting again, to the same or another path, is always possible.
+
+        Args:
+            path: The file to write.
+            temporary_folder: Folder for temporary files; by default small ones go into the system's folder for them,
+                large ones next to ``path``.
+            redact: Returns the replacement of each string; None writes all strings unmodified.
+            use_python_export: Leave Kineto's own save of the window to the user.
+
+        Raises:
+            FolderNotWritableError: The file cannot be written.
         """
         target = Path(os.fspath(path))
         header = {"traceName": target.name, "trace_id": self.trace_id, **decode_values(self.metadata)}
@@ -184,9 +198,10 @@ class KinetoResults:
                 rewrite_trace(sources, target, header, redact)
 
     def events(self) -> EventList:
-        """The events as torch's `FunctionEvent` objects. Raises RuntimeError if only the trace was recorded.
+        """Return the events as torch's `FunctionEvent` objects, the newest window's first, as in torch.
 
-        If there are several windows, the newest one's events come first, as in torch.
+        Raises:
+            RuntimeError: Only the trace was recorded.
         """
         newest, *older = reversed(self.windows)
         if not older:
@@ -198,7 +213,7 @@ class KinetoResults:
         return together
 
     def key_averages(self, grouping: Grouping | None = None) -> EventList:
-        """The events added up by operator, and by what else ``grouping`` asks for."""
+        """Return the events summed by operator and by the properties of ``grouping``."""
         grouping = grouping or Grouping()
         if not all(window.has_columns for window in self.windows):
             return self._stock_key_averages(grouping)
@@ -209,7 +224,7 @@ class KinetoResults:
         )
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
-        """Writes a line for each stack, with the microseconds of ``metric``, for flame graph tools."""
+        """Write a line for each stack, with the microseconds of ``metric``, for flame graph tools."""
         if not all(window.has_stacks for window in self.windows):
             raise NothingRecordedError("No stacks were recorded, so none can be exported. Use with_stack=True.")
         lines = [
@@ -221,9 +236,9 @@ class KinetoResults:
             stream.writelines(lines)
 
     def memory_timeline(self, device: str | None = None) -> MemoryTimeline:
-        """The memory of ``device`` over the window; with ``acc_events``, over the newest one.
+        """Return the memory of ``device`` over the window; with ``acc_events``, over the newest one.
 
-        The default is the device recorded beside the CPU, else ``cuda:0`` if CUDA is available, else ``cpu``.
+        The default is the recorded device, else ``cuda:0`` if CUDA is available, else ``cpu``.
         """
         window = self.windows[-1]
         return build_memory_timeline(window.kineto_results, device or window.memory_device)
@@ -243,7 +258,7 @@ class KinetoResults:
 
 
 def event_list_options(window: Window) -> dict[str, Any]:
-    """The options of torch's `EventList` for the events of a window."""
+    """Return the options of torch's `EventList` for the events of a window."""
     profile = window.autograd_profile
     return {
         "use_device": profile.use_device,

@@ -1,4 +1,4 @@
-"""torch: schedules, which give each step its action, and the table of what each change of action calls."""
+"""Schedules, which give each step its action, and the table of calls for each change of action."""
 
 import operator
 import warnings
@@ -19,7 +19,7 @@ NONE = ProfilerAction.NONE
 WARMUP = ProfilerAction.WARMUP
 RECORD = ProfilerAction.RECORD
 RECORD_AND_SAVE = ProfilerAction.RECORD_AND_SAVE
-# Set only by the profiler itself; torch has it since 2.9 or so.
+# Set only by the profiler itself; torch has it since about 2.9.
 DEVICE_STOPPED: ProfilerAction | None = getattr(ProfilerAction, "DEVICE_STOPPED", None)
 
 _TORCH_ACTIONS = {
@@ -33,18 +33,18 @@ _TORCH_ACTIONS = {
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0
 ) -> Schedule:
-    """A schedule that skips ``skip_first`` steps and then repeats: wait, warm up, record.
+    """Return a schedule that skips ``skip_first`` steps and then repeats: wait, warm up, record.
 
-    All arguments count steps. The last of the ``active`` steps of a cycle is RECORD_AND_SAVE. ``repeat=0``
-    repeats for ever; a non-zero ``skip_first_wait`` drops the wait of the first cycle. ``warmup=0`` warns:
-    the first recorded step then shows the profiler's own start as well.
+    All arguments count steps. The last of the ``active`` steps of a cycle is RECORD_AND_SAVE. ``repeat=0`` repeats for
+    ever; a non-zero ``skip_first_wait`` drops the wait of the first cycle. ``warmup=0`` warns: the first recorded step
+    then shows the profiler's own start as well.
 
     >>> actions = schedule(wait=1, warmup=1, active=2, repeat=1)
     >>> [actions(step).name for step in range(5)]
     ['NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
 
-    Raises `ScheduleError` for arguments that are negative or not whole, for ``active < 1``, and, when called,
-    for a negative step.
+    Raises:
+        ScheduleError: An argument is negative or not whole, or ``active < 1``; when called, the step is negative.
     """
     plan = CyclePlan(
         wait=_count("wait", wait),
@@ -67,13 +67,13 @@ def schedule(
 
 
 def is_exhausted(schedule: Schedule, step: int) -> bool:
-    """Return whether a schedule of ours records nothing from ``step`` on, because its ``repeat`` cycles are over."""
+    """Return whether a `schedule` records nothing from ``step`` on, because its ``repeat`` cycles are over."""
     plan = getattr(schedule, "plan", None)
     return isinstance(plan, CyclePlan) and plan.is_exhausted(step)
 
 
 def _count(name: str, value: SupportsIndex | float) -> int:
-    """``value`` as an int: a float without a fraction, or anything with ``__index__``, such as numpy's integers."""
+    """Return ``value``, a whole float or anything with ``__index__``, such as numpy's integers, as an int."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     try:
@@ -83,12 +83,16 @@ def _count(name: str, value: SupportsIndex | float) -> int:
 
 
 def record_everything(step: int) -> ProfilerAction:
-    """The default schedule: one window, from start to stop."""
+    """Return RECORD for every step: the default schedule has one window, from start to stop."""
     return ProfilerAction.RECORD
 
 
 def check_action(action: object, step: int) -> ProfilerAction:
-    """``action``, which a schedule gave for ``step``; raises `ScheduleError` if a schedule must not give it."""
+    """Return ``action``, which a schedule returned for ``step``.
+
+    Raises:
+        ScheduleError: A schedule must not return it.
+    """
     if not isinstance(action, ProfilerAction):
         raise ScheduleError(f"The schedule returned {action!r} for step {step}, which is not a ProfilerAction.")
     if action is DEVICE_STOPPED:
@@ -111,8 +115,13 @@ class KinetoCall(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Effect of a change of action: raise ``error`` if it must not happen, give ``warning`` if the schedule is
-    incorrect, then make ``calls`` in order."""
+    """Effect of a change of action.
+
+    Attributes:
+        calls: Calls to make, in order.
+        warning: Warning about an incorrect schedule.
+        error: Message of the error if the change must not happen.
+    """
 
     calls: tuple[KinetoCall, ...] = ()
     warning: str | None = None
@@ -126,7 +135,7 @@ _DISCARD, _DELIVER = KinetoCall.DISCARD, KinetoCall.DELIVER
 
 
 def _incorrect(before: str, after: str, *calls: KinetoCall) -> Transition:
-    return Transition(calls, f"Incorrect schedule: {before} followed by {after}, so this window is not handed over.")
+    return Transition(calls, f"Incorrect schedule: {before} followed by {after}, so this window is not delivered.")
 
 
 def _scheduled_transitions() -> dict[Key, Transition]:
@@ -151,7 +160,7 @@ def _scheduled_transitions() -> dict[Key, Transition]:
 
 
 def _exit_transitions() -> dict[Key, Transition]:
-    """Leaving the profiler."""
+    """Return the transitions when the profiler is left."""
     return {
         (NONE, None): Transition(),
         (WARMUP, None): Transition((_DISCARD,)),
@@ -161,7 +170,7 @@ def _exit_transitions() -> dict[Key, Transition]:
 
 
 def _device_stopped_transitions(stopped: ProfilerAction) -> dict[Key, Transition]:
-    """A device that stops collecting ends the window early; the rest of the cycle is not recorded."""
+    """Return the transitions of a device that stops collecting: the window ends, the cycle's rest is skipped."""
     return {
         (WARMUP, stopped): Transition((_START, _STOP, _DELIVER)),
         (RECORD, stopped): Transition((_STOP, _DELIVER)),
@@ -186,4 +195,4 @@ def _build_transitions() -> dict[Key, Transition]:
 
 
 TRANSITIONS: Mapping[Key, Transition] = _build_transitions()
-"""The transition table: for each action and the next one, the calls to make. ``None`` is the end of the profiler."""
+"""Transition table: the calls for each action and the next one; ``None`` is the end of the profiler."""

@@ -1,8 +1,8 @@
-"""torch: what to record, and the session that prepares, starts and stops Kineto.
+"""Activities to record, and the session that prepares, starts and stops Kineto.
 
 A process has one Kineto, and a call in the wrong order ends it with a segmentation fault: a start without a prepare, a
-prepare while it records, or saving what a second stop returned. `Session` allows only orders that are safe, also when
-other code uses Kineto in between.
+prepare while it records, or saving the results of a second stop. `Session` allows only safe orders, also when other
+code uses Kineto in between.
 """
 
 # torch.autograd does not export all that its own profiler uses.
@@ -39,13 +39,13 @@ Activity = ProfilerActivity | dict[ProfilerActivity, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class ActivitySelection:
-    """The activities to record; for those in ``filters``, only events of these types."""
+    """Activities to record; for those in ``filters``, only events of these types."""
 
     activities: set[ProfilerActivity]
     filters: dict[ProfilerActivity, set[str]] = field(default_factory=dict)
 
     def device(self) -> str | None:
-        """The name of the device that is recorded beside the CPU, or None."""
+        """Return the name of the device that is recorded in addition to the CPU, or None."""
         for name, device in _device_names():
             if getattr(ProfilerActivity, name, None) in self.activities:
                 return device
@@ -53,15 +53,16 @@ class ActivitySelection:
 
 
 def supported_activities() -> set[ProfilerActivity]:
-    """The activities that this machine and this build of torch can record."""
+    """Return the activities that this machine and this build of torch can record."""
     return private_names.supported_activities()
 
 
 def select_activities(wanted: Iterable[Activity] | None) -> ActivitySelection:
-    """The argument ``activities`` of a profiler, checked; None means everything that is supported.
+    """Return the checked argument ``activities`` of a profiler; None means everything that is supported.
 
-    Raises `SettingsError`, which is also a TypeError for an item that is not an activity, and an AssertionError if
-    there is none.
+    Raises:
+        SettingsError: It is also a TypeError for an item that is not an activity, and an AssertionError if there is
+            none.
     """
     if wanted is None:
         return ActivitySelection(supported_activities())
@@ -102,7 +103,7 @@ def _device_names() -> Iterable[tuple[str, str]]:
 
 
 class Phase(Enum):
-    """The state of a session."""
+    """State of a session."""
 
     IDLE = auto()
     PREPARED = auto()
@@ -113,7 +114,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordingOptions:
-    """The options of `kinetoscope.torch.profile` that concern Kineto, checked."""
+    """Checked options of `kinetoscope.torch.profile` that concern Kineto."""
 
     use_cpu: bool = True
     use_device: str | None = None
@@ -142,7 +143,7 @@ class RecordingOptions:
 
     @property
     def custom_profiler_config(self) -> dict[str, Any]:
-        """The configuration for other backends, as torch reads it: a JSON object, else the name of a backend."""
+        """Configuration for other backends, as torch reads it: a JSON object, else the name of a backend."""
         text = getattr(self.experimental_config, "custom_profiler_config", None)
         try:
             config = json.loads(text) if text else {}
@@ -152,22 +153,24 @@ class RecordingOptions:
 
     @property
     def flags(self) -> dict[str, bool]:
-        """The switches that a trace's header lists if they are on."""
+        """Switches that a trace's header lists if they are on."""
         names = ("profile_memory", "with_stack", "record_shapes", "with_modules", "with_flops")
         return {name: bool(getattr(self, name)) for name in names}
 
 
-# The session that has prepared or started Kineto. A global, because a process has one Kineto: two sessions that did not
-# know of each other would crash it.
+# The session that has prepared or started Kineto. A global, because a process has one Kineto, which two
+# independent sessions would crash.
 _current_session: "weakref.ref[Session] | None" = None
 
 
 @dataclass(eq=False)
 class Session:
-    """Prepares, starts and stops Kineto; ``autograd_profile`` is torch's own object for the current recording.
+    """Prepare, start and stop Kineto.
 
-    ``options`` are those it was prepared with. If ``all_threads``, Kineto records every thread, and any thread may stop
-    it.
+    Attributes:
+        options: Options that it was prepared with.
+        autograd_profile: torch's object for the current recording.
+        all_threads: Kineto records every thread, and any thread may stop it.
     """
 
     options: RecordingOptions = field(default_factory=RecordingOptions)
@@ -180,18 +183,21 @@ class Session:
     _is_replaced: bool = field(default=False, init=False)
     _start_patch: ReplacedMethod | None = field(default=None, init=False)
     _profile_hook: Any = field(default=None, init=False)
-    """The hook of `sys.setprofile` that torch has replaced, to record stacks."""
+    """Hook of `sys.setprofile` that torch replaced to record stacks."""
 
     @property
     def recording(self) -> bool:
-        """Whether Kineto is recording for this session, or has until its thread ended."""
+        """Whether Kineto is recording for this session, or was until its thread ended."""
         return self.phase in (Phase.RECORDING, Phase.ENDED)
 
     def prepare(self, options: RecordingOptions) -> None:
-        """Readies Kineto; raises `ProfilerStateError` if any profiler records or another one is prepared.
+        """Prepare Kineto.
 
-        Without a device, preparing takes half a millisecond and warms nothing up, so it is put off until the start.
-        Another profiler may then run in between; starting after that what was prepared before would crash.
+        Without a device, preparing takes half a millisecond and warms nothing up, so it is deferred to the start:
+        another profiler may run in between, and starting an older preparation after it would crash.
+
+        Raises:
+            ProfilerStateError: A profiler records, or another one is prepared.
         """
         if self.phase is Phase.PREPARED:
             return
@@ -207,7 +213,7 @@ class Session:
         self.phase = Phase.PREPARED
 
     def start(self, options: RecordingOptions) -> None:
-        """Starts recording on this thread; prepares with ``options`` first if that was not done."""
+        """Start recording on this thread; prepare with ``options`` first if that was not done."""
         self.prepare(options)
         with self._release_on_error():
             _check_nothing_records()
@@ -227,7 +233,7 @@ class Session:
         self._detect_other_profilers()
 
     def _detect_other_profilers(self) -> None:
-        """Kineto records for who has started it last, and ends for who says so first: then it must not be we."""
+        """Detect another profiler's start: Kineto then records for that one, and this session must not stop it."""
         session, self._is_replaced = weakref.ref(self), False
 
         def on_start(original: Callable[[], object]) -> object:
@@ -241,7 +247,7 @@ class Session:
             )
 
     def stop(self) -> Any:
-        """Ends the recording and returns torch's object that holds it; None if nothing was recorded.
+        """End the recording and return torch's object that has it; None if nothing was recorded.
 
         A session that was only prepared is started and stopped, because Kineto stays prepared otherwise.
         """
@@ -258,7 +264,7 @@ class Session:
         return self.autograd_profile
 
     def end_on_thread_exit(self) -> None:
-        """End the recording on the thread that started it, which is about to end; `stop` returns it on any thread."""
+        """End the recording on its exiting thread; `stop` then returns it on any thread."""
         if (
             self.phase is Phase.RECORDING
             and self.can_stop_here
@@ -269,12 +275,12 @@ class Session:
             self.phase = Phase.ENDED
 
     def drop_profile(self) -> None:
-        """Drops the reference to torch's object, which now belongs to the caller that took the results."""
+        """Drop the reference to torch's object after the caller has taken the results."""
         if self.phase is Phase.IDLE:
             self.autograd_profile = None
 
     def check_thread(self) -> None:
-        """Raises `ProfilerStateError` if only another thread, which started the recording, may stop it."""
+        """Raise `ProfilerStateError` if only another thread, which started the recording, may stop it."""
         if self.recording and not self.can_stop_here:
             raise ProfilerStateError(
                 "The profiler was started on another thread, and Kineto stops only on the thread that started it. "
@@ -312,7 +318,7 @@ class Session:
             _restore_profile_hook(hook)
 
     def _unprepare(self) -> None:
-        # If another profiler is running by now, its prepare has replaced ours, and there is nothing to undo.
+        # If another profiler is running by now, its prepare has replaced this one, and there is nothing to undo.
         with contextlib.suppress(ProfilerStateError):
             if self._has_device():
                 self.start(self.options)
@@ -344,8 +350,7 @@ class Session:
             _current_session = None
 
     def _is_recording_lost(self) -> bool:
-        """Whether another profiler, one that does not check, has taken or ended this recording, so that it cannot be
-        saved."""
+        """Return whether another profiler has replaced or ended this recording, so that it cannot be saved."""
         if not self._is_replaced and (self.all_threads or private_names.records_on_this_thread()):
             return False
         _exit_guard.mark_stopped()
@@ -369,35 +374,35 @@ class Session:
 
 def _freeze_trace_id(autograd_profile: Any) -> None:
     """Create the id of a window when the profiler warms up, as torch does; Kineto may be prepared later."""
-    if hasattr(autograd_profile, "create_trace_id"):  # torch has it since 2.7
+    if hasattr(autograd_profile, "create_trace_id"):  # since torch 2.7
         trace_id = autograd_profile.create_trace_id()
         autograd_profile.trace_id = trace_id
         autograd_profile.create_trace_id = lambda: trace_id
 
 
 class _ExitGuard:
-    """Keeps the exit of this process, and of its forked children, from hanging or crashing once Kineto has recorded."""
+    """Prevents hangs and crashes at the exit of this process, and of its forked children, once Kineto has recorded."""
 
     def __init__(self) -> None:
         self._pid = 0
 
     def mark_started(self) -> None:
-        """Note that Kineto begins to record."""
+        """Register the start of a recording."""
         skip_handlers_in_forks()
         self._pid = os.getpid()
 
     def mark_stopped(self) -> None:
-        """Note that Kineto has ended to record."""
+        """Register the end of a recording."""
         self._pid = 0
 
     def run_at_exit(self) -> None:
-        """At exit, if Kineto still records, on a thread that alone could stop it: skip torch's destructors."""
+        """Skip torch's destructors at exit if Kineto still records on a thread that alone could stop it."""
         if self._pid == os.getpid():
             early_exit.skip_handlers()
 
 
 _exit_guard = _ExitGuard()
-atexit.register(_exit_guard.run_at_exit)  # handlers that are registered later, and end recordings, run before it
+atexit.register(_exit_guard.run_at_exit)  # handlers registered later, which end recordings, run before it
 
 
 def _check_not_taken(current: Session | None) -> None:
@@ -407,11 +412,11 @@ def _check_not_taken(current: Session | None) -> None:
 
 
 def _restore_profile_hook(hook: Any) -> None:
-    """Set the hook of `sys.setprofile` again. Restart cProfile, a C hook that Python code cannot set."""
+    """Set the hook of `sys.setprofile` again; restart cProfile, a C hook that Python code cannot set."""
     if callable(hook):
         sys.setprofile(hook)
     elif (module := sys.modules.get("cProfile")) and isinstance(hook, module.Profile):
-        hook.disable()  # it missed how the functions it was in have ended
+        hook.disable()  # it missed the returns of the functions it was in
         hook.enable()
 
 
@@ -428,11 +433,15 @@ def _make_busy_error() -> ProfilerStateError:
 
 
 def _optional_argument(name: str, value: Any) -> dict[str, Any]:
-    """The argument if it is not None; raises `SettingsError` if this torch does not know it."""
+    """Return the argument if it is not None.
+
+    Raises:
+        SettingsError: This torch does not have the argument.
+    """
     if value is None:
         return {}
     if name not in inspect.signature(autograd_profiler.profile).parameters:
-        raise SettingsError(f"torch {torch.__version__} does not know {name}; torch 2.13 does. Leave it out.")
+        raise SettingsError(f"torch {torch.__version__} does not have {name}; torch 2.13 does. Leave it out.")
     return {name: value}
 
 
@@ -445,7 +454,7 @@ def _without_trace_only(config: Any) -> Any:
 def import_compiler() -> None:
     """Import torch's compiler, as torch's own profiler does before it records.
 
-    Else its first use inside a window, such as the first optimizer's, is recorded with a million Python frames.
+    Otherwise its first use inside a window, such as the first optimizer's, is recorded with a million Python frames.
     """
     with contextlib.suppress(Exception):  # a torch without it, or one that it cannot be imported into
         importlib.import_module("torch._inductor.config")
@@ -453,13 +462,13 @@ def import_compiler() -> None:
 
 
 def uses_cuda_graphs() -> bool:
-    """Whether torch's compiler, if it is imported, makes CUDA graphs."""
+    """Return whether torch's compiler, if it is imported, makes CUDA graphs."""
     config = sys.modules.get("torch._inductor.config")
     return config is not None and bool(config.triton.cudagraphs)
 
 
 def keep_cupti_alive() -> bool:
-    """Tells Kineto by environment variables not to tear CUPTI down; False if this version of CUDA does not need it.
+    """Configure Kineto by environment variables not to tear CUPTI down; return False if this CUDA does not need it.
 
     Before CUDA 12.6, tearing CUPTI down while CUDA graphs exist would crash.
     """

@@ -1,4 +1,4 @@
-"""torch: the stack of each event, and the lines that ``export_stacks`` writes for flame graphs."""
+"""Stacks of events, and the lines that ``export_stacks`` writes for flame graphs."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from kinetoscope.torch.event_columns import EventColumns, has_frame_events
 from kinetoscope.torch.python_frames import drop_from_stack
 
 _BACKWARD = 1  # the scope of autograd's functions
-# Frames that torch leaves out of stacks, because they only start the backward pass: part of the file, and the function.
+# Frames that torch leaves out of stacks, because they only start the backward pass: part of the path, and function.
 _HIDDEN_FRAMES = (
     ("autograd/__init__", "_make_grads"),
     ("autograd/__init__", "backward"),
@@ -24,9 +24,10 @@ _SEPARATORS = str.maketrans(" ;\t\n", "____")
 
 
 def format_stack_lines(columns: EventColumns, metric: str, kineto_results: Any) -> Iterator[bytes]:
-    """A line for each event that has a stack and at least 1 us of ``metric``: its frames, outermost first.
+    """Yield a line for each event with a stack and at least 1 us of ``metric``: its frames, outermost first.
 
-    Raises `SettingsError` for a metric that torch does not know.
+    Raises:
+        SettingsError: torch has no such metric.
     """
     if metric not in _METRICS:
         raise SettingsError(f"There is no metric {metric!r}. Use one of {', '.join(_METRICS)}.")
@@ -40,7 +41,7 @@ def format_stack_lines(columns: EventColumns, metric: str, kineto_results: Any) 
 
 
 def _find_stacks(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
-    """The stacks that torch recorded, if its configuration is ``verbose``; else the frames around each event."""
+    """Return the stacks that torch recorded, if its configuration is ``verbose``; else the frames around each event."""
     stacks = recorded_stacks(columns)
     if any(stacks):
         return stacks
@@ -49,7 +50,7 @@ def _find_stacks(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
 
 
 def recorded_stacks(columns: EventColumns) -> list[list[str]]:
-    """The stacks that torch recorded: empty unless its configuration is ``verbose``."""
+    """Return the stacks that torch recorded: empty unless its configuration is ``verbose``."""
     stacks = [
         [] if index in columns.memory_only else [frame for frame in drop_from_stack(event.stack()) if _is_frame(frame)]
         for index, event in enumerate(columns.kineto_events)
@@ -58,7 +59,7 @@ def recorded_stacks(columns: EventColumns) -> list[list[str]]:
 
 
 def _is_frame(entry: str) -> bool:
-    """Whether torch shows this frame in stacks."""
+    """Return whether torch shows this frame in stacks."""
     return not any(file in entry and function in entry for file, function in _HIDDEN_FRAMES)
 
 
@@ -74,7 +75,7 @@ def _stacks_from_events(columns: EventColumns) -> list[list[str]]:
 
 
 def _stacks_from_tree(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
-    """The frames around each event from torch's event tree, for versions in which frames are not events."""
+    """Return the frames around each event from torch's event tree, for versions in which frames are not events."""
     by_number: dict[int, list[str]] = {}
     to_visit: list[tuple[Any, list[str]]] = [(root, []) for root in kineto_results.experimental_event_tree()]
     while to_visit:
@@ -91,7 +92,7 @@ def _stacks_from_tree(columns: EventColumns, kineto_results: Any) -> list[list[s
 
 
 def _add_forward_stacks(columns: EventColumns, stacks: Sequence[list[str]]) -> list[list[str]]:
-    """The stack of each event, innermost frame first; in the backward pass, the stack of the forward operator."""
+    """Return the stack of each event, innermost frame first; in the backward pass, that of the forward operator."""
     backward = _backward_functions(columns)
     forward: dict[tuple[int, int], list[str]] = {}
     for index in columns.shown_indexes():
@@ -110,7 +111,7 @@ def _sequence_number(columns: EventColumns, index: int) -> int:
 
 
 def _backward_functions(columns: EventColumns) -> list[int]:
-    """The index of the innermost autograd function around each event, or -1."""
+    """Return the index of the innermost autograd function around each event, or -1."""
     functions: list[int] = []
     for index, parent in enumerate(columns.parents):
         is_function = index not in columns.memory_only and columns.kineto_events[index].scope() == _BACKWARD

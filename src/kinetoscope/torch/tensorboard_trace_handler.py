@@ -1,4 +1,4 @@
-"""torch: torch.profiler's ready-made handler, which writes each window to a folder, in the background if possible."""
+"""Ready-made handler of torch.profiler, which writes each window to a folder, in the background if possible."""
 
 import os
 import socket
@@ -21,12 +21,20 @@ def tensorboard_trace_handler(
     use_gzip: bool = False,
     use_python_export: bool = False,
 ) -> Callable[[Any], None]:
-    """An ``on_trace_ready`` that writes each window to ``{worker_name}.{nanoseconds}.pt.trace.json`` in ``dir_name``.
+    """Return an ``on_trace_ready`` that writes each window to a file in ``dir_name``.
 
-    ``worker_name`` defaults to host name and process id of the process that writes; ``use_gzip`` compresses the file
-    and appends ``.gz``. If this is itself the ``on_trace_ready`` of a profiler, it writes in the background, and every
-    file is complete when the profiler's ``with`` ends. If your own code calls it, it returns when the file is complete.
-    Raises `TraceFolderError`, a RuntimeError, naming ``dir_name`` if that folder cannot be made.
+    Files are named ``{worker_name}.{nanoseconds}.pt.trace.json``. As a profiler's ``on_trace_ready``, it writes in the
+    background, and every file is complete when the profiler's ``with`` block ends. Called by other code, it returns
+    when the file is complete.
+
+    Args:
+        dir_name: The folder, made if needed.
+        worker_name: Defaults to host name and process id of the process that writes.
+        use_gzip: Compress the file and append ``.gz``.
+        use_python_export: Read the window through torch's exporter in Python, where torch has one.
+
+    Raises:
+        TraceFolderError: The folder cannot be made. It is a RuntimeError.
     """
     remove_partials(Path(os.fspath(dir_name)))
     return TensorboardTraceHandler(Path(os.fspath(dir_name)), worker_name, use_gzip, use_python_export)
@@ -34,7 +42,7 @@ def tensorboard_trace_handler(
 
 @dataclass(frozen=True, slots=True)
 class TensorboardTraceHandler:
-    """What `tensorboard_trace_handler` returns; `profile` recognises it and calls `BackgroundExport` instead."""
+    """Result of `tensorboard_trace_handler`; `profile` recognises it and calls `BackgroundExport` instead."""
 
     folder: Path
     worker_name: str | None
@@ -42,10 +50,11 @@ class TensorboardTraceHandler:
     use_python_export: bool
 
     def __call__(self, profiler: Any) -> None:
+        """Write the profiler's finished window."""
         profiler.export_chrome_trace(self.next_path(), self.use_python_export)
 
     def next_path(self) -> Path:
-        """The path for a window that is finished now."""
+        """Return the path for a window that is finished now."""
         worker = self.worker_name or f"{socket.gethostname()}_{os.getpid()}"
         return (
             _make_trace_folder(self.folder) / f"{worker}.{time.time_ns()}.pt.trace.json{'.gz' if self.use_gzip else ''}"
@@ -59,11 +68,11 @@ def _make_trace_folder(folder: Path) -> Path:
         raise TraceFolderError(str(error)) from error
 
 
-_CLOSE_TIMEOUT_S = 600.0  # leaving the profiler waits this long for files that are still being written
+_CLOSE_TIMEOUT_S = 600.0  # maximum wait for unfinished files when the profiler is left
 
 
 class BackgroundExport:
-    """Writes traces on a writer thread, which exists from the first export until `close`."""
+    """Write traces on a writer thread, which exists from the first export until `close`."""
 
     def __init__(self) -> None:
         self._writer: WriterThread | None = None
@@ -77,7 +86,7 @@ class BackgroundExport:
         self._writer.submit(f"export {path}", export)
 
     def close(self) -> None:
-        """Waits until every file is complete; raises the first error, with any others as its notes."""
+        """Wait until every file is complete; raise the first error, with any others as its notes."""
         writer, self._writer = self._writer, None
         if writer is not None and not writer.close(_CLOSE_TIMEOUT_S):
             self._errors.append(
