@@ -25,8 +25,8 @@ def command_of(job, folder):
     """Return the command of a job of `kinetoscope view`, at normal priority: on a machine that tests keep busy, a job
     of low priority would hardly run."""
     program = (
-        "import runpy, sys; from kinetoscope.core.background import side_process; "
-        "side_process.lower_priority = lambda: None; runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+        "import runpy, sys; from kinetoscope.core.background import background_process; "
+        "background_process.lower_priority = lambda: None; runpy.run_module(sys.argv.pop(1), run_name='__main__')"
     )
     return [sys.executable, "-c", program, f"kinetoscope.cli.{job}", json.dumps(str(folder))]
 
