@@ -308,7 +308,7 @@ def _make_no_effect_error(name: str, value: Any, argument: str, given: Any, name
         return SettingsError(f"{name}={value!r} has no effect with {argument}=False. Leave one of them out.")
     kind = type(given).__name__
     return SettingsError(
-        f"{name}={value!r} has no effect beside {argument}={kind}(...), which has its own settings. Pass it there: "
+        f"{name}={value!r} has no effect with {argument}={kind}(...), which has its own settings. Pass it there: "
         f"{kind}({name_there}={value!r})."
     )
 

@@ -288,7 +288,7 @@ def test_a_strangers_report_runs_but_reads_and_reaches_nothing(runs, context):
     assert results == "cookie: refused, storage: refused, list: refused, trace: refused, image: refused"
 
 
-SCHEDULE_SAID = "Nothing was recorded: the schedule answered skip for each of the 3 batches."
+SCHEDULE_SAID = "Nothing was recorded: the schedule returned skip for each of the 3 batches."
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ UNTRACED = {
             for batch in profiler.batches(range(3)):
                 train(batch)
         """,
-        "Nothing was recorded: the schedule answered skip for each of the 3 batches.",
+        "Nothing was recorded: the schedule returned skip for each of the 3 batches.",
     ),
 }
 

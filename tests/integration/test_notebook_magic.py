@@ -112,7 +112,7 @@ def test_an_error_of_the_cell_is_the_cells_and_what_was_recorded_is_shown(shown,
 
 def test_ctrl_c_ends_the_cell_and_what_was_recorded_is_saved(shown, folder):
     assert error_of(shown["interrupted"])[0] == "KeyboardInterrupt"
-    assert "what was recorded until then: kinetoscope.view('interrupted')" in printed(shown["interrupted"])
+    assert "recorded until then: kinetoscope.view('interrupted')" in printed(shown["interrupted"])
     assert kinetoscope.analyze(folder / "interrupted").run["num_steps"] == 10
 
 

@@ -217,8 +217,8 @@ ARGUMENTS = [
     ({"first_step": -1}, "first_step is the number of a step, from 0 to 1,000,000,000,000,000; not -1"),
     ({"first_step": 0.5}, "first_step is the number of a step"),
     ({"first_step": True}, "first_step is the number of a step"),
-    ({"sources": None}, "sources holds None"),
-    ({"handlers": "json"}, "handlers holds 'json'"),
+    ({"sources": None}, "sources contains None"),
+    ({"handlers": "json"}, "handlers contains 'json'"),
     ({"upload_to": 3}, "upload_to must be a URL"),
     ({"grace_s": None}, "grace_s is a number of seconds"),
     ({"redact": "names"}, "redact must be a function"),
@@ -236,7 +236,7 @@ def test_an_argument_that_cannot_work_is_refused_by_name(tmp_path, argument, wor
 def test_torch_option_next_to_a_given_torch_profiler_is_refused_naming_both(tmp_path, option):
     pytest.importorskip("torch")
     ((name, value),) = option.items()
-    with pytest.raises(SettingsError, match=rf"{name}={value} has no effect beside torch=TorchProfiler.*\({name}="):
+    with pytest.raises(SettingsError, match=rf"{name}={value} has no effect with torch=TorchProfiler.*\({name}="):
         kinetoscope.profile(tmp_path, torch=kinetoscope.TorchProfiler(), **option)
     assert kinetoscope.profile(tmp_path, system=False, **option).run.sources
 
@@ -258,12 +258,12 @@ def test_activities_and_the_experimental_configuration_are_those_of_torchs_profi
         profiler.step()
         assert source.profiler.activities == {kinetoscope_torch.ProfilerActivity.CPU}
         assert source.profiler.experimental_config is asked["experimental_config"]
-    with pytest.raises(SettingsError, match=r"activities=.* has no effect beside torch=TorchProfiler"):
+    with pytest.raises(SettingsError, match=r"activities=.* has no effect with torch=TorchProfiler"):
         kinetoscope.profile(tmp_path / "second", torch=kinetoscope.TorchProfiler(), activities=asked["activities"])
 
 
 def test_interval_next_to_a_given_system_profiler_is_refused_naming_both(tmp_path):
-    words = r"system_interval_s=0.2 has no effect beside system=SystemProfiler.*\(stats_thread_interval_seconds=0.2"
+    words = r"system_interval_s=0.2 has no effect with system=SystemProfiler.*\(stats_thread_interval_seconds=0.2"
     with pytest.raises(SettingsError, match=words):
         kinetoscope.profile(tmp_path, torch=False, system=SystemProfiler(), system_interval_s=0.2)
     with pytest.raises(SettingsError, match=r"system_interval_s=0.2 has no effect with system=False"):
@@ -314,7 +314,7 @@ def _sources(folder, **options):
 
 
 def test_something_that_is_no_source_is_refused_by_the_name_of_the_argument(tmp_path):
-    with pytest.raises(SettingsError, match="sources holds the class GCPauses"):
+    with pytest.raises(SettingsError, match="sources contains the class GCPauses"):
         kinetoscope.profile(tmp_path, torch=False, sources=[GCPauses])
 
 

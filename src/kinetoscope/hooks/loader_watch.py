@@ -28,7 +28,7 @@ class DataLoaderWatch:
             if "__next__" in vars(kind):
                 self._replaced = ReplacedMethod(kind, "__next__", self._around)
             else:
-                loader_iterator.warn_missing(f"{loader_iterator} has no __next__ of its own")
+                loader_iterator.warn_missing(f"{loader_iterator} does not define __next__")
 
     def remove(self) -> None:
         """Stop watching, permanently."""

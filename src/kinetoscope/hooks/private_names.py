@@ -6,13 +6,13 @@ from kinetoscope.core.background.private_names import PrivateObject
 loader_iterator = PrivateObject(
     "torch.utils.data.dataloader",
     "_BaseDataLoaderIter",
-    "waits for batches are recorded only in loops over profiler.batches(), and how DataLoaders are set up is not",
+    "waits for batches are recorded only in loops over profiler.batches(), and the settings of DataLoaders are not",
     loaded="torch.utils.data",
 )
 
 # Autograd.
 run_backward = PrivateObject(
-    "torch.autograd", "_engine_run_backward", "the pulse does not tell forward and backward passes apart"
+    "torch.autograd", "_engine_run_backward", "the pulse does not separate forward and backward passes"
 )
 
 count_graph_nodes = PrivateObject(

@@ -15,7 +15,7 @@ from kinetoscope.recording.profiler import Profiler
 
 _MAGIC = "kinetoscope"
 _USAGE = (
-    "Its forms: %%kinetoscope; %%kinetoscope runs/mine; %%kinetoscope --diagnose runs/mine; or the arguments of "
+    "Usage: %%kinetoscope; %%kinetoscope runs/mine; %%kinetoscope --diagnose runs/mine; or the arguments of "
     'kinetoscope.profile, as in %%kinetoscope "runs/mine", diagnose=True.'
 )
 
@@ -136,7 +136,7 @@ class _CellProfiling:
         """Print where the data was saved, without waiting for more, after Ctrl-C."""
         if self._folder is not None:
             print(
-                f"Kinetoscope: what was recorded until then: kinetoscope.view({short_path(self._folder)!r})",
+                f"Kinetoscope: recorded until then: kinetoscope.view({short_path(self._folder)!r})",
                 file=sys.stderr,
             )
 

@@ -24,7 +24,7 @@ class TrainerRun:
     """
 
     def __init__(self, arguments: ProfileArguments, fetch_listener: Callable[[Any], object] | None = None) -> None:
-        arguments.reject("first_step", "the trainer says at which step it begins")
+        arguments.reject("first_step", "the trainer sets the first step")
         self._arguments, self._fetch_listener = arguments, fetch_listener
         self.profiler: Profiler | None = None
         """The profiler of the current training, or of the last one."""

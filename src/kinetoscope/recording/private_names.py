@@ -49,7 +49,7 @@ in_dynamo = (variable_dispatch, install_guards, type_match, make_constant, null_
 frames_of_threads = PrivateObject(
     "sys",
     "_current_frames",
-    "stacks are not sampled, and what grows is not looked for where another thread ends the run",
+    "stacks are not sampled, and growing objects are not searched for where another thread ends the run",
 )
 
 

@@ -343,13 +343,13 @@ class Profiler(AnyProfiler):
 _ALTERNATIVES = {
     "stop": "close() ends the run, and so does the end of `with profiler:`",
     "export_chrome_trace": "it saves its traces itself, below {run}, and merges those of all ranks",
-    "export_stacks": "record with_stack=True, and look at the flame graph: kinetoscope report {run}",
-    "export_memory_timeline": "look at the memory over time after the run: kinetoscope report {run}",
-    "key_averages": "after the run, look at kinetoscope.analyze({path}).operators, or run: kinetoscope summary {run}",
-    "events": "after the run, look at kinetoscope.load({path}).spans",
-    "summary": "after the run, look at kinetoscope.analyze({path}), or run: kinetoscope summary {run}",
-    "add_metadata": "only that of torch has metadata",
-    "add_metadata_json": "only that of torch has metadata",
+    "export_stacks": "record with_stack=True, and open the flame graph: kinetoscope report {run}",
+    "export_memory_timeline": "open the chart of memory after the run: kinetoscope report {run}",
+    "key_averages": "after the run, use kinetoscope.analyze({path}).operators, or run: kinetoscope summary {run}",
+    "events": "after the run, use kinetoscope.load({path}).spans",
+    "summary": "after the run, use kinetoscope.analyze({path}), or run: kinetoscope summary {run}",
+    "add_metadata": "only torch's profiler has metadata",
+    "add_metadata_json": "only torch's profiler has metadata",
 }
 """Names of other profilers' methods, and what to use here instead."""
 
@@ -382,7 +382,7 @@ def _order_arguments(
     named = {"state": state, "schedule": schedule, "trace_handlers": trace_handlers}
     for name, value in zip(names, arguments, strict=False):
         if named[name] not in (None, ()):
-            raise SettingsError(f"{name} is given twice: {value!r} by its place, and {named[name]!r} by its name.")
+            raise SettingsError(f"{name} is given twice: {value!r} by position, and {named[name]!r} by name.")
         named[name] = value
     return named["state"], named["schedule"], named["trace_handlers"]
 
@@ -396,7 +396,6 @@ def _make_state(state: Any, run_name: str | None) -> Any:
     check_state(state)
     if run_name not in (None, state.run_name):
         raise SettingsError(
-            f"run_name={run_name!r} has no effect beside a state, whose run_name is {state.run_name!r}. Pass one of "
-            "them."
+            f"run_name={run_name!r} has no effect with a state, whose run_name is {state.run_name!r}. Pass one of them."
         )
     return state

@@ -184,7 +184,7 @@ def test_a_run_that_recorded_nothing_is_found_with_the_reason(tmp_path):
         profiler.step()
     run = found_in(tmp_path)["empty"]
     assert (run.state, run.traces) == (RunState.FINISHED, [])
-    assert run.no_data_reason == "Nothing was recorded: the schedule answered skip for the only batch."
+    assert run.no_data_reason == "Nothing was recorded: the schedule returned skip for the only batch."
 
 
 def test_a_run_says_when_it_began_and_where(tmp_path):

@@ -327,7 +327,7 @@ class HangWatchdog:
     def _write_file(self) -> str:
         """Write the stacks and return the reason if that fails; "" on success."""
         if not self._pulse.sibling_path(STALL_SUFFIX):
-            return "the pulse of this run has none, either"
+            return "this run has no file for its pulse either"
         try:
             self._pulse.write_sibling(STALL_SUFFIX, self._stuck_file.encoded())
         except (OSError, UnsafePathError) as error:

@@ -311,7 +311,7 @@ class ProfilerMarkers:
             compiler.register_with_dynamo(kind)
             return self._cache.add(requested.key, kind(self.recorder, requested))
         if requested not in (cached.settings, MarkerSettings(requested.name, args=requested.args)):
-            message = "Marker %r was made with %s and is now asked for with %s. It keeps the first settings."
+            message = "Marker %r was created with %s and is now requested with %s. It keeps the first settings."
             subject = (requested, cached.settings)
             self._once.warn(message, requested.name, cached.settings, requested, about=subject)
         return cached
@@ -319,7 +319,7 @@ class ProfilerMarkers:
 
 def _warn_about_many_names(name: str) -> None:
     this_process.once.warn(
-        "More than %d different markers were asked for; the latest is %r. Each new name takes time and memory, and "
+        "More than %d different markers were requested; the latest is %r. Each new name takes time and memory, and "
         "once %d have been recorded, the digits of further ones become #. Give such markers one name, and put what "
         'changes into a counter, as in marker("step").counter({"number": 7}). The batch is in the args of every '
         "span anyway.",

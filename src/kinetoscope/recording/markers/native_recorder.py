@@ -209,7 +209,7 @@ class NativeSpan(native.Span):
 def _warn_about_full_spool(folder: str, error: OSError) -> None:
     this_process.once.warn(
         "Filled chunks cannot be packed into a file in %s: %s. They stay unpacked until they are saved. Once they take "
-        "live_bytes_max, new records are dropped, and the trace says how many.",
+        "live_bytes_max, new records are dropped, and the trace has their number.",
         folder,
         error.strerror or error,
         about=("chunks", folder),

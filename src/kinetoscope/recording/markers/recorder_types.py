@@ -15,7 +15,7 @@ MAX_NAMES = 1 << 16
 """Number of names that a recorder keeps unchanged. In further names digits become #, and only some more are kept."""
 _MAX_SHARED_NAMES = 1 << 10
 _NUMBER = re.compile(r"\d+")
-_OVERFLOW_NAME = "(names beyond the most that are kept)"
+_OVERFLOW_NAME = "(names beyond the limit)"
 
 NO_NAME = 0xFFFF_FFFF
 """Name id of a span that was never recorded. `Span.intern` returns its id when it first is."""
@@ -121,7 +121,7 @@ class NameTable:
         if len(self.names) == MAX_NAMES:
             _log.warning(
                 "%d different names were recorded; %r is one more. From now on, digits in new names become #. Use one "
-                "name, and put what changes into a counter.",
+                "name, and put the changing part into a counter.",
                 MAX_NAMES,
                 name,
             )

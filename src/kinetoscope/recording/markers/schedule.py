@@ -203,14 +203,14 @@ def cyclic_schedule(
         ScheduleError: for a negative argument, ``active < 1``, or another ``per``.
     """
     if per not in ("epoch", "run"):
-        raise ScheduleError(f'per says what batches are counted in, "epoch" or "run"; not {per!r}.')
+        raise ScheduleError(f'per is "epoch" or "run", the unit in which batches are counted; not {per!r}.')
     return CyclicSchedule(CyclePlan(skip_first=skip_first, wait=wait, warmup=warmup, active=active, repeat=repeat), per)
 
 
 def check_schedule(schedule: object) -> None:
     """Raise `SettingsError` unless ``schedule`` is a function."""
     if schedule is cyclic_schedule:
-        raise SettingsError("schedule must be what cyclic_schedule gives: call it, as in cyclic_schedule(active=4).")
+        raise SettingsError("schedule must be the result of cyclic_schedule: call it, as in cyclic_schedule(active=4).")
     if not callable(schedule) or isinstance(schedule, type):
         raise SettingsError(f"schedule must be a function from State to ProfilerAction, not {schedule!r}.")
 

@@ -197,7 +197,7 @@ def explain_empty_run(schedule: object, counts: RunCounts, error: str = "") -> s
     An ``error``, the name of an exception that ended the run, needs no other advice.
     """
     if counts.num_unsaved or counts.num_missed:
-        return "Nothing was saved of what was recorded. The errors above say why."
+        return "No recorded window was saved. The errors above give the reason."
     return f"Nothing was recorded: {_reason(schedule, counts, error)}"
 
 
@@ -212,7 +212,7 @@ def _reason(schedule: object, counts: RunCounts, error: str) -> str:
     if isinstance(schedule, PulseOnly):
         return f"{schedule.why}."
     if not isinstance(schedule, CyclicSchedule):
-        return f"the schedule answered skip for {_count_batches(counts.num_batches)}."
+        return f"the schedule returned skip for {_count_batches(counts.num_batches)}."
     first = schedule.plan.first_recorded + 1 + counts.num_past
     if error:
         num_batches = format_count(counts.num_batches, "batch")

@@ -210,7 +210,7 @@ class Delivery:
 
     def submit_contribution(self, make: AddFiles, target: Contributions) -> None:
         """Call ``make`` on the writer thread, where a source adds trace files to a cycle."""
-        self.writer.submit("Taking over a trace file", lambda: self._contribute(make, target))
+        self.writer.submit("Adding a trace file", lambda: self._contribute(make, target))
 
     def count_event(self) -> None:
         """Count a single event that a handler received while it was recorded."""
@@ -219,7 +219,7 @@ class Delivery:
     def retry_unsaved(self) -> None:
         """Try to save unsaved cycles for the last time, at the end of the run."""
         if self.unsaved:
-            self.writer.submit("Saving what could not be saved before", self._retry_all)
+            self.writer.submit("Saving unsaved cycles", self._retry_all)
 
     def flush_to_disk(self) -> None:
         """Write records of unsaved cycles that are in memory only to the live folder, as far as the disk has space.
@@ -270,7 +270,7 @@ class Delivery:
             )
             return DeliveryResult.FAILED
         if isinstance(error, _TRANSIENT_ERRORS):
-            job = f"save cycle {argument.number}" if isinstance(argument, Cycle) else f"take over {argument}"
+            job = f"save cycle {argument.number}" if isinstance(argument, Cycle) else f"save {argument}"
             self._log_once(f"{owner_name(handler)} could not {job}", error, id(handler))
             return DeliveryResult.FAILED
         self._guard.switch_off(handler, error)
@@ -358,7 +358,7 @@ class Delivery:
         try:
             cycle.release()
         except OSError as error:
-            self._guard.report(f"Deleting what kept cycle {cycle.number} safe", error)
+            self._guard.report(f"Deleting the files of cycle {cycle.number}", error)
 
     def _save_slow_step(self, cycle: Cycle) -> None:
         if self._redactor is not None:
@@ -377,7 +377,7 @@ class Delivery:
         except _TRANSIENT_ERRORS as error:
             self._retain(make, target, error)
         except Exception as error:
-            self._guard.report("Taking over a trace file", error)
+            self._guard.report("Adding a trace file", error)
         for file in target.files[num_before:]:
             for handler in self._handlers_with("process_chrome_json_trace_file"):
                 self._deliver_file(handler, file, target)

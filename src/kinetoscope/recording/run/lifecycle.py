@@ -168,7 +168,7 @@ class RunLifecycle:
             NativeExtensionError: where the native extension cannot record.
         """
         if self._phase is not Phase.NEW:
-            raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
+            raise ProfilerStateError("This Profiler has been started before. Create a new one for another run.")
         if self.context.handlers or self.context.sources:
             require_recorder()
         try:
@@ -372,7 +372,7 @@ class RunLifecycle:
         try:
             return step(*arguments, **options)
         except Exception as error:
-            self.services.guard.report("Saying what was recorded", error)
+            self.services.guard.report("The report on the run", error)
             return None
 
     def _make_end_report(self) -> EndReport | None:

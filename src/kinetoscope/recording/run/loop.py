@@ -270,7 +270,7 @@ class Loop:
         if self._is_inactive() or self._scopes.epoch is not None:
             if self._scopes.epoch is not None:
                 self._run.services.report(
-                    "An epoch was begun inside an epoch; epochs do not nest, so the inner one is ignored."
+                    "An epoch was started inside an epoch; epochs do not nest, so the inner one is ignored."
                 )
             yield
             return

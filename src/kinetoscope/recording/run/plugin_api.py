@@ -140,7 +140,7 @@ class RunContext:
         try:
             kept = self._services.temporary.keep(path, self._services.window.num_cycles)
         except OSError as error:
-            self._services.guard.report(f"Taking over the trace file {path}", error)
+            self._services.guard.report(f"Adding the trace file {path}", error)
         else:
             self.contribute(lambda contributions: self._add(kept(), contributions))
 

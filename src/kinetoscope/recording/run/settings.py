@@ -31,21 +31,23 @@ def check_callbacks(callbacks_or_one: Any, argument: str) -> list[Any]:
     for index, callback in enumerate(callbacks):
         _check_callback(callback, argument)
         if any(other is callback for other in callbacks[:index]):
-            raise SettingsError(f"{argument} holds the same {owner_name(callback)} twice. Pass it once.")
+            raise SettingsError(f"{argument} contains the same {owner_name(callback)} twice. Pass it once.")
     return callbacks
 
 
 def _check_callback(callback: object, argument: str) -> None:
     if isinstance(callback, type):
-        raise SettingsError(f"{argument} holds the class {callback.__name__}. Pass an instance: {callback.__name__}().")
+        raise SettingsError(
+            f"{argument} contains the class {callback.__name__}. Pass an instance: {callback.__name__}()."
+        )
     if isinstance(callback, GeneratorType):
         raise SettingsError(f"{argument} is a generator. Pass a list.")
     if isinstance(callback, str | bytes | PurePath | Mapping):
         raise SettingsError(
-            f"{argument} holds {callback!r}. Pass objects such as JSONTraceHandler(...), or a list of them."
+            f"{argument} contains {callback!r}. Pass objects such as JSONTraceHandler(...), or a list of them."
         )
     if not any(callable(getattr(callback, name, None)) for name in _METHODS):
-        raise SettingsError(f"{argument} holds {callback!r}, which has no method of Callback or TraceHandler.")
+        raise SettingsError(f"{argument} contains {callback!r}, which has no method of Callback or TraceHandler.")
 
 
 def check_number(value: object, argument: str, unit: str, *, min_value: float = 0, max_value: float = math.inf) -> None:

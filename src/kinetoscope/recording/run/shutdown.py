@@ -282,7 +282,7 @@ class RunShutdown:
         if folder is None:
             yield "There is no live folder, so they are lost when this process ends. Call close() once more before."
         elif not is_known:
-            yield f"What was recorded of them and is on disk stays in {folder}."
+            yield f"Their records on disk remain in {folder}."
         elif on_disk:
             yield f"{_num_is(on_disk, 'record')} on disk, in {folder}."
         if folder is not None and is_known and in_memory:

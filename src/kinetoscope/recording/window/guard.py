@@ -81,7 +81,7 @@ class Guard:
                 _format_one_line(error) if is_from_this_package else _format_for_log(error),
             )
             if is_from_this_package:
-                _log.debug("Where %s failed: %s", owner_name(owner), _format_error(error))
+                _log.debug("Traceback of %s: %s", owner_name(owner), _format_error(error))
 
     def report(self, job: str, error: BaseException) -> None:
         """Log and keep an error that cannot be raised to the user, such as one on the writer thread."""

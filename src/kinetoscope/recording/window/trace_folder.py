@@ -295,7 +295,7 @@ class TraceFolder:
         if foreign_file is not None:
             name = str(foreign_file.relative_to(self.path))
             raise FolderNotEmptyError(
-                f"The trace folder {self.path} is not empty (it holds {name!r}). Choose another folder or run name, "
+                f"The trace folder {self.path} is not empty (it contains {name!r}). Choose another folder or run name, "
                 "delete it, or pass overwrite=True."
             )
 
@@ -312,7 +312,7 @@ class TraceFolder:
                 raise FolderNotEmptyError(
                     f"Process {other.attempt.pid} records rank {self._ranks.rank} into the trace folder {self.path} "
                     "now. Choose another folder or run name for this one. If both are ranks of one run, initialize "
-                    "torch.distributed before the profiler, so that it knows them apart."
+                    "torch.distributed before the profiler, so that it can distinguish them."
                 )
 
 

@@ -81,7 +81,7 @@ def test_quiet_suppresses_messages_but_not_the_warning(caplog, capsys):
     run(Profiler(ALWAYS, MemoryTraceHandler(), quiet=True))
     assert (caplog.messages, capsys.readouterr().err) == ([], "")
     run(Profiler(NEVER, MemoryTraceHandler(), quiet=True))
-    assert "the schedule answered skip for each of the 6 batches" in caplog.text
+    assert "the schedule returned skip for each of the 6 batches" in caplog.text
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit])
@@ -91,7 +91,7 @@ def test_window_that_its_handler_failed_to_save_is_not_reported_as_empty(error, 
             raise error
 
     run(Profiler(ALWAYS, Failing(), spool_folder=False))
-    assert caplog.messages[-1] == "Nothing was saved of what was recorded. The errors above say why."
+    assert caplog.messages[-1] == "No recorded window was saved. The errors above give the reason."
 
 
 def test_traces_deleted_meanwhile_are_not_reported_as_saved(tmp_path, monkeypatch, caplog, capsys):
