@@ -130,9 +130,9 @@ def profile(
     all_sources = check_callbacks(sources, "sources")
     all_sources += _make_diagnostic_sources(all_sources) if diagnose else []
     all_sources += _make_system_source(system, system_interval_s)
-    handlers = [_make_handler()] if handlers is None else check_callbacks(handlers, "handlers")
+    handlers = [_make_default_handler()] if handlers is None else check_callbacks(handlers, "handlers")
     all_sources += _make_torch_source(torch, _drop_none(options), writes_file=not any(map(_writes_traces, handlers)))
-    _check_can_report(report, handlers)
+    _check_report(report, handlers)
     search = FirstFinding(writes_report=report)
     if log_to is not None:
         handlers.append(trackers := Trackers(log_to))
@@ -183,6 +183,7 @@ def profile(
 
 
 def _make_idle_profiler(reason: object) -> Profiler:
+    """Return a profiler that records nothing, and log the reason."""
     _log.warning("Nothing is recorded; training continues. %s", reason)
     profiler = Profiler(lambda _: ProfilerAction.SKIP, [], quiet=True, hangs=False, slow_steps=False)
     profiler.lifecycle.tolerates_active_run = True
@@ -226,7 +227,7 @@ def _check_flags(**flags: Any) -> None:
 _TRACE, _MERGED_TRACE = "ep{epoch}-ba{batch}-rank{rank}.json.gz", "merged_trace.json.gz"
 
 
-def _make_handler() -> JSONTraceHandler:
+def _make_default_handler() -> JSONTraceHandler:
     folder = "{run_name}/traces"
     return JSONTraceHandler(
         filename=_TRACE,
@@ -240,7 +241,7 @@ def _writes_traces(handler: Any) -> bool:
     return hasattr(type(handler), "recipe")
 
 
-def _check_can_report(report: bool, handlers: list[Any]) -> None:
+def _check_report(report: bool, handlers: list[Any]) -> None:
     if not report:
         return
     if not any(map(_writes_traces, handlers)):
@@ -303,10 +304,11 @@ def _make_torch_source(torch: Any, options: dict[str, Any], *, writes_file: bool
     return [TorchProfiler(**options) if writes_file else TorchProfiler(filename=None, **options)]
 
 
-def _make_no_effect_error(name: str, value: Any, argument: str, given: Any, name_there: str) -> SettingsError:
-    if given is False:
+def _make_no_effect_error(name: str, value: Any, argument: str, argument_value: Any, name_there: str) -> SettingsError:
+    """Return the error for an option that has no effect because of another argument."""
+    if argument_value is False:
         return SettingsError(f"{name}={value!r} has no effect with {argument}=False. Leave one of them out.")
-    kind = type(given).__name__
+    kind = type(argument_value).__name__
     return SettingsError(
         f"{name}={value!r} has no effect with {argument}={kind}(...), which has its own settings. Pass it there: "
         f"{kind}({name_there}={value!r})."

@@ -39,7 +39,7 @@ class GuardedCallback:
         """Handle an event. Called by the engine."""
         handled, name = self._handled, event.value
         if handled is None:
-            handled = type(self)._handled = _handled_by(type(self))
+            handled = type(self)._handled = _find_handled(type(self))
         if name not in handled:
             return
         method = getattr(self, name)
@@ -50,12 +50,12 @@ class GuardedCallback:
             run.call(self, method, state, logger)
 
 
-def _handled_by(kind: type) -> frozenset[str]:
+def _find_handled(callback_type: type) -> frozenset[str]:
     """Return the events that ``kind`` handles by a method other than an empty one inherited from a Callback."""
-    names = {name for name in dir(kind) if name in _EVENTS or name.startswith("eval_standalone")}
+    names = {name for name in dir(callback_type) if name in _EVENTS or name.startswith("eval_standalone")}
     bases = (Callback, TrainerCallback)
     return frozenset(
-        name for name in names if all(getattr(kind, name) is not getattr(base, name, None) for base in bases)
+        name for name in names if all(getattr(callback_type, name) is not getattr(base, name, None) for base in bases)
     )
 
 

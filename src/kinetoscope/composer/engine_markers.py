@@ -87,6 +87,7 @@ class EngineMarkers:
                 del self._cached[name]
 
     def _connect(self, marker: EngineMarker, event: str) -> None:
+        """Let the start and end of a marker of the engine update the microbatch or the lasting spans."""
         if event in _LASTING_EVENTS:
             marker.on_start = lambda: self._start_lasting(marker)
             marker.on_finish = lambda: self._lasting().end(marker)
@@ -95,5 +96,6 @@ class EngineMarkers:
             marker.on_finish = self._end_microbatch if event == "backward" else None
 
     def _start_lasting(self, marker: EngineMarker) -> None:
+        """Add the span of a fit, an epoch or an evaluation to the lasting spans."""
         self._lasting().end(marker)  # the engine never ended it
         self._lasting().begin(marker, is_recorded=marker.is_recorded)

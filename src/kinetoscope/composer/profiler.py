@@ -75,7 +75,7 @@ class Profiler(AnyProfiler, TrainerCallback):
             _check_memory_options(*memory_needs)
         handlers = list(trace_handlers) if isinstance(trace_handlers, Sequence) else [trace_handlers]
         torch_remote = torch_prof_remote_file_name, torch_prof_memory_remote_file_name
-        self.remote_filenames: list[str] = [name for name in (*torch_remote, *_remote_names(handlers)) if name]
+        self.remote_filenames: list[str] = [name for name in (*torch_remote, *_list_remote_names(handlers)) if name]
         """The remote names as given. For a name with a scheme, the Trainer creates a logger that uploads."""
         self._callbacks: list[Any] = []
         system = sys_prof_cpu, sys_prof_memory, sys_prof_disk, sys_prof_net
@@ -125,15 +125,15 @@ class Profiler(AnyProfiler, TrainerCallback):
         self._trainer_state = state
         state.profiler = self
         self.lifecycle.windows.update_listeners()
-        state.callbacks.extend(self._all_callbacks())
+        state.callbacks.extend(self._list_callbacks())
 
     def _unbind(self, state: TrainerState) -> None:
         if self.lifecycle.is_running:
             self.lifecycle.close_for_next_run()
-        callback_ids = set(map(id, self._all_callbacks()))
+        callback_ids = set(map(id, self._list_callbacks()))
         state.callbacks[:] = [callback for callback in state.callbacks if id(callback) not in callback_ids]
 
-    def _all_callbacks(self) -> list[Any]:
+    def _list_callbacks(self) -> list[Any]:
         return [self, *self._callbacks, *self.trace_handlers]
 
     def run_event(self, event: Event, state: RunState, logger: TrainerLogger | None = None) -> None:
@@ -208,7 +208,7 @@ def _check_memory_options(record_shapes: bool, profile_memory: bool, with_stack:
         raise SettingsError(f"torch_prof_memory_filename needs {missing} as well.")
 
 
-def _remote_names(handlers: list[Any]) -> Iterator[str | None]:
+def _list_remote_names(handlers: list[Any]) -> Iterator[str | None]:
     for handler in handlers:
         if isinstance(handler, JSONTraceHandler):
             yield from (handler.remote_file_name, handler.merged_trace_remote_file_name)

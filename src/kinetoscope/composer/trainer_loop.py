@@ -42,7 +42,7 @@ class TrainerLoop:
     def fit_start(self) -> None:
         """Start recording at the first fit, when handlers and sources are set up. A window never outlasts its fit."""
         if self._has_started:  # the fit before may have been interrupted in the middle of a window
-            self._finish()
+            self._finish_sources()
             self._run.windows.save()
             self._engine_markers.finish_open()
         else:
@@ -74,7 +74,7 @@ class TrainerLoop:
 
     def fit_end(self) -> None:
         """Save what was recorded before `Trainer.fit` returns, also in the middle of a window."""
-        self._finish()
+        self._finish_sources()
         self._run.windows.save()
         timeout_s = self._run.settings.close_timeout_s
         if not self._run.drain(timeout_s):
@@ -84,7 +84,7 @@ class TrainerLoop:
 
     def end(self, clean: bool) -> None:
         """Let the sources deliver their data while the run closes. The Trainer notifies the handlers itself."""
-        self._finish()
+        self._finish_sources()
 
     def close_handlers(self) -> None:
         """Wait, while the run closes, until everything is on disk. The Trainer closes handlers and sources next."""
@@ -126,7 +126,8 @@ class TrainerLoop:
         if saves:  # the time in which a window ends belongs to no step
             self._run.services.pulse.begin_step()
 
-    def _finish(self) -> None:
+    def _finish_sources(self) -> None:
+        """Apply a pending end of a batch, and let the sources finish their window."""
         if self._acts_at_next_event:
             self._apply_end()
         for source in self._run.context.sources:

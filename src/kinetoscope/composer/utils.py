@@ -42,14 +42,15 @@ def export_memory_timeline_html(
             `kinetoscope.torch.profile.memory_timeline`.
     """
     if return_fig:
-        return _figure(_timeline(prof, device), figsize, title, yxis_step_size)
+        return _draw_figure(_build_timeline(prof, device), figsize, title, yxis_step_size)
     if not os.fspath(path).endswith(".html"):
         raise SettingsError(f"The memory timeline is a web page, so its name must end in .html; not {path!r}.")
-    _timeline(prof, device).save(Path(os.fspath(path)))
+    _build_timeline(prof, device).save(Path(os.fspath(path)))
     return None
 
 
-def _timeline(prof: Any, device: str | None) -> MemoryTimeline:
+def _build_timeline(prof: Any, device: str | None) -> MemoryTimeline:
+    """Return the timeline of our profiler, or build that of torch's."""
     if isinstance(device, int):  # Composer's own callback passes the number of the CUDA device
         device = f"cuda:{device}"
     if hasattr(prof, "memory_timeline"):
@@ -60,7 +61,8 @@ def _timeline(prof: Any, device: str | None) -> MemoryTimeline:
     return build_memory_timeline(prof.profiler.kineto_results, device)
 
 
-def _figure(timeline: MemoryTimeline, figsize: tuple[int, int], title: str | None, step: float) -> Any:
+def _draw_figure(timeline: MemoryTimeline, figsize: tuple[int, int], title: str | None, step: float) -> Any:
+    """Return a matplotlib figure of the timeline; None without matplotlib."""
     try:
         from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
     except ImportError:

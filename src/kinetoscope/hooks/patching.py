@@ -12,10 +12,10 @@ class ReplacedMethod:
     stays below theirs and only passes the call on.
     """
 
-    def __init__(self, kind: Any, name: str, call: Callable[..., Any]) -> None:
-        self._kind, self._name = kind, name
+    def __init__(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
+        self._owner, self._name = owner, name
         self._call: Callable[..., Any] | None = call
-        self._original: Any = getattr(kind, name)
+        self._original: Any = getattr(owner, name)
 
         @wraps(self._original)
         def replaced(*arguments: Any, **options: Any) -> Any:
@@ -26,17 +26,17 @@ class ReplacedMethod:
 
         replaced.replacement = self  # pyright: ignore[reportAttributeAccessIssue]
         self._replaced = replaced
-        setattr(kind, name, replaced)
+        setattr(owner, name, replaced)
 
     def restore(self) -> None:
         """End the replacement, permanently."""
         self._call = None
         while (top := self._top) is not None and top._call is None:
-            setattr(self._kind, self._name, top._original)
+            setattr(self._owner, self._name, top._original)
 
     @property
     def _top(self) -> "ReplacedMethod | None":
         """The replacement whose function is called first; None for the original, and for other code's."""
-        current = getattr(self._kind, self._name)
+        current = getattr(self._owner, self._name)
         candidate = getattr(current, "replacement", None)  # `functools.wraps` copies it
         return candidate if isinstance(candidate, ReplacedMethod) and candidate._replaced is current else None

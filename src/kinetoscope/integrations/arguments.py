@@ -59,21 +59,22 @@ class ProfileArguments:
         self._out, self._options = out, options
         self._num_made = 0
 
-    def reject(self, option: str, why: str) -> None:
+    def reject(self, option: str, reason: str) -> None:
         """Raise `SettingsError` if this option was given, which has no effect here."""
         if option in self._options:
-            raise SettingsError(f"{option}={self._options[option]!r} has no effect: {why}. Leave it out.")
+            raise SettingsError(f"{option}={self._options[option]!r} has no effect: {reason}. Leave it out.")
 
     def make_profiler(self, **options: Unpack[ProfileOptions]) -> Profiler:
         """Return a new Profiler, on each rank for the same folder. ``options`` replace those that were given.
 
         Raises the errors of `kinetoscope.profile`.
         """
-        profiler = profile(self._folder(), **(self._options | options))
+        profiler = profile(self._next_folder(), **(self._options | options))
         self._num_made += 1
         return profiler
 
-    def _folder(self) -> Any:
+    def _next_folder(self) -> Any:
+        """Return ``out`` for the next Profiler, with a number if earlier ones may be overwritten."""
         out = self._out
         if not isinstance(out, str | os.PathLike) or not (self._options.get("overwrite") and self._num_made):
             return out

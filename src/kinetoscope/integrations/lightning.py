@@ -144,6 +144,7 @@ class KinetoscopeCallback:
         self._end(clean=False)
 
     def _end(self, *, clean: bool) -> None:
+        """End the run, and restore the Trainer's profiler."""
         trainer, self._trainer = self._trainer, None
         if trainer is None:
             return
@@ -187,16 +188,16 @@ class KinetoscopeCallback:
 class _Actions:
     """Recorder of Lightning's actions as spans. It replaces a profiler of Lightning's without effect, ``beneath``."""
 
-    def __init__(self, run: TrainerRun, beneath: Any = None) -> None:
-        self._run, self._beneath = run, beneath
+    def __init__(self, run: TrainerRun, wrapped: Any = None) -> None:
+        self._run, self._wrapped = run, wrapped
         self._profiler: Any = None
         self._markers: dict[str, Marker | None] = {}
         self._open: list[tuple[str, Marker, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_beneath":  # while it is unpickled
+        if name == "_wrapped":  # while it is unpickled
             raise AttributeError(name)
-        return getattr(self._beneath, name)
+        return getattr(self._wrapped, name)
 
     def start(self, action_name: str) -> None:
         if not self._run.is_running:
@@ -208,7 +209,7 @@ class _Actions:
         try:
             marker = self._markers[action_name]
         except KeyError:
-            marker = self._markers[action_name] = self._find(action_name)
+            marker = self._markers[action_name] = self._find_marker(action_name)
         if marker is not None:
             self._open.append((action_name, marker, marker.begin()))
 
@@ -229,7 +230,7 @@ class _Actions:
         finally:
             self.stop(action_name)
 
-    def _find(self, action_name: str) -> Marker | None:
+    def _find_marker(self, action_name: str) -> Marker | None:
         """Return the marker of an action; None for actions of our own and for fetches."""
         if action_name.endswith(_FETCH_ACTION) or action_name.startswith(f"[Callback]{KinetoscopeCallback.state_key}."):
             return None

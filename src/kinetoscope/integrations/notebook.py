@@ -109,10 +109,10 @@ class _CellProfiling:
 
         from kinetoscope.autoinstrument.instrumentation import AutoInstrumentation
 
-        self._training = AutoInstrumentation(self._make, self._set_reason)
+        self._training = AutoInstrumentation(self._make_profiler, self._set_reason)
         self._training.watch()
 
-    def _make(self, number: int, num_over: int) -> Profiler:
+    def _make_profiler(self, number: int, num_over: int) -> Profiler:
         """Return the profiler of the n-th training run of the cell. The first one is shown."""
         profiler = (
             self._arguments.make_profiler() if number == 1 else self._arguments.make_profiler(first_step=num_over)
@@ -120,8 +120,8 @@ class _CellProfiling:
         self._profiler = self._profiler or profiler
         return profiler
 
-    def _set_reason(self, why: str) -> None:
-        self._profiler, self._reason = None, why
+    def _set_reason(self, reason: str) -> None:
+        self._profiler, self._reason = None, reason
 
     def stop(self) -> None:
         """End the profiling, and stop to watch."""

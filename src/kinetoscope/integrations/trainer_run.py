@@ -64,7 +64,7 @@ class TrainerRun:
 
     def end(self, *, clean: bool) -> None:
         """End the run, and save it. ``clean``: the training was not ended by an error."""
-        self._leave_cell()
+        self._unregister_cell_end()
         if self._driver is not None:
             self._driver.end(clean=clean)
 
@@ -90,26 +90,26 @@ class TrainerRun:
 
         A training on another thread continues after the cell.
         """
-        events = getattr(_ipython(), "events", None)
+        events = getattr(_find_ipython(), "events", None)
         if events is None or threading.current_thread() is not threading.main_thread():
             return
 
         def end_with_cell(*_: object) -> None:
             if self.is_running:
                 self.end(clean=False)
-            self._leave_cell()
+            self._unregister_cell_end()
 
         events.register("post_run_cell", end_with_cell)
         self._cell_end = end_with_cell
 
-    def _leave_cell(self) -> None:
+    def _unregister_cell_end(self) -> None:
         cell_end, self._cell_end = self._cell_end, None
         if cell_end is not None:
             with contextlib.suppress(ValueError):  # other code has removed it
-                _ipython().events.unregister("post_run_cell", cell_end)
+                _find_ipython().events.unregister("post_run_cell", cell_end)
 
 
-def _ipython() -> Any:
+def _find_ipython() -> Any:
     """Return IPython's shell, if this is one of its processes; else None."""
     module = sys.modules.get("IPython")
     return module.get_ipython() if module is not None else None

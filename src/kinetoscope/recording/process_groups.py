@@ -44,6 +44,7 @@ def read_group_timeout_s() -> float | None:
 
 
 def _find_groups() -> dict[Any, Any]:
+    """Return the process groups of this process, each with its ranks."""
     world = groups_of_process.find()
     return getattr(world, "pg_group_ranks", None) or {}
 

@@ -323,13 +323,13 @@ class Profiler(AnyProfiler):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.lifecycle.is_in_context = False
         try:
-            self.lifecycle.close(clean=kind is None)
+            self.lifecycle.close(clean=error_type is None)
         except KeyboardInterrupt:
-            if kind is None or not issubclass(kind, KeyboardInterrupt):
+            if error_type is None or not issubclass(error_type, KeyboardInterrupt):
                 raise  # else the first one, which ended the block, propagates with its own traceback
 
     if not TYPE_CHECKING:  # type checkers report missing attributes themselves

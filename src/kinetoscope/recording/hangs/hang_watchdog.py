@@ -96,10 +96,12 @@ class PhaseLimits:
             return (_NEVER_NS,) * len(Phase)
         max_ns = _NEVER_NS if group_timeout_s is None else round(group_timeout_s * 1e9 / 2)
         return tuple(
-            max(min(self._limit_ns(phase, is_after_loop), max_ns), self._extended_ns.get(phase, 0)) for phase in Phase
+            max(min(self._estimate_limit_ns(phase, is_after_loop), max_ns), self._extended_ns.get(phase, 0))
+            for phase in Phase
         )
 
-    def _limit_ns(self, phase: int, is_after_loop: bool) -> int:
+    def _estimate_limit_ns(self, phase: int, is_after_loop: bool) -> int:
+        """Return the limit of a phase without extensions, in nanoseconds."""
         usual_ns = median(self._times[phase]) if self._times[phase] else 0
         return max(
             self._min_limit_ns,
@@ -169,7 +171,7 @@ class HangWatchdog:
         self._is_over = threading.Event()
         self._report_saving: Callable[[], object] | None = None
         self._has_failed = False
-        self._thread = BackgroundThread(self._work, "kinetoscope-watch")
+        self._thread = BackgroundThread(self._run, "kinetoscope-watch")
 
     def start(self) -> None:
         """Start the thread."""
@@ -195,7 +197,8 @@ class HangWatchdog:
 
     # -- on the thread --
 
-    def _work(self) -> None:
+    def _run(self) -> None:
+        """Detect hangs and read requests until `stop`."""
         while not self._is_over.is_set():
             try:
                 self._update()
@@ -203,7 +206,7 @@ class HangWatchdog:
                     self._report_saving()
                     self._is_over.wait(_SAVING_POLL_S)
                     continue
-                woken = self._wait()
+                woken = self._wait_for_event()
                 if woken is WakeReason.REQUESTED:
                     self._read_request()
                 elif woken is WakeReason.STALLED:
@@ -216,8 +219,9 @@ class HangWatchdog:
         with suppress(Exception):
             self._update()  # a hung phase may have resumed
 
-    def _wait(self) -> WakeReason:
-        limits = self._limits()
+    def _wait_for_event(self) -> WakeReason:
+        """Sleep in C until a phase is too long or a request arrives, and return the reason for the wake-up."""
+        limits = self._current_limits_ns()
         has_usual_duration = (
             self._phase_limits.has_enough_steps() and not self._stuck_since_ns
         )  # else something is soon to be seen
@@ -225,7 +229,7 @@ class HangWatchdog:
         wait_ns = round(wait_s * 1e9)
         return WakeReason(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._sequence))
 
-    def _limits(self) -> tuple[int, ...]:
+    def _current_limits_ns(self) -> tuple[int, ...]:
         if self._report_saving is not None:
             return (_NEVER_NS,) * len(Phase)
         return self._phase_limits.limits_ns(read_group_timeout_s(), is_after_loop=self._pulse.is_between_loops)
@@ -257,6 +261,7 @@ class HangWatchdog:
     # -- a phase that lasts too long --
 
     def _probe(self) -> None:
+        """Sample the training thread, and report it as stuck if it makes no progress."""
         phase, since_ns = self._pulse.current_phase()
         probe = ThreadProbe(self._training_ident, self._native_id, self._pulse.writer.ask_main_thread)
         probe.add_sample()
@@ -282,6 +287,7 @@ class HangWatchdog:
         return None
 
     def _report_stuck(self, phase: int, since_ns: int, duration_ns: int) -> None:
+        """Write the location and all stacks of a stuck phase, and log them if the phase is hung."""
         frames = all_frames()
         frame = frames.get(self._training_ident)
         has_usual_duration = self._phase_limits.has_usual_duration(phase) and not self._is_stuck_after_loop
@@ -291,38 +297,39 @@ class HangWatchdog:
             StallState.HUNG if hangs else StallState.LONG, phase, since_ns, self._training_ident, location
         )
         unix_ns = time.time_ns()
-        found = StalledPhase(
+        stuck_phase = StalledPhase(
             phase=Phase(phase).name.lower(),
             hangs=hangs,
             step=self._pulse.num_steps(),
             since_ns=unix_ns - duration_ns,
             found_ns=unix_ns,
-            limit_ns=self._limits()[phase],
+            limit_ns=self._current_limits_ns()[phase],
             place=location,
-            stacks=self._stacks(frames),
+            stacks=self._read_stacks(frames),
             groups=[redact_group(group, self._redact) for group in read_group_states()],
         )
-        self._stuck_file.phases.append(found)
+        self._stuck_file.phases.append(stuck_phase)
         del self._stuck_file.phases[:-_MAX_PHASES]
-        why_not = self._write_file()
+        failure = self._write_file()
         _log.warning(
             "Training %s: %s has taken %.0f s%s. The stacks of all threads are in %s.",
             "hangs" if hangs else "has been stuck since its loop ended" if self._is_stuck_after_loop else "takes long",
-            found.phase.replace("_", " "),
+            stuck_phase.phase.replace("_", " "),
             duration_ns / 1e9,
             f", at {location}" if location else "",
-            f"no file: {why_not}" if why_not else self._pulse.sibling_path(STALL_SUFFIX),
+            f"no file: {failure}" if failure else self._pulse.sibling_path(STALL_SUFFIX),
         )
 
     def _report_resumed(self, duration_ns: int) -> None:
-        found = self._stuck_file.phases[-1]
-        self._stuck_file.phases[-1] = msgspec.structs.replace(found, goes_on_ns=time.time_ns())
+        """Record that the stuck phase has ended, and raise its limit."""
+        stuck_phase = self._stuck_file.phases[-1]
+        self._stuck_file.phases[-1] = msgspec.structs.replace(stuck_phase, goes_on_ns=time.time_ns())
         self._write_file()
-        if found.hangs or self._is_stuck_after_loop:
+        if stuck_phase.hangs or self._is_stuck_after_loop:
             self._phase_limits.extend_after_report(
-                Phase[found.phase.upper()], duration_ns, is_after_loop=self._is_stuck_after_loop
+                Phase[stuck_phase.phase.upper()], duration_ns, is_after_loop=self._is_stuck_after_loop
             )
-        _log.warning("Training continues: %s took %.0f s.", found.phase.replace("_", " "), duration_ns / 1e9)
+        _log.warning("Training continues: %s took %.0f s.", stuck_phase.phase.replace("_", " "), duration_ns / 1e9)
 
     def _write_file(self) -> str:
         """Write the stacks and return the reason if that fails; "" on success."""
@@ -334,7 +341,7 @@ class HangWatchdog:
             return (error.strerror if isinstance(error, OSError) else None) or f"{error}".rstrip(".")
         return ""
 
-    def _stacks(self, frames: dict[int, FrameType]) -> list[ThreadStack]:
+    def _read_stacks(self, frames: dict[int, FrameType]) -> list[ThreadStack]:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         others = [ident for ident in frames if not names.get(ident, "").startswith(_PROFILER_THREADS)]
         order = sorted(others, key=lambda ident: ident != self._training_ident)[:_MAX_THREADS]
@@ -369,5 +376,5 @@ def _find_location(frame: FrameType | None) -> str:
         frame = frame.f_back
     if frame is None:
         return "".join(innermost)
-    own = format_frame(frame.f_code, frame.f_lineno)
-    return own if innermost == [own] else f"{own}, in {innermost[0]}"
+    user_line = format_frame(frame.f_code, frame.f_lineno)
+    return user_line if innermost == [user_line] else f"{user_line}, in {innermost[0]}"

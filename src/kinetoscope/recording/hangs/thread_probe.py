@@ -66,24 +66,26 @@ class ThreadProbe:
         first, last = self._samples[0], self._samples[-1]
         if first.cpu_s is None or last.cpu_s is None:
             return self._has_advanced()
-        runnable_s = self._observed_s() - self._run_queue_delay_s()
+        runnable_s = self._measure_observed_s() - self._estimate_run_queue_delay_s()
         if runnable_s < POLL_S:
             return True
         return last.cpu_s - first.cpu_s > _MIN_CPU_SHARE * runnable_s and (self._has_advanced() or self._waits_often())
 
-    def _observed_s(self) -> float:
+    def _measure_observed_s(self) -> float:
         """Return the seconds between the first and the last sample, without times in which the process was stopped."""
         return sum(min(after.at_s - sample.at_s, FROZEN_S) for sample, after in pairwise(self._samples))
 
     def _has_advanced(self) -> bool:
+        """Return whether the thread executed Python: its position changed, or it answered a ping."""
         positions = {sample.position for sample in self._samples if sample.position is not None}
         return len(positions) > 1 or self._samples[-1].num_answers > self._samples[0].num_answers
 
     def _waits_often(self) -> bool:
+        """Return whether the thread has waited for something in at least every second interval."""
         before, after = self._samples[0].num_waits, self._samples[-1].num_waits
         return before is not None and after is not None and after - before >= len(self._samples) // 2
 
-    def _run_queue_delay_s(self) -> float:
+    def _estimate_run_queue_delay_s(self) -> float:
         """Return the seconds in which the thread was ready to run but had no CPU, with a delay that has not ended."""
         first, last = self._samples[0], self._samples[-1]
         if first.delay_s is None or last.delay_s is None:

@@ -62,12 +62,12 @@ class MarkerSettings:
         return sum(ACTION_BITS[action] for action in self.actions)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MarkerSettings) and self._key() == other._key()
+        return isinstance(other, MarkerSettings) and self._comparison_key() == other._comparison_key()
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._comparison_key())
 
-    def _key(self) -> tuple[Any, ...]:
+    def _comparison_key(self) -> tuple[Any, ...]:
         return self.name, self.actions, self.categories, self.edges, self.args
 
     @property
@@ -135,7 +135,7 @@ class Marker(NativeSpan):
         """
         if compiler.is_compiling():
             return
-        started = _started_on_thread()
+        started = _get_started_markers()
         if started.get(self, _STARTED_BY_PARENT) is not _STARTED_BY_PARENT:
             raise MarkerError(
                 f"Marker {self.name!r} was started on this thread and not finished. To nest a marker in itself use "
@@ -151,7 +151,7 @@ class Marker(NativeSpan):
         """
         if compiler.is_compiling():
             return
-        started = _started_on_thread()
+        started = _get_started_markers()
         if self not in started:
             raise MarkerError(
                 f"Marker {self.name!r} cannot finish: this thread has not started it. If another thread or task did, "
@@ -214,7 +214,8 @@ class _Started(threading.local):
 _started = _Started()
 
 
-def _started_on_thread() -> dict[Marker, Any]:
+def _get_started_markers() -> dict[Marker, Any]:
+    """Return the markers that this thread has started, with their tokens; without those of a forked child's parent."""
     if _started.pid != os.getpid():
         _started.pid, _started.tokens = os.getpid(), dict.fromkeys(_started.tokens, _STARTED_BY_PARENT)
     return _started.tokens
@@ -301,15 +302,15 @@ class ProfilerMarkers:
         """Return the marker for the arguments of ``Profiler.marker``."""
         return self.get(MarkerSettings(*marker_arguments))
 
-    def get(self, requested: MarkerSettings, kind: type[Marker] = Marker) -> Marker:
+    def get(self, requested: MarkerSettings, marker_type: type[Marker] = Marker) -> Marker:
         """Return the marker with the key of ``requested``, or create one of class ``kind``.
 
         An existing marker keeps its settings; if they differ, one warning is logged.
         """
         cached = self._cache.get(requested.key)
         if cached is None:
-            compiler.register_with_dynamo(kind)
-            return self._cache.add(requested.key, kind(self.recorder, requested))
+            compiler.register_with_dynamo(marker_type)
+            return self._cache.add(requested.key, marker_type(self.recorder, requested))
         if requested not in (cached.settings, MarkerSettings(requested.name, args=requested.args)):
             message = "Marker %r was created with %s and is now requested with %s. It keeps the first settings."
             subject = (requested, cached.settings)
@@ -380,6 +381,7 @@ def marker(
 
 
 def _get_library_marker(settings: MarkerSettings) -> Marker:
+    """Return the library marker with these settings, created once."""
     compiler.register_with_dynamo(Marker)
     key = settings.name if settings == MarkerSettings(settings.name) else settings
     return _cache.get(key) or _cache.add(key, Marker(_current_recorder, settings))
@@ -402,6 +404,7 @@ def detach_library_markers(recorder: NativeRecorder) -> None:
 
 
 def _set_recorder(recorder: NativeRecorder) -> None:
+    """Let library markers record into ``recorder``."""
     global _current_recorder
     _current_recorder = recorder
     for library_marker in _cache.list_alive():

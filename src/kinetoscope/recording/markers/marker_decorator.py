@@ -48,6 +48,7 @@ def mark_function(function: Any, find: Callable[[str], Any]) -> Any:
 
 
 def _wrap(marker: NativeSpan, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the wrapper for the kind of the function: plain, coroutine, generator or asynchronous generator."""
     if _is_kind(inspect.isasyncgenfunction, function):
         return _wrap_async_generator(marker, function)
     if _is_kind(inspect.iscoroutinefunction, function):

@@ -64,7 +64,7 @@ class NativeRecorder(native.Recorder):
             self.window_opened_ns = closed_ns + 1
         folder = Path(self._folder) if self._folder is not None else None
         self._unreleased.add(window)
-        spooled = self._spooled_window(window)
+        spooled = self._get_spooled_window(window)
         in_files = (chunk for *_, chunks in closed_tracks for chunk in chunks if chunk.has_file)
         num_written = spooled.num_written + sum(map(len, in_files))
 
@@ -101,10 +101,10 @@ class NativeRecorder(native.Recorder):
         for _ in range(_MAX_ROUNDS):
             self.ready_spares()
             window, filled = self.take_filled()
-            if window == 0 or not self._spooled_window(window).spool_filled(filled):
+            if window == 0 or not self._get_spooled_window(window).spool_filled(filled):
                 break
 
-    def _spooled_window(self, window: int) -> SpooledWindow:
+    def _get_spooled_window(self, window: int) -> SpooledWindow:
         return self._spooled.setdefault(window, SpooledWindow(window, self._folder, _warn_about_full_spool))
 
     def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None:
@@ -176,7 +176,7 @@ class NativeRecorder(native.Recorder):
         if self.followed_run_file is not None:
             if self._files is None:
                 self._open_names_file(os.path.dirname(self.followed_run_file))
-            name = _process_name() if is_main else f"{_process_name()}: {name}"
+            name = _find_process_name() if is_main else f"{_find_process_name()}: {name}"
         return threading.get_native_id(), name.encode(errors="backslashreplace").decode(), is_main
 
     def _open_names_file(self, folder: str) -> None:
@@ -233,7 +233,7 @@ _MEMORY_LIMIT_BYTES = 256 << 20
 _CHILD_LIMIT_BYTES = 64 << 20  # in one window
 
 
-def _process_name() -> str:
+def _find_process_name() -> str:
     """Return the name of a child process in the trace: a DataLoader worker's number, or multiprocessing's name."""
     worker = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
     if worker is not None:

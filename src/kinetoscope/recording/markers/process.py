@@ -159,6 +159,7 @@ class TerminationHandler:
             self._terminate_by(number)
 
     def _terminate_by(self, number: int) -> None:
+        """End the process by the default handling of a signal."""
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -220,6 +221,7 @@ def hold_signals() -> Iterator[None]:
 def _release_signals(
     handlers: dict[int, _Handler], hold: _Handler, received: list[tuple[int, FrameType | None]]
 ) -> None:
+    """Restore the handlers, and call those of signals that came meanwhile, also if one of them raises."""
     for number, handler in reversed(handlers.items()):
         restore_signal(number, hold, handler)
     if received:
@@ -248,10 +250,11 @@ def find_parent_run_file() -> str | None:
     inherited = os.environ.get(RUN_FILE_VARIABLE)
     if _FORK_SERVER not in sys.modules or (inherited is not None and os.path.exists(inherited)):
         return inherited
-    return _find_among_ancestors()
+    return _find_run_of_ancestors()
 
 
-def _find_among_ancestors() -> str | None:
+def _find_run_of_ancestors() -> str | None:
+    """Return the run file that the parent of the fork server, or the server, has mapped; None without one."""
     server = os.getppid()
     with contextlib.suppress(OSError, ValueError):
         return _find_mapped_run_file(_read_parent_pid(server)) or _find_mapped_run_file(server)

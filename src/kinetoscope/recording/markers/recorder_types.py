@@ -104,7 +104,7 @@ class NameTable:
             return known_id
         with self._lock:
             if key not in self._ids and len(self.names) >= MAX_NAMES:
-                key = self._shared_key(*key)
+                key = self._make_shared_key(*key)
             if key not in self._ids:
                 self._ids[key] = self._add(SpanName(*key))
                 if self.on_new is not None:
@@ -116,7 +116,7 @@ class NameTable:
         self.names.append(name)
         return next(number for number in reversed(range(len(self.names))) if self.names[number] is name)
 
-    def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> _Key:
+    def _make_shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> _Key:
         """Return the key of a new name when no numbers are left for new names."""
         if len(self.names) == MAX_NAMES:
             _log.warning(

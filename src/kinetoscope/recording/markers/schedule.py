@@ -170,7 +170,7 @@ class CyclicSchedule:
 class PulseOnly:
     """Schedule that records no window, with the reason."""
 
-    why: str
+    reason: str
 
     def __call__(self, state: ScheduleState) -> ProfilerAction:
         """Return SKIP."""

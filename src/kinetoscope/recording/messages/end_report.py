@@ -107,10 +107,10 @@ class EndReport:
     def show(self) -> None:
         """Show what was saved, or the reason why nothing was."""
         if self._counts.is_empty_run:
-            why = explain_empty_run(self._schedule, self._counts, self._redact(uncaught_error_name()))
+            reason = explain_empty_run(self._schedule, self._counts, self._redact(uncaught_error_name()))
             if not isinstance(self._schedule, PulseOnly):
-                _log.warning(why)
-            self._write_reason(why)
+                _log.warning(reason)
+            self._write_reason(reason)
         elif self._sink is not None:
             for path in find_lost_folders(self._handlers):
                 _log.warning("The traces in %s were deleted or moved during the run.", short_path(path))
@@ -130,31 +130,31 @@ class EndReport:
             finding = " ".join(
                 filter(None, [finding, f"{format_count(self._counts.num_unsaved, 'window')} could not be saved."])
             )
-        command = self._next_command(sink)
+        command = self._choose_command(sink)
         if finding or command:
             sink.show(finding, command)
 
-    def _write_reason(self, why: str) -> None:
+    def _write_reason(self, reason: str) -> None:
         """Write the reason to the folders of traces, where commands and the list of runs read it."""
         for handler in self._handlers:
             if (note := getattr(handler, "record_empty_run", None)) is not None:
                 with suppress(OSError):  # a full disk: it was logged
-                    note(why)
+                    note(reason)
 
-    def _next_command(self, sink: MessageSink) -> str:
+    def _choose_command(self, sink: MessageSink) -> str:
         run_folder = run_folder_of(self._handlers)
         if self._counts.num_unsaved and run_folder is not None:
             return f"kinetoscope recover {quote(short_path(run_folder))}"
-        paths = self._list_paths()
+        paths = self._list_trace_folders()
         return next_command(run_folder or paths[0], in_notebook=sink.is_notebook) if paths else ""
 
-    def _list_paths(self) -> list[Path]:
+    def _list_trace_folders(self) -> list[Path]:
         return _list_saved(self._handlers)
 
     def _list_linkable(self) -> list[Path]:
         """Return the files to which messages may link."""
         run_folder = run_folder_of(self._handlers)
-        return self._list_paths() + ([] if run_folder is None else [run_folder / REPORT])
+        return self._list_trace_folders() + ([] if run_folder is None else [run_folder / REPORT])
 
 
 def describe_saved(counts: RunCounts, handlers: Iterable[object]) -> str:
@@ -198,10 +198,11 @@ def explain_empty_run(schedule: object, counts: RunCounts, error: str = "") -> s
     """
     if counts.num_unsaved or counts.num_missed:
         return "No recorded window was saved. The errors above give the reason."
-    return f"Nothing was recorded: {_reason(schedule, counts, error)}"
+    return f"Nothing was recorded: {_explain_schedule(schedule, counts, error)}"
 
 
-def _reason(schedule: object, counts: RunCounts, error: str) -> str:
+def _explain_schedule(schedule: object, counts: RunCounts, error: str) -> str:
+    """Return the reason why no window was recorded, as the end of a sentence."""
     if counts.num_windows:
         return "no marker, source or loop had anything to record while recording was on."
     if counts.num_batches == 0:
@@ -210,9 +211,9 @@ def _reason(schedule: object, counts: RunCounts, error: str) -> str:
             "profiler.batches(loader):`, or call profiler.step() at the end of each batch."
         )
     if isinstance(schedule, PulseOnly):
-        return f"{schedule.why}."
+        return f"{schedule.reason}."
     if not isinstance(schedule, CyclicSchedule):
-        return f"the schedule returned skip for {_count_batches(counts.num_batches)}."
+        return f"the schedule returned skip for {_name_batches(counts.num_batches)}."
     first = schedule.plan.first_recorded + 1 + counts.num_past
     if error:
         num_batches = format_count(counts.num_batches, "batch")
@@ -226,5 +227,5 @@ def _reason(schedule: object, counts: RunCounts, error: str) -> str:
     )
 
 
-def _count_batches(num_batches: int) -> str:
+def _name_batches(num_batches: int) -> str:
     return "the only batch" if num_batches == 1 else f"each of the {num_batches:,} batches"

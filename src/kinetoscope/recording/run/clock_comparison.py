@@ -56,7 +56,7 @@ class ClockComparison:
             return
         self._is_started = True
         self._is_comparing = self._ranks.rank > 0
-        job = self._serve if self._ranks.rank == 0 else self._measure
+        job = self._run_server if self._ranks.rank == 0 else self._run_client
         self._thread.submit("Comparing clocks", lambda: job(_open_connection(store)))
 
     def forward(self, cycle: Cycle, deliver: Callable[[Cycle], None], *, measure: bool) -> None:
@@ -64,12 +64,12 @@ class ClockComparison:
         self.start()
         measure = measure and self._is_comparing
         if not measure and not self._pending:
-            _deliver(cycle, self._latest_relation(), deliver)
+            _deliver(cycle, self._get_relation(), deliver)
             return
         # In order, after the waiting cycles. The code that removes it from the dict delivers it: the job on the other
         # thread, or `finish_windows` when time is up.
-        self._pending[cycle.number] = lambda: _deliver(cycle, self._latest_relation(), deliver)
-        self._thread.submit("Comparing clocks", lambda: self._update(cycle.number, measure))
+        self._pending[cycle.number] = lambda: _deliver(cycle, self._get_relation(), deliver)
+        self._thread.submit("Comparing clocks", lambda: self._measure_and_deliver(cycle.number, measure))
 
     def finish_windows(self, timeout_s: float) -> None:
         """Wait for current measurements, at most ``timeout_s``, and then deliver every cycle."""
@@ -92,13 +92,13 @@ class ClockComparison:
         """The prefix of its keys in the store, which may outlive the attempt."""
         return f"kinetoscope/{self.attempt.restart}/"
 
-    def _latest_relation(self) -> ClockRelation | None:
+    def _get_relation(self) -> ClockRelation | None:
         client = self._client  # read once: the other thread may set it to None
         return client.relation if client is not None else self._relation
 
     def _disconnect(self) -> None:
         """Keep the latest relation, and close the second connection to the store."""
-        self._relation = self._latest_relation()
+        self._relation = self._get_relation()
         self._client, self._is_comparing = None, False
 
     def _run_agreements(self, store: Any) -> None:
@@ -106,21 +106,24 @@ class ClockComparison:
             with suppress(*STORE_ERRORS):  # then the id stays unknown, and merging reports how it separates attempts
                 agreement(store)
 
-    def _serve(self, store: Any) -> None:
+    def _run_server(self, store: Any) -> None:
+        """Answer the other ranks on rank 0, until the run ends."""
         server = ClockServer(store, self._prefix, self._clock, clock_identity(), self._ranks.world_size)
         self._relation = same_clock(server.reference)
         self._run_agreements(store)
         server.serve(self._stop)
         server.serve_remaining(_LAST_TIMEOUT_S)
 
-    def _measure(self, store: Any) -> None:
+    def _run_client(self, store: Any) -> None:
+        """Start to measure the offset to rank 0's clock."""
         self._run_agreements(store)
         client = self._client = ClockClient(store, self._prefix, self._clock, clock_identity())
         client.begin(_START_TIMEOUT_S, self._stop)
         if client.relation is not None and client.relation.is_same:
             self._disconnect()
 
-    def _update(self, number: int, measure: bool) -> None:
+    def _measure_and_deliver(self, number: int, measure: bool) -> None:
+        """Measure the offset once more, and deliver the cycle with this number."""
         client = self._client
         try:
             if measure and client is not None:

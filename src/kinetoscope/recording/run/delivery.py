@@ -208,9 +208,9 @@ class Delivery:
         """Deliver the window of an outlier step."""
         self.writer.submit("Saving a slow step", lambda: self._save_slow_step(cycle))
 
-    def submit_contribution(self, make: AddFiles, target: Contributions) -> None:
+    def submit_contribution(self, add_files: AddFiles, target: Contributions) -> None:
         """Call ``make`` on the writer thread, where a source adds trace files to a cycle."""
-        self.writer.submit("Adding a trace file", lambda: self._contribute(make, target))
+        self.writer.submit("Adding a trace file", lambda: self._run_contribution(add_files, target))
 
     def count_event(self) -> None:
         """Count a single event that a handler received while it was recorded."""
@@ -259,6 +259,7 @@ class Delivery:
     def _handle_failure(
         self, handler: TraceHandler, argument: object, error: BaseException, is_optional: bool
     ) -> DeliveryResult:
+        """Log an error of a delivery, switch the handler off if it is at fault, and return the result."""
         if is_optional:
             self._guard.keep(error)
             self._once.warn(
@@ -341,7 +342,7 @@ class Delivery:
     def _prepare(self, save: Save, is_last: bool) -> bool:
         """Complete a cycle with files that sources failed to write; return whether it can be delivered now."""
         contributions = save.cycle.contributions
-        self._contribute_again(contributions)
+        self._retry_contributions(contributions)
         if contributions.to_retry and not is_last:
             return False
         self._drop_retained(contributions)
@@ -369,13 +370,14 @@ class Delivery:
 
     # -- contributed files ------------------------------------------------------------------------------------
 
-    def _contribute(self, make: AddFiles, target: Contributions) -> None:
+    def _run_contribution(self, add_files: AddFiles, target: Contributions) -> None:
+        """Let a source add files to a cycle, and deliver these files."""
         num_before = len(target.files)
         try:
             with self._cost:
-                make(target)
+                add_files(target)
         except _TRANSIENT_ERRORS as error:
-            self._retain(make, target, error)
+            self._retain(add_files, target, error)
         except Exception as error:
             self._guard.report("Adding a trace file", error)
         for file in target.files[num_before:]:
@@ -388,21 +390,22 @@ class Delivery:
         if result is DeliveryResult.FAILED:
             target.undelivered.append((handler, file))
 
-    def _contribute_again(self, target: Contributions) -> None:
-        makes, undelivered = list(target.to_retry), list(target.undelivered)
+    def _retry_contributions(self, target: Contributions) -> None:
+        """Repeat failed deliveries of files, and contributions that failed."""
+        functions, undelivered = list(target.to_retry), list(target.undelivered)
         target.to_retry.clear()
         target.undelivered.clear()
         for handler, file in undelivered:
             self._deliver_file(handler, file, target)
-        for make in makes:
-            self._retained.remove((make, target))
-            self._contribute(make, target)
+        for add_files in functions:
+            self._retained.remove((add_files, target))
+            self._run_contribution(add_files, target)
 
-    def _retain(self, make: AddFiles, target: Contributions, error: BaseException) -> None:
+    def _retain(self, add_files: AddFiles, target: Contributions, error: BaseException) -> None:
         """Keep the result of a source for another try; only the last few, because they are in memory."""
         self._log_once("A source could not write its trace", error)
-        target.to_retry.append(make)
-        self._retained.append((make, target))
+        target.to_retry.append(add_files)
+        self._retained.append((add_files, target))
         if len(self._retained) > _MAX_RETAINED:
             lost, contributions = self._retained.pop(0)
             contributions.to_retry.remove(lost)
@@ -413,4 +416,4 @@ class Delivery:
 
     def _drop_retained(self, contributions: Contributions) -> None:
         contributions.to_retry.clear()
-        self._retained = [(make, target) for make, target in self._retained if target is not contributions]
+        self._retained = [(add_files, target) for add_files, target in self._retained if target is not contributions]

@@ -317,6 +317,7 @@ class RunLifecycle:
                 raise
 
     def _run_close_steps(self, steps: ShutdownSteps, *, was_running: bool, clean: bool, at_exit: bool) -> None:
+        """Take the steps of the close in their order."""
         services = self.services
         steps.run_step(self._shutdown.start_saving, self._watchdog)
         steps.run_step(self.windows.stop_slow_steps)
@@ -382,7 +383,7 @@ class RunLifecycle:
             return None
         self._has_reported = True
         schedule, is_quiet = self.settings.schedule, self.settings.is_quiet
-        return EndReport(self._count(), schedule, handlers, services.redactor, is_quiet=is_quiet)
+        return EndReport(self._make_counts(), schedule, handlers, services.redactor, is_quiet=is_quiet)
 
     def _find_top_finding(self, *, is_watching: bool) -> str:
         folder = next((recipe.folder for handler in self.context.handlers if (recipe := recipe_of(handler))), None)
@@ -392,7 +393,7 @@ class RunLifecycle:
         find = partial(search.find, is_watching=is_watching)
         return self.context.call(search, find, Path(folder), self._shutdown.seconds_to_search) or ""
 
-    def _count(self) -> RunCounts:
+    def _make_counts(self) -> RunCounts:
         delivery = self.services.delivery
         return RunCounts(
             num_batches=plain_count(self.state.timestamp.batch) - self.windows.first_batch + self._num_past_steps,

@@ -35,20 +35,20 @@ class Batches(Generic[T]):
     def __init__(self, loop: "Loop", iterable: Iterable[T], length: int | None) -> None:
         self._loop = loop
         self._iterable = iterable
-        self._find_length = length
+        self._get_length = length
         self._iterator: Iterator[T] | None = None
 
     def __iter__(self) -> Iterator[T]:
-        return self._iterator or self._loop.iterate(self._iterable, self._find_length)
+        return self._iterator or self._loop.iterate(self._iterable, self._get_length)
 
     def __next__(self) -> T:
         if self._iterator is None:
-            self._iterator = self._loop.iterate(self._iterable, self._find_length)
+            self._iterator = self._loop.iterate(self._iterable, self._get_length)
         return next(self._iterator)
 
     def __len__(self) -> int:
-        if self._find_length is not None:
-            return self._find_length
+        if self._get_length is not None:
+            return self._get_length
         return len(self._iterable)  # pyright: ignore[reportArgumentType] - raises TypeError if it has no length
 
 
@@ -171,9 +171,9 @@ class Loop:
         if self._is_inactive():
             yield from iterable
         elif self._is_evaluation(iterable):
-            yield from self._evaluate(iterable)
+            yield from self._iterate_evaluation(iterable)
         else:
-            yield from self._train(iterable, _find_length(iterable) if length is None else length)
+            yield from self._iterate_training(iterable, _get_length(iterable) if length is None else length)
 
     def _is_evaluation(self, iterable: object) -> bool:
         """Return whether this loop is inside an evaluation or a batch.
@@ -190,7 +190,8 @@ class Loop:
             self._end_epoch(epoch, _EpochEnd.LEFT)
         return epoch.iterable is not iterable
 
-    def _train(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
+    def _iterate_training(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
+        """Yield the batches of an epoch."""
         self._batch.discard()
         if self._scopes.epoch is not None and self._scopes.epoch.is_implied:
             self._end_epoch(self._scopes.epoch, _EpochEnd.LEFT)
@@ -294,6 +295,7 @@ class Loop:
         return self._fetch_expected(fetch) if self._batch.phase is EXPECTED else self.fetches.wait(fetch)
 
     def _fetch_expected(self, fetch: Callable[[], T]) -> T:
+        """Fetch the data of the expected batch, which starts when it is there."""
         self._batch.discard()
         has_started = self._scopes.epoch is not None  # else this is before the first `step`, which begins the epoch
         if has_started:
@@ -360,7 +362,7 @@ class Loop:
             return self.fetches.has_fetched or self._scopes.epoch is None
         return self._batch.phase is NONE
 
-    def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
+    def _iterate_evaluation(self, iterable: Iterable[T]) -> Iterator[T]:
         """Yield evaluation batches. It changes nothing in the loop, because it may be left and stay referenced."""
         is_alone, before = not self._scopes.is_evaluating, _OTHER
         span = self._start_evaluation_span() if is_alone else None
@@ -400,6 +402,7 @@ class Loop:
             self._callbacks.fire(event)
 
     def _end_batch(self, samples: int = 0, tokens: int = 0, end_ns: int | None = None) -> None:
+        """End the batch: advance the timestamp, and count the next steps in C where possible."""
         added_counts, self._batch.added_counts = self._batch.added_counts, (0, 0)
         samples, tokens = samples + added_counts[0], tokens + added_counts[1]
         if self.counted.is_on and self._pulse.writer.count_step(samples, tokens):
@@ -462,7 +465,7 @@ class Loop:
         self._last_end = end
 
 
-def _find_length(iterable: Iterable[object]) -> int | None:
+def _get_length(iterable: Iterable[object]) -> int | None:
     try:
         return len(iterable)  # pyright: ignore[reportArgumentType]
     except TypeError:

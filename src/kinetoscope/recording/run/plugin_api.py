@@ -108,7 +108,7 @@ class RunContext:
 
         An error is never raised there: it is logged, and switches ``source`` off.
         """
-        return self._services.guard.in_hook(source, method, arguments)
+        return self._services.guard.call_in_hook(source, method, arguments)
 
     def report(self, message: str) -> None:
         """Log a warning, once."""
@@ -124,9 +124,9 @@ class RunContext:
         """Name a track of that cycle, for events whose tid is no thread."""
         self._services.window.contributions.events.tracks[tid] = name
 
-    def contribute(self, make: Callable[[Contributions], object]) -> None:
+    def contribute(self, add_files: Callable[[Contributions], object]) -> None:
         """Call ``make`` on the writer thread, where it adds files to the cycle that is being recorded now."""
-        self._services.delivery.submit_contribution(make, self._services.window.contributions)
+        self._services.delivery.submit_contribution(add_files, self._services.window.contributions)
 
     def temporary_folder(self, cycle: int) -> Path:
         """Return, on the writer thread, the folder for files that are needed only until the cycle is saved."""
@@ -142,9 +142,9 @@ class RunContext:
         except OSError as error:
             self._services.guard.report(f"Adding the trace file {path}", error)
         else:
-            self.contribute(lambda contributions: self._add(kept(), contributions))
+            self.contribute(lambda contributions: self._add_file(kept(), contributions))
 
-    def _add(self, file: Path, contributions: Contributions) -> None:
+    def _add_file(self, file: Path, contributions: Contributions) -> None:
         if self.redactor is None:
             contributions.add_temporary(file)
         else:

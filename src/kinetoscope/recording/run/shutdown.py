@@ -63,7 +63,7 @@ class ShutdownSteps:
         try:
             if is_on_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 self._defers_interrupt = True  # before: another handler may raise as soon as ours is installed
-                self._defers_interrupt = install_signal_handler(signal.SIGINT, self._on_signal)
+                self._defers_interrupt = install_signal_handler(signal.SIGINT, self._handle_interrupt)
             for number in signal.valid_signals() if is_on_main_thread() else ():
                 self._defer(number)
         except BaseException:  # of a handler that is not deferred yet
@@ -75,8 +75,9 @@ class ShutdownSteps:
         return self
 
     def _defer(self, number: int) -> None:
+        """Replace the handler of a signal by one that keeps what it raises until the end of the block."""
         handler, pid = signal.getsignal(number), os.getpid()
-        if not callable(handler) or handler == self._on_signal or is_termination_handler(handler):
+        if not callable(handler) or handler == self._handle_interrupt or is_termination_handler(handler):
             return
 
         def defer(number: int, frame: FrameType | None) -> None:
@@ -91,7 +92,7 @@ class ShutdownSteps:
         install_signal_handler(number, defer)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             self._restore_handlers()
@@ -107,7 +108,7 @@ class ShutdownSteps:
         for number, (handler, defer) in self._deferred.items():
             restore_signal(number, defer, handler)
         if self._defers_interrupt:
-            restore_signal(signal.SIGINT, self._on_signal, signal.default_int_handler)
+            restore_signal(signal.SIGINT, self._handle_interrupt, signal.default_int_handler)
 
     @property
     def seconds_left(self) -> float:
@@ -157,11 +158,12 @@ class ShutdownSteps:
             self._may_raise = False
 
     def _keep(self, error: BaseException) -> None:
+        """Keep an exception for the end of the block."""
         self.is_interrupted |= isinstance(error, KeyboardInterrupt) and not self._defers_interrupt
         if self._raised is None:
             self._raised = error
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def _handle_interrupt(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         self.is_interrupted = True
         if self._may_raise:
@@ -220,11 +222,11 @@ class RunShutdown:
 
         Called at the exit of the interpreter, where no thread can be started.
         """
-        self._wait(lambda: self._delivery.writer.close(self.seconds_left))
+        self._wait_for(lambda: self._delivery.writer.close(self.seconds_left))
 
     def finish_windows(self) -> None:
         """Deliver every closed window."""
-        self._wait(lambda: self._clocks.finish_windows(self.seconds_left))
+        self._wait_for(lambda: self._clocks.finish_windows(self.seconds_left))
 
     def drain_or_give_up(self) -> bool:
         """Wait until everything is written, and retry failed saves.
@@ -232,13 +234,13 @@ class RunShutdown:
         Return False and log it if the time is up before.
         """
         writer = self._delivery.writer
-        done = self._wait(lambda: writer.drain(self.seconds_left))
+        done = self._wait_for(lambda: writer.drain(self.seconds_left))
         if done and self._delivery.unsaved:
             self._delivery.retry_unsaved()
-            done = self._wait(lambda: writer.drain(self.seconds_left))
+            done = self._wait_for(lambda: writer.drain(self.seconds_left))
         num_left = len(self._delivery.unsaved) if done else writer.num_waiting + 1
         if num_left and done:
-            self._wait(self._delivery.flush_to_disk)
+            self._wait_for(self._delivery.flush_to_disk)
         if num_left:
             self._log_unsaved("The run is over" if done else "Time to close is up", num_left, is_known=bool(done))
         self._is_drained = bool(done)
@@ -254,12 +256,12 @@ class RunShutdown:
 
     def finish_clocks(self) -> None:
         """End the comparison of clocks."""
-        self._wait(lambda: self._clocks.finish(self.seconds_left))
+        self._wait_for(lambda: self._clocks.finish(self.seconds_left))
 
     def finish_files(self) -> None:
         """End the writer thread, and delete the live folder if everything in it was saved."""
         self._live.stop_preparing()
-        is_written = self._wait(lambda: self._delivery.writer.close(min(_LAST_WAIT_S, self.seconds_left)))
+        is_written = self._wait_for(lambda: self._delivery.writer.close(min(_LAST_WAIT_S, self.seconds_left)))
         is_saved = bool(is_written) and not self._delivery.unsaved and not self._services.window.is_open
         with hold_signals():  # an incomplete live folder would seem to need `recover`
             self._live.close(is_saved=is_saved)
@@ -267,13 +269,14 @@ class RunShutdown:
                 self._services.temporary.close()
             self.is_unfinished = not (is_saved and self._is_drained)
 
-    def _wait(self, call: Callable[[], T]) -> T | None:
+    def _wait_for(self, call: Callable[[], T]) -> T | None:
         """Return the result of ``call``, which waits; None if Ctrl-C ended it."""
         return self._steps.wait_for(call) if self._steps is not None else call()
 
-    def _log_unsaved(self, why: str, num_left: int, *, is_known: bool) -> None:
-        saves = f"{_num_is(num_left, 'save')} not done."
-        _log.error("%s, and %s", why, " ".join([saves, *self._describe_unsaved(is_known)]))
+    def _log_unsaved(self, reason: str, num_left: int, *, is_known: bool) -> None:
+        """Log the number of saves that are not done, and the state of their records."""
+        saves = f"{_count_verb(num_left, 'save')} not done."
+        _log.error("%s, and %s", reason, " ".join([saves, *self._describe_unsaved(is_known)]))
 
     def _describe_unsaved(self, is_known: bool) -> Iterator[str]:
         """Yield sentences on the records of unsaved windows: on disk, in memory only, or lost. A command comes last."""
@@ -284,19 +287,20 @@ class RunShutdown:
         elif not is_known:
             yield f"Their records on disk remain in {folder}."
         elif on_disk:
-            yield f"{_num_is(on_disk, 'record')} on disk, in {folder}."
+            yield f"{_count_verb(on_disk, 'record')} on disk, in {folder}."
         if folder is not None and is_known and in_memory:
             yield (
-                f"{_num_is(in_memory, 'record')} in memory only, because the disk is full, and lost when this process "
-                "ends. Make space, and call close() once more before."
+                f"{_count_verb(in_memory, 'record')} in memory only, because the disk is full, and lost when this "
+                "process ends. Make space, and call close() once more before."
             )
         if unsaved.num_lost_records:
-            yield f"{_num_is(unsaved.num_lost_records, 'record')} lost: there was no space to keep them in."
+            yield f"{_count_verb(unsaved.num_lost_records, 'record')} lost: there was no space to keep them in."
         if folder is not None and (on_disk or not is_known):
             run = quote(str(self._live.run_folder))
             when = "When" if is_known and in_memory else "Call close() once more, or when"
             yield f"{when} this process has ended: kinetoscope recover {run}"
 
 
-def _num_is(number: int, thing: str) -> str:
+def _count_verb(number: int, thing: str) -> str:
+    """Return a count with its verb, such as "3 records are"."""
     return f"{format_count(number, thing)} {'is' if number == 1 else 'are'}"

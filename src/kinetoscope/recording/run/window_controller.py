@@ -204,9 +204,9 @@ class WindowController:
         if isinstance(listener := self._recorder.listener, EventListeners):
             listener.close_spans(self._services.clock.monotonic_ns())
         with hold_signals():  # until the writer thread gets the cycle, only this frame refers to its records
-            self._close(self._state.timestamp if timestamp is None else timestamp, measure, continues)
+            self._close_window(self._state.timestamp if timestamp is None else timestamp, measure, continues)
 
-    def _close(self, timestamp: Moment, measure: bool, continues: bool) -> None:
+    def _close_window(self, timestamp: Moment, measure: bool, continues: bool) -> None:
         services = self._services
         if self.adds_phases and self._window.is_open:
             self._add_phases()

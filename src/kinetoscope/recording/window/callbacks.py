@@ -47,17 +47,17 @@ class Callbacks:
     def close_sources(self) -> None:
         """Close each source that is not closed yet."""
         while self._unclosed:
-            self._end(self._unclosed.pop(0), "close", self._state, None)
+            self._call_closing(self._unclosed.pop(0), "close", self._state, None)
 
     def close_handlers(self) -> None:
         """Close the handlers; then call ``post_close`` of all."""
         for handler in self.handlers:
-            self._end(handler, "close", self._state, None)
+            self._call_closing(handler, "close", self._state, None)
         for callback in (*self.sources, *self.handlers):
-            self._end(callback, "post_close")
+            self._call_closing(callback, "post_close")
 
-    def _end(self, callback: object, method: str, *arguments: object) -> None:
+    def _call_closing(self, callback: object, method: str, *arguments: object) -> None:
         """Call a closing method, if the callback has it, even if the callback was switched off."""
         found = getattr(callback, method, None)
         if found is not None:
-            self._guard.end(callback, found, arguments)
+            self._guard.call_closing(callback, found, arguments)

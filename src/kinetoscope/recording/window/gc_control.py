@@ -20,14 +20,14 @@ def pause_gc() -> Iterator[None]:
     Only its thresholds are changed, and restored unless other code has set them meanwhile. The collector is not
     switched off and on, because the user may do that on another thread at any moment.
     """
-    _enter()
+    _raise_threshold()
     try:
         yield
     finally:
-        _leave()
+        _lower_threshold()
 
 
-def _enter() -> None:
+def _raise_threshold() -> None:
     global _num_inside, _user_thresholds
     with _lock:
         _num_inside += 1
@@ -37,7 +37,7 @@ def _enter() -> None:
             gc.set_threshold(_RARE_THRESHOLD, *thresholds[1:])
 
 
-def _leave() -> None:
+def _lower_threshold() -> None:
     global _num_inside
     with _lock:
         _num_inside -= 1
@@ -50,4 +50,4 @@ def _restore_thresholds() -> None:
     """Restore the thresholds in a forked child, where the parent's other threads do not exist."""
     global _lock, _num_inside
     _lock, _num_inside = threading.RLock(), 1
-    _leave()
+    _lower_threshold()

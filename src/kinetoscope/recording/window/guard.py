@@ -44,7 +44,7 @@ class Guard:
             self.keep(error)
             return None
 
-    def in_hook(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+    def call_in_hook(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
         """Call a method in a hook that must not raise: with ``strict`` the error is kept."""
         if self._switched_off and self.is_off(owner):
             return None
@@ -55,7 +55,7 @@ class Guard:
             self.keep(error)
             return None
 
-    def end(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> None:
+    def call_closing(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> None:
         """Call a closing method of ``owner``, even if it was switched off."""
         try:
             self._call(method, arguments)

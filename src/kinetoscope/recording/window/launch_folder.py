@@ -53,6 +53,7 @@ def choose_run_folder(out: str, ranks: Ranks, run_name: str | None = None) -> st
 
 
 def _choose_first(out: str, ranks: Ranks, run_name: str | None) -> str:
+    """Return the folder that this launch has claimed, or the first free one."""
     launch = _launch_id(ranks)
     if restart_count() > 0 or may_miss_restarts():
         claimed = itertools.takewhile(lambda one: (one[1] / CLAIM).exists(), _list_candidates(out, ranks, run_name))

@@ -54,6 +54,7 @@ class MemoryLimit:
         return ProfilerAction.ACTIVE_AND_SAVE
 
     def _has_grown(self, share: float) -> bool:
+        """Return whether the process has grown by more than ``share`` of the available memory in the window."""
         now_s = time.monotonic()
         if self._start_bytes is None or now_s - self._polled_s < _POLL_INTERVAL_S:
             return False

@@ -13,7 +13,9 @@ MAX_CONSECUTIVE = 3
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptStep:
+    """Outlier step that was kept in the last hour."""
+
     at_ns: int
     step: int
     phase: int
@@ -30,7 +32,7 @@ class SlowStepQuota:
 
     def __init__(self) -> None:
         self._seen: dict[int, deque[int]] = {}
-        self._kept: deque[_Kept] = deque()
+        self._kept: deque[_KeptStep] = deque()
         self._regular: dict[tuple[int, int], int] = {}  # the last step of each phase and period
         self._num_consecutive = 0
 
@@ -58,9 +60,9 @@ class SlowStepQuota:
         else:
             is_kept = not any(kept.phase == phase and kept.every == every for kept in self._kept)
             self._merge_regular(step, phase, every)
-        is_kept = is_kept and self._num_used() < MAX_PER_HOUR
+        is_kept = is_kept and self._count_used() < MAX_PER_HOUR
         if is_kept:
-            self._kept.append(_Kept(now_ns, step, phase, every))
+            self._kept.append(_KeptStep(now_ns, step, phase, every))
         return is_kept, every
 
     def _find_known_period(self, step: int, phase: int) -> int | None:
@@ -71,11 +73,13 @@ class SlowStepQuota:
         return None
 
     def _merge_regular(self, step: int, phase: int, every: int) -> None:
+        """Count kept steps of this phase and period as one."""
         for kept in self._kept:
             if kept.phase == phase and (step - kept.step) % every == 0:
                 kept.every = every
 
-    def _num_used(self) -> int:
+    def _count_used(self) -> int:
+        """Return the number of kept steps, with each period counted once."""
         regular = {(kept.phase, kept.every) for kept in self._kept if kept.every is not None}
         return len(regular) + sum(kept.every is None for kept in self._kept)
 

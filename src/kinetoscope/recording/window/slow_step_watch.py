@@ -99,7 +99,7 @@ class SlowStepWatch:
         self._is_over = False
         writer.watch_slow_steps(self._slow)
         recorder.watch_slow_steps(self._slow)
-        self._thread = BackgroundThread(self._work, "kinetoscope-slow-steps")
+        self._thread = BackgroundThread(self._run, "kinetoscope-slow-steps")
         if not self._thread.try_start("Slow steps are not kept"):
             self._detach()
 
@@ -120,7 +120,8 @@ class SlowStepWatch:
 
     # -- on our own thread --
 
-    def _work(self) -> None:
+    def _run(self) -> None:
+        """Sample late steps and keep outlier steps until `stop`."""
         try:
             while not self._is_over:
                 if self._slow.wait():
@@ -132,6 +133,7 @@ class SlowStepWatch:
             self._detach()
 
     def _sample_late_step(self) -> None:
+        """Sample the stack of the training thread if its step is late."""
         self._keep_slow_steps()
         began_ns = self._slow.late_step()
         if began_ns != self._sampled_step:
@@ -279,6 +281,7 @@ def _find_line(samples: list[tuple[int, _Stack]]) -> tuple[str | None, int]:
 
 
 def _find_user_line(stack: _Stack) -> str:
+    """Return the innermost line of the user's code in a stack, else its innermost line."""
     return next((frame.line for frame in reversed(stack) if frame.is_user_code), stack[-1].line)
 
 

@@ -66,16 +66,16 @@ class TraceFolder:
         Raises:
             SettingsError: for another ``num_traces_to_keep`` than this folder was given itself.
         """
-        num_given = self._num_traces_to_keep
-        if num_given >= 0 and num_traces_to_keep not in (-1, num_given):
+        num_configured = self._num_traces_to_keep
+        if num_configured >= 0 and num_traces_to_keep not in (-1, num_configured):
             raise SettingsError(
                 f"num_traces_to_keep={num_traces_to_keep} would have no effect on the traces in {self._folder.text}, "
-                f"because num_traces_to_keep={num_given} applies there. Pass one of the two."
+                f"because num_traces_to_keep={num_configured} applies there. Pass one of the two."
             )
         if self.is_default:
             self._folder = FileNameFormat(folder, "folder", has_timestamp=False)
         self._overwrite |= overwrite
-        if num_given < 0:
+        if num_configured < 0:
             self._num_traces_to_keep = num_traces_to_keep
 
     @property
@@ -123,10 +123,10 @@ class TraceFolder:
         """Record in the manifest the id of this attempt that the ranks have agreed on. Raises OSError if it cannot."""
         append_entry(self.path, self._ranks.rank, AttemptAgreed(attempt, self._start))
 
-    def record_empty_run(self, why: str) -> None:
+    def record_empty_run(self, reason: str) -> None:
         """Record in the manifest that the run recorded nothing, and the reason. Raises OSError if it cannot."""
         if hasattr(self, "_start"):  # else it was never opened
-            append_entry(self.path, self._ranks.rank, NothingRecorded(why, self._start))
+            append_entry(self.path, self._ranks.rank, NothingRecorded(reason, self._start))
 
     @property
     def filename(self) -> str:
@@ -340,6 +340,7 @@ def is_used(run_folder: Path, ranks: Ranks) -> bool:
 
 
 def _is_dead(started: RankStarted | None, run_folder: Path) -> bool:
+    """Return whether the process of a rank was killed."""
     if started is None:
         return False
     return read_owner_state(find_spool_folder(run_folder, started.start), started.attempt) is OwnerState.DEAD
