@@ -6,7 +6,7 @@ import pytest
 import kinetoscope
 
 torch = pytest.importorskip("torch")
-IN_STEP = ("forward_ns", "backward_ns", "optimizer_ns", "communication_wait_ns", "sync_ns", "gc_ns", "python_ns")
+STEP_PARTS = ("forward_ns", "backward_ns", "optimizer_ns", "communication_wait_ns", "sync_ns", "gc_ns", "python_ns")
 
 
 def train(folder, *, closure=False, num_batches=14, **options):
@@ -46,7 +46,7 @@ def adds_up(report):
     parts = report.run["parts"]["host"]
     assert sum(value for value in parts.values() if value is not None) == report.run["step_ns"]
     for row in report.steps:
-        known = sum(getattr(row, name) or 0 for name in (*IN_STEP, "unknown_ns", "evaluation_inside_ns"))
+        known = sum(getattr(row, name) or 0 for name in (*STEP_PARTS, "unknown_ns", "evaluation_inside_ns"))
         assert 0 <= row.duration_ns - known <= (row.data_wait_ns or 0)
     return parts
 

@@ -22,7 +22,7 @@ from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
-from kinetoscope.analysis.steps.all_steps import about_all_steps, fetch_ratio, notes_on_period, usual_times_ns
+from kinetoscope.analysis.steps.all_steps import fetch_ratio, notes_on_period, summarize_all_steps, usual_times_ns
 from kinetoscope.analysis.steps.slow_steps import slow_step_rows
 from kinetoscope.analysis.summaries import (
     Selection,
@@ -33,7 +33,7 @@ from kinetoscope.analysis.summaries import (
     sum_trace,
 )
 from kinetoscope.analysis.titles import title_of
-from kinetoscope.analysis.unrecorded_steps import with_odd_steps, without_recording_cost
+from kinetoscope.analysis.unrecorded_steps import add_note_on_abnormal_steps, without_recording_cost
 from kinetoscope.core.paths.attempt_folders import resolve_run_folder
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.experiments import read_experiments
@@ -122,7 +122,7 @@ def _with_all_steps(
     about = report.run["all_steps"]
     if about is None:
         return with_findings(report, judge_pulse(stuck))
-    findings = with_odd_steps(report.findings, about, report.run["step_ns"] or 0.0)
+    findings = add_note_on_abnormal_steps(report.findings, about, report.run["step_ns"] or 0.0)
     slow = slow_step_rows(kept_steps)
     found = judge_pulse(stuck, slow, about["num_steps"], about["mean_ns"])
     report = replace(report, findings=findings, run=report.run | {"slow_steps": slow})
@@ -144,7 +144,7 @@ def _add_measured(report: RunReport, sources: Sequence[Source]) -> RunReport:
 
 def _with_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunReport:
     """Return the report with all steps of the run, and with shares of savings that leave the cost of recording out."""
-    about = about_all_steps(pulses, report.steps, report.run["num_steps"])
+    about = summarize_all_steps(pulses, report.steps, report.run["num_steps"])
     if about is None:
         return report
     ratio = fetch_ratio(pulses, report.steps)

@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope.analysis.compressed_pickle import unpack
 from kinetoscope.analysis.cpu.operators import combine_operator_sums
 from kinetoscope.analysis.gpu.kernels import combine_kernel_sums
-from kinetoscope.analysis.steps.by_step import add_step_times
+from kinetoscope.analysis.steps.call_times_by_step import combine_step_times
 
 _BATCH = 64
 
@@ -36,5 +36,5 @@ def _join(parts: list[CallSums]) -> CallSums:
     return CallSums(
         operators=combine_operator_sums([part.operators for part in parts]),
         kernels=combine_kernel_sums([part.kernels for part in parts]),
-        by_step=add_step_times([part.by_step for part in parts]),
+        by_step=combine_step_times([part.by_step for part in parts]),
     )

@@ -31,11 +31,11 @@ from kinetoscope.analysis.ranks.stragglers import StragglerCandidates, find_stra
 from kinetoscope.analysis.ranks.transitive_waits import find_message_waits
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.run_report import RunFacts, RunReport
-from kinetoscope.analysis.steps.by_step import step_times
-from kinetoscope.analysis.steps.step_parts import run_parts
+from kinetoscope.analysis.steps.call_times_by_step import step_times
 from kinetoscope.analysis.steps.step_time import step_time_ns
-from kinetoscope.analysis.steps.step_work import computed, notes_on_rates
-from kinetoscope.analysis.steps.steps import StepRow, uneven_share
+from kinetoscope.analysis.steps.step_work import compute_rates, notes_on_rates
+from kinetoscope.analysis.steps.steps import StepRow, missing_share
+from kinetoscope.analysis.steps.time_breakdown import run_breakdown
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
 from kinetoscope.analysis.windows.kernel_names import notes_on_communication
 from kinetoscope.frames.run_state import run_state
@@ -133,7 +133,7 @@ class JoinedRun:
             [part.of_sample() for part in parts] if is_sample else parts,
             self.collectives.calls,
             is_complete=is_sample or len({summary.rank for summary in self.summaries}) >= world_size,
-            uneven_share=uneven_share(self.steps),
+            missing_share=missing_share(self.steps),
         )
 
     @cached_property
@@ -201,14 +201,16 @@ class JoinedRun:
         name = next((trace.run_name for trace in traces if trace.run_name), None)
         sizes = [trace.world_size for trace in traces if trace.world_size is not None]
         late_wait_ns = wait_for_stragglers_ns(self.collectives.rows, self.late, len(self.steps))
-        step_ns, parts, bound_by = run_parts([one for summary in self.summaries for one in summary.parts], late_wait_ns)
+        step_ns, parts, bound_by = run_breakdown(
+            [one for summary in self.summaries for one in summary.parts], late_wait_ns
+        )
         state = run_state([trace.written for trace in traces])
         missing = what_is_missing(traces, self.steps) if state in ("killed", "recording") else []
         samples_per_s, tokens_per_s = throughput([trace.counted for trace in traces], step_ns)
         if bound_by == "host" and not self.is_of_torch:
             bound_by = "unknown"  # there may be a device without any recorded event
         parts_computed, timed_ns = [one.work_sums for one in self.summaries], None if self.is_partial else step_ns
-        rates = computed(parts_computed, timed_ns)
+        rates = compute_rates(parts_computed, timed_ns)
         notes = [*notes, *notes_on_rates(parts_computed, timed_ns), *notes_on_steps(self.num_steps)]
         return {
             "name": name,

@@ -23,11 +23,11 @@ from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_path
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.steps.all_steps import AllSteps
-from kinetoscope.analysis.steps.by_step import StepTimes
+from kinetoscope.analysis.steps.call_times_by_step import StepTimes
 from kinetoscope.analysis.steps.slow_steps import SlowStepRow
-from kinetoscope.analysis.steps.step_parts import StepParts
-from kinetoscope.analysis.steps.step_work import Computed
+from kinetoscope.analysis.steps.step_work import ComputeRates
 from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.steps.time_breakdown import StepBreakdown
 from kinetoscope.core.text.wording import escape_json, format_count, sanitize
 from kinetoscope.errors import SettingsError
 from kinetoscope.frames.display import some
@@ -38,7 +38,7 @@ TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels",
 """The fields of a report that have rows."""
 
 
-class RunFacts(Computed, TensorCores):
+class RunFacts(ComputeRates, TensorCores):
     """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences. ``name`` is
     the one that was recorded, ``title`` what is written above a report: of a single trace its file, else the name, or
     the folder of the run.
@@ -65,7 +65,7 @@ class RunFacts(Computed, TensorCores):
     num_steps: int
     step_ns: float | None
     bound_by: str
-    parts: StepParts | None
+    parts: StepBreakdown | None
     samples_per_s: float | None
     tokens_per_s: float | None
     all_steps: AllSteps | None

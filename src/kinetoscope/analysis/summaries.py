@@ -19,11 +19,11 @@ from kinetoscope.analysis.ranks.clock_alignment import TimeShift
 from kinetoscope.analysis.ranks.collectives import MOMENTS, find_collective_calls
 from kinetoscope.analysis.ranks.ranks import RankRow, rank_rows
 from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
-from kinetoscope.analysis.steps.by_step import times_by_step
-from kinetoscope.analysis.steps.host_ledger import recorded_by_torch
-from kinetoscope.analysis.steps.step_parts import StretchParts, pace_of, stretch_parts
-from kinetoscope.analysis.steps.step_work import ComputedSums, work_by_step
+from kinetoscope.analysis.steps.call_times_by_step import times_by_step
+from kinetoscope.analysis.steps.cpu_time_by_step import are_recorded_by_torch
+from kinetoscope.analysis.steps.step_work import WorkSums, work_by_step
 from kinetoscope.analysis.steps.steps import StepRow, num_devices, step_rows
+from kinetoscope.analysis.steps.time_breakdown import StretchBreakdown, step_to_cpu_ratio, stretch_breakdowns
 from kinetoscope.analysis.windows.incomplete_traces import (
     drop_unfinished_step,
     is_filtered,
@@ -80,7 +80,7 @@ class WindowSummary:
     begin_ns: int
     ranks: list[RankRow]
     steps: list[StepRow]
-    parts: list[StretchParts]
+    parts: list[StretchBreakdown]
     calls: pl.DataFrame
     memory: list[MemoryRow]
     is_of_torch: bool
@@ -88,7 +88,7 @@ class WindowSummary:
     unknown_device_events: Mapping[str, int]
     is_filtered: bool
     inferred_from: str | None
-    work_sums: ComputedSums
+    work_sums: WorkSums
     sums: CallSums | bytes
     dependencies: Dependencies | None
     evidence: WindowEvidence | None
@@ -228,7 +228,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
     step_work = work_by_step(window, work)
     steps = step_rows(window, loop, step_work)
     filtered = is_filtered(window)
-    parts = stretch_parts(window, steps, is_partial=bool(window.unknown_device_events) or filtered)
+    parts = stretch_breakdowns(window, steps, is_partial=bool(window.unknown_device_events) or filtered)
     sums = _call_sums(window, work, sum(one.steps_ns for one in parts))
     del work  # the most memory is in use further down
     return WindowSummary(
@@ -247,7 +247,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         inferred_from=window.inferred_from,
         work_sums=_work_sums(window, loop, step_work),
         sums=pack(sums) if faster is None else sums,
-        dependencies=None if faster is None else find_dependencies(window, loop, faster, pace_of(parts)),
+        dependencies=None if faster is None else find_dependencies(window, loop, faster, step_to_cpu_ratio(parts)),
         evidence=None if faster is None else find_window_evidence(window, loop),
     )
 
@@ -258,7 +258,7 @@ def _call_sums(window: RankWindow, work: WindowWork, steps_ns: float) -> CallSum
     return CallSums(operator_sums(calls, work), kernel_sums(window, work), by_step)
 
 
-def _work_sums(window: RankWindow, loop: TrainingLoop, step_work: pl.DataFrame) -> ComputedSums:
+def _work_sums(window: RankWindow, loop: TrainingLoop, step_work: pl.DataFrame) -> WorkSums:
     if not len(window.steps):
-        return ComputedSums()
-    return ComputedSums.of(step_work, recorded_by_torch(loop), num_devices(window))
+        return WorkSums()
+    return WorkSums.of(step_work, are_recorded_by_torch(loop), num_devices(window))

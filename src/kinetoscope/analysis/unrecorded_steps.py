@@ -6,7 +6,7 @@ from dataclasses import replace
 from kinetoscope.analysis.findings.batch_transfer_advice import remove_recording_cost_of_batches
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.steps.all_steps import AllSteps, on_odd_steps
+from kinetoscope.analysis.steps.all_steps import AllSteps, describe_abnormal_recording
 
 
 def shown_saving_ns(finding: Finding, run: RunFacts) -> float | None:
@@ -52,21 +52,19 @@ def _without_cost(finding: Finding, cost_ns: float, step_ns: float) -> Finding:
     return replace(finding, saving_share=saving_ns / step_ns)
 
 
-def with_odd_steps(findings: Sequence[Finding], about: AllSteps, step_ns: float) -> list[Finding]:
+def add_note_on_abnormal_steps(findings: Sequence[Finding], about: AllSteps, step_ns: float) -> list[Finding]:
     """Return the findings, with a sentence on recorded steps that are unlike the others.
 
     A confidence is not high where the saving may be no more than what makes recorded steps longer.
     """
-    sentence, change = on_odd_steps(about), about["recorded_change"] or 0.0
+    sentence, change = describe_abnormal_recording(about), about["recorded_change"] or 0.0
     if not sentence:
         return [*findings]
     excess_ns = step_ns * change / (1 + change)
-    return [
-        found if found.worth_ns is None else _with_odd_steps(found, sentence, excess_ns=excess_ns) for found in findings
-    ]
+    return [found if found.worth_ns is None else _add_note(found, sentence, excess_ns=excess_ns) for found in findings]
 
 
-def _with_odd_steps(found: Finding, sentence: str, *, excess_ns: float) -> Finding:
+def _add_note(found: Finding, sentence: str, *, excess_ns: float) -> Finding:
     is_explained = found.saving_ns_per_step is not None and found.saving_ns_per_step <= excess_ns
     confidence = "medium" if found.confidence == "high" and is_explained else found.confidence
     return replace(found, advice=f"{found.advice} {sentence}", confidence=confidence)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.findings.judgement import judge_pulse
-from kinetoscope.analysis.steps.all_steps import about_all_steps
+from kinetoscope.analysis.steps.all_steps import summarize_all_steps
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.dask_cluster import open_reader
 from kinetoscope.cli.merging import require_merged
@@ -118,7 +118,7 @@ def describe_pulse(names: Sequence[str], attempt: int | None, *, has_traces: boo
     from kinetoscope.report.descriptions import describe_all_steps
 
     pulses = pulses_of(names[0], attempt) if len(names) == 1 else []
-    about = about_all_steps(pulses, (), 0)
+    about = summarize_all_steps(pulses, (), 0)
     if about is not None and has_traces:
         about["changed_at"] = about["change"] = None
     hangs = judge_pulse(stuck_phases_of(names[0], pulses)) if pulses else []

@@ -7,8 +7,8 @@ from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.ranks.contention import notes_on_contention
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.run_report import RunFacts, RunReport, ending
-from kinetoscope.analysis.steps.all_steps import AllSteps, on_odd_steps
-from kinetoscope.analysis.steps.periods import format_period, how_often, ordinal
+from kinetoscope.analysis.steps.all_steps import AllSteps, describe_abnormal_recording
+from kinetoscope.analysis.steps.periods import format_frequency, format_ordinal, format_period
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
 from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
 from kinetoscope.core.text.wording import (
@@ -109,14 +109,14 @@ def describe_all_steps(facts: AllSteps) -> str:
         sentences.append(
             f"Since step {facts['changed_at']:,} it takes {format_percent(abs(facts['change']))} {how} than before."
         )
-    if difference := on_odd_steps(facts, "The recorded steps"):
+    if difference := describe_abnormal_recording(facts, "The recorded steps"):
         sentences.append(difference)
     return " ".join(sentences)
 
 
 def describe_straggler(row: StragglerRow, num_steps: int) -> str:
     """Return the steps that a rank delays, and the cause."""
-    steps = how_often(len(row.steps), num_steps, row.period)
+    steps = format_frequency(len(row.steps), num_steps, row.period)
     return f"Rank {row.rank} delays {steps}: {_CAUSE_LABELS[row.cause]}"
 
 
@@ -128,7 +128,7 @@ def locate_slow_step(row: SlowStepRow) -> str:
 
 def explain_slow_step(row: SlowStepRow) -> str:
     """Return the known cause of a slow step besides its phase and line; "" without one."""
-    regular = f"every {ordinal(row['every'])} step" if row["every"] is not None else ""
+    regular = f"every {format_ordinal(row['every'])} step" if row["every"] is not None else ""
     machine = "waiting for a CPU" if row["is_machines"] else ""
     return ", ".join(filter(None, [regular, machine]))
 

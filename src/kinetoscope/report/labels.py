@@ -6,7 +6,7 @@ from typing import cast
 
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.steps.step_parts import StepParts
+from kinetoscope.analysis.steps.time_breakdown import StepBreakdown
 from kinetoscope.pages.page_data import BreakdownPart, DeviceTimes
 
 _Parts = Mapping[str, float | None]
@@ -119,12 +119,12 @@ def compute_share_of_step(time_ns: float | None, run: RunFacts, kind: str = "") 
     return None if time_ns is None or not step_ns else time_ns / step_ns
 
 
-def build_host_breakdown(parts: StepParts, step_ns: float) -> list[BreakdownPart]:
+def build_host_breakdown(parts: StepBreakdown, step_ns: float) -> list[BreakdownPart]:
     """Return all parts of the CPU's time breakdown, also those that take no time."""
     return _build_breakdown(cast("_Parts", parts["host"]), HOST_PART_LABELS, step_ns)
 
 
-def build_device_breakdown(parts: StepParts, step_ns: float) -> list[BreakdownPart] | None:
+def build_device_breakdown(parts: StepBreakdown, step_ns: float) -> list[BreakdownPart] | None:
     """Return all parts of the GPU's time breakdown; None if it is unknown."""
     return (
         None

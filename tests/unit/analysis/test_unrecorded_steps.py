@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kinetoscope.analysis.findings.finding import build_finding
-from kinetoscope.analysis.unrecorded_steps import shown_saving_ns, with_odd_steps, without_recording_cost
+from kinetoscope.analysis.unrecorded_steps import add_note_on_abnormal_steps, shown_saving_ns, without_recording_cost
 from kinetoscope.report.descriptions import describe_worth
 
 MS = 1_000_000
@@ -50,7 +50,7 @@ def test_a_saving_that_may_be_of_the_recording_alone_is_not_sure():
     """Recorded steps of 30 ms take 20 ms longer than the others."""
     about = RECORDED["all_steps"] | {"recorded_change": 2.0, "is_odd": True}
     small, large = finding_of("input_bound", 15 * MS), finding_of("blocked", 25 * MS)
-    found = with_odd_steps([small, large], about, RECORDED["step_ns"])
+    found = add_note_on_abnormal_steps([small, large], about, RECORDED["step_ns"])
     assert [one.confidence for one in found] == ["medium", "high"]
     assert all("3.0 times as long" in one.advice for one in found)
-    assert with_odd_steps([small], about | {"is_odd": False}, RECORDED["step_ns"]) == [small]
+    assert add_note_on_abnormal_steps([small], about | {"is_odd": False}, RECORDED["step_ns"]) == [small]

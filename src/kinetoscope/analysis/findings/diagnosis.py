@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.titles import Title, add_detail
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
-from kinetoscope.analysis.steps.periods import format_period, period_of
+from kinetoscope.analysis.steps.periods import find_period, format_period
 
 _MAX_TIMES_MEAN = 4
 """Faults that are too small even at so many times their mean cost are not replayed: ranks that wait for each other lose
@@ -51,7 +51,7 @@ def assess(kind: str, found: Diagnosis, evidence: Evidence) -> Finding | None:
     """Return the finding, if the fault is worth enough of a step, also without waits for late ranks."""
     savings, delay, step_ns = evidence.savings, evidence.cpu.delay, evidence.step_ns
     min_share = MIN_SHARE_OF_HIGH * found.high_share
-    cost_ns = found.cost_ns if found.is_in_step_time else savings.gained_ns(found.cost_ns * evidence.num_steps)
+    cost_ns = found.cost_ns if found.is_in_step_time else savings.saving_per_step_ns(found.cost_ns * evidence.num_steps)
     cost_ns = min(cost_ns, step_ns if found.is_on_gpu else min(step_ns, evidence.without_work_ns))
     is_small = _MAX_TIMES_MEAN * delay.share_of_step(found.delay, cost_ns) < min_share
     if is_small and kind not in evidence.late.proven.by_kind:
@@ -97,4 +97,4 @@ def _period(found: Diagnosis, evidence: Evidence) -> int | None:
         times += [(row.step, getattr(row, name) or 0) for row in evidence.steps]
     for step, time_ns in times:
         by_step[step] += time_ns
-    return period_of(by_step, evidence.num_steps)
+    return find_period(by_step, evidence.num_steps)

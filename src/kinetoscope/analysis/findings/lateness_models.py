@@ -31,7 +31,7 @@ class ReplayedLateness:
 
     def estimate_saving_ns(self, on_time: frozenset[int]) -> float:
         """Return the saving per step if the ranks had never been late: a few recorded steps need not show it all."""
-        return self._savings.gained_ns(self.graph.as_recorded.saving_if_never_late_ns(on_time))
+        return self._savings.saving_per_step_ns(self.graph.as_recorded.saving_if_never_late_ns(on_time))
 
     def find_late_with(self, graph: ReplayGraph, change: Change) -> set[int]:
         """Return the ranks that are late in a replay with a change, in several steps or in one."""

@@ -37,9 +37,9 @@ def find_load_imbalance(
     if not len(graph.as_recorded.exchanges) and not has_uneven_steps(rows):
         return LoadImbalance()
     of_ranks = loads(rows)
-    if savings.gained_ns(alternating_excess_ns(of_ranks, ranks)) < MIN_LATE_SHARE * step_ns:
+    if savings.saving_per_step_ns(alternating_excess_ns(of_ranks, ranks)) < MIN_LATE_SHARE * step_ns:
         return LoadImbalance()
     found = LoadImbalance(frozenset(ranks))
-    if savings.gained_ns(graph.saved_ns(found.change)) < MIN_LATE_SHARE * step_ns:
+    if savings.saving_per_step_ns(graph.saved_ns(found.change)) < MIN_LATE_SHARE * step_ns:
         return LoadImbalance()
     return LoadImbalance(found.ranks, late - frozenset(late_with(graph.as_recorded, found.change)))

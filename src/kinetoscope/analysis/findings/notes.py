@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.replay.replay import ReplayGraph
-from kinetoscope.analysis.steps.step_time import FEWEST_TO_TIME
+from kinetoscope.analysis.steps.step_time import MIN_TIMED_STEPS
 from kinetoscope.analysis.windows.window import MIN_STEPS
 
 
@@ -30,7 +30,7 @@ def notes_on_steps(num_steps: int) -> list[str]:
     """Return a note on too few steps to see growth and periods, or to know the step time."""
     if not 0 < num_steps < MIN_STEPS:
         return []
-    if num_steps < FEWEST_TO_TIME:
+    if num_steps < MIN_TIMED_STEPS:
         only = "Only one step was" if num_steps == 1 else f"Only {num_steps} steps were"
         return [
             f"{only} recorded: the step time is uncertain, and faults of every few steps cannot be found. "

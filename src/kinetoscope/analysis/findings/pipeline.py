@@ -107,7 +107,7 @@ def find_slow_stages(rows: RunRows, savings: SavingEstimator, pipeline: Pipeline
     if not slow or len(slow) == len(ranks):
         return SlowStages()
     saved_ns = graph.saved_ns(Change(as_others=slow))
-    if savings.gained_ns(saved_ns) < min_ns:
+    if savings.saving_per_step_ns(saved_ns) < min_ns:
         return SlowStages()
     for rank in sorted(slow, key=lambda rank: max(device_ns[rank], host_ns[rank])):
         others = slow - {rank}

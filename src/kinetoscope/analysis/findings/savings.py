@@ -8,7 +8,7 @@ from itertools import pairwise
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
-from kinetoscope.analysis.steps.step_time import gained_ns, share_of_recorded
+from kinetoscope.analysis.steps.step_time import ratio_to_recorded_mean, saving_per_step_ns
 from kinetoscope.analysis.steps.steps import StepRow
 
 _MAX_SHARE_OF_ONE_STEP = 0.6
@@ -52,21 +52,21 @@ class SavingEstimator:
         self.is_trusted = graph.why_untrusted is None
         self._steps, self._num_steps, self._step_ns = steps, num_steps, step_ns
 
-    def gained_ns(self, saved_ns: float) -> float:
+    def saving_per_step_ns(self, saved_ns: float) -> float:
         """Return how much shorter a step would be if the whole recording took ``saved_ns`` less."""
-        return gained_ns(saved_ns, self._num_steps, self._step_ns, self._share_of_recorded)
+        return saving_per_step_ns(saved_ns, self._num_steps, self._step_ns, self._share_of_recorded)
 
     @cached_property
     def _share_of_recorded(self) -> float:
-        return share_of_recorded(self._steps, self._step_ns)
+        return ratio_to_recorded_mean(self._steps, self._step_ns)
 
     def saving_of_change_ns(self, change: Change) -> float | None:
         """Return the saving of a change of the graph as recorded."""
-        return self.gained_ns(self.graph.saved_ns(change)) if self.is_trusted else None
+        return self.saving_per_step_ns(self.graph.saved_ns(change)) if self.is_trusted else None
 
     def saving_ns(self, fix: Fix) -> float | None:
         """Return the saving of a fix."""
-        return self.gained_ns(fix.saved_ns(self.graph)) if self.is_trusted else None
+        return self.saving_per_step_ns(fix.saved_ns(self.graph)) if self.is_trusted else None
 
     def estimate(self, fix: Fix | None) -> Saving:
         """Return the saving of a fix, with its bounds; nothing without a fix."""
@@ -78,7 +78,7 @@ class SavingEstimator:
         )  # batches that were built ahead give back a little of that for some steps
         is_exact = not (self.graph.has_guesses or fix.max_variant or fix.beyond)
         if not is_exact:
-            max_ns = max(max_ns, self.gained_ns(fix.max_saved_ns(self.graph)))
+            max_ns = max(max_ns, self.saving_per_step_ns(fix.max_saved_ns(self.graph)))
         if max_ns <= saving_ns + _MAX_EQUAL_SHARE * self._step_ns:
             return Saving(saving_ns, loader_limited_ns, None, _LOADER_LIMIT_ADVICE if loader_limited_ns else "")
         is_of_pauses = fix.beyond and not (loader_limited_ns or fix.max_variant or self.graph.has_guesses)
@@ -110,7 +110,7 @@ class SavingEstimator:
     def _loader_limited_ns(self, fix: Fix, saving_ns: float) -> float:
         if self.graph.with_fast_loaders is self.graph:
             return 0.0
-        loader_limited_ns = self.gained_ns(fix.saved_ns(self.graph.with_fast_loaders)) - saving_ns
+        loader_limited_ns = self.saving_per_step_ns(fix.saved_ns(self.graph.with_fast_loaders)) - saving_ns
         return loader_limited_ns if loader_limited_ns > _MAX_EQUAL_SHARE * self._step_ns else 0.0
 
     def _advise_on_range(self, max_ns: float, loader_limited_ns: float, *, is_of_pauses: bool = False) -> str:

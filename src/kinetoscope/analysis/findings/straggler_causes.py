@@ -54,16 +54,16 @@ def find_straggler_causes(
     Others of those ``waited_for`` may be in time then, too. That part is the finding then, with the saving of all
     ranks together. ``stalls`` have the ``rank`` of each.
     """
-    graph, gained_ns = savings.graph, savings.gained_ns
+    graph, saving_per_step_ns = savings.graph, savings.saving_per_step_ns
     explained, by_kind = frozenset[int](), dict[str, frozenset[int]]()
     for kind, part in PARTS_OF_KINDS.items():
         change = Change(frozenset([part]))
         remaining = late - explained
         uneven_ns = _uneven_ns(stalls.filter(kind=part), graph.as_recorded.nodes["rank"].drop_nulls().n_unique())
-        if not remaining or gained_ns(uneven_ns) < MIN_LATE_SHARE * step_ns:
+        if not remaining or saving_per_step_ns(uneven_ns) < MIN_LATE_SHARE * step_ns:
             continue
         saved_ns = graph.saved_ns(change)
-        if gained_ns(saved_ns) < MIN_LATE_SHARE * step_ns or uneven_ns < _MIN_UNEVEN_SHARE * saved_ns:
+        if saving_per_step_ns(saved_ns) < MIN_LATE_SHARE * step_ns or uneven_ns < _MIN_UNEVEN_SHARE * saved_ns:
             continue
         still_late = frozenset(late_with(graph.as_recorded, change))
         in_time = remaining - still_late

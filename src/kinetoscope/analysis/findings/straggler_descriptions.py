@@ -12,7 +12,7 @@ from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.straggler_groups import are_late_in_same_steps
 from kinetoscope.analysis.findings.titles import add_detail
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
-from kinetoscope.analysis.steps.periods import how_often
+from kinetoscope.analysis.steps.periods import format_frequency
 from kinetoscope.core.text.wording import format_ms, format_ranks
 
 _EQUAL_WAIT_SHARE = 0.75
@@ -76,7 +76,7 @@ def build_title(evidence: Evidence, rows: Sequence[StragglerRow], cost_ns: float
     is_one = len(rows) == 1
     named = f"Straggler: rank {ranks[0]}" if is_one else f"Stragglers: {_name(evidence, ranks)}"
     verb = "delays" if is_one else "delay"
-    steps = how_often(num_late, evidence.num_steps, common_period(rows))
+    steps = format_frequency(num_late, evidence.num_steps, common_period(rows))
     what = f" {verb} {steps} by {format_ms(cost_ns * evidence.num_steps / num_late)} ms"
     return add_detail(add_detail(named, group, len(what)) + what, cause)
 

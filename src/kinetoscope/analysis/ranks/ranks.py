@@ -10,7 +10,7 @@ import polars as pl
 
 from kinetoscope.analysis.gpu.idle import idle_time
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.analysis.steps.step_parts import StepParts, StretchParts, run_parts
+from kinetoscope.analysis.steps.time_breakdown import StepBreakdown, StretchBreakdown, run_breakdown
 from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import looks_like_communication
@@ -49,7 +49,7 @@ class RankRow(PlainData):
     idle_kernel_wait_ns: int | None = None
     idle_other_ns: int | None = None
     step_ns: float | None = None
-    parts: StepParts | None = None
+    parts: StepBreakdown | None = None
 
 
 _NOT_ADDED = ("clock_bound_ns", "step_ns")
@@ -80,12 +80,12 @@ def combine_rank_rows(rows: Iterable[RankRow]) -> list[RankRow]:
     return sorted(sums.values(), key=lambda row: (row.rank is None, row.rank or 0, row.device or 0))
 
 
-def add_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | None, StretchParts]]) -> list[RankRow]:
+def add_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | None, StretchBreakdown]]) -> list[RankRow]:
     """The rows with what a step of their rank takes its time for; ``stretches`` are those of all ranks."""
-    by_rank: defaultdict[int | None, list[StretchParts]] = defaultdict(list)
+    by_rank: defaultdict[int | None, list[StretchBreakdown]] = defaultdict(list)
     for rank, parts in stretches:
         by_rank[rank].append(parts)
-    of_ranks = {rank: run_parts(parts) for rank, parts in by_rank.items()}
+    of_ranks = {rank: run_breakdown(parts) for rank, parts in by_rank.items()}
     unknown = (None, None, "unknown")
     found = [(row, *of_ranks.get(row.rank, unknown)) for row in rows]
     return [replace(row, step_ns=step_ns, parts=parts) for row, step_ns, parts, _ in found]

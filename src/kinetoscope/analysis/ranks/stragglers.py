@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.analysis.ranks.transitive_waits import Wait, find_peers, remove_transitive_waits
-from kinetoscope.analysis.steps.periods import period_of_steps
+from kinetoscope.analysis.steps.periods import find_period_of_steps
 from kinetoscope.analysis.steps.step_time import step_time_ns
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.optional_numbers import sum_or_none
@@ -248,7 +248,7 @@ def build_row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: f
         cost_ns_per_step=round(sum(waits[step] for step in late) / num_steps),
         steps=late,
         cause="unknown",
-        period=period_of_steps(late, num_steps),
+        period=find_period_of_steps(late, num_steps),
         evidence=(),
     )
 

@@ -86,7 +86,7 @@ class ReplayGraph:
     and an `inside_column` of each operator that was asked for. Of the time that devices waited between two events,
     ``waiting_ns``, the graph does not explain ``unexplained_ns``, and of what computations waited while their device
     communicated ``hidden_ns``. ``unjoined_share`` is which part of the time of a rank, at most, was communication with
-    ranks that did not record it, while nothing was computed; ``uneven_share`` which part of the steps a rank has not
+    ranks that did not record it, while nothing was computed; ``missing_share`` which part of the steps a rank has not
     recorded that others have. ``slacks`` is how much faster the loop of each ``rank`` could be in each ``window`` until
     it had to wait for its loader, ``slack_ns``, where that is known; if it ``has_hidden_loader``, it is not known of
     all loaders. In ``first_waits``, a rank waited for the first batch of a window ``longer_ns`` than for the others,
@@ -100,7 +100,7 @@ class ReplayGraph:
     unexplained_ns: int = 0
     hidden_ns: int = 0
     unjoined_share: float = 0.0
-    uneven_share: float = 0.0
+    missing_share: float = 0.0
     slacks: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SLACKS))
     has_hidden_loader: bool = False
     first_waits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_FIRST_WAITS))
@@ -114,7 +114,7 @@ class ReplayGraph:
         calls: pl.DataFrame,
         *,
         is_complete: bool = True,
-        uneven_share: float = 0.0,
+        missing_share: float = 0.0,
     ) -> "ReplayGraph":
         """The graph of several windows. ``calls`` has the collectives that were joined: ``part``, a place in ``parts``;
         ``row``, that of the event in its window; ``name``; ``step``; ``call``, the same for all its parts. All times
@@ -148,7 +148,7 @@ class ReplayGraph:
         return cls(
             nodes=all_nodes,
             edges=_remove_cycles(all_nodes["time"], edges),
-            uneven_share=uneven_share,
+            missing_share=missing_share,
             unjoined_share=_unjoined_share(nodes, edges, is_complete),
             waiting_ns=sum(part.waiting_ns for part in parts),
             unexplained_ns=sum(part.unexplained_ns for part in parts),
@@ -170,7 +170,7 @@ class ReplayGraph:
         shares = {
             "of the time that devices waited was for nothing that the traces show": self.unexplained_share,
             "of the time was communication with ranks whose traces are missing": self.unjoined_share,
-            "of the steps were not recorded on all ranks": self.uneven_share,
+            "of the steps were not recorded on all ranks": self.missing_share,
         }
         for what, share in shares.items():
             if share > MAX_UNEXPLAINED_SHARE:
@@ -353,8 +353,8 @@ def _unjoined_share(nodes: pl.DataFrame, edges: pl.DataFrame, is_complete: bool)
     are there, a call in flight when the recording began is no sign: its other ranks began to record after it."""
     size = pl.col("group_size").fill_null(0 if is_complete else 2**31)
     is_in_flight = pl.col("name").is_null() & pl.lit(is_complete)
-    is_alone = (pl.col("num_ranks").fill_null(1) < size) & ~is_in_flight
-    alone = edges.filter(is_alone).group_by("rank").agg(pl.col("exposed_ns").sum())
+    is_single_step = (pl.col("num_ranks").fill_null(1) < size) & ~is_in_flight
+    alone = edges.filter(is_single_step).group_by("rank").agg(pl.col("exposed_ns").sum())
     length = pl.col("time").max() - pl.col("time").min()
     lengths = nodes.group_by("rank", "window").agg(length=length).group_by("rank").agg(pl.col("length").sum())
     shares = alone.join(lengths, on="rank", nulls_equal=True).select(pl.col("exposed_ns") / pl.col("length"))

@@ -7,7 +7,7 @@ from math import ceil, sqrt
 from statistics import fmean, median
 from typing import NamedTuple, TypedDict
 
-from kinetoscope.analysis.steps.periods import ordinal, period_of
+from kinetoscope.analysis.steps.periods import find_period, format_ordinal
 from kinetoscope.analysis.steps.step_time import stretches
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.core.text.wording import format_percent
@@ -15,27 +15,27 @@ from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, StepsRow
 
 _MAX_PIECES = 256
-_FEWEST_STEPS = 100
+_MIN_STEPS_OF_CHANGE = 100
 """Fewer steps do not tell whether they have changed."""
 
 _WARMUP_STEPS, _WARMUP_SHARE = 10, 0.01
-_SAVED_AFTER_NS = 10_000_000_000
+_MAX_SAVING_NS = 10_000_000_000
 """So long after a recorded step its trace may still be saved, which takes processor time that steps then lack."""
 
-_FEWEST_PIECES, _LEAST_SHARE_OF_PIECES = 8, 0.03
-_LEAST_CHANGE, _SURE, _MOST = 0.05, 6.0, 0.75
-_USUAL_DEVIATIONS = 4.0
-_DEVIATION = 1.4826
+_MIN_PIECES, _MIN_SHARE_OF_PIECES = 8, 0.03
+_MIN_CHANGE, _MIN_STANDARD_ERRORS, _MIN_SHARE_BEYOND = 0.05, 6.0, 0.75
+_MAX_DEVIATIONS = 4.0
+_STD_PER_MEDIAN_DEVIATION = 1.4826
 """The standard deviation of a normal distribution whose median deviation is 1."""
 
 _SUMS = ("duration_ns", "num_steps")
-_ODD, _SURELY_ODD = 0.1, 3.0
+_MIN_ABNORMAL_CHANGE, _MIN_ABNORMAL_ERRORS = 0.1, 3.0
 """Recorded steps are odd if they take this part more or less than the others, and by so many standard errors."""
 
-_LONG_STEP, _MIN_PERIODIC_SHARE = 1.1, 0.02
+_MIN_LONG_STEP_RATIO, _MIN_PERIODIC_SHARE = 1.1, 0.02
 """A step is long beyond so many medians; what periodic steps take longer matters from this share of the run on."""
 
-_FEWEST_OTHERS = 20
+_MIN_UNRECORDED_STEPS = 20
 """Fewer other steps do not tell how far they are apart."""
 
 
@@ -83,7 +83,7 @@ class AllSteps(TypedDict):
     pieces: list[Piece]
 
 
-def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recorded: int) -> AllSteps | None:
+def summarize_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recorded: int) -> AllSteps | None:
     """What pulses say of all steps, of which ``steps`` were recorded; None if they have none."""
     pulses = [pulse for pulse in pulses if pulse.rows]
     if not pulses:
@@ -92,10 +92,10 @@ def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recor
     of_slowest, slowest = max(
         ((pulse, row) for pulse in pulses for row in pulse.rows), key=lambda found: found[1].most_ns
     )
-    recorded = _Recorded(steps, first.header.process.ranks.rank)
-    pieces = _pieces(first.rows, recorded)
-    changed = _change(_pieces([row for row in first.rows if not recorded.slows(row)], recorded))
-    recorded_change, is_odd = _compared(first.rows, recorded)
+    recorded = _RecordedSteps(steps, first.header.process.ranks.rank)
+    pieces = _build_pieces(first.rows, recorded)
+    changed = _find_change(_build_pieces([row for row in first.rows if not recorded.may_slow(row)], recorded))
+    recorded_change, is_odd = _compare_recorded(first.rows, recorded)
     recorded_ns, unrecorded_ns = _medians_ns(pulses, steps)
     total_ns, count = (sum(getattr(row, name) for pulse in pulses for row in pulse.rows) for name in _SUMS)
     return {
@@ -105,7 +105,7 @@ def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recor
         "most_ns": slowest.most_ns,
         "slowest_step": slowest.slowest_step,
         "slowest_rank": of_slowest.header.process.ranks.rank,
-        "slowest_phase": _phase_of(slowest, of_slowest.rows),
+        "slowest_phase": _slow_phase(slowest, of_slowest.rows),
         "changed_at": changed.step if changed else None,
         "change": changed.ratio - 1 if changed else None,
         "recorded_ns": recorded_ns,
@@ -116,7 +116,7 @@ def about_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recor
     }
 
 
-def _phase_of(slowest: StepsRow, rows: Sequence[StepsRow]) -> str | None:
+def _slow_phase(slowest: StepsRow, rows: Sequence[StepsRow]) -> str | None:
     """The phase that made this step slow. Older steps are kept together, without the phases of each."""
     if slowest.num_steps > 1:
         return None
@@ -131,7 +131,7 @@ def _phase_of(slowest: StepsRow, rows: Sequence[StepsRow]) -> str | None:
     return None
 
 
-def on_odd_steps(about: AllSteps, what: str = "It rests on recorded steps, which") -> str:
+def describe_abnormal_recording(about: AllSteps, what: str = "It rests on recorded steps, which") -> str:
     """A sentence on recorded steps that are odd; "" if they are not."""
     change = about["recorded_change"]
     if not about["is_odd"] or change is None:
@@ -141,7 +141,7 @@ def on_odd_steps(about: AllSteps, what: str = "It rests on recorded steps, which
     return f"{what} took {format_percent(abs(change))} {'longer' if change > 0 else 'less'} than the others."
 
 
-class _Recorded:
+class _RecordedSteps:
     """When steps of a rank were recorded, in order."""
 
     def __init__(self, steps: Sequence[StepRow], rank: int) -> None:
@@ -152,8 +152,8 @@ class _Recorded:
 
     def has(self, row: StepsRow) -> bool:
         """Whether the step of this row was recorded. In a pulse a step has the wait for its batch, too."""
-        place = bisect_right(self.middles, row.begin_ns)
-        return place < len(self.middles) and self.middles[place] < row.begin_ns + row.duration_ns
+        index = bisect_right(self.middles, row.begin_ns)
+        return index < len(self.middles) and self.middles[index] < row.begin_ns + row.duration_ns
 
     def is_first_after(self, row: StepsRow) -> bool:
         """Return whether the step follows a window of any rank: ranks wait there for others that close theirs."""
@@ -162,23 +162,23 @@ class _Recorded:
         index = bisect_right(self._window_ends, row.begin_ns + row.duration_ns // 2) - 1
         return index >= 0 and row.begin_ns - row.duration_ns // 2 < self._window_ends[index]
 
-    def slows(self, row: StepsRow) -> bool:
+    def may_slow(self, row: StepsRow) -> bool:
         """Whether recording may have made steps of this row longer: some were recorded, or some shortly before."""
-        place = bisect_right(self._begins, row.begin_ns + row.duration_ns) - 1
-        return place >= 0 and row.begin_ns < self._ends[place] + _SAVED_AFTER_NS
+        index = bisect_right(self._begins, row.begin_ns + row.duration_ns) - 1
+        return index >= 0 and row.begin_ns < self._ends[index] + _MAX_SAVING_NS
 
 
-def _pieces(rows: Sequence[StepsRow], recorded: _Recorded) -> list[Piece]:
+def _build_pieces(rows: Sequence[StepsRow], recorded: _RecordedSteps) -> list[Piece]:
     size = max(1, ceil(sum(row.num_steps for row in rows) / _MAX_PIECES))
     pieces: list[Piece] = []
     begins: list[int] = []
     step = num_steps = total_ns = most_ns = 0
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if not num_steps:
             begins.append(row.begin_ns)
             step, most_ns, total_ns = row.step, 0, 0
         num_steps, total_ns, most_ns = num_steps + row.num_steps, total_ns + row.duration_ns, max(most_ns, row.most_ns)
-        if num_steps >= size or place == len(rows) - 1:
+        if num_steps >= size or index == len(rows) - 1:
             mean_ns = total_ns / num_steps
             pieces.append(
                 {
@@ -201,51 +201,55 @@ def _pieces(rows: Sequence[StepsRow], recorded: _Recorded) -> list[Piece]:
 # -- whether they have changed
 
 
-class _Changed(NamedTuple):
+class _ChangePoint(NamedTuple):
     step: int
     ratio: float
 
 
-def _change(pieces: Sequence[Piece]) -> _Changed | None:
+def _find_change(pieces: Sequence[Piece]) -> _ChangePoint | None:
     """From which step on all take longer, or less, than before: the split of pieces that divides them best, if it is
     sure. A first few steps that are slow are a warm-up, and single slow ones no change."""
     num_steps = sum(piece["num_steps"] for piece in pieces)
-    if num_steps < _FEWEST_STEPS:
+    if num_steps < _MIN_STEPS_OF_CHANGE:
         return None
     first = pieces[0]["step"] + max(_WARMUP_STEPS, ceil(_WARMUP_SHARE * num_steps))
     # a piece counts as often as it is wide
     pieces = [piece for piece in pieces for _ in range(piece["width"]) if piece["last_step"] >= first]
-    means = _without_far_ones([piece["mean_ns"] for piece in pieces])
-    least = max(_FEWEST_PIECES, ceil(_LEAST_SHARE_OF_PIECES * len(pieces)))
-    place = max(range(least, len(pieces) - least + 1), key=lambda place: _apart(means, place), default=None)
-    if place is None:
+    means = _winsorize([piece["mean_ns"] for piece in pieces])
+    min_pieces = max(_MIN_PIECES, ceil(_MIN_SHARE_OF_PIECES * len(pieces)))
+    index = max(
+        range(min_pieces, len(pieces) - min_pieces + 1), key=lambda index: _between_variance(means, index), default=None
+    )
+    if index is None:
         return None
-    before, after = means[:place], means[place:]
+    before, after = means[:index], means[index:]
     ratio = median(after) / median(before) if median(before) else 1.0
     noise = sqrt(max(_variance(before), _variance(after)) * (1 / len(before) + 1 / len(after)))
-    is_sure = abs(fmean(after) - fmean(before)) >= _SURE * noise and _are_apart(before, after)
-    return _Changed(pieces[place]["step"], ratio) if is_sure and abs(ratio - 1) >= _LEAST_CHANGE else None
+    is_sure = abs(fmean(after) - fmean(before)) >= _MIN_STANDARD_ERRORS * noise and _are_separated(before, after)
+    return _ChangePoint(pieces[index]["step"], ratio) if is_sure and abs(ratio - 1) >= _MIN_CHANGE else None
 
 
-def _without_far_ones(values: Sequence[float]) -> list[float]:
+def _winsorize(values: Sequence[float]) -> list[float]:
     """The values, those that are far out brought in to where the others are."""
     center = median(values) if values else 0.0
-    most = _USUAL_DEVIATIONS * _DEVIATION * median([abs(value - center) for value in values] or [0.0])
-    return [min(max(value, center - most), center + most) for value in values]
+    max_distance = (
+        _MAX_DEVIATIONS * _STD_PER_MEDIAN_DEVIATION * median([abs(value - center) for value in values] or [0.0])
+    )
+    return [min(max(value, center - max_distance), center + max_distance) for value in values]
 
 
-def _apart(values: Sequence[float], place: int) -> float:
+def _between_variance(values: Sequence[float], index: int) -> float:
     """How much of the values' variance is that between what is before a place and what is after it."""
-    before, after = values[:place], values[place:]
+    before, after = values[:index], values[index:]
     return (fmean(after) - fmean(before)) ** 2 * len(before) * len(after)
 
 
-def _are_apart(before: Sequence[float], after: Sequence[float]) -> bool:
+def _are_separated(before: Sequence[float], after: Sequence[float]) -> bool:
     """Whether most of each side is beyond the middle of the other one: not where slow and quick times alternate."""
     sign = 1 if median(after) > median(before) else -1
     is_beyond = [sign * value > sign * median(before) for value in after]
     is_below = [sign * value < sign * median(after) for value in before]
-    return all(sum(side) >= _MOST * len(side) for side in (is_beyond, is_below))
+    return all(sum(side) >= _MIN_SHARE_BEYOND * len(side) for side in (is_beyond, is_below))
 
 
 def _variance(values: Sequence[float]) -> float:
@@ -256,30 +260,30 @@ def _variance(values: Sequence[float]) -> float:
 # -- whether the recorded ones are like the others
 
 
-def _compared(rows: Sequence[StepsRow], recorded: _Recorded) -> tuple[float | None, bool]:
+def _compare_recorded(rows: Sequence[StepsRow], recorded: _RecordedSteps) -> tuple[float | None, bool]:
     """What recorded steps take more than the others, and whether that is no chance. Nobody knows it once they are in a
     block with others."""
     alone = [row for row in rows if row.num_steps == 1]
-    ours = [row.duration_ns for row in alone if recorded.has(row)]
-    if not ours or len(ours) < len(recorded.middles):
+    recorded_times = [row.duration_ns for row in alone if recorded.has(row)]
+    if not recorded_times or len(recorded_times) < len(recorded.middles):
         return None, False
-    ours_ns = sum(ours)
+    recorded_total_ns = sum(recorded_times)
     others = [row for row in rows if row.num_steps > 1 or not (recorded.has(row) or recorded.is_first_after(row))]
     count = sum(row.num_steps for row in others)
     others_ns = sum(row.duration_ns for row in others) / max(1, count)
-    if count < _FEWEST_OTHERS or not others_ns:
+    if count < _MIN_UNRECORDED_STEPS or not others_ns:
         return None, False
     variance = max(0.0, sum(row.squares for row in others) / count - others_ns**2)
-    change = ours_ns / len(ours) / others_ns - 1
-    error_ns = sqrt(variance * (1 / len(ours) + 1 / count))
-    is_odd = abs(change) >= _ODD and abs(change) * others_ns >= _SURELY_ODD * error_ns
+    change = recorded_total_ns / len(recorded_times) / others_ns - 1
+    error_ns = sqrt(variance * (1 / len(recorded_times) + 1 / count))
+    is_odd = abs(change) >= _MIN_ABNORMAL_CHANGE and abs(change) * others_ns >= _MIN_ABNORMAL_ERRORS * error_ns
     return change, is_odd
 
 
 def _medians_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[float | None, float | None]:
     """Return the median durations of recorded and of unrecorded steps, of all ranks."""
     recorded, unrecorded = _single_rows(pulses, steps)
-    enough = len(unrecorded) >= _FEWEST_OTHERS
+    enough = len(unrecorded) >= _MIN_UNRECORDED_STEPS
     return (
         float(median(row.duration_ns for row in recorded)) if recorded else None,
         float(median(row.duration_ns for row in unrecorded)) if enough else None,
@@ -291,7 +295,7 @@ def fetch_ratio(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> float | No
     recorded, unrecorded = (
         [wait_ns for row in rows if (wait_ns := row.by_phase[Phase.DATA_WAIT])] for rows in _single_rows(pulses, steps)
     )
-    return median(unrecorded) / median(recorded) if recorded and len(unrecorded) >= _FEWEST_OTHERS else None
+    return median(unrecorded) / median(recorded) if recorded and len(unrecorded) >= _MIN_UNRECORDED_STEPS else None
 
 
 def _single_rows(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[list[StepsRow], list[StepsRow]]:
@@ -299,7 +303,7 @@ def _single_rows(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[lis
     recorded: list[StepsRow] = []
     unrecorded: list[StepsRow] = []
     for pulse in pulses:
-        of_rank = _Recorded(steps, pulse.header.process.ranks.rank)
+        of_rank = _RecordedSteps(steps, pulse.header.process.ranks.rank)
         rows = (row for row in pulse.rows if row.num_steps == 1 and not row.by_phase[Phase.EVALUATION])
         recorded += [row for row in rows if of_rank.has(row)]
         unrecorded += _usual_rows(pulse, steps)
@@ -310,16 +314,16 @@ def notes_on_period(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[s
     """Return a sentence if windows are shorter than the period in which the loop's steps are long."""
     longest = max((len(stretch.rows) for stretch in stretches(steps)), default=0)
     rows = _usual_rows(pulses[0], steps) if pulses and longest else []
-    if len(rows) < _FEWEST_OTHERS:
+    if len(rows) < _MIN_UNRECORDED_STEPS:
         return []
     usual_ns = median(row.duration_ns for row in rows)
-    extra_ns = {row.step: max(0.0, row.duration_ns - _LONG_STEP * usual_ns) for row in rows}
-    period = period_of(extra_ns, rows[-1].step - rows[0].step + 1)
+    extra_ns = {row.step: max(0.0, row.duration_ns - _MIN_LONG_STEP_RATIO * usual_ns) for row in rows}
+    period = find_period(extra_ns, rows[-1].step - rows[0].step + 1)
     share = sum(extra_ns.values()) / sum(row.duration_ns for row in rows)
     if period is None or period <= longest or share < _MIN_PERIODIC_SHARE:
         return []
     return [
-        f"Every {ordinal(period)} step takes longer than the others, and windows of {longest} steps are shorter "
+        f"Every {format_ordinal(period)} step takes longer than the others, and windows of {longest} steps are shorter "
         f"than that: their steps and findings are not typical of the loop. Record {2 * period} steps or more."
     ]
 
@@ -335,7 +339,7 @@ def usual_times_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow], *, with_re
 
 def _usual_rows(pulse: Pulse, steps: Sequence[StepRow], *, with_recorded: bool = False) -> list[StepsRow]:
     """Return the rows of single steps without the warm-up, evaluations and the first after a window."""
-    recorded = _Recorded(steps, pulse.header.process.ranks.rank)
+    recorded = _RecordedSteps(steps, pulse.header.process.ranks.rank)
     rows = [row for row in pulse.rows if row.num_steps == 1 and not row.by_phase[Phase.EVALUATION]]
     rows = [row for row in rows if row.step >= _WARMUP_STEPS and not recorded.is_first_after(row)]
     return [row for row in rows if with_recorded or not recorded.has(row)]

@@ -6,13 +6,13 @@ from statistics import median
 
 from kinetoscope.analysis.windows.window import MIN_STEPS
 
-_MOST_OF_THE_TIME = 0.7
-_LEAST_OF_THOSE = 0.5
-_FEWEST_TIMES = 3
-_REGULAR_SHARE = 0.7
+_MAIN_SHARE = 0.7
+_MIN_SHARE_OF_MAIN = 0.5
+_MIN_OCCURRENCES = 3
+_MIN_REGULAR_SHARE = 0.7
 
 
-def period_of(times: Mapping[int, float], num_steps: int) -> int | None:
+def find_period(times: Mapping[int, float], num_steps: int) -> int | None:
     """The n of what comes in every n-th step, by the time that it takes in each step; 1 if in nearly every step. None
     where it comes at no regular distance, less than three times, or where fewer than 8 steps were recorded.
 
@@ -22,21 +22,21 @@ def period_of(times: Mapping[int, float], num_steps: int) -> int | None:
     """
     if not sum(times.values()):
         return None
-    least = _LEAST_OF_THOSE * _shortest_of_most(times)
-    return period_of_steps(sorted(step for step, time in times.items() if time >= least), num_steps)
+    min_time = _MIN_SHARE_OF_MAIN * _shortest_main_time(times)
+    return find_period_of_steps(sorted(step for step, time in times.items() if time >= min_time), num_steps)
 
 
-def period_of_steps(steps: Sequence[int], num_steps: int) -> int | None:
+def find_period_of_steps(steps: Sequence[int], num_steps: int) -> int | None:
     """The same of what comes in these ``steps``, in order, of ``num_steps``."""
-    if num_steps < MIN_STEPS or len(steps) < _FEWEST_TIMES:
+    if num_steps < MIN_STEPS or len(steps) < _MIN_OCCURRENCES:
         return None
-    apart = [other - one for one, other in pairwise(steps)]
-    usual = max(1, round(median(apart)))
-    is_regular = sum(distance % usual == 0 for distance in apart) >= _REGULAR_SHARE * len(apart)
-    return usual if is_regular and len(steps) >= _REGULAR_SHARE * (num_steps // usual) else None
+    distances = [other - one for one, other in pairwise(steps)]
+    usual = max(1, round(median(distances)))
+    is_regular = sum(distance % usual == 0 for distance in distances) >= _MIN_REGULAR_SHARE * len(distances)
+    return usual if is_regular and len(steps) >= _MIN_REGULAR_SHARE * (num_steps // usual) else None
 
 
-def ordinal(number: int) -> str:
+def format_ordinal(number: int) -> str:
     """A number as in ``every 3rd step``."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{ending}"
@@ -44,19 +44,19 @@ def ordinal(number: int) -> str:
 
 def format_period(period: int | None) -> str:
     """Return ``every n-th step``; "" for every step, and where the period is unknown."""
-    return "" if period is None or period == 1 else f"every {ordinal(period)} step"
+    return "" if period is None or period == 1 else f"every {format_ordinal(period)} step"
 
 
-def how_often(num_times: int, num_steps: int, period: int | None) -> str:
+def format_frequency(num_times: int, num_steps: int, period: int | None) -> str:
     """Return the steps in which a fault occurs, as ``every 3rd step`` or ``7 of 10 steps``."""
     if num_times == num_steps:
         return "every step"
     return format_period(period) or f"{num_times:,} of {num_steps:,} steps"
 
 
-def _shortest_of_most(times: Mapping[int, float]) -> float:
+def _shortest_main_time(times: Mapping[int, float]) -> float:
     """The shortest of the longest times that together are most of all."""
-    rest = _MOST_OF_THE_TIME * sum(times.values())
+    rest = _MAIN_SHARE * sum(times.values())
     for time in sorted(times.values(), reverse=True):
         rest -= time
         if rest <= 0:

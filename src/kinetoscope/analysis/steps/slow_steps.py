@@ -7,7 +7,7 @@ from typing import TypedDict
 from kinetoscope.formats.slow_steps import SlowStep
 from kinetoscope.pulse.layout import Phase
 
-_IN_ORDER = (
+_PHASE_ORDER = (
     Phase.CHECKPOINT,
     Phase.EVALUATION,
     Phase.DATA_WAIT,
@@ -72,7 +72,7 @@ def slow_step_rows(kept: Iterable[SlowStep]) -> list[SlowStepRow]:
 
 
 def _row(same_step: Sequence[SlowStep]) -> SlowStepRow:
-    first = min(same_step, key=lambda slow: (_IN_ORDER.index(Phase(slow.phase)), -slow.excess_ns))
+    first = min(same_step, key=lambda slow: (_PHASE_ORDER.index(Phase(slow.phase)), -slow.excess_ns))
     return {
         "step": first.step,
         "ranks": sorted({slow.rank for slow in same_step}),

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 from kinetoscope.analysis.steps.steps import StepRow
 
-_AHEAD_SHARE = 0.01
+_MIN_RUN_AHEAD_SHARE = 0.01
 """If the device ends its work for a step so much of the host's time after the host, the device is what takes time."""
 
-_ADJOINING_SHARE = 0.005
+_MAX_GAP_SHARE = 0.005
 """Steps adjoin, as torch's ProfilerStep spans do, if the gaps between them take at most this share of their time."""
 
-FEWEST_TO_TIME = 3
+MIN_TIMED_STEPS = 3
 """Of fewer steps, one that took longer than usual is much of the whole."""
 
 
@@ -34,7 +34,7 @@ class Stretch:
     @property
     def timed_rows(self) -> Sequence[StepRow]:
         """The steps in the host's time."""
-        return self.rows if self.has_last or self.is_alone else self.rows[:-1]
+        return self.rows if self.has_last or self.is_single_step else self.rows[:-1]
 
     @property
     def num_steps(self) -> int:
@@ -42,7 +42,7 @@ class Stretch:
         return len(self.timed_rows)
 
     @property
-    def is_alone(self) -> bool:
+    def is_single_step(self) -> bool:
         """Whether it is one step, of which only the begin and the end are known."""
         return len(self.rows) == 1
 
@@ -61,7 +61,7 @@ class Stretch:
     def device_ns(self) -> int | None:
         """From the end of what the first step computes on the device to that of the last; of a step alone, how long its
         kernels take; None if that is not known."""
-        if self.is_alone:
+        if self.is_single_step:
             return _kernels_ns(self.rows[0])
         first, last = (device_end_ns(row) for row in (self.rows[0], self.rows[-1]))
         return last - first if first is not None and last is not None else None
@@ -71,9 +71,9 @@ class Stretch:
         """Whether the device's pace holds: it ends its work after the host."""
         if self.device_ns is None:
             return False
-        if self.is_alone:
+        if self.is_single_step:
             return self.device_ns > self.recorded_ns
-        return max(row.device_end_after_ns or 0 for row in self.rows) > _AHEAD_SHARE * self._between_begins_ns
+        return max(row.device_end_after_ns or 0 for row in self.rows) > _MIN_RUN_AHEAD_SHARE * self._between_begins_ns
 
     @property
     def time_ns(self) -> int:
@@ -85,7 +85,7 @@ class Stretch:
 
         What an evaluation takes on the device is not known: a step beside one is left out, if there are others.
         """
-        if self.is_alone:
+        if self.is_single_step:
             return [(self.rows[0].step, float(self.time_ns))]
         if not self.is_on_device:
             last = [(self.rows[-1].step, float(self.rows[-1].duration_ns))] if self.has_last else []
@@ -110,12 +110,12 @@ class Stretch:
     @property
     def _between_begins_ns(self) -> int:
         """From the begin of the first step to that of the last one; of a step alone, to its end."""
-        return self.recorded_ns if self.is_alone else self.rows[-1].begin_ns - self.rows[0].begin_ns
+        return self.recorded_ns if self.is_single_step else self.rows[-1].begin_ns - self.rows[0].begin_ns
 
     @property
     def _are_adjoining(self) -> bool:
         gaps_ns = self._between_begins_ns - sum(row.duration_ns for row in self.rows[:-1])
-        return not self.is_alone and gaps_ns <= _ADJOINING_SHARE * self._between_begins_ns
+        return not self.is_single_step and gaps_ns <= _MAX_GAP_SHARE * self._between_begins_ns
 
 
 def device_end_ns(row: StepRow) -> int | None:
@@ -141,7 +141,7 @@ def stretches(steps: Iterable[StepRow]) -> list[Stretch]:
 def timed_stretches(steps: Iterable[StepRow]) -> list[Stretch]:
     """Those that tell the time of a step: steps alone do only where there are no others."""
     found = stretches(steps)
-    return [stretch for stretch in found if not stretch.is_alone] or found
+    return [stretch for stretch in found if not stretch.is_single_step] or found
 
 
 def step_time_ns(steps: Iterable[StepRow]) -> float | None:
@@ -151,14 +151,14 @@ def step_time_ns(steps: Iterable[StepRow]) -> float | None:
     return float(round(sum(stretch.time_ns for stretch in timed) / num_steps)) if timed else None
 
 
-def share_of_recorded(steps: Sequence[StepRow], step_ns: float) -> float:
+def ratio_to_recorded_mean(steps: Sequence[StepRow], step_ns: float) -> float:
     """What a step of ``step_ns`` is of the mean of all that was recorded. A stretch's last step has no begin after it:
     it is not in the time of a step, but it is in what a replay saves. Below 1 it took longer than the others."""
     recorded_ns = sum(stretch.recorded_ns for stretch in stretches(steps))
     return step_ns * len(steps) / recorded_ns if recorded_ns > 0 else 1.0
 
 
-def gained_ns(saved_ns: float, num_steps: int, step_ns: float, share: float) -> float:
+def saving_per_step_ns(saved_ns: float, num_steps: int, step_ns: float, share: float) -> float:
     """What a step of ``step_ns`` gains if all ``num_steps`` recorded ones together take ``saved_ns`` less, where it is
     this ``share`` of their mean: never more than it takes, and no larger part than of all that was recorded."""
     return min(saved_ns / num_steps * min(1.0, share), step_ns)

@@ -14,7 +14,7 @@ from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.core.text.wording import format_percent
 
-LEAST_COVERAGE = 0.8
+MIN_COVERAGE = 0.8
 """If less of the time of kernels that compute products is covered by shapes, rates are not told."""
 
 _BEYOND_PEAK = (
@@ -24,7 +24,7 @@ _BEYOND_PEAK = (
 _SUMS = ("flops", "done", "peak_ns", "product_ns", "covered_ns")
 
 
-class Computed(TypedDict):
+class ComputeRates(TypedDict):
     """What a rank computes in a step, on average, and how fast; None where that is not known. ``mfu_coverage`` is the
     share of the time of kernels that compute products of which it is known; None where there are none."""
 
@@ -45,12 +45,12 @@ def work_by_step(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     sums = calls.group_by("place").agg(pl.col("flops", "done").sum(), sum_or_null("peak_ns"))
     place = pl.int_range(len(window.steps), eager=True).cast(sums.schema["place"])
     found = place.alias("place").to_frame().join(sums, on="place", how="left", maintain_order="left")
-    products = _products(window, work).group_by("place").agg(pl.col("product_ns", "covered_ns").sum())
+    products = _matmul_times(window, work).group_by("place").agg(pl.col("product_ns", "covered_ns").sum())
     found = found.join(products, on="place", how="left", maintain_order="left")
     return found.select(*_SUMS[:3], pl.col(_SUMS[3:]).fill_null(0))
 
 
-def _products(window: RankWindow, work: WindowWork) -> pl.DataFrame:
+def _matmul_times(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     """The kernels that compute products and were launched in a step, with its ``place``."""
     device, timed_ns = window.device, work.kernels["timed_ns"]
     lengths = (device["end"] - device["begin"]).alias("product_ns")
@@ -63,20 +63,20 @@ def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> p
     """For each step ``flops``, ``flops_per_s``, ``mfu`` and ``mfu_coverage``. With a device, the first three are told
     only where enough of the time of its products is covered."""
     coverage = pl.when(pl.col("product_ns") > 0).then(pl.col("covered_ns") / pl.col("product_ns"))
-    is_told = (coverage >= LEAST_COVERAGE).fill_null(num_devices == 0)
+    is_reliable = (coverage >= MIN_COVERAGE).fill_null(num_devices == 0)
     length_ns = null_unless(lengths_ns, lengths_ns != 0).cast(pl.Float64)
     rates = {
         "flops": pl.col("flops").cast(pl.Int64, strict=False),
         "flops_per_s": pl.col("done") / length_ns * 1e9,
         "mfu": (pl.col("peak_ns") / length_ns / max(1, num_devices)).fill_nan(None),
     }
-    is_told &= (rates["mfu"] <= 1).fill_null(True)  # no device is faster than its peak
-    told = [pl.when(is_told).then(rate).alias(name) for name, rate in rates.items()]
-    return sums.select(*told, coverage.alias("mfu_coverage"))
+    is_reliable &= (rates["mfu"] <= 1).fill_null(True)  # no device is faster than its peak
+    reliable = [pl.when(is_reliable).then(rate).alias(name) for name, rate in rates.items()]
+    return sums.select(*reliable, coverage.alias("mfu_coverage"))
 
 
 @dataclass(frozen=True)
-class ComputedSums:
+class WorkSums:
     """The work of some steps, ``num_steps`` of which are known, added up; ``peak_ns`` is by device."""
 
     num_steps: int = 0
@@ -88,7 +88,7 @@ class ComputedSums:
     covered_ns: int = 0
 
     @classmethod
-    def of(cls, sums: pl.DataFrame, is_recorded: pl.Series, num_devices: int) -> "ComputedSums":
+    def of(cls, sums: pl.DataFrame, is_recorded: pl.Series, num_devices: int) -> "WorkSums":
         """The sums of the steps that torch recorded."""
         rows = filter_rows(sums, is_recorded)
         known = drop_null_rows(rows, "done").select("flops", "done", pl.col("peak_ns").fill_null(float("nan")))
@@ -97,20 +97,20 @@ class ComputedSums:
         return cls(len(known), num_devices > 0, flops, done, peak_ns / max(1, num_devices), *products)
 
 
-def computed(parts: Iterable[ComputedSums], step_ns: float | None) -> Computed:
+def compute_rates(parts: Iterable[WorkSums], step_ns: float | None) -> ComputeRates:
     """What a rank computes in a step, which takes ``step_ns``."""
     parts = list(parts)
     coverage = _coverage(parts)
     has_device = any(part.has_device for part in parts)
     num_steps = sum(part.num_steps for part in parts)
-    is_told = coverage >= LEAST_COVERAGE if coverage is not None else not has_device
-    if not num_steps or not step_ns or not is_told:
-        return Computed(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=coverage)
+    is_reliable = coverage >= MIN_COVERAGE if coverage is not None else not has_device
+    if not num_steps or not step_ns or not is_reliable:
+        return ComputeRates(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=coverage)
     flops, done, peak_ns = (sum(getattr(part, name) for part in parts) for name in ("flops", "done", "peak_ns"))
     mfu = peak_ns / num_steps / step_ns
     if _is_beyond_peak(parts, step_ns):
-        return Computed(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=coverage)
-    return Computed(
+        return ComputeRates(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=coverage)
+    return ComputeRates(
         flops_per_step=flops / num_steps,
         flops_per_s=done / num_steps / step_ns * 1e9,
         mfu=mfu if mfu <= 1 else None,  # it may be NaN
@@ -118,21 +118,21 @@ def computed(parts: Iterable[ComputedSums], step_ns: float | None) -> Computed:
     )
 
 
-def _is_beyond_peak(parts: Sequence[ComputedSums], step_ns: float | None) -> bool:
+def _is_beyond_peak(parts: Sequence[WorkSums], step_ns: float | None) -> bool:
     """Whether devices seem to have computed more than they can: then nobody knows what they computed."""
     num_steps = sum(part.num_steps for part in parts)
     return bool(num_steps and step_ns) and sum(part.peak_ns for part in parts) > num_steps * (step_ns or 0.0)
 
 
-def _coverage(parts: Sequence[ComputedSums]) -> float | None:
+def _coverage(parts: Sequence[WorkSums]) -> float | None:
     product_ns = sum(part.product_ns for part in parts)
     return sum(part.covered_ns for part in parts) / product_ns if product_ns else None
 
 
-def notes_on_rates(parts: Sequence[ComputedSums], step_ns: float | None) -> list[str]:
+def notes_on_rates(parts: Sequence[WorkSums], step_ns: float | None) -> list[str]:
     """A sentence on why FLOP/s are not told: the shapes of few products are known, or they cannot be right."""
     coverage = _coverage(parts)
-    if coverage is None or coverage >= LEAST_COVERAGE:
+    if coverage is None or coverage >= MIN_COVERAGE:
         return [_BEYOND_PEAK] if _is_beyond_peak(parts, step_ns) else []
     if not coverage:
         return []

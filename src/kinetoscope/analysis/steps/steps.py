@@ -10,7 +10,7 @@ import polars as pl
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory import peak_memory_by_step
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.analysis.steps.host_ledger import HostLedger, recorded_by_torch
+from kinetoscope.analysis.steps.cpu_time_by_step import CpuTimeByStep, are_recorded_by_torch
 from kinetoscope.analysis.steps.step_work import step_rates
 from kinetoscope.analysis.windows.columns import drop_null_rows, null_unless
 from kinetoscope.analysis.windows.intervals import union_ns
@@ -22,7 +22,7 @@ from kinetoscope.analysis.windows.window import RankWindow
 class StepRow(PlainData):
     """One step of one rank. Times are nanoseconds, memory bytes; what is not known is None.
 
-    What the host did shares nothing (`HostLedger`): from ``data_wait_ns`` as far as it is within the step, to
+    What the host did shares nothing (`CpuTimeByStep`): from ``data_wait_ns`` as far as it is within the step, to
     ``unknown_ns``, which no evidence covers, it adds up to ``duration_ns`` with ``evaluation_inside_ns``.
     A device event belongs to the step in which its launch began. ``evaluation_ns`` is between a step and the next one,
     ``evaluation_inside_ns`` within the step. ``device_end_after_ns`` is how long after the step's end on the host the
@@ -74,7 +74,7 @@ class StepRow(PlainData):
         return (self.evaluation_inside_ns or 0) + (self.evaluation_ns or 0)
 
 
-def uneven_share(steps: Sequence[StepRow]) -> float:
+def missing_share(steps: Sequence[StepRow]) -> float:
     """Which part of all steps a rank has not recorded, at most."""
     by_rank: defaultdict[int | None, set[int]] = defaultdict(set)
     for row in steps:
@@ -87,9 +87,9 @@ def step_rows(window: RankWindow, loop: TrainingLoop, work: pl.DataFrame) -> lis
     """The rows of one window, in the order of time. ``work`` is what `work_by_step` found."""
     if not len(window.steps):
         return []
-    steps = _Steps(window, loop)
+    steps = _StepColumns(window, loop)
     found = (
-        HostLedger(loop).columns()
+        CpuTimeByStep(loop).columns()
         | steps.device()
         | {"peak_memory_bytes": peak_memory_by_step(window)}
         | steps.flops(work)
@@ -108,13 +108,13 @@ def step_rows(window: RankWindow, loop: TrainingLoop, work: pl.DataFrame) -> lis
     ]
 
 
-class _Steps:
+class _StepColumns:
     """Works out the columns of a window's steps, each in one pass over the spans it needs."""
 
     def __init__(self, window: RankWindow, loop: TrainingLoop) -> None:
         self._window = window
         self._begins, self._ends = window.steps["begin"], window.steps["end"]
-        self._is_recorded = recorded_by_torch(loop)
+        self._is_recorded = are_recorded_by_torch(loop)
 
     def device(self) -> dict[str, pl.Series | None]:
         """What the device did for each step: the events that were launched in it."""
@@ -135,10 +135,10 @@ class _Steps:
 
     def flops(self, work: pl.DataFrame) -> dict[str, pl.Series | None]:
         """What operators computed in each step, and how fast."""
-        rates = step_rates(work, self._lengths_ns(), num_devices(self._window))
-        return {column.name: self._if_recorded(column) for column in rates}
+        rates = step_rates(work, self._device_lengths_ns(), num_devices(self._window))
+        return {column.name: self._null_unless_recorded(column) for column in rates}
 
-    def _lengths_ns(self) -> pl.Series:
+    def _device_lengths_ns(self) -> pl.Series:
         """From each step's first device event to the next one's; the last one's are as long as its host or its kernels
         take, whichever is more."""
         durations = self._ends - self._begins
@@ -180,7 +180,7 @@ class _Steps:
         found = self._launched.select(first, until=first.shift(-1).backward_fill().fill_null(last_end))
         return found["first_begin"], found["until"]
 
-    def _if_recorded(self, values: pl.Series) -> pl.Series:
+    def _null_unless_recorded(self, values: pl.Series) -> pl.Series:
         """The values, null for steps that torch did not record."""
         return null_unless(values, self._is_recorded)
 

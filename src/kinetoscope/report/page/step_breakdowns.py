@@ -5,13 +5,13 @@ from dataclasses import replace
 from statistics import fmean, median
 
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.steps.host_parts import IN_STEP
-from kinetoscope.analysis.steps.step_parts import StepParts
+from kinetoscope.analysis.steps.cpu_breakdown import STEP_PARTS
 from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.steps.time_breakdown import StepBreakdown
 from kinetoscope.pages.page_data import Column, RankBreakdown, StepBreakdowns
 from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS, build_device_breakdown, build_host_breakdown
 
-_IN_STEP = ("data_wait_ns", *IN_STEP)
+_IN_STEP = ("data_wait_ns", *STEP_PARTS)
 _WORK = ("forward_ns", "optimizer_ns", "python_ns")
 _MIN_DIFFERENCE_SHARE = 0.1
 """A rank is unusual if a part differs by more than this share of a step from that of the median rank."""
@@ -52,7 +52,7 @@ def _find_unusual_ranks(each: Sequence[RankBreakdown]) -> set[int | None]:
 
 
 def _build_breakdown(
-    rank: int | None, step_ns: float | None, parts: StepParts | None, *, is_run: bool
+    rank: int | None, step_ns: float | None, parts: StepBreakdown | None, *, is_run: bool
 ) -> RankBreakdown | None:
     if step_ns is None or parts is None:
         return None

@@ -107,7 +107,7 @@ def is_named(share):
     return found is not None and "b.py:2" in found.where.lines
 
 
-@threshold("steps.step_time.FEWEST_TO_TIME", between=(2, 3))
+@threshold("steps.step_time.MIN_TIMED_STEPS", between=(2, 3))
 def has_enough_steps(num_steps):
     return confidence_of(pauses(0.2, num_steps=num_steps)) == "high"
 

@@ -12,7 +12,7 @@ import kinetoscope
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.cpu.operators import OperatorRow
-from kinetoscope.analysis.steps.by_step import StepTimes
+from kinetoscope.analysis.steps.call_times_by_step import StepTimes
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.report.comparison import describe_comparison
 from trainsim import Fault, Settings, healthy_settings, planted_settings, simulate

@@ -11,7 +11,7 @@ import kinetoscope
 from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGraph
-from kinetoscope.analysis.steps.step_time import FEWEST_TO_TIME, share_of_recorded
+from kinetoscope.analysis.steps.step_time import MIN_TIMED_STEPS, ratio_to_recorded_mean
 from kinetoscope.analysis.summaries import Selection
 from trainsim import Fault, Settings, random_settings, simulate
 from trainsim.analysed import analysed, first_wait_ns, write_changed
@@ -74,12 +74,12 @@ def test_a_saving_is_right_but_would_be_wrong_without_a_kind_of_edge(kind):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_savings_are_those_of_the_run_without_the_cause_or_unknown(seed):
     run, report = analysed(random_settings(seed))
-    of_mean = min(1.0, share_of_recorded(report.steps, report.run["step_ns"]))
+    of_mean = min(1.0, ratio_to_recorded_mean(report.steps, report.run["step_ns"]))
     if report.graph.why_untrusted is None:
         for cause in CAUSES:
             change, truth = Change(frozenset([cause])), near(run, run.with_ideal(cause))
             found_ns = report.saving_ns_per_step(change) / of_mean
-            if report.run["num_steps"] < FEWEST_TO_TIME:  # a step is not the mean of so few, and savings are of a step
+            if report.run["num_steps"] < MIN_TIMED_STEPS:  # a step is not the mean of so few, and savings are of a step
                 found_ns = report.graph.saving_ns(change) / run.num_steps
             if cause == "data" and truth.expected:  # what is before the first step is not saved in a step
                 found_ns += first_wait_ns(run, report) / run.num_steps

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import kinetoscope
 from kinetoscope.analysis.gpu.flop_formulas import FORMULAS, estimate_work
-from kinetoscope.analysis.steps.step_work import ComputedSums, compute_rates, notes_on_rates
+from kinetoscope.analysis.steps.step_work import WorkSums, compute_rates, notes_on_rates
 from trainsim import Settings, simulate
 
 LOOP, STREAM = 1, 7
@@ -220,8 +220,8 @@ def test_flops_per_second_are_flops_per_step_over_step_time(tmp_path):
 
 
 def test_share_above_the_whole_peak_is_not_reported():
-    assert compute_rates([ComputedSums(1, True, 8.0, 8.0, 900.0, 10, 10)], 1000.0)["mfu"] == 0.9
-    beyond = [ComputedSums(1, True, 8.0, 8.0, 1100.0, 10, 10)]
+    assert compute_rates([WorkSums(1, True, 8.0, 8.0, 900.0, 10, 10)], 1000.0)["mfu"] == 0.9
+    beyond = [WorkSums(1, True, 8.0, 8.0, 1100.0, 10, 10)]
     nothing = {"flops_per_step": None, "flops_per_s": None, "mfu": None, "mfu_coverage": 1}
     assert compute_rates(beyond, 1000.0) == nothing
     assert len(notes_on_rates(beyond, 1000.0)) == 1

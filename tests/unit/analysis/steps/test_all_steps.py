@@ -7,7 +7,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
-from kinetoscope.analysis.steps.all_steps import about_all_steps, notes_on_period, on_odd_steps
+from kinetoscope.analysis.steps.all_steps import describe_abnormal_recording, notes_on_period, summarize_all_steps
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.report.descriptions import describe_all_steps
@@ -31,7 +31,7 @@ def about(folder, durations_ms, recorded=range(10, 14)):
     pulses = run_of(folder, durations_ms, recorded)
     rows = [row for row in pulses[0].rows if row.step in recorded]
     steps = [StepRow(rank=0, step=row.step, begin_ns=row.begin_ns, duration_ns=row.duration_ns) for row in rows]
-    return about_all_steps(pulses, steps, len(steps))
+    return summarize_all_steps(pulses, steps, len(steps))
 
 
 def noisy(mean_ms, count, seed=0):
@@ -58,7 +58,7 @@ def test_the_slowest_step_says_which_phase_made_it_slow(tmp_path):
                 with profiler.eval():
                     clock.advance((20 + batch) * MS)
             clock.advance(50 * MS)
-    summary = about_all_steps(find_pulses(tmp_path)[0], [], 0)
+    summary = summarize_all_steps(find_pulses(tmp_path)[0], [], 0)
     assert (summary["slowest_step"], summary["slowest_phase"]) == (119, "evaluation")
     assert "slowest 189.0 ms (step 119, mostly evaluation)." in describe_all_steps(summary)
 
@@ -101,10 +101,10 @@ def test_unrepresentative_recorded_steps_are_mentioned_in_each_finding(tmp_path)
     assert summary["is_odd"]
     assert summary["recorded_change"] == pytest.approx(0.5, abs=0.05)
     assert (
-        on_odd_steps(summary)
+        describe_abnormal_recording(summary)
         == f"It rests on recorded steps, which took {100 * summary['recorded_change']:.0f} % longer than the others."
     )
-    assert on_odd_steps(summary, "The recorded steps") in describe_all_steps(summary)
+    assert describe_abnormal_recording(summary, "The recorded steps") in describe_all_steps(summary)
 
 
 def test_short_run_reports_too_that_recorded_steps_differ_from_most(tmp_path):
@@ -124,9 +124,9 @@ def test_recorded_steps_that_mostly_wait_for_their_batches_are_compared_too(tmp_
         StepRow(rank=0, step=row.step, begin_ns=row.begin_ns + wait_ns, duration_ns=row.duration_ns - wait_ns)
         for row, wait_ns in waits
     ]
-    summary = about_all_steps(pulses, steps, len(steps))
+    summary = summarize_all_steps(pulses, steps, len(steps))
     assert summary["is_odd"]
-    assert re.fullmatch(r"They took 9\.\d times as long as the others\.", on_odd_steps(summary, "They"))
+    assert re.fullmatch(r"They took 9\.\d times as long as the others\.", describe_abnormal_recording(summary, "They"))
 
 
 def test_recorded_steps_like_the_others_are_no_outliers_nor_is_noise(tmp_path):

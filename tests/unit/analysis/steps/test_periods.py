@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kinetoscope.analysis.steps.periods import format_period, period_of
+from kinetoscope.analysis.steps.periods import find_period, format_period
 from kinetoscope.report.descriptions import describe_finding
 from trainsim import FINDINGS, Fault, Settings, planted_settings
 from trainsim.analysed import analysed
@@ -73,12 +73,12 @@ def test_with_too_few_steps_no_period_is_known():
     ],
 )
 def test_only_what_comes_regularly_has_a_period(times, period):
-    assert period_of(times, num_steps=40) == period
+    assert find_period(times, num_steps=40) == period
 
 
 def test_the_last_of_a_few_in_a_longer_recording_is_no_regular_one():
-    assert period_of({0: 5, 5: 5, 10: 5}, num_steps=15) == 5
-    assert period_of({0: 5, 5: 5, 10: 5}, num_steps=40) is None
+    assert find_period({0: 5, 5: 5, 10: 5}, num_steps=15) == 5
+    assert find_period({0: 5, 5: 5, 10: 5}, num_steps=40) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import kinetoscope
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.replay.delayed_batches import DelayedBatches
-from kinetoscope.analysis.steps.step_time import gained_ns, step_time_ns, stretches
+from kinetoscope.analysis.steps.step_time import saving_per_step_ns, step_time_ns, stretches
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.window_reader import read_windows
 from trainsim import Fault, Settings, random_settings, simulate
@@ -333,7 +333,7 @@ def test_a_step_alone_in_its_window_has_what_it_launched_and_the_rest_is_idle(tm
 @pytest.mark.parametrize("last_ns", [10, 37, 41, 70])
 def test_step_gains_grow_with_savings_up_to_the_share_of_all_recorded_time(last_ns):
     share = 10 / ((20 + last_ns) / 3)
-    gains = [gained_ns(saved_ns, 3, 10.0, share) for saved_ns in range(last_ns)]
+    gains = [saving_per_step_ns(saved_ns, 3, 10.0, share) for saved_ns in range(last_ns)]
     assert gains == sorted(gains)
     assert gains[-1] / 10 <= last_ns / (20 + last_ns)
 

@@ -16,8 +16,8 @@ from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.analysis.ranks.ranks import RankRow
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
 from kinetoscope.analysis.replay.replay import is_of_ranks
-from kinetoscope.analysis.steps.step_parts import StepParts
 from kinetoscope.analysis.steps.steps import StepRow
+from kinetoscope.analysis.steps.time_breakdown import StepBreakdown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class RunRows:
     world_size: int | None
     num_steps: int
     step_ns: float
-    parts: StepParts | None
+    parts: StepBreakdown | None
     by_rank: Sequence[RankRow]
     steps: Sequence[StepRow]
     collectives: Sequence[CollectiveRow]

@@ -18,7 +18,7 @@ from kinetoscope.analysis.findings.straggler_evidence import find_straggler_evid
 from kinetoscope.analysis.memory.memory import MemoryRow
 from kinetoscope.analysis.ranks.stragglers import StragglerCandidates
 from kinetoscope.analysis.replay.replay import ReplayGraph
-from kinetoscope.analysis.steps.step_time import FEWEST_TO_TIME
+from kinetoscope.analysis.steps.step_time import MIN_TIMED_STEPS
 
 _MAX_LOST_SHARE = 0.1
 """If more of the launches have no event on a device, the trace was filtered."""
@@ -106,7 +106,7 @@ class Evidence:
         num_ranks = self.rows.world_size or 0
         waits_for_missing = len(self.rows.ranks) < num_ranks and len(self.rows.collectives) > 0
         is_filtered = any(one.gpu.lost_share > _MAX_LOST_SHARE for one in self.windows)
-        is_short = self.num_steps < FEWEST_TO_TIME
+        is_short = self.num_steps < MIN_TIMED_STEPS
         is_uncertain = not self.savings.is_trusted or is_short or is_filtered or waits_for_missing
         return ConfidencePolicy(self.savings, self.cpu.delay, is_uncertain=is_uncertain)
 

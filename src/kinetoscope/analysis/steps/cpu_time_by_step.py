@@ -10,7 +10,7 @@ from kinetoscope.analysis.windows.columns import constant_column, filter_rows, n
 from kinetoscope.analysis.windows.intervals import IntervalUnion, time_bounds
 
 
-class HostLedger:
+class CpuTimeByStep:
     """The columns of a window's steps that share out the loop's time. Within a step they add up to its duration.
 
     Evaluations take their time first, then garbage collections, waits, and phases by `Phases`: a wait in a phase counts
@@ -23,24 +23,28 @@ class HostLedger:
         self._begins, self._ends = self._window.steps["begin"], self._window.steps["end"]
         self._next_begins = pl.concat([self._begins[1:], self._ends[-1:]])
         self._phases = loop.phases
-        self._taken = IntervalUnion()
-        self._covered = self._taken.overlap_ns(self._begins, self._ends)
+        self._claimed = IntervalUnion()
+        self._covered = self._claimed.overlap_ns(self._begins, self._ends)
 
     def columns(self) -> dict[str, pl.Series | None]:
         """The columns by name; None for what is not known of any step."""
         evaluated, fetched = self._gaps
-        inside = {"evaluation_inside_ns": self._take(self._loop.loader.evaluations)} | self._waits() | self._in_phases()
-        python = self._take(self._python) if self._loop.time.has_loop_operators else None
-        inside["python_ns"] = None if python is None else self._if_recorded(python)
-        known = sum((_if_known(values) for values in inside.values() if values is not None), start=self._begins)
+        inside = (
+            {"evaluation_inside_ns": self._claim(self._loop.loader.evaluations)}
+            | self._wait_times()
+            | self._phase_times()
+        )
+        python = self._claim(self._python) if self._loop.time.has_loop_operators else None
+        inside["python_ns"] = None if python is None else self._null_unless_recorded(python)
+        known = sum((_zero_if_null(values) for values in inside.values() if values is not None), start=self._begins)
         between = self._next_begins - self._ends - evaluated - fetched
         data = inside["data_wait_ns"]
         is_of_ours = self._window.steps["is_batch"].any() or len(self._loop.loader.evaluations)
         return inside | {
-            "between_ns": _known_before_the_last(between),
-            "evaluation_ns": _known_before_the_last(evaluated) if is_of_ours else None,
+            "between_ns": _null_last(between),
+            "evaluation_ns": _null_last(evaluated) if is_of_ours else None,
             "evaluation_inside_ns": inside["evaluation_inside_ns"] if is_of_ours else None,
-            "data_wait_ns": None if data is None else data + self._before_first.append(fetched[:-1]),
+            "data_wait_ns": None if data is None else data + self._wait_before_first_step.append(fetched[:-1]),
             "unknown_ns": self._ends - known,
         }
 
@@ -53,29 +57,31 @@ class HostLedger:
         return evaluated, both.overlap_ns(self._ends, self._next_begins) - evaluated
 
     @property
-    def _before_first(self) -> pl.Series:
+    def _wait_before_first_step(self) -> pl.Series:
         """How long the loop waited for the batch with which the recording begins."""
         return self._loop.loader.fetching.covered_before(self._begins[:1])
 
-    def _take(self, *spans: pl.DataFrame) -> pl.Series:
+    def _claim(self, *spans: pl.DataFrame) -> pl.Series:
         """How much of each step these spans cover of what none has covered before."""
-        self._taken = self._taken.union(*spans)
-        covered = self._taken.overlap_ns(self._begins, self._ends)
+        self._claimed = self._claimed.union(*spans)
+        covered = self._claimed.overlap_ns(self._begins, self._ends)
         own, self._covered = covered - self._covered, covered
         return own
 
-    def _waits(self) -> dict[str, pl.Series | None]:
+    def _wait_times(self) -> dict[str, pl.Series | None]:
         loop = self._loop
         return {
-            "gc_ns": self._take(loop.interruptions.gc_runs) if len(loop.interruptions.gc_runs) else None,
-            "data_wait_ns": self._take(loop.loader.fetches) if len(loop.loader.fetches) else None,
-            "communication_wait_ns": self._if_recorded(self._take(loop.collectives.time))
+            "gc_ns": self._claim(loop.interruptions.gc_runs) if len(loop.interruptions.gc_runs) else None,
+            "data_wait_ns": self._claim(loop.loader.fetches) if len(loop.loader.fetches) else None,
+            "communication_wait_ns": self._null_unless_recorded(self._claim(loop.collectives.time))
             if len(loop.collectives.time)
             else None,
-            "sync_ns": self._if_recorded(self._take(loop.sync_calls)) if len(self._window.runtime_calls) else None,
+            "sync_ns": self._null_unless_recorded(self._claim(loop.sync_calls))
+            if len(self._window.runtime_calls)
+            else None,
         }
 
-    def _in_phases(self) -> dict[str, pl.Series | None]:
+    def _phase_times(self) -> dict[str, pl.Series | None]:
         """Backward and optimizer first: what a phase without a name has not is forward's."""
         phases, window = self._phases, self._window
         by_torch, pieces, found = phases.backward_of_torch, phases.pieces, {}
@@ -85,9 +91,11 @@ class HostLedger:
                 spans.append(by_torch)
             if phase == FORWARD and not len(phases.named[FORWARD]):
                 spans.append(window.operator_time.pieces)
-            found[f"{phase}_ns"] = self._take(*spans) if phases.is_known(phase) else None
+            found[f"{phase}_ns"] = self._claim(*spans) if phases.is_known(phase) else None
         return {
-            name: values if values is None or len(phases.named[name.removesuffix("_ns")]) else self._if_recorded(values)
+            name: values
+            if values is None or len(phases.named[name.removesuffix("_ns")])
+            else self._null_unless_recorded(values)
             for name, values in found.items()
         }
 
@@ -96,24 +104,24 @@ class HostLedger:
         """The stretches in which the loop's thread is in none of its operators and calls, and waits for nothing."""
         return self._loop.busy.complement(*time_bounds(self._window.steps)).pieces
 
-    def _if_recorded(self, values: pl.Series) -> pl.Series:
+    def _null_unless_recorded(self, values: pl.Series) -> pl.Series:
         return null_unless(values, self._is_recorded)
 
     @cached_property
     def _is_recorded(self) -> pl.Series:
-        return recorded_by_torch(self._loop)
+        return are_recorded_by_torch(self._loop)
 
 
-def recorded_by_torch(loop: TrainingLoop) -> pl.Series:
+def are_recorded_by_torch(loop: TrainingLoop) -> pl.Series:
     """Whether torch recorded each step from its begin; a step of ours may begin before torch's recording did."""
     begins, recording = loop.window.steps["begin"], loop.time.recordings
     return begins >= (recording["begin"].min() if len(recording) else begins.min())
 
 
-def _known_before_the_last(values: pl.Series) -> pl.Series:
+def _null_last(values: pl.Series) -> pl.Series:
     """The values without the last one: what follows the last step was not recorded."""
     return pl.concat([values[:-1], constant_column(values.name, None, values.dtype, min(1, len(values)))])
 
 
-def _if_known(values: pl.Series) -> pl.Series:
+def _zero_if_null(values: pl.Series) -> pl.Series:
     return values.fill_null(0) if values.null_count() else values

@@ -37,8 +37,8 @@ SETTINGS = {
     "evaluations": Settings(step_spans="event/batch", evaluates_every=2, num_ranks=1),
     "a CUDA graph": Settings(has_cuda_graph=True),
 }
-IN_STEP = ("forward_ns", "backward_ns", "optimizer_ns", "communication_wait_ns", "sync_ns", "gc_ns", "python_ns")
-COLUMNS = (*IN_STEP, "data_wait_ns", "between_ns", "unknown_ns")
+STEP_PARTS = ("forward_ns", "backward_ns", "optimizer_ns", "communication_wait_ns", "sync_ns", "gc_ns", "python_ns")
+COLUMNS = (*STEP_PARTS, "data_wait_ns", "between_ns", "unknown_ns")
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
@@ -60,7 +60,7 @@ def test_each_part_of_each_step_is_what_it_was(any_run):
 def test_the_parts_of_a_step_add_up_to_it(any_run):
     _, report = any_run
     for row in report.steps:
-        known = sum(getattr(row, name) or 0 for name in (*IN_STEP, "unknown_ns", "evaluation_inside_ns"))
+        known = sum(getattr(row, name) or 0 for name in (*STEP_PARTS, "unknown_ns", "evaluation_inside_ns"))
         data_ns = row.duration_ns - known
         assert 0 <= data_ns <= (row.data_wait_ns or 0)
 
@@ -76,7 +76,7 @@ def test_each_part_of_the_run_is_the_mean_of_its_steps(any_run):
     _, report = any_run
     parts = report.run["parts"]["host"]
     rows = [row for stretch in timed_stretches(report.steps) for row in stretch.timed_rows]
-    for name in IN_STEP:
+    for name in STEP_PARTS:
         known = [value for row in rows if (value := getattr(row, name)) is not None]
         assert (parts[name] is None) == (not known), name
         assert parts[name] is None or abs(parts[name] - sum(known) / len(rows)) <= 1, name
@@ -106,7 +106,7 @@ def test_unrecorded_value_is_none_and_not_zero_also_in_the_run(settings, unknown
     for name in unknown:
         assert of_run[name] is None
         assert {getattr(row, name) for row in report.steps} == {None}
-    assert unknown == {name for name in IN_STEP if of_run[name] is None} - {"communication_wait_ns"}
+    assert unknown == {name for name in STEP_PARTS if of_run[name] is None} - {"communication_wait_ns"}
 
 
 def test_steps_and_what_lies_between_them_add_up_to_each_window():

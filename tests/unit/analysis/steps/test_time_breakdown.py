@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.steps.step_parts import DeviceParts, StepParts, bound_by
+from kinetoscope.analysis.steps.time_breakdown import DeviceBreakdown, StepBreakdown, classify_bound
 from kinetoscope.report.labels import HOST_PART_LABELS
 
 MS = 1_000_000
@@ -63,25 +63,25 @@ def test_a_step_that_waits_for_the_device_is_bound_by_what_the_device_does(
         "python_ns": 20.0 * MS,
         "backward_ns": 10.0 * MS,
     }
-    device = DeviceParts(
+    device = DeviceBreakdown(
         compute_ns=compute * MS, exposed_communication_ns=communication * MS, exposed_copy_ns=0.0, idle_ns=idle * MS
     )
-    parts = StepParts(host=cast("Any", host), device=device)
-    assert bound_by(parts, 100 * MS, on_device=False, late_wait_ns=late_wait * MS) == expected
+    parts = StepBreakdown(host=cast("Any", host), device=device)
+    assert classify_bound(parts, 100 * MS, on_device=False, late_wait_ns=late_wait * MS) == expected
 
 
 def test_an_idle_device_names_the_part_of_the_host_that_it_waits_for():
     host = dict.fromkeys(HOST_PART_LABELS, 0.0) | {"sync_ns": 60.0 * MS, "data_wait_ns": 40.0 * MS}
-    device = DeviceParts(compute_ns=55.0 * MS, exposed_communication_ns=0.0, exposed_copy_ns=0.0, idle_ns=45.0 * MS)
-    parts = StepParts(host=cast("Any", host), device=device)
-    assert bound_by(parts, 100 * MS, on_device=False) == "data"
+    device = DeviceBreakdown(compute_ns=55.0 * MS, exposed_communication_ns=0.0, exposed_copy_ns=0.0, idle_ns=45.0 * MS)
+    parts = StepBreakdown(host=cast("Any", host), device=device)
+    assert classify_bound(parts, 100 * MS, on_device=False) == "data"
 
 
 def test_gpu_limited_step_that_mostly_waits_for_stragglers_is_bound_by_them():
     host = dict.fromkeys(HOST_PART_LABELS, 0.0) | {"forward_ns": 20.0 * MS}
-    device = DeviceParts(
+    device = DeviceBreakdown(
         compute_ns=40.0 * MS, exposed_communication_ns=58.0 * MS, exposed_copy_ns=0.0, idle_ns=2.0 * MS
     )
-    parts = StepParts(host=cast("Any", host), device=device)
-    assert bound_by(parts, 100 * MS, on_device=True, late_wait_ns=50 * MS) == "ranks"
-    assert bound_by(parts, 100 * MS, on_device=True) == "communication"
+    parts = StepBreakdown(host=cast("Any", host), device=device)
+    assert classify_bound(parts, 100 * MS, on_device=True, late_wait_ns=50 * MS) == "ranks"
+    assert classify_bound(parts, 100 * MS, on_device=True) == "communication"

@@ -6,13 +6,13 @@ from typing import TypedDict, cast
 
 import polars as pl
 
-from kinetoscope.analysis.steps.host_parts import HostParts, host_parts
+from kinetoscope.analysis.steps.cpu_breakdown import CpuBreakdown, cpu_breakdown
 from kinetoscope.analysis.steps.step_time import Stretch, device_end_ns, stretches
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.window import DeviceTime, RankWindow
 
 
-class DeviceParts(TypedDict):
+class DeviceBreakdown(TypedDict):
     """What a device did in a step: nanoseconds, disjoint. They add up to the step."""
 
     compute_ns: float | None
@@ -21,26 +21,26 @@ class DeviceParts(TypedDict):
     idle_ns: float | None
 
 
-class StepParts(TypedDict):
+class StepBreakdown(TypedDict):
     """The two ledgers of a step. ``device`` is None where the work of a device was not recorded for every step, or is
     not understood."""
 
-    host: HostParts
-    device: DeviceParts | None
+    host: CpuBreakdown
+    device: DeviceBreakdown | None
 
 
 @dataclass(frozen=True)
-class StretchParts:
+class StretchBreakdown:
     """The ledgers of one rank's stretch, in whole nanoseconds. ``time_ns`` is what it took for ``num_steps`` of its
     ``num_recorded`` steps."""
 
     num_steps: int
     num_recorded: int
-    is_alone: bool
+    is_single_step: bool
     is_on_device: bool
     time_ns: int
-    host: HostParts
-    device: DeviceParts | None
+    host: CpuBreakdown
+    device: DeviceBreakdown | None
 
     @property
     def host_ns(self) -> float:
@@ -53,37 +53,37 @@ class StretchParts:
         return self.time_ns / self.num_steps * self.num_recorded
 
 
-def pace_of(parts: Sequence[StretchParts]) -> float:
+def step_to_cpu_ratio(parts: Sequence[StretchBreakdown]) -> float:
     """How many times as long steps take as the host takes for them; 1 where nothing tells."""
-    timed = [one for one in parts if not one.is_alone]
+    timed = [one for one in parts if not one.is_single_step]
     host_ns = sum(one.host_ns for one in timed)
     return sum(one.time_ns for one in timed) / host_ns if host_ns > 0 else 1.0
 
 
-def stretch_parts(window: RankWindow, rows: Sequence[StepRow], *, is_partial: bool) -> list[StretchParts]:
+def stretch_breakdowns(window: RankWindow, rows: Sequence[StepRow], *, is_partial: bool) -> list[StretchBreakdown]:
     """The ledgers of each stretch of a window. There is none of the device where not all that it did is here."""
     devices = [] if is_partial else window.device_times
-    return [_parts(devices, stretch) for stretch in stretches(rows)]
+    return [_stretch_breakdown(devices, stretch) for stretch in stretches(rows)]
 
 
-def _parts(devices: Sequence[DeviceTime], stretch: Stretch) -> StretchParts:
+def _stretch_breakdown(devices: Sequence[DeviceTime], stretch: Stretch) -> StretchBreakdown:
     first = stretch.rows[0]
     host_end_ns = first.begin_ns + stretch.host_ns
-    parts = host_parts(stretch.timed_rows, first.begin_ns, host_end_ns)
+    parts = cpu_breakdown(stretch.timed_rows, first.begin_ns, host_end_ns)
     parts["ahead_ns"] = stretch.time_ns - stretch.host_ns
-    begin_ns = device_end_ns(first) if stretch.is_on_device and not stretch.is_alone else first.begin_ns
-    return StretchParts(
+    begin_ns = device_end_ns(first) if stretch.is_on_device and not stretch.is_single_step else first.begin_ns
+    return StretchBreakdown(
         num_steps=stretch.num_steps,
         num_recorded=len(stretch.rows),
-        is_alone=stretch.is_alone,
+        is_single_step=stretch.is_single_step,
         is_on_device=stretch.is_on_device,
         time_ns=stretch.time_ns,
         host=parts,
-        device=_device_parts(devices, begin_ns or 0, stretch),
+        device=_device_breakdown(devices, begin_ns or 0, stretch),
     )
 
 
-def _device_parts(devices: Sequence[DeviceTime], begin_ns: int, stretch: Stretch) -> DeviceParts | None:
+def _device_breakdown(devices: Sequence[DeviceTime], begin_ns: int, stretch: Stretch) -> DeviceBreakdown | None:
     """Return the mean over the rank's devices; idle is the rest.
 
     Work that was in flight before a step alone counts, if it ran during the step. At the device's pace such a step
@@ -91,17 +91,17 @@ def _device_parts(devices: Sequence[DeviceTime], begin_ns: int, stretch: Stretch
     """
     if not devices:
         return None
-    if stretch.is_alone and stretch.is_on_device:
+    if stretch.is_single_step and stretch.is_on_device:
         compute = stretch.rows[0].device_compute_ns or 0
-        return _with_idle(stretch.time_ns, compute, stretch.time_ns - compute, 0)
+        return _fill_idle(stretch.time_ns, compute, stretch.time_ns - compute, 0)
     end_ns = begin_ns + stretch.time_ns
-    of_each = [_busy(one, begin_ns, end_ns) for one in devices]
+    of_each = [_busy_times(one, begin_ns, end_ns) for one in devices]
     compute, communication, copy = (sum(column) // len(of_each) for column in zip(*of_each, strict=True))
-    return _with_idle(stretch.time_ns, compute, communication, copy)
+    return _fill_idle(stretch.time_ns, compute, communication, copy)
 
 
-def _with_idle(time_ns: int, compute: int, communication: int, copy: int) -> DeviceParts:
-    return DeviceParts(
+def _fill_idle(time_ns: int, compute: int, communication: int, copy: int) -> DeviceBreakdown:
+    return DeviceBreakdown(
         compute_ns=compute,
         exposed_communication_ns=communication,
         exposed_copy_ns=copy,
@@ -109,7 +109,7 @@ def _with_idle(time_ns: int, compute: int, communication: int, copy: int) -> Dev
     )
 
 
-def _busy(device: DeviceTime, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
+def _busy_times(device: DeviceTime, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
     """Of a stretch of time on one device: computing, communication without that, copies without both."""
     asked = pl.Series([begin_ns, end_ns])
     compute, kernels, busy = (int(both[1] - both[0]) for both in (covered.covered_before(asked) for covered in device))
@@ -119,29 +119,33 @@ def _busy(device: DeviceTime, begin_ns: int, end_ns: int) -> tuple[int, int, int
 # -- the run
 
 
-def run_parts(parts: Sequence[StretchParts], late_wait_ns: float = 0) -> tuple[float | None, StepParts | None, str]:
+def run_breakdown(
+    parts: Sequence[StretchBreakdown], late_wait_ns: float = 0
+) -> tuple[float | None, StepBreakdown | None, str]:
     """The time of a step, its ledgers, and what bounds it, on average over ranks; steps alone count where there is
     nothing else. ``late_wait_ns`` is what a rank waits for late ones in a step."""
-    timed = [one for one in parts if not one.is_alone] or list(parts)
+    timed = [one for one in parts if not one.is_single_step] or list(parts)
     if not timed:
         return None, None, "unknown"
     num_steps = sum(one.num_steps for one in timed)
     step_ns = float(round(sum(one.time_ns for one in timed) / num_steps))
-    devices = [one.device for one in timed if one.device is not None]
-    host = cast("HostParts", _mean([cast("Mapping[str, float | None]", one.host) for one in timed], num_steps))
-    device = _mean([cast("Mapping[str, float | None]", one) for one in devices], num_steps)
-    whole = StepParts(host=host, device=cast("DeviceParts", device) if len(devices) == len(timed) else None)
+    device_breakdowns = [one.device for one in timed if one.device is not None]
+    host = cast("CpuBreakdown", _mean([cast("Mapping[str, float | None]", one.host) for one in timed], num_steps))
+    device = _mean([cast("Mapping[str, float | None]", one) for one in device_breakdowns], num_steps)
+    whole = StepBreakdown(
+        host=host, device=cast("DeviceBreakdown", device) if len(device_breakdowns) == len(timed) else None
+    )
     on_device_ns = sum(one.time_ns for one in timed if one.is_on_device)
     is_on_device = 2 * on_device_ns > sum(one.time_ns for one in timed)
-    return step_ns, whole, bound_by(whole, step_ns, on_device=is_on_device, late_wait_ns=late_wait_ns)
+    return step_ns, whole, classify_bound(whole, step_ns, on_device=is_on_device, late_wait_ns=late_wait_ns)
 
 
-def _mean(ledgers: Sequence[Mapping[str, float | None]], num_steps: int) -> dict[str, float | None]:
+def _mean(breakdowns: Sequence[Mapping[str, float | None]], num_steps: int) -> dict[str, float | None]:
     """The parts of a step in whole nanoseconds. Each is rounded with all before it, so that they add up."""
     means: dict[str, float | None] = {}
     whole, before = 0.0, 0
-    for name in ledgers[0] if ledgers else ():
-        known = [value for ledger in ledgers if (value := ledger[name]) is not None]
+    for name in breakdowns[0] if breakdowns else ():
+        known = [value for breakdown in breakdowns if (value := breakdown[name]) is not None]
         whole += sum(known)
         until = round(whole / num_steps)
         means[name] = float(until - before) if known else None
@@ -156,15 +160,15 @@ _BOUNDS = {
 }
 """What bounds a step whose largest part this is; by default the host does."""
 
-_MAX_IDLE = 0.15
+_MAX_IDLE_SHARE = 0.15
 """Share of a step from which a GPU is idle too often to bound it. At the host's pace its exposed communication counts
 as well."""
 
-_MOSTLY = 0.5
+_MIN_LATE_WAIT_SHARE = 0.5
 """Communication with a larger share of waits for late ranks is bound by those ranks."""
 
 
-def bound_by(parts: StepParts, step_ns: float, *, on_device: bool, late_wait_ns: float = 0) -> str:
+def classify_bound(parts: StepBreakdown, step_ns: float, *, on_device: bool, late_wait_ns: float = 0) -> str:
     """Return what bounds a step: ``data``, ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``.
 
     Args:
@@ -173,31 +177,33 @@ def bound_by(parts: StepParts, step_ns: float, *, on_device: bool, late_wait_ns:
         late_wait_ns: time that a rank waits for late ranks in a step.
     """
     device = cast("Mapping[str, float | None] | None", parts["device"])
-    if on_device and device is not None and (device["idle_ns"] or 0) < _MAX_IDLE * step_ns:
+    if on_device and device is not None and (device["idle_ns"] or 0) < _MAX_IDLE_SHARE * step_ns:
         compute_ns, communication_ns = device["compute_ns"] or 0, device["exposed_communication_ns"] or 0
-        return _of_ranks(communication_ns, late_wait_ns) if communication_ns > compute_ns else "compute"
+        return _classify_communication(communication_ns, late_wait_ns) if communication_ns > compute_ns else "compute"
     host = {name: value or 0 for name, value in cast("Mapping[str, float | None]", parts["host"]).items()}
     del host["ahead_ns"]
     largest = max(host, key=lambda name: host[name])
     if largest == "sync_ns":
-        return "unknown" if device is None else _of_sync(device, host, step_ns, late_wait_ns)
+        return "unknown" if device is None else _classify_sync(device, host, step_ns, late_wait_ns)
     found = _BOUNDS.get(largest, "host")
     if found == "communication" and device is None:  # else ranks wait for late ones on their devices
-        return _of_ranks(host[largest], late_wait_ns)
+        return _classify_communication(host[largest], late_wait_ns)
     return found
 
 
-def _of_sync(device: Mapping[str, float | None], host: Mapping[str, float], step_ns: float, late_wait_ns: float) -> str:
+def _classify_sync(
+    device: Mapping[str, float | None], host: Mapping[str, float], step_ns: float, late_wait_ns: float
+) -> str:
     """Return what bounds a step in which the host mostly waits for the device: what the device does meanwhile."""
     communication_ns, idle_ns = device["exposed_communication_ns"] or 0, device["idle_ns"] or 0
     is_largest = (device["compute_ns"] or 0) >= max(communication_ns, idle_ns)
-    if is_largest and communication_ns + idle_ns < _MAX_IDLE * step_ns:
+    if is_largest and communication_ns + idle_ns < _MAX_IDLE_SHARE * step_ns:
         return "compute"
     if communication_ns >= idle_ns:
-        return _of_ranks(communication_ns, late_wait_ns)
+        return _classify_communication(communication_ns, late_wait_ns)
     largest = max((name for name in host if name != "sync_ns"), key=lambda name: host[name])
     return _BOUNDS.get(largest, "host")
 
 
-def _of_ranks(communication_ns: float, late_wait_ns: float) -> str:
-    return "ranks" if late_wait_ns > _MOSTLY * communication_ns else "communication"
+def _classify_communication(communication_ns: float, late_wait_ns: float) -> str:
+    return "ranks" if late_wait_ns > _MIN_LATE_WAIT_SHARE * communication_ns else "communication"

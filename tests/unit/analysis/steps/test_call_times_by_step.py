@@ -1,4 +1,4 @@
-"""analysis/steps/by_step.py: how long operators and kernels took in each step."""
+"""analysis/steps/call_times_by_step.py: how long operators and kernels took in each step."""
 
 from collections import defaultdict
 

@@ -12,7 +12,7 @@ from kinetoscope.analysis.windows.nesting import find_enclosing
 from kinetoscope.analysis.windows.span_names import MODULE
 from kinetoscope.analysis.windows.window import RankWindow
 
-_LEAST_SHARE, _LEAST_SHARE_OF_SHAPE = 0.001, 0.0001
+_MIN_SHARE_OF_NAME, _MIN_SHARE_OF_SHAPE = 0.001, 0.0001
 """A name that took less of a window's time is left out, as is one shape of it that took less than the second, so that a
 summary is small."""
 
@@ -38,15 +38,15 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
     """One row per name of an operator or kernel: ``kind``, ``name``, ``shapes``, ``module``, and the lists ``step`` and
     ``time``. ``operators`` are the window's, of `operator_calls`; ``whole_ns`` is what its steps took. A call belongs
     to the last step that began before it, a device event to that of its launch."""
-    calls = _in_steps(window, operators[["name", "shapes", "track", "begin", "self_ns", "own_device_ns"]])
+    calls = _add_step(window, operators[["name", "shapes", "track", "begin", "self_ns", "own_device_ns"]])
     calls = calls.with_columns(_modules(window, calls))
     lengths = (window.device["end"] - window.device["begin"]).alias("time")
     device = select_columns(window.device, "name", begin="launch_begin").hstack([lengths])
     device = add_constant_column(add_constant_column(device, "shapes", None, pl.String), "module", None, pl.String)
     parts = [
-        _summed(select_columns(calls, *_KEY[1:], "step", time="self_ns"), "operator", whole_ns),
-        _summed(select_columns(calls, *_KEY[1:], "step", time="own_device_ns"), "operator on device", whole_ns),
-        _summed(_in_steps(window, drop_null_rows(device, "begin")), "kernel", whole_ns),
+        _sum_by_step(select_columns(calls, *_KEY[1:], "step", time="self_ns"), "operator", whole_ns),
+        _sum_by_step(select_columns(calls, *_KEY[1:], "step", time="own_device_ns"), "operator on device", whole_ns),
+        _sum_by_step(_add_step(window, drop_null_rows(device, "begin")), "kernel", whole_ns),
     ]
     return pl.concat(parts)
 
@@ -60,7 +60,7 @@ def _modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
     return found.str.strip_prefix("nn.Module: ").alias("module")
 
 
-def _in_steps(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
+def _add_step(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The calls that belong to a step, in the order of ``begin``, with the number of that ``step``."""
     steps = window.steps
     calls = calls if calls["begin"].is_sorted() else calls.sort("begin")
@@ -70,22 +70,22 @@ def _in_steps(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     return calls.hstack([steps["step"][count_up_to(steps["begin"], calls["begin"]) - 1].alias("step")])
 
 
-def _summed(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFrame:
+def _sum_by_step(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFrame:
     """The calls' times added up by name and step, without names that took hardly any."""
     calls = drop_null_rows(calls, "time")
     if not len(calls):
         lists = pl.List(pl.Int64)
         return pl.DataFrame(schema={**dict.fromkeys(_KEY, pl.String), "step": lists, "time": lists})
-    said = [name for name in _KEY[1:] if calls[name].count()]  # often nothing says shapes, or modules
-    sums = calls.group_by(*said, "step").agg(pl.col("time").sum())
-    sums = sums.group_by(said, maintain_order=True).agg("step", "time", all_ns=pl.col("time").sum())
-    is_long = pl.col("all_ns").sum().over("name") >= max(1, _LEAST_SHARE * whole_ns)
-    sums = sums.filter(is_long & (pl.col("all_ns") >= _LEAST_SHARE_OF_SHAPE * whole_ns))
-    keys = [(pl.col(name) if name in said else pl.lit(None)).cast(pl.String).alias(name) for name in _KEY[1:]]
+    known = [name for name in _KEY[1:] if calls[name].count()]  # often nothing says shapes, or modules
+    sums = calls.group_by(*known, "step").agg(pl.col("time").sum())
+    sums = sums.group_by(known, maintain_order=True).agg("step", "time", all_ns=pl.col("time").sum())
+    is_long = pl.col("all_ns").sum().over("name") >= max(1, _MIN_SHARE_OF_NAME * whole_ns)
+    sums = sums.filter(is_long & (pl.col("all_ns") >= _MIN_SHARE_OF_SHAPE * whole_ns))
+    keys = [(pl.col(name) if name in known else pl.lit(None)).cast(pl.String).alias(name) for name in _KEY[1:]]
     return sums.select(pl.lit(kind).alias("kind"), *keys, "step", "time")
 
 
-def add_step_times(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def combine_step_times(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The times in several windows as those in one."""
     if len(parts) == 1:
         return parts[0]
@@ -101,13 +101,13 @@ def step_times(sums: pl.DataFrame, ranks_by_step: dict[int, int]) -> list[StepTi
     sums = sums.explode("step", "time").join(steps, on="step")
     means = sums.with_columns((pl.col("time") / pl.col("ranks")).round().cast(pl.Int64))
     found = [
-        StepTimes(**dict(zip(_KEY, key, strict=True)), times_ns=_in_order(places, times, len(steps)))
+        StepTimes(**dict(zip(_KEY, key, strict=True)), times_ns=_fill_steps(places, times, len(steps)))
         for *key, places, times in means.group_by(_KEY).agg("place", "time").iter_rows()
     ]
     return sorted(found, key=lambda row: (row.kind, -sum(row.times_ns), row.name, row.shapes or "", row.module or ""))
 
 
-def _in_order(places: Sequence[int], times_ns: Sequence[int], num_steps: int) -> tuple[int, ...]:
+def _fill_steps(places: Sequence[int], times_ns: Sequence[int], num_steps: int) -> tuple[int, ...]:
     """The times at their places; 0 where there is none."""
     values = [0] * num_steps
     for place, time_ns in zip(places, times_ns, strict=True):

@@ -7,7 +7,7 @@ from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 
 
-class HostParts(TypedDict):
+class CpuBreakdown(TypedDict):
     """What the loop's thread did in a step: nanoseconds, disjoint; None is not known. With ``ahead_ns``, by which the
     device's step is longer than the host's, they add up to the step. ``unknown_ns`` is what no evidence covers."""
 
@@ -25,7 +25,7 @@ class HostParts(TypedDict):
     ahead_ns: float | None
 
 
-IN_STEP = (
+STEP_PARTS = (
     "forward_ns",
     "backward_ns",
     "optimizer_ns",
@@ -38,17 +38,17 @@ IN_STEP = (
 """The parts of a step's host that a row of steps has, but for the wait for data."""
 
 
-def host_parts(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> HostParts:
+def cpu_breakdown(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> CpuBreakdown:
     """Return the parts of the time from ``begin_ns``, that of the first of ``rows``, to ``end_ns``, after the last.
 
     They add up to that time; ``ahead_ns`` is 0.
     """
-    parts = {name: sum_or_none(getattr(row, name) for row in rows) for name in IN_STEP}
+    parts = {name: sum_or_none(getattr(row, name) for row in rows) for name in STEP_PARTS}
     between_ns = sum_or_none(row.between_ns for row in rows)
     evaluation_ns = sum_or_none(ns for row in rows for ns in (row.evaluation_inside_ns, row.evaluation_ns))
     others_ns = sum(known for known in (*parts.values(), between_ns, evaluation_ns) if known is not None)
     knows_data = any(row.data_wait_ns is not None for row in rows)
-    return HostParts(
+    return CpuBreakdown(
         data_wait_ns=end_ns - begin_ns - others_ns if knows_data else None,
         evaluation_ns=evaluation_ns,
         between_ns=between_ns,
