@@ -103,9 +103,9 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name in ("analyze", "compare"):
-        from kinetoscope.analysis.in_notebooks import show_in_notebooks
+        from kinetoscope.analysis.notebook_repr import set_notebook_renderer
 
-        show_in_notebooks(lambda result: import_module("kinetoscope.report.notebook_html").render_cell(result))
+        set_notebook_renderer(lambda result: import_module("kinetoscope.report.notebook_html").render_cell(result))
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 

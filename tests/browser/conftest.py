@@ -75,7 +75,7 @@ def open_file(page):
 
 
 @pytest.fixture(scope="module")
-def report_of(tmp_path_factory):
+def analyze_sources(tmp_path_factory):
     """Writes the report of a simulated run."""
 
     def write(settings):

@@ -6,9 +6,9 @@ from support.minimal_pages import serious_faults
 from trainsim import Fault, Settings
 
 
-def test_calls_are_listed_by_size_with_skew_bandwidth_and_straggler(report_of, page, open_file):
+def test_calls_are_listed_by_size_with_skew_bandwidth_and_straggler(analyze_sources, page, open_file):
     late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
-    open_file(report_of(Settings(num_ranks=3, faults=(late,))), "#view=communication")
+    open_file(analyze_sources(Settings(num_ranks=3, faults=(late,))), "#view=communication")
     kinds = page.get_by_role("table", name="Calls by group, name and size")
     longest = page.get_by_role("table", name="Each of the longest calls")
 
@@ -29,7 +29,7 @@ def test_calls_are_listed_by_size_with_skew_bandwidth_and_straggler(report_of, p
     assert "rank=1" in page.evaluate("location.hash")
 
 
-def test_a_run_of_one_rank_says_what_to_record_to_see_calls(report_of, page, open_file):
-    open_file(report_of(Settings(num_ranks=1, has_device=False)), "#view=communication")
+def test_a_run_of_one_rank_says_what_to_record_to_see_calls(analyze_sources, page, open_file):
+    open_file(analyze_sources(Settings(num_ranks=1, has_device=False)), "#view=communication")
 
     expect(page.locator(".empty")).to_contain_text("traces of all ranks together")

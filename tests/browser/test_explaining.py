@@ -10,10 +10,10 @@ from trainsim import Fault, Settings
 
 
 @pytest.fixture(scope="module")
-def late_rank(report_of):
+def late_rank(analyze_sources):
     """The report of a run in which the others wait for rank 2 in every third step."""
     fault = Fault(kind="late_host", ranks=(2,), cost_ns=4_000_000, every=3)
-    return report_of(Settings(num_ranks=4, num_steps=12, faults=(fault,), has_memory=True))
+    return analyze_sources(Settings(num_ranks=4, num_steps=12, faults=(fault,), has_memory=True))
 
 
 def test_a_term_says_what_it_means_to_pointer_and_keys_and_escape_closes_that(late_rank, page, open_file):

@@ -17,8 +17,8 @@ _LATE_RANK = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
 
 
 @pytest.fixture(scope="module")
-def slow_loader(report_of):
-    return report_of(Settings(has_stacks=True, faults=(_SLOW_LOADER,)))
+def slow_loader(analyze_sources):
+    return analyze_sources(Settings(has_stacks=True, faults=(_SLOW_LOADER,)))
 
 
 def test_the_worst_finding_its_source_line_and_its_saving_are_seen_without_a_click(slow_loader, page, open_file):
@@ -107,8 +107,8 @@ def test_key_right_after_closing_the_help_switches_views(slow_loader, page, open
     expect(page.locator("main")).not_to_have_attribute("data-view", "overview")
 
 
-def test_flops_of_a_rank_are_listed_with_their_share_of_the_peak(report_of, page, open_file):
-    open_file(report_of(Settings(num_layers=2, has_shapes=True)))
+def test_flops_of_a_rank_are_listed_with_their_share_of_the_peak(analyze_sources, page, open_file):
+    open_file(analyze_sources(Settings(num_layers=2, has_shapes=True)))
 
     facts = page.locator(".run-facts").inner_text()
     assert re.search(r"A rank computes\s+[\d.]+ MFLOP a step, [\d.]+ GFLOP/s", facts)
@@ -150,15 +150,15 @@ def test_a_throughput_that_is_unknown_is_no_key_figure(slow_loader, page, open_f
     assert "Throughput" not in page.locator(".hero").inner_text()
 
 
-def test_the_code_of_a_fix_is_copied_whole(report_of, page, open_file):
-    open_file(report_of(planted_settings(5, "items")))
+def test_the_code_of_a_fix_is_copied_whole(analyze_sources, page, open_file):
+    open_file(analyze_sources(planted_settings(5, "items")))
     fix = page.locator(".fix").first
     fix.get_by_role("button", name="Copy").click()
     expect(fix).to_contain_text(re.compile("Copied: 1 line|does not let this page copy"))
 
 
-def test_axes_have_round_numbers_and_gaps_where_no_step_was_recorded(report_of, page, open_file):
-    open_file(report_of(Settings(num_ranks=1, num_cycles=3, num_steps=6)))
+def test_axes_have_round_numbers_and_gaps_where_no_step_was_recorded(analyze_sources, page, open_file):
+    open_file(analyze_sources(Settings(num_ranks=1, num_cycles=3, num_steps=6)))
     steps = page.locator(".columns")
 
     scale = [text for text in steps.locator(".columns-scale").inner_text().split("\n") if text]
@@ -178,9 +178,9 @@ def test_axes_have_round_numbers_and_gaps_where_no_step_was_recorded(report_of, 
     assert_accessible(page)
 
 
-def test_abnormal_ranks_come_first_and_others_are_collapsed(report_of, page, open_file):
+def test_abnormal_ranks_come_first_and_others_are_collapsed(analyze_sources, page, open_file):
     late = Fault(kind="late_host", ranks=(9,), cost_ns=5_000_000, every=2)
-    open_file(report_of(Settings(num_ranks=12, num_layers=2, num_steps=8, faults=(late,))))
+    open_file(analyze_sources(Settings(num_ranks=12, num_layers=2, num_steps=8, faults=(late,))))
     ranks = page.get_by_role("list", name="Step time by rank").get_by_role("button")
 
     expect(ranks.first).to_contain_text("Rank 9")
@@ -195,9 +195,9 @@ def test_abnormal_ranks_come_first_and_others_are_collapsed(report_of, page, ope
     assert_accessible(page)
 
 
-def test_a_run_without_a_device_and_without_a_fault_says_so(report_of, page, open_file):
+def test_a_run_without_a_device_and_without_a_fault_says_so(analyze_sources, page, open_file):
     settings = Settings(num_ranks=1, has_device=False, step_spans="event/batch", evaluates_every=4)
-    open_file(report_of(settings))
+    open_file(analyze_sources(settings))
 
     assert "No finding." in page.locator(".hero").inner_text()
     assert "no device recorded" in page.locator("header").inner_text()
@@ -205,10 +205,10 @@ def test_a_run_without_a_device_and_without_a_fault_says_so(report_of, page, ope
     assert "No GPU work was recorded" in page.locator(".run-facts").inner_text()
 
 
-def test_wait_and_hot_line_lead_to_their_samples(report_of, page, open_file):
+def test_wait_and_hot_line_lead_to_their_samples(analyze_sources, page, open_file):
     waits = Fault(kind="blocked", cost_ns=4_000_000)
     settings = Settings(num_ranks=1, has_device=False, has_states=True, has_torch=False, step_spans="event/batch")
-    open_file(report_of(replace(settings, faults=(waits,))))
+    open_file(analyze_sources(replace(settings, faults=(waits,))))
     findings = page.locator(".findings > ol > li")
     ledger = page.get_by_role("region", name="CPU time per step")
     expect(ledger).to_contain_text(re.compile(r"Unknown [\d.]+ ms 100 %.*Unknown: forward, backward, optimizer"))

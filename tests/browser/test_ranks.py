@@ -10,10 +10,10 @@ from trainsim import Fault, Settings
 
 
 @pytest.fixture(scope="module")
-def late_rank(report_of):
+def late_rank(analyze_sources):
     """The report of a run in which the others wait for rank 2 in every third step."""
     fault = Fault(kind="late_host", ranks=(2,), cost_ns=4_000_000, every=3)
-    return report_of(Settings(num_ranks=4, num_steps=12, faults=(fault,)))
+    return analyze_sources(Settings(num_ranks=4, num_steps=12, faults=(fault,)))
 
 
 def test_straggler_is_reported_with_its_steps_and_the_waiting_ranks(late_rank, page, open_file):
@@ -37,8 +37,8 @@ def test_straggler_is_reported_with_its_steps_and_the_waiting_ranks(late_rank, p
     assert axe_violations(page) == []
 
 
-def test_gaps_between_windows_are_visible_in_the_map_and_reported(report_of, page, open_file):
-    open_file(report_of(Settings(num_ranks=2, num_cycles=2, num_steps=3)), "#view=ranks")
+def test_gaps_between_windows_are_visible_in_the_map_and_reported(analyze_sources, page, open_file):
+    open_file(analyze_sources(Settings(num_ranks=2, num_cycles=2, num_steps=3)), "#view=ranks")
     steps = page.get_by_role("application").first
     details = page.locator("output").first
 

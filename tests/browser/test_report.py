@@ -6,9 +6,9 @@ from trainsim import Fault, Settings
 
 
 @pytest.fixture(scope="module")
-def report(report_of):
+def report(analyze_sources):
     """The report of a run whose data loader is slow."""
-    return report_of(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),)))
+    return analyze_sources(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),)))
 
 
 def test_the_first_thing_to_see_is_the_worst_finding(report, page, open_file):

@@ -18,9 +18,9 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
-def report(report_of):
+def report(analyze_sources):
     """The report of a run on a GPU whose data loader is slow."""
-    return report_of(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),)))
+    return analyze_sources(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),)))
 
 
 def write_timeline(path, spans, num_ranks=1, counters=(), **others):
@@ -265,9 +265,9 @@ def test_a_pinned_track_stays_above_the_others_and_in_the_link(report, page, ope
     expect(pinned).to_have_count(0)
 
 
-def test_a_finding_opens_its_rank_and_outlines_its_spans(report_of, page, open_file):
+def test_a_finding_opens_its_rank_and_outlines_its_spans(analyze_sources, page, open_file):
     late = Fault(kind="late_host", ranks=(5,), cost_ns=4_000_000, every=2)
-    open_file(report_of(Settings(num_ranks=6, num_layers=2, num_steps=8, faults=(late,))))
+    open_file(analyze_sources(Settings(num_ranks=6, num_layers=2, num_steps=8, faults=(late,))))
 
     finding = page.locator(".findings > ol > li", has_text="Straggler: rank 5").first
     finding.get_by_role("link", name=re.compile("in the timeline")).click()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis import sample
+from kinetoscope.analysis import rank_sample
 from kinetoscope.cli import dask_cluster, main
 from kinetoscope.errors import ClusterError, TraceFileError, UnsafePathError
 from kinetoscope.frames.executors import each_with
@@ -135,7 +135,7 @@ def test_workers_of_a_dask_cluster_find_the_same_as_this_process(client, runs, r
 
 def test_a_summary_of_about_14_kb_comes_back_of_each_rank(watched, runs, monkeypatch):
     executor, asked = watched
-    monkeypatch.setattr(sample, "MOST_REPLAYED", 2)  # as of a run of more than 128 ranks
+    monkeypatch.setattr(rank_sample, "MAX_REPLAYED", 2)  # as of a run of more than 128 ranks
     report = kinetoscope.analyze(runs / "after", cache=False, executor=executor)
     summaries, replayed = [len(future.result()) for future in asked[:3]], asked[3:]
     assert max(summaries) < 15_000

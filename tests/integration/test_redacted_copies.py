@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.analyze import analyze_sources
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli import main
 from kinetoscope.formats.anonymizer import Anonymizer
@@ -111,7 +111,7 @@ def _add_pulse_files(folder):
 def _report(folder, step=None):
     anonymizer = Anonymizer(step)
     traces = [load_one(name, cache=False).anonymized(anonymizer) for name in names_in(str(folder))]
-    return report_of(
+    return analyze_sources(
         traces, Selection(step=step), cache=False, titled_by=[str(folder)], anonymizer=anonymizer
     ).to_json()
 

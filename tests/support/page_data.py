@@ -6,7 +6,7 @@ import json
 import re
 from itertools import accumulate
 
-from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.analyze import analyze_sources
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.frames.load import load_one
@@ -44,7 +44,7 @@ def page_of(*paths, redact: bool = False, **settings) -> PageData:
     anonymizer = Anonymizer() if redact else None
     if anonymizer is not None:
         sources = [load_one(name, cache=False).anonymized(anonymizer) for name in sources]
-    report = report_of(sources, Selection(), cache=False, anonymizer=anonymizer)
+    report = analyze_sources(sources, Selection(), cache=False, anonymizer=anonymizer)
     recorded = RecordedWindows(windows=RankTraces(report, sources, cache=False), **settings)
     return build_page(report, "1", recorded=recorded)
 

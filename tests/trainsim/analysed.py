@@ -30,14 +30,14 @@ analysed = lru_cache(maxsize=256)(simulate_and_analyze)
 @lru_cache(maxsize=256)
 def measured(settings: Settings) -> "tuple[SimulatedRun, RunReport]":
     """The same without findings and a graph, which takes half the time: for tests of what is measured."""
-    from kinetoscope.analysis.analyze import join_traces
+    from kinetoscope.analysis.analyze import build_run_report
     from kinetoscope.analysis.summaries import Selection, sum_trace
 
     run = simulate(settings)
     with tempfile.TemporaryDirectory() as folder:
         names = map(str, run.write(Path(folder)))
         traces = [sum_trace(name, selection=Selection(), cache=False, with_graph=False) for name in names]
-    return run, join_traces(traces)
+    return run, build_run_report(traces)
 
 
 def first_wait_ns(run: SimulatedRun, report: "RunReport") -> float:

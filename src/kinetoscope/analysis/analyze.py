@@ -8,7 +8,7 @@ from functools import cache as cached
 from functools import partial
 from typing import Any, TypeGuard
 
-from kinetoscope.analysis.compressed_pickle import each_by
+from kinetoscope.analysis.compressed_pickle import packed_map_function
 from kinetoscope.analysis.findings.confidence import at_most_medium
 from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.finding import Finding
@@ -17,23 +17,23 @@ from kinetoscope.analysis.findings.measured_gains import find_measured
 from kinetoscope.analysis.findings.notes import notes_on_loaders, notes_on_replay
 from kinetoscope.analysis.findings.ranking import rank
 from kinetoscope.analysis.joined_run import JoinedRun
+from kinetoscope.analysis.labels import run_title
+from kinetoscope.analysis.rank_sample import is_large, notes_on_sample, ranks_to_replay
 from kinetoscope.analysis.ranks.contention import notes_on_contention
 from kinetoscope.analysis.replay.replay import ReplayGraph
-from kinetoscope.analysis.report_cache import KeptReport
+from kinetoscope.analysis.report_cache import CachedReport
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
 from kinetoscope.analysis.steps.all_steps import fetch_ratio, notes_on_period, summarize_all_steps, usual_times_ns
 from kinetoscope.analysis.steps.slow_steps import slow_step_rows
 from kinetoscope.analysis.summaries import (
     Selection,
     SummedTrace,
-    begins_of_last,
     last_common_step,
-    recorded_until,
+    read_end_of_recording,
+    starts_of_last_seconds,
     sum_trace,
 )
-from kinetoscope.analysis.titles import title_of
-from kinetoscope.analysis.unrecorded_steps import add_note_on_abnormal_steps, without_recording_cost
+from kinetoscope.analysis.unrecorded_steps import add_note_on_abnormal_steps, subtract_recording_cost
 from kinetoscope.core.paths.attempt_folders import resolve_run_folder
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.experiments import read_experiments
@@ -75,10 +75,10 @@ def analyze(
     """
     selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s, attempt=attempt)
     sources = [source] if isinstance(source, (str, os.PathLike, Trace)) else source
-    return report_of(sources, selection, each_by(executor), cache=cache)
+    return analyze_sources(sources, selection, packed_map_function(executor), cache=cache)
 
 
-def report_of(
+def analyze_sources(
     sources: Iterable[Source],
     selection: Selection,
     each: Callable[..., Iterable[Any]] = map,
@@ -100,14 +100,14 @@ def report_of(
     if anonymizer is not None:
         notes = [*map(anonymizer.sentence, notes)]
         selection = selection if selection.step is None else replace(selection, step=STEP)
-    report = _kept_or_new(found, selection, each, cache=cache, with_graph=with_graph)
-    title = report.run["name"] if anonymizer else title_of(titled_by or sources, report.run["name"])
-    report = _with_all_steps(report, titled_by or sources, selection.attempt, anonymizer)
+    report = _read_or_analyze(found, selection, each, cache=cache, with_graph=with_graph)
+    title = report.run["name"] if anonymizer else run_title(titled_by or sources, report.run["name"])
+    report = _add_all_steps(report, titled_by or sources, selection.attempt, anonymizer)
     report = _add_measured(report, titled_by or sources)
     return replace(report, run=report.run | {"title": title, "notes": [*notes, *report.run["notes"]]})
 
 
-def _with_all_steps(
+def _add_all_steps(
     report: RunReport, sources: Sequence[Source], attempt: int | None, anonymizer: Anonymizer | None
 ) -> RunReport:
     """Add what the pulses of a run report of all its steps. It is not kept: a pulse is read quickly."""
@@ -118,15 +118,15 @@ def _with_all_steps(
     stuck, kept_steps = stuck_phases_of(source, pulses), slow_steps_of(source, pulses)
     if anonymizer is not None:
         stuck, kept_steps = anonymize_stuck_phases(stuck, anonymizer), anonymize_slow_steps(kept_steps, anonymizer)
-    report = _with_unrecorded_steps(report, pulses)
+    report = _add_unrecorded_steps(report, pulses)
     about = report.run["all_steps"]
     if about is None:
-        return with_findings(report, judge_pulse(stuck))
+        return add_findings(report, judge_pulse(stuck))
     findings = add_note_on_abnormal_steps(report.findings, about, report.run["step_ns"] or 0.0)
     slow = slow_step_rows(kept_steps)
     found = judge_pulse(stuck, slow, about["num_steps"], about["mean_ns"])
     report = replace(report, findings=findings, run=report.run | {"slow_steps": slow})
-    return with_findings(report, found)
+    return add_findings(report, found)
 
 
 def _add_measured(report: RunReport, sources: Sequence[Source]) -> RunReport:
@@ -142,25 +142,25 @@ def _add_measured(report: RunReport, sources: Sequence[Source]) -> RunReport:
     return replace(report, findings=[replace(finding, measured=one) for finding, one in pairs])
 
 
-def _with_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunReport:
+def _add_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunReport:
     """Return the report with all steps of the run, and with shares of savings that leave the cost of recording out."""
     about = summarize_all_steps(pulses, report.steps, report.run["num_steps"])
     if about is None:
         return report
     ratio = fetch_ratio(pulses, report.steps)
-    findings = without_recording_cost(report.findings, about, report.run["step_ns"], ratio)
+    findings = subtract_recording_cost(report.findings, about, report.run["step_ns"], ratio)
     notes = [*notes_on_period(pulses, report.steps), *report.run["notes"]]
     run = report.run | {"all_steps": about, "notes": notes}
     unrecorded_ns, usual_ns = (usual_times_ns(pulses, report.steps, with_recorded=some) for some in (False, True))
     return replace(report, findings=findings, run=run, unrecorded_ns=unrecorded_ns, usual_ns=usual_ns)
 
 
-def with_findings(report: RunReport, added: Sequence[Finding]) -> RunReport:
+def add_findings(report: RunReport, added: Sequence[Finding]) -> RunReport:
     """Return the report with further findings, which no replay fixes, ranked among the others."""
     return replace(report, findings=rank([*report.findings, *added], report.run["step_ns"] or 0.0))
 
 
-def _kept_or_new(
+def _read_or_analyze(
     found: Sequence[str | Trace],
     selection: Selection,
     each: Callable[..., Iterable[Any]],
@@ -168,26 +168,26 @@ def _kept_or_new(
     cache: bool,
     with_graph: bool,
 ) -> RunReport:
-    kept = KeptReport.of(found, selection) if cache else None
+    kept = CachedReport.of(found, selection) if cache else None
     if kept is not None and not with_graph and (rows := kept.read()) is not None:
-        worked_out = cached(lambda: _work_out(found, selection, map, cache=True))
-        return RunReport(**vars(rows), build_graph=lambda: worked_out().graph)
-    report = _work_out(found, selection, each, cache=cache)
+        analyze_once = cached(lambda: _analyze_traces(found, selection, map, cache=True))
+        return RunReport(**vars(rows), build_graph=lambda: analyze_once().graph)
+    report = _analyze_traces(found, selection, each, cache=cache)
     if kept is not None:
         kept.write(report)
     return report
 
 
-def _work_out(
+def _analyze_traces(
     sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
 ) -> RunReport:
     if not is_large(sources):
-        return join_traces(_sum_all(sources, selection, each, cache=cache))
+        return build_run_report(_sum_all(sources, selection, each, cache=cache))
     whole, sample, last_step = _report_and_sample(sources, selection, each, cache=cache)
     selection = replace(selection, last_step=last_step)
-    part = join_traces(_sum_all(sample, selection, each, cache=cache), is_sample=True)
+    part = build_run_report(_sum_all(sample, selection, each, cache=cache), is_sample=True)
     of_part = [*notes_on_replay(part.graph), *notes_on_loaders(part.graph, part.findings)]
-    notes = [*whole.run["notes"], *note_on_sample(whole), *of_part]
+    notes = [*whole.run["notes"], *notes_on_sample(whole), *of_part]
     run = whole.run | {"notes": notes, "contention": part.run["contention"]}
     whole = replace(whole, run=run, build_graph=part.build_graph)
     return replace(whole, findings=part.findings, is_judged=part.is_judged) if whole.is_judged else whole
@@ -201,7 +201,7 @@ def _report_and_sample(
     The report has no findings; ``is_judged`` is whether it may have some.
     """
     traces = _sum_all(sources, selection, each, cache=cache, with_graph=False)
-    report = join_traces(traces)
+    report = build_run_report(traces)
     report = replace(report, is_judged=not report.why_unjudged)
     ranks = ranks_to_replay(report)
     is_in = [trace.rank is None or trace.rank in ranks for trace in traces]
@@ -209,19 +209,19 @@ def _report_and_sample(
     return report, sample, traces[0].last_step
 
 
-def report_to_keep(names: Sequence[str], run: PathLike) -> RunReport:
+def analyze_into_cache(names: Sequence[str], run: PathLike) -> RunReport:
     """The report on the traces of these names, in the folder ``run``, kept in the user's cache for whoever asks next.
 
-    Unlike `report_of`, it does not keep the traces as columns: that takes time, and much more room.
+    Unlike `analyze_sources`, it does not keep the traces as columns: that takes time, and much more room.
     """
     selection = Selection()
-    kept = KeptReport.of(names, selection)
+    kept = CachedReport.of(names, selection)
     if kept is not None and (rows := kept.read()) is not None:
-        return _with_unrecorded_steps(RunReport(**vars(rows)), pulses_of(run))
-    report = _work_out(names, selection, map, cache=False)
+        return _add_unrecorded_steps(RunReport(**vars(rows)), pulses_of(run))
+    report = _analyze_traces(names, selection, map, cache=False)
     if kept is not None:
         kept.write(report)
-    return _with_unrecorded_steps(report, pulses_of(run))
+    return _add_unrecorded_steps(report, pulses_of(run))
 
 
 def _traces_in(source: Source, attempt: int | None) -> Sequence[str | Trace]:
@@ -246,15 +246,15 @@ def _sum_all(
             return traces
         return list(each(partial(work, selection=replace(selection, last_step=last_step)), sources))
     sources = [load_one(one, cache=cache) if _can_be_read_once(one) else one for one in sources]
-    recorded = list(each(partial(recorded_until, cache=cache), sources))
-    return list(each(work, sources, begins_of_last(recorded, selection.last_s)))
+    recorded = list(each(partial(read_end_of_recording, cache=cache), sources))
+    return list(each(work, sources, starts_of_last_seconds(recorded, selection.last_s)))
 
 
 def _can_be_read_once(source: str | Trace) -> TypeGuard[str]:
     return not isinstance(source, Trace) and (source == STDIN or is_url(source))
 
 
-def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> RunReport:
+def build_run_report(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> RunReport:
     """Return the report of a run on its summed traces, or on a sample of them.
 
     Raises:

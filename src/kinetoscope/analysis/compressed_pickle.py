@@ -22,7 +22,7 @@ def unpack(data: bytes) -> Any:
     return pickle.loads(zlib.decompress(data))
 
 
-def each_by(executor: Executor | None) -> Callable[..., Iterator[Any]]:
+def packed_map_function(executor: Executor | None) -> Callable[..., Iterator[Any]]:
     """`map`, or what does the same in an executor, whose processes send back their results packed."""
     if executor is None:
         return map

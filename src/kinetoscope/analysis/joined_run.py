@@ -13,14 +13,6 @@ from kinetoscope.analysis.findings.notes import notes_on_replay, notes_on_steps
 from kinetoscope.analysis.gpu.kernels import KernelRow, kernel_rows, tensor_core_usage
 from kinetoscope.analysis.hints import find_hints
 from kinetoscope.analysis.memory.memory import combine_memory_rows
-from kinetoscope.analysis.one_run import (
-    notes_on_run,
-    require_one_run,
-    require_one_time,
-    what_is_missing,
-    why_unjudged,
-    without_copies,
-)
 from kinetoscope.analysis.ranks.clock_alignment import TimeShift, add_clock_bounds, shifts_to_rank_0
 from kinetoscope.analysis.ranks.collectives import ClockShift, JoinedCollectives, join_collectives
 from kinetoscope.analysis.ranks.contention import Contention, find_contention, find_cpu_use
@@ -30,6 +22,14 @@ from kinetoscope.analysis.ranks.run_queue_delay import RunQueueDelay
 from kinetoscope.analysis.ranks.stragglers import StragglerCandidates, find_straggler_candidates, wait_for_stragglers_ns
 from kinetoscope.analysis.ranks.transitive_waits import find_message_waits
 from kinetoscope.analysis.replay.replay import ReplayGraph
+from kinetoscope.analysis.run_checks import (
+    drop_duplicate_windows,
+    list_missing_data,
+    notes_on_run,
+    require_one_run,
+    require_one_time,
+    why_unjudged,
+)
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.steps.call_times_by_step import step_times
 from kinetoscope.analysis.steps.step_time import step_time_ns
@@ -64,7 +64,7 @@ class JoinedRun:
         """
         traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
         require_one_run(traces)
-        summaries, copies = without_copies(_put_on_one_clock(traces))
+        summaries, copies = drop_duplicate_windows(_put_on_one_clock(traces))
         ranks = combine_rank_rows([row for summary in summaries for row in summary.ranks])
         exact = [row.rank for row in ranks if row.clock_bound_ns == 0 and row.rank is not None]
         collectives, shifts = join_collectives([summary.calls for summary in summaries], exact)
@@ -205,7 +205,7 @@ class JoinedRun:
             [one for summary in self.summaries for one in summary.parts], late_wait_ns
         )
         state = run_state([trace.written for trace in traces])
-        missing = what_is_missing(traces, self.steps) if state in ("killed", "recording") else []
+        missing = list_missing_data(traces, self.steps) if state in ("killed", "recording") else []
         samples_per_s, tokens_per_s = throughput([trace.counted for trace in traces], step_ns)
         if bound_by == "host" and not self.is_of_torch:
             bound_by = "unknown"  # there may be a device without any recorded event

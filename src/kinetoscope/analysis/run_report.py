@@ -13,8 +13,8 @@ from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.savings import SavingEstimator
 from kinetoscope.analysis.gpu.kernels import KernelRow, TensorCores
-from kinetoscope.analysis.in_notebooks import ShownInNotebooks
 from kinetoscope.analysis.memory.memory import MemoryRow
+from kinetoscope.analysis.notebook_repr import NotebookRepr
 from kinetoscope.analysis.plain_data import to_dicts
 from kinetoscope.analysis.ranks.collectives import ClockShift, CollectiveRow
 from kinetoscope.analysis.ranks.contention import Contention
@@ -33,7 +33,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.frames.display import some
 
 SCHEMA = 1
-_MOST_FINDINGS = 5
+_MAX_SHOWN_FINDINGS = 5
 TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels", "memory", "findings")
 """The fields of a report that have rows."""
 
@@ -97,7 +97,7 @@ class ReportRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunReport(ReportRows, ShownInNotebooks):
+class RunReport(ReportRows, NotebookRepr):
     """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
 
     ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``. Nor are
@@ -113,11 +113,11 @@ class RunReport(ReportRows, ShownInNotebooks):
     def __repr__(self) -> str:
         run, counts = self.run, ", ".join(f"{name} {len(getattr(self, name)):,}" for name in TABLES)
         ranks = f"{len(run['ranks'])} of {run['world_size'] or 'unknown'} ranks"
-        lines = [f"<kinetoscope.RunReport of {name_of_run(run)}: {ranks}, {run['num_steps']:,} steps"]
-        lines += [f"  {said}"] if (said := ending(run)) else []
+        lines = [f"<kinetoscope.RunReport of {format_run_name(run)}: {ranks}, {run['num_steps']:,} steps"]
+        lines += [f"  {notice}"] if (notice := unfinished_notice(run)) else []
         lines += [f"  rows      {counts}", *(f"  note      {sanitize(note)}" for note in run["notes"])]
         findings = (f"  finding   {sanitize(finding.title)}" for finding in self.findings)
-        return "\n".join(filter(None, [*lines, some(findings, len(self.findings), _MOST_FINDINGS)])) + ">"
+        return "\n".join(filter(None, [*lines, some(findings, len(self.findings), _MAX_SHOWN_FINDINGS)])) + ">"
 
     @cached_property
     def graph(self) -> ReplayGraph | None:
@@ -182,13 +182,13 @@ _ENDINGS = {
 }
 
 
-def ending(run: RunFacts) -> str | None:
+def unfinished_notice(run: RunFacts) -> str | None:
     """What must be said first of a run that was killed, or that still runs; None for others."""
-    said = _ENDINGS.get(run["state"] or "")
-    return None if said is None else " ".join([said, *run["missing"]])
+    notice = _ENDINGS.get(run["state"] or "")
+    return None if notice is None else " ".join([notice, *run["missing"]])
 
 
-def name_of_run(run: RunFacts) -> str:
+def format_run_name(run: RunFacts) -> str:
     """What a run is called in a text of one line."""
     return sanitize(run["title"]) if run["title"] else "a run without a name"
 

@@ -41,7 +41,7 @@ from kinetoscope.frames.load import load_one
 from kinetoscope.frames.run_state import WrittenTrace
 from kinetoscope.frames.trace import Trace
 
-_MOST_NEAR = 2
+_MAX_SIMILAR_NAMES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,14 +115,14 @@ class WindowSummary:
 @dataclass(frozen=True, kw_only=True)
 class SummedTrace:
     """What is kept of one trace. A merged one is of several ``ranks``, also those whose windows were not wanted.
-    ``step_name`` is what was asked for in place of the usual steps. Without steps, ``near_names`` are names of spans
+    ``step_name`` is what was asked for in place of the usual steps. Without steps, ``similar_names`` are names of spans
     like it, or of spans that recur. ``last_whole_step`` is that of a truncated file, and ``last_step`` the last one
     that is used of all files then.
     """
 
     name: str
     step_name: str | None
-    near_names: tuple[str, ...]
+    similar_names: tuple[str, ...]
     rank: int | None
     ranks: tuple[int, ...]
     world_size: int | None
@@ -160,7 +160,7 @@ def sum_trace(
     on_bytes: Callable[[int], None] | None = None,
 ) -> SummedTrace:
     """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
-    trace = _opened(source, cache=cache, on_bytes=on_bytes)
+    trace = _open_trace(source, cache=cache, on_bytes=on_bytes)
     windows = read_recorded_windows(trace if since_ns is None else trace.since(since_ns), selection.step)
     windows = [drop_unfinished_step(window) for window in windows]
     last_whole = last_whole_step(windows) if trace.is_cut else None
@@ -171,7 +171,7 @@ def sum_trace(
     return SummedTrace(
         name=trace.label if trace.is_anonymous else trace.name,
         step_name=selection.step,
-        near_names=_names_near(selection.step, windows),
+        similar_names=_suggest_names(selection.step, windows),
         rank=trace.rank,
         ranks=tuple(trace.ranks),
         world_size=trace.world_size,
@@ -188,7 +188,7 @@ def sum_trace(
     )
 
 
-def _names_near(step_name: str | None, windows: Iterable[RankWindow]) -> tuple[str, ...]:
+def _suggest_names(step_name: str | None, windows: Iterable[RankWindow]) -> tuple[str, ...]:
     """Return names for ``--step``, without numbers, if there is no step: those like ``step_name``, or that recur."""
     windows = list(windows)
     if any(len(window.steps) for window in windows):
@@ -198,20 +198,22 @@ def _names_near(step_name: str | None, windows: Iterable[RankWindow]) -> tuple[s
     names = {
         name.rstrip("0123456789#_ ") for window in windows for name in window.cpu_spans["name"].drop_nulls().unique()
     }
-    return tuple(get_close_matches(step_name, sorted(names), _MOST_NEAR))
+    return tuple(get_close_matches(step_name, sorted(names), _MAX_SIMILAR_NAMES))
 
 
-def recorded_until(
+def read_end_of_recording(
     source: Trace | str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None
 ) -> tuple[int | None, int | None]:
     """The rank of a trace, and when its last span ended."""
-    trace = _opened(source, cache=cache, on_bytes=on_bytes)
+    trace = _open_trace(source, cache=cache, on_bytes=on_bytes)
     return trace.rank, trace.spans.select((pl.col("ts") + pl.col("dur")).max()).collect().item()
 
 
-def begins_of_last(recorded: Sequence[tuple[int | None, int | None]], last_s: float) -> list[int | None]:
-    """From when on each trace is looked at, if only the ``last_s`` seconds of each rank are, for its `recorded_until`;
-    None where that is not known."""
+def starts_of_last_seconds(recorded: Sequence[tuple[int | None, int | None]], last_s: float) -> list[int | None]:
+    """Return the unix ns from which each trace is analyzed, ``last_s`` before the last span of its rank.
+
+    None where that is unknown. ``recorded`` has the result of `read_end_of_recording` for each trace.
+    """
     last: dict[int | None, int] = {}
     for rank, until_ns in recorded:
         if until_ns is not None:
@@ -219,7 +221,7 @@ def begins_of_last(recorded: Sequence[tuple[int | None, int | None]], last_s: fl
     return [last[rank] - round(last_s * 1e9) if rank in last else None for rank, _ in recorded]
 
 
-def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None] | None) -> Trace:
+def _open_trace(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None] | None) -> Trace:
     return source if isinstance(source, Trace) else load_one(source, cache=cache, on_bytes=on_bytes)
 
 

@@ -9,7 +9,7 @@ from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.steps.all_steps import AllSteps, describe_abnormal_recording
 
 
-def shown_saving_ns(finding: Finding, run: RunFacts) -> float | None:
+def displayed_saving_ns(finding: Finding, run: RunFacts) -> float | None:
     """Return the saving per step that people are shown: of a step that was not recorded, where the pulse has such.
 
     ``saving_ns_per_step`` is that of a recorded step, which `whatif --fix N` reproduces.
@@ -21,7 +21,7 @@ def shown_saving_ns(finding: Finding, run: RunFacts) -> float | None:
     return finding.saving_ns_per_step if step_ns is None else finding.saving_share * step_ns
 
 
-def without_recording_cost(
+def subtract_recording_cost(
     findings: Sequence[Finding], about: AllSteps, step_ns: float | None, fetch_ratio: float | None
 ) -> list[Finding]:
     """Return the findings with shares of savings, and advice on batches, that leave the cost of recording out.
@@ -35,7 +35,7 @@ def without_recording_cost(
     cost_ns = _recording_cost_ns(about)
     if not cost_ns or not step_ns:
         return [*findings]
-    found = [_without_cost(finding, cost_ns, step_ns) for finding in findings]
+    found = [_subtract_cost(finding, cost_ns, step_ns) for finding in findings]
     return found if fetch_ratio is None else [remove_recording_cost_of_batches(one, fetch_ratio) for one in found]
 
 
@@ -44,7 +44,7 @@ def _recording_cost_ns(about: AllSteps) -> float:
     return 0.0 if recorded_ns is None or unrecorded_ns is None else max(0.0, recorded_ns - unrecorded_ns)
 
 
-def _without_cost(finding: Finding, cost_ns: float, step_ns: float) -> Finding:
+def _subtract_cost(finding: Finding, cost_ns: float, step_ns: float) -> Finding:
     share = dict(finding.evidence).get("share_of_operators")
     if share is None or finding.saving_ns_per_step is None:
         return finding

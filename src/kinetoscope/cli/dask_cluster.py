@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from kinetoscope.analysis.compressed_pickle import each_by
+from kinetoscope.analysis.compressed_pickle import packed_map_function
 from kinetoscope.cli.loading import read_each
 from kinetoscope.cli.progress import Progress, run_parallel
 from kinetoscope.errors import ClusterError, MissingExtraError
@@ -45,7 +45,7 @@ def _read_on_cluster(client: Any, read: Callable[..., Any], names: Sequence[Any]
             on_progress(sum(sizes[: len(results)]), sum(sizes))
         return results
 
-    (results,) = run_parallel("reading", work, [each_by(client.get_executor())])
+    (results,) = run_parallel("reading", work, [packed_map_function(client.get_executor())])
     return results
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.analyze import analyze_sources
 from kinetoscope.analysis.compare.compare import compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.cli.dask_cluster import open_reader
@@ -87,7 +87,7 @@ def _compare(arguments: argparse.Namespace) -> Comparison:
     selection = build_selection(arguments)
     try:
         with open_reader(arguments) as each:
-            report_on = partial(report_of, each=each, cache=not arguments.no_cache)
+            report_on = partial(analyze_sources, each=each, cache=not arguments.no_cache)
             return compare_sources(([arguments.before], [arguments.after]), selection, report_on, arguments.fail_over)
     except KinetoscopeError as error:
         raise SettingsError(str(error)) from error

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.analyze import analyze_sources
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli import report as report_command
 from kinetoscope.cli.options import add_json, add_num_steps, add_ranks, add_run
@@ -301,7 +301,7 @@ def _print_summary(traces: Mapping[int, _RecordedTrace]) -> None:
     from kinetoscope.report.terminal.screen import print_screen
     from kinetoscope.report.terminal.summary import render_summary
 
-    report = report_of([found.path for found in traces.values()], Selection())
+    report = analyze_sources([found.path for found in traces.values()], Selection())
     print_screen(lambda width: render_summary(report, width))
     for found in traces.values():
         print(f"Recorded: {sanitize_lines(found.path)}")

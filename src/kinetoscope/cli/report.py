@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope import __version__
-from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.analyze import analyze_sources
 from kinetoscope.analysis.compare.compare import add_distinct_titles, compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
@@ -112,7 +112,7 @@ def _analyzed(
     """Return the report, the comparison with an earlier run if two are given, and the traces of the report."""
     selection = build_selection(arguments)
     anonymizer = Anonymizer(arguments.step) if arguments.redact else None
-    report_on = partial(report_of, each=each, cache=not arguments.no_cache, anonymizer=anonymizer)
+    report_on = partial(analyze_sources, each=each, cache=not arguments.no_cache, anonymizer=anonymizer)
     are_two = len(arguments.inputs) == 2 and all(map(os.path.isdir, arguments.inputs))
     runs = [_sources([given], arguments, anonymizer) for given in arguments.inputs] if are_two else []
     if not runs:

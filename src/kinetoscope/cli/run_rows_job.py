@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kinetoscope.analysis.analyze import report_to_keep
+from kinetoscope.analysis.analyze import analyze_into_cache
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.core.background.background_process import exit_when_detached, lower_priority
 from kinetoscope.core.background.jobs import run_job
 from kinetoscope.core.paths.run_folder import RunFolder
@@ -61,7 +61,7 @@ def compute_row(path: Path, content_hash: str) -> RunRow:
             return RunRow(
                 content_hash=content_hash, why_unknown=f"Its traces are large ({format_file_size(size_bytes)})."
             )
-        return build_row(report_to_keep(names, path), content_hash)
+        return build_row(analyze_into_cache(names, path), content_hash)
     except (KinetoscopeError, OSError) as error:
         return RunRow(content_hash=content_hash, why_unknown=f"{error}")
 
@@ -77,7 +77,7 @@ def build_row(report: RunReport, content_hash: str) -> RunRow:
         num_steps=run["num_steps"],
         step_ns=run["step_ns"],
         finding=finding.title if finding else "" if report.is_judged else None,
-        saving_ns=_round(shown_saving_ns(finding, run)) if finding else None,
+        saving_ns=_round(displayed_saving_ns(finding, run)) if finding else None,
         mfu=run["mfu"],
         peak_bytes=max(peaks, default=None),
         peak_is_of_cpu=not on_devices,

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from kinetoscope.analysis.analyze import RunReport, report_of
+from kinetoscope.analysis.analyze import RunReport, analyze_sources
 from kinetoscope.analysis.findings.judgement import judge_pulse
 from kinetoscope.analysis.steps.all_steps import summarize_all_steps
 from kinetoscope.analysis.summaries import Selection
@@ -103,7 +103,9 @@ def analyze_inputs(
     selection = build_selection(arguments, faster)
     try:
         with open_reader(arguments) as each:
-            return report_of(arguments.inputs, selection, each, cache=not arguments.no_cache, with_graph=with_graph)
+            return analyze_sources(
+                arguments.inputs, selection, each, cache=not arguments.no_cache, with_graph=with_graph
+            )
     except TraceFileError as error:
         if text := describe_pulse(arguments.inputs, arguments.attempt, has_traces=False):
             raise TraceFileError(f"{error} {text}") from error

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.analysis.analyze import report_to_keep
+from kinetoscope.analysis.analyze import analyze_into_cache
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.cli.run_rows_job import build_row, count_bytes, find_run, run_at_low_priority
 from kinetoscope.core.background.jobs import run_job
@@ -37,7 +37,7 @@ def print_top_finding(folder: str, report: str | None) -> int:
         return 1
     run_folder = Path(find_run_of_traces(os.path.abspath(folder)))
     run = find_run(run_folder, max_entries=_MAX_ENTRIES)
-    found = report_to_keep(names, run_folder)
+    found = analyze_into_cache(names, run_folder)
     row = build_row(found, run.content_hash if run is not None else "")
     _print_json({"title": row.finding, "saving_ns_per_step": row.saving_ns} if row.finding else None)
     if run is not None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.analysis.analyze import report_of
-from kinetoscope.analysis.compressed_pickle import each_by
+from kinetoscope.analysis.analyze import analyze_sources
+from kinetoscope.analysis.compressed_pickle import packed_map_function
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.autoinstrument.trial_files import MIN_STEPS
@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _findings_of(run: str | Path) -> Sequence[Finding]:
     """Return the findings of a run."""
     require_existing([str(run)])
-    return report_of([run], Selection(), each_by(None)).findings
+    return analyze_sources([run], Selection(), packed_map_function(None)).findings
 
 
 def _requests(

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
-from kinetoscope.analysis.run_report import RunFacts, ending
+from kinetoscope.analysis.run_report import RunFacts, unfinished_notice
 from kinetoscope.core.text.wording import format_count, sanitize, sanitize_sentence, shorten_distinctly, shorten_name
 from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS, VERDICT_LABELS
 
@@ -74,7 +74,7 @@ def describe_comparison(comparison: Comparison) -> list[str]:
 def _describe_endings(comparison: Comparison) -> list[str]:
     """Return sentences on runs that did not end normally."""
     runs = {"Before": comparison.before, "After": comparison.after}
-    return [f"{when}: {sentence}" for when, run in runs.items() if (sentence := ending(run))]
+    return [f"{when}: {sentence}" for when, run in runs.items() if (sentence := unfinished_notice(run))]
 
 
 def describe_run(run: RunFacts) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.ranks.contention import notes_on_contention
 from kinetoscope.analysis.ranks.stragglers import StragglerRow
-from kinetoscope.analysis.run_report import RunFacts, RunReport, ending
+from kinetoscope.analysis.run_report import RunFacts, RunReport, unfinished_notice
 from kinetoscope.analysis.steps.all_steps import AllSteps, describe_abnormal_recording
 from kinetoscope.analysis.steps.periods import format_frequency, format_ordinal, format_period
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
-from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.core.text.wording import (
     format_count,
     format_memory,
@@ -206,7 +206,7 @@ def describe_finding(finding: Finding, run: RunFacts | None = None) -> Iterable[
 def list_warnings(report: RunReport) -> list[str]:
     """Return sentences that come before any number: an incomplete run or trace, and CPU contention."""
     run = report.run
-    ended = [text] if (text := ending(run)) else []
+    ended = [text] if (text := unfinished_notice(run)) else []
     contention = notes_on_contention(run["contention"]) if run["contention"] is not None else []
     return [*ended, *(note for note in run["notes"] if note in report.why_unjudged or note in contention)]
 
@@ -275,7 +275,7 @@ def _format_evidence(name: str, value: float) -> tuple[str, str]:
 
 def describe_worth(finding: Finding, run: RunFacts | None = None) -> str:
     """Return the cost and the estimated saving of a finding, with their shares of a step, and its confidence."""
-    saving_ns = finding.saving_ns_per_step if run is None else shown_saving_ns(finding, run)
+    saving_ns = finding.saving_ns_per_step if run is None else displayed_saving_ns(finding, run)
     parts = {"cost": finding.cost_ns_per_step, "estimated saving": saving_ns}
     shares = {} if run is None else {"cost": compute_share_of_step(finding.cost_ns_per_step, run, finding.kind)}
     shares["estimated saving"] = finding.saving_share if run is not None else None

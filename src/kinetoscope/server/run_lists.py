@@ -106,7 +106,7 @@ class RunLists:
         """Name of the folder on pages."""
         return sanitize_sentence(self.folder.path.name or str(self.folder.path))
 
-    def title_of(self, name: str) -> str:
+    def run_title(self, name: str) -> str:
         """Return the name of a run on pages."""
         return self.folder_name if name == "." else sanitize_sentence(name)
 
@@ -166,7 +166,7 @@ class RunLists:
         )
         return ListedRun(
             key=quote_name(run.name),
-            title=self.title_of(run.name),
+            title=self.run_title(run.name),
             address=_build_address("run", run.name),
             state=None if run.state is RunState.UNKNOWN and not run.ranks else run.state.value,
             when_ms=_to_ms(run.when_ns),
@@ -180,7 +180,7 @@ class RunLists:
             step_ns=row.step_ns,
             change=row.step_ns / step_before_ns - 1 if row.step_ns is not None and step_before_ns else None,
             before_key=None if before is None else quote_name(before),
-            before_title=None if before is None else self.title_of(before),
+            before_title=None if before is None else self.run_title(before),
             finding=None if row.finding is None else sanitize_sentence(row.finding),
             saving_ns=row.saving_ns,
             mfu=row.mfu,

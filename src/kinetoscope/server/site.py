@@ -103,7 +103,7 @@ class Site:
             return Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{address}&{_SHOWN}=#view=compare"})
         if page.is_ready:
             return Response(file=page.path.open("rb", buffering=0), policy=REPORT_POLICY)
-        titles = [self.lists.title_of(name) for name in names]
+        titles = [self.lists.run_title(name) for name in names]
         what = f"{titles[-1]} compared with {titles[0]}" if len(titles) > 1 else f"the report on {titles[0]}"
         if page.problem:
             return build_refusal(HTTPStatus.NOT_FOUND, "No report", f"Cannot make {what}: {page.problem}")

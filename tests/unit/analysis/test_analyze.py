@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis import sample
+from kinetoscope.analysis import rank_sample
 from kinetoscope.analysis.run_report import TABLES
 from kinetoscope.errors import SettingsError
 from trainsim import Fault, Settings, simulate
@@ -86,7 +86,7 @@ def test_the_command_takes_the_last_seconds_of_a_pipe(folder, capsys, monkeypatc
 
 
 def test_large_run_has_rows_of_all_ranks_and_replays_the_straggler(tmp_path, monkeypatch):
-    monkeypatch.setattr(sample, "MOST_REPLAYED", 3)
+    monkeypatch.setattr(rank_sample, "MAX_REPLAYED", 3)
     late = Fault(kind="late_host", ranks=(4,), cost_ns=3_000_000)
     run = simulate(Settings(num_ranks=5, num_steps=8, has_memory=False, faults=(late,)))
     run.write(tmp_path)
@@ -101,9 +101,9 @@ def test_large_run_has_rows_of_all_ranks_and_replays_the_straggler(tmp_path, mon
 
 def test_many_traces_of_few_ranks_are_no_large_run(tmp_path):
     run = simulate(Settings(num_ranks=1, num_steps=1, num_cycles=130, num_layers=1, step_ns=600_000, has_memory=False))
-    assert not sample.is_large(list(map(str, run.write(tmp_path))))
-    assert sample.is_large([f"rank{rank}.json" for rank in range(129)])
-    assert sample.is_large([f"trace{rank}.json" for rank in range(129)])
+    assert not rank_sample.is_large(list(map(str, run.write(tmp_path))))
+    assert rank_sample.is_large([f"rank{rank}.json" for rank in range(129)])
+    assert rank_sample.is_large([f"trace{rank}.json" for rank in range(129)])
 
 
 def test_each_table_of_a_report_is_a_frame_with_a_row_for_each_of_its_rows(report):

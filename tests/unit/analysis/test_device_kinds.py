@@ -5,7 +5,7 @@ import json
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis import sample
+from kinetoscope.analysis import rank_sample
 from support.report_consistency import assert_one_truth, screen
 from trainsim import Fault, Settings, simulate
 
@@ -64,7 +64,7 @@ def test_rank_without_a_device_is_named_next_to_an_unclassified_one(tmp_path):
 
 
 def test_large_run_with_an_unclassified_unreplayed_rank_gives_no_conclusions(tmp_path, monkeypatch):
-    monkeypatch.setattr(sample, "MOST_REPLAYED", 2)
+    monkeypatch.setattr(rank_sample, "MAX_REPLAYED", 2)
     late = Fault(kind="late_host", ranks=(0, 1), cost_ns=3_000_000)
     files = simulate(Settings(num_ranks=4, num_steps=8, has_memory=False, faults=(late,))).write(tmp_path)
     files[3].write_text(files[3].read_text().replace('"kernel"', '"npu_kernel"'))

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.analyze import analyze_sources
 from kinetoscope.analysis.replay.replay import CAUSES, Change
 from kinetoscope.analysis.summaries import Selection
 from trainsim import Fault, Settings, simulate
@@ -91,7 +91,7 @@ def test_savings_are_those_of_the_run_without_the_cause_where_kernels_overlap(na
 def test_a_kernel_follows_the_one_that_it_overlaps_when_that_gets_faster_or_slower(times, tmp_path):
     run, report = analysed_overlapping(replace(RUNS["healthy"], num_ranks=1), 1.0, tmp_path)
     name = next(row.name for row in report.kernels if "gemm" in row.name)
-    report = report_of([tmp_path], Selection(operators=frozenset({name})), cache=False)
+    report = analyze_sources([tmp_path], Selection(operators=frozenset({name})), cache=False)
     saving_ns = report.graph.saving_ns(Change(faster={name: times})) / run.num_steps
     truth = run.saving_ns_per_step(run.with_faster(name, times))
     assert abs(truth) > 0.1 * run.time_ns / run.num_steps

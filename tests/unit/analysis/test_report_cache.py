@@ -7,7 +7,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.analysis.report_cache import KeptReport
+from kinetoscope.analysis.report_cache import CachedReport
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.errors import TraceFileError
 from kinetoscope.frames import load
@@ -177,7 +177,7 @@ def test_reports_are_in_the_users_own_folder_even_for_the_folder_of_a_run(folder
 def test_growing_or_special_files_are_not_cached(folder, monkeypatch):
     traces = kinetoscope.load(folder)
     kinetoscope.analyze(traces)
-    assert KeptReport.of(["-"], Selection()) is None
-    assert KeptReport.of(["s3://bucket/trace.json"], Selection()) is None
-    assert KeptReport.of([str(folder / "missing.json")], Selection()) is None
+    assert CachedReport.of(["-"], Selection()) is None
+    assert CachedReport.of(["s3://bucket/trace.json"], Selection()) is None
+    assert CachedReport.of([str(folder / "missing.json")], Selection()) is None
     assert kept_files(folder) == []

@@ -96,9 +96,9 @@ class Searching(RunLists):
         monkeypatch.setattr(run_lists, "_SEARCH_TTL_S", 0.0)
         monkeypatch.setattr(run_lists, "find_runs", lambda *_, **__: FoundRuns(list(next(remaining, [])), True))
 
-    def title_of(self, name):
+    def run_title(self, name):
         self.find()
-        return super().title_of(name)
+        return super().run_title(name)
 
 
 def test_a_list_is_of_one_search_also_if_others_search_meanwhile(folder, monkeypatch):

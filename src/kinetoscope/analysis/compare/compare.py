@@ -10,7 +10,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from kinetoscope.analysis.analyze import RunReport, report_of
+from kinetoscope.analysis.analyze import RunReport, analyze_sources
 from kinetoscope.analysis.compare.all_steps_change import StepChange, compare_with_recorded
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.compare.confidence_intervals import Calls, Change, Intervals, estimate_noise
@@ -28,10 +28,10 @@ from kinetoscope.analysis.compare.series import (
     waits_ns,
 )
 from kinetoscope.analysis.compare.typical_values import Estimate, estimate
-from kinetoscope.analysis.compressed_pickle import each_by
+from kinetoscope.analysis.compressed_pickle import packed_map_function
 from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.labels import differing_folders
 from kinetoscope.analysis.summaries import Selection
-from kinetoscope.analysis.titles import folders_apart
 from kinetoscope.core.text.wording import format_ranks, sanitize
 from kinetoscope.frames.display import some
 from kinetoscope.frames.load import PathLike
@@ -74,7 +74,7 @@ def compare(
         print(comparison.step.change, comparison.worse)
     """
     selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s)
-    report_on = partial(report_of, each=each_by(executor), cache=cache)
+    report_on = partial(analyze_sources, each=packed_map_function(executor), cache=cache)
     return compare_sources((_to_list(before), _to_list(after)), selection, report_on, threshold)
 
 
@@ -112,7 +112,7 @@ def add_distinct_titles(comparison: Comparison, sources: Sequence[Any]) -> Compa
     if title is None or title != comparison.after["title"] or len(paths) < len(sources):
         return comparison
     runs = (comparison.before, comparison.after)
-    folders = folders_apart(*paths) or ()
+    folders = differing_folders(*paths) or ()
     told = [run | {"title": f"{title} in {folder}"} for run, folder in zip(runs, folders, strict=False)]
     return replace(comparison, before=told[0], after=told[1]) if told else comparison
 

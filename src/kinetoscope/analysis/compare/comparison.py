@@ -7,9 +7,9 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.findings.finding import Finding
-from kinetoscope.analysis.in_notebooks import ShownInNotebooks
+from kinetoscope.analysis.notebook_repr import NotebookRepr
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.analysis.run_report import RunFacts, name_of_run
+from kinetoscope.analysis.run_report import RunFacts, format_run_name
 from kinetoscope.core.text.wording import escape_json, sanitize
 from kinetoscope.frames.display import some
 
@@ -19,7 +19,7 @@ _FINDINGS = ("fixed_findings", "new_findings")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonRow(PlainData, ShownInNotebooks):
+class ComparisonRow(PlainData, NotebookRepr):
     """One thing that was measured in two runs, or in one of them. Times are of one step, on the average rank.
 
     ``kind`` is ``step``, ``phase``, ``operator`` (time of its own on the host), ``operator on device`` (what it
@@ -61,7 +61,7 @@ class ComparisonRow(PlainData, ShownInNotebooks):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(PlainData, ShownInNotebooks):
+class Comparison(PlainData, NotebookRepr):
     """What differs between two runs. ``rows`` begin with what got worse by more than ``threshold``.
 
     ``before`` and ``after`` are the runs, as in `RunReport`. Where the step is ``unsure``, ``more_steps`` says about
@@ -81,7 +81,7 @@ class Comparison(PlainData, ShownInNotebooks):
     """The same of ``after``. Both are empty where faults were not looked for in one of the runs."""
 
     def __repr__(self) -> str:
-        before, after = name_of_run(self.before), name_of_run(self.after)
+        before, after = format_run_name(self.before), format_run_name(self.after)
         lines = [f"<kinetoscope.Comparison of {before} and {after}: {len(self.rows)} rows, {len(self.worse)} got worse"]
         lines += [f"  note  {sanitize(note)}" for note in self.notes]
         return (

@@ -8,7 +8,7 @@ from typing import Any
 from kinetoscope.analysis.findings.explanations import link_to
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.measured_gains import Measured
-from kinetoscope.analysis.in_notebooks import ShownInNotebooks
+from kinetoscope.analysis.notebook_repr import NotebookRepr
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.core.text.wording import sanitize
 
@@ -33,7 +33,7 @@ class Where:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding(PlainData, ShownInNotebooks):
+class Finding(PlainData, NotebookRepr):
     """One fault of a run. Times are nanoseconds per step; savings of several findings do not add up."""
 
     _pairs = ("evidence",)

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.cpu.cpu_operators import CPU_OPERATORS
-from kinetoscope.analysis.in_notebooks import ShownInNotebooks
+from kinetoscope.analysis.notebook_repr import NotebookRepr
 from kinetoscope.analysis.ranks.point_to_point import SEND
 from kinetoscope.analysis.replay.dependencies import Dependencies
 from kinetoscope.analysis.replay.initial_lateness import START_NS, Substitute, add_substitute, find_substitute
@@ -48,7 +48,7 @@ DROPPED = -(2**63)
 
 
 @dataclass(frozen=True)
-class Change(ShownInNotebooks):
+class Change(NotebookRepr):
     """What is different in a replay: some `CAUSES` take no time, operators and kernels named in ``faster`` take only
     so many parts of theirs, no rank waits for those ``on_time``, the ranks ``even`` have as much to compute in each
     step, and between the all-to-alls of a step, as all of these on average, and the ranks ``as_others`` have no more to

@@ -38,8 +38,8 @@ def find_period_of_steps(steps: Sequence[int], num_steps: int) -> int | None:
 
 def format_ordinal(number: int) -> str:
     """A number as in ``every 3rd step``."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{ending}"
+    unfinished_notice = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{unfinished_notice}"
 
 
 def format_period(period: int | None) -> str:

@@ -11,7 +11,7 @@ from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.findings.explanations import explanations
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.calls import build_call_tables, find_top_calls
 from kinetoscope.report.comparison import describe_comparison
@@ -168,7 +168,7 @@ def _find_origin_ns(report: RunReport, *firsts: int | None) -> int:
 
 def _prepare_for_page(report: RunReport) -> RunReport:
     """Return the report as people are shown it: savings of steps that were not recorded, and measured gains."""
-    shown = [(finding, shown_saving_ns(finding, report.run)) for finding in report.findings]
+    shown = [(finding, displayed_saving_ns(finding, report.run)) for finding in report.findings]
     return replace(
         report,
         findings=[

@@ -8,7 +8,7 @@ import polars as pl
 
 from kinetoscope.analysis.ranks.clock_alignment import TimeShift, shifts_to_rank_0
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.summaries import begins_of_last, recorded_until
+from kinetoscope.analysis.summaries import read_end_of_recording, starts_of_last_seconds
 from kinetoscope.formats.header import rank_in_name
 from kinetoscope.frames.load import load_one
 from kinetoscope.frames.trace import Trace
@@ -87,7 +87,7 @@ class RankTraces:
         shifts = shifts_to_rank_0([*self._clocks_of_0, *clocks])[-len(traces) :]
         begins = [None] * len(traces)
         if self._last_s is not None:
-            begins = begins_of_last([recorded_until(trace) for trace in traces], self._last_s)
+            begins = starts_of_last_seconds([read_end_of_recording(trace) for trace in traces], self._last_s)
         for trace, shift, since_ns in zip(traces, shifts, begins, strict=True):
             yield from self._split_by_rank(trace if since_ns is None else trace.since(since_ns), shift)
 

@@ -14,7 +14,7 @@ from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.run_report import RunFacts
-from kinetoscope.analysis.unrecorded_steps import shown_saving_ns
+from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.core.text.wording import format_count, format_ms, sanitize_sentence
 from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
 from kinetoscope.report.descriptions import (
@@ -101,7 +101,7 @@ def _add_links(text: Text) -> Text:
 
 def _format_saving(finding: Finding, run: RunFacts) -> Text:
     """Return the estimated saving and its share of the step; the cost where no replay applies."""
-    saving_ns, share = shown_saving_ns(finding, run), finding.saving_share
+    saving_ns, share = displayed_saving_ns(finding, run), finding.saving_share
     if saving_ns is None:
         saving_ns, share = finding.cost_ns_per_step, compute_share_of_step(finding.cost_ns_per_step, run, finding.kind)
         if saving_ns is None:

@@ -6,7 +6,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.cpu.throughput import LoopCounts, throughput
-from kinetoscope.analysis.one_run import what_is_missing
+from kinetoscope.analysis.run_checks import list_missing_data
 from kinetoscope.analysis.summaries import Selection, sum_trace
 from trainsim import Settings, simulate
 
@@ -48,14 +48,14 @@ def _steps(traces):
 def test_a_run_that_did_not_end_says_which_ranks_and_steps_are_missing(of_ranks):
     steps = _steps(of_ranks)
     last = max(row.step for row in steps)
-    assert what_is_missing(of_ranks, steps) == [f"The last step that is here is {last}."]
+    assert list_missing_data(of_ranks, steps) == [f"The last step that is here is {last}."]
 
     short = [row for row in steps if row.rank != 1 or row.step < last - 1]
-    assert what_is_missing(of_ranks, short)[1:] == [
+    assert list_missing_data(of_ranks, short)[1:] == [
         f"Other ranks have what is not here: steps {last - 1}-{last} of rank 1."
     ]
-    assert what_is_missing(of_ranks[:1], _steps(of_ranks[:1]))[0] == "Nothing is here of ranks 1-2."
-    assert what_is_missing(of_ranks, []) == ["No step is here."]
+    assert list_missing_data(of_ranks[:1], _steps(of_ranks[:1]))[0] == "Nothing is here of ranks 1-2."
+    assert list_missing_data(of_ranks, []) == ["No step is here."]
 
 
 def test_the_first_lines_say_what_is_missing_of_a_killed_run(tmp_path):

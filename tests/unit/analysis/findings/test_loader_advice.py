@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("polars")
 import kinetoscope
-from kinetoscope.analysis.unrecorded_steps import without_recording_cost
+from kinetoscope.analysis.unrecorded_steps import subtract_recording_cost
 from trainsim.run import simulate
 from trainsim.settings import Fault, Settings
 
@@ -141,7 +141,7 @@ def test_batches_built_about_as_fast_as_they_are_sent_are_read_at_once(tmp_path)
 def test_batches_that_only_recording_makes_expensive_get_no_workers(tmp_path, ratio):
     found, _ = input_bound(tmp_path, build_ns=8_000_000, batch_size=4)
     about = {"recorded_ns": 12_000_000, "unrecorded_ns": 12_000_000 * ratio}
-    [unrecorded] = without_recording_cost([found], about, 12_000_000, ratio)
+    [unrecorded] = subtract_recording_cost([found], about, 12_000_000, ratio)
     evidence = dict(unrecorded.evidence)
     if ratio == 0.9:
         assert unrecorded.advice == found.advice

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.analyze import analyze_sources
 from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGraph
 from kinetoscope.analysis.steps.step_time import MIN_TIMED_STEPS, ratio_to_recorded_mean
@@ -117,7 +117,7 @@ def test_operators_inside_of_one_another_are_each_as_much_faster_as_was_asked(ou
     faster = {"aten::relu": outer, "aten::clamp_min": inner}
     run = simulate(Settings(num_ranks=1, num_steps=6, has_device=False, noise=0))
     run.write(tmp_path)
-    report = report_of([tmp_path], Selection(operators=frozenset(faster)), cache=False)
+    report = analyze_sources([tmp_path], Selection(operators=frozenset(faster)), cache=False)
     better = simulate(replace(run.settings, faster=tuple(faster.items())))
     assert report.saving_ns_per_step(Change(faster=faster)) == pytest.approx(run.saving_ns_per_step(better), rel=0.02)
 

@@ -1,4 +1,4 @@
-"""analysis/titles.py: what is written above a report, and above its page."""
+"""analysis/labels.py: what is written above a report, and above its page."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.titles import folders_apart, title_of
+from kinetoscope.analysis.labels import differing_folders, run_title
 from kinetoscope.cli import main
 from kinetoscope.report.notebook import view
 from kinetoscope.report.page.build import build_page
@@ -26,23 +26,23 @@ def folder(tmp_path_factory):
 
 def test_a_single_trace_is_titled_by_its_file_and_the_run_that_it_is_of(folder):
     (file,) = (folder / "traces").iterdir()
-    assert title_of([file], None) == title_of([str(file)], None) == "rank0.json"
-    assert title_of([file], "digits") == "rank0.json of digits"
+    assert run_title([file], None) == run_title([str(file)], None) == "rank0.json"
+    assert run_title([file], "digits") == "rank0.json of digits"
 
 
 def test_a_folder_is_titled_by_the_run_or_else_by_the_folder(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    assert [title_of([path], None) for path in (folder, folder / "traces", f"{folder}/", ".")] == ["slow digits"] * 4
-    assert title_of([folder], "digits") == "digits"
+    assert [run_title([path], None) for path in (folder, folder / "traces", f"{folder}/", ".")] == ["slow digits"] * 4
+    assert run_title([folder], "digits") == "digits"
 
 
 def test_a_second_run_into_the_same_folder_is_titled_by_both_folders(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "digits" / "2")
     second = tmp_path / "digits" / "2"
-    assert title_of([second], None) == "2"  # a folder that somebody calls so
+    assert run_title([second], None) == "2"  # a folder that somebody calls so
     (tmp_path / "digits" / "traces").mkdir()
-    assert title_of([second], None) == title_of([second / "traces"], "2") == "digits/2"
-    assert title_of([second], "mine") == "mine"
+    assert run_title([second], None) == run_title([second / "traces"], "2") == "digits/2"
+    assert run_title([second], "mine") == "mine"
 
 
 @pytest.mark.parametrize(
@@ -57,38 +57,38 @@ def test_a_second_run_into_the_same_folder_is_titled_by_both_folders(folder, tmp
     ],
 )
 def test_special_file_is_titled_by_its_name_without_a_key(source, title):
-    assert title_of([source], None) == title
+    assert run_title([source], None) == title
 
 
 def test_several_traces_have_the_name_of_their_run():
-    assert title_of(["a.json", "b.json"], "digits") == "digits"
-    assert title_of(["a.json", "b.json"], None) is None
-    assert title_of([], None) is None
+    assert run_title(["a.json", "b.json"], "digits") == "digits"
+    assert run_title(["a.json", "b.json"], None) is None
+    assert run_title([], None) is None
 
 
 def test_undecodable_name_is_titled_and_reported(tmp_path, capsys):
     (file,) = simulate(Settings(num_ranks=1, num_steps=2)).write(tmp_path)
     undecodable = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.json")
     os.rename(file, undecodable)
-    assert title_of([undecodable], None) == "caf?.json"
+    assert run_title([undecodable], None) == "caf?.json"
     assert main(["summary", "--no-cache", "--json", undecodable]) == 0
     assert json.loads(capsys.readouterr().out)["run"]["title"].startswith("caf?.json")
     assert main(["report", "--no-cache", undecodable, "-o", str(tmp_path / "report.html")]) == 0
 
 
 def test_piped_trace_is_not_titled_by_its_descriptor():
-    assert title_of(["/dev/fd/63"], "digits") == "standard input of digits"
+    assert run_title(["/dev/fd/63"], "digits") == "standard input of digits"
 
 
 def test_the_folder_of_an_attempt_is_titled_by_its_run(folder):
     attempt = folder / "traces" / "attempt1"
     attempt.mkdir(exist_ok=True)
-    assert title_of([attempt], None) == "slow digits"
+    assert run_title([attempt], None) == "slow digits"
 
 
 def test_a_home_is_no_title(monkeypatch):
     monkeypatch.setattr("os.path.isdir", lambda path: True)
-    assert title_of(["/home/anna"], None) is None
+    assert run_title(["/home/anna"], None) is None
 
 
 def test_a_report_its_page_and_its_comparison_have_the_title_and_the_name_stays(folder, tmp_path):
@@ -104,7 +104,7 @@ def test_a_report_its_page_and_its_comparison_have_the_title_and_the_name_stays(
 
 def test_a_trace_that_was_loaded_is_titled_as_its_file(folder):
     (trace,) = kinetoscope.load(folder, cache=False)
-    assert title_of([trace], None) == "rank0.json"
+    assert run_title([trace], None) == "rank0.json"
 
 
 @pytest.mark.parametrize("within", ["", "traces"])
@@ -144,8 +144,11 @@ def test_two_runs_of_one_name_are_distinguished_in_a_report_too(tmp_path):
 )
 def test_two_runs_cannot_be_distinguished_by_user_or_key(before, after, monkeypatch):
     monkeypatch.setattr("os.path.exists", lambda path: True)
-    assert folders_apart(before, after) is None
+    assert differing_folders(before, after) is None
 
 
 def test_traces_behind_urls_are_distinguished_by_their_folders():
-    assert folders_apart("s3://bucket/main/traces/t.json?key=1", "s3://bucket/mine/traces/t.json") == ("main", "mine")
+    assert differing_folders("s3://bucket/main/traces/t.json?key=1", "s3://bucket/mine/traces/t.json") == (
+        "main",
+        "mine",
+    )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from kinetoscope.analysis.analyze import with_findings
+from kinetoscope.analysis.analyze import add_findings
 from kinetoscope.analysis.findings.judgement import judge_pulse
 from kinetoscope.analysis.steps.slow_steps import slow_step_rows
 from kinetoscope.formats.slow_steps import SlowStep
@@ -98,7 +98,7 @@ def test_the_finding_is_ranked_among_the_others_by_its_weighted_cost():
     for cost_ns, position in ((1, 2), (50 * MS, 0)):
         found = replace(report.findings[1], id="slow_steps", kind="slow_steps", cost_ns_per_step=cost_ns)
         found = replace(found, saving_ns_per_step=None, saving_share=None, fix=None)
-        more = with_findings(report, [found])
+        more = add_findings(report, [found])
         assert more.findings.index(found) == position
         for number, finding in enumerate(more.findings, start=1):
             assert more.saving_of_fix(number) == pytest.approx(savings.get(finding.kind), abs=1), finding.kind

@@ -22,7 +22,7 @@ def numbered(folder):
     return path, trace
 
 
-def report_of(path, trace, is_kept):
+def analyze_sources(path, trace, is_kept):
     trace["traceEvents"] = [event for event in trace["traceEvents"] if is_kept(event)]
     path.write_text(json.dumps(trace))
     return kinetoscope.analyze(path, cache=False)
@@ -35,7 +35,9 @@ def is_number(event, name, of, remainder=0):
 
 def test_no_fault_is_looked_for_where_most_events_were_taken_out(tmp_path):
     path, trace = numbered(tmp_path)
-    report = report_of(path, trace, lambda event: all(is_number(event, name, 12) for name in ("Ev Idx", "correlation")))
+    report = analyze_sources(
+        path, trace, lambda event: all(is_number(event, name, 12) for name in ("Ev Idx", "correlation"))
+    )
     run = report.run
     assert (run["bound_by"], report.findings, report.is_judged) == ("unknown", [], False)
     assert (run["parts"]["device"], run["flops_per_s"], run["mfu"], run["tensor_core_share"]) == (None,) * 4
@@ -56,7 +58,7 @@ def test_no_fault_is_looked_for_where_most_events_were_taken_out(tmp_path):
     ],
 )
 def test_a_trace_that_has_most_of_its_events_was_not_thinned_out(is_kept, tmp_path):
-    report = report_of(*numbered(tmp_path), is_kept)
+    report = analyze_sources(*numbered(tmp_path), is_kept)
     assert report.is_judged
     assert not any("was filtered" in note for note in report.run["notes"])
 
@@ -66,7 +68,7 @@ def test_launches_next_to_all_operators_exclude_those_a_profiler_never_records(t
     for event in trace["traceEvents"]:
         if isinstance(number := (event.get("args") or {}).get("correlation"), int):
             event["args"]["correlation"] = 40 * number
-    report = report_of(path, trace, lambda event: True)
+    report = analyze_sources(path, trace, lambda event: True)
     assert report.is_judged
     assert not any("was filtered" in note for note in report.run["notes"])
 

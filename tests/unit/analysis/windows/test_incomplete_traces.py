@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis import sample
+from kinetoscope.analysis import rank_sample
 from kinetoscope.cli import main
 from trainsim import Fault, Settings, simulate
 from trainsim.analysed import write_changed
@@ -70,7 +70,7 @@ def test_a_truncated_trace_from_a_pipe_is_read_once(tmp_path, monkeypatch, capsy
 
 
 def test_a_truncated_file_outside_of_the_replayed_sample_limits_it_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(sample, "MOST_REPLAYED", 2)
+    monkeypatch.setattr(rank_sample, "MAX_REPLAYED", 2)
     report = report_on(tmp_path, share=0.9, rank=1, num_ranks=5, faults=(replace(LATE, ranks=(4,)),))
     assert report.run["num_steps"] < 12
     assert [found.confidence for found in report.findings if found.kind == "straggler"] == ["medium"]

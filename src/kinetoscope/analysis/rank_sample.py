@@ -6,33 +6,33 @@ from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.formats.header import rank_in_name
 from kinetoscope.frames.trace import Trace
 
-MOST_REPLAYED = 128
+MAX_REPLAYED = 128
 """Of a run of more ranks, so many are replayed, which keeps memory small; each then takes as long as in all of them."""
 
-_MOST_LATE = 16
+_MAX_STRAGGLERS = 16
 
 
 def is_large(sources: Sequence[str | Trace]) -> bool:
     """Whether there are more ranks than are replayed, as far as is known before the traces are read."""
     ranks = [source.rank if isinstance(source, Trace) else rank_in_name(source) for source in sources]
     named = {rank for rank in ranks if rank is not None}
-    return len(named) + ranks.count(None) > MOST_REPLAYED
+    return len(named) + ranks.count(None) > MAX_REPLAYED
 
 
 def ranks_to_replay(report: RunReport) -> set[int]:
     """The ranks that are late, the one whose memory grows most, and the first ones: neighbours share groups."""
-    late = [row.rank for row in report.stragglers[:_MOST_LATE]]
+    late = [row.rank for row in report.stragglers[:_MAX_STRAGGLERS]]
     growth = {row.rank: row.growth_bytes_per_step or 0 for row in report.memory if row.rank is not None}
     most = sorted(growth, key=lambda rank: -growth[rank])[:1]
-    return set(list(dict.fromkeys([*late, *most, *report.run["ranks"]]))[:MOST_REPLAYED])
+    return set(list(dict.fromkeys([*late, *most, *report.run["ranks"]]))[:MAX_REPLAYED])
 
 
-def note_on_sample(report: RunReport) -> list[str]:
+def notes_on_sample(report: RunReport) -> list[str]:
     """What to say where not all ranks are replayed."""
     num_ranks = len(report.run["ranks"])
-    if num_ranks <= MOST_REPLAYED:
+    if num_ranks <= MAX_REPLAYED:
         return []
     return [
-        f"Findings and replays are of {MOST_REPLAYED} of the {num_ranks:,} ranks: those that are late, and the first "
+        f"Findings and replays are of {MAX_REPLAYED} of the {num_ranks:,} ranks: those that are late, and the first "
         "ones. All other rows are of all ranks; --ranks chooses others."
     ]

@@ -12,7 +12,7 @@ from kinetoscope.frames.load import STDIN, is_single
 from kinetoscope.frames.trace import Trace
 
 
-def title_of(sources: Sequence[Any], name: str | None) -> str | None:
+def run_title(sources: Sequence[Any], name: str | None) -> str | None:
     """The title of what was read of ``sources``, of a run that was recorded under this name; None if nothing tells.
     No folder above the run is in it."""
     if len(sources) != 1:
@@ -26,7 +26,7 @@ def title_of(sources: Sequence[Any], name: str | None) -> str | None:
     return folder if name and folder.endswith(f"/{name}") else name or folder or None
 
 
-def folders_apart(before: str, after: str) -> tuple[str, str] | None:
+def differing_folders(before: str, after: str) -> tuple[str, str] | None:
     """The names of the innermost folders of two sources that have different names; None if there are none, or if one
     of them is a home."""
     for folders in zip(_folders(before), _folders(after), strict=False):

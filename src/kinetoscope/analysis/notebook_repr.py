@@ -6,12 +6,12 @@ from typing import Any
 _RENDERERS: list[Callable[[Any], str]] = []
 
 
-def show_in_notebooks(render: Callable[[Any], str]) -> None:
+def set_notebook_renderer(render: Callable[[Any], str]) -> None:
     """Render results that are the last line of a cell with a function from a result to HTML."""
     _RENDERERS[:] = [render]
 
 
-class ShownInNotebooks:
+class NotebookRepr:
     """A result with HTML for notebooks, and without fields for that."""
 
     __slots__ = ()

@@ -14,7 +14,7 @@ from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
 from kinetoscope.core.text.wording import find_gaps, format_ranges, format_ranks, sanitize
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 _UNITS = ((3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 
 
@@ -40,7 +40,7 @@ def _require_one(what: str, by_file: Mapping[str, object]) -> None:
         (one, file), (other, other_file), *_ = files.items()
         raise MergeError(
             f"Cannot analyze traces of different runs together: the {what} of the run is {sanitize(one)} in "
-            f"{_named(file)}, and {sanitize(other)} in {_named(other_file)}. Pass the traces of one run; kinetoscope "
+            f"{_label(file)}, and {sanitize(other)} in {_label(other_file)}. Pass the traces of one run; kinetoscope "
             "diff compares two."
         )
 
@@ -55,20 +55,23 @@ def require_one_time(steps: Iterable[StepRow]) -> None:
         if row.rank is not None:
             begins[row.rank][row.step].append(row.begin_ns)
     first = min(begins, default=0)
-    for rank, own in begins.items():
+    for rank, begins_of_step in begins.items():
         apart = [
-            begin_ns - other_ns for step in own for begin_ns in own[step] for other_ns in begins[first].get(step, ())
+            begin_ns - other_ns
+            for step in begins_of_step
+            for begin_ns in begins_of_step[step]
+            for other_ns in begins[first].get(step, ())
         ]
         apart_ns = min(apart, key=abs, default=0)
         if abs(apart_ns) > MAX_CLOCK_DIFFERENCE_NS:
             raise MergeError(
                 f"Cannot analyze these traces together: rank {rank} recorded the same steps as rank {first} "
-                f"{_duration(abs(apart_ns))} {'later' if apart_ns > 0 else 'earlier'}, and no collectives show "
+                f"{_format_duration(abs(apart_ns))} {'later' if apart_ns > 0 else 'earlier'}, and no collectives show "
                 "that both are of one run. Pass the traces of one run."
             )
 
 
-def without_copies(
+def drop_duplicate_windows(
     pairs: Iterable[tuple[SummedTrace, WindowSummary]],
 ) -> tuple[list[WindowSummary], list[str]]:
     """The windows, each once, and a sentence on each copy: the same steps of the same rank at the same time."""
@@ -78,7 +81,7 @@ def without_copies(
         begins = tuple((row.step, row.begin_ns) for row in window.steps)
         key = (window.rank, begins, window.num_spans, window.begin_ns)
         if window.num_spans and key in files:
-            notes.append(f"{_named(trace.name)} was left out: it holds the same as {_named(files[key])}.")
+            notes.append(f"{_label(trace.name)} was left out: it holds the same as {_label(files[key])}.")
             continue
         files.setdefault(key, trace.name)
         kept.append(window)
@@ -91,7 +94,7 @@ def why_unjudged(traces: Sequence[SummedTrace]) -> list[str]:
     for window in (window for trace in traces for window in trace.windows):
         unknown_device_events.update(window.unknown_device_events)
     cut = (
-        f"{_named(trace.name)} is truncated, and none of its steps is whole: nothing is concluded from them."
+        f"{_label(trace.name)} is truncated, and none of its steps is whole: nothing is concluded from them."
         for trace in traces
         if trace.is_incomplete
     )
@@ -103,7 +106,7 @@ def why_unjudged(traces: Sequence[SummedTrace]) -> list[str]:
 
 
 def _on_filtered(traces: Iterable[SummedTrace]) -> Iterable[str]:
-    files = [_named(trace.name) for trace in traces if any(window.is_filtered for window in trace.windows)]
+    files = [_label(trace.name) for trace in traces if any(window.is_filtered for window in trace.windows)]
     if files:
         more = f", as {len(files) - 1:,} more {'was' if len(files) == 2 else 'were'}" if len(files) > 1 else ""
         yield (
@@ -136,17 +139,17 @@ def _on_truncated(traces: Iterable[SummedTrace]) -> Iterable[str]:
         if trace.is_cut and trace.last_step is not None:
             of = "" if trace.rank is None else f" (rank {trace.rank})"
             steps = f"only steps up to {trace.last_step}, its last whole one, are used of all ranks"
-            yield f"{_named(trace.name)}{of} is truncated: {steps}."
+            yield f"{_label(trace.name)}{of} is truncated: {steps}."
 
 
 def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
     for trace in traces:
         has_spans = any(window.num_spans for window in trace.windows)
         if has_spans and not any(window.is_of_torch for window in trace.windows):
-            yield f"{_named(trace.name)} has neither operators of torch nor work of a device."
+            yield f"{_label(trace.name)} has neither operators of torch nor work of a device."
         elif any(window.is_elsewhere for window in trace.windows):
             yield (
-                f"{_named(trace.name)} has only those operators of torch that make batches. If the loop hands its "
+                f"{_label(trace.name)} has only those operators of torch that make batches. If the loop hands its "
                 "steps to other threads, pass experimental_config="
                 "torch.profiler._ExperimentalConfig(profile_all_threads=True)."
             )
@@ -154,34 +157,36 @@ def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
 
 def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
     """Ranks whose traces are not here. Waits for them look like waits for nobody."""
-    if absent := _absent(traces):
+    if absent := _absent_ranks(traces):
         yield (
             f"Not here: {absent}, of {_world_size(traces):,}. The time that others waited for them is unknown, and "
             "savings hold only if they gain as much."
         )
 
 
-def what_is_missing(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -> list[str]:
+def list_missing_data(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -> list[str]:
     """Sentences on what a run that did not end has not left: ranks, and steps that other ranks have."""
     by_rank: defaultdict[int | None, set[int]] = defaultdict(set)
     for row in steps:
         by_rank[row.rank].add(row.step)
-    said = [f"Nothing is here of {absent}."] if (absent := _absent(traces)) else []
+    sentences = [f"Nothing is here of {absent}."] if (absent := _absent_ranks(traces)) else []
     if not by_rank:
-        return [*said, "No step is here."]
+        return [*sentences, "No step is here."]
     all_steps = set[int]().union(*by_rank.values())
-    lacking = {rank: sorted(all_steps - own) for rank, own in by_rank.items() if rank is not None}
+    lacking = {rank: sorted(all_steps - recorded) for rank, recorded in by_rank.items() if rank is not None}
     lacking |= {rank: sorted(all_steps) for rank in _ranks(traces) if rank not in by_rank}
-    lacking = {rank: lacks for rank, lacks in sorted(lacking.items()) if lacks}
-    named = [f"{_stretches(lacks)} of rank {rank}" for rank, lacks in list(lacking.items())[:_MOST_NAMED]]
-    more = f", and steps of {len(lacking) - _MOST_NAMED:,} more ranks" if len(lacking) > _MOST_NAMED else ""
-    said += [f"The last step that is here is {max(all_steps)}."]
-    return [*said, *([f"Other ranks have what is not here: {', '.join(named)}{more}."] if named else [])]
+    lacking = {rank: steps_of_rank for rank, steps_of_rank in sorted(lacking.items()) if steps_of_rank}
+    named = [
+        f"{_format_steps(steps_of_rank)} of rank {rank}" for rank, steps_of_rank in list(lacking.items())[:_MAX_NAMED]
+    ]
+    more = f", and steps of {len(lacking) - _MAX_NAMED:,} more ranks" if len(lacking) > _MAX_NAMED else ""
+    sentences += [f"The last step that is here is {max(all_steps)}."]
+    return [*sentences, *([f"Other ranks have what is not here: {', '.join(named)}{more}."] if named else [])]
 
 
-def _stretches(numbers: Sequence[int]) -> str:
+def _format_steps(numbers: Sequence[int]) -> str:
     """``step 3``, ``steps 3-7, 9``"""
-    return f"step{'s' if len(numbers) > 1 else ''} {format_ranges(numbers, _MOST_NAMED)}"
+    return f"step{'s' if len(numbers) > 1 else ''} {format_ranges(numbers, _MAX_NAMED)}"
 
 
 def _on_steps(
@@ -213,7 +218,7 @@ def _on_steps(
 
 def _on_no_steps(traces: Sequence[SummedTrace]) -> str:
     name = next((trace.step_name for trace in traces), None)
-    near = dict.fromkeys(near for trace in traces for near in trace.near_names)
+    near = dict.fromkeys(near for trace in traces for near in trace.similar_names)
     named = " or ".join(map(sanitize, near))
     if name is not None:
         meant = f" Did you mean {named}?" if near else ""
@@ -250,8 +255,9 @@ def _on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> It
         if abs(shift.shift_ns) > MAX_CLOCK_DIFFERENCE_NS:
             order = "behind" if shift.shift_ns > 0 else "before"
             yield (
-                f"The clock of rank {rank} is {_duration(abs(shift.shift_ns))} {order} those of the others. Its "
-                f"times were moved so that collectives end together, which they do within {_duration(shift.bound_ns)}."
+                f"The clock of rank {rank} is {_format_duration(abs(shift.shift_ns))} {order} those of the others. Its "
+                "times were moved so that collectives end together, which they do within "
+                f"{_format_duration(shift.bound_ns)}."
             )
     near = {rank: shift for rank, shift in shifts.items() if abs(shift.shift_ns) <= MAX_CLOCK_DIFFERENCE_NS}
     for note in notes_on_clock_shifts(near):
@@ -259,8 +265,8 @@ def _on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> It
     bound_ns = MIN_CLOCK_BOUNDS * max((shift.bound_ns for shift in shifts.values()), default=0)
     if steps and bound_ns > MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0):
         yield (
-            f"The clocks of ranks agree within {_duration(bound_ns // MIN_CLOCK_BOUNDS)}: a straggler of less than "
-            f"{_duration(bound_ns)} is within the error of its clock."
+            f"The clocks of ranks agree within {_format_duration(bound_ns // MIN_CLOCK_BOUNDS)}: a straggler of less than "
+            f"{_format_duration(bound_ns)} is within the error of its clock."
         )
 
 
@@ -272,18 +278,18 @@ def _world_size(traces: Iterable[SummedTrace]) -> int:
     return max((trace.world_size for trace in traces if trace.world_size is not None), default=0)
 
 
-def _absent(traces: Sequence[SummedTrace]) -> str:
+def _absent_ranks(traces: Sequence[SummedTrace]) -> str:
     """The ranks of the run of which there is no trace; "" if there are none, or if nobody knows."""
     present = _ranks(traces)
     absent = find_gaps(present, _world_size(traces))
     return format_ranks(absent) if absent and present else ""
 
 
-def _named(file: str) -> str:
+def _label(file: str) -> str:
     return sanitize(PurePath(file).name or file)
 
 
-def _duration(time_ns: int) -> str:
+def _format_duration(time_ns: int) -> str:
     for unit_ns, unit in _UNITS:
         if time_ns >= unit_ns:
             return f"{time_ns / unit_ns:.1f} {unit}"
