@@ -17,8 +17,8 @@ import kinetoscope
 from kinetoscope.analysis import rank_sample
 from kinetoscope.cli import dask_cluster, main
 from kinetoscope.errors import ClusterError, TraceFileError, UnsafePathError
-from kinetoscope.frames.executors import each_with
-from kinetoscope.frames.load import load_one, names_in
+from kinetoscope.frames.executors import map_function
+from kinetoscope.frames.load import list_traces, load_one
 from support.fork_server import run_program
 from support.free_ports import free_port
 from support.polling import wait_for
@@ -289,9 +289,9 @@ def test_spool_deleted_before_a_worker_opens_it_is_no_error(client, tmp_path):
     """As at the end of a run: its process saves what is in it, and deletes it."""
     done = run_program(KILLED, tmp_path / "run")
     assert done.returncode == -signal.SIGKILL, done.stderr
-    names = names_in(tmp_path / "run")
+    names = list_traces(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "live")
-    *traces, live = each_with(client.get_executor())(load_one, names)
+    *traces, live = map_function(client.get_executor())(load_one, names)
     assert not traces
     assert "went away while it was read" in " ".join(live.notes)
 
@@ -299,8 +299,8 @@ def test_spool_deleted_before_a_worker_opens_it_is_no_error(client, tmp_path):
 def test_a_file_that_became_a_link_before_a_worker_opens_it_is_not_read(client, runs, tmp_path, monkeypatch):
     run = shutil.copytree(runs / "before", tmp_path / "run")
     monkeypatch.chdir(tmp_path)
-    names = names_in("run")
+    names = list_traces("run")
     (run / "rank1.json").rename(tmp_path / "outside.json")
     (run / "rank1.json").symlink_to(tmp_path / "outside.json")
     with pytest.raises(UnsafePathError, match=r"rank1[.]json is, or lies behind, a symbolic link"):
-        list(each_with(client.get_executor())(load_one, names))
+        list(map_function(client.get_executor())(load_one, names))

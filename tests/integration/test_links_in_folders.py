@@ -166,7 +166,7 @@ SWAPPED = """
 import sys
 from pathlib import Path
 from kinetoscope.frames import load
-names = load.names_in(sys.argv[1])
+names = load.list_traces(sys.argv[1])
 Path(sys.argv[2]).unlink()
 Path(sys.argv[2]).symlink_to(sys.argv[3])
 import pickle

@@ -16,7 +16,7 @@ from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.slow_steps import SlowStep, append_slow_step
 from kinetoscope.formats.trace_redaction import write_redacted
-from kinetoscope.frames.load import load_one, names_in
+from kinetoscope.frames.load import list_traces, load_one
 from kinetoscope.pulse.pulses import find_pulses
 from kinetoscope.pulse.stalls import GroupState, StalledPhase, StallFile, ThreadStack
 
@@ -110,7 +110,7 @@ def _add_pulse_files(folder):
 
 def _report(folder, step=None):
     anonymizer = Anonymizer(step)
-    traces = [load_one(name, cache=False).anonymized(anonymizer) for name in names_in(str(folder))]
+    traces = [load_one(name, cache=False).anonymized(anonymizer) for name in list_traces(str(folder))]
     return analyze_sources(
         traces, Selection(step=step), cache=False, titled_by=[str(folder)], anonymizer=anonymizer
     ).to_json()

@@ -68,6 +68,6 @@ def lines_added(profiled, plain):
 
 def frame_of(folder):
     """All steps of a run."""
-    from kinetoscope.frames.all_steps import frame_of_steps, pulses_of
+    from kinetoscope.frames.all_steps import build_steps_frame, find_run_pulses
 
-    return frame_of_steps(pulses_of(folder))
+    return build_steps_frame(find_run_pulses(folder))

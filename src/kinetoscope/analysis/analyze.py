@@ -40,11 +40,11 @@ from kinetoscope.formats.experiments import read_experiments
 from kinetoscope.frames.all_steps import (
     anonymize_slow_steps,
     anonymize_stuck_phases,
-    pulses_of,
-    slow_steps_of,
-    stuck_phases_of,
+    find_run_pulses,
+    read_run_slow_steps,
+    read_run_stuck_phases,
 )
-from kinetoscope.frames.load import STDIN, PathLike, is_url, load_one, names_in, notes_on_attempts
+from kinetoscope.frames.load import STDIN, PathLike, is_url, list_traces, load_one, notes_on_attempts
 from kinetoscope.frames.trace import Trace, TraceSet
 from kinetoscope.pulse.pulses import Pulse
 
@@ -114,8 +114,8 @@ def _add_all_steps(
     source = sources[0] if len(sources) == 1 else None
     if source is None or isinstance(source, Trace):
         return report
-    pulses = pulses_of(source, attempt)
-    stuck, kept_steps = stuck_phases_of(source, pulses), slow_steps_of(source, pulses)
+    pulses = find_run_pulses(source, attempt)
+    stuck, kept_steps = read_run_stuck_phases(source, pulses), read_run_slow_steps(source, pulses)
     if anonymizer is not None:
         stuck, kept_steps = anonymize_stuck_phases(stuck, anonymizer), anonymize_slow_steps(kept_steps, anonymizer)
     report = _add_unrecorded_steps(report, pulses)
@@ -151,7 +151,9 @@ def _add_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunRepo
     findings = subtract_recording_cost(report.findings, about, report.run["step_ns"], ratio)
     notes = [*notes_on_period(pulses, report.steps), *report.run["notes"]]
     run = report.run | {"all_steps": about, "notes": notes}
-    unrecorded_ns, usual_ns = (usual_times_ns(pulses, report.steps, with_recorded=some) for some in (False, True))
+    unrecorded_ns, usual_ns = (
+        usual_times_ns(pulses, report.steps, with_recorded=first_items) for first_items in (False, True)
+    )
     return replace(report, findings=findings, run=run, unrecorded_ns=unrecorded_ns, usual_ns=usual_ns)
 
 
@@ -217,15 +219,15 @@ def analyze_into_cache(names: Sequence[str], run: PathLike) -> RunReport:
     selection = Selection()
     kept = CachedReport.of(names, selection)
     if kept is not None and (rows := kept.read()) is not None:
-        return _add_unrecorded_steps(RunReport(**vars(rows)), pulses_of(run))
+        return _add_unrecorded_steps(RunReport(**vars(rows)), find_run_pulses(run))
     report = _analyze_traces(names, selection, map, cache=False)
     if kept is not None:
         kept.write(report)
-    return _add_unrecorded_steps(report, pulses_of(run))
+    return _add_unrecorded_steps(report, find_run_pulses(run))
 
 
 def _traces_in(source: Source, attempt: int | None) -> Sequence[str | Trace]:
-    return [source] if isinstance(source, Trace) else names_in(source, attempt)
+    return [source] if isinstance(source, Trace) else list_traces(source, attempt)
 
 
 def _sum_all(

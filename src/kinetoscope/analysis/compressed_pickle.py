@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
-from kinetoscope.frames.executors import each_with
+from kinetoscope.frames.executors import map_function
 
 _LEVEL = 1
 
@@ -26,7 +26,7 @@ def packed_map_function(executor: Executor | None) -> Callable[..., Iterator[Any
     """`map`, or what does the same in an executor, whose processes send back their results packed."""
     if executor is None:
         return map
-    each = each_with(executor)
+    each = map_function(executor)
     return lambda work, *values: map(unpack, each(partial(_packed_result, work), *values))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from kinetoscope.core.paths.attempt_folders import is_run_subfolder, resolve_run_folder
 from kinetoscope.core.paths.regular_file import is_descriptor_path
 from kinetoscope.core.paths.short_paths import base_name
-from kinetoscope.frames.load import STDIN, is_single
+from kinetoscope.frames.load import STDIN, is_one_trace
 from kinetoscope.frames.trace import Trace
 
 
@@ -18,7 +18,7 @@ def run_title(sources: Sequence[Any], name: str | None) -> str | None:
     if len(sources) != 1:
         return name
     source = sources[0].name if isinstance(sources[0], Trace) else os.fspath(sources[0])
-    if isinstance(sources[0], Trace) or is_single(source):
+    if isinstance(sources[0], Trace) or is_one_trace(source):
         is_pipe = source == STDIN or is_descriptor_path(source)
         file = "standard input" if is_pipe else base_name(source)
         return f"{file} of {name}" if file and name else file or name

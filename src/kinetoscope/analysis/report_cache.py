@@ -12,7 +12,7 @@ from kinetoscope.analysis.run_report import ReportRows, RunReport
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.core.paths.user_cache import REPORT_SUFFIX, CacheEntry, code_fingerprint
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.frames.load import fingerprint, is_live
+from kinetoscope.frames.load import fingerprint, is_spool
 from kinetoscope.frames.trace import Trace
 
 
@@ -73,7 +73,7 @@ def _format_selection(selection: Selection) -> str:
 
 def _source_state(names: Sequence[str]) -> str | None:
     """The state of files, and of our own code; None if one of them is no file, or still grows."""
-    marks = [None if is_live(name) else fingerprint(name) for name in names]
+    marks = [None if is_spool(name) else fingerprint(name) for name in names]
     if None in marks:
         return None
     own = repr((code_fingerprint(), sorted(zip(names, marks, strict=True))))

@@ -30,7 +30,7 @@ from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.steps.time_breakdown import StepBreakdown
 from kinetoscope.core.text.wording import escape_json, format_count, sanitize
 from kinetoscope.errors import SettingsError
-from kinetoscope.frames.display import some
+from kinetoscope.frames.display import first_items
 
 SCHEMA = 1
 _MAX_SHOWN_FINDINGS = 5
@@ -117,7 +117,7 @@ class RunReport(ReportRows, NotebookRepr):
         lines += [f"  {notice}"] if (notice := unfinished_notice(run)) else []
         lines += [f"  rows      {counts}", *(f"  note      {sanitize(note)}" for note in run["notes"])]
         findings = (f"  finding   {sanitize(finding.title)}" for finding in self.findings)
-        return "\n".join(filter(None, [*lines, some(findings, len(self.findings), _MAX_SHOWN_FINDINGS)])) + ">"
+        return "\n".join(filter(None, [*lines, first_items(findings, len(self.findings), _MAX_SHOWN_FINDINGS)])) + ">"
 
     @cached_property
     def graph(self) -> ReplayGraph | None:

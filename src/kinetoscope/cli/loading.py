@@ -5,13 +5,13 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.cli.progress import Progress, Result, run_parallel
-from kinetoscope.frames.load import load_one, names_in
+from kinetoscope.frames.load import list_traces, load_one
 from kinetoscope.frames.trace import Trace
 
 
 def load_traces(names: Iterable[str], *, cache: bool = True, attempt: int | None = None) -> list[Trace]:
     """Return the traces of all ``names`` as frames."""
-    return read_each(partial(load_one, cache=cache), [found for name in names for found in names_in(name, attempt)])
+    return read_each(partial(load_one, cache=cache), [found for name in names for found in list_traces(name, attempt)])
 
 
 def read_each(read: Callable[..., Result], names: Sequence[Any], *values: Sequence[Any]) -> list[Result]:

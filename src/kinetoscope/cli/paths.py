@@ -292,9 +292,9 @@ def _is_kinetoscope_file(path: Path) -> bool:
         if _is_report_page(path):
             return True
         if path.suffix == _PARQUET:
-            from kinetoscope.frames.cache import is_our_parquet  # needs polars
+            from kinetoscope.frames.trace_parquet import is_trace_parquet  # needs polars
 
-            return is_our_parquet(path)
+            return is_trace_parquet(path)
         return _is_kinetoscope_perfetto(path) if is_perfetto(path) else "kinetoscope" in read_header(path)
     except TraceFileError:
         return False

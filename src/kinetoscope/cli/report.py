@@ -27,7 +27,7 @@ from kinetoscope.core.text.wording import format_file_size, sanitize_lines
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
 from kinetoscope.formats.own_sentences import LEFT_OUT
-from kinetoscope.frames.load import STDIN, is_url, load_one, names_in, notes_on_attempts
+from kinetoscope.frames.load import STDIN, is_url, list_traces, load_one, notes_on_attempts
 from kinetoscope.frames.trace import Trace
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.page.build import RecordedWindows, build_page
@@ -130,7 +130,7 @@ def _analyzed(
 
 def _sources(inputs: Sequence[str], arguments: argparse.Namespace, anonymizer: Anonymizer | None) -> list[Source]:
     """Return the traces of the inputs; read those that can be read only once, and those to anonymize."""
-    names = [name for given in inputs for name in names_in(given, arguments.attempt)]
+    names = [name for given in inputs for name in list_traces(given, arguments.attempt)]
     if anonymizer is not None:
         return [_load_anonymized(name, anonymizer, cache=not arguments.no_cache) for name in names]
     return [load_one(name) if name == STDIN or is_url(name) else name for name in names]

@@ -14,7 +14,7 @@ from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.text.wording import format_file_size
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.run_row import RunRow, write_row
-from kinetoscope.frames.load import names_in
+from kinetoscope.frames.load import list_traces
 from kinetoscope.server.run_search import FoundRun, find_runs
 
 MAX_BYTES = 1_000_000_000
@@ -56,7 +56,7 @@ def find_run(path: Path, max_entries: int | None = None) -> FoundRun | None:
 def compute_row(path: Path, content_hash: str) -> RunRow:
     """Return the row of the run in the folder ``path``, from its traces or from a cached report."""
     try:
-        names = names_in(str(path))
+        names = list_traces(str(path))
         if (size_bytes := count_bytes(names)) > MAX_BYTES:
             return RunRow(
                 content_hash=content_hash, why_unknown=f"Its traces are large ({format_file_size(size_bytes)})."

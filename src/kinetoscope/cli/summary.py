@@ -12,7 +12,7 @@ from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_attempt, add_details, add_json, add_last, add_no_cache, add_ranks
 from kinetoscope.cli.paths import find_newest_run, print_later_run, require_existing
 from kinetoscope.errors import TraceFileError
-from kinetoscope.frames.all_steps import pulses_of, stuck_phases_of
+from kinetoscope.frames.all_steps import find_run_pulses, read_run_stuck_phases
 
 _EXAMPLES = """\
 examples:
@@ -119,10 +119,10 @@ def describe_pulse(names: Sequence[str], attempt: int | None, *, has_traces: boo
     """
     from kinetoscope.report.descriptions import describe_all_steps
 
-    pulses = pulses_of(names[0], attempt) if len(names) == 1 else []
+    pulses = find_run_pulses(names[0], attempt) if len(names) == 1 else []
     about = summarize_all_steps(pulses, (), 0)
     if about is not None and has_traces:
         about["changed_at"] = about["change"] = None
-    hangs = judge_pulse(stuck_phases_of(names[0], pulses)) if pulses else []
+    hangs = judge_pulse(read_run_stuck_phases(names[0], pulses)) if pulses else []
     lines = ["" if about is None else describe_all_steps(about), *(f"{found.title}." for found in hangs)]
     return " ".join(filter(None, lines))

@@ -14,7 +14,7 @@ from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.cli.run_rows_job import build_row, count_bytes, find_run, run_at_low_priority
 from kinetoscope.core.background.jobs import run_job
 from kinetoscope.formats.run_row import write_row
-from kinetoscope.frames.load import names_in
+from kinetoscope.frames.load import list_traces
 from kinetoscope.server.run_search import find_run_of_traces
 
 MAX_BYTES = 200_000_000
@@ -32,7 +32,7 @@ def print_top_finding(folder: str, report: str | None) -> int:
     Then write the ``report`` if wanted, and print its ranks and findings as JSON. Return 1 if the traces are too large.
     """
     run_at_low_priority()
-    names = names_in(folder)
+    names = list_traces(folder)
     if count_bytes(names) > (MAX_BYTES if report is None else MAX_BYTES_WITH_REPORT):
         return 1
     run_folder = Path(find_run_of_traces(os.path.abspath(folder)))

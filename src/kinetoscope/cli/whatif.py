@@ -15,7 +15,7 @@ from kinetoscope.cli.options import add_json, add_paths
 from kinetoscope.cli.summary import add_selection, analyze_inputs
 from kinetoscope.core.text.wording import sanitize
 from kinetoscope.errors import SettingsError
-from kinetoscope.frames.display import some
+from kinetoscope.frames.display import first_items
 
 SCHEMA = 1
 _MAX_FACTOR = 1e9
@@ -139,7 +139,7 @@ def _check_ranks(wanted: Collection[int], report: RunReport) -> None:
     ranks = report.run["ranks"]
     for rank in sorted(wanted):
         if rank not in ranks:
-            known = some(map(str, ranks), len(ranks), _MAX_RANKS, ", ") or "none"
+            known = first_items(map(str, ranks), len(ranks), _MAX_RANKS, ", ") or "none"
             raise SettingsError(f"--on-time: rank {rank} was not recorded. Recorded ranks: {known}.")
     if wanted and len(wanted) == len(ranks):
         raise SettingsError("--on-time: all ranks are selected. Leave out the ranks that wait for them.")

@@ -34,7 +34,7 @@ _COLUMNS: dict[str, Any] = {
 }
 
 
-def pulses_of(source: str | os.PathLike[str], attempt: int | None = None) -> list[Pulse]:
+def find_run_pulses(source: str | os.PathLike[str], attempt: int | None = None) -> list[Pulse]:
     """The pulse of each rank of a run, of its last attempt or of that one; none if there are none, or if ``source`` is
     no folder of a run."""
     if not os.path.isdir(source):
@@ -43,7 +43,7 @@ def pulses_of(source: str | os.PathLike[str], attempt: int | None = None) -> lis
     return found.get(max(found, default=0) if attempt is None else attempt, [])
 
 
-def slow_steps_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> list[SlowStep]:
+def read_run_slow_steps(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> list[SlowStep]:
     """The slow steps that the processes with these ``pulses`` have kept in the folder of their run."""
     starts = {pulse.header.process.attempt.start for pulse in pulses}
     return (
@@ -51,18 +51,18 @@ def slow_steps_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> 
     )
 
 
-def stuck_phases_of(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> dict[int, list[StalledPhase]]:
+def read_run_stuck_phases(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> dict[int, list[StalledPhase]]:
     """What the processes with these ``pulses`` have found of phases that lasted too long, by rank."""
     found = read_stalls(resolve_run_folder(Path(source))) if pulses else []
     began_ns = {pulse.header.process.attempt.start: pulse.header.phase_since_ns for pulse in pulses}
     return {
-        file.ranks.rank: _with_end(file.phases, began_ns[file.attempt.start])
+        file.ranks.rank: _add_end(file.phases, began_ns[file.attempt.start])
         for file in found
         if file.attempt.start in began_ns
     }
 
 
-def _with_end(phases: list[StalledPhase], last_began_ns: int) -> list[StalledPhase]:
+def _add_end(phases: list[StalledPhase], last_began_ns: int) -> list[StalledPhase]:
     """The phases, the last of which is over if the pulse has a later one: after a kill, nobody else has said so."""
     if not phases or phases[-1].goes_on_ns is not None or last_began_ns <= phases[-1].found_ns:
         return phases
@@ -102,7 +102,7 @@ def anonymize_slow_steps(slow: list[SlowStep], anonymizer: Anonymizer) -> list[S
     ]
 
 
-def pulses_of_trace(name: str, starts: Collection[str]) -> list[Pulse]:
+def find_trace_pulses(name: str, starts: Collection[str]) -> list[Pulse]:
     """The pulses of the processes that recorded a trace, if its file is in the folder of their run."""
     folder = os.path.dirname(os.path.abspath(name))
     if not starts or not os.path.isdir(folder):
@@ -111,7 +111,7 @@ def pulses_of_trace(name: str, starts: Collection[str]) -> list[Pulse]:
     return [pulse for pulses in found for pulse in pulses if pulse.header.process.attempt.start in starts]
 
 
-def frame_of_steps(pulses: Sequence[Pulse]) -> pl.DataFrame:
+def build_steps_frame(pulses: Sequence[Pulse]) -> pl.DataFrame:
     """A row for each step of each rank, or for a block of older ones."""
     rows = [
         (

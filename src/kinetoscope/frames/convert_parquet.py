@@ -14,9 +14,9 @@ from kinetoscope.errors import KinetoscopeError, OutputError
 from kinetoscope.formats.chrome import ChromeWriter
 from kinetoscope.formats.chrome_scan import decode_json_text
 from kinetoscope.formats.compression import compressed_by_name
-from kinetoscope.frames.cache import read_parquet, write_parquet
-from kinetoscope.frames.events import TraceAbout
+from kinetoscope.frames.events import TraceInfo
 from kinetoscope.frames.load import read_trace
+from kinetoscope.frames.trace_parquet import read_parquet, write_parquet
 
 _ROWS = 1 << 16
 _COLUMNS = ("phase", "name", "category", "track", "ts", "dur", "id", "id_text", "args", "fields")
@@ -51,10 +51,10 @@ def convert_parquet(
 
 
 def _events(
-    about: TraceAbout, events: Any, size_bytes: int, on_bytes: Callable[[int], None]
+    about: TraceInfo, events: Any, size_bytes: int, on_bytes: Callable[[int], None]
 ) -> Iterator[dict[str, Any]]:
     num_events = events.select(pl.len()).collect().item()
-    tracks = about.written if len(about.written) == len(about.tracks) else about.tracks
+    tracks = about.spellings if len(about.spellings) == len(about.tracks) else about.tracks
     for first in range(0, num_events, _ROWS):
         rows = events.slice(first, _ROWS).select(_COLUMNS).collect()
         for row in rows.iter_rows(named=True):

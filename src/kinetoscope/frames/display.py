@@ -7,9 +7,9 @@ from typing import Any
 
 from kinetoscope.core.text.templates import load_macros
 
-MOST_ROWS = 20
-_MOST_PARTS = 8
-_LEAST_WITHOUT_FRACTION = 1000
+MAX_SHOWN_ROWS = 20
+_MAX_SHOWN_ITEMS = 8
+_MIN_WITHOUT_FRACTION = 1000
 _UNKNOWN, _NONE = "-", "none"
 
 
@@ -26,8 +26,8 @@ class _Table:
 def render_html(title: str, data: Mapping[str, Any]) -> str:
     """Return ``data`` as HTML tables without scripts: a row for each plain value, and a table for each list of rows.
 
-    Rows are dicts, or have ``to_dict()``. Of long lists the first `MOST_ROWS` are shown, of long texts the beginning,
-    and how much more there is.
+    Rows are dicts, or have ``to_dict()``. Of long lists the first `MAX_SHOWN_ROWS` are shown, and of long strings the
+    beginning, with the number of those left out.
     """
     facts: list[Sequence[str]] = []
     tables: list[_Table] = []
@@ -35,22 +35,22 @@ def render_html(title: str, data: Mapping[str, Any]) -> str:
         if _are_rows(value):
             tables.append(_rows(name, value))
         else:
-            facts += [(name_of, _text(said)) for name_of, said in _facts(name, value)]
+            facts += [(name_of, _text(value_of)) for name_of, value_of in _facts(name, value)]
     return str(load_macros("frames/display.jinja").tables([_Table(title, (), facts), *tables]))
 
 
-def some(items: Iterable[str], num_all: int, most: int, separator: str = "\n") -> str:
+def first_items(items: Iterable[str], num_all: int, max_items: int, separator: str = "\n") -> str:
     """At most ``most`` of the items, and how many more there are."""
-    more = [f"… and {num_all - most:,} more"] if num_all > most else []
-    return separator.join([*islice(items, most), *more])
+    more = [f"… and {num_all - max_items:,} more"] if num_all > max_items else []
+    return separator.join([*islice(items, max_items), *more])
 
 
 def _facts(name: str, value: Any) -> list[tuple[str, Any]]:
     """A value, or those of an object and of the objects in it, each with its name."""
     if not isinstance(value, Mapping):
         return [(name, value)]
-    facts = [fact for key, part in islice(value.items(), MOST_ROWS) for fact in _facts(f"{name}: {key}", part)]
-    return [*facts, *([(name, f"… and {len(value) - MOST_ROWS:,} more")] if len(value) > MOST_ROWS else [])]
+    facts = [fact for key, part in islice(value.items(), MAX_SHOWN_ROWS) for fact in _facts(f"{name}: {key}", part)]
+    return [*facts, *([(name, f"… and {len(value) - MAX_SHOWN_ROWS:,} more")] if len(value) > MAX_SHOWN_ROWS else [])]
 
 
 def _are_rows(value: Any) -> bool:
@@ -59,10 +59,12 @@ def _are_rows(value: Any) -> bool:
 
 
 def _rows(name: str, rows: Sequence[Any]) -> _Table:
-    dicts: list[Mapping[str, Any]] = [row if isinstance(row, Mapping) else row.to_dict() for row in rows[:MOST_ROWS]]
+    dicts: list[Mapping[str, Any]] = [
+        row if isinstance(row, Mapping) else row.to_dict() for row in rows[:MAX_SHOWN_ROWS]
+    ]
     columns = list(dict.fromkeys(key for row in dicts for key in row))
     lines = [[_text(row.get(column)) for column in columns] for row in dicts]
-    return _Table(f"{name}: {len(rows):,}", columns, lines, max(0, len(rows) - MOST_ROWS))
+    return _Table(f"{name}: {len(rows):,}", columns, lines, max(0, len(rows) - MAX_SHOWN_ROWS))
 
 
 def _text(value: Any) -> str:
@@ -74,11 +76,11 @@ def _text(value: Any) -> str:
         case int():
             return f"{value:,}"
         case float():
-            return f"{value:,.0f}" if abs(value) >= _LEAST_WITHOUT_FRACTION else f"{value:.4g}"
+            return f"{value:,.0f}" if abs(value) >= _MIN_WITHOUT_FRACTION else f"{value:.4g}"
         case Mapping():
             parts = (f"{key} {_text(part)}" for key, part in value.items())
-            return some(parts, len(value), _MOST_PARTS, ", ") or _NONE
+            return first_items(parts, len(value), _MAX_SHOWN_ITEMS, ", ") or _NONE
         case list() | tuple():
-            return some(map(_text, value), len(value), _MOST_PARTS, ", ") or _NONE
+            return first_items(map(_text, value), len(value), _MAX_SHOWN_ITEMS, ", ") or _NONE
         case _:
             return str(value)

@@ -38,10 +38,10 @@ INSTANT_COLUMNS = ("ts", "name", "category", "track", "id", *ARGUMENT_NUMBERS, *
 FLOW_COLUMNS = ("ts", "step", "name", "category", "track", "id", "id_text", *BYTES)
 """``step`` is ``s``, ``t`` or ``f``: a flow's start, a step, its finish. ``id_text`` is an id that is no integer."""
 
-_LATEST_BASE_NS = 2**62
+_MAX_BASE_NS = 2**62
 _MIN_OVERLAP_NS = 1000  # profilers round the ends of spans to a microsecond
 _BASE_FIELD = "baseTimeNanoseconds"
-_MOST_BEFORE_HEADER = 7
+_MAX_EVENTS_BEFORE_HEADER = 7
 _STRINGS = ("name", "category", "id_text")
 _STORED_AS_STRINGS = ("name", "category")
 """The texts that people search, as strings for `.str`. The others are polars categories, a quarter of the size."""
@@ -62,7 +62,7 @@ class Pairs:
 
 
 @dataclass(slots=True)
-class TraceAbout:
+class TraceInfo:
     """Everything about a trace except its events. ``tracks`` are pairs of pid and tid, by number."""
 
     tracks: list[tuple[Any, Any]]
@@ -70,7 +70,7 @@ class TraceAbout:
     repairs: list[str] = field(default_factory=list)
     base_ns: int = 0
     has_clock: bool = False
-    written: list[tuple[Any, Any]] = field(default_factory=list)
+    spellings: list[tuple[Any, Any]] = field(default_factory=list)
     """Pid and tid of each track as the file first writes them: both "8" and 8 are 8 in ``tracks``. Events that write
     them differently have them in their ``fields``."""
 
@@ -80,7 +80,7 @@ class TraceEvents:
     """One trace: its events in the order of the file, with all columns, and everything else about it."""
 
     frame: pl.DataFrame
-    about: TraceAbout
+    about: TraceInfo
 
 
 def build_events(
@@ -102,24 +102,24 @@ def build_events(
     require_ranges(name, header)
     base_ns = _base_ns(header)
     dictionaries = _dictionaries(texts)
-    written = [decode_json_text(b"[" + track + b"]") for track in texts["track"][1:]]
-    tracks, dictionaries["track"], others = _tracks(written)
+    spellings = [decode_json_text(b"[" + track + b"]") for track in texts["track"][1:]]
+    tracks, dictionaries["track"], others = _tracks(spellings)
     has_halves = any((frame["phase"] == half).any() for frame in frames for half in _HALVES)
-    for place, frame in enumerate(frames):  # one by one, so that each old frame is freed before the next
-        frames[place] = _finish(_with_places(frame, others), dictionaries, base_ns)
-    frame = complete_frame(_joined(frames))
-    frame = _without_timeless(frame, base_ns, health)
-    about = TraceAbout(list(tracks), header, list(repairs), base_ns, _has_clock(frame, base_ns), list(tracks.values()))
+    for index, frame in enumerate(frames):  # one by one, so that each old frame is freed before the next
+        frames[index] = _decode_block(_add_other_spellings(frame, others), dictionaries, base_ns)
+    frame = complete_frame(_concat_blocks(frames))
+    frame = _drop_timeless(frame, base_ns, health)
+    about = TraceInfo(list(tracks), header, list(repairs), base_ns, _has_clock(frame, base_ns), list(tracks.values()))
     trace = TraceEvents(frame, about)
     if has_halves:
-        _pair(trace)
+        _pair_halves(trace)
     _find_mixed_ranks(trace, health)
     _find_overlaps(trace, health)
     about.repairs += health.repairs
     return trace
 
 
-def _without_timeless(frame: pl.DataFrame, base_ns: int, health: Health) -> pl.DataFrame:
+def _drop_timeless(frame: pl.DataFrame, base_ns: int, health: Health) -> pl.DataFrame:
     """Return the events without those that have lost their time, which are noted in ``health``."""
     is_timed = pl.col("ts").is_not_null() & (pl.col("kind") != "metadata")
     is_at_zero = is_timed & (pl.col("ts") == base_ns) & (pl.col("dur").fill_null(0) == 0)
@@ -186,39 +186,39 @@ def _dictionaries(texts: dict[str, list[bytes]]) -> dict[str, pl.Series]:
     return dictionaries
 
 
-def _tracks(written: list[list[Any]]) -> tuple[dict[tuple[Any, Any], tuple[Any, Any]], pl.Series, pl.Series]:
+def _tracks(spellings: list[list[Any]]) -> tuple[dict[tuple[Any, Any], tuple[Any, Any]], pl.Series, pl.Series]:
     """The tracks, each with its pid and tid as first written. For each spelling of a pid and tid, by its number, its
     track, and the fields that an event gets if it is not the first spelling of that track.
 
     Old Kineto wrote "123" for the spans of a thread and 123 for its flows: both are 123.
     """
-    places = [(_as_number(pid), _as_number(tid)) for pid, tid in written]
-    tracks = {place: (pid, tid) for place, (pid, tid) in reversed(list(zip(places, written, strict=True)))}
-    tracks = {place: tracks[place] for place in dict.fromkeys(places)}
-    numbers = {place: number for number, place in enumerate(tracks)}
+    thread_ids = [(_as_number(pid), _as_number(tid)) for pid, tid in spellings]
+    tracks = {index: (pid, tid) for index, (pid, tid) in reversed(list(zip(thread_ids, spellings, strict=True)))}
+    tracks = {index: tracks[index] for index in dict.fromkeys(thread_ids)}
+    numbers = {index: number for number, index in enumerate(tracks)}
     others = [
-        None if tracks[place] == (pid, tid) else json.dumps({"pid": pid, "tid": tid})[1:-1]
-        for place, (pid, tid) in zip(places, written, strict=True)
+        None if tracks[index] == (pid, tid) else json.dumps({"pid": pid, "tid": tid})[1:-1]
+        for index, (pid, tid) in zip(thread_ids, spellings, strict=True)
     ]
     return (
         tracks,
-        pl.Series("track", [0, *(numbers[place] for place in places)], dtype=pl.UInt32),
+        pl.Series("track", [0, *(numbers[index] for index in thread_ids)], dtype=pl.UInt32),
         pl.Series([None, *others], dtype=pl.String),
     )
 
 
-def _with_places(frame: pl.DataFrame, others: pl.Series) -> pl.DataFrame:
+def _add_other_spellings(frame: pl.DataFrame, others: pl.Series) -> pl.DataFrame:
     """The block, with pid and tid in the ``fields`` of events that do not use their track's first spelling."""
     if "track" not in frame.columns or others.null_count() == len(others):
         return frame
-    places = others.gather(frame["track"].fill_null(0)).alias("places")
+    thread_ids = others.gather(frame["track"].fill_null(0)).alias("places")
     given = pl.col("fields").cast(pl.String) if "fields" in frame.columns else pl.lit(None, dtype=pl.String)
     behind = pl.when(given.is_null()).then(pl.lit("}")).otherwise("," + given.str.slice(1))
     fields = pl.when(pl.col("places").is_null()).then(given).otherwise("{" + pl.col("places") + behind)
-    return frame.with_columns(places).with_columns(fields.cast(pl.Binary).alias("fields")).drop("places")
+    return frame.with_columns(thread_ids).with_columns(fields.cast(pl.Binary).alias("fields")).drop("places")
 
 
-def _finish(frame: pl.DataFrame, dictionaries: dict[str, pl.Series], base_ns: int) -> pl.DataFrame:
+def _decode_block(frame: pl.DataFrame, dictionaries: dict[str, pl.Series], base_ns: int) -> pl.DataFrame:
     """The block with texts instead of their numbers, with kinds, and with times that count from 1970."""
     missing = [pl.lit(None, dtype=pl.Int64).alias(name) for name in ("ts", "dur") if name not in frame.columns]
     codes = frame["phase"]
@@ -261,7 +261,7 @@ def _base_ns(header: dict[str, Any]) -> int:
         number = int(base) if isinstance(base, (int, float, str)) else 0
     except (ValueError, OverflowError):
         return 0
-    return number if 0 < number <= _LATEST_BASE_NS else 0
+    return number if 0 < number <= _MAX_BASE_NS else 0
 
 
 def _header_of_a_list(frames: list[pl.DataFrame]) -> dict[str, Any]:
@@ -270,14 +270,14 @@ def _header_of_a_list(frames: list[pl.DataFrame]) -> dict[str, Any]:
     Composer's merger adds an event or two before that one.
     """
     for frame in frames:
-        first = frame.lazy().filter(pl.col("phase") == ord("M")).head(_MOST_BEFORE_HEADER + 1).collect()
+        first = frame.lazy().filter(pl.col("phase") == ord("M")).head(_MAX_EVENTS_BEFORE_HEADER + 1).collect()
         if len(first):
             found = map(decode_json_text, filter(None, first["args"] if "args" in first.columns else ()))
             return next((header for header in found if isinstance(header, dict) and _BASE_FIELD in header), {})
     return {}
 
 
-def _pair(trace: TraceEvents) -> None:
+def _pair_halves(trace: TraceEvents) -> None:
     """Gives spans that are written as two events their durations."""
     frame, repairs = trace.frame, trace.about.repairs
     halves = frame.select("phase", "ts", "track", "category", "id", "id_text").with_row_index("row")
@@ -311,14 +311,14 @@ def _close_open_ended(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
+def _concat_blocks(frames: list[pl.DataFrame]) -> pl.DataFrame:
     """The blocks as one frame, without a copy; the list is empty afterwards. Every column is in a piece for each block,
     also one that only some of the blocks have: where the pieces differ, polars copies the whole frame."""
     schema = {name: dtype for frame in frames for name, dtype in frame.schema.items()}
-    for place, frame in enumerate(frames):
+    for index, frame in enumerate(frames):
         lacking = {name: dtype for name, dtype in schema.items() if name not in frame.columns}
         nulls = [pl.Series(name, [None], dtype=dtype).new_from_index(0, len(frame)) for name, dtype in lacking.items()]
-        frames[place] = frame.with_columns(nulls).select(list(schema))
+        frames[index] = frame.with_columns(nulls).select(list(schema))
     joined = pl.concat(frames, rechunk=False)
     frames.clear()
     return joined

@@ -10,10 +10,10 @@ from kinetoscope.core.paths.run_folder import FoundFile
 from kinetoscope.errors import ClusterError, SettingsError, TraceFileError
 
 _PACKAGES = ("kinetoscope", "polars")
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
-def each_with(executor: Executor | None) -> Callable[..., Iterator[Any]]:
+def map_function(executor: Executor | None) -> Callable[..., Iterator[Any]]:
     """`map`, or what does the same with an executor. Raises `SettingsError` for what is none."""
     if executor is None:
         return map
@@ -35,7 +35,7 @@ class _Cluster:
     def each(self, work: Callable[..., Any], names: Any, *values: Any) -> Iterator[Any]:
         """As `map`. Raises `ClusterError` if the cluster cannot do the work, which is cancelled then."""
         self._require_workers()
-        given = zip(map(_anywhere, names), *values, strict=False)
+        given = zip(map(_absolute_name, names), *values, strict=False)
         # With pure=True a cluster may answer with what it has found for the same names before.
         calls = {self._executor.submit(_on_worker, work, *call, pure=False): str(call[0]) for call in given}
         return self._results(calls)
@@ -70,14 +70,14 @@ class _Cluster:
                 f"The Dask cluster at {self._client.scheduler.address} has no workers. "
                 "Start some, with: dask worker ADDRESS"
             )
-        ours, theirs = _versions(versions["client"]), {"its scheduler": _versions(versions["scheduler"])}
-        theirs["its scheduler"]["polars"] = ours["polars"]  # the scheduler passes work on, and reads no traces
-        theirs |= {f"its worker {name}": _versions(found) for name, found in versions["workers"].items()}
-        others = [_difference(name, found, ours) for name, found in theirs.items() if found != ours]
+        local, remote = _versions(versions["client"]), {"its scheduler": _versions(versions["scheduler"])}
+        remote["its scheduler"]["polars"] = local["polars"]  # the scheduler passes work on, and reads no traces
+        remote |= {f"its worker {name}": _versions(found) for name, found in versions["workers"].items()}
+        others = [_difference(name, found, local) for name, found in remote.items() if found != local]
         if others:
-            more = f" (and {len(others) - _MOST_NAMED} more)" if len(others) > _MOST_NAMED else ""
+            more = f" (and {len(others) - _MAX_NAMED} more)" if len(others) > _MAX_NAMED else ""
             raise ClusterError(
-                f"Cannot use the Dask cluster: {'; '.join(others[:_MOST_NAMED])}{more}. "
+                f"Cannot use the Dask cluster: {'; '.join(others[:_MAX_NAMED])}{more}. "
                 "Install the same versions on all its machines and here."
             )
 
@@ -88,12 +88,11 @@ def _versions(found: dict[str, Any]) -> dict[str, str]:
     return {"Python": python} | {name: packages.get(name) or "" for name in _PACKAGES}
 
 
-def _difference(name: str, theirs: dict[str, str], ours: dict[str, str]) -> str:
-    apart = [package for package in ours if theirs[package] != ours[package]]
-    said = [f"{package} {theirs[package]}" if theirs[package] else f"no {package}" for package in apart]
-    return (
-        f"{name} has {' and '.join(said)}, here it is {' and '.join(ours[package] or 'missing' for package in apart)}"
-    )
+def _difference(name: str, remote: dict[str, str], local: dict[str, str]) -> str:
+    different = [package for package in local if remote[package] != local[package]]
+    descriptions = [f"{package} {remote[package]}" if remote[package] else f"no {package}" for package in different]
+    here = " and ".join(local[package] or "missing" for package in different)
+    return f"{name} has {' and '.join(descriptions)}, here it is {here}"
 
 
 def require_no_standard_input(names: Iterable[Any]) -> None:
@@ -102,14 +101,14 @@ def require_no_standard_input(names: Iterable[Any]) -> None:
         raise ClusterError("Cannot read the standard input on a Dask cluster: write it to a file that all workers see.")
 
 
-def _anywhere(name: Any) -> Any:
+def _absolute_name(name: Any) -> Any:
     """The name of a file for a process with another working directory. Traces, and URLs, stay what they are."""
     require_no_standard_input([name])
     if not isinstance(name, str) or "://" in name:
         return name
     if isinstance(name, FoundFile):
         return name.absolute()
-    return type(name)(os.path.abspath(name))  # it may be a `FoundLive`, which must stay one
+    return type(name)(os.path.abspath(name))  # it may be a `SpoolPath`, which must stay one
 
 
 def _on_worker(work: Callable[..., Any], *values: Any) -> Any:

@@ -30,12 +30,12 @@ from kinetoscope.formats.chrome import SUFFIXES as JSON_SUFFIXES
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.manifest import STARTED, why_nothing
-from kinetoscope.frames.all_steps import pulses_of
-from kinetoscope.frames.cache import read_parquet, write_parquet
+from kinetoscope.frames.all_steps import find_run_pulses
 from kinetoscope.frames.events import TraceEvents, block_frame, build_events
-from kinetoscope.frames.executors import each_with
-from kinetoscope.frames.live import FoundLive, is_to_redact, read_found, read_live, restart_of
+from kinetoscope.frames.executors import map_function
+from kinetoscope.frames.spool import SpoolPath, is_redacted, read_attempt, read_found_spool, read_spool
 from kinetoscope.frames.trace import Trace, TraceSet
+from kinetoscope.frames.trace_parquet import read_parquet, write_parquet
 from kinetoscope.pulse.process_runs import describe_later_runs, describe_other_runs
 from kinetoscope.spool.folders import find_spool_folders, is_spool_folder
 
@@ -78,13 +78,13 @@ def load(
 
         spans = kinetoscope.load("runs/digits/traces").spans.collect()
     """
-    if isinstance(source, (str, os.PathLike)) and is_single(name := os.fspath(source)):
+    if isinstance(source, (str, os.PathLike)) and is_one_trace(name := os.fspath(source)):
         return load_one(name, cache=cache)
-    names = names_in(source, attempt)
+    names = list_traces(source, attempt)
     for note in notes_on_attempts(source, attempt):
         _log.warning(note)
-    traces = each_with(executor)(partial(_load_in_any, _this_process(), cache=cache), names)
-    pulses = pulses_of(source, attempt) if isinstance(source, (str, os.PathLike)) else []
+    traces = map_function(executor)(partial(_load_in_any, _this_process(), cache=cache), names)
+    pulses = find_run_pulses(source, attempt) if isinstance(source, (str, os.PathLike)) else []
     found = [load_one(name) if trace is None else trace for name, trace in zip(names, traces, strict=True)]
     return TraceSet(found, pulses)
 
@@ -106,16 +106,16 @@ def _this_process() -> tuple[str, int]:
     return socket.gethostname(), os.getpid()
 
 
-def names_in(source: PathLike | Iterable[PathLike], attempt: int | None = None) -> list[str]:
+def list_traces(source: PathLike | Iterable[PathLike], attempt: int | None = None) -> list[str]:
     """The names of the traces that are meant by what `load` takes, in a run's folder those of an attempt, or of the
     last one. Raises `TraceFileError` if there is none."""
     if not isinstance(source, (str, os.PathLike)):
         return [os.fspath(path) for path in source]
     name = os.fspath(source)
-    return [name] if isinstance(name, FoundLive) or is_single(name) else find_traces(name, attempt)
+    return [name] if isinstance(name, SpoolPath) or is_one_trace(name) else list_run_traces(name, attempt)
 
 
-def is_single(name: str) -> bool:
+def is_one_trace(name: str) -> bool:
     """Whether ``name`` is one trace: a file, a URL, ``-``, or the live folder of one rank."""
     return (
         name == STDIN or is_url(name) or os.path.isfile(name) or is_descriptor_path(name) or is_spool_folder(Path(name))
@@ -124,10 +124,10 @@ def is_single(name: str) -> bool:
 
 def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
     """The trace in one file or live folder; ``on_bytes`` is called now and then with the bytes read since."""
-    if isinstance(name, FoundLive):
-        return read_found(name)
+    if isinstance(name, SpoolPath):
+        return read_found_spool(name)
     if is_spool_folder(Path(name)):
-        return read_live(Path(name))
+        return read_spool(Path(name))
     return load_trace(name, cache=cache, on_bytes=on_bytes)
 
 
@@ -143,7 +143,7 @@ def load_trace(name: str, *, cache: bool = True, on_bytes: Callable[[int], None]
             return Trace(str(name), *read_parquet(kept, mark))
     trace = read_trace(name, on_bytes)
     if place is not None:
-        _keep(trace, place, mark)
+        _write_cache(trace, place, mark)
     return Trace(str(name), trace.about, trace.frame.lazy())
 
 
@@ -188,7 +188,7 @@ def _cache_place(name: str) -> CacheEntry | None:
     return None
 
 
-def _keep(trace: TraceEvents, place: CacheEntry, mark: str | None) -> None:
+def _write_cache(trace: TraceEvents, place: CacheEntry, mark: str | None) -> None:
     """Writes the cache. If that fails, the file is read again next time."""
     with suppress(OSError):
         write_parquet(trace, place.path, mark)
@@ -198,12 +198,12 @@ def _keep(trace: TraceEvents, place: CacheEntry, mark: str | None) -> None:
 def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
     """If ``source`` is the folder of a run that has several attempts: which one is read, and how to read the others.
     If other trainings were recorded into the same folder later: where the last one is."""
-    if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_single(os.fspath(source)):
+    if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_one_trace(os.fspath(source)):
         return []
     return [*describe_attempts(_by_attempt(Path(source)), attempt), *describe_other_runs(Path(source))]
 
 
-def find_traces(name: str, attempt: int | None = None) -> list[str]:
+def list_run_traces(name: str, attempt: int | None = None) -> list[str]:
     """The trace files and live folders in a folder or a glob. Raises `TraceFileError` if there are none."""
     path = Path(name)
     require_regular(path)
@@ -239,8 +239,8 @@ def _by_attempt(folder: Path) -> dict[int, list[str]]:
     first, then = order_trace_folders(folder)
     found = _files_by_attempt(folder, first) or _files_by_attempt(folder, then)
     for live in find_spool_folders(folder):
-        if not is_to_redact(live):
-            found.setdefault(restart_of(live), []).append(FoundLive(live))
+        if not is_redacted(live):
+            found.setdefault(read_attempt(live), []).append(SpoolPath(live))
     return found
 
 
@@ -290,7 +290,7 @@ def _is_copy(name: str, other: str, heads: Mapping[str, bytes]) -> bool:
     return is_alike and os.stat(name).st_size == os.stat(other).st_size
 
 
-def is_live(name: str) -> bool:
+def is_spool(name: str) -> bool:
     """Whether ``name`` is the live folder of one rank, whose files still grow."""
     return is_spool_folder(Path(name))
 

@@ -12,7 +12,7 @@ from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 
 RunState = Literal["finished", "killed", "recording"]
 
-_OF_OWNERS: dict[OwnerState, RunState | None] = {
+_STATE_OF_OWNER: dict[OwnerState, RunState | None] = {
     OwnerState.ALIVE: "recording",
     OwnerState.DEAD: "killed",
     OwnerState.UNKNOWN: None,
@@ -38,15 +38,15 @@ def run_state(traces: Iterable[WrittenTrace]) -> RunState | None:
     for trace in traces:
         path = Path(trace.name)
         if trace.is_recovered or is_spool_folder(path):
-            states.append("killed" if trace.is_recovered else _of_live(path))
+            states.append("killed" if trace.is_recovered else _spool_state(path))
         elif trace.starts or path.is_file():  # else its live folder is gone, since its process has saved all
             starts.setdefault(path.parent, set()).update(trace.starts)
     for folder, names in starts.items():
-        states.extend(_in_folder(folder, names))
-    return _joined(states)
+        states.extend(_folder_states(folder, names))
+    return _combine_states(states)
 
 
-def _joined(states: Collection[RunState | None]) -> RunState | None:
+def _combine_states(states: Collection[RunState | None]) -> RunState | None:
     if "killed" in states:
         return "killed"
     if "recording" in states:
@@ -54,14 +54,14 @@ def _joined(states: Collection[RunState | None]) -> RunState | None:
     return "finished" if states and None not in states else None
 
 
-def _in_folder(folder: Path, starts: Collection[str]) -> list[RunState | None]:
+def _folder_states(folder: Path, starts: Collection[str]) -> list[RunState | None]:
     """The states of the processes whose traces are in a folder."""
     with suppress(OSError, ValueError, KinetoscopeError):
-        return [_of_process(folder, manifest) for manifest in _of_run(folder, starts)] or [None]
+        return [_process_state(folder, manifest) for manifest in _read_manifests(folder, starts)] or [None]
     return [None]
 
 
-def _of_run(folder: Path, starts: Collection[str]) -> Iterator[RankManifest]:
+def _read_manifests(folder: Path, starts: Collection[str]) -> Iterator[RankManifest]:
     """What the manifests say of these starts, and of the last one of each other rank of their launch."""
     ranks = read_starts(folder)
     own = [manifest for manifests in ranks for manifest in manifests if manifest.start and manifest.start in starts]
@@ -73,18 +73,18 @@ def _of_run(folder: Path, starts: Collection[str]) -> Iterator[RankManifest]:
             yield last
 
 
-def _of_process(folder: Path, manifest: RankManifest) -> RunState | None:
+def _process_state(folder: Path, manifest: RankManifest) -> RunState | None:
     if manifest.closed or manifest.started is None:
         return "finished" if manifest.closed else None
     run_folders = (folder.parent, folder, folder.parent.parent)
     lives = (find_spool_folder(run_folder, manifest.start) for run_folder in run_folders)
     live = next((found for found in lives if found is not None), None)
-    return _OF_OWNERS[read_owner_state(live, manifest.started.attempt)]
+    return _STATE_OF_OWNER[read_owner_state(live, manifest.started.attempt)]
 
 
-def _of_live(folder: Path) -> RunState | None:
+def _spool_state(folder: Path) -> RunState | None:
     """A clean end deletes the live folder."""
     with suppress(OSError, ValueError, KinetoscopeError):
         run = read_spool_owner(folder)
-        return _OF_OWNERS[read_owner_state(folder, run.attempt)]
+        return _STATE_OF_OWNER[read_owner_state(folder, run.attempt)]
     return None

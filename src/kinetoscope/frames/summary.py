@@ -10,7 +10,7 @@ import polars as pl
 from kinetoscope.core.text.wording import format_count, format_file_size, sanitize
 from kinetoscope.formats.own_names import BATCH, STEP
 
-_MOST_CATEGORIES = 8
+_MAX_SHOWN_CATEGORIES = 8
 
 
 class SummarizedTrace(Protocol):
@@ -109,7 +109,7 @@ def render_summary(summary: TraceSummary) -> str:
         f"{format_count(summary.num_instants, 'instant')}, {format_count(summary.num_counters, 'counter')}, "
         f"{format_count(summary.num_flows, 'flow end')}"
     )
-    first = list(summary.categories.items())[:_MOST_CATEGORIES]
+    first = list(summary.categories.items())[:_MAX_SHOWN_CATEGORIES]
     rest = len(summary.categories) - len(first)
     more = [f"{rest} more"] if rest else []
     lines.append("  categories  " + ", ".join([*(f"{sanitize(name)} {count:,}" for name, count in first), *more]))

@@ -15,12 +15,12 @@ from kinetoscope.core.text.wording import format_count, sanitize, sanitize_lines
 from kinetoscope.formats.anonymizer import Anonymizer
 from kinetoscope.formats.header import object_at, rank_in_name
 from kinetoscope.formats.health import describe_losses
-from kinetoscope.frames.all_steps import frame_of_steps, pulses_of_trace
+from kinetoscope.frames.all_steps import build_steps_frame, find_trace_pulses
 from kinetoscope.frames.anonymized_events import anonymize_events
-from kinetoscope.frames.display import MOST_ROWS, render_html
-from kinetoscope.frames.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout
+from kinetoscope.frames.display import MAX_SHOWN_ROWS, render_html
+from kinetoscope.frames.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceInfo
 from kinetoscope.frames.summary import TraceSummary, render_summary, summarize_trace
-from kinetoscope.frames.tracks import build_tracks, counter_rows, nest_spans, track_names
+from kinetoscope.frames.tracks import build_tracks, expand_counters, nest_spans, read_track_names
 from kinetoscope.pulse.pulses import Pulse
 
 _ASYNCHRONOUS = ("b", "S")
@@ -38,14 +38,14 @@ class Trace:
         trace.spans.filter(pl.col("category") == "kernel").group_by("name").agg(pl.col("dur").sum()).collect()
     """
 
-    def __init__(self, name: str, about: TraceAbout, events: pl.LazyFrame, label: str | None = None) -> None:
+    def __init__(self, name: str, about: TraceInfo, events: pl.LazyFrame, label: str | None = None) -> None:
         self.name = name
         self._label = label
         self.header: dict[str, Any] = about.header
         self.repairs: list[str] = about.repairs
         self.base_ns: int = about.base_ns
         self.has_clock: bool = about.has_clock
-        self._places = about.tracks
+        self._thread_ids = about.tracks
         self._events = events
 
     def __getstate__(self) -> dict[str, Any]:
@@ -57,13 +57,13 @@ class Trace:
 
     def __repr__(self) -> str:
         try:
-            return f"<kinetoscope.Trace {sanitize_lines(render_summary(_to_show(self)))}>"
+            return f"<kinetoscope.Trace {sanitize_lines(render_summary(_displayable_summary(self)))}>"
         except _unreadable():
             return f"<kinetoscope.Trace {sanitize(base_name(self.name))}: it cannot be read any more>"
 
     def _repr_html_(self) -> str | None:
         try:
-            return render_html(f"kinetoscope.Trace {base_name(self.name)}", asdict(_to_show(self)))
+            return render_html(f"kinetoscope.Trace {base_name(self.name)}", asdict(_displayable_summary(self)))
         except _unreadable():
             return None  # a notebook shows the text then
 
@@ -108,7 +108,7 @@ class Trace:
         """The trace as a trace for each window of each rank in it. Those of a merged trace have the headers that the
         merged files had. A trace of one window of one rank is its only part."""
         if not self.is_merged:
-            return self._cut_at(self._ends_of_recordings())
+            return self._split_at(self._ends_of_recordings())
         return [part for rank in self.ranks for part in self._parts_of(rank)]
 
     def nested(self) -> pl.LazyFrame:
@@ -135,7 +135,7 @@ class Trace:
         """One row per value: ``ts``, ``track``, ``name``, ``category``, ``series``, ``value``."""
         rows = self._of_kind("counter").select("ts", "track", "name", "category", "args").collect()
         schema = {"ts": pl.Int64, "track": pl.UInt32} | dict.fromkeys(("name", "category", "series"), pl.String)
-        return pl.DataFrame(counter_rows(rows.iter_rows()), schema=schema | {"value": pl.Float64}).lazy()
+        return pl.DataFrame(expand_counters(rows.iter_rows()), schema=schema | {"value": pl.Float64}).lazy()
 
     @property
     def flows(self) -> pl.LazyFrame:
@@ -145,17 +145,17 @@ class Trace:
     @cached_property
     def tracks(self) -> pl.LazyFrame:
         """One row per track; for the columns see `kinetoscope.frames.tracks.build_tracks`."""
-        return build_tracks(self._events, self._places).lazy()
+        return build_tracks(self._events, self._thread_ids).lazy()
 
     @cached_property
     def all_steps(self) -> pl.DataFrame:
         """All steps of the ranks that recorded the trace, as in `TraceSet.all_steps`, if its file is in their run."""
-        return frame_of_steps(pulses_of_trace(self.name, self.starts))
+        return build_steps_frame(find_trace_pulses(self.name, self.starts))
 
     @property
     def names_of_tracks(self) -> frozenset[str]:
         """The names that the trace has for its processes and threads."""
-        return track_names(self._events, self._places)
+        return read_track_names(self._events, self._thread_ids)
 
     @property
     def metadata(self) -> pl.LazyFrame:
@@ -169,8 +169,8 @@ class Trace:
         """The rank in the file's header, else in its name; None if neither has one, or if the trace is merged."""
         if self.is_merged:
             return None
-        for said in (self._own_header, self._distributed_info):
-            rank = said.get("rank")
+        for header in (self._own_header, self._distributed_info):
+            rank = header.get("rank")
             if isinstance(rank, int) and rank >= 0:
                 return rank
         return rank_in_name(self.name)
@@ -192,8 +192,8 @@ class Trace:
     def notes(self) -> list[str]:
         """Notes in sentences, for example on files that a merge left out and on lost records."""
         notes = self._own_header.get("notes")
-        said = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
-        return said + describe_losses(self._own_header)
+        sentences = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+        return sentences + describe_losses(self._own_header)
 
     @property
     def is_cut(self) -> bool:
@@ -232,8 +232,8 @@ class Trace:
     @property
     def starts(self) -> frozenset[str]:
         """The names of the processes' starts that recorded it, if the file says so; a merged trace has several."""
-        said = (header.get("start") for header in self._headers_of_files)
-        return frozenset(start for start in said if isinstance(start, str) and start)
+        names = (header.get("start") for header in self._headers_of_files)
+        return frozenset(start for start in names if isinstance(start, str) and start)
 
     @property
     def is_recovered(self) -> bool:
@@ -245,8 +245,8 @@ class Trace:
     @property
     def warmup_batches(self) -> list[tuple[int, int]]:
         """The batches that only warmed up before the recording, as numbers from and until, if the file says so."""
-        said = self._own_header.get("warmup_batches")
-        pairs = said if isinstance(said, list) else []
+        listed = self._own_header.get("warmup_batches")
+        pairs = listed if isinstance(listed, list) else []
         return [(pair[0], pair[1]) for pair in pairs if _is_pair_of_numbers(pair)]
 
     @property
@@ -312,12 +312,12 @@ class Trace:
         """What a rank recorded in each window, of a merged trace."""
         tracks = self.tracks.filter(pl.col("pid_number") == rank).select("track").collect()["track"]
         events = self._events.filter(pl.col("track").is_in(tracks.implode()))
-        said = self._own_header.get("files")
-        files = [file for file in said if isinstance(file, dict)] if isinstance(said, list) else []
+        listed = self._own_header.get("files")
+        files = [file for file in listed if isinstance(file, dict)] if isinstance(listed, list) else []
         files = [file for file in files if file.get("rank") == rank and isinstance(file.get("begin_ns"), int)]
         files.sort(key=lambda file: file["begin_ns"])
         headers = [object_at(file, "header") for file in files] or [{}]
-        cuts = self._with(events, self.header)._cut_at([file["begin_ns"] for file in files[1:]])
+        cuts = self._with(events, self.header)._split_at([file["begin_ns"] for file in files[1:]])
         return [
             part._with(part._events, header | {"kinetoscope": object_at(header, "kinetoscope") | {"rank": rank}})
             for part, header in zip(cuts, headers, strict=True)
@@ -331,7 +331,7 @@ class Trace:
         recordings = spans.filter(pl.col("name").str.contains(_RECORDING))
         return (recordings["ts"] + recordings["dur"]).drop_nulls().sort().to_list()[:-1]
 
-    def _cut_at(self, moments: Sequence[int]) -> "list[Trace]":
+    def _split_at(self, moments: Sequence[int]) -> "list[Trace]":
         """The trace in parts, each of which begins at a moment; with the first, what is before all of them."""
         if not moments:
             return [self]
@@ -345,7 +345,7 @@ class Trace:
         return self._with(self._events.filter(pl.col("kind").is_in(["metadata", "flow"]) | is_within), self.header)
 
     def _with(self, events: pl.LazyFrame, header: dict[str, Any]) -> "Trace":
-        about = TraceAbout(self._places, header, self.repairs, self.base_ns, self.has_clock)
+        about = TraceInfo(self._thread_ids, header, self.repairs, self.base_ns, self.has_clock)
         return Trace(self.name, about, events, self._label)
 
     def anonymized(self, anonymizer: Anonymizer) -> "Trace":
@@ -353,9 +353,9 @@ class Trace:
         header = anonymizer.header(self.header)
         if not self.is_merged and (rank := self.rank) is not None:
             header["kinetoscope"] = object_at(header, "kinetoscope") | {"rank": rank}
-        places = [(anonymizer.place(pid), anonymizer.place(tid)) for pid, tid in self._places]
+        thread_ids = [(anonymizer.place(pid), anonymizer.place(tid)) for pid, tid in self._thread_ids]
         repairs = [anonymizer.sentence(repair) for repair in self.repairs]
-        about = TraceAbout(places, header, repairs, self.base_ns, self.has_clock)
+        about = TraceInfo(thread_ids, header, repairs, self.base_ns, self.has_clock)
         return Trace(self.name, about, anonymize_events(self._events, anonymizer), anonymizer.name(self.name, "file"))
 
     def _of_kind(self, kind: str) -> pl.LazyFrame:
@@ -371,10 +371,12 @@ def _is_pair_of_numbers(pair: Any) -> bool:
     return isinstance(pair, list) and len(pair) == 2 and all(type(one) is int and abs(one) < 2**62 for one in pair)
 
 
-def _to_show(trace: Trace) -> TraceSummary:
+def _displayable_summary(trace: Trace) -> TraceSummary:
     """What people see, who may see it in somebody else's notebook: no path tells of anybody's home."""
     found = summarize_trace(trace)
-    notes, repairs = ([shorten_paths(said) for said in some] for some in (found.notes, found.repairs))
+    notes, repairs = (
+        [shorten_paths(sentence) for sentence in first_items] for first_items in (found.notes, found.repairs)
+    )
     return replace(found, name=base_name(trace.name) or "a trace", notes=notes, repairs=repairs)
 
 
@@ -394,9 +396,9 @@ class TraceSet(Sequence[Trace]):
 
     def _repr_html_(self) -> str | None:
         try:
-            first = (asdict(_to_show(trace)) for trace in self._traces[:MOST_ROWS])
+            first = (asdict(_displayable_summary(trace)) for trace in self._traces[:MAX_SHOWN_ROWS])
             return render_html(
-                "kinetoscope.TraceSet", {"ranks": self.ranks, "traces": [*first, *self._traces[MOST_ROWS:]]}
+                "kinetoscope.TraceSet", {"ranks": self.ranks, "traces": [*first, *self._traces[MAX_SHOWN_ROWS:]]}
             )
         except _unreadable():
             return None
@@ -411,8 +413,8 @@ class TraceSet(Sequence[Trace]):
     def __iter__(self) -> Iterator[Trace]:
         return iter(self._traces)
 
-    def __getitem__(self, place: Any) -> Any:
-        return self._traces[place]
+    def __getitem__(self, index: Any) -> Any:
+        return self._traces[index]
 
     @property
     def ranks(self) -> list[int]:
@@ -432,7 +434,7 @@ class TraceSet(Sequence[Trace]):
             steps = kinetoscope.load("runs/digits").all_steps
             steps.filter(pl.col("rank") == 0).select(pl.col("duration_ns").sum() / pl.col("num_steps").sum())
         """
-        return frame_of_steps(self._pulses)
+        return build_steps_frame(self._pulses)
 
     def of_rank(self, rank: int) -> list[Trace]:
         """The traces of one rank."""
@@ -480,8 +482,8 @@ class TraceSet(Sequence[Trace]):
     def _all(self, frames: list[pl.LazyFrame]) -> pl.LazyFrame:
         marked = [
             frame.with_columns(
-                pl.lit(trace.rank, dtype=pl.Int64).alias("rank"), pl.lit(place, dtype=pl.UInt32).alias("trace")
+                pl.lit(trace.rank, dtype=pl.Int64).alias("rank"), pl.lit(index, dtype=pl.UInt32).alias("trace")
             )
-            for place, (trace, frame) in enumerate(zip(self._traces, frames, strict=True))
+            for index, (trace, frame) in enumerate(zip(self._traces, frames, strict=True))
         ]
         return pl.concat(marked)

@@ -22,19 +22,19 @@ _DESCRIBED = {
 }
 
 
-def build_tracks(events: pl.LazyFrame, places: list[tuple[Any, Any]]) -> pl.DataFrame:
+def build_tracks(events: pl.LazyFrame, thread_ids: list[tuple[Any, Any]]) -> pl.DataFrame:
     """One row per track: its pid and tid (as text, and as numbers if they are numbers), its names in the trace, its
     ``kind`` (``thread`` or ``stream``), its number of spans, and its first and last nanosecond."""
-    texts = {"pid": _texts([pid for pid, _ in places]), "tid": _texts([tid for _, tid in places])}
+    texts = {"pid": _texts([pid for pid, _ in thread_ids]), "tid": _texts([tid for _, tid in thread_ids])}
     numbers = {f"{name}_number": [_number(text) for text in values] for name, values in texts.items()}
     schema = dict.fromkeys(texts, pl.String) | dict.fromkeys(numbers, pl.Int64)
     frame = pl.DataFrame(texts | numbers, schema=schema).with_row_index("track")
-    described = _described(events, places)
+    described = _read_descriptions(events, thread_ids)
     for column in (column for column, _ in _DESCRIBED.values()):
         dtype = pl.Int64 if column.endswith("index") else pl.String
         frame = frame.with_columns(pl.Series(column, described[column], dtype=dtype))
     return (
-        frame.join(_measured(events), on="track", how="left", maintain_order="left")
+        frame.join(_span_statistics(events), on="track", how="left", maintain_order="left")
         .with_columns(
             pl.when(pl.col("num_device_spans").fill_null(0) > 0)
             .then(pl.lit("stream"))
@@ -46,9 +46,9 @@ def build_tracks(events: pl.LazyFrame, places: list[tuple[Any, Any]]) -> pl.Data
     )
 
 
-def track_names(events: pl.LazyFrame, places: list[tuple[Any, Any]]) -> frozenset[str]:
+def read_track_names(events: pl.LazyFrame, thread_ids: list[tuple[Any, Any]]) -> frozenset[str]:
     """The names that metadata events say of processes and threads."""
-    described = _described(events, places)
+    described = _read_descriptions(events, thread_ids)
     return frozenset(name for column in ("process", "thread") for name in described[column] if name is not None)
 
 
@@ -62,7 +62,7 @@ def _number(text: str | None) -> int | None:
     return int(digits) if digits.removeprefix("-").isdecimal() and len(digits) <= 18 and digits.isascii() else None
 
 
-def _described(events: pl.LazyFrame, places: list[tuple[Any, Any]]) -> dict[str, list[Any]]:
+def _read_descriptions(events: pl.LazyFrame, thread_ids: list[tuple[Any, Any]]) -> dict[str, list[Any]]:
     """What metadata events say about each track. Those of a process apply to all its tracks."""
     rows = events.filter(pl.col("kind") == "metadata").select("name", "track", "args").collect()
     of_process: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
@@ -71,27 +71,27 @@ def _described(events: pl.LazyFrame, places: list[tuple[Any, Any]]) -> dict[str,
         if name not in _DESCRIBED or args is None:
             continue
         column, key = _DESCRIBED[name]
-        value = _plain(decode_json_text(args).get(key), column)
+        value = _convert_value(decode_json_text(args).get(key), column)
         if name.startswith("process"):
-            of_process[column].setdefault(places[track][0], value)
+            of_process[column].setdefault(thread_ids[track][0], value)
         else:
             of_thread[column].setdefault(track, value)
     return {
         column: [
             of_process[column].get(pid) if name.startswith("process") else of_thread[column].get(number)
-            for number, (pid, _) in enumerate(places)
+            for number, (pid, _) in enumerate(thread_ids)
         ]
         for name, (column, _) in _DESCRIBED.items()
     }
 
 
-def _plain(value: Any, column: str) -> Any:
+def _convert_value(value: Any, column: str) -> Any:
     if column.endswith("index"):
         return value if isinstance(value, int) and abs(value) < 2**63 else None
     return None if value is None else str(value)
 
 
-def _measured(events: pl.LazyFrame) -> pl.DataFrame:
+def _span_statistics(events: pl.LazyFrame) -> pl.DataFrame:
     spans = events.filter(pl.col("kind") == "span")
     is_device = pl.col("category").is_in(list(DEVICE_CATEGORIES))
     return (
@@ -106,7 +106,7 @@ def _measured(events: pl.LazyFrame) -> pl.DataFrame:
     )
 
 
-def counter_rows(events: Iterable[tuple[int, int, str, str, bytes | None]]) -> dict[str, list[Any]]:
+def expand_counters(events: Iterable[tuple[int, int, str, str, bytes | None]]) -> dict[str, list[Any]]:
     """Counter events, each with the values of several series, as one row per value. Other values are left out."""
     rows: dict[str, list[Any]] = {name: [] for name in ("ts", "track", "name", "category", "series", "value")}
     for ts, track, name, category, args in events:

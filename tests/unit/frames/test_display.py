@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from kinetoscope.core.text.wording import sanitize
-from kinetoscope.frames.display import MOST_ROWS, render_html
+from kinetoscope.frames.display import MAX_SHOWN_ROWS, render_html
 
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
@@ -65,7 +65,7 @@ def test_control_characters_and_lone_surrogates_are_escaped():
 def test_first_of_many_rows_are_shown_with_the_number_of_others():
     found = page({"steps": [{"step": number} for number in range(1000)]})
     assert "steps: 1,000" in found.texts
-    assert f"… and {1000 - MOST_ROWS} more rows" in found.texts
+    assert f"… and {1000 - MAX_SHOWN_ROWS} more rows" in found.texts
     assert "19" in found.texts
     assert "20" not in found.texts
 
@@ -79,7 +79,7 @@ def test_only_the_rows_that_are_shown_are_made():
             return {"value": 1}
 
     page({"rows": [Row() for _ in range(1000)]})
-    assert len(made) == MOST_ROWS
+    assert len(made) == MAX_SHOWN_ROWS
 
 
 def test_unknown_or_empty_choice_is_reported():

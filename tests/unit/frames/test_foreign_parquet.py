@@ -1,4 +1,4 @@
-"""frames/cache.py: a Parquet file from a stranger is a trace, or a sentence says what is wrong with it."""
+"""frames/trace_parquet.py: a Parquet file from a stranger is a trace, or a sentence says what is wrong with it."""
 
 import pickle
 import shutil
@@ -8,8 +8,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope.errors import TraceFileError
-from kinetoscope.frames.cache import write_parquet
 from kinetoscope.frames.load import read_trace
+from kinetoscope.frames.trace_parquet import write_parquet
 from support.fork_server import run_program
 from trainsim import Settings, simulate
 

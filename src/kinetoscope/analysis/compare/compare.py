@@ -33,7 +33,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.labels import differing_folders
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.core.text.wording import format_ranks, sanitize
-from kinetoscope.frames.display import some
+from kinetoscope.frames.display import first_items
 from kinetoscope.frames.load import PathLike
 from kinetoscope.frames.trace import Trace, TraceSet
 
@@ -368,7 +368,7 @@ def _devices_of(report: RunReport) -> str | None:
     """The names of the devices of a run; None where they are not known."""
     names = sorted({row.device_name for row in report.ranks if row.device_name})
     if names:
-        return some(map(sanitize, names), len(names), _MAX_NAMED_DEVICES, ", ")
+        return first_items(map(sanitize, names), len(names), _MAX_NAMED_DEVICES, ", ")
     return None if any(row.window_ns is not None for row in report.ranks) else "no device"
 
 

@@ -11,7 +11,7 @@ from kinetoscope.analysis.notebook_repr import NotebookRepr
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.run_report import RunFacts, format_run_name
 from kinetoscope.core.text.wording import escape_json, sanitize
-from kinetoscope.frames.display import some
+from kinetoscope.frames.display import first_items
 
 SCHEMA = 1
 _MAX_LINES = 8
@@ -86,7 +86,9 @@ class Comparison(PlainData, NotebookRepr):
         lines += [f"  note  {sanitize(note)}" for note in self.notes]
         return (
             "\n".join(
-                filter(None, [*lines, some((f"  {_line(row)}" for row in self.rows), len(self.rows), _MAX_LINES)])
+                filter(
+                    None, [*lines, first_items((f"  {_line(row)}" for row in self.rows), len(self.rows), _MAX_LINES)]
+                )
             )
             + ">"
         )

@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope.core.text.wording import format_count
 from kinetoscope.errors import TraceFileError
-from kinetoscope.frames.events import KINDS, TraceAbout, complete_frame
+from kinetoscope.frames.events import KINDS, TraceInfo, complete_frame
 from kinetoscope.frames.trace import Trace
 from kinetoscope.spool.chunk import RecordName
 from kinetoscope.spool.contents import SpooledProcess, SpooledTrack, read_spool_folder
@@ -21,43 +21,43 @@ _COLUMNS = ("kind", "phase", "name", "category", "track", "ts", "dur", "batch", 
 _KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER: ("counter", "C")}
 
 
-class NothingThereError(TraceFileError):
+class EmptySpoolError(TraceFileError):
     """A live folder holds nothing that is not saved."""
 
 
-class FoundLive(str):
+class SpoolPath(str):
     """The name of a live folder that was found in the folder of a run, whose process may delete it at any time."""
 
     __slots__ = ()
 
 
-def read_found(name: FoundLive) -> Trace:
+def read_found_spool(name: SpoolPath) -> Trace:
     """The trace in a live folder, without events if there is nothing in it any more. Raises `TraceFileError` if it is
     there and cannot be read."""
     try:
-        return read_live(Path(name))
-    except NothingThereError:
-        return _nothing(name, [])
+        return read_spool(Path(name))
+    except EmptySpoolError:
+        return _empty_trace(name, [])
     except (TraceFileError, OSError):
         if is_spool_folder(Path(name)):
             raise
-        return _nothing(
+        return _empty_trace(
             name, [f"{name} went away while it was read: its process has saved what was in it. Look again."]
         )
 
 
-def _nothing(name: str, notes: list[str]) -> Trace:
+def _empty_trace(name: str, notes: list[str]) -> Trace:
     header: dict[str, Any] = {"kinetoscope": {"live": True, "notes": notes}}
     with suppress(TraceFileError, OSError):  # the folder may be gone
         header |= read_spool_owner(Path(name)).ranks.header_fields
-    about = TraceAbout([], header)
+    about = TraceInfo([], header)
     return Trace(name, about, complete_frame(_frame({column: [] for column in _COLUMNS})).lazy())
 
 
-def read_live(folder: Path) -> Trace:
+def read_spool(folder: Path) -> Trace:
     """What the processes of one rank have recorded and not saved yet. Open spans end with the last record.
 
-    Nothing is cached, and the folder is not changed. Raises `NothingThereError` if it is empty.
+    Nothing is cached, and the folder is not changed. Raises `EmptySpoolError` if it is empty.
     """
     run, (windows, damages) = read_spool_owner(folder), read_windows(folder)
     left = read_spool_folder(folder)
@@ -65,7 +65,7 @@ def read_live(folder: Path) -> Trace:
     for process in left.processes:
         rows.add_process(process, run.ranks.rank)
     if not rows.columns["name"]:
-        raise NothingThereError(f"Nothing in {folder} yet: its process has saved everything that it recorded.")
+        raise EmptySpoolError(f"Nothing in {folder} yet: its process has saved everything that it recorded.")
     frame = complete_frame(_frame(rows.columns))
     own = {
         "rank": run.ranks.rank,
@@ -77,7 +77,7 @@ def read_live(folder: Path) -> Trace:
     own |= {"cycle": windows[-1].cycle} if windows else {}
     own["warmup_batches"] = [pair for window in windows if (pair := _warmup_batches(window))]
     header = run.ranks.header_fields | {"kinetoscope": own}
-    about = TraceAbout(rows.tracks, header, [*rows.notes(), *left.damages, *damages], has_clock=True)
+    about = TraceInfo(rows.tracks, header, [*rows.notes(), *left.damages, *damages], has_clock=True)
     return Trace(str(folder), about, frame.lazy())
 
 
@@ -94,20 +94,20 @@ def _warmup_batches(window: LoggedWindow) -> list[int] | None:
     return None if first is None or window.first_active is None else [int(first), window.first_active]
 
 
-def is_to_redact(folder: Path) -> bool:
+def is_redacted(folder: Path) -> bool:
     """Whether a live folder is that of a run that redacts what it writes: nothing in it is meant to be shown."""
     try:
         return read_spool_owner(folder).redacts
     except TraceFileError:
-        return False  # `read_live` says why it cannot be read
+        return False  # `read_spool` says why it cannot be read
 
 
-def restart_of(folder: Path) -> int:
+def read_attempt(folder: Path) -> int:
     """The attempt of the run to which a live folder belongs."""
     try:
         return read_spool_owner(folder).attempt.restart
     except TraceFileError:
-        return 0  # `read_live` says why it cannot be read
+        return 0  # `read_spool` says why it cannot be read
 
 
 class _Rows:
@@ -121,7 +121,7 @@ class _Rows:
 
     def add_process(self, process: SpooledProcess, rank: int) -> None:
         """Adds the records of all threads of a process; open spans end with its last record."""
-        last_ns = max((_end(record) for track in process.tracks for record in track.records()), default=0)
+        last_ns = max((_end_ns(record) for track in process.tracks for record in track.records()), default=0)
         for track in process.tracks:
             number = len(self.tracks)
             self.tracks.append((track.pid, track.tid))
@@ -168,5 +168,5 @@ def _arguments(record: Record, names: list[RecordName]) -> dict[str, Any]:
     return {"batch": record.batch} | ({"cut": "still open"} if record.flags & Flag.CUT else {})
 
 
-def _end(record: Record) -> int:
+def _end_ns(record: Record) -> int:
     return int(record.end) if record.kind == Kind.SPAN else record.begin

@@ -19,7 +19,7 @@ from kinetoscope.errors import OutputError, TraceFileError
 from kinetoscope.formats.chrome_event import FURTHEST_NS
 from kinetoscope.formats.header import Count, require_ranges, told
 from kinetoscope.formats.parquet import require_small
-from kinetoscope.frames.events import TraceAbout, TraceEvents, event_schema
+from kinetoscope.frames.events import TraceEvents, TraceInfo, event_schema
 
 _VERSION = 4  # increased when the columns or their meaning change
 _KEY = "kinetoscope"
@@ -41,7 +41,7 @@ class _Header(msgspec.Struct):
     repairs: list[str]
     base_ns: Count
     has_clock: bool
-    written: list[tuple[Place, Place]] = []
+    spellings: list[tuple[Place, Place]] = []
 
 
 _READER = msgspec.json.Decoder(_Header | None)  # made once: msgspec must not learn a struct on two threads at once
@@ -53,11 +53,18 @@ def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint:
     Raises `OutputError` if it cannot be written.
     """
     about = trace.about
-    said = _Header(
-        _VERSION, fingerprint, about.tracks, about.header, about.repairs, about.base_ns, about.has_clock, about.written
+    file_header = _Header(
+        _VERSION,
+        fingerprint,
+        about.tracks,
+        about.header,
+        about.repairs,
+        about.base_ns,
+        about.has_clock,
+        about.spellings,
     )
     try:
-        metadata = {_KEY: msgspec.json.encode(said).decode()}
+        metadata = {_KEY: msgspec.json.encode(file_header).decode()}
         with atomic_file(Path(path)) as stream:
             trace.frame.write_parquet(stream, compression="zstd", compression_level=_LEVEL, metadata=metadata)
     except (
@@ -67,7 +74,7 @@ def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint:
         raise OutputError(f"Cannot write {os.fspath(path)}: {error}.") from error
 
 
-def is_our_parquet(path: str | os.PathLike[str]) -> bool:
+def is_trace_parquet(path: str | os.PathLike[str]) -> bool:
     """Whether a Parquet file is a trace of ours, of any version."""
     try:
         return _KEY in pl.read_parquet_metadata(os.fspath(path))
@@ -75,7 +82,7 @@ def is_our_parquet(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> tuple[TraceAbout, pl.LazyFrame]:
+def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> tuple[TraceInfo, pl.LazyFrame]:
     """The trace in a Parquet file of ours; its events are read when they are needed.
 
     Raises `TraceFileError` if it is no such file, if it unpacks to more than any trace does, if a number in it is not
@@ -91,7 +98,7 @@ def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -
         return _read(name, file, None)
 
 
-def _read(name: str, source: str | BinaryIO, fingerprint: str | None) -> tuple[TraceAbout, pl.LazyFrame]:
+def _read(name: str, source: str | BinaryIO, fingerprint: str | None) -> tuple[TraceInfo, pl.LazyFrame]:
     about = _read_header(name, source)
     if about is None or about.version != _VERSION:
         raise TraceFileError(
@@ -101,14 +108,14 @@ def _read(name: str, source: str | BinaryIO, fingerprint: str | None) -> tuple[T
     if fingerprint is not None and about.fingerprint != fingerprint:
         raise TraceFileError(f"Cannot use {name}: the trace has changed since.")
     require_ranges(name, about.header)
-    events = pl.scan_parquet(_from_begin(source), glob=False)
-    if (why := _misfit(events, len(about.tracks))) is not None:
+    events = pl.scan_parquet(_rewound(source), glob=False)
+    if (why := _find_schema_error(events, len(about.tracks))) is not None:
         raise TraceFileError(f"Cannot read {name}: its events are not those of a trace: {why}. Convert it again.")
-    tracks, written = ([(pid, tid) for pid, tid in places] for places in (about.tracks, about.written))
-    return TraceAbout(tracks, about.header, about.repairs, about.base_ns, about.has_clock, written), events
+    tracks, spellings = ([(pid, tid) for pid, tid in places] for places in (about.tracks, about.spellings))
+    return TraceInfo(tracks, about.header, about.repairs, about.base_ns, about.has_clock, spellings), events
 
 
-def _from_begin(source: str | BinaryIO) -> str | BinaryIO:
+def _rewound(source: str | BinaryIO) -> str | BinaryIO:
     if not isinstance(source, str):
         source.seek(0)
     return source
@@ -116,15 +123,15 @@ def _from_begin(source: str | BinaryIO) -> str | BinaryIO:
 
 def _read_header(name: str, source: str | BinaryIO) -> _Header | None:
     try:
-        said = pl.read_parquet_metadata(_from_begin(source)).get(_KEY)
-        return _READER.decode(said or "null")
+        json_text = pl.read_parquet_metadata(_rewound(source)).get(_KEY)
+        return _READER.decode(json_text or "null")
     except msgspec.ValidationError as error:
         raise TraceFileError(f"Cannot read {name}: in its metadata, {told(error)}. Convert the trace again.") from error
     except (OSError, ValueError, RecursionError, pl.exceptions.PolarsError) as error:
         raise TraceFileError(f"Cannot read {name}: {error}. Convert the trace again.") from error
 
 
-def _misfit(events: pl.LazyFrame, num_tracks: int) -> str | None:
+def _find_schema_error(events: pl.LazyFrame, num_tracks: int) -> str | None:
     """What is wrong with the columns, or with the numbers of tracks; None for nothing."""
     try:
         schema = events.collect_schema()

@@ -1,4 +1,4 @@
-"""frames/cache.py: where the cache of a file is, and how long it is kept."""
+"""frames/trace_parquet.py: where the cache of a file is, and how long it is kept."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.core.paths import user_cache
-from kinetoscope.frames import cache
+from kinetoscope.frames import trace_parquet
 from kinetoscope.frames.load import read_trace
 
 EVENTS = [{"ph": "X", "name": "x", "pid": 1, "tid": 1, "ts": 0, "dur": 1}]
@@ -67,7 +67,7 @@ def test_a_cache_that_a_stranger_left_in_the_folder_of_a_run_is_not_believed(tmp
     trace = read_trace(str(write(tmp_path / "other.json", 3)))
     status = path.stat()
     (run / place).parent.mkdir(parents=True)
-    cache.write_parquet(trace, run / place, f"{status.st_size}-{status.st_mtime_ns}")
+    trace_parquet.write_parquet(trace, run / place, f"{status.st_size}-{status.st_mtime_ns}")
     for source in (path, run, run / "traces"):
         loaded = kinetoscope.load(source)
         assert loaded.spans.collect().height == 1
