@@ -67,7 +67,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 ANALYSIS_ORDER = ("base", "windows", "gpu", "cpu", "memory", "steps", "ranks", "replay", "findings", "run", "compare")
 """Packages of analysis; each imports those before it. *run* and *base* are the files beside them."""
-ANALYSIS_BASE = {"plain_data", "in_notebooks"}
+ANALYSIS_BASE = {"plain_data", "notebook_repr"}
 CORE_ORDER = ("text", "clock", "paths", "background", "job")
 RECORDING_ORDER = (
     "private_names",

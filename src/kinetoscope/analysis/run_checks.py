@@ -265,8 +265,8 @@ def _on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> It
     bound_ns = MIN_CLOCK_BOUNDS * max((shift.bound_ns for shift in shifts.values()), default=0)
     if steps and bound_ns > MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0):
         yield (
-            f"The clocks of ranks agree within {_format_duration(bound_ns // MIN_CLOCK_BOUNDS)}: a straggler of less than "
-            f"{_format_duration(bound_ns)} is within the error of its clock."
+            f"The clocks of ranks agree within {_format_duration(bound_ns // MIN_CLOCK_BOUNDS)}: a straggler of less "
+            f"than {_format_duration(bound_ns)} is within the error of its clock."
         )
 
 
