@@ -17,10 +17,10 @@ WORKERS := --tx '4*popen//python=$(BIN)/python tests/support/tools/forked_xdist_
 # A process that crashes ends the run: with another in its place, a run was seen to wait for ever.
 PYTEST := POLARS_MAX_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 # Tests of packages with C; the longest files first.
-OF_NATIVE := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py spool_folder.py long_window.py merge_command.py \
+OF_NATIVE := $(addprefix tests/integration/test_,damaged_spools.py endings.py kills.py spool_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py) tests/integration/torch \
 	$(addprefix tests/unit/,formats handlers spool merge pulse recording sources frames torch) tests/unit/test_native.py
-OF_RECORDING := $(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py spool_folder.py recover.py short_threads.py) \
+OF_RECORDING := $(addprefix tests/integration/test_,damaged_spools.py endings.py kills.py spool_folder.py recover.py short_threads.py) \
 	$(addprefix tests/unit/,spool pulse recording sources)
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
@@ -72,7 +72,7 @@ demo: $(VENV)/demo.stamp  ## use: Profile a real two-rank training run into runs
 
 # Of those for other machines, which need ziglang, `make test-targets` takes care.
 test: $(VENV)/test.stamp  ## test: Run all tests but those of test-targets
-	$(PYTEST) --ignore tests/unit/test_any_machine.py
+	$(PYTEST) --ignore tests/unit/test_portability.py
 
 test-quick: $(VENV)/test.stamp  ## test: Run the tests that the change at hand can break, the nearest first, for 90 seconds: FOR=90 BASE=main
 	$(BIN)/python tests/support/tools/affected_tests.py $(if $(FOR),--seconds $(FOR)) $(if $(BASE),--base $(BASE))
@@ -90,7 +90,7 @@ test-long: $(VENV)/test.stamp  ## test: Run in full length the tests that `make 
 	KINETOSCOPE_COMPARISONS=50 KINETOSCOPE_REAL_PAIRS=20 KINETOSCOPE_ALL_TRAININGS=1 \
 	KINETOSCOPE_SIMULATED_RUNS=50 KINETOSCOPE_RANDOM_RUNS=200 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/uploads/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
-		tests/integration/test_hangs.py tests/integration/test_kills.py tests/integration/test_pulse_after_kill.py tests/integration/test_run_command.py tests/integration/test_slow_steps.py tests/docs/test_tutorials.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
+		tests/integration/test_hangs.py tests/integration/test_kills.py tests/integration/test_pulse_after_kill.py tests/integration/test_run_command.py tests/integration/test_slow_steps.py tests/docs/test_tutorials.py tests/integration/test_damaged_spools.py tests/integration/test_hostile_folders.py tests/integration/test_spool_folder.py \
 		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/spool tests/unit/merge tests/unit/recording tests/unit/frames
 	$(MAKE) test-trainers
 
@@ -111,7 +111,7 @@ test-busy: $(VENV)/test.stamp  ## test: Run all tests beside four processes that
 # Of Python in the processes of pytest: programs that tests start, and C, are not counted. Without a floor, a package is only listed.
 # The seed keeps the values from depending on drawn examples.
 coverage: $(VENV)/coverage.stamp  ## test: Measure the branch coverage of each package by unit tests: TESTS=tests/unit/merge WRITE=1
-	mkdir -p build && COVERAGE_FILE=build/.coverage $(PYTEST) --cov kinetoscope --cov-branch --cov-report json:build/coverage.json --cov-report "" --hypothesis-seed 0 $(or $(TESTS),tests/unit) --ignore tests/unit/test_any_machine.py
+	mkdir -p build && COVERAGE_FILE=build/.coverage $(PYTEST) --cov kinetoscope --cov-branch --cov-report json:build/coverage.json --cov-report "" --hypothesis-seed 0 $(or $(TESTS),tests/unit) --ignore tests/unit/test_portability.py
 	$(BIN)/python tests/support/tools/coverage_by_package.py build/coverage.json $(if $(WRITE),--write)
 
 # The sanitizers must be loaded first, with libstdc++, or they do not see exceptions of torch.
@@ -124,7 +124,7 @@ test-sanitized: $(VENV)/test.stamp  ## test: Run the tests of packages with C un
 	$(PYTEST) --timeout 600 $(OF_NATIVE) --ignore tests/unit/frames/test_foreign_parquet.py
 
 test-targets: $(VENV)/targets.stamp  ## test: Compile the C for Linux on x86-64 and ARM, and parts of it for macOS and Windows (first time: minutes)
-	$(BIN)/python -m pytest tests/unit/test_any_machine.py
+	$(BIN)/python -m pytest tests/unit/test_portability.py
 
 # Debian only. Unpacks QEMU and a Python for ARM into build/arm, 400 MB.
 test-arm: $(VENV)/targets.stamp  ## test: Run the tests of records, formats and merging on ARM, in an emulator (15 minutes)
