@@ -55,7 +55,7 @@ _NARROWEST = 120  # columns, where the output is no terminal
 
 
 def main() -> None:
-    """Runs the suites that the command line names, or all."""
+    """Run the suites that the command line names, or all."""
     arguments = _parser().parse_args()
     console = Console()
     if not console.is_terminal:
@@ -82,7 +82,7 @@ def choose_suites(only: list[str] | None) -> list[str]:
 
 
 def check_least(result: SuiteResult, wanted: list[tuple[str, float]]) -> None:
-    """Ends the command with a sentence and exit code 1 if one of the measures is smaller than it should be."""
+    """End the command with a sentence and exit code 1 if one of the measures is smaller than it should be."""
     for measure in result.measures:
         for name, least in wanted:
             if measure.name == name and not measure.value >= least:

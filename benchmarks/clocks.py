@@ -10,7 +10,7 @@ hosts = from_tests.hosts()
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Compares a hundred times per setting. A setting that this machine cannot have is left out, with a note."""
+    """Compare a hundred times per setting. A setting that this machine cannot have is left out, with a note."""
     num_runs = 10 if quick else 100
     measures: list[Measure] = []
     notes: list[str] = []

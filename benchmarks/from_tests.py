@@ -7,12 +7,12 @@ from typing import Any
 
 
 def simulation() -> Any:
-    """The package, with `Settings` and `simulate`."""
+    """Return the package, with `Settings` and `simulate`."""
     return _from_tests("trainsim")
 
 
 def hosts() -> Any:
-    """The module that starts two hosts on clocks that differ."""
+    """Return the module that starts two hosts on clocks that differ."""
     return _from_tests("support.two_clocks.hosts")
 
 
@@ -22,7 +22,7 @@ def chromium() -> str | None:
 
 
 def launch_chromium(playwright: Any) -> Any:
-    """Starts it, without a screen."""
+    """Start it, without a screen."""
     return _from_tests("support.chromium").launch_chromium(playwright)
 
 

@@ -16,7 +16,7 @@ _PROFILER = "from kinetoscope import Profiler"
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Starts interpreters, one at a time."""
+    """Start interpreters, one at a time."""
     candidates = [_start(_BARE, "pass"), _start(_IMPORT, _IMPORT), _start(_PROFILER, _PROFILER)]
     timings = measure(candidates, rounds=3 if quick else 40, round_ms=1)
     measures = [

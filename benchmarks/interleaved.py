@@ -46,18 +46,18 @@ class Timings:
     rounds_ns: Mapping[str, Sequence[float]]
 
     def best_ns(self, name: str) -> float:
-        """The fastest round, which was disturbed least."""
+        """Return the fastest round, which was disturbed least."""
         return min(self.rounds_ns[name])
 
     def median_ns(self, name: str) -> float:
         return statistics.median(self.rounds_ns[name])
 
     def cost_ns(self, candidate: Candidate) -> float:
-        """The best round of a candidate, minus the best round of the candidate in ``over``."""
+        """Return the best round of a candidate, minus the best round of the candidate in ``over``."""
         return self.best_ns(candidate.name) - self.best_ns(candidate.over)
 
     def median_cost_ns(self, candidate: Candidate) -> float:
-        """The median of the same difference, taken within each round."""
+        """Return the median of the same difference, taken within each round."""
         pairs = zip(self.rounds_ns[candidate.name], self.rounds_ns[candidate.over], strict=True)
         return statistics.median(own - under for own, under in pairs)
 
@@ -75,7 +75,7 @@ class Timings:
         return ratios[low] - 1, ratios[high] - 1
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """The best and the median time of each candidate as measured, with nothing subtracted."""
+        """Return the best and the median time of each candidate as measured, with nothing subtracted."""
         return {
             name: {"best": round(self.best_ns(name), 2), "median": round(self.median_ns(name), 2)}
             for name in self.rounds_ns
@@ -105,12 +105,12 @@ def given(**variables: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def empty_loop() -> Candidate:
-    """The loop around every statement, with nothing in it."""
+    """Return the loop around every statement, with nothing in it."""
     return statement(EMPTY_LOOP, "pass", given)
 
 
 def measure(candidates: Sequence[Candidate], *, rounds: int, round_ms: float, collect_garbage: bool = False) -> Timings:
-    """Measures all candidates, interleaved, in ``rounds`` rounds of about ``round_ms`` milliseconds each.
+    """Measure all candidates, interleaved, in ``rounds`` rounds of about ``round_ms`` milliseconds each.
 
     Python's garbage collector is off while a round is timed, unless ``collect_garbage``.
     """
@@ -134,7 +134,7 @@ def _time(candidate: Candidate, count: int) -> float:
 
 
 def _check_nothing_is_left(candidate: Candidate) -> None:
-    """Raises if a candidate leaves a hook installed, which would slow all the others."""
+    """Raise if a candidate leaves a hook installed, which would slow all the others."""
     if sys.getprofile() is not None or sys.gettrace() is not None:
         raise RuntimeError(f"The candidate {candidate.name!r} left a profile or trace function installed.")
 

@@ -207,7 +207,7 @@ class SuiteResult:
 
 
 def render_table(result: SuiteResult) -> Table:
-    """The result as a table for the terminal."""
+    """Return the result as a table for the terminal."""
     recorder = f" (recorder: {result.recorder})" if result.recorder else ""
     table = Table(title=f"{result.suite}: {result.title}{recorder}", title_justify="left", caption_justify="left")
     table.caption = "\n".join(result.notes) or None
@@ -224,7 +224,7 @@ def render_table(result: SuiteResult) -> Table:
 
 
 def write_result(result: SuiteResult, folder: Path, *, quick: bool) -> Path:
-    """Writes the result as JSON into ``folder``, which is made. Numbers of a ``quick`` run must not be quoted."""
+    """Write the result as JSON into ``folder``, which is made. Numbers of a ``quick`` run must not be quoted."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.suite}.json"
     path.write_text(json.dumps({**_as_json(result), "quick": quick}, indent=2) + "\n")

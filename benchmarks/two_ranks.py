@@ -17,7 +17,7 @@ Span = tuple[float, float]
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Trains on two gloo ranks and reads the merged trace, whose times are microseconds."""
+    """Train on two gloo ranks and read the merged trace, whose times are microseconds."""
     with tempfile.TemporaryDirectory() as folder:
         events = _train(Path(folder), epochs=2 if quick else 6)
     ends = [[end for _, end in _spans(events, "barrier", rank)] for rank in (0, 1)]
@@ -46,7 +46,7 @@ def _spans(events: list[dict[str, Any]], name: str, rank: int) -> list[Span]:
 
 
 def _outside(events: list[dict[str, Any]], inner: str, outer: str, rank: int) -> float:
-    """The most that a span named ``inner`` extends beyond the marker ``outer`` around it."""
+    """Return the most that a span named ``inner`` extends beyond the marker ``outer`` around it."""
     outers = _spans(events, outer, rank)
     return max(
         min(max(begin - inner_begin, inner_end - end, 0.0) for begin, end in outers)

@@ -100,7 +100,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def caches_are_of_this_test_run(tmp_path_factory):
-    """Keeps the cache of `kinetoscope.load` out of the tester's home folder."""
+    """Keep the cache of `kinetoscope.load` out of the tester's home folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -146,7 +146,7 @@ def no_fixture_of_a_file_leaves_a_signal_handler():
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
-    """Fails if a test leaves a thread of ours, a signal handler or an active profiler behind."""
+    """Fail if a test leaves a thread of ours, a signal handler or an active profiler behind."""
     with same_signal_handlers():
         yield
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(("kinetoscope", "samples of"))]

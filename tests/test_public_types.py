@@ -47,7 +47,7 @@ def test_the_types_of_all_public_names_are_known(tmp_path):
 
 
 def copy_of_package(folder: Path) -> Path:
-    """The source of the package that is installed, without its other files."""
+    """Return the source of the package that is installed, without its other files."""
     package = folder / "kinetoscope"
     for path in Path(kinetoscope.__file__).parent.rglob("*"):
         if path.suffix in (".py", ".pyi") or path.name == "py.typed":

@@ -73,7 +73,7 @@ if __name__ == "__main__":
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Makes the report in every way."""
+    """Make the report in every way."""
     with tempfile.TemporaryDirectory(prefix="analysis-") as name:
         folder = Path(name)
         trace = write_large_trace(folder / "large" / "large.pt.trace.json", _QUICK_BYTES if quick else LARGE_BYTES)
@@ -92,13 +92,13 @@ def run(*, quick: bool) -> SuiteResult:
 
 
 def _measure(work: str, trace: Path, python: str = sys.executable) -> tuple[float, ...]:
-    """The processor seconds, and the peak of memory in bytes."""
+    """Return the processor seconds, and the peak of memory in bytes."""
     return _run([python, "-c", _PROGRAM.format(work=work), str(trace)])
 
 
 def _write_layers(folder: Path, num_steps: int) -> Path:
-    """A trace of one GPU and a network of many layers in float32, whose kernels have 176 names: 75,000 events with 13
-    steps. What a faster kernel of each name would save once took 1.3 GB."""
+    """Return a trace of one GPU and a network of many layers in float32, whose kernels have 176 names: 75,000 events
+    with 13 steps. What a faster kernel of each name would save once took 1.3 GB."""
     simulated = simulation()
     faults = (simulated.Fault(kind="float32", cost_ns=20_000),)
     settings = simulated.Settings(
@@ -114,7 +114,7 @@ def _write_layers(folder: Path, num_steps: int) -> Path:
 
 
 def _measure_ranks(folder: Path, num_ranks: int) -> tuple[float, ...]:
-    """The same, and the seconds, for simulated ranks of a thousand events each."""
+    """Return the same, and the seconds, for simulated ranks of a thousand events each."""
     program, ranks = folder / "many.py", folder / f"ranks{num_ranks}"
     program.write_text(_MANY, encoding="utf-8")
     simulated = simulation()

@@ -34,7 +34,7 @@ _SHARE_OF_THEIRS = 0.15  # of a batch, while Composer's profiler skips
 
 
 def run(quick: bool) -> SuiteResult:
-    """Measures Trainers with no profiler, ours and Composer's, skipping and active."""
+    """Measure Trainers with no profiler, ours and Composer's, skipping and active."""
     sys.path.append(str(_STUBS))
     warnings.simplefilter("ignore")
     num_rounds, num_batches = (2, 14) if quick else (24, 200)

@@ -29,7 +29,7 @@ print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Merges the same files in several ways, in turns, from tmpfs to tmpfs."""
+    """Merge the same files in several ways, in turns, from tmpfs to tmpfs."""
     rounds, size_bytes = (1, 2 * _MEGABYTE) if quick else (7, RANK_BYTES)
     with tempfile.TemporaryDirectory(dir=_TMPFS if _TMPFS.is_dir() else None) as name:
         folder = Path(name)
@@ -88,7 +88,7 @@ def run(*, quick: bool) -> SuiteResult:
 def _best(
     rounds: int, tasks: dict[str, Callable[[], object]], clock: Callable[[], float] = time.process_time
 ) -> dict[str, float]:
-    """The seconds of the fastest round of each task, by default processor time. The tasks take turns."""
+    """Return the seconds of the fastest round of each task, by default processor time. The tasks take turns."""
     best = dict.fromkeys(tasks, float("inf"))
     for _ in range(rounds):
         for name, task in tasks.items():

@@ -47,7 +47,7 @@ def run(*, quick: bool) -> SuiteResult:
 
 
 def _write(path: Path, order: str, num_batches: int) -> Path:
-    """Writes the spans of a loop: each batch contains its parts, and one span contains all batches."""
+    """Write the spans of a loop: each batch contains its parts, and one span contains all batches."""
     with path.open("w") as file:
         file.write('{"baseTimeNanoseconds": 1790857026000000000, "kinetoscope": {"rank": 0}, "traceEvents": [\n')
         fit = _span("fit", 0, 10 * num_batches)

@@ -52,7 +52,7 @@ class _Reading:
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Reads the large trace in every way."""
+    """Read the large trace in every way."""
     with tempfile.TemporaryDirectory(dir=_memory_folder(), prefix="reading-") as folder:
         trace = write_large_trace(Path(folder, "large.pt.trace.json"), _QUICK_BYTES if quick else LARGE_BYTES)
         cache = Path(folder, "cache")
@@ -69,7 +69,7 @@ def _memory_folder() -> str | None:
 
 
 def _write_cache(trace: Path, cache: Path) -> int:
-    """The size of the cache, which is a Parquet file."""
+    """Return the size of the cache, which is a Parquet file."""
     command = [sys.executable, "-c", "import sys, kinetoscope; kinetoscope.load(sys.argv[1])", str(trace)]
     environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
     subprocess.run(command, check=True, timeout=_TIMEOUT_S, env=environment)

@@ -61,7 +61,7 @@ class _Recorded:
         self._lines = [_line(event) for event in repeated]
 
     def write(self, path: Path, size_bytes: int, rank: int, num_ranks: int) -> None:
-        """Writes complete copies of the steps until the file is large enough."""
+        """Write complete copies of the steps until the file is large enough."""
         info = {"backend": "gloo", "rank": rank, "world_size": num_ranks}
         with path.open("w", encoding="utf-8") as file:
             file.write("{\n")
@@ -106,7 +106,7 @@ def _largest_id(event: dict[str, Any]) -> int:
 
 
 def _line(event: dict[str, Any]) -> Callable[[float, int], str]:
-    """A function that returns the event's text, with its time and its ids increased."""
+    """Return a function that returns the event's text, with its time and its ids increased."""
     fields = []
     for key, value in event.items():
         if key == "ts":

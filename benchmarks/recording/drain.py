@@ -43,7 +43,7 @@ _WAITS = Path("/proc/thread-self/schedstat")
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Measures how fast records become a file, and how a busy loop slows meanwhile."""
+    """Measure how fast records become a file, and how a busy loop slows meanwhile."""
     with tempfile.TemporaryDirectory(dir=_memory_folder(), prefix="drain-") as folder:
         file = Path(folder, "trace.json")
         speed = _speed(file, _NUM_RECORDS // 10 if quick else _NUM_RECORDS, rounds=2 if quick else 7)
@@ -132,9 +132,8 @@ def _marker_loop(beside: Callable[[threading.Event], object]) -> Iterator[Loop]:
 
 @contextmanager
 def _only_on(processors: list[int]) -> Iterator[None]:
-    """Keeps the calling thread on these processors, so that it shares them with no other thread of ours. Does nothing
-    for none.
-    """
+    """Keep the calling thread on these processors, so that it shares them with no other thread of ours. Does nothing
+    for none."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors or before)
     try:
@@ -144,14 +143,14 @@ def _only_on(processors: list[int]) -> Iterator[None]:
 
 
 def _running_ns() -> int:
-    """A clock that stops while this thread waits for a busy processor, but not while it waits for the GIL."""
+    """Return a clock that stops while this thread waits for a busy processor, but not while it waits for the GIL."""
     now = time.perf_counter_ns()
     return now - int(_WAITS.read_text().split()[1]) if _WAITS.exists() else now
 
 
 @contextmanager
 def _running(work: Callable[[threading.Event], object], processors: list[int]) -> Iterator[None]:
-    """Repeats ``work`` on a thread that runs on these processors."""
+    """Repeat ``work`` on a thread that runs on these processors."""
     begun, stop = threading.Event(), threading.Event()
 
     def repeat() -> None:
@@ -206,7 +205,7 @@ def _dump(events: list[Any], encode: Callable[[Any], bytes], stream: BinaryIO) -
 
 
 def _cycle(num_records: int) -> Cycle:
-    """A long window of one thread: batches of twenty spans, some inside others."""
+    """Return a long window of one thread: batches of twenty spans, some inside others."""
     begin, end = Anchor(10**13, 1_700_000_000 * 10**9), Anchor(10**13 + 10**12, 1_700_001_000 * 10**9 + 20_000)
     packed = pack_records(_record(begin.monotonic_ns, number) for number in range(num_records))
     threads = [ThreadRecords.of(os.getpid(), "MainThread", True, packed)]

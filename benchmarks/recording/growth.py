@@ -44,9 +44,8 @@ _PROGRAM = textwrap.dedent(
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Records more and more spans in windows of 250,000, which are saved in the background. The largest number is
-    recorded again in a single window, whose full chunks are packed while it is open.
-    """
+    """Record more and more spans in windows of 250,000, which are saved in the background. The largest number is
+    recorded again in a single window, whose full chunks are packed while it is open."""
     counts = [10_000, 100_000] if quick else [10_000, 100_000, 1_000_000, 10_000_000]
     measures = []
     for count, a_window in [*((num_spans, _A_WINDOW) for num_spans in counts), (counts[-1], counts[-1])]:

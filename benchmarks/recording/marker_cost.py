@@ -30,7 +30,7 @@ _NUM_SPANS_WEIGHED = 10_000
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Measures everything in one interleaved run."""
+    """Measure everything in one interleaved run."""
     peers, notes = peer_ways()
     with closing(sqlite3.connect(":memory:")) as connection:
         candidates = [*_yardsticks(connection), *_markers(), *map(_with, peers)]
@@ -64,7 +64,7 @@ def _function() -> None:
 
 
 def _yardsticks(connection: sqlite3.Connection) -> list[Candidate]:
-    """The empty loop, F, and other known costs to compare with."""
+    """Return the empty loop, F, and other known costs to compare with."""
     return [
         empty_loop(),
         statement(_F, "with context: pass", partial(given, context=connection)),
@@ -170,7 +170,7 @@ def _bytes_per_span() -> list[Measure]:
 
 @contextmanager
 def _heap_growth() -> Iterator[list[int]]:
-    """Yields a list which after the block holds the number of bytes that Python's heap has grown."""
+    """Yield a list which after the block holds the number of bytes that Python's heap has grown."""
     growth: list[int] = []
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()

@@ -31,7 +31,7 @@ _NUM_COMPARED = 20
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Measures the loop with no profiler, under torch's, and under ours within its window and outside of it."""
+    """Measure the loop with no profiler, under torch's, and under ours within its window and outside of it."""
     return on_one_thread("plain_loop", "a plain loop: a step is slower by", lambda: _measured(quick))
 
 
@@ -128,7 +128,7 @@ _KINDS: dict[str, Callable[[str], AbstractContextManager[Any]]] = {
 
 
 def _step_ms(profiler: AbstractContextManager[Any], num_steps: int) -> tuple[float, float]:
-    """The median time of a step of one loop, and of the processor time of its thread."""
+    """Return the median time of a step of one loop, and of the processor time of its thread."""
     import torch
 
     torch.manual_seed(0)

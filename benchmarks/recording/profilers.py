@@ -15,6 +15,6 @@ def recording(action: ProfilerAction, handler: MemoryTraceHandler | None = None)
 
 
 def recorder_name() -> str:
-    """The recorder that our markers use: the name of a marker's base class."""
+    """Return the recorder that our markers use: the name of a marker's base class."""
     base = type(Profiler(lambda state: ProfilerAction.SKIP).marker("recorder")).__base__
     return base.__name__ if base is not None else "unknown"

@@ -29,7 +29,7 @@ class SpanWay:
     tracer: str | None = None
 
     def span(self, index: int, name: str) -> str:
-        """The expression for one span."""
+        """Return the expression for one span."""
         return self.expression.format(index=index, name=name)
 
 
@@ -42,7 +42,7 @@ def marker_ways() -> list[SpanWay]:
 
 
 def peer_ways() -> tuple[list[SpanWay], list[str]]:
-    """The ways of other profilers that are installed, and a note for each that is not."""
+    """Return the ways of other profilers that are installed, and a note for each that is not."""
     ways, notes = [], []
     for package, build in _PEERS.items():
         try:

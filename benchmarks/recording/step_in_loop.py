@@ -207,7 +207,7 @@ def _typical_ns(step: Callable[[], None], count: int) -> float:
 def _call_ns(
     step: Callable[[], None], call: Callable[[], object], count: int, end_step: Callable[[], object] = lambda: None
 ) -> float:
-    """The median time of a call after each step."""
+    """Return the median time of a call after each step."""
     now, times = time.perf_counter_ns, []
     for _ in range(count):
         step()

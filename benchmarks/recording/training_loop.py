@@ -34,7 +34,7 @@ _NAMES = ["batch", "forward", *_WORK]
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Measures the loop without spans and with each kind of span, in one interleaved run."""
+    """Measure the loop without spans and with each kind of span, in one interleaved run."""
     return on_one_thread("training_loop", _TITLE, lambda: _measured(quick))
 
 
@@ -84,7 +84,7 @@ def _with_spans(way: SpanWay) -> Candidate:
 
 
 def _step(head: Callable[[str], str]) -> str:
-    """The source of one training step; ``head`` returns the line that opens a span's block."""
+    """Return the source of one training step; ``head`` returns the line that opens a span's block."""
     blocks = [_block(head(name), [line]) for name, line in _WORK.items()]
     first = list(_WORK).index("layer 0")
     last = first + _NUM_LAYERS
@@ -97,7 +97,7 @@ def _block(head: str, body: list[str]) -> str:
 
 
 def _model() -> Mapping[str, Any]:
-    """A fresh model, its data and the functions that a step calls."""
+    """Return a fresh model, its data and the functions that a step calls."""
     import torch
 
     torch.manual_seed(0)

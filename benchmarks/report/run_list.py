@@ -29,7 +29,7 @@ _ALL_ROWS = "(number) => document.querySelectorAll('.runs tbody tr').length === 
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Makes the runs, opens their list, and adds one more."""
+    """Make the runs, open their list, and add one more."""
     num_runs = _QUICK_RUNS if quick else _NUM_RUNS
     with tempfile.TemporaryDirectory(prefix="runs-") as name:
         folder, cache = Path(name, "runs"), Path(name, "cache")

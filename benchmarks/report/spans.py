@@ -31,7 +31,7 @@ class _Made:
 
 
 def many_spans(num_spans: int) -> PageData:
-    """The data of a page; about that many spans."""
+    """Return the data of a page; about that many spans."""
     random = np.random.default_rng(0)
     made = [_track(random, num_spans // NUM_TRACKS, _DEPTHS[at % len(_DEPTHS)]) for at in range(NUM_TRACKS)]
     begins, durations = (np.concatenate([row[at] for track in made for row in track.rows]) for at in (0, 1))
@@ -50,7 +50,7 @@ def many_spans(num_spans: int) -> PageData:
 
 
 def _track(random: np.random.Generator, num_spans: int, depth: int) -> _Made:
-    """Leaves one after the other, and a span around each few of them, up to the outermost."""
+    """Leave one after the other, and a span around each few of them, up to the outermost."""
     num_leaves = int(num_spans / sum(_CHILDREN**-level for level in range(depth)))
     durations = random.lognormal(np.log(_SHORT_NS), 1, num_leaves).astype(np.int64)
     begins = np.cumsum(durations + random.exponential(_GAP_NS, num_leaves).astype(np.int64)) - durations

@@ -28,7 +28,7 @@ _START = "20261126T000000-1"
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Writes the pulses and looks at them, in this process and with the command."""
+    """Write the pulses and look at them, in this process and with the command."""
     num_ranks = _QUICK_RANKS if quick else _NUM_RANKS
     with tempfile.TemporaryDirectory(prefix="status-") as name:
         folder = Path(name, "run")

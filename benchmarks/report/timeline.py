@@ -139,7 +139,7 @@ open(sys.argv[2], "w", encoding="utf-8").write(text)
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Writes both pages, and opens the one with a million spans."""
+    """Write both pages, and open the one with a million spans."""
     from benchmarks.report.spans import many_spans
     from kinetoscope.pages.html_file import render_page
 

@@ -28,7 +28,7 @@ _WINDOW = 5  # batches of each window with looks
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Measures the loop without sources, with each, and with all of them, in one interleaved run."""
+    """Measure the loop without sources, with each, and with all of them, in one interleaved run."""
     return on_one_thread("sources", _TITLE, lambda: _measured(quick))
 
 
@@ -99,7 +99,7 @@ def _train(profiler: Profiler, step: Callable[[Any], object], count: int) -> int
 
 
 def _loader(count: int) -> Any:
-    """A DataLoader of that many batches, which costs little itself."""
+    """Return a DataLoader of that many batches, which costs little itself."""
     from torch.utils.data import DataLoader, IterableDataset
 
     class Batches(IterableDataset[Any]):
@@ -118,7 +118,7 @@ def _batch() -> Any:
 
 @cache
 def _step() -> Callable[[Any], object]:
-    """A training step of about 3 ms: forward, backward, optimizer."""
+    """Return a training step of about 3 ms: forward, backward, optimizer."""
     num_layers = 2
     while (took_ns := _time_of(step := _step_of(num_layers))) < 0.9 * _STEP_NS:
         num_layers = max(num_layers + 1, round(num_layers * _STEP_NS / took_ns))

@@ -17,7 +17,7 @@ _EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True
 
 
 def run(quick: bool) -> SuiteResult:
-    """Measures one reading, with the default settings and with everything on."""
+    """Measure one reading, with the default settings and with everything on."""
     num_rounds, seconds = (1, 0.5) if quick else (5, 2.0)
     measures, times = [], {}
     for name, options in {"by default": {}, "with everything": _EVERYTHING}.items():

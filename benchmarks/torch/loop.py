@@ -66,7 +66,7 @@ def _window_s(module: Any, step: Any, options: dict[str, bool]) -> float:
 
 
 def _steps_s(step: Any) -> float:
-    """The better of two halves, since other load often affects only one of them."""
+    """Return the better of two halves, since other load often affects only one of them."""
     taken = []
     for _ in range(2):
         begin = time.perf_counter()
@@ -77,7 +77,7 @@ def _steps_s(step: Any) -> float:
 
 
 def _ratio(ratios: list[float]) -> tuple[float, float, float]:
-    """The geometric mean, and its interval."""
+    """Return the geometric mean, and its interval."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)
     error = _INTERVAL * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0

@@ -18,7 +18,7 @@ _LAST_STEP = _STEPS_AROUND + 20  # of the cycle, which ends in it
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Measures ours and torch's in turns, on recordings of the same work."""
+    """Measure ours and torch's in turns, on recordings of the same work."""
     import torch.profiler
 
     import kinetoscope.torch
@@ -60,7 +60,7 @@ def _seconds(
     deed: Callable[[Any], object],
     options: dict[str, Any] | None = None,
 ) -> dict[str, float]:
-    """The best round of each. Every round has a new recording, since results that were read once are kept."""
+    """Return the best round of each. Every round has a new recording, since results that were read once are kept."""
     from benchmarks.torch.work import record
 
     times: dict[str, list[float]] = {name: [] for name in modules}
@@ -76,9 +76,8 @@ def _seconds(
 
 
 def _cycle_end_s(module: Any, folder: Path, quick: bool) -> tuple[float, float]:
-    """The extra time of the end of a cycle of ten steps and of the 50 steps after it, and Kineto's stop in it. Extra
-    means: beyond the average time of as many steps before the cycle. Other load on the machine is in both.
-    """
+    """Return the extra time of the end of a cycle of ten steps and of the 50 steps after it, and Kineto's stop in it.
+    Extra means: beyond the average time of as many steps before the cycle. Other load on the machine is in both."""
     from benchmarks.torch.work import training_step
 
     lost, stops = [], []

@@ -19,7 +19,7 @@ _READ = ("name", "type", "timestamp", "duration", "device_id", "resource_id", "c
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Each way on recordings of the same work."""
+    """Return each way on recordings of the same work."""
     import torch.profiler
 
     from benchmarks.torch.work import record
@@ -85,7 +85,7 @@ def _in_a_child(results: Any, folder: Path) -> None:
 
 
 def _field_by_field(results: Any, folder: Path) -> None:
-    """Reads what a trace needs of each event, and writes nothing."""
+    """Read what a trace needs of each event, and write nothing."""
     activities = results.trace_activities()
     for method in _READ:
         list(map(getattr(type(activities[0]), method), activities))

@@ -22,7 +22,7 @@ def training_step() -> Callable[[], None]:
 
 
 def record(module: Any, num_events: int, **options: Any) -> Any:
-    """A profiler of ``module`` that has recorded at least ``num_events``."""
+    """Return a profiler of ``module`` that has recorded at least ``num_events``."""
     step = training_step()
     num_steps = max(1, num_events // _events_per_step(step, **options))
     with module.profile(**options) as profiler:

@@ -25,7 +25,7 @@ Rows = list[list[str]]
 
 
 def run(quick: bool) -> SuiteResult:
-    """Measures all, prints the tables as they stand in the docs, and writes them there unless ``quick``."""
+    """Measure all, print the tables as they stand in the docs, and write them there unless ``quick``."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         judged = [judge(fault, folder) for fault in ([FAULTS[0], FAULTS[-1]] if quick else FAULTS)]

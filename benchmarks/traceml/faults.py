@@ -100,7 +100,7 @@ class Judged:
 
 
 def judge(fault: Fault, folder: Path) -> dict[str, Judged]:
-    """Runs the training fixed, with the fault, and with the fault under each tool."""
+    """Run the training fixed, with the fault, and with the fault under each tool."""
     name = Path(fault.training.script).stem
     fixed = run_training("none", fault.training.with_arguments("--fixed"), folder / f"{name}-fixed")
     theirs = run_training("traceml", fault.training, folder / f"{name}-traceml")

@@ -31,7 +31,8 @@ class Rounds:
     ran: dict[str, list[Ran]]
 
     def step_ms(self, tool: str, part: str) -> float:
-        """A step's time, the median over the rounds: of the median recorded or other step, or the mean of all."""
+        """Return a step's time, the median over the rounds: of the median recorded or other step, or the mean
+        of all."""
         times = [ran.step_times_ms() for ran in self.ran[tool]]
         if part == "all":
             return median(map(fmean, times))
@@ -45,7 +46,7 @@ class Rounds:
 
 
 def run_rounds(size: str, num_rounds: int, folder: Path) -> Rounds:
-    """Runs the training with none of the tools, and with each, in turns."""
+    """Run the training with none of the tools, and with each, in turns."""
     ran: dict[str, list[Ran]] = {tool: [] for tool in TOOLS}
     for number in range(num_rounds):
         for tool in TOOLS:
@@ -81,7 +82,7 @@ def _traceml_differs(before: Path, after: Path, folder: Path) -> bool:
 
 
 def run_recording_all(size: str, folder: Path) -> Ran:
-    """The training with all of its steps recorded by ours."""
+    """Return the training with all of its steps recorded by ours."""
     return run_training("kinetoscope", replace(_training(size), num_recorded=SIZES[size]), folder / f"{size}-all")
 
 

@@ -64,7 +64,7 @@ class Ran:
         return fmean(self.step_times_ms())
 
     def typical_step_ms(self) -> float:
-        """The median of the means of 12 steps each, in which what comes in every second or third step counts."""
+        """Return the median of the means of 12 steps each, in which what comes in every second or third step counts."""
         times = self.step_times_ms()
         return median(fmean(times[at : at + _BLOCK]) for at in range(0, len(times) - _BLOCK + 1, _BLOCK))
 
@@ -85,7 +85,7 @@ class ToolReport:
     text: str = field(default="", repr=False)
 
     def line_of(self, training: Training) -> str | None:
-        """The line of the training's source that is named, if one is."""
+        """Return the line of the training's source that is named, if one is."""
         found = re.search(re.escape(training.script) + r":\d+", self.text)
         return found[0] if found else None
 
@@ -107,14 +107,14 @@ def start(tool: str, training: Training, out: Path, *, on_free_ports: bool = Tru
 
 
 def finish(tool: str, out: Path, process: "subprocess.Popen[str]") -> Ran:
-    """Waits until a training has ended."""
+    """Wait until a training has ended."""
     printed, _ = process.communicate(timeout=_TIMEOUT_S)
     code = process.returncode
     return Ran(tool, out, code if code >= 0 else 128 - code, printed)
 
 
 def run_training(tool: str, training: Training, out: Path) -> Ran:
-    """Runs a training to its end, which must be a good one."""
+    """Run a training to its end, which must be a good one."""
     ran = finish(tool, out, start(tool, training, out))
     if ran.exit_code:
         raise RuntimeError(f"{training.script} under {tool} ended with {ran.exit_code}:\n{ran.printed}")
@@ -146,7 +146,7 @@ def read_report(ran: Ran) -> ToolReport:
 
 
 def traceml_summary(out: Path) -> Path:
-    """The file in which TraceML's result is."""
+    """Return the file in which TraceML's result is."""
     return out.parent / "logs" / out.name / "final_summary.json"
 
 
@@ -200,13 +200,13 @@ def _with_finding(tool_report: ToolReport, finding: Mapping[str, Any]) -> ToolRe
 
 
 def kinetoscope(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Runs our command."""
+    """Run our command."""
     command = [str(BIN / "kinetoscope"), *arguments]
     return subprocess.run(command, text=True, capture_output=True, timeout=_TIMEOUT_S, check=False)
 
 
 def traceml(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Runs TraceML's command in a folder."""
+    """Run TraceML's command in a folder."""
     command = [str(BIN / "traceml"), *arguments]
     return subprocess.run(command, text=True, capture_output=True, timeout=_TIMEOUT_S, check=False, cwd=folder)
 

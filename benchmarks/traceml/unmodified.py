@@ -60,7 +60,7 @@ class _Ran:
 
 
 def rows(folder: Path, *, quick: bool) -> list[list[str]]:
-    """The rows of the table, of TraceML and of ours. The folder is made."""
+    """Return the rows of the table, of TraceML and of ours. The folder is made."""
     folder.mkdir(exist_ok=True)
     tools = ("traceml", "kinetoscope")
     whole = [_run(tool, folder / f"{tool}-whole", "--steps", str(_NUM_STEPS)) for tool in tools]
@@ -138,7 +138,7 @@ def _finish(tool: str, out: Path, began_ns: int, process: "Popen[str]") -> _Ran:
 
 
 def _wait_for_end(process: "Popen[str]") -> None:
-    """Waits until the script says that it waits for a signal, or for long enough, if its tool keeps what it prints."""
+    """Wait until the script says that it waits for a signal, or for long enough, if its tool keeps what it prints."""
     assert process.stdout is not None
     deadline, printed = time.monotonic() + _MAX_WAIT_S, b""
     while b"end " not in printed and time.monotonic() < deadline and process.poll() is None:

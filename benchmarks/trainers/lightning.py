@@ -27,7 +27,7 @@ _FIRST_TIMED = 4
 
 
 def run(quick: bool) -> SuiteResult:
-    """Measures fits with no profiler, Lightning's two and ours, outside of its window, within one, and by default."""
+    """Measure fits with no profiler, Lightning's two and ours, outside of its window, within one, and by default."""
     warnings.simplefilter("ignore")
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero", "kinetoscope"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -52,7 +52,7 @@ def page(reused_page) -> Iterator:
 
 
 def _reset(page) -> None:
-    """Makes a page like a new one."""
+    """Make a page like a new one."""
     if page.evaluate("() => { try { return localStorage.length } catch { return 0 } }"):
         page.evaluate("localStorage.clear()")
         reload_until(page, "localStorage.length == 0")
@@ -65,7 +65,7 @@ def _reset(page) -> None:
 
 @pytest.fixture
 def open_file(page):
-    """Opens a page's file, at a place in it, and waits until it is drawn."""
+    """Open a page's file, at a place in it, and wait until it is drawn."""
 
     def open_it(path: Path, place: str = "") -> None:
         page.goto(path.resolve().as_uri() + place)
@@ -76,7 +76,7 @@ def open_file(page):
 
 @pytest.fixture(scope="module")
 def analyze_sources(tmp_path_factory):
-    """Writes the report of a simulated run."""
+    """Write the report of a simulated run."""
 
     def write(settings):
         folder = tmp_path_factory.mktemp("run")

@@ -10,7 +10,7 @@ MS = 1_000_000
 
 
 def flame_graph(calls, title="Python", rank=0):
-    """A flame graph of ``calls``: for each frame its name, the place of its caller or None, and its own time."""
+    """Return a flame graph of ``calls``: for each frame its name, the place of its caller or None, and its own time."""
     totals = [own for _, _, own in calls]
     for place in reversed(range(len(calls))):
         caller = calls[place][1]

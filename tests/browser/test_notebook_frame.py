@@ -21,7 +21,7 @@ def report(tmp_path_factory):
 
 
 def write_notebook(path: Path, shown: NotebookPage) -> Path:
-    """A page that shows it as a notebook does."""
+    """Return a page that shows it as a notebook does."""
     title = "<meta charset=utf-8><title>notebook</title><h1 id='cell'>A notebook</h1>"
     path.write_text(f"<!doctype html><html lang=en>{title}{shown._repr_html_()}</html>", encoding="utf-8")
     return path

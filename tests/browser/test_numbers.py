@@ -31,7 +31,7 @@ _OF_TWO_DIGITS = cycle([number for number in range(11, 100) if _is_prime(number)
 
 
 def _doctored(value, name=""):
-    """A part of a page, with other numbers: all times, sizes, rates and shares, by the names of their fields."""
+    """Return a part of a page, with other numbers: all times, sizes, rates and shares, by the names of their fields."""
     if name == "lengths":
         return Column.of(next(_OF_THREE_DIGITS) * 1000 for _ in range(len(value)))
     if name in _UNTOUCHED or isinstance(value, (Column, str)):

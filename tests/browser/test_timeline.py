@@ -24,7 +24,7 @@ def report(analyze_sources):
 
 
 def write_timeline(path, spans, num_ranks=1, counters=(), **others):
-    """A page of one thread for each rank; ``spans`` are names, begins and durations, which each of them has."""
+    """Return a page of one thread for each rank; ``spans`` are names, begins and durations, which each of them has."""
     each = len(spans)
     tracks = [
         Track(rank=rank, kind="thread", name="main", process="", row_begins=[rank * each, (rank + 1) * each])
@@ -79,7 +79,7 @@ def boxes(page):
 
 
 def label(page, text):
-    """The name of a track."""
+    """Return the name of a track."""
     return page.locator(".timeline-label", has_text=text).first
 
 

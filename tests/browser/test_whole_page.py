@@ -46,7 +46,7 @@ def hostile(tmp_path_factory):
 
 
 def _changed(event):
-    """A span, a thread or a group whose name is markup; steps keep theirs, since they are found by it."""
+    """Return a span, a thread or a group whose name is markup; steps keep theirs, since they are found by it."""
     arguments = event.get("args") or {}
     if event["ph"] == "M":
         return event | {"args": dict.fromkeys(arguments, f"{FORMULA}{HOSTILE}")}
@@ -57,7 +57,7 @@ def _changed(event):
 
 
 def _added(events):
-    """A span that is nothing but markup, and a counter."""
+    """Return a span that is nothing but markup, and a counter."""
     begin = next(event for event in events if event.get("cat") == "cpu_op")
     counter = {"ph": "C", "name": HOSTILE, "pid": begin["pid"], "ts": begin["ts"], "args": {HOSTILE: 1}}
     return [begin | {"name": f"{FORMULA}{HOSTILE}", "dur": begin["dur"] / 2}, counter]

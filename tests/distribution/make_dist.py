@@ -112,7 +112,7 @@ def modules_in(wheel: Path) -> list[str]:
 
 
 def top_folders(wheel: Path) -> set[str]:
-    """The package and its metadata, if nothing else is in the wheel."""
+    """Return the package and its metadata, if nothing else is in the wheel."""
     with zipfile.ZipFile(wheel) as files:
         return {name.partition("/")[0] for name in files.namelist()}
 
@@ -126,7 +126,7 @@ def built_files_in(sdist: Path) -> list[str]:
 
 
 def try_all(installations: list[Installation]) -> Iterator[str]:
-    """Says how each installation went on each Python; yields a sentence for each that failed."""
+    """Report how each installation went on each Python; yield a sentence for each that failed."""
     for interpreter in interpreters():
         if not interpreter.is_new_enough:
             yield from attempt(interpreter, "must refuse it", lambda on: check_refusal(on, installations[0].file))
@@ -147,7 +147,7 @@ def attempt(interpreter: Interpreter, what: str, check) -> Iterator[str]:
 
 
 def interpreters() -> list[Interpreter]:
-    """Every Python of this machine: those on PATH, those of pyenv, and the one that runs this; each once."""
+    """Return every Python of this machine: those on PATH, those of pyenv, and the one that runs this; each once."""
     folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     folders += [path / "bin" for path in sorted((root / "versions").glob("*"))]
@@ -159,7 +159,7 @@ def interpreters() -> list[Interpreter]:
 
 
 def ask(path: Path) -> Interpreter | None:
-    """The Python behind a path, also behind a shim or an environment; None if there is none."""
+    """Return the Python behind a path, also behind a shim or an environment; None if there is none."""
     done = subprocess.run([str(path), "-c", ASK], capture_output=True, text=True)
     if done.returncode:
         return None
@@ -180,7 +180,7 @@ def check_refusal(interpreter: Interpreter, wheel: Path) -> str:
 
 
 def check_installation(interpreter: Interpreter, way: Installation) -> str:
-    """Installs it in a fresh environment, tries it, and removes it; nothing of it may stay."""
+    """Install it in a fresh environment, try it, and remove it; nothing of it may stay."""
     with tempfile.TemporaryDirectory(prefix="kinetoscope-dist-") as name:
         folder = Path(name)
         run(interpreter.path, "-m", "venv", "--without-pip", folder / "env")
@@ -217,7 +217,7 @@ def install(way: Installation, python: Path) -> None:
 
 
 def try_own_tests(python: Path, sdist: Path, folder: Path) -> str:
-    """Runs tests of the unpacked sdist against what was installed."""
+    """Run tests of the unpacked sdist against what was installed."""
     with tarfile.open(sdist) as files:
         files.extractall(folder, filter="data")
     pip("install", "--quiet", *TOOLS_OF_TESTS, into=python)
@@ -229,7 +229,7 @@ def try_own_tests(python: Path, sdist: Path, folder: Path) -> str:
 
 
 def pip(*arguments: object, into: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
-    """Runs this environment's pip, which is new, for itself or for the Python ``into``."""
+    """Run this environment's pip, which is new, for itself or for the Python ``into``."""
     where = [] if into is None else ["--python", into]
     return run(sys.executable, "-m", "pip", *where, *arguments, environment=environment)
 

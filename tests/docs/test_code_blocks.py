@@ -93,7 +93,7 @@ def runs(tmp_path_factory):
 
 
 def training(torch):
-    """The names that the pages take for granted: a loader and what is done with its batches."""
+    """Return the names that the pages take for granted: a loader and what is done with its batches."""
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
@@ -129,7 +129,7 @@ def test_the_blocks_of_a_page_run_as_shown_in_their_order(document, runs, tmp_pa
 
 
 def run_python(text, document, names):
-    """Runs a block; the tables that it ends with have rows, but for those of kernels, which the CPU has none of."""
+    """Run a block; the tables that it ends with have rows, but for those of kernels, which the CPU has none of."""
     tree = ast.parse(text)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, document, "exec"), names)
@@ -139,7 +139,7 @@ def run_python(text, document, names):
 
 
 def run_shell(command, folder):
-    """Runs one line of a shell; our own command in a process that has imported it already, where that is all."""
+    """Run one line of a shell; our own command in a process that has imported it already, where that is all."""
     line = command.partition(" #")[0].strip()
     verb = line.split(maxsplit=2)[1] if line.startswith("kinetoscope ") else ""
     environment = os.environ | {"COLUMNS": "100", "BROWSER": "true"}

@@ -20,7 +20,7 @@ def trace(tmp_path_factory):
 
 
 def rows_below(title):
-    """The first cells of each row of the table below a title."""
+    """Return the first cells of each row of the table below a title."""
     section = PAGE.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
     return [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in re.findall(r"^\| `.*\|$", section, re.M)]
 

@@ -41,7 +41,7 @@ def each_part(parts, ahead_ns):
 
 
 def shown(report):
-    """The columns of each table that a wide terminal shows."""
+    """Return the columns of each table that a wide terminal shows."""
     out = io.StringIO()
     Console(file=out, width=400, highlight=False).print(render_summary(report, 400))
     lines = [line.strip() for line in out.getvalue().splitlines()]

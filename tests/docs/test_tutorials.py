@@ -16,7 +16,7 @@ IN_FULL = pytest.mark.skipif(
 
 
 def without_numbers(text):
-    """A text on one line, with a sign in place of each number: times differ from machine to machine."""
+    """Return a text on one line, with a sign in place of each number: times differ from machine to machine."""
     return NUMBER.sub("#", " ".join(text.split()))
 
 
@@ -147,5 +147,5 @@ def test_whatif_prediction_for_the_simulated_device_matches_its_fixed_run(tmp_pa
 
 
 def promised_ms(changes):
-    """The step without the first change, as `whatif` prints it."""
+    """Return the step without the first change, as `whatif` prints it."""
     return float(re.search(r"(?:free kernel launches|without finding 1: .*?) +([\d.]+) +[\d.]+ +[\d.]+%", changes)[1])

@@ -60,7 +60,7 @@ _CHANGES = {
 
 
 def write_corpus(folder: Path) -> None:
-    """Writes the traces, indented and compact."""
+    """Write the traces, indented and compact."""
     overlapping = {"baseTimeNanoseconds": 10**18, "distributedInfo": {"rank": 1}, "traceEvents": _OVERLAPPING}
     folder.mkdir(parents=True, exist_ok=True)
     for number, trace in enumerate([*_TRACES, overlapping]):

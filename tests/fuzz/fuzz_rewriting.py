@@ -43,7 +43,7 @@ _MENDED_BY_REPAIR = {"syntax", "events", "nesting", "tracks", "times", "flows"}
 
 @atheris.instrument_func
 def go_through(data: bytes) -> None:
-    """Checks, merges and repairs ``data`` as a file; its first bit chooses the size of the window."""
+    """Check, merge and repair ``data`` as a file; its first bit chooses the size of the window."""
     chrome_stream._PIECE_BYTES = _SMALL_WINDOW_BYTES if data[:1] >= b"\x80" else 1 << 18
     source, target = _FOLDER / "rank0.json", _FOLDER / "out.json"
     before, is_changing, after = data.partition(CHANGE)
@@ -87,7 +87,7 @@ def _with_reference(call: Callable[[Path, Path], Any], source: Path, target: Pat
 
 
 def _merged(source: Path, target: Path) -> Any:
-    """The meaning of the merged trace; None if it has no clock."""
+    """Return the meaning of the merged trace; None if it has no clock."""
     try:
         merge_traces(target, source)
     except MergeError:
@@ -96,7 +96,7 @@ def _merged(source: Path, target: Path) -> Any:
 
 
 def _repaired(source: Path, target: Path) -> Any:
-    """The repaired trace; None if nothing is left of it."""
+    """Return the repaired trace; None if nothing is left of it."""
     check = check_trace(source)
     try:
         repair = repair_trace(source, target)

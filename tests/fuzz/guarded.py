@@ -22,7 +22,7 @@ class _GuardedPages:
             raise OSError(ctypes.get_errno(), "The page after the text cannot be protected.")
 
     def with_text(self, text: bytes | bytearray | memoryview) -> memoryview:
-        """The text, directly before the protected page."""
+        """Return the text, directly before the protected page."""
         view = memoryview(self._pages)[_MAX_BYTES - len(text) : _MAX_BYTES]
         view[:] = text
         return view

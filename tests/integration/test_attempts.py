@@ -34,9 +34,8 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, handler, strict=True) as prof
 
 
 def own_pid_namespace() -> list[str]:
-    """The command that runs another one with the same pid each time, as in containers; skips the test if that is not
-    possible.
-    """
+    """Return the command that runs another one with the same pid each time, as in containers; skips the test if that is
+    not possible."""
     for options in ([], ["--user", "--map-root-user"]):
         command = ["unshare", *options, "--pid", "--fork"]
         try:
@@ -48,7 +47,7 @@ def own_pid_namespace() -> list[str]:
 
 
 def start_in_container(tmp_path: Path, name: str, how: str) -> subprocess.Popen:
-    """A process with pid 2 in a pid namespace of its own, under a shell with pid 1."""
+    """Return a process with pid 2 in a pid namespace of its own, under a shell with pid 1."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
     command = [sys.executable, str(script), str(tmp_path / "run"), name, how]

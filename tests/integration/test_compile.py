@@ -27,7 +27,7 @@ def running():
 
 
 def count_graphs(function, *, fullgraph=True):
-    """Compiles and calls ``function``; returns the number of graphs."""
+    """Compile and call ``function``; return the number of graphs."""
     counter = torch._dynamo.testing.CompileCounter()
     compiled = torch.compile(function, backend=counter, fullgraph=fullgraph)
     x = torch.ones(3)

@@ -10,7 +10,7 @@ STEP_PARTS = ("forward_ns", "backward_ns", "optimizer_ns", "communication_wait_n
 
 
 def train(folder, *, closure=False, num_batches=14, **options):
-    """Trains on one thread; its markers have no names of phases. Returns the report."""
+    """Train on one thread; its markers have no names of phases. Returns the report."""
     options = {"system": False, "quiet": True} | options
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
     parameters = model.parameters()
@@ -36,7 +36,7 @@ def train(folder, *, closure=False, num_batches=14, **options):
 
 
 def spans_in(folder, row, pattern):
-    """The time of spans of that name in a step, as intervals of the trace."""
+    """Return the time of spans of that name in a step, as intervals of the trace."""
     trace = kinetoscope.load(folder / "traces" / "merged_trace.json.gz", cache=False)
     spans = trace.spans.filter(pl.col("name").str.contains(pattern)).select(begin="ts", length="dur").collect()
     return spans.filter(pl.col("begin").is_between(row.begin_ns, row.begin_ns + row.duration_ns))

@@ -69,9 +69,8 @@ print("grown:", peak_bytes() - before, file=sys.stderr)
 
 
 def damaged_event(number: int) -> bytes:
-    """An event that is not strict JSON: its name has quotes that are not escaped. Every hundredth cannot be read at
-    all.
-    """
+    """Return an event that is not strict JSON: its name has quotes that are not escaped. Every hundredth cannot be read
+    at all."""
     args = {"External id": number, "Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
     event = {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 10 * number, "dur": 5}
     text = json.dumps(event | {"args": args}, indent=1)
@@ -125,7 +124,7 @@ class OnTerminal:
         os.close(self._side_of_program)
 
     def read_until(self, is_reached: Callable[[], bool]) -> None:
-        """Reads the output until a condition holds, or the program has ended."""
+        """Read the output until a condition holds, or the program has ended."""
         until = time.monotonic() + MAX_WAIT_S
         while not is_reached():
             assert time.monotonic() < until, self.output
@@ -200,5 +199,5 @@ def num_unread(pipe: IO[bytes]) -> int:
 
 
 def state_of(process: subprocess.Popen[bytes]) -> str:
-    """The state of a process: ``S`` if it waits."""
+    """Return the state of a process: ``S`` if it waits."""
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2][0]

@@ -78,7 +78,7 @@ def spool_folder(run):
 
 
 def recover(run, *options):
-    """The exit code of `kinetoscope recover`, and its output."""
+    """Return the exit code of `kinetoscope recover`, and its output."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code = main(["recover", str(run), *options])
@@ -133,7 +133,7 @@ def stays(run, code, output):
 
 
 def file_of(run, suffix):
-    """The largest file of a kind."""
+    """Return the largest file of a kind."""
     return max(spool_folder(run).glob(f"*{suffix}"), key=lambda path: len(path.read_bytes().replace(b"\0", b"")))
 
 
@@ -443,7 +443,7 @@ def test_spans_of_workers_that_were_saved_do_not_come_twice_if_the_log_is_lost(t
 
 
 def mutate(folder, chance):
-    """Damages one or several files in ways in which disks, people and other programs do."""
+    """Damage one or several files in ways in which disks, people and other programs do."""
     files = sorted(path for path in folder.iterdir() if path.suffix != ".lock")
     for _ in range(chance.choice([1, 1, 1, 3])):
         path = chance.choice(files)

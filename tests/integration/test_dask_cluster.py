@@ -98,7 +98,7 @@ def report(runs):
 
 
 def busy_workers(client):
-    """The workers that have work."""
+    """Return the workers that have work."""
     return [worker for worker, keys in client.processing().items() if keys]
 
 

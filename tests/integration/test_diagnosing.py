@@ -23,7 +23,7 @@ NUM_ROWS = 100_000
 
 
 def train(folder, make_rows, **options):
-    """A loop in which ``make_rows`` is called in each batch; returns the run's folder."""
+    """Return a loop in which ``make_rows`` is called in each batch; returns the run's folder."""
     model = torch.nn.Linear(64, 64)
     options = {"schedule": SCHEDULE, "system": False, "diagnose": True, "overwrite": True, "quiet": True} | options
     with kinetoscope.profile(folder, strict=True, **options) as profiler:

@@ -36,7 +36,7 @@ def source(tmp_path):
 
 
 def copy_source(source):
-    """The source tree of a wheel, without files that were built here."""
+    """Return the source tree of a wheel, without files that were built here."""
     shutil.copytree(HOUSE / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(HOUSE / name, source)

@@ -51,7 +51,7 @@ def trainer(request):
 
 
 def here(trainer):
-    """The trainer, if its library is installed."""
+    """Return the trainer, if its library is installed."""
     library = LIBRARIES[trainer]
     if importlib.util.find_spec(library) is None:
         assert not HAS_ALL, f"{library} is missing"

@@ -45,7 +45,7 @@ def interrupted(tmp_path_factory):
 
 
 def recorded(folder: Path, environment: dict[str, str]) -> list[int]:
-    """The errno of the failure, the number of dropped records, and the number of chunks."""
+    """Return the errno of the failure, the number of dropped records, and the number of chunks."""
     command = [sys.executable, "-c", RECORDING, str(folder)]
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
     return list(map(int, printed.split()))

@@ -85,7 +85,7 @@ with Profiler(schedule, JSONTraceHandler(folder + "/run/traces"), strict=True) a
 
 
 def wait_until_witnessed(folder, ranks, num_spans):
-    """Waits until each rank has reported so many spans, and has saved some."""
+    """Wait until each rank has reported so many spans, and has saved some."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         lines = (folder / "witness").read_text().rpartition("\n")[0].splitlines()  # the last may not be whole yet
@@ -99,7 +99,7 @@ def wait_until_witnessed(folder, ranks, num_spans):
 
 
 def kill(folder, ranks):
-    """Kills all processes of all ranks, none between the end of a span and its message to the witness."""
+    """Kill all processes of all ranks, none between the end of a span and its message to the witness."""
     with open(folder / "lock", "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for rank in ranks:
@@ -109,13 +109,13 @@ def kill(folder, ranks):
 
 
 def wait_for_end(alive):
-    """Waits until no process has the file open any more."""
+    """Wait until no process has the file open any more."""
     os.set_blocking(alive.fileno(), True)
     assert alive.read() == b""
 
 
 def spans_in(path):
-    """The name of each span of a trace that the witness may know, and whether it is cut."""
+    """Return the name of each span of a trace that the witness may know, and whether it is cut."""
     events = json.loads(path.read_text())["traceEvents"]
     spans = [event for event in events if event["ph"] == "X" and event["name"].startswith(("item ", "work "))]
     return [(event["name"], "cut" in event["args"]) for event in spans]

@@ -61,7 +61,7 @@ class Terminal:
             time.sleep(0.02)
 
     def go_away(self):
-        """Closes the terminal; the system then sends SIGHUP, and each write ends with EIO."""
+        """Close the terminal; the system then sends SIGHUP, and each write ends with EIO."""
         os.close(self.master)
 
     def spans(self):
@@ -70,7 +70,7 @@ class Terminal:
 
 
 def take_terminal():
-    """Makes the terminal the one that controls this session."""
+    """Make the terminal the one that controls this session."""
     import fcntl
     import termios
 

@@ -14,7 +14,7 @@ LEAK_BYTES = 400_000
 
 
 def record(folder, after_each_batch=lambda loss: None, **options):
-    """Trains ten recorded batches from the run's first one on; returns the memory of the host."""
+    """Train ten recorded batches from the run's first one on; return the memory of the host."""
     (row,) = report_on(folder, after_each_batch, **options).memory
     return row
 
@@ -147,7 +147,7 @@ def test_memory_kept_by_a_dataset_is_no_certain_leak_and_no_kept_loss(tmp_path, 
 
 
 def train_with_closures(folder, optimizer_of, num_batches):
-    """Trains on batches of one size, each in a closure of an optimizer that asks for it; returns the report."""
+    """Train on batches of one size, each in a closure of an optimizer that asks for it; return the report."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimizer = optimizer_of(model.parameters())

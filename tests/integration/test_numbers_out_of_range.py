@@ -68,7 +68,7 @@ def places_of_numbers(document, path=()):
 
 
 def planted(document, path, value):
-    """The document as text, with the value at a place."""
+    """Return the document as text, with the value at a place."""
     changed = json.loads(json.dumps(document))
     place = changed
     for key in path[:-1]:
@@ -82,7 +82,8 @@ def is_allowed(path, value):
 
 
 def name_of(path):
-    """The innermost name, which the sentence must have; the numbers of a timestamp have those of the timestamp."""
+    """Return the innermost name, which the sentence must have; the numbers of a timestamp have those of the
+    timestamp."""
     names = [key for key in path if isinstance(key, str)]
     return next((key for key in names if key in ("begin", "end", "timestamp")), names[-1])
 

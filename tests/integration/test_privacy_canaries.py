@@ -44,12 +44,12 @@ def run(tmp_path_factory):
 
 
 def report(*arguments):
-    """Runs the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return main(["report", "--no-cache", *map(str, arguments)])
 
 
 def of_a_device(run, folder):
-    """A trace of Kineto's own, with kernels."""
+    """Return a trace of Kineto's own, with kernels."""
     return plant(Path(__file__).parents[1] / "data" / "hta" / "data_parallel.json.gz", folder)
 
 
@@ -198,7 +198,7 @@ def test_recording_with_redact_contains_no_canary(run, tmp_path):
 
 
 def plant_small(run, folder):
-    """A trace with few events and a canary in each text."""
+    """Return a trace with few events and a canary in each text."""
     path = next((run / "traces").glob("*rank0*"))
     trace = json.loads(path.read_text())
     folder.mkdir()

@@ -43,7 +43,7 @@ def on_a_machine_with_a_secret_name(tmp_path, monkeypatch):
 
 
 def secrets_below(folder):
-    """The files below a folder that hold a secret, decompressed."""
+    """Return the files below a folder that hold a secret, decompressed."""
     found = []
     for path in Path(folder).rglob("*"):
         content = path.read_bytes() if path.is_file() else b""

@@ -87,7 +87,8 @@ sys.exit(int(statuses == [3, 3]))
 
 
 def run_plain(kind, folder):
-    """The training without us. Ranks are started as torchrun starts them, which ends with 1 when they end with 3."""
+    """Return the training without us. Ranks are started as torchrun starts them, which ends with 1 when they end with
+    3."""
     if kind in RANKS:
         return run_prepared((*COMPILING, "torch.distributed"), AS_TWO_RANKS, TRAININGS, kind, folder=folder)
     if kind == "spawn workers":  # which import the script again
@@ -97,7 +98,7 @@ def run_plain(kind, folder):
 
 @pytest.fixture(scope="module")
 def trainings(tmp_path_factory):
-    """Runs a training of a kind without us and with us, once; its folder and both results."""
+    """Run a training of a kind without us and with us, once; its folder and both results."""
 
     @functools.cache
     def train(kind):

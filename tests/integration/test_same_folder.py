@@ -26,7 +26,7 @@ def profile(folder, **settings):
 
 
 def until_begun(begun, other):
-    """Waits until the other process records."""
+    """Wait until the other process records."""
     wait_for(lambda: begun.exists() or other.has_ended())
     assert begun.exists(), other.wait()
 

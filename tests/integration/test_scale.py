@@ -54,7 +54,7 @@ def start(tmp_path, rank, num_ranks, per_node, program, *arguments):
 
 
 def finish(processes, *, says=""):
-    """The output of the processes. Beside how the run ended, each may log only one line, with ``says`` in it."""
+    """Return the output of the processes. Beside how the run ended, each may log only one line, with ``says`` in it."""
     results = [process.wait(150) for process in processes]
     assert [done.returncode for done in results] == [0] * len(processes), results
     own = ("Kinetoscope: ", "kinetoscope ")

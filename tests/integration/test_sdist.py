@@ -49,7 +49,7 @@ def tree(tmp_path):
 
 
 def build_sdist(tree):
-    """The names in the sdist, and its name."""
+    """Return the names in the sdist, and its name."""
     script = "import setuptools.build_meta as m; m.build_sdist('../built')"
     done = subprocess.run([sys.executable, "-c", script], cwd=tree, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -93,7 +93,7 @@ def has_trained(folder, num_ranks=2):
 
 
 def status_text(folder):
-    """The exit code, and what a person reads."""
+    """Return the exit code, and what a person reads."""
     done = run_command("status", folder, environment=os.environ | {"COLUMNS": "200"})
     assert not done.stderr
     return done.returncode, done.stdout
@@ -175,7 +175,7 @@ def test_killed_rank_is_shown_with_its_last_step(tmp_path):
 
 @contextmanager
 def training_apart(folder, *options):
-    """Trains in a namespace that unshare makes with these options, killed at the end."""
+    """Train in a namespace that unshare makes with these options, killed at the end."""
     apart = [shutil.which("unshare"), *options]
     if apart[0] is None or subprocess.run([*apart, "true"], capture_output=True).returncode:
         pytest.skip("this user may not make such a namespace")
@@ -224,7 +224,7 @@ def test_the_page_says_what_the_terminal_says(tmp_path):
             os.kill(process.pid, signal.SIGSTOP)
         wait_for(lambda: set(states(tmp_path).values()) == {"hanging"})
         wait_for(lambda: lists.all().runs[0].state == "hanging")
-        now, text = lists.one(".").files.now, status_text(tmp_path)[1]
+        now, text = lists.one(".").files.live_status, status_text(tmp_path)[1]
         assert text.splitlines()[0] == now.headline
         moving = ("for", "behind")  # how much is a lag depends on how far apart both pulses were read
         columns = [(place, title) for place, title in enumerate(now.columns) if title not in moving]

@@ -56,7 +56,7 @@ COMMANDS = {
 
 
 def call(command, run, capsys):
-    """The exit code, and what was printed. Paths of the run are put into the command."""
+    """Return the exit code, and what was printed. Paths of the run are put into the command."""
     places = {"folder": run, "traces": run / "traces", "other": run.parent / "other", "out": run.parent / "out"}
     code = main([part.format(**places) for part in COMMANDS[command]])
     output = capsys.readouterr()

@@ -42,7 +42,7 @@ def train(out, log_to, log=lambda row: None, **options):
 
 
 def rows_of_wandb(folder):
-    """The rows in W&B's file of a run: records in blocks of 32 KiB, as LevelDB's log has them."""
+    """Return the rows in W&B's file of a run: records in blocks of 32 KiB, as LevelDB's log has them."""
     pb = importlib.import_module("wandb.proto.wandb_internal_pb2")
     (path,) = Path(folder).glob("wandb/offline-run-*/run-*.wandb")
     content, rows, pieces, place = path.read_bytes(), [], b"", 7

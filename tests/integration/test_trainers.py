@@ -66,7 +66,7 @@ def printed_results(done):
 
 
 def check(command, folder, *options, ranks=(0,)):
-    """Runs a training with and without `kinetoscope run`: it is recorded, and what it is without."""
+    """Run a training with and without `kinetoscope run`: it is recorded, and what it is without."""
     plain = run(*command, folder=folder)
     profiled = run(KINETOSCOPE, "run", "--after", 3, "--num-steps", 4, "-o", "run", *options, *command, folder=folder)
     assert plain.returncode in (0, 1, 3), plain.stderr

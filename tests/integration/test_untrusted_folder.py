@@ -76,7 +76,7 @@ def spool_folder(run):
 
 
 def change_run(run, recipe=(), **fields):
-    """Changes ``run.json``: fields of the run or of its one handler."""
+    """Change ``run.json``: fields of the run or of its one handler."""
     path = spool_folder(run) / "run.json"
     document = json.loads(path.read_text())
     document["recipes"] = [document["recipes"][0] | dict(recipe)]
@@ -327,7 +327,7 @@ def test_saved_traces_passes_over_ranks_that_the_run_does_not_have(saved, rank):
 
 
 def queue(run, path, url, number=0, is_expendable=True):
-    """Writes an entry of the queue, as anybody could, which says that its file may be deleted after the upload."""
+    """Write an entry of the queue, as anybody could, which says that its file may be deleted after the upload."""
     folder = run / ".uploads" / "rank0"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{number:020}-1-1.json").write_text(json.dumps({"path": path, "url": url}))
@@ -450,7 +450,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, handler, upload_to=s
 
 
 def start_again(run, upload_to, remote="{run_name}/{batch}.json"):
-    """Starts a run in an existing folder."""
+    """Start a run in an existing folder."""
     return run_program(RUN, run, upload_to, remote)
 
 

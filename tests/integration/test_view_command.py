@@ -41,7 +41,7 @@ def server(runs):
 
 @pytest.fixture
 def get(server):
-    """Asks as a browser that has followed the link."""
+    """Ask as a browser that has followed the link."""
     cookie = log_in(server.link)
     return lambda path="/", **how: ask(server.server_port, path, **{"Cookie": cookie} | how)
 
@@ -243,7 +243,7 @@ def test_names_that_are_not_text_can_be_opened_too(get, runs):
 
 
 def read_whole(link, path):
-    """Reads an answer piece by piece, and returns the length of its content."""
+    """Read an answer piece by piece, and return the length of its content."""
     port = urlsplit(link).port
     with socket.create_connection(("127.0.0.1", port), MAX_WAIT_S) as connection:
         connection.sendall(request_for(link, path))
@@ -363,7 +363,7 @@ def test_over_ssh_it_says_how_to_reach_the_link_and_opens_no_browser(runs, tmp_p
 
 
 def fake_browser(folder):
-    """A program that records its argument, the content of that file, and its permissions."""
+    """Return a program that records its argument, the content of that file, and its permissions."""
     program = folder / "browser"
     program.write_text(
         f"#!{sys.executable}\nimport os, sys, urllib.parse\n"

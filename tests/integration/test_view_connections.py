@@ -27,13 +27,13 @@ def server(runs):
 
 @pytest.fixture
 def get(server):
-    """Asks as a browser that has followed the link."""
+    """Ask as a browser that has followed the link."""
     cookie = log_in(server.link)
     return lambda: ask(server.server_port, Cookie=cookie)
 
 
 def slow_loris(port):
-    """A connection whose request never ends."""
+    """Return a connection whose request never ends."""
     connection = socket.create_connection(("127.0.0.1", port), MAX_WAIT_S)
     connection.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n")
     return connection
@@ -72,7 +72,7 @@ def test_slow_request_is_closed_at_its_time_limit_while_it_keeps_sending(runs):
 
 
 def reads_nothing(server, cookie, path):
-    """A connection that has asked for a large file, and does not read it."""
+    """Return a connection that has asked for a large file, and does not read it."""
     connection = socket.create_connection(("127.0.0.1", server.server_port), MAX_WAIT_S)
     host = f"Host: 127.0.0.1:{server.server_port}"
     head = f"GET {path} HTTP/1.0\r\n{host}\r\nCookie: {cookie}\r\n\r\n"

@@ -28,7 +28,7 @@ def write_trace(path: Path, rank: int = 0, num_spans: int = 20) -> Path:
 
 
 def write_run(folder: Path) -> Path:
-    """A run's folder with traces of two ranks, and with a pulse, which is never looked at here."""
+    """Return a run's folder with traces of two ranks, and with a pulse, which is never looked at here."""
     for name in ("traces", "pulse"):
         (folder / name).mkdir(parents=True)
     for rank in range(2):

@@ -79,7 +79,7 @@ def sampled(loaders, folder, *, num_epochs=1):
 
 
 def tracks_of(handler, name):
-    """The tracks with spans of a name."""
+    """Return the tracks with spans of a name."""
     return {thread.name for cycle in handler.cycles for thread, _, span in cycle.records() if span.name == name}
 
 

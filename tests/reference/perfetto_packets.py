@@ -30,7 +30,7 @@ _SHORTEST = [bytes([number]) for number in range(128)]
 
 
 def varint(number: int) -> bytes:
-    """A whole number of up to 64 bits; negative ones as two's complement."""
+    """Return a whole number of up to 64 bits; negative ones as two's complement."""
     if 0 <= number < 128:
         return _SHORTEST[number]
     number &= 2**64 - 1
@@ -43,17 +43,17 @@ def varint(number: int) -> bytes:
 
 
 def number_field(number: int, value: int) -> bytes:
-    """A field with a whole number."""
+    """Return a field with a whole number."""
     return varint(number << 3) + varint(value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """A field with a message or a string."""
+    """Return a field with a message or a string."""
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def double_field(number: int, value: float) -> bytes:
-    """A field with a floating-point number."""
+    """Return a field with a floating-point number."""
     return varint(number << 3 | 1) + struct.pack("<d", value)
 
 
@@ -66,12 +66,12 @@ def counter_numbers(event: Event) -> Iterator[tuple[str, float]]:
 
 
 def series_hash(name: str, series: str) -> int:
-    """A hash of a counter's series, without its process."""
+    """Return a hash of a counter's series, without its process."""
     return fnv(_utf8(name) + _SERIES_MARK + _utf8(series))
 
 
 def subject_hash(name: str) -> int:
-    """A hash of the group of a counter's subject, without its process."""
+    """Return a hash of the group of a counter's subject, without its process."""
     return fnv(_utf8(_subject(name)) + _GROUP_MARK)
 
 
@@ -89,11 +89,11 @@ class ReferencePerfettoWriter(PerfettoWriter):
         self._serial = itertools.count()
 
     def write(self, events: Iterable[Event]) -> None:
-        """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
+        """Add events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
         self.write_in_order(sorted(events, key=_when))
 
     def write_in_order(self, events: Iterable[Event]) -> None:
-        """Adds events in the order of their begin. Only open spans are kept in memory."""
+        """Add events in the order of their begin. Only open spans are kept in memory."""
         waiting: list[_Moment] = []
         for event in events:
             if event.get("ph") == "M":
@@ -107,7 +107,7 @@ class ReferencePerfettoWriter(PerfettoWriter):
         self._write_descriptions()
 
     def _put_next(self, waiting: list[_Moment]) -> None:
-        """Writes all packets of the next moment of a track."""
+        """Write all packets of the next moment of a track."""
         together = [heapq.heappop(waiting)]
         while waiting and waiting[0][:2] == together[0][:2]:
             together.append(heapq.heappop(waiting))
@@ -204,7 +204,7 @@ class ReferencePerfettoWriter(PerfettoWriter):
         return number
 
     def _put_interned(self) -> None:
-        """Writes the new names, before the packets that use them."""
+        """Write the new names, before the packets that use them."""
         if self._pending:
             self._put(number_field(13, _NEEDS_STATE) + bytes_field(12, bytes(self._pending)))
             self._pending.clear()
@@ -231,7 +231,7 @@ class ReferencePerfettoWriter(PerfettoWriter):
         self._descriptions.clear()
 
     def _counter_track(self, pid: int, name: str, series: str) -> int:
-        """The track of a series; a new one is described, with its groups."""
+        """Return the track of a series; a new one is described, with its groups."""
         uuid = self._counter_tracks.get((pid, name, series))
         if uuid is None:
             uuid = self._counter_tracks[pid, name, series] = counter_uuid(series_hash(name, series), pid)
@@ -260,7 +260,7 @@ class ReferencePerfettoWriter(PerfettoWriter):
 
 
 def _double(value: float) -> float:
-    """The nearest double; of an integer beyond all of them, infinity."""
+    """Return the nearest double; of an integer beyond all of them, infinity."""
     try:
         return float(value)
     except OverflowError:
@@ -289,7 +289,7 @@ def _with_flows(moments: list[_Moment]) -> list[_Moment]:
 
 
 def _description(*, pid: int, tid: int | None, name: str = "", sort_index: int | None = None) -> bytes:
-    """The rest of the descriptor of a process's or thread's track."""
+    """Return the rest of the descriptor of a process's or thread's track."""
     title = _utf8(name)
     order = number_field(3, sort_index) if sort_index is not None else b""
     if tid is None:
@@ -300,7 +300,7 @@ def _description(*, pid: int, tid: int | None, name: str = "", sort_index: int |
 
 
 def _subject(name: str) -> str:
-    """The subject by which counters are grouped: the name up to its first slash, or all of it."""
+    """Return the subject by which counters are grouped: the name up to its first slash, or all of it."""
     return name.partition("/")[0] or name
 
 

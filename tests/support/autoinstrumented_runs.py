@@ -36,7 +36,7 @@ def run_recorded(*options, command, folder, environment=None, whole_end=False):
 
 
 def environment_of(*options, folder, environment=None):
-    """The environment that `kinetoscope run` with these options gives to its command."""
+    """Return the environment that `kinetoscope run` with these options gives to its command."""
     before = {**os.environ, **(environment or {})}
     done = run_command("run", *options, "env", "-0", folder=folder, environment=before)
     assert done.returncode == 0, done.stderr
@@ -44,7 +44,7 @@ def environment_of(*options, folder, environment=None):
 
 
 def start_recorded(environment, command, folder, *, whole_end=False) -> Running:
-    """Starts one training below `kinetoscope run`, which gave it this environment."""
+    """Start one training below `kinetoscope run`, which gave it this environment."""
     where = {"folder": folder, "environment": environment, "whole_end": whole_end}
     return start_prepared(_RECORDED, _AS_A_RECORDED_SCRIPT, *command, **where)
 
@@ -56,7 +56,7 @@ def num_printed_steps(done):
 
 
 def lines_of_training(done):
-    """The lines in which a training reports its losses and steps."""
+    """Return the lines in which a training reports its losses and steps."""
     return [line for line in done.stdout.splitlines() if line.startswith(("steps", "graphs"))]
 
 
@@ -67,7 +67,7 @@ def lines_added(profiled, plain):
 
 
 def frame_of(folder):
-    """All steps of a run."""
+    """Return all steps of a run."""
     from kinetoscope.frames.all_steps import build_steps_frame, find_run_pulses
 
     return build_steps_frame(find_run_pulses(folder))

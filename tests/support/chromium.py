@@ -15,12 +15,12 @@ _ALONE = ("--no-sandbox", "--disable-gpu", "--disable-quic")
 
 
 def chromium() -> str | None:
-    """Its command; None where none is installed."""
+    """Return its command; None where none is installed."""
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 def launch_chromium(playwright: Any) -> Any:
-    """Starts it."""
+    """Start it."""
     return playwright.chromium.launch(executable_path=chromium(), args=[*_QUIET, *_ALONE])
 
 

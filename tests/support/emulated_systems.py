@@ -138,17 +138,17 @@ class OtherSystem:
         self._folder = folder
 
     def command(self, *arguments: object, new: bool = False) -> subprocess.CompletedProcess[str]:
-        """Runs one of our commands to its end."""
+        """Run one of our commands to its end."""
         if new:
             return self._run_new("-m", "kinetoscope", *arguments)
         return self._run((*OURS, "polars"), RUN_COMMAND, arguments)
 
     def program(self, text: str, *arguments: object, new: bool = False) -> subprocess.CompletedProcess[str]:
-        """Runs a program to its end."""
+        """Run a program to its end."""
         return self._run_new("-c", text, *arguments) if new else self._run((*OURS, "polars"), text, arguments)
 
     def program_with_torch(self, text: str) -> subprocess.CompletedProcess[str]:
-        """Runs a program to its end that has imported torch before anything was taken away."""
+        """Run a program to its end that has imported torch before anything was taken away."""
         return self._run(COMPILING, text, (), WITH_TORCH="1")
 
     def _run(
@@ -167,7 +167,7 @@ class OtherSystem:
 
 @functools.cache
 def _folder_with(system: str) -> str:
-    """A folder from which Python takes ``system`` away as it starts; there until the tests end."""
+    """Return a folder from which Python takes ``system`` away as it starts; there until the tests end."""
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     Path(folder.name, "sitecustomize.py").write_text(system)

@@ -54,24 +54,24 @@ READ_SETTINGS = "from fsspec.config import conf, set_conf_env\nset_conf_env(conf
 
 
 def run_program(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a process that has imported us, but has not used us. For ``where`` see `run_prepared`."""
+    """Run a program in a process that has imported us, but has not used us. For ``where`` see `run_prepared`."""
     return run_prepared(OURS, program, *arguments, **where)
 
 
 def run_command(*arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
-    """Runs `kinetoscope` with these arguments."""
+    """Run `kinetoscope` with these arguments."""
     return run_prepared(OURS, RUN_COMMAND, *arguments, **where)
 
 
 def run_command_on_bytes(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Runs `kinetoscope` with these arguments and a pipe as its standard input; returns the bytes that it printed."""
+    """Run `kinetoscope` with these arguments and a pipe as its standard input; return the bytes that it printed."""
     running = start_prepared(OURS, RUN_COMMAND, *arguments, stdin=stdin)
     done = running.wait()
     return subprocess.CompletedProcess(done.args, done.returncode, *running.printed)
 
 
 def run_with_torch(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a process that has imported torch and us, but has used neither."""
+    """Run a program in a process that has imported torch and us, but has used neither."""
     return run_prepared(TORCH, program, *arguments, **where)
 
 
@@ -90,7 +90,7 @@ def run_prepared(
     timeout_s: float = 120,
     whole_end: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end. For the rest see `start_prepared`."""
+    """Run a program to its end. For the rest see `start_prepared`."""
     where: dict[str, Any] = {"folder": folder, "environment": environment, "prepared_with": prepared_with}
     where["whole_end"] = whole_end
     return start_prepared(modules, program, *arguments, **where).wait(timeout_s)
@@ -106,8 +106,8 @@ def start_prepared(
     stdin: bytes | None = None,
     whole_end: bool = False,
 ) -> "Running":
-    """Starts a program in the folder and the environment of the caller if no others are given. ``stdin`` comes through
-    a pipe; None is no standard input. With ``whole_end`` Python is finalized when the program has ended.
+    """Start a program in the folder and the environment of the caller if no others are given. ``stdin`` comes through a
+    pipe; None is no standard input. With ``whole_end`` Python is finalized when the program has ended.
 
     Environment variables that modules read when they are imported are those with which the tests were started, whatever
     test comes first, and those of ``prepared_with``.
@@ -125,7 +125,7 @@ def start_prepared(
 
 
 def run_in_our_place(modules: tuple[str, ...], program: str) -> int:
-    """Runs a program with the standard streams, the folder and the environment of this process; returns its status."""
+    """Run a program with the standard streams, the folder and the environment of this process; return its status."""
     request = {"program": program, "arguments": [], "whole_end": False}
     request |= {"folder": os.getcwd(), "environment": dict(os.environ)}
     connection = _prepared(modules, ())
@@ -183,7 +183,7 @@ class Running:
 
 
 def _piped(stdin: bytes | None, stack: contextlib.ExitStack) -> list[int]:
-    """A pipe's end from which the text can be read, until ``stack`` is left; none for None."""
+    """Return a pipe's end from which the text can be read, until ``stack`` is left; none for None."""
     if stdin is None:
         return []
     read_end, write_end = os.pipe()
@@ -202,7 +202,7 @@ _idle: dict[tuple[tuple[str, ...], _Variables], list[socket.socket]] = {}
 
 
 def _another(prepared: socket.socket) -> socket.socket:
-    """The connection to a fork of a prepared process, which runs programs of its own."""
+    """Return the connection to a fork of a prepared process, which runs programs of its own."""
     client, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     socket.send_fds(prepared, [_FORK.encode()], [server.fileno()])
     server.close()
@@ -212,8 +212,8 @@ def _another(prepared: socket.socket) -> socket.socket:
 
 @functools.cache
 def _prepared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
-    """The connection to a process that has imported these, and runs programs for us alone. All processes of a test run
-    share these imports, if the system can do that."""
+    """Return the connection to a process that has imported these, and runs programs for us alone. All processes of a
+    test run share these imports, if the system can do that."""
     if _TEST_RUN and sys.platform == "linux":
         return _shared(modules, variables)
     client, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -224,8 +224,8 @@ def _prepared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
 
 
 def _start(server: socket.socket, modules: tuple[str, ...], variables: _Variables) -> None:
-    """Starts a process that imports the modules, and serves its end of a connection, or all who connect to it. What is
-    in `_BASES` is imported once for all such processes."""
+    """Start a process that imports the modules, and serve its end of a connection, or all who connect to it. What is in
+    `_BASES` is imported once for all such processes."""
     for base in _BASES:
         if modules[: len(base)] == base != modules:
             message = " ".join([_FORK, *modules[len(base) :]]).encode()
@@ -243,8 +243,8 @@ def _start(server: socket.socket, modules: tuple[str, ...], variables: _Variable
 
 
 def _shared(modules: tuple[str, ...], variables: _Variables) -> socket.socket:
-    """The connection to a fork, for us alone, of the process that has imported the modules for all processes of this
-    test run with the same environment. Who comes first starts that."""
+    """Return the connection to a fork, for us alone, of the process that has imported the modules for all processes of
+    this test run with the same environment. Who comes first starts that."""
     own = {name: value for name, value in _ENVIRONMENT.items() if not name.startswith("PYTEST_")}
     what = repr((modules, variables, sys.executable, __file__, sorted(own.items())))
     address = f"\0kinetoscope {_TEST_RUN} {zlib.crc32(what.encode())}"  # in no file system
@@ -281,7 +281,7 @@ def _import_and_serve(connection: socket.socket, modules: list[str]) -> None:
 
 
 def _serve_all(listening: socket.socket) -> None:
-    """Forks a process for each who connects. Ends when all of these have ended.
+    """Fork a process for each who connects. Ends when all of these have ended.
 
     Returns in a process that has become a program, when that has ended.
     """
@@ -304,8 +304,8 @@ def _serve_all(listening: socket.socket) -> None:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Runs a program for each request; sends its pid, and then how it ended. Ends when the connection is closed, and
-    does not take apart what was imported.
+    """Run a program for each request; send its pid, and then how it ended. Ends when the connection is closed, and does
+    not take apart what was imported.
 
     Returns in a process that has become a program, when that has ended.
     """
@@ -340,7 +340,7 @@ def _become(
     environment: dict[str, str],
     whole_end: bool,
 ) -> None:
-    """Runs a program in this process. An exception ends the process, as with `python -c`."""
+    """Run a program in this process. An exception ends the process, as with `python -c`."""
     for number, file in zip((1, 2, 0), files, strict=False):
         os.dup2(file, number)
         os.close(file)
@@ -363,8 +363,8 @@ def _become(
 
 
 def _end_soon(status: int) -> None:
-    """Ends this process as Python does, but does not take apart what was imported. Returns if Python must report that
-    it cannot write what was printed."""
+    """End this process as Python does, but does not take apart what was imported. Returns if Python must report that it
+    cannot write what was printed."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     with contextlib.suppress(Exception):

@@ -5,14 +5,14 @@ import time
 
 
 def free_port() -> int:
-    """A port on which nothing listens."""
+    """Return a port on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def wait_for(port: int, timeout_s: float = 60.0) -> None:
-    """Waits until something listens on the port. Raises OSError if nothing does in time."""
+    """Wait until something listens on the port. Raises OSError if nothing does in time."""
     until = time.monotonic() + timeout_s
     while True:
         try:

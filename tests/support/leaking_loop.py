@@ -41,12 +41,12 @@ class Recording:
 
 
 def forward():
-    """A result with a graph that keeps 48 bytes for its backward pass."""
+    """Return a result with a graph that keeps 48 bytes for its backward pass."""
     return WEIGHTS.exp().sum()
 
 
 def line_here(function):
-    """The line of a function that is marked by a comment."""
+    """Return the line of a function that is marked by a comment."""
     lines, first = inspect.getsourcelines(function)
     (offset,) = [number for number, text in enumerate(lines) if text.rstrip().endswith("# here")]
     return f"{source_name(inspect.getfile(function))}:{first + offset}"

@@ -31,11 +31,11 @@ BREAKS = {
 
 
 def break_event(event: Any, kind: str, *, indent: int | None = 2) -> bytes:
-    """The text of an event, broken in one of the ways, or unchanged if that way does not exist."""
+    """Return the text of an event, broken in one of the ways, or unchanged if that way does not exist."""
     text = json.dumps(event, indent=indent).encode()
     return re.sub(*BREAKS[kind], text) if kind in BREAKS else text
 
 
 def broken_trace(events: Iterable[bytes]) -> bytes:
-    """A trace of these events."""
+    """Return a trace of these events."""
     return b'{"baseTimeNanoseconds": 1790857026000000000, "traceEvents": [\n' + b",\n".join(events) + b"\n]}"

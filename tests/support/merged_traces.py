@@ -4,7 +4,7 @@ from typing import Any
 
 
 def meaning(trace: dict[str, Any]) -> dict[str, Any]:
-    """The trace, with each track named as in its own file, since the numbers of new tracks do not matter."""
+    """Return the trace, with each track named as in its own file, since the numbers of new tracks do not matter."""
     events: list[dict[str, Any]] = trace["traceEvents"]
     origins = [(event, event["args"].get("origin")) for event in events if is_metadata(event, "thread_name")]
     tracks: dict[Any, Any] = {(event["pid"], event["tid"]): origin for event, origin in origins}

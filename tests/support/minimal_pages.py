@@ -34,7 +34,8 @@ HOSTILE = [
 
 
 def write_page(path: Path, data: dict | None = None, run: dict | None = None, **tables) -> Path:
-    """A page of these rows in the tables of its report, of what is said of the ``run``, and of other ``data``."""
+    """Return a page of these rows in the tables of its report, of what is said of the ``run``, and of other
+    ``data``."""
     report = {table: tables.get(table, []) for table in TABLES} | {"run": RUN | (run or {})}
     calls = [[SimpleNamespace(**row) for row in report[table]] for table in ("operators", "kernels")]
     data = {"call_totals": compute_call_totals(*calls), "call_tables": build_call_tables(*calls)} | (data or {})
@@ -60,7 +61,7 @@ def axe_violations(page, **options) -> list[dict]:
 
 
 def serious_faults(page, **options) -> list[tuple[str, list[str]]]:
-    """The rules that axe finds broken on a page as it is, if that is serious, and where."""
+    """Return the rules that axe finds broken on a page as it is, if that is serious, and where."""
     serious = [fault for fault in axe_violations(page, **options) if fault["impact"] in ("serious", "critical")]
     return [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in serious]
 

@@ -16,7 +16,7 @@ from kinetoscope.report.page.rank_traces import RankTraces
 
 
 def read_column(column: Column) -> list[int]:
-    """The numbers of a column."""
+    """Return the numbers of a column."""
     length = len(column)
     planes = [column.data[place * length : (place + 1) * length] for place in range(column.num_bytes)]
     written = [sum(byte << 8 * place for place, byte in enumerate(bytes_of)) for bytes_of in zip(*planes, strict=True)]
@@ -39,7 +39,7 @@ def page_text(html: str) -> dict:
 
 
 def page_of(*paths, redact: bool = False, **settings) -> PageData:
-    """The page of some traces."""
+    """Return the page of some traces."""
     sources = [str(path) for path in paths]
     anonymizer = Anonymizer() if redact else None
     if anonymizer is not None:
@@ -50,11 +50,11 @@ def page_of(*paths, redact: bool = False, **settings) -> PageData:
 
 
 def write_trace(path, events, **header):
-    """A trace of one rank."""
+    """Return a trace of one rank."""
     path.write_text(json.dumps({"traceEvents": events, **header}))
     return path
 
 
 def span(name, ts, dur, tid=1, category="cpu_op", **arguments):
-    """A span of a trace, in microseconds."""
+    """Return a span of a trace, in microseconds."""
     return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": arguments}

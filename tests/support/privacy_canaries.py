@@ -16,7 +16,7 @@ _MEMORY = "[memory]"
 
 
 def planted(value: Any, *, with_keys: bool = True) -> Any:
-    """A value with the canary in all its texts, and in a key beside those of each object."""
+    """Return a value with the canary in all its texts, and in a key beside those of each object."""
     if isinstance(value, str):
         return f"{value} {CANARY}" if value else CANARY
     if isinstance(value, list):
@@ -28,7 +28,7 @@ def planted(value: Any, *, with_keys: bool = True) -> Any:
 
 
 def planted_event(event: dict[str, Any], number: int, *, in_devices: bool) -> dict[str, Any]:
-    """An event with the canary in all texts but the names of spans, which are torch's here. In most events, what
+    """Return an event with the canary in all texts but the names of spans, which are torch's here. In most events, what
     analyses need stays as it is beside it; in every fifth, no text among the arguments does, nor, in half of them, its
     category: that of devices' events only ``in_devices``."""
     args = event.get("args", {})
@@ -84,7 +84,7 @@ def own_events(*, in_devices: bool) -> Iterator[dict[str, Any]]:
 
 
 def planted_header(header: dict[str, Any]) -> dict[str, Any]:
-    """A header with the canary in all texts, keys and notes."""
+    """Return a header with the canary in all texts, keys and notes."""
     kept = {"schemaVersion": 1, "displayTimeUnit": "ms"}
     own = planted({"run_name": "run", "host": "host", "start": "start", "notes": ["A note.", "ends too early"]})
     own |= {key: value for key, value in header.get("kinetoscope", {}).items() if key not in own}

@@ -15,13 +15,13 @@ def span(name, category, tid, begin_us, dur_us):
 
 
 def stack(tid, begin_us, dur_us, *names):
-    """A sample, or equal ones in a row, of frames from the outermost inwards; `LIBRARIES` are not the user's."""
+    """Return a sample, or equal ones in a row, of frames from the outermost inwards; `LIBRARIES` are not the user's."""
     kinds = ["stack_sample,library" if name.startswith(LIBRARIES) else "stack_sample" for name in names]
     return [span(name, kind, tid, begin_us, dur_us) for name, kind in zip(names, kinds, strict=True)]
 
 
 def each_step(*parts):
-    """The events that ``parts``, functions of a moment, make in each step."""
+    """Return the events that ``parts``, functions of a moment, make in each step."""
     return [event for step in range(NUM_STEPS) for part in parts for event in part(STEP_US * step)]
 
 
@@ -40,7 +40,7 @@ def busy_steps(begin):
 
 
 def found_in(events, kind, folder, *, interval_ms=10, knows_states=False):
-    """The finding of a kind in a trace of these events."""
+    """Return the finding of a kind in a trace of these events."""
     return next(finding for finding in findings_in(events, folder, interval_ms, knows_states) if finding.kind == kind)
 
 

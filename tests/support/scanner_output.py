@@ -20,7 +20,7 @@ class Reading(NamedTuple):
 
 
 def read_with(scanner: Scanner, content: bytes) -> Reading:
-    """The trace in ``content``, read by ``scanner``."""
+    """Return the trace in ``content``, read by ``scanner``."""
     try:
         scan, frames = ChromeScan(scanner), []
         stream = UnpackedStream(io.BytesIO(content), "trace")
@@ -33,6 +33,6 @@ def read_with(scanner: Scanner, content: bytes) -> Reading:
 
 
 def _decoded(value: bytes | None) -> Any:
-    """The object in ``value``; the order of its members does not matter."""
+    """Return the object in ``value``; the order of its members does not matter."""
     decoded = None if value is None else decode_json_text(value)
     return dict(sorted(decoded.items())) if isinstance(decoded, dict) else decoded

@@ -70,14 +70,14 @@ def view_command(*arguments, environment=None):
 
 
 def ended(process, number=signal.SIGINT):
-    """The exit code, what it still said, and its errors, after a signal."""
+    """Return the exit code, what it still said, and its errors, after a signal."""
     process.send_signal(number)
     out, err = process.communicate(timeout=MAX_WAIT_S)
     return process.returncode, out, err
 
 
 def ask(port, path="/", *, method="GET", host=None, **headers):
-    """The status, the headers and the body of a real answer."""
+    """Return the status, the headers and the body of a real answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=MAX_WAIT_S)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -92,7 +92,7 @@ def ask(port, path="/", *, method="GET", host=None, **headers):
 
 
 def log_in(link, host=None):
-    """The cookie that a browser gets for the link."""
+    """Return the cookie that a browser gets for the link."""
     parts = urlsplit(link)
     _, headers, _ = ask(parts.port, f"/?{parts.query}", host=host)
     return headers["Set-Cookie"].partition(";")[0]

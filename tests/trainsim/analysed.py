@@ -29,7 +29,7 @@ analysed = lru_cache(maxsize=256)(simulate_and_analyze)
 
 @lru_cache(maxsize=256)
 def measured(settings: Settings) -> "tuple[SimulatedRun, RunReport]":
-    """The same without findings and a graph, which takes half the time: for tests of what is measured."""
+    """Return the same without findings and a graph, which takes half the time: for tests of what is measured."""
     from kinetoscope.analysis.analyze import build_run_report
     from kinetoscope.analysis.summaries import Selection, sum_trace
 
@@ -53,7 +53,7 @@ def first_wait_ns(run: SimulatedRun, report: "RunReport") -> float:
 
 
 def write_changed(change: Callable[[dict[str, Any]], None], settings: Settings, folder: Path) -> Path:
-    """Writes the traces of a run into the folder, each after ``change`` has changed it as plain data."""
+    """Write the traces of a run into the folder, each after ``change`` has changed it as plain data."""
     for path in simulate(settings).write(folder):
         trace = json.loads(path.read_text(encoding="utf-8"))
         change(trace)
@@ -64,7 +64,7 @@ def write_changed(change: Callable[[dict[str, Any]], None], settings: Settings, 
 def with_cores_busy(
     percent: float | None, num_readings: int = 3, of_process: float | None = None
 ) -> Callable[[dict[str, Any]], None]:
-    """A change by which the machine's cores were busy, and the process had so much of one."""
+    """Return a change by which the machine's cores were busy, and the process had so much of one."""
 
     def change(trace: dict[str, Any]) -> None:
         first = min(event["ts"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op")

@@ -141,7 +141,7 @@ class Stream:
         self._after: list[QueuedSpan] = []
 
     def put(self, kernel: Kernel, launch: HostSpan, earliest_ns: int) -> QueuedSpan:
-        """Adds a span, which begins when all before it and all that it waits for have ended."""
+        """Add a span, which begins when all before it and all that it waits for have ended."""
         span = QueuedSpan(kernel, self, launch, earliest_ns, self._after)
         self._after, self._last = [], [span]
         self._queue.append(span)
@@ -150,7 +150,7 @@ class Stream:
         return span
 
     def wait_for(self, others: Iterable[QueuedSpan]) -> None:
-        """Lets whatever comes next wait for spans of other streams."""
+        """Let whatever comes next wait for spans of other streams."""
         self._after.extend(others)
 
     def tail(self) -> list[QueuedSpan]:
@@ -158,7 +158,7 @@ class Stream:
         return self._last + self._after
 
     def advance(self) -> None:
-        """Runs the queue as far as the moments that it depends on are known."""
+        """Run the queue as far as the moments that it depends on are known."""
         while self._queue:
             span = self._queue[0]
             if span.begin_ns < 0 and not self._begin(span):
@@ -266,7 +266,7 @@ class Host:
         self._num_calls = self._num_operators = 0
 
     def run(self) -> None:
-        """Runs the program as far as the moments that it depends on are known."""
+        """Run the program as far as the moments that it depends on are known."""
         program, length = self._program, len(self._program)
         while self._position < length:
             needed = program[self._position].run(self)
@@ -280,7 +280,7 @@ class Host:
         return self._position == len(self._program)
 
     def open(self, name: str, category: str, args: str = "", phase: str | None = None) -> HostSpan:
-        """Begins a span on the thread that is running."""
+        """Begin a span on the thread that is running."""
         stack = self._stacks.setdefault(self.thread, [])
         parent = stack[-1] if stack else None
         span = HostSpan(name, category, self.thread, self.now_ns, parent, self.step, self.window, args, phase)
@@ -298,22 +298,22 @@ class Host:
         return span
 
     def close(self) -> None:
-        """Ends the innermost open span of the thread that is running."""
+        """End the innermost open span of the thread that is running."""
         self._stacks[self.thread].pop().end_ns = self.now_ns
 
     def innermost(self) -> HostSpan | None:
-        """The innermost open span of the thread that is running."""
+        """Return the innermost open span of the thread that is running."""
         stack = self._stacks.get(self.thread)
         return stack[-1] if stack else None
 
     def stream(self, track: str) -> Stream:
-        """A stream, or a thread that runs one task after the other; made when it is first asked for."""
+        """Return a stream, or a thread that runs one task after the other; made when it is first asked for."""
         if track not in self._streams:
             self._streams[track] = Stream(self._engine, track)
         return self._streams[track]
 
     def put(self, kernel: Kernel, track: str, launch: HostSpan, latency_ns: int) -> QueuedSpan:
-        """Puts a span on a stream."""
+        """Put a span on a stream."""
         span = self.stream(track).put(kernel, launch, launch.begin_ns + latency_ns)
         self.queued.append(span)
         return span
@@ -328,7 +328,7 @@ class Host:
         return [span for stream in self._streams.values() for span in stream.tail()]
 
     def waited(self, kind: str, begin_ns: int) -> None:
-        """Notes that the loop's thread has waited until now, without a span."""
+        """Record that the loop's thread has waited until now, without a span."""
         if self.window is not None:
             self.window.waits.append(Wait(kind, begin_ns, self.now_ns))
 
@@ -341,7 +341,7 @@ class Engine:
         self._calls: dict[CallKey, list[QueuedSpan]] = {}
 
     def run(self, hosts: Sequence[Host]) -> None:
-        """Runs all programs to their ends. Raises RuntimeError if ranks wait for one another for ever."""
+        """Run all programs to their ends. Raises RuntimeError if ranks wait for one another for ever."""
         self._ready.extend(host.run for host in hosts)
         while self._ready:
             self._ready.popleft()()

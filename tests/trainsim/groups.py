@@ -98,7 +98,7 @@ class Group:
 
 
 def build_groups(settings: Settings) -> list[Group]:
-    """All groups of a run, in the order in which torch would number them; the first is the default one."""
+    """Return all groups of a run, in the order in which torch would number them; the first is the default one."""
     ranks = tuple(range(settings.num_ranks))
     groups = [("default_pg", ranks)]
     if settings.layout == "tensor":

@@ -7,7 +7,7 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same time as stretches that neither touch nor overlap, in order."""
+    """Return the same time as stretches that neither touch nor overlap, in order."""
     joined: list[Interval] = []
     for begin_ns, end_ns in sorted(intervals):
         if joined and begin_ns <= joined[-1][1]:

@@ -45,7 +45,7 @@ _quoted = lru_cache(maxsize=None)(json.dumps)
 
 
 def render(settings: Settings, groups: tuple[Group, ...], rank: "RankRun", window: Window) -> str:
-    """The text of one trace."""
+    """Return the text of one trace."""
     header = json.dumps(_header(settings, groups, rank), indent=2)[1:-2]
     events = ",\n".join(_Events(settings, rank).of(window))
     return f'{{{header},\n  "traceEvents": [\n{events}\n  ]\n}}\n'

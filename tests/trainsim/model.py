@@ -209,7 +209,7 @@ def _reduce_gradients(writer: Writer, layer: int) -> None:
 
 
 def _gradient_group(writer: Writer) -> Group | None:
-    """The ranks that have the same weights."""
+    """Return the ranks that have the same weights."""
     layout = writer.settings.layout
     if writer.settings.num_ranks == 1 or layout == "pipeline":
         return None

@@ -43,9 +43,9 @@ class PlantedRun(NamedTuple):
 
 
 def planted_run(seed: int) -> PlantedRun:
-    """A run of 3 or 10 ms a step with one or two things wrong, each of other size: on all ranks, on one, on those of a
-    host, on some that are late together or in turns. Durations vary by 3 %. Of every second run, the loaders' workers
-    were sampled."""
+    """Return a run of 3 or 10 ms a step with one or two things wrong, each of other size: on all ranks, on one, on
+    those of a host, on some that are late together or in turns. Durations vary by 3 %. Of every second run, the
+    loaders' workers were sampled."""
     draw = random.Random(seed)
     has_device = draw.random() < 0.8
     layout: Layout = draw.choice(("data", "data", "sharded")) if has_device else "data"

@@ -50,7 +50,7 @@ class SimulatedRun:
     """Those whose trace is there."""
 
     def write(self, folder: Path) -> list[Path]:
-        """Writes a trace per rank and cycle as Kineto does, and returns their names."""
+        """Write a trace per rank and cycle as Kineto does, and return their names."""
         folder.mkdir(parents=True, exist_ok=True)
         paths = []
         for rank in self.ranks:
@@ -68,15 +68,15 @@ class SimulatedRun:
         return Truth(self)
 
     def without(self, *places: int) -> "SimulatedRun":
-        """The same run with some of its faults gone in recorded steps; without places, with all gone."""
+        """Return the same run with some of its faults gone in recorded steps; without places, with all gone."""
         return simulate(replace(self.settings, removed=places or tuple(range(len(self.settings.faults)))))
 
     def with_ideal(self, *what: Ideal) -> "SimulatedRun":
-        """The same run, where some things take no time in recorded steps."""
+        """Return the same run, where some things take no time in recorded steps."""
         return simulate(replace(self.settings, ideal=what))
 
     def with_faster(self, name: str, times: float) -> "SimulatedRun":
-        """The same run with an operator or kernel ``times`` as fast in recorded steps."""
+        """Return the same run with an operator or kernel ``times`` as fast in recorded steps."""
         return simulate(replace(self.settings, faster=((name, times),)))
 
     @property
@@ -119,7 +119,7 @@ def _pace_ns(window: Window, *, has_device: bool) -> float:
 
 
 def simulate(settings: Settings) -> SimulatedRun:
-    """Runs a training of these settings from its first step to its last."""
+    """Run a training of these settings from its first step to its last."""
     groups, engine = build_groups(settings), Engine()
     with _without_collections():
         hosts = [
@@ -177,7 +177,7 @@ def _loader(settings: Settings, rank: int) -> Loader:
 
 
 def recorded_windows(host: Host) -> list[Window]:
-    """The windows with what they hold of the device's work: what was launched in them, or began in them."""
+    """Return the windows with what they hold of the device's work: what was launched in them, or began in them."""
     for span in host.queued:
         window = _window_of(host, span)
         if window is not None:

@@ -6,7 +6,7 @@ from trainsim.settings import Fault, FaultKind, Layout, Settings, StepSpans
 
 
 def healthy_settings(seed: int, step_ns: int) -> Settings:
-    """A run with nothing wrong: with or without a device, one rank or several."""
+    """Return a run with nothing wrong: with or without a device, one rank or several."""
     draw = random.Random(seed)
     has_device = draw.random() < 0.7
     layout: Layout = draw.choice(("data", "data", "sharded")) if has_device else "data"
@@ -63,7 +63,7 @@ def random_settings(seed: int) -> Settings:
 
 
 def planted_settings(seed: int, *kinds: FaultKind, rank: int | None = None) -> Settings:
-    """A run of three milliseconds a step with faults that matter.
+    """Return a run of three milliseconds a step with faults that matter.
 
     With a ``rank``, what makes a rank late is only this one's, of four. Without, a slow loader is every rank's, and any
     rank may be the late one.
@@ -120,7 +120,7 @@ def fault_of(
     size: float | None = None,
     first: int = 0,
 ) -> Fault:
-    """A fault that costs about half a step or more where it strikes, or ``size`` times as much."""
+    """Return a fault that costs about half a step or more where it strikes, or ``size`` times as much."""
     costs: dict[FaultKind, float] = {
         "slow_loader": (1 + 2 * (every - 1)) * num_workers,
         "late_host": 1.8,

@@ -388,7 +388,7 @@ def _has_shapes(operator: HostSpan | None) -> bool:
 
 
 def _peak_bytes(step: HostSpan, memory: list[Memory]) -> int | None:
-    """The most that was allocated at any moment of a step, as far as events up to its end say."""
+    """Return the most that was allocated at any moment of a step, as far as events up to its end say."""
     before = [event.total_bytes for event in memory if event.at_ns <= step.begin_ns]
     inside = [event.total_bytes for event in memory if step.begin_ns <= event.at_ns < step.end_ns]
     return max(before[-1:] + inside, default=None)
@@ -450,7 +450,7 @@ def _call_row(parts: list[tuple[int, QueuedSpan]]) -> Row:
 
 
 def _shapes_of(span: HostSpan) -> str:
-    """The shapes of an operator's arguments, as they stand in the trace; empty if it has none."""
+    """Return the shapes of an operator's arguments, as they stand in the trace; empty if it has none."""
     return span.args.partition('"Input Dims": ')[2].partition(', "Input type"')[0]
 
 

@@ -97,7 +97,7 @@ class Writer:
                 self._dtype = kind
 
     def fault(self, kind: FaultKind) -> Fault | None:
-        """The fault of this kind that strikes this rank in this step."""
+        """Return the fault of this kind that strikes this rank in this step."""
         return self._faults.get(kind)
 
     def cost_ns(self, kind: FaultKind) -> int:
@@ -152,7 +152,7 @@ class Writer:
         self.actions.extend(actions)
 
     def span(self, name: str, category: str = "cpu_op", args: str = "", phase: str | None = None) -> _Closing:
-        """A span, for as long as the `with` lasts."""
+        """Return a span, for as long as the `with` lasts."""
         self.add(Open(name, category, args, phase))
         return self._closing
 
@@ -192,13 +192,13 @@ class Writer:
             self.add(Work(int(AFTER_NS / speed)), Close())
 
     def shapes(self, *shapes: tuple[int, ...]) -> str:
-        """The shapes of an operator's arguments, as Kineto shows them, where they are recorded."""
+        """Return the shapes of an operator's arguments, as Kineto shows them, where they are recorded."""
         return _shapes_text(shapes, _TYPES[self._dtype]) if self.settings.has_shapes else ""
 
     # -- on the device
 
     def product(self, duration_ns: float, *factors: tuple[int, int]) -> Kernel:
-        """A product of two matrices. What a slow device takes more is spread over all products of a step."""
+        """Return a product of two matrices. What a slow device takes more is spread over all products of a step."""
         late_ns = self.cost_ns("late_device") // (3 * self.settings.layers)
         extra_ns = self.cost_ns("float32") + self.cost_ns("float64") + late_ns
         extra_ns += self.extra_compute_ns // (3 * self.settings.layers * self.settings.num_accumulated)
@@ -213,7 +213,7 @@ class Writer:
         return kernel._replace(gap_ns=kernel.gap_ns + self.cost_ns("idle_gaps"))
 
     def elementwise(self, what: str, duration_ns: float) -> Kernel:
-        """A kernel that does the same to each element."""
+        """Return a kernel that does the same to each element."""
         return Kernel(_ELEMENTWISE.format(what), "kernel", "compute", self.vary(duration_ns))
 
     def launch(self, name: str, *kernels: Kernel, stream: str = COMPUTE, speed: float = 1.0) -> None:
@@ -244,7 +244,7 @@ class Writer:
         self.wait_for_event(self.event_of(group))
 
     def event_of(self, group: Group) -> str:
-        """The event that stands for all that the group has been given so far."""
+        """Return the event that stands for all that the group has been given so far."""
         self.add(RecordEvent(f"group {group.name}", group.stream, EVENT_NS))
         return f"group {group.name}"
 

@@ -61,13 +61,13 @@ class Zig:
         self._windows_pyconfig.write_text(WINDOWS_PYCONFIG)
 
     def __call__(self, *arguments: object) -> tuple[int, str]:
-        """Runs zig; its status, and what it prints."""
+        """Run zig; its status, and what it prints."""
         command = [sys.executable, "-m", "ziglang", *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, env=self._environment)
         return done.returncode, done.stdout + done.stderr
 
     def compile_all(self, target: str, paths: list[Path], *macros: str) -> tuple[list[Path], str]:
-        """Compiles files without linking them; the objects, and what the compiler says of those that it refuses."""
+        """Compile files without linking them; the objects, and what the compiler says of those that it refuses."""
         with ThreadPoolExecutor(2) as pool:
             done = list(pool.map(lambda path: self._compile(target, path, macros), paths))
         return [output for output, _ in done], "".join(problems for _, problems in done)

@@ -41,7 +41,7 @@ class InBatch(Callback):
 
 
 def train(in_batch=lambda profiler: None, schedule=None, handler=None, num_batches=3, duration="1ep", **options):
-    """Trains and calls ``in_batch`` in batch 1; returns its result, and the handler."""
+    """Train and call ``in_batch`` in batch 1; return its result, and the handler."""
     handler = handler or JSONTraceHandler()
     schedule = schedule or cyclic_schedule(warmup=0, active=100)
     profiler = Profiler(schedule, [handler], **{"sys_prof_cpu": False, "strict": True} | NO_TORCH | options)

@@ -227,7 +227,7 @@ def still_recording() -> bool:
 
 
 def outcome(program: Defect, module: Any) -> Any:
-    """The outcome: the return value, or the names of the types of the exception."""
+    """Return the outcome: the return value, or the names of the types of the exception."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         try:
             return program(module, Path(folder))

@@ -102,7 +102,7 @@ def test_perfetto_finds_no_error_and_every_span(tmp_path, options, names):
 
 @pytest.fixture
 def no_known_names():
-    """Forgets all known names, as in a new process."""
+    """Forget all known names, as in a new process."""
     original_names.altered_names.clear()
     original_names.unaltered_names.clear()
 
@@ -365,7 +365,7 @@ def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options)
 
 
 def in_order(path: Path) -> tuple[list[dict], dict]:
-    """The events, and the metadata of processes and threads, which may occur twice."""
+    """Return the events, and the metadata of processes and threads, which may occur twice."""
     events = read_chrome(path).events
     metadata = {(event["name"], event["pid"], event["tid"]): event["args"] for event in events if event["ph"] == "M"}
     return [event for event in events if event["ph"] != "M"], metadata

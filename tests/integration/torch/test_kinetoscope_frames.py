@@ -18,7 +18,7 @@ profile = pytest.importorskip("kinetoscope.torch").profile
 
 
 def traces_of_a_run(folder, *, num_windows):
-    """The events of each window of a run whose batches are all alike."""
+    """Return the events of each window of a run whose batches are all alike."""
     net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
     handler = JSONTraceHandler(folder=str(folder / "traces"))
     sources = [
@@ -45,7 +45,7 @@ def test_equal_windows_have_equally_many_events_while_earlier_ones_are_saved(tmp
 
 
 def called_by_us(events):
-    """The name of each frame's parent, by the frame's own name without its line."""
+    """Return the name of each frame's parent, by the frame's own name without its line."""
     name = {event["args"]["Python id"]: function(event["name"]) for event in frames(events)}
     return {function(event["name"]): name.get(event["args"].get("Python parent id")) for event in frames(events)}
 
@@ -55,7 +55,8 @@ def function(name):
 
 
 def record(folder=None):
-    """A window in which the user's functions call each other through our wrappers, and its events if ``folder``."""
+    """Return a window in which the user's functions call each other through our wrappers, and its events if
+    ``folder``."""
     marker = kinetoscope.marker("square")
 
     @marker

@@ -31,7 +31,7 @@ for number in range(2):
 
 
 def export(folder: Path, *arguments: str) -> str:
-    """The log of a process that exports two windows."""
+    """Return the log of a process that exports two windows."""
     child = run_prepared(("torch",), EXPORTS, *arguments, folder=folder)
     assert child.returncode == 0, child.stderr
     for number in range(2):

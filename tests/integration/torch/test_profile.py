@@ -35,7 +35,7 @@ def step_spans(results) -> list[str]:
 
 
 def listed(*actions: ProfilerAction):
-    """A schedule that goes through ``actions`` and stays at the last."""
+    """Return a schedule that goes through ``actions`` and stays at the last."""
     return lambda step: actions[min(step, len(actions) - 1)]
 
 

@@ -138,7 +138,7 @@ def table_of(events: EventList) -> str:
 
 
 def shown(value, place_of: dict[int, int]):
-    """A value that can be compared; an event becomes its place in its list."""
+    """Return a value that can be compared; an event becomes its place in its list."""
     if isinstance(value, FunctionEvent):
         return place_of[id(value)]
     if isinstance(value, list):

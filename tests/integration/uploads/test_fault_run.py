@@ -65,14 +65,14 @@ def wait_for_first_traces(tmp_path):
 
 
 def fill(disk):
-    """Fills the disk completely."""
+    """Fill the disk completely."""
     with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
         while True:
             filler.write(bytes(4096))
 
 
 def upload_the_rest(tmp_path, rank, environment):
-    """Runs `kinetoscope upload`, after the upload process of a killed rank has ended."""
+    """Run `kinetoscope upload`, after the upload process of a killed rank has ended."""
     arguments = ["upload", tmp_path / f"node{rank}", "--retry-for", "30", "--to", f"s3://{BUCKET}/faults"]
     until = time.monotonic() + 120 + DURATION_S
     while time.monotonic() < until:

@@ -35,7 +35,7 @@ def train(batches, **settings):
 
 
 def run(tmp_path, program, environment, name, modules=OURS):
-    """Runs a training to its end."""
+    """Run a training to its end."""
     program = RUN + textwrap.dedent(program)
     return run_prepared(modules, program, name, folder=tmp_path, environment=environment)
 
@@ -58,7 +58,7 @@ def command(environment, *arguments, folder=None):
 
 
 def queue(tmp_path, name, num_bytes, num_files=1):
-    """A run folder with files that wait for upload."""
+    """Return a run folder with files that wait for upload."""
     run_folder, piece = tmp_path / "run", os.urandom(99_991)  # no part of an upload is like another one
     (run_folder / "traces").mkdir(parents=True)
     for number in range(num_files):
@@ -204,9 +204,8 @@ def _wait_for_queue(run_folder):
 
 
 def _end_uploads(run_folder):
-    """Ends the upload process of a killed run, as the end of its machine would, even if it was only just forked and
-    does not have its own name yet.
-    """
+    """End the upload process of a killed run, as the end of its machine would, even if it was only just forked and does
+    not have its own name yet."""
     while left := [process for process in Path("/proc").glob("[0-9]*") if _is_at_work_in(run_folder.parent, process)]:
         for process in left:
             with suppress(ProcessLookupError):

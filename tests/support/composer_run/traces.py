@@ -9,7 +9,7 @@ Event = dict[str, Any]
 
 
 def read_events(path: str | Path = "run/traces/merged_trace.json") -> list[Event]:
-    """The events of a file that is a bare list."""
+    """Return the events of a file that is a bare list."""
     events = json.loads(Path(path).read_text())
     assert isinstance(events, list)
     return events

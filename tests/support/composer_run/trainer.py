@@ -27,6 +27,6 @@ def make_model(net: torch.nn.Module | None = None) -> ComposerClassifier:
 
 
 def make_trainer(profiler: Any, *, num_batches: int = 8, duration: str = "1ep", **settings: Any) -> Trainer:
-    """A Trainer with ``num_batches`` per epoch, which writes its traces below the folder ``run``."""
+    """Return a Trainer with ``num_batches`` per epoch, which writes its traces below the folder ``run``."""
     options = {"run_name": "run", "device": "cpu", "progress_bar": False, "train_dataloader": make_batches(num_batches)}
     return Trainer(model=make_model(), max_duration=duration, profiler=profiler, **options | settings)

@@ -57,12 +57,12 @@ class Outside:
         self.others = [-1, 0, 1, 10**9, 10**30, 1.5, -1e308, 1e308, True, None, [], {}, [[[]]], {"a": {"b": 1}}]
 
     def value(self, chance: random.Random) -> object:
-        """A value that no file of ours has."""
+        """Return a value that no file of ours has."""
         return chance.choice(self.names if chance.random() < 0.6 else self.others)
 
 
 def make_outside(folder: Path, killed: Path) -> None:
-    """Makes the places that must not be touched: files, and the live folder of another killed run of this user."""
+    """Make the places that must not be touched: files, and the live folder of another killed run of this user."""
     (folder / "folder" / "below").mkdir(parents=True)
     (folder / "file").write_text("SECRET")
     (folder / "folder" / "file.json").write_text('{"traceEvents": [], "SECRET": 1}')
@@ -75,7 +75,7 @@ def make_outside(folder: Path, killed: Path) -> None:
 
 
 def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
-    """Changes a run's folder, and returns a description of the changes."""
+    """Change a run's folder, and return a description of the changes."""
     chance = random.Random(seed)
     (run / "link").symlink_to(outside.folder)
     changes = [_change_field, _change_field, _change_recipe, _add_entries, _replace, _replace, _add_name, _add_pointer]
@@ -85,7 +85,7 @@ def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
 
 
 def _write_outside(run: Path, outside: Outside) -> str:
-    """Changes where a killed run says that its traces belong: to a folder outside, which is there."""
+    """Change where a killed run says that its traces belong: to a folder outside, which is there."""
     [file] = run.glob("live/*/run.json")
     document = json.loads(file.read_text())
     document["recipes"][0]["folder"] = str(outside.folder / "folder")
@@ -108,7 +108,7 @@ def _change_field(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _documents(file: Path) -> list[object]:
-    """The JSON documents in a file: one, or one per line; none if it is damaged."""
+    """Return the JSON documents in a file: one, or one per line; none if it is damaged."""
     text = file.read_text(errors="replace")
     for documents in ([text], [line for line in text.splitlines() if line]):
         with contextlib.suppress(ValueError):
@@ -117,7 +117,7 @@ def _documents(file: Path) -> list[object]:
 
 
 def _change_recipe(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Changes a killed run's settings of its handler: the folder and the names of its traces."""
+    """Change a killed run's settings of its handler: the folder and the names of its traces."""
     for file in sorted(run.glob("live/*/run.json")):
         try:
             document = json.loads(file.read_text()) if _is_ordinary(file) else {}
@@ -134,7 +134,7 @@ def _change_recipe(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _change_parquet(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Changes the metadata of a Parquet file, or removes a column."""
+    """Change the metadata of a Parquet file, or removes a column."""
     files = [path for path in sorted(run.rglob("*.parquet")) if _is_ordinary(path)]
     if not files:
         return "nothing"
@@ -160,7 +160,7 @@ def _is_ordinary(path: Path) -> bool:
 
 
 def _set_somewhere(fields: object, value: object, chance: random.Random) -> str:
-    """Replaces some value in nested lists and dicts."""
+    """Replace some value in nested lists and dicts."""
     keys = list(fields) if isinstance(fields, dict) else list(range(len(fields)))  # type: ignore[arg-type]
     if not keys:
         return "nothing"
@@ -173,7 +173,7 @@ def _set_somewhere(fields: object, value: object, chance: random.Random) -> str:
 
 
 def _add_entries(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Adds lines to a manifest and entries to the queue, in the usual form, that name something outside."""
+    """Add lines to a manifest and entries to the queue, in the usual form, that name something outside."""
     path, url = (
         chance.choice(outside.names),
         chance.choice([*outside.names[-9:], "s3://kinetoscope-tests/allowed/y.json"]),
@@ -195,7 +195,7 @@ def _add_entries(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _replace(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Replaces a file or a folder by something else."""
+    """Replace a file or a folder by something else."""
     path = chance.choice([path for path in sorted(run.rglob("*")) if path.name != "link"])
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -223,7 +223,7 @@ def _replace(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _add_name(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Adds a file whose name is odd."""
+    """Add a file whose name is odd."""
     folders = [path for path in sorted(run.rglob("*")) if path.is_dir() and not path.is_symlink()]
     names = [
         "rank\u00b2",
@@ -256,7 +256,7 @@ def _add_name(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _add_link(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Adds a link or a pipe that has the name of a trace."""
+    """Add a link or a pipe that has the name of a trace."""
     path = run / "traces" / f"ep0-ba{chance.randrange(100)}-rank1.json"
     if os.path.lexists(path) or not path.parent.is_dir() or path.parent.is_symlink():
         return "nothing"
@@ -268,7 +268,7 @@ def _add_link(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _add_cache(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Adds a cache in the form of earlier versions, with columns from elsewhere: it must not be believed."""
+    """Add a cache in the form of earlier versions, with columns from elsewhere: it must not be believed."""
     trace, parquet = run / "traces" / "ep0-ba2-rank0.json", run / "traces" / "some.parquet"
     folder = run / "traces" / ".kinetoscope_cache"
     if not (_is_ordinary(trace) and _is_ordinary(parquet)) or trace.parent.is_symlink() or os.path.lexists(folder):
@@ -286,7 +286,7 @@ def _add_cache(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _add_pointer(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Adds a pointer to a live folder elsewhere."""
+    """Add a pointer to a live folder elsewhere."""
     path = run / "live" / f"{chance.randrange(100)}.elsewhere"
     if os.path.lexists(path) or path.parent.is_symlink():
         return "nothing"

@@ -32,7 +32,7 @@ _MAX_S = 5  # an upload that a store refuses is tried again for minutes
 
 
 def visit(run: str, out: str, seed: int, url: str) -> None:
-    """Runs the commands, in an order that depends on the seed."""
+    """Run the commands, in an order that depends on the seed."""
     traces = f"{run}/traces"
     commands = {
         "info": ["info", run],
@@ -63,7 +63,7 @@ def visit(run: str, out: str, seed: int, url: str) -> None:
 
 
 def _tell(call) -> dict:
-    """Prints a command's output and exit code, or its traceback."""
+    """Print a command's output and exit code, or its traceback."""
     written, began_s = io.StringIO(), time.monotonic()
     with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
         try:
@@ -87,7 +87,7 @@ def _load(run: str) -> int:
 
 
 def _view(run: str) -> int:
-    """Opens everything that the page of the run leads to, and some more, as a browser does."""
+    """Open everything that the page of the run leads to, and some more, as a browser does."""
     folder = RunFolder(run)
     site = Site(RunLists(folder, "https://ui.perfetto.dev"))
     names = [os.path.relpath(path, run) for path in Path(run).rglob("*")]
@@ -105,7 +105,7 @@ def _view(run: str) -> int:
 
 
 def _start(run: str, url: str) -> int:
-    """Starts a run with the same folder. It may save what it likes, but must not end training."""
+    """Start a run with the same folder. It may save what it likes, but must not end training."""
     handler = JSONTraceHandler(f"{run}/traces", overwrite=True)
     try:
         with Profiler(
@@ -121,7 +121,7 @@ def _start(run: str, url: str) -> int:
 
 
 def _wait_for_all() -> None:
-    """Waits for the processes that a command has started."""
+    """Wait for the processes that a command has started."""
     until = time.monotonic() + _MAX_S
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < until:

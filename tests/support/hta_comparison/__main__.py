@@ -24,7 +24,7 @@ RUNS = {
 
 
 def main() -> None:
-    """Writes a trace for each of `RUNS`, the last rank's, and the numbers of all."""
+    """Write a trace for each of `RUNS`, the last rank's, and the numbers of all."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     numbers = {}
     with tempfile.TemporaryDirectory() as scratch:

@@ -14,7 +14,7 @@ _KERNEL_WAIT_NS = 30_000
 
 
 def our_numbers(path: Path) -> dict[str, Any]:
-    """The same as `hta_numbers`, of a trace of one device that is as HTA reads it."""
+    """Return the same as `hta_numbers`, of a trace of one device that is as HTA reads it."""
     trace = kinetoscope.load(path, cache=False)
     report = kinetoscope.analyze(trace)
     (row,), (window,) = report.ranks, read_windows(trace)

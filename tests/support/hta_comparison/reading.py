@@ -15,14 +15,14 @@ _STEP = "ProfilerStep"
 
 
 def read_trace(path: Path) -> dict[str, Any]:
-    """The JSON of a trace. A list of events is made an object, since HTA takes nothing else."""
+    """Return the JSON of a trace. A list of events is made an object, since HTA takes nothing else."""
     data = path.read_bytes()
     found = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
     return found if isinstance(found, dict) else {"traceEvents": found}
 
 
 def write_trace(trace: dict[str, Any], events: Iterable[Event], path: Path) -> Path:
-    """Writes a trace with other events, and returns its path."""
+    """Write a trace with other events, and return its path."""
     path.write_text(json.dumps(trace | {"traceEvents": list(events)}), encoding="utf-8")
     return path
 
@@ -48,7 +48,7 @@ def without_miscounts(path: Path, folder: Path) -> Path:
 
 
 def as_hta_reads(path: Path, folder: Path) -> Path:
-    """The spans of a trace in whole microseconds, and without the last step, if there are several.
+    """Return the spans of a trace in whole microseconds, and without the last step, if there are several.
 
     Spans of devices within one microsecond are left out, as in `without_miscounts`.
     """

@@ -54,7 +54,7 @@ class S3Server:
         self._ask("PUT", f"/{name}").close()
 
     def names(self) -> list[str]:
-        """The keys in the bucket."""
+        """Return the keys in the bucket."""
         with self._ask("GET", f"/{BUCKET}?list-type=2") as answer:
             listed = ElementTree.parse(answer).getroot()
         assert listed.findtext("{*}IsTruncated") == "false", "there are more names than the store lists at once"
@@ -69,7 +69,7 @@ class S3Server:
             return answer.headers["ETag"].strip('"')
 
     def _ask(self, method: str, path: str) -> Any:
-        """The store's answer. Importing s3fs only for this would take half a second of processor time."""
+        """Return the store's answer. Importing s3fs only for this would take half a second of processor time."""
         request = Request(self.endpoint + path, headers={"Authorization": "by anybody"}, method=method)
         return _without_proxies.open(request, timeout=60)
 
@@ -152,7 +152,7 @@ class FaultyProxy:
 
 
 def _read_request(client: socket.socket) -> bytes:
-    """A complete request, with ``Connection: close``; empty if the client sent none."""
+    """Return a complete request, with ``Connection: close``; empty if the client sent none."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = client.recv(1 << 16)

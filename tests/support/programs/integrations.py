@@ -69,7 +69,7 @@ class Network(nn.Module):
 
 
 def train(trainer, folder, integration=None, *, network=None, resumes_from=None, wait_s=0.0, **settings):
-    """Trains for two epochs; returns the losses and the last checkpoint that was written. ``integration`` is what
+    """Train for two epochs; return the losses and the last checkpoint that was written. ``integration`` is what
     `integrate` made, or None. ``settings``: ``accumulates``, ``evaluates`` (on the training's own data object)."""
     network = network or Network()
     data = Samples(wait_s=wait_s)

@@ -127,7 +127,7 @@ class Pool:
         return self._chance.choices(self.values, k=self._chance.randrange(1, 10)) if is_any else some
 
     def use_another(self) -> None:
-        """Calls or sets one thing of one object."""
+        """Call or sets one thing of one object."""
         if self._depth > 2:
             return
         self._depth += 1
@@ -162,7 +162,7 @@ class Pool:
             delattr(subject, name)
 
     def _keep(self, answer: Any) -> None:
-        """Keeps results and uses them for a while, too."""
+        """Keep results and use them for a while, too."""
         self._kept = [*self._kept[-9:], answer]
 
 
@@ -200,7 +200,7 @@ class Span(_native.Span):
 
 
 def recorded() -> list[Any]:
-    """A recorder, a span, an entry in progress, and records."""
+    """Return a recorder, a span, an entry in progress, and records."""
     recorder = Recorder(None)
     span = Span(recorder, 0, 1)
     recorder.open_window()
@@ -275,7 +275,7 @@ def watched_steps() -> Any:
 
 
 def objects_of(name: str) -> list[Any]:
-    """All objects of a type, and objects to use with them."""
+    """Return all objects of a type, and objects to use with them."""
     if name == "FUNCTIONS":
         return [
             function for function in vars(_native).values() if isinstance(function, BuiltinFunctionType)
@@ -295,7 +295,7 @@ def objects_of(name: str) -> list[Any]:
 
 
 def main(name: str, seed: int = 1, num_rounds: int = 20) -> None:
-    """Runs the calls. Exits normally, unless the process crashes."""
+    """Run the calls. Exits normally, unless the process crashes."""
     chance = random.Random(seed)
     for _ in range(num_rounds):
         pool = Pool(chance, objects_of(name))

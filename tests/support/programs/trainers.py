@@ -89,7 +89,7 @@ class Adam(torch.optim.Adam):
 
 
 def print_weights(folder):
-    """Prints what is in the last weights that were saved."""
+    """Print what is in the last weights that were saved."""
     newest = max(Path(folder).rglob("model.safetensors"), key=os.path.getmtime)
     print("saved", hashlib.sha256(newest.read_bytes()).hexdigest())
 

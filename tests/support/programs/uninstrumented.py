@@ -213,7 +213,7 @@ def validation_first():
 
 
 def ahead(loader):
-    """Fetches a batch before the one before it is trained on, as accelerate does, to know which one is the last."""
+    """Fetch a batch before the one before it is trained on, as accelerate does, to know which one is the last."""
     batches = iter(loader)
     current = next(batches)
     for following in batches:
@@ -292,7 +292,7 @@ def compiled_model():
 
 
 def compiled_step():
-    """The whole step, and in it the optimizer; prints the graphs of dynamo too."""
+    """Return the whole step, and in it the optimizer; prints the graphs of dynamo too."""
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), capturable=False)
     step = torch.compile(train_on, backend="aot_eager")

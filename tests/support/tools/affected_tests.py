@@ -31,7 +31,7 @@ _FIRST_FILES = 16
 
 
 def changed_files(base: str | None = None) -> list[str]:
-    """The files of the change, as paths in the repository."""
+    """Return the files of the change, as paths in the repository."""
     begin = base or _git("merge-base", "main", "HEAD")[0]
     uncommitted = _git("ls-files", "--others", "--exclude-standard") + _git("diff", "--name-only", "HEAD")
     committed = _git("diff", "--name-only", begin, "HEAD")
@@ -45,7 +45,7 @@ def _git(*arguments: str) -> list[str]:
 
 
 def affected_tests(changed: Iterable[str]) -> list[Path]:
-    """The test files that the change can break, the nearest first, and among these the quick ones."""
+    """Return the test files that the change can break, the nearest first, and among these the quick ones."""
     distances: dict[Path, float] = {}
     tests = [path for path in sorted(_TESTS.rglob("test_*.py")) if path.relative_to(_TESTS).parts[0] not in _ELSEWHERE]
     for path in changed:
@@ -118,7 +118,7 @@ def _tests_that_import(path: Path, tests: list[Path]) -> dict[Path, float]:
 
 
 def _users(files: Iterable[Path]) -> Mapping[Path, list[Path]]:
-    """The files that import each file."""
+    """Return the files that import each file."""
     files = [path for path in dict.fromkeys(files) if path.name != "conftest.py" and path != Path(__file__)]
     by_module = {_module(path): path for path in files}
     users: defaultdict[Path, list[Path]] = defaultdict(list)
@@ -140,13 +140,13 @@ def _module(path: Path) -> str:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips what would begin too late."""
+    """Skip what would begin too late."""
     if time.time() > float(os.environ.get(_DEADLINE, "inf")):
         pytest.skip(_NO_TIME)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says what was not run."""
+    """Report what was not run."""
     skipped = [report for report in terminalreporter.stats.get("skipped", ()) if _NO_TIME in str(report.longrepr)]
     files = dict.fromkeys(report.nodeid.partition("::")[0] for report in skipped)
     if files:
@@ -155,7 +155,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def main() -> int:
-    """Runs them; returns pytest's exit code."""
+    """Run them; return pytest's exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", metavar="COMMIT", help="the change is what differs from COMMIT")
     parser.add_argument("--seconds", metavar="S", type=float, default=90, help="begin no test after S seconds (90)")

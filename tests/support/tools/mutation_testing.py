@@ -60,7 +60,7 @@ class RoomTests:
     by_line: dict[tuple[str, int], set[str]]
 
     def that_may_notice(self, change: Any) -> list[str]:
-        """The tests that run the changed statement (or its file, if it runs at import), or all tests."""
+        """Return the tests that run the changed statement (or its file, if it runs at import), or all tests."""
         path = str(change.module_path)
         statements = [node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.stmt)]
         around = [node for node in statements if _first_line(node) <= change.start_pos[0] <= (node.end_lineno or 0)]
@@ -75,7 +75,7 @@ class RoomTests:
 
 
 def main(room: str, number: int, seed: int) -> None:
-    """Draws changes, tries them, and prints those that no test noticed."""
+    """Draw changes, try them, and print those that no test noticed."""
     drawn = _draw(room, number, seed)
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         copies: Any = multiprocessing.Queue()
@@ -92,7 +92,7 @@ def main(room: str, number: int, seed: int) -> None:
 
 
 def _show(survivors: Iterable[str], number: int) -> int:
-    """Prints the changes that no test noticed, and the progress; returns their number."""
+    """Print the changes that no test noticed, and the progress; return their number."""
     num_survivors = 0
     for num_tried, diff in enumerate(survivors, start=1):
         num_survivors += bool(diff)
@@ -112,7 +112,7 @@ def _draw(room: str, number: int, seed: int) -> list[Any]:
 
 
 def _enter(copies: Any) -> None:
-    """Gives this worker a copy of the tree, whose source the tests find first."""
+    """Give this worker a copy of the tree, whose source the tests find first."""
     copy = copies.get()
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(Path(copy, "src"))
@@ -130,7 +130,7 @@ def _joined(parts: Sequence[RoomTests]) -> RoomTests:
 
 
 def _run(room: str, files: list[str]) -> RoomTests:
-    """Runs the tests of these files. Those that fail are left out: on a busy machine, one that needs a free processor
+    """Run the tests of these files. Those that fail are left out: on a busy machine, one that needs a free processor
     may."""
     watching = f"--cov=src/kinetoscope/{room} --cov-context=test --cov-report= --junitxml=times.xml --maxfail=0".split()
     output = _failure_of(room, [*files, *watching], timeout_s=1800)
@@ -162,7 +162,7 @@ def _first_line(node: Any) -> int:
 
 
 def _failure_of(room: str, arguments: list[str], timeout_s: float) -> str:
-    """The output of failing tests; empty if all pass."""
+    """Return the output of failing tests; empty if all pass."""
     modules = ("hypothesis", "pytest", *(["torch"] if room == "torch" else []))
     try:
         done = run_prepared(modules, RUN_TESTS, math.ceil(timeout_s), *OPTIONS, *arguments, timeout_s=timeout_s)
@@ -172,7 +172,7 @@ def _failure_of(room: str, arguments: list[str], timeout_s: float) -> str:
 
 
 def _try(given: tuple[Any, RoomTests]) -> str:
-    """The change, if no test noticed it; else an empty text."""
+    """Return the change, if no test noticed it; else an empty text."""
     change, tests = given
     chosen = tests.that_may_notice(change)
     operator = cosmic_ray.plugins.get_operator(change.operator_name)(**change.operator_args)

@@ -41,15 +41,16 @@ class LoadedTrace:
         self._processor = processor
 
     def query(self, sql: str) -> list[dict[str, Any]]:
-        """The rows of a query, as dicts."""
+        """Return the rows of a query, as dicts."""
         return [dict(row.__dict__) for row in self._processor.query(sql)]
 
     def errors(self) -> dict[str, int]:
-        """Every error statistic that is not zero: {} for a good trace."""
+        """Return every error statistic that is not zero: {} for a good trace."""
         return {row["name"]: row["value"] for row in self.query(ERRORS)}
 
     def counters(self, pid: int) -> dict[str, list[float]]:
-        """The numbers of each counter of a process, by its name with the names of its groups, separated by bars."""
+        """Return the numbers of each counter of a process, by its name with the names of its groups, separated
+        by bars."""
         tracks = {row["id"]: row for row in self.query("select id, name, parent_id from track")}
         rows = self.query(
             "select track_id, value from counter join process_counter_track as t on track_id = t.id "
@@ -79,7 +80,7 @@ class TraceProcessorServer:
         atexit.register(self.close)
 
     def load(self, path: os.PathLike[str] | str) -> None:
-        """Loads a trace, and drops the one before."""
+        """Load a trace, and drop the one before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{Path(path).absolute()}\n")

@@ -28,7 +28,7 @@ TRUE_IN_NAMESPACE = str(-3600 * HOURS_AHEAD * 10**9)
 
 
 def faketime(settings: str) -> list[str]:
-    """A command under libfaketime: ``+3h x1.0001`` is three hours ahead and 100 ppm too fast."""
+    """Return a command under libfaketime: ``+3h x1.0001`` is three hours ahead and 100 ppm too fast."""
     library = next((path for path in _FAKETIME if os.path.exists(path)), "")
     return ["env", f"LD_PRELOAD={library}", f"FAKETIME={settings}"]
 
@@ -50,7 +50,7 @@ def unavailable(*commands: list[str]) -> str:
 
 
 def compare(before_rank1: list[str], truth: str, num_runs: int, before_rank0: list[str] | None = None) -> list[dict]:
-    """The output of rank 1, which runs `rank.py` under the command ``before_rank1``."""
+    """Return the output of rank 1, which runs `rank.py` under the command ``before_rank1``."""
     port = str(free_port())
     answering = start_rank(before_rank0 or [], _RANK, "0", port, "0")
     try:
@@ -66,7 +66,7 @@ def compare(before_rank1: list[str], truth: str, num_runs: int, before_rank0: li
 def start_rank(
     before: list[str], program: str, *arguments: object, environment: Mapping[str, str] | None = None, **where: Any
 ) -> Running:
-    """Starts a program in what the command ``before`` makes, if there is one."""
+    """Start a program in what the command ``before`` makes, if there is one."""
     environment = dict(os.environ if environment is None else environment)
     if before[:1] == ["env"]:
         settings = dict(setting.split("=", 1) for setting in before[1:])

@@ -22,7 +22,7 @@ _HEADINGS = (
 
 
 def write_table(trials: Sequence[Trial], healthy: Sequence[str], into: Path = DOCUMENT) -> None:
-    """Replaces the table in the document, and prints it. ``healthy`` are lines about runs without a fault."""
+    """Replace the table in the document, and print it. ``healthy`` are lines about runs without a fault."""
     rows = [_HEADINGS, ("---",) * len(_HEADINGS), *map(_row, trials)]
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     text = f"Measured on {time.strftime('%Y-%m-%d')}, on {_machine()}.\n\n{table}\n" + "".join(

@@ -120,7 +120,7 @@ class Trial:
 
 
 def try_fault(fault: Fault, folder: Path) -> Trial:
-    """Runs a training A B A B A B, A with the fault and B fixed, with `kinetoscope` and without."""
+    """Run a training A B A B A B, A with the fault and B fixed, with `kinetoscope` and without."""
     runs = [(number, "recorded") for number in range(NUM_PAIRS)]
     runs += [(number, "unprofiled") for number in range(NUM_UNPROFILED_PAIRS)]
     steps_ns: dict[tuple[str, str], list[float]] = {}
@@ -174,7 +174,7 @@ _ENVIRONMENT = os.environ | _STEADY | {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL
 
 
 def _step_ns(fault: Fault, out: Path) -> float:
-    """A step of a run by the training's own clock, from asking for a batch to asking for the next one."""
+    """Return a step of a run by the training's own clock, from asking for a batch to asking for the next one."""
     moments = json.loads(out.with_name(f"{out.name}-rank0.json").read_text())
     steps = [later - one for one, later in zip(moments[FIRST_TIMED:], moments[FIRST_TIMED + 1 :], strict=False)]
     if fault.in_some_steps:
@@ -183,5 +183,5 @@ def _step_ns(fault: Fault, out: Path) -> float:
 
 
 def findings_of(run: Path, but_for: str = "") -> list[Finding]:
-    """The findings in a run that was recorded, but for those of a kind that is of what else the machine does."""
+    """Return the findings in a run that was recorded, but for those of a kind that is of what else the machine does."""
     return [finding for finding in kinetoscope.analyze(run, cache=False).findings if finding.kind != but_for]

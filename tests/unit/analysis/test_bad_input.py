@@ -22,7 +22,7 @@ def traces(folder, **settings):
 
 
 def changed(path, change):
-    """A trace in which ``change`` has changed the object that the file holds."""
+    """Return a trace in which ``change`` has changed the object that the file holds."""
     trace = json.loads(path.read_text())
     change(trace)
     path.write_text(json.dumps(trace))

@@ -18,7 +18,7 @@ def copies_of(report):
 
 
 def report_with(folder, name, *kinds, category="gpu_memcpy"):
-    """The report on a run whose copies to the device have this name."""
+    """Return the report on a run whose copies to the device have this name."""
 
     def rename(trace):
         for event in trace["traceEvents"]:

@@ -11,7 +11,7 @@ from trainsim import Fault, Settings, simulate
 
 
 def with_category(folder, change, num_ranks=1):
-    """A run, with the categories that ``change`` has for those of rank 0, and its report."""
+    """Return a run, with the categories that ``change`` has for those of rank 0, and its report."""
     run = simulate(Settings(num_ranks=num_ranks, num_steps=4))
     path, *_ = run.write(folder)
     trace = json.loads(path.read_text())

@@ -17,7 +17,7 @@ RUNS = {
 
 
 def comparable(report: RunReport) -> dict:
-    """The report without the notes, which are also on the merge, and without the title, which is the file's."""
+    """Return the report without the notes, which are also on the merge, and without the title, which is the file's."""
     found = report.to_dict()
     return found | {"run": found["run"] | {"notes": None, "title": None}}
 

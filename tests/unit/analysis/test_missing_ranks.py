@@ -15,7 +15,7 @@ PAUSES = Fault(kind="gc", cost_ns=4 * MS)
 
 
 def reports_of(folder, *faults, rank):
-    """The reports on a run, and on one of its ranks alone."""
+    """Return the reports on a run, and on one of its ranks alone."""
     paths = simulate(replace(EIGHT, faults=faults)).write(folder)
     alone = next(path for path in paths if f"rank{rank}." in path.name)
     return kinetoscope.analyze(folder, cache=False), kinetoscope.analyze(alone, cache=False)

@@ -37,7 +37,7 @@ def folder(recorded, tmp_path, monkeypatch):
 
 
 def spoil(folder):
-    """Makes traces unreadable; so a report can only come from the cache."""
+    """Make traces unreadable; so a report can only come from the cache."""
     (folder.parent / "spoiled").touch()
     for parquet in folder.parent.glob("cache/**/*.parquet"):
         parquet.unlink()

@@ -16,7 +16,7 @@ PLAN = cyclic_schedule(skip_first=10, warmup=1, active=10, per="run")
 
 
 def actions(step_ns, num_batches, first_batch=0, is_timed=True):
-    """The action of each batch of a run that takes so long for each."""
+    """Return the action of each batch of a run that takes so long for each."""
     driver = SimpleNamespace(first_step=first_batch, step_times_ns=lambda first, end: [step_ns] * (end - first))
     schedule = FirstWindow(PLAN.plan, PLAN.per, is_timed=is_timed)
     profiler = SimpleNamespace(driver=driver, run=SimpleNamespace(first_batch=first_batch))

@@ -59,7 +59,7 @@ def test_another_optimizer_of_the_same_parameters_continues_the_run():
 
 
 def follow(rule):
-    """The rule of the run that has started, and how many of its steps were over before."""
+    """Return the rule of the run that has started, and how many of its steps were over before."""
     return rule.next_run.rule, len(rule.next_run.ends_ns)
 
 

@@ -59,7 +59,7 @@ def called(*words):
 
 
 def words_of(verb, path):
-    """A command of this verb on a path."""
+    """Return a command of this verb on a path."""
     more = {
         "diff": [path],
         "report": ["-o", "page.html"],

@@ -16,7 +16,7 @@ def run_folder(tmp_path):
 
 
 def report(*arguments):
-    """Runs the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return main(["report", "--no-cache", *map(str, arguments)])
 
 

@@ -87,7 +87,7 @@ COMMANDS = [
 
 
 def output_of(command, folder):
-    """The file, or one of the files, that a command writes."""
+    """Return the file, or one of the files, that a command writes."""
     name = next(word for word in command.split() if word.startswith(("out", "many")))
     return folder / (name if name != "many" else "many/rank1.json" + ".gz" * ("--to" in command))
 

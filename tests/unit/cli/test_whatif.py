@@ -26,7 +26,7 @@ def traces(run, tmp_path_factory):
 
 
 def what_if(traces, capsys, *options):
-    """The rows that the command prints as JSON."""
+    """Return the rows that the command prints as JSON."""
     assert main(["whatif", "--no-cache", "--json", *options, traces]) == 0
     return json.loads(capsys.readouterr().out)["what_ifs"]
 

@@ -7,7 +7,7 @@ from kinetoscope.formats.own_sentences import LEFT_OUT
 
 
 def name_of(name, category="cpu_op", phase="X"):
-    """The name of an event after redaction."""
+    """Return the name of an event after redaction."""
     return Anonymizer().event({"ph": phase, "cat": category, "name": name})["name"]
 
 
@@ -162,7 +162,7 @@ def test_names_of_threads_of_users_do_not(thread):
 
 
 def described(thread):
-    """The event that names a thread."""
+    """Return the event that names a thread."""
     return {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": thread}}
 
 

@@ -57,7 +57,7 @@ def read():
 
 
 def row(read, event: dict[str, Any]) -> dict[str, Any]:
-    """The row of an event that is between two ordinary ones."""
+    """Return the row of an event that is between two ordinary ones."""
     reading = read([SPAN, event, SPAN])
     assert len(reading.rows) == 3
     return reading.rows[1]

@@ -33,7 +33,7 @@ def write_text(path: Path, events: str) -> Path:
 
 
 def tree(path: Path, rank: int = 0) -> dict[str, list[float]]:
-    """The counters of a rank; see `LoadedTrace.counters`."""
+    """Return the counters of a rank; see `LoadedTrace.counters`."""
     with load(path) as trace:
         assert trace.errors() == {}
         return trace.counters(rank)
@@ -153,7 +153,7 @@ Message = dict[int, list[Any]]
 
 
 def message(packed: bytes) -> Message:
-    """The fields of a protobuf message, by their numbers."""
+    """Return the fields of a protobuf message, by their numbers."""
     found: Message = {}
     at = 0
 
@@ -178,7 +178,7 @@ def message(packed: bytes) -> Message:
 
 
 def counters_in(packed: bytes) -> tuple[set[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Each described counter and group with its parent and name; and each number with its time and counter."""
+    """Return each described counter and group with its parent and name; and each number with its time and counter."""
     packets = [message(packet) for packet in message(packed)[1]]
     tracks = [message(packet[60][0]) for packet in packets if 60 in packet]
     values = [(packet[8][0], message(packet[11][0])) for packet in packets if 11 in packet]

@@ -85,7 +85,7 @@ def test_damaged_or_excessive_request_counts_as_none(path, kind):
 
 
 def hostile(kind, path):
-    """Makes the file one that may not be obeyed, though what is in it is right."""
+    """Make the file one that may not be obeyed, though what is in it is right."""
     content = path.with_name("other")
     content.write_bytes(REQUEST.encoded())
     content.chmod(0o600)

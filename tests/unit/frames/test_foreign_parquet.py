@@ -26,7 +26,7 @@ def parquet(tmp_path_factory):
 
 
 def changed(parquet, target, column, value):
-    """A copy of the file in which every second row has this value in a column."""
+    """Return a copy of the file in which every second row has this value in a column."""
     frame = pl.read_parquet(parquet)
     values = pl.when(pl.int_range(pl.len()) % 2 == 1).then(pl.lit(value, dtype=frame.schema[column]))
     metadata = {"kinetoscope": pl.read_parquet_metadata(parquet)["kinetoscope"]}

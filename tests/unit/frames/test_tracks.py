@@ -73,7 +73,7 @@ spans = st.tuples(times, times, st.integers(0, 2)).map(lambda span: (min(span[:2
 
 
 def expected(spans):
-    """The same as the documentation defines it, computed for each pair of spans."""
+    """Return the same as the documentation defines it, computed for each pair of spans."""
     order = sorted(range(len(spans)), key=lambda row: (spans[row][0], -spans[row][1], row))
     found = []
     for row, (begin, end, track) in enumerate(spans):

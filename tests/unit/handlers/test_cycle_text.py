@@ -34,7 +34,7 @@ def marker(begin_ns, duration_ns, name=0):
 
 
 def op(begin_ns, duration_ns, *, name="aten::mm", cat="cpu_op", pid=PID, tid=PID, **fields):
-    """A span of Kineto's, with times from the window's begin."""
+    """Return a span of Kineto's, with times from the window's begin."""
     ts = (UNIX_NS - BASE_NS + begin_ns) / 1000
     return {"ph": "X", "name": name, "cat": cat, "pid": pid, "tid": tid, "ts": ts, "dur": duration_ns / 1000} | fields
 
@@ -79,7 +79,7 @@ def written(cycle, folder, *, by_c=True):
 
 
 def tracks_of(path):
-    """The name, place and spans of each track of a file; and the header."""
+    """Return the name, place and spans of each track of a file; and the header."""
     trace = json.loads(path.read_text())
     events = trace.pop("traceEvents")
     titles = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}

@@ -21,7 +21,7 @@ EVENT = {"ph": "X", "name": "x", "cat": "marker", "pid": 0, "tid": 9, "ts": 1, "
 
 
 def save(folder: Path, cycle: int, num_events: int) -> Path:
-    """Writes rank 0's trace of a cycle, as a handler does."""
+    """Write rank 0's trace of a cycle, as a handler does."""
     header = {"baseTimeNanoseconds": 10**18, "kinetoscope": {"rank": 0, "cycle": cycle}}
     path = folder / f"{cycle}.json"
     path.write_text(json.dumps(header | {"traceEvents": [EVENT | {"name": f"cycle {cycle}"}] * num_events}))
@@ -30,7 +30,7 @@ def save(folder: Path, cycle: int, num_events: int) -> Path:
 
 
 def stop_while_it_reads(pid: int, path: Path) -> None:
-    """Stops a process as soon as it has opened a file."""
+    """Stop a process as soon as it has opened a file."""
     until = time.monotonic() + MAX_WAIT_S
     while time.monotonic() < until:
         if any(file.path == str(path) for file in psutil.Process(pid).open_files()):

@@ -48,7 +48,7 @@ def counter(begin, value, series=0, name=0):
 
 
 def a_cycle(*threads, elapsed_ns=SECOND_NS, drift_ns=0, pid=4000):
-    """A cycle of threads, each a list of records; their tids count from 4000."""
+    """Return a cycle of threads, each a list of records; their tids count from 4000."""
     end = Anchor(BEGIN_NS + elapsed_ns, UNIX_NS + elapsed_ns + drift_ns)
     records = [
         ThreadRecords.of(4000 + i, f"thread {i}", i == 0, pack_records(thread)) for i, thread in enumerate(threads)
@@ -69,7 +69,7 @@ def a_cycle(*threads, elapsed_ns=SECOND_NS, drift_ns=0, pid=4000):
 
 
 def written(cycle, folder, *, drained=True, in_pairs=False):
-    """The trace file of a cycle."""
+    """Return the trace file of a cycle."""
     recipe = TraceRecipe("traces", f"{'drained' if drained else 'plain'}.json", "", in_pairs)
     with pytest.MonkeyPatch.context() as patch:
         if not drained:
@@ -78,7 +78,7 @@ def written(cycle, folder, *, drained=True, in_pairs=False):
 
 
 def in_order(path):
-    """The events of a file, as text, sorted."""
+    """Return the events of a file, as text, sorted."""
     return sorted(json.dumps(event, sort_keys=True) for event in events_of(path))
 
 
@@ -198,7 +198,7 @@ def test_last_value_of_each_string_counts_if_many_are_replaced_in_one_call(tmp_p
 
 
 def in_parts(records, *lengths):
-    """A thread's records in parts of the given lengths, and what remains."""
+    """Return a thread's records in parts of the given lengths, and what remains."""
     parts = [[records.pop(0) for _ in range(min(length, len(records)))] for length in lengths]
     return ThreadRecords(4000, "thread", True, [RecordsInMemory(pack_records(part)) for part in [*parts, records]])
 

@@ -9,7 +9,7 @@ LAST_NS = 10_000
 
 
 def recorded(begins):
-    """A process that recorded in each of these windows, from its begin on."""
+    """Return a process that recorded in each of these windows, from its begin on."""
     parts = []
     for window, begin_ns in begins.items():
         packed = pack_records([Record(begin_ns, begin_ns + 5, 0, 0, 0, Kind.SPAN, 0)])

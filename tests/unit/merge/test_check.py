@@ -246,7 +246,7 @@ def test_memory_does_not_grow_with_the_square_of_spans_that_overlap(tmp_path):
 
 
 def write_large_damaged_trace(path: Path, size_bytes: int) -> None:
-    """Writes events of 250 bytes; one in a hundred overlaps the one before, one in ten thousand is no JSON."""
+    """Write events of 250 bytes; one in a hundred overlaps the one before, one in ten thousand is no JSON."""
     args = {"External id": 1, "Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"], "more": "x" * 60}
     short, long = (json.dumps(span(-1, dur, args=args), indent=1) + ",\n" for dur in (5, 30))
     with path.open("w") as file:

@@ -22,7 +22,7 @@ def flow(phase: str, ts: float, **more: object) -> dict[str, Any]:
 
 
 def bound(ts: int, *, out: bool = False, **more: object) -> dict[str, Any]:
-    """A span at which an arrow begins or ends, as Chrome and JAX write it."""
+    """Return a span at which an arrow begins or ends, as Chrome and JAX write it."""
     return span(ts, bind_id=hex(2**50)) | ({"flow_out": True} if out else {"flow_in": True}) | more
 
 

@@ -14,7 +14,7 @@ BASE_NS = 1_790_857_026_000_000_000
 
 
 def step(number: int, ts: float) -> list[dict]:
-    """A step of a millisecond with an op, a launch and its kernel, and a pair of B and E over its end."""
+    """Return a step of a millisecond with an op, a launch and its kernel, and a pair of B and E over its end."""
     place = {"pid": 40, "tid": 40}
     return [
         {"ph": "X", "name": f"ProfilerStep#{number}", "cat": "user_annotation", "ts": ts, "dur": 1000} | place,
@@ -93,7 +93,7 @@ def test_a_rank_taken_out_of_a_merged_trace_has_exactly_the_events_that_went_in(
 
 
 def meaning(path: Path) -> list[dict]:
-    """The events on unix time, without pids, tids and ids, which merging chooses."""
+    """Return the events on unix time, without pids, tids and ids, which merging chooses."""
     trace = json.loads(path.read_text())
     events = [event for event in trace["traceEvents"] if event["ph"] != "M"]
     first = {event["id"]: place for place, event in enumerate(events) if event.get("ph") == "s"}

@@ -44,7 +44,7 @@ class Training:
         self.writer.watch_thread(get_ident())
 
     def step(self, *phases):
-        """A step of phases and nanoseconds."""
+        """Return a step of phases and nanoseconds."""
         for phase, duration_ns in phases:
             if phase == Phase.BACKWARD:
                 self.writer.begin_backward()

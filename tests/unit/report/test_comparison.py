@@ -82,7 +82,7 @@ def test_runs_on_different_devices_are_reported():
 
 
 def screen(found, width=160):
-    """The rows of the table on a screen, as cells, and its last line."""
+    """Return the rows of the table on a screen, as cells, and its last line."""
     out = io.StringIO()
     Console(file=out, width=width).print(render_comparison(found, width, with_details=True))
     lines = out.getvalue().splitlines()

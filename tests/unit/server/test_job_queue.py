@@ -11,7 +11,7 @@ SLEEPING = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
 def ends_of_jobs(command, names, **settings):
-    """The status and stderr of a job for each name."""
+    """Return the status and stderr of a job for each name."""
     jobs, ends = deque(names), {}
     queue = JobQueue(
         command,

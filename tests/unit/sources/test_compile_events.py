@@ -73,7 +73,7 @@ def test_a_reset_of_the_compiler_in_the_loop_is_no_error(dynamo):
 
 
 def compile_with_a_broken_clock(dynamo, results, *, begins_broken, strict=False):
-    """Trains with a clock that breaks before a compilation, or in it; returns what was recorded."""
+    """Train with a clock that breaks before a compilation, or in it; return what was recorded."""
     clock = BreakingClock()
 
     def breaking(graph, inputs):

@@ -38,7 +38,7 @@ def run(recording):
 
 
 def line_here(function):
-    """The line of a function that is marked by a comment."""
+    """Return the line of a function that is marked by a comment."""
     lines, first = inspect.getsourcelines(function)
     (offset,) = [number for number, text in enumerate(lines) if text.rstrip().endswith("# here")]
     return f"{source_name(__file__)}:{first + offset}"

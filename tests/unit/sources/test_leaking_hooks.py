@@ -63,7 +63,7 @@ def run(model):
 
 
 def model_with(register, hook):
-    """A model, two layers deep, which alone holds the hook."""
+    """Return a model, two layers deep, which alone holds the hook."""
     model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(3, 3))
     getattr(model[1], register)(hook)
     return model

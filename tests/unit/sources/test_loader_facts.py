@@ -33,7 +33,7 @@ class Stream(data.IterableDataset):
 
 
 def record(loop, schedule=None):
-    """The facts noted while ``loop(profiler)`` ran; of each three batches, the last two are recorded."""
+    """Return the facts noted while ``loop(profiler)`` ran; of each three batches, the last two are recorded."""
     handler = MemoryTraceHandler()
     schedule = schedule or (lambda state: BATCHES[state.timestamp.batch % 3])
     with Profiler(schedule, handler, sources=[LoaderFacts()], strict=True) as profiler:

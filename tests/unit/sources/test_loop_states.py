@@ -49,7 +49,7 @@ def waited_ns(handler):
 
 
 def counted(handler):
-    """The sums of the counter's values."""
+    """Return the sums of the counter's values."""
     sums = {}
     for cycle in handler.cycles:
         for _, record, name in cycle.records():

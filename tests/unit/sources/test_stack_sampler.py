@@ -346,7 +346,7 @@ class OwnSamples:
             self.sample_deep(depth - 1)
 
     def names(self):
-        """The names of the spans of the last sample, outermost first."""
+        """Return the names of the spans of the last sample, outermost first."""
         self.spans.end(self.clock.monotonic_ns() + 1000)
         self.recorder.action = 0
         self.clock.advance(9000)

@@ -22,7 +22,7 @@ EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True,
 
 
 def counters(source, *, loader=range(3), schedule=lambda state: ProfilerAction.ACTIVE):
-    """The counters of ``source`` while batches of 50 ms ran."""
+    """Return the counters of ``source`` while batches of 50 ms ran."""
     handler = MemoryTraceHandler()
     with Profiler(schedule, handler, sources=[source], strict=True) as profiler:
         for _ in profiler.batches(loader):

@@ -100,7 +100,7 @@ class Rank:
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Makes ranks of a run, whose clocks show what it is now, and closes them at the end."""
+    """Make ranks of a run, whose clocks show what it is now, and close them at the end."""
     monkeypatch.setattr(health.time, "time_ns", lambda: FakeClock(tick_ns=0).unix_ns() + S)
     ranks = []
 

@@ -41,7 +41,7 @@ def kineto(*events: str) -> bytes:
 
 
 def events_of(text: KinetoText) -> list[dict]:
-    """Every event, its ``ts`` in exact microseconds of unix time."""
+    """Return every event, its ``ts`` in exact microseconds of unix time."""
     found = []
     for document in text.documents():
         trace = json.loads(document, parse_float=Decimal)

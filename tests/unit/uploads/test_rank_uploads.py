@@ -50,7 +50,7 @@ def upload(run_folder, rank=0, retry_for_s=0.01, **options):
 
 
 def unreachable(tmp_path):
-    """A store below a file: uploads fail until the file is removed."""
+    """Return a store below a file: uploads fail until the file is removed."""
     (tmp_path / "not-a-folder").write_text("")
     return tmp_path / "not-a-folder" / "store"
 

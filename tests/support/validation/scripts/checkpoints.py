@@ -17,7 +17,7 @@ SAVE_NS = 150_000_000
 
 
 def make_table(path: Path) -> torch.Tensor:
-    """A table that takes that long to save."""
+    """Return a table that takes that long to save."""
     tried = torch.zeros(NUM_ROWS)
     times_ns = []
     for _ in range(NUM_TRIED):

@@ -12,7 +12,7 @@ HELD_S, FREE_S = 0.04, 0.002
 
 
 def report(lock: threading.Lock, is_over: threading.Event) -> None:
-    """Holds the lock while it sends something."""
+    """Hold the lock while it sends something."""
     while not is_over.is_set():
         with lock:
             time.sleep(HELD_S)

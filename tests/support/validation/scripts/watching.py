@@ -60,7 +60,7 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor)
 def watched(
     arguments: argparse.Namespace, all_batches: Callable[[Batches], Iterable[Any]] | None = None
 ) -> Iterator[Batches]:
-    """Yields what to iterate over batches with: recorded, unless ``unprofiled``, and timed. The moments at which the
+    """Yield what to iterate over batches with: recorded, unless ``unprofiled``, and timed. The moments at which the
     loop asked for each batch are written beside the run, in ns, as ``{out}-rank0.json``."""
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -23,8 +23,8 @@ MS = 1_000_000
 
 
 def report(step_ms, *, ranks=(0,), operators=None, calls=None, shapes=None, peak_bytes=(), num_steps=None, **phases_ms):
-    """A report on steps of these lengths. Operators and phases are a list of milliseconds, or one number; ``calls``
-    says of operators how often a step calls them."""
+    """Return a report on steps of these lengths. Operators and phases are a list of milliseconds, or one number;
+    ``calls`` says of operators how often a step calls them."""
     num_steps = num_steps or len(step_ms)
     begins = [sum(step_ms[:place]) for place in range(num_steps)]
     steps = [
@@ -80,7 +80,7 @@ def verdicts(comparison):
 
 
 def simulated(settings):
-    """The report on a simulated run."""
+    """Return the report on a simulated run."""
     return analysed(settings)[1]
 
 
@@ -164,7 +164,8 @@ def test_one_operator_in_two_modules_is_compared_in_each(tmp_path):
 
 
 def with_spans(path, spans):
-    """A trace of ten steps, each a millisecond, with these spans (name, category, begin and microseconds) in each."""
+    """Return a trace of ten steps, each a millisecond, with these spans (name, category, begin and microseconds) in
+    each."""
     steps = [(f"ProfilerStep#{step}", "user_annotation", 1000 * step, 1000) for step in range(10)]
     repeated = [(name, category, 1000 * step + ts, dur) for step in range(10) for name, category, ts, dur in spans]
     events = [

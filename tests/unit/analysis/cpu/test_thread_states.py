@@ -22,7 +22,7 @@ def report_on(*faults, **settings):
 
 
 def report_with(instants, folder, *faults, **settings):
-    """The report on a run with these args of the note ``processors``."""
+    """Return the report on a run with these args of the note ``processors``."""
     for path in simulate(replace(CPU, faults=faults, **settings)).write(folder):
         trace = json.loads(path.read_text(encoding="utf-8"))
         trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") != "processors"]

@@ -19,12 +19,12 @@ UNLIKE_A_RERUN = ("leak", "idle_gaps", "float32", "float64", "preempted")
 
 
 def report_on(settings):
-    """The report on a run."""
+    """Return the report on a run."""
     return analysed(settings)[1]
 
 
 def report_after(change, settings, folder):
-    """The report on a run; ``change`` changes each trace, as plain data, before it is read."""
+    """Return the report on a run; ``change`` changes each trace, as plain data, before it is read."""
     return kinetoscope.analyze(write_changed(change, settings, folder), cache=False)
 
 
@@ -45,7 +45,7 @@ def leads(report, kind):
 
 
 def planted(kind):
-    """A run with one fault, with the report on it."""
+    """Return a run with one fault, with the report on it."""
     is_late = kind.startswith("late")
     settings = planted_settings(0, kind, rank=1 if is_late else None)
     return analysed(replace(settings, num_ranks=3 if is_late else 2, num_steps=9))

@@ -45,7 +45,7 @@ def _ranks(finding):
 
 
 def places_of(finding, planted):
-    """The faults that a finding names; none if it names something else."""
+    """Return the faults that a finding names; none if it names something else."""
     if finding.kind != planted.finding or not {*_ranks(finding)} <= {*planted.ranks}:
         return ()
     named = [place for place, rank in zip(planted.places, planted.ranks, strict=False) if rank in _ranks(finding)]
@@ -93,7 +93,7 @@ def off_ns(finding, gain_ns):
 
 @cache
 def verdict(seed):
-    """The verdict on one run; None where no fault matters."""
+    """Return the verdict on one run; None where no fault matters."""
     settings, all_planted = planted_run(seed)
     run, report = analysed(settings)
     step_ns = run.time_ns / run.num_steps

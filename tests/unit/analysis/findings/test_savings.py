@@ -143,7 +143,7 @@ def test_a_batch_that_is_slow_now_and_then_comes_no_earlier_than_it_was_asked_fo
 
 
 def mark_steps(path, first, last, *, with_fetch=True):
-    """Adds a span ``part`` for each of some of torch's steps, or for what is after the fetch with which it begins."""
+    """Add a span ``part`` for each of some of torch's steps, or for what is after the fetch with which it begins."""
     trace = json.loads(path.read_text(encoding="utf-8"))
     names = {f"ProfilerStep#{number}" for number in range(first, last + 1)}
     steps = [event for event in trace["traceEvents"] if event["name"] in names and event["cat"] == "user_annotation"]
@@ -183,7 +183,7 @@ def test_part_of_the_steps_gets_the_same_statements_as_all(fault, with_fetch, tm
 
 
 def show_workers(path, num_workers):
-    """Adds a span in each worker of the loader to a trace, as markers in a dataset do."""
+    """Add a span in each worker of the loader to a trace, as markers in a dataset do."""
     trace = json.loads(path.read_text(encoding="utf-8"))
     begin = min(event["ts"] for event in trace["traceEvents"])
     for pid in range(9000, 9000 + num_workers):

@@ -12,17 +12,17 @@ NODE, SMALL_NODE = (4, 5, 6, 7), (2, 3)
 
 
 def late(ranks, cost_ms, kind="late_host", every=1, first=0):
-    """A fault that makes some ranks late in every n-th step."""
+    """Return a fault that makes some ranks late in every n-th step."""
     return Fault(kind=kind, ranks=ranks, cost_ns=int(cost_ms * 1e6), every=every, first=first)
 
 
 def two_nodes(*faults, **settings):
-    """A run of eight ranks on two hosts."""
+    """Return a run of eight ranks on two hosts."""
     return Settings(num_ranks=8, ranks_per_host=4, faults=faults, **settings)
 
 
 def two_small_nodes(*faults):
-    """A run of four ranks on two hosts."""
+    """Return a run of four ranks on two hosts."""
     return Settings(num_ranks=4, ranks_per_host=2, faults=faults)
 
 

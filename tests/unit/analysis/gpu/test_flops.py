@@ -30,7 +30,7 @@ def product(name="aten::mm", begin_us=10.0, dtype="c10::BFloat16", dur_us=20.0) 
 
 
 def launched(number: int, launch_us: float, begin_us: float, dur_us: float, name: str) -> list[dict[str, Any]]:
-    """A kernel, and the call that launched it."""
+    """Return a kernel, and the call that launched it."""
     return [
         span("cudaLaunchKernel", launch_us, 2, "cuda_runtime", correlation=number),
         span(name, begin_us, dur_us, "kernel", tid=STREAM, correlation=number, device=0, stream=STREAM),

@@ -85,7 +85,7 @@ def row_of(source):
 
 
 def keep(recording, **takes):
-    """A call that keeps memory; without arguments, one that gives all of it back."""
+    """Return a call that keeps memory; without arguments, one that gives all of it back."""
     return lambda: recording.operator("aten::clone", **(takes or {"again": 10, "frees": ["again"]}))
 
 

@@ -31,7 +31,7 @@ def memory(time_us, size, address, total, *, thread=LOOP, device=None):
 
 
 def write(folder, *events, spans=SPANS):
-    """A trace of one step with these events."""
+    """Return a trace of one step with these events."""
     path = folder / "rank0.json"
     base_ns = 1_790_000_000_000_000_000
     path.write_text(json.dumps({"baseTimeNanoseconds": base_ns, "traceEvents": [*events, *(span(*s) for s in spans)]}))

@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 def pipeline(**settings):
-    """A balanced pipeline of four stages."""
+    """Return a balanced pipeline of four stages."""
     plain = {"num_ranks": 4, "layout": "pipeline", "pipeline": "1F1B", "num_microbatches": 4, "num_layers": 2}
     return Settings(**(plain | {"num_steps": 6, "step_ns": 10 * MS, "transfer_share": 0.001} | settings))
 

@@ -10,7 +10,7 @@ STEP = 6
 
 
 def path_of(**settings):
-    """The report on a run, and the path of a step in its middle."""
+    """Return the report on a run, and the path of a step in its middle."""
     _, report = analysed(Settings(num_steps=8, **settings))
     return report, report.critical_path(STEP)
 

@@ -16,7 +16,7 @@ from trainsim import Settings, simulate
 
 
 def replayed(times, edges):
-    """The new times; an edge is its source, its target, its weight and its weight after the change."""
+    """Return the new times; an edge is its source, its target, its weight and its weight after the change."""
     frame = pl.DataFrame(edges, schema=["source", "target", "weight", "changed"], orient="row")
     return replay_times(pl.Series(times, dtype=pl.Int64), frame).to_list()
 

@@ -15,7 +15,7 @@ def analyse(folder, **settings):
 
 
 def sums(report, kind):
-    """The time of each name over all steps and ranks, without names that took too little to be kept."""
+    """Return the time of each name over all steps and ranks, without names that took too little to be kept."""
     found = defaultdict(int)
     for row in report.by_step:
         if row.kind == kind:

@@ -79,12 +79,12 @@ SHORT = (2, 4, 10)
 
 @cache
 def pace_ns(settings):
-    """The device's pace over 30 steps."""
+    """Return the device's pace over 30 steps."""
     return simulate(replace(settings, num_steps=30)).pace_ns
 
 
 def report_on(name, num_steps):
-    """The report on a loop; that with findings where another test asks for these."""
+    """Return the report on a loop; that with findings where another test asks for these."""
     has_findings = name in HEALTHY and num_steps in SHORT
     return (analysed if has_findings else measured)(replace(LOOPS[name], num_steps=num_steps))[1]
 

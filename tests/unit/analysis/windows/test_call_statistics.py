@@ -26,7 +26,7 @@ def windows_of(*durations_ns, bytes_each=None):
 
 
 def together_of(windows):
-    """The rows of all windows, which are added up in two batches."""
+    """Return the rows of all windows, which are added up in two batches."""
     batches = [combine_call_sums(batch, ["name"], ["bytes"]) for batch in (windows[:2], windows[2:]) if batch]
     return add_quantiles(combine_call_sums(batches, ["name"], ["bytes"]))
 

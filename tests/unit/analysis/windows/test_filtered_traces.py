@@ -13,7 +13,7 @@ SETTINGS = Settings(num_ranks=1, num_steps=60, faults=(Fault(kind="gc", cost_ns=
 
 
 def numbered(folder):
-    """A run in whose trace host events are numbered, as Kineto does."""
+    """Return a run in whose trace host events are numbered, as Kineto does."""
     (path,) = simulate(SETTINGS).write(folder)
     trace, number = json.loads(path.read_text()), count()
     for event in trace["traceEvents"]:

@@ -18,7 +18,7 @@ LATE = Fault(kind="late_host", cost_ns=3_000_000, ranks=(2,))
 
 
 def report_on(folder, *, share, rank=0, **settings):
-    """The report on a run in which the file of one rank ends after this share of it."""
+    """Return the report on a run in which the file of one rank ends after this share of it."""
     paths = simulate(replace(SETTINGS, **settings)).write(folder)
     text = paths[rank].read_text(encoding="utf-8")
     paths[rank].write_text(text[: round(share * len(text))], encoding="utf-8")

@@ -27,7 +27,7 @@ def moments_of(intervals):
 
 
 def moments_in(union):
-    """The nanoseconds of a union, whose pieces are apart and in order, with the right sums before them."""
+    """Return the nanoseconds of a union, whose pieces are apart and in order, with the right sums before them."""
     pieces = union.pieces.rows()
     assert all(end < following for (_, end, _), (following, _, _) in pairwise(pieces))
     assert [before for _, _, before in pieces] == [

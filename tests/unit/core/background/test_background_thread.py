@@ -35,7 +35,7 @@ class Busy:
         self.num_calls += 1
 
     def profile(self):
-        """The thread's own profile function."""
+        """Return the thread's own profile function."""
         self._answered.clear()
         self._ask.set()
         assert self._answered.wait(30)

@@ -145,7 +145,7 @@ def test_a_child_that_a_job_forks_ends_with_sys_exit_though_another_thread_submi
 
 
 def wait_for(child, seconds):
-    """The exit status of ``child``; kills it and returns None if it takes longer."""
+    """Return the exit status of ``child``; kills it and returns None if it takes longer."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -209,8 +209,8 @@ def test_if_the_writer_thread_has_died_the_waiting_thread_does_the_rest(monkeypa
 
 
 def submit_at_place(place):
-    """Presses Ctrl-C while the first job is submitted. Gives the threads that ran the next ones, and whether that was
-    the last place."""
+    """Press Ctrl-C while the first job is submitted. Gives the threads that ran the next ones, and whether that was the
+    last place."""
     presses, threads, writer = Presses(signal.SIGINT, place, WriterThread.submit), [], WriterThread("pressed")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -23,7 +23,7 @@ def true_offset_ns(monotonic_ns, offset_ns, drift_ppm):
 
 @st.composite
 def relations(draw):
-    """A relation measured between known clocks, with errors within the bounds; and the true one."""
+    """Return a relation measured between known clocks, with errors within the bounds; and the true one."""
     offset_ns, drift_ppm = draw(st.integers(-(10**16), 10**16)), draw(st.integers(-150, 150))
     moments = sorted([draw(st.integers(0, 10**13)), draw(st.integers(0, 10**13))])
     measured = []

@@ -43,7 +43,7 @@ def skip_but_for_the_last(state):
 
 
 def bytes_of_many(ask):
-    """The memory that many new names take while the user has switched the garbage collector off."""
+    """Return the memory that many new names take while the user has switched the garbage collector off."""
     ask_for_many(ask)
     gc.disable()
     tracemalloc.start()

@@ -37,7 +37,7 @@ def test_an_action_is_a_key_under_its_value():
 
 
 def actions(schedule, num_batches, *, epoch=0, profiler=None, length=None):
-    """The action of ``schedule`` for each batch of one epoch."""
+    """Return the action of ``schedule`` for each batch of one epoch."""
     return [
         schedule(State(timestamp=Timestamp(epoch=epoch, batch_in_epoch=n), dataloader_len=length, profiler=profiler))
         for n in range(num_batches)

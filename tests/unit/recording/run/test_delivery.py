@@ -25,7 +25,7 @@ def every_second_batch_is_a_cycle(state):
 
 @contextmanager
 def unwritable(folder):
-    """Puts a file in place of the folder for a while: even root cannot write into it."""
+    """Put a file in place of the folder for a while: even root cannot write into it."""
     aside = folder.with_name("aside")
     folder.rename(aside)
     folder.write_text("")
@@ -52,7 +52,7 @@ def find_spool_folders(tmp_path):
 
 
 def live_names(folder):
-    """The name of every record in a live folder."""
+    """Return the name of every record in a live folder."""
     tracks = [(process, track) for process in read_spool_folder(folder).processes for track in process.tracks]
     return [process.names[record.name].name for process, track in tracks for record in track.records()]
 

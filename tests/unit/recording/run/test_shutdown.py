@@ -24,9 +24,8 @@ ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 
 @pytest.fixture(autouse=True)
 def the_process_is_as_it_was_before(monkeypatch):
-    """Checks what `conftest` does not: the handler of Ctrl-C, the environment, calls at exit, and that another profiler
-    can run.
-    """
+    """Check what `conftest` does not: the handler of Ctrl-C, the environment, call at exit, and that another profiler
+    can run."""
     called_at_exit = []
     monkeypatch.setattr(atexit, "register", called_at_exit.append)
     monkeypatch.setattr(
@@ -143,7 +142,7 @@ def test_disabled_source_is_closed():
 
 
 def interrupted_in_its_close(folder):
-    """A profiler whose close Ctrl-C has ended, while it waited for the handler to save."""
+    """Return a profiler whose close Ctrl-C has ended, while it waited for the handler to save."""
     handler = Blocking()
     profiler = Profiler(ALWAYS, handler, spool_folder=folder).start()
     record(profiler)

@@ -32,7 +32,7 @@ def train(presses, profiler):
 
 
 def at_each_place(on_signal, method, numbers, every=1):
-    """Trains once for each place in a method, or for one of ``every`` places, where ``on_signal(profiler)`` handles the
+    """Train once for each place in a method, or for one of ``every`` places, where ``on_signal(profiler)`` handles the
     signal. Gives of each training whether it went on to its end, and its trace handler."""
     for place in range(1, 10_000, every):
         presses, handler = Presses(numbers[place % len(numbers)], place, method), MemoryTraceHandler()

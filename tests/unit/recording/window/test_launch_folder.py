@@ -15,7 +15,7 @@ from support.fork_server import run_command, run_program
 
 
 def in_a_process(job, *arguments):
-    """The result of a call in a forked child, which is another launch unless the environment names one."""
+    """Return the result of a call in a forked child, which is another launch unless the environment names one."""
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     process = context.Process(target=lambda: answers.put(job(*arguments)))
@@ -26,7 +26,7 @@ def in_a_process(job, *arguments):
 
 
 def record(out, rank=0, world_size=1):
-    """Records a run as one of its ranks, and returns its folder."""
+    """Record a run as one of its ranks, and return its folder."""
     folder = choose_run_folder(str(out), Ranks(rank, rank, world_size, world_size))
     with kinetoscope.Profiler(
         lambda _: kinetoscope.ProfilerAction.SKIP, kinetoscope.JSONTraceHandler(f"{folder}/traces"), quiet=True

@@ -33,7 +33,7 @@ class SlowStepHandler(TraceHandler):
 
 
 def train(handler, slow, num_steps=200, schedule=NEVER, **settings):
-    """A run of steps of 10 ms; ``slow`` says how many ms some of them take."""
+    """Return a run of steps of 10 ms; ``slow`` says how many ms some of them take."""
     clock = FakeClock()
     settings = {"slow_steps": True, "quiet": True} | settings
     with Profiler(schedule, handler, clock=clock, **settings) as profiler:
@@ -81,7 +81,8 @@ def test_the_wait_for_data_is_the_phase_of_a_step_that_waited():
 
 
 def spans_of(cycle):
-    """The user's spans of a slow step: name, categories, begin and duration in ms, and how many others it is within."""
+    """Return the user's spans of a slow step: name, categories, begin and duration in ms, and how many others it is
+    within."""
     begin_ns = cycle.begin.monotonic_ns
     (thread,) = cycle.threads
     assert (thread.tid, thread.is_main) == (threading.get_native_id(), True)

@@ -25,7 +25,7 @@ class Notes(WindowSource):
 
 
 def record(folder, *notes):
-    """The trace of a window that was open from 1,000 to 3,000 ns."""
+    """Return the trace of a window that was open from 1,000 to 3,000 ns."""
     clock = FakeClock(monotonic_ns=1000)
     handler = JSONTraceHandler(str(folder), merged_trace_filename=None)
     source = Notes(*notes)

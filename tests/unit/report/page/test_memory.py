@@ -5,7 +5,7 @@ from support.page_data import page_of, read_column, span, write_trace
 
 
 def memory(ts, num_bytes, total, address, tid=1):
-    """An allocation on a GPU or, with fewer than 0 bytes, a release."""
+    """Return an allocation on a GPU or, with fewer than 0 bytes, a release."""
     arguments = {"Total Allocated": total, "Bytes": num_bytes, "Device Id": 0, "Device Type": 1, "Addr": address}
     return {"ph": "i", "s": "t", "name": "[memory]", "cat": "cpu_instant_event", "pid": 1, "tid": tid, "ts": ts} | {
         "args": arguments

@@ -14,7 +14,7 @@ HOME = "/home/alice.secret"
 
 
 def steps_with_secrets():
-    """A run of a user, with home and name wherever a trace has text."""
+    """Return a run of a user, with home and name wherever a trace has text."""
     events = []
     for step in range(10):
         first = 1000 * step
@@ -53,7 +53,7 @@ HEADER = {
 
 
 def text_of(page):
-    """All that a page has, as text."""
+    """Return all that a page has, as text."""
     return encode_page(page).decode("utf-8", "replace")
 
 

@@ -14,7 +14,7 @@ from trainsim import Fault, Settings, simulate
 
 
 def spans_of(timeline):
-    """All spans as rows, with the rank, kind and name of their tracks and their row in it."""
+    """Return all spans as rows, with the rank, kind and name of their tracks and their row in it."""
     spans, texts = timeline.spans, timeline.texts
     columns = {name: read_column(getattr(spans, name)) for name in vars(spans)}
     rows = []
@@ -238,7 +238,7 @@ def test_only_the_last_seconds_are_read_where_these_are_asked_for(tmp_path):
 
 
 def sampled(path, window, tid):
-    """The trace of a window, in which another thread took the samples."""
+    """Return the trace of a window, in which another thread took the samples."""
     begin = window * 1_000_000
     name = {"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": "samples of MainThread"}}
     lines = [span("train.py(1): main", begin, 100, tid=tid, category="stack_sample")]

@@ -30,7 +30,7 @@ def screen(report, width=100, *, with_details=False):
 
 
 def table(lines, title):
-    """The rows below a title, as cells: of the header first."""
+    """Return the rows below a title, as cells: of the header first."""
     rows = lines[lines.index(title) + 1 :]
     end = rows.index("") if "" in rows else len(rows)
     return [re.split(r"\s{2,}", row.strip()) for row in rows[:end]]
