@@ -45,7 +45,8 @@ from kinetoscope.frames.run_state import run_state
 class JoinedRun:
     """The traces of a run, and the summaries of their windows on one clock, each once.
 
-    ``shifts`` has by rank what its collectives add to the recorded clocks.
+    Attributes:
+        shifts: the clock shift of each rank that its collectives show, beyond the measured one.
     """
 
     traces: Sequence[SummedTrace]

@@ -1,4 +1,4 @@
-"""Change of the step between two runs, from the steps that were not recorded, which pulses have."""
+"""Change of the step time between two runs, from their unrecorded steps, which the pulse has."""
 
 import math
 from collections.abc import Sequence
@@ -9,21 +9,21 @@ MIN_STEPS = 12
 """With fewer steps of a run the verdict rests on its recorded steps."""
 
 _MAX_BLOCKS, _MAX_MEAN_BLOCKS, _MIN_BLOCK_STEPS = 3, 8, 3
-"""The numbers of blocks into which the shorter run is divided at most, for fastest steps and for means; and the steps
-that a block has at least, as many in both runs."""
+"""Maximum numbers of blocks of the shorter run, for fastest steps and for means; and the minimum of steps per block,
+which is the same in both runs."""
 
 _QUANTILE = 1.96
 """A standard normal value is within this with 95 % probability."""
 
 NOISE = 0.08
-"""Natural logarithm by which the fastest steps of two runs of one program differ at most. They differed by up to 6 %
-beside 20 busy processes on two cores; see docs/comparing.md."""
+"""Maximum difference of the fastest steps of two runs of one program, as a natural logarithm. They differed by up to 6
+% with 20 busy processes on two cores; see docs/comparing.md."""
 
 FASTEST_NOISE = 0.12
 """The same of the single fastest step of a run, which no rank test supports; see docs/comparing.md."""
 
 MEAN_NOISE = math.log(3.5)
-"""The same of means: beside two busy processes, medians of two runs of one program differed by a factor of 3."""
+"""The same of means: with two busy processes, medians of two runs of one program differed by a factor of 3."""
 
 
 class Shift(NamedTuple):
@@ -101,8 +101,9 @@ def compare_with_recorded(
     unrecorded ones of the other is the faster one.
 
     Args:
-        unrecorded: durations of the unrecorded steps before and after.
+        unrecorded: durations in ns of the unrecorded steps before and after.
         usual: the same of unrecorded and recorded steps together.
+        threshold: changes within this share are the ``same``.
     """
     lacks_before, lacks_after = (len(times) < MIN_STEPS for times in unrecorded)
     if not (lacks_before or lacks_after):

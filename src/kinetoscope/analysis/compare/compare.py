@@ -1,4 +1,4 @@
-"""analysis: `kinetoscope.compare`, what got slower or larger between two runs, and what only differs by chance."""
+"""Comparison of two runs: values that got slower or larger, and values whose difference is noise."""
 
 import math
 import os
@@ -39,10 +39,10 @@ from kinetoscope.frames.trace import Trace, TraceSet
 
 MIN_STEPS = 8
 _MIN_SHARE = 0.005
-"""What takes less of a step in both runs is not compared."""
+"""Values below this share of a step in both runs are not compared."""
 
 _ZERO_SHARE = 0.001
-"""What takes less of a step counts as this part of it, so that nothing is infinitely slower."""
+"""Smaller shares of a step count as this one, so that no change is infinite."""
 
 _MAX_DOUBLINGS = 10
 _MAX_NAMED_DEVICES = 4
@@ -64,14 +64,20 @@ def compare(
     executor: Executor | None = None,
     cache: bool = True,
 ) -> Comparison:
-    """Says what got slower or larger from one run to another.
-
-    ``before`` and ``after`` are what `kinetoscope.analyze` takes, as are the other arguments, or what it returned.
-    What differs by less than ``threshold`` for sure is the ``same``. If the ranks of two runs differ, those that both
-    have are compared.
+    """Compare two runs, and return what got slower or larger.
 
         comparison = kinetoscope.compare("runs/before", "runs/after")
         print(comparison.step.change, comparison.worse)
+
+    Args:
+        before: the first run: a report, or what `kinetoscope.analyze` accepts.
+        after: the second run.
+        threshold: changes within this share of the first run, with 95 % confidence, are the ``same``.
+        step: name of the spans that are steps, as for `kinetoscope.analyze`.
+        ranks: ranks to compare; by default those of both runs.
+        last_s: compare only the last seconds of each rank.
+        executor: executor that analyzes traces in parallel.
+        cache: keep summaries of traces in the user's cache.
     """
     selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s)
     report_on = partial(analyze_sources, each=packed_map_function(executor), cache=cache)
@@ -79,7 +85,7 @@ def compare(
 
 
 def _to_list(source: Any) -> Any:
-    """A report, or a list of sources, to be read twice."""
+    """Return a report, or a list of sources, that can be read twice."""
     if isinstance(source, RunReport):
         return source
     return [source] if isinstance(source, (str, os.PathLike, Trace)) else list(source)
@@ -88,7 +94,14 @@ def _to_list(source: Any) -> Any:
 def compare_sources(
     sources: Sequence[Any], selection: Selection, report_on: Callable[[Any, Selection], RunReport], threshold: float
 ) -> Comparison:
-    """What differs between two lists of sources, or reports; ``report_on`` makes the report on a list."""
+    """Compare two lists of sources, or two reports.
+
+    Args:
+        sources: both runs.
+        selection: the part of the runs to compare.
+        report_on: builds the report on a list of sources.
+        threshold: as for `compare`.
+    """
 
     def reports(selection: Selection) -> list[RunReport]:
         return [source if isinstance(source, RunReport) else report_on(source, selection) for source in sources]
@@ -104,8 +117,12 @@ def compare_sources(
 
 
 def add_distinct_titles(comparison: Comparison, sources: Sequence[Any]) -> Comparison:
-    """The comparison of two ``sources``, as `compare_sources` takes them; where both have one title, with the folders
-    in which they differ."""
+    """Return the comparison; where both runs have one title, with the folders in which their paths differ.
+
+    Args:
+        comparison: the comparison.
+        sources: both runs, as for `compare_sources`.
+    """
     lists = [source for source in sources if isinstance(source, list) and len(source) == 1]
     paths = [os.fspath(path) for (path,) in lists if not isinstance(path, Trace)]
     title = comparison.before["title"]
@@ -113,14 +130,21 @@ def add_distinct_titles(comparison: Comparison, sources: Sequence[Any]) -> Compa
         return comparison
     runs = (comparison.before, comparison.after)
     folders = differing_folders(*paths) or ()
-    told = [run | {"title": f"{title} in {folder}"} for run, folder in zip(runs, folders, strict=False)]
-    return replace(comparison, before=told[0], after=told[1]) if told else comparison
+    titled = [run | {"title": f"{title} in {folder}"} for run, folder in zip(runs, folders, strict=False)]
+    return replace(comparison, before=titled[0], after=titled[1]) if titled else comparison
 
 
 def compare_reports(
     before: RunReport, after: RunReport, *, threshold: float = 0.05, notes: Sequence[str] = ()
 ) -> Comparison:
-    """What differs between two runs, of their reports; ``notes`` say how their ranks differ."""
+    """Compare the reports on two runs.
+
+    Args:
+        before: the report on the first run.
+        after: the report on the second run.
+        threshold: as for `compare`.
+        notes: sentences on differences between their ranks.
+    """
     differences, rows, more_steps = [*notes, *_notes_on_devices(before, after)], [], None
     about = [*_notes_on_losses(before, after), *differences, *_notes_on_steps(before, after)]
     if before.steps and after.steps:
@@ -176,7 +200,7 @@ def _find_unshared_findings(report: RunReport, other: RunReport) -> list[Finding
 
 
 def _merge_unshared_fields(before: _Series, after: _Series) -> tuple[_Series, _Series]:
-    """Without shapes and modules, if only one of the runs recorded them."""
+    """Return both series, summed over shapes and modules if only one of the runs recorded them."""
     for field in ("shapes", "module"):
         sides = (before, after)
         recorded = [any(getattr(key, field) is not None for key in side) for side in sides]
@@ -186,7 +210,7 @@ def _merge_unshared_fields(before: _Series, after: _Series) -> tuple[_Series, _S
 
 
 class _Runs:
-    """What two runs measured, step after step."""
+    """Series of two runs, step by step."""
 
     def __init__(
         self,
@@ -221,7 +245,7 @@ class _Runs:
         )
 
     def rows(self) -> list[ComparisonRow]:
-        """A row for each thing, what got worse first."""
+        """Return a row per compared value, those that got worse first."""
         rows = [self._compare_change(change) for change in self._changes.values()]
         rows += [self._row_without_interval(key) for key in self._others]
         if self.all_steps is not None:
@@ -229,8 +253,11 @@ class _Runs:
         return sorted(_add_is_worse(rows, self._threshold, by_all_steps=self.all_steps is not None), key=_sort_key)
 
     def more_steps(self) -> int | None:
-        """About how many more steps would tell whether the step changed, if it is unsure and they would."""
-        if self.all_steps is not None:  # what is between two runs of one program does not shrink with more steps
+        """Return how many more steps would decide whether the step changed.
+
+        None if that is decided, or if more steps would not decide it.
+        """
+        if self.all_steps is not None:  # noise between runs does not shrink with more steps
             return None
         change, num_steps = self._changes.get(STEP), min(len(side[STEP]) for side in (self._before, self._after))
         if change is None:
@@ -243,8 +270,10 @@ class _Runs:
         return None
 
     def _matters(self, key: SeriesKey) -> bool:
-        """Whether it takes long enough in one of the runs. What an operator took on the device is not known if that was
-        little, and then it is not new in the other run."""
+        """Return whether a value takes long enough in one of the runs.
+
+        Short device times of an operator are unknown, so an operator that is only in one run need not be new.
+        """
         sides = [side for side in (self._before, self._after) if key in side]
         is_known = len(sides) == 2 or key.kind != "operator on device"
         is_known |= any(replace(key, kind="operator") not in side for side in (self._before, self._after))
@@ -252,7 +281,7 @@ class _Runs:
         return key.kind in ("step", "memory") or (is_known and is_long)
 
     def _is_long_enough(self, key: SeriesKey) -> bool:
-        # The last step's end is not known where the next one's begin is what ends it.
+        # The end of the last step is unknown where the start of the next one ends it.
         has_values = all(len(side.get(key, ())) >= MIN_STEPS - 1 for side in (self._before, self._after))
         return has_values and self._num_steps >= MIN_STEPS
 
@@ -273,7 +302,7 @@ class _Runs:
         )
 
     def _row_without_interval(self, key: SeriesKey) -> ComparisonRow:
-        """What one run does not have, or has in too few steps for an interval."""
+        """Return the row of a value that one run does not have, or has in too few steps for an interval."""
         sides = zip((self._before, self._after), self._parts, strict=True)
         before, after = (_typical(key, side[key], parts.get(key)) if key in side else None for side, parts in sides)
         verdict = "new" if before is None else "gone" if after is None else "unsure"
@@ -311,7 +340,10 @@ def _add_is_worse(rows: Sequence[ComparisonRow], threshold: float, *, by_all_ste
 
 
 def _sort_key(row: ComparisonRow) -> tuple[int, int, float, str, str]:
-    """What got worse comes first, and of it what may be the cause; of what is the same, the whole comes first."""
+    """Return the sort key of a row.
+
+    Worse rows come first, likely causes before effects. Unchanged ones are sorted by kind, the step first.
+    """
     state = 0 if row.is_worse else _STATES[row.verdict]
     size = abs(row.difference) if state < 2 else max(row.before or 0, row.after or 0)
     kind = _KINDS[row.kind]
@@ -355,7 +387,7 @@ def _notes_on_ranks(reports: Sequence[RunReport], shared: frozenset[int]) -> lis
 
 
 def _notes_on_devices(before: RunReport, after: RunReport) -> list[str]:
-    """Where the runs had different devices, as far as that is known."""
+    """Return a note if the runs had different devices."""
     sides = [_devices_of(report) for report in (before, after)]
     if None in sides or sides[0] == sides[1]:
         return []
@@ -365,7 +397,7 @@ def _notes_on_devices(before: RunReport, after: RunReport) -> list[str]:
 
 
 def _devices_of(report: RunReport) -> str | None:
-    """The names of the devices of a run; None where they are not known."""
+    """Return the names of the devices of a run; None where they are unknown."""
     names = sorted({row.device_name for row in report.ranks if row.device_name})
     if names:
         return first_items(map(sanitize, names), len(names), _MAX_NAMED_DEVICES, ", ")
@@ -373,7 +405,7 @@ def _devices_of(report: RunReport) -> str | None:
 
 
 def _notes_on_losses(before: RunReport, after: RunReport) -> list[str]:
-    """Why nothing was concluded from a run: what its traces lack may only have been cut away."""
+    """Return the reasons why findings of a run are unknown: events that its traces lack may have been lost."""
     sides = {"Before": before, "After": after}
     return [f"{when}: {why}" for when, report in sides.items() for why in report.why_unjudged]
 

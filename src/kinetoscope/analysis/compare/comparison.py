@@ -1,4 +1,4 @@
-"""analysis: what `kinetoscope.compare` finds: what got slower or larger between two runs, and by how much."""
+"""Result of `kinetoscope.compare`: the rows that got slower or larger between two runs, and by how much."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,14 +20,17 @@ _FINDINGS = ("fixed_findings", "new_findings")
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRow(PlainData, NotebookRepr):
-    """One thing that was measured in two runs, or in one of them. Times are of one step, on the average rank.
+    """One value that was measured in two runs, or in one of them. Times are per step, of the average rank.
 
-    ``kind`` is ``step``, ``phase``, ``operator`` (time of its own on the host), ``operator on device`` (what it
-    launched itself), ``kernel`` or ``memory``; ``unit`` is ``ns`` or ``bytes``. ``change`` is a part of ``before``, as
-    are the ends of ``interval``: with 95 % probability all rows' true changes are within theirs. ``verdict`` is
-    ``slower`` or ``faster`` (of memory: larger or smaller), ``same``, ``unsure``, ``new`` or ``gone``. ``is_worse`` is
-    whether it got slower or larger by more than the threshold of the comparison; a wait did only if the typical step
-    may have got slower, too: where work gets quicker, waits get longer.
+    Attributes:
+        kind: ``step``, ``phase``, ``operator`` (CPU self time), ``operator on device`` (kernels that it launched
+            itself), ``kernel`` or ``memory``.
+        unit: ``ns`` or ``bytes``.
+        change: the change as a share of ``before``.
+        interval: ends of the change; all rows together are within theirs with 95 % confidence.
+        verdict: ``slower`` or ``faster`` (of memory: larger or smaller), ``same``, ``unsure``, ``new`` or ``gone``.
+        is_worse: whether it got slower or larger by more than the threshold. A wait did only if the typical step may
+            have got slower, too: where work gets quicker, waits get longer.
     """
 
     kind: str
@@ -47,26 +50,29 @@ class ComparisonRow(PlainData, NotebookRepr):
 
     @property
     def is_typical_step(self) -> bool:
-        """Whether it is the row of the typical step."""
+        """True for the row of the typical step."""
         return self.kind == "step" and self.name == "typical step"
 
     @property
     def difference(self) -> float:
-        """How much more it is after than before."""
+        """The value after less the value before."""
         return (self.after or 0) - (self.before or 0)
 
     def grew_by(self, threshold: float) -> bool:
-        """Whether it got slower or larger by more than ``threshold``, and not by chance."""
+        """Return whether it got slower or larger by more than ``threshold``, beyond noise."""
         return self.verdict == "slower" and self.change is not None and self.change > threshold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(PlainData, NotebookRepr):
-    """What differs between two runs. ``rows`` begin with what got worse by more than ``threshold``.
+    """Differences between two runs. Rows that got worse by more than ``threshold`` come first.
 
-    ``before`` and ``after`` are the runs, as in `RunReport`. Where the step is ``unsure``, ``more_steps`` says about
-    how many more of each run would tell, None if more steps would not. ``notes`` are sentences on what could not be
-    compared, or only in part.
+    Attributes:
+        before: facts of the first run, as in `RunReport`.
+        after: facts of the second run.
+        more_steps: where the step is ``unsure``, about how many more steps of each run would decide; None if more steps
+            would not.
+        notes: sentences on what could not be compared, or only in part.
     """
 
     before: RunFacts
@@ -100,12 +106,12 @@ class Comparison(PlainData, NotebookRepr):
 
     @property
     def worse(self) -> list[ComparisonRow]:
-        """What got slower or larger by more than the threshold."""
+        """The rows that got slower or larger by more than the threshold."""
         return [row for row in self.rows if row.is_worse]
 
     @property
     def frame(self) -> pl.DataFrame:
-        """The rows as a table."""
+        """The rows as a data frame."""
         return pl.DataFrame([row.to_dict() for row in self.rows], infer_schema_length=None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,7 +120,7 @@ class Comparison(PlainData, NotebookRepr):
         return {"schema": SCHEMA, **super().to_dict(), **findings}
 
     def to_json(self) -> str:
-        """The comparison as JSON: what ``kinetoscope diff A B --json`` prints."""
+        """Return the comparison as JSON, as ``kinetoscope diff A B --json`` prints it."""
         return escape_json(msgspec.json.encode(self.to_dict()).decode())
 
 

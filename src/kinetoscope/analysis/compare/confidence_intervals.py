@@ -1,4 +1,4 @@
-"""analysis: how far two runs differ in one thing, and how far runs of one program differ by chance.
+"""Confidence intervals of changes between two runs, including the noise between runs of one program.
 
 docs/comparing.md has the reasons.
 """
@@ -14,28 +14,28 @@ from kinetoscope.analysis.compare.typical_values import Estimate, joint_degrees_
 
 _CONFIDENCE = 0.95
 _DEGREES_OF_FREEDOM = 5
-"""Degrees of freedom of what runs differ by, which is known from few numbers."""
+"""Degrees of freedom of the noise between runs, which is estimated from few numbers."""
 
 _MACHINE_STATE_NS, _VARIANCE_OF_STATES = 10_000_000_000, 5
-"""For how long a machine stays about as busy as it is, and how many times the variance of their steps short recordings
-differ by because each knows one such state only."""
+"""How long the load of a machine stays about the same; and by how many times the variance of their steps short
+recordings differ, because each contains one such state only (docs/comparing.md)."""
 
 _MIN_SIGMA, _MIN_NAMES = 0.005, 3
 _MAD_TO_SIGMA = 1.4826
-"""From the median distance of normally distributed values to their standard deviation."""
+"""Ratio of the standard deviation to the median absolute deviation of normally distributed values."""
 
 _MAX_CALLS_DIFFERENCE = 0.1
-"""What is called as often in a step, up to this part, is the same work."""
+"""Numbers of calls per step that differ by at most this share are equal."""
 
 _MAX_LOG = 20.0
 
 Calls = Mapping[tuple[str, str], float]
-"""How often something is called in a step, by its kind and name."""
+"""Calls per step, by kind and name."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing, measured in two runs. A value below ``least`` counts as that."""
+    """Change of one value between two runs. Values below ``least`` count as ``least``."""
 
     key: SeriesKey
     before: Estimate
@@ -44,12 +44,12 @@ class Change:
 
     @property
     def log(self) -> float:
-        """The logarithm of how many times as much it is after as before."""
+        """The natural logarithm of the ratio of after to before."""
         return math.log(self._scale(self.after) / self._scale(self.before))
 
     @property
     def errors(self) -> list[tuple[float, int]]:
-        """The variance of ``log`` that comes from each run's steps, with its degrees of freedom."""
+        """The variance of ``log`` from the steps of each run, with its degrees of freedom."""
         sides = (self.before, self.after)
         return [((side.error / self._scale(side)) ** 2, side.degrees_of_freedom) for side in sides]
 
@@ -76,10 +76,15 @@ class Noise:
 
 
 def estimate_noise(changes: Sequence[Change], calls: Sequence[Calls]) -> Noise:
-    """What the operators and kernels among these changes tell: most of them are what they were before. Those that are
-    called more or less often in a step are not, by the ``calls`` of both runs, and tell nothing if there are others.
+    """Estimate the noise between two runs from the operators and kernels among their changes.
 
-    All shapes of a name count as one.
+    Most of them are unchanged, so their common shift and their spread are noise. Calls of all shapes of a name count as
+    one. Names whose number of calls per step differs changed their work: they count only if fewer than three others
+    exist.
+
+    Args:
+        changes: changes of host values, or of device values.
+        calls: calls per step of both runs, by kind and name.
     """
     by_name: defaultdict[tuple[str, str], list[Change]] = defaultdict(list)
     for change in changes:
@@ -96,21 +101,28 @@ def estimate_noise(changes: Sequence[Change], calls: Sequence[Calls]) -> Noise:
 
 
 def _have_equal_calls(before: float | None, after: float | None) -> bool:
-    """Whether something is called about as often; also where that is not known."""
+    """Return whether two numbers of calls per step are about equal, or one of them is unknown."""
     return before is None or after is None or abs(before - after) <= _MAX_CALLS_DIFFERENCE * max(before, after)
 
 
 def _sigma(logs: Sequence[float], error: float) -> float:
-    """The standard deviation of logarithms around zero, less what the steps' own error makes of it."""
+    """Return the standard deviation of logarithms around zero, without the variance ``error`` of the steps."""
     variance = (_MAD_TO_SIGMA * median(map(abs, logs))) ** 2 - error
     return math.sqrt(max(variance, _MIN_SIGMA**2))
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Makes the intervals of all changes together. ``span_ns`` is how long the shorter run was recorded,
-    ``device_share`` the part of its steps in which the device was busy, and ``waits_ns`` by how much ranks differ in
-    the time of collectives: the next time another rank may come last."""
+    """Simultaneous confidence intervals of all changes.
+
+    Attributes:
+        num_rows: number of intervals that hold together (Bonferroni).
+        span_ns: duration of the shorter recording.
+        host: noise of operators on the CPU.
+        device: noise of kernels.
+        device_share: share of a step in which the device is busy.
+        waits_ns: difference between ranks in the time of collectives; in the next run another rank may come last.
+    """
 
     num_rows: int
     span_ns: float
@@ -120,7 +132,12 @@ class Intervals:
     waits_ns: float = 0.0
 
     def half_width(self, change: Change, times_longer: float = 1.0) -> float:
-        """How far the true logarithm may be from the change's; after ``times_longer``, if both runs were longer."""
+        """Return half the width of the interval of a change, as a logarithm.
+
+        Args:
+            change: the change.
+            times_longer: the factor by which both recordings would be longer.
+        """
         sigma, shift = self._noise_of(change.key)
         if change.key.waits_for_ranks:
             sigma = math.hypot(sigma, self.waits_ns / change.larger)
@@ -134,8 +151,10 @@ class Intervals:
         return min(_MAX_LOG, quantile * math.sqrt(variance) + shift)
 
     def _noise_of(self, key: SeriesKey) -> tuple[float, float]:
-        """How far two recordings differ in this by chance, and the shift that operators have in common. Where a step,
-        or a wait for the device, takes as long as the device does, it is as steady."""
+        """Return the standard deviation of noise of a value, and the shift common to operators.
+
+        A step, or a wait for the device, that takes as long as the device does varies only as the device does.
+        """
         if key.kind == "memory":
             return _MIN_SIGMA, 0.0
         if key.is_call and not key.is_communication:

@@ -1,4 +1,4 @@
-"""analysis: what a run measured step after step, as one series of numbers for each thing that can be compared."""
+"""Series of a run by step, one for each value that can be compared."""
 
 import re
 from collections import defaultdict
@@ -32,7 +32,7 @@ _COMMUNICATION = ("communication_wait", "device_exposed_communication")
 
 @dataclass(frozen=True)
 class SeriesKey:
-    """What was measured: ``kind`` is ``step``, ``phase``, ``memory`` or one of `StepTimes`."""
+    """Key of a series. ``kind`` is ``step``, ``phase``, ``memory`` or a kind of `StepTimes`."""
 
     kind: str
     name: str
@@ -41,12 +41,12 @@ class SeriesKey:
 
     @property
     def is_of_device(self) -> bool:
-        """Whether a device was timed, and not the host."""
+        """True if it is time of a device."""
         return self.kind in ("operator on device", "kernel") or self.name.startswith("device_")
 
     @property
     def is_communication(self) -> bool:
-        """Whether it is the time of collectives, in which ranks also wait for each other."""
+        """True if it is the time of collectives, in which ranks also wait for each other."""
         if self.kind == "kernel":
             return is_communication(self.name)
         if self.kind == "operator on device":
@@ -55,12 +55,12 @@ class SeriesKey:
 
     @property
     def waits_for_ranks(self) -> bool:
-        """Whether a rank that comes later changes it for the others, though their steps take as long."""
+        """True if a late rank changes it for the other ranks, though their steps take as long."""
         return self.is_communication or (self.kind == "phase" and self.name in ("device_idle", "sync"))
 
     @property
     def is_call(self) -> bool:
-        """Whether it is an operator or a kernel."""
+        """True for an operator or a kernel."""
         return self.kind in ("operator", "operator on device", "kernel")
 
 
@@ -69,10 +69,10 @@ PEAK = SeriesKey("memory", "peak memory")
 
 
 def step_series(report: RunReport) -> dict[SeriesKey, list[float]]:
-    """The value in each step, on the average rank: nanoseconds, and bytes of memory on the rank with the most.
+    """Return each value by step: nanoseconds of the average rank, or bytes of the rank with most memory.
 
-    A step lasts until the next one begins, or where the device takes longer until it ends what the next one computes:
-    without the evaluation between them.
+    A step lasts until the next one starts, or where the device takes longer, until it ends what the next one computes;
+    without evaluations between them.
     """
     times = _step_times(report.steps)
     columns = _HOST_PHASES | _DEVICE_PHASES
@@ -86,13 +86,15 @@ def step_series(report: RunReport) -> dict[SeriesKey, list[float]]:
 
 
 def span_ns(report: RunReport) -> int:
-    """From the begin of the first step to the end of the last."""
+    """Return the time from the start of the first step to the end of the last, in ns."""
     return max(row.begin_ns + row.duration_ns for row in report.steps) - min(row.begin_ns for row in report.steps)
 
 
 def waits_ns(report: RunReport) -> float:
-    """By how much ranks differ in the time that collectives take them: it depends on which of them comes last. Of one
-    rank of several this is not known; half of that time is assumed."""
+    """Return by how much ranks differ in the time of their collectives, in ns per step.
+
+    It depends on the rank that comes last. With one recorded rank it is unknown, and half of that time is assumed.
+    """
     for field in ("device_communication_ns", "communication_wait_ns"):
         by_rank: defaultdict[int | None, list[int]] = defaultdict(list)
         for row in report.steps:
@@ -110,7 +112,7 @@ def device_share(report: RunReport) -> float:
 
 
 def sum_over(series: Mapping[SeriesKey, list[float]], field: str) -> dict[SeriesKey, list[float]]:
-    """The series with calls of all ``shapes``, or in every ``module``, added up."""
+    """Return the series, summed over a field of their keys: ``shapes`` or ``module``."""
     sums: dict[SeriesKey, list[float]] = {}
     for key, values in series.items():
         kept = replace(key, **{field: None})
@@ -152,7 +154,7 @@ def _means(values: Mapping[int, Sequence[float]]) -> list[float]:
 
 
 def calls_per_step(report: RunReport) -> dict[tuple[str, str], float]:
-    """How often the average rank calls each operator and kernel in a step, by kind and name."""
+    """Return the calls per step of the average rank, by kind and name of operator or kernel."""
     calls: defaultdict[tuple[str, str], float] = defaultdict(float)
     recorded = {row.step for row in report.steps if row.python_ns is not None} or {row.step for row in report.steps}
     share = 1 / (len(recorded) * max(1, len(report.run["ranks"])))
@@ -165,8 +167,10 @@ def calls_per_step(report: RunReport) -> dict[tuple[str, str], float]:
 
 
 def _calls(report: RunReport) -> dict[SeriesKey, list[float]]:
-    """Operators and kernels, in the steps that torch recorded. What is too small to be known by step is the same in
-    all, so that it is not new in another run that has more of it."""
+    """Return the series of operators and kernels in the steps that torch recorded.
+
+    Those too small to be known by step have their mean in each step, so that they are not new in another run.
+    """
     recorded = {row.step for row in report.steps if row.python_ns is not None}
     steps = sorted({row.step for row in report.steps})
     places = [place for place, step in enumerate(steps) if step in recorded or not recorded]

@@ -1,4 +1,4 @@
-"""analysis: the typical value of what was measured step after step, and how far it can be trusted."""
+"""Typical values of series of steps, with their standard errors."""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from itertools import pairwise
 from statistics import fmean, stdev
 
 _TRIMMED_SHARE = 0.2
-"""The part of the steps that is left out at each end: a busy machine makes some steps much longer than others."""
+"""Share of the steps that is left out at each end: a busy machine makes some steps much longer than others."""
 
 _MIN_COMMON_SHARE = 0.8
-"""What happens in fewer of the steps has no typical value but zero: its mean counts."""
+"""Values that are not zero in fewer of the steps have no typical value other than zero, so their mean counts."""
 
 _NUM_BLOCKS = 8
 _MAX_DEGREES_OF_FREEDOM = 200
@@ -19,7 +19,7 @@ _MAX_DEGREES_OF_FREEDOM = 200
 
 @dataclass(frozen=True)
 class Estimate:
-    """A typical ``value``; ``error``, its standard error, and the degrees of ``freedom`` of that."""
+    """A typical ``value``, its standard ``error``, and the degrees of freedom of the error."""
 
     value: float
     error: float
@@ -27,10 +27,11 @@ class Estimate:
 
 
 def estimate(values: Sequence[float], *, is_mean: bool = False) -> Estimate:
-    """The typical value of at least two steps: their trimmed mean, or their mean for what is rare or if ``is_mean``.
+    """Estimate the typical value of at least two steps, by their trimmed mean.
 
-    Steps that follow each other are alike, so the error is worked out from the means of eight blocks of them. Where
-    values are trimmed, these are means of the values with both ends drawn in (Tukey and McLaughlin, 1963).
+    Values that are zero in many steps, and those with ``is_mean``, are not trimmed. Consecutive steps are correlated,
+    so the error comes from the means of eight blocks of steps. Where values are trimmed, the blocks are of winsorized
+    values (Tukey and McLaughlin, 1963).
     """
     is_rare = sum(value > 0 for value in values) < _MIN_COMMON_SHARE * len(values)
     num_trimmed = 0 if is_mean or is_rare else int(_TRIMMED_SHARE * len(values))
@@ -49,7 +50,11 @@ def _block_means(values: Sequence[float]) -> list[float]:
 
 
 def joint_degrees_of_freedom(*variances: tuple[float, float]) -> int:
-    """The degrees of freedom of a sum of variances, each with its own (Welch and Satterthwaite), rounded down."""
+    """Return the degrees of freedom of a sum of variances, rounded down (Welch and Satterthwaite).
+
+    Args:
+        variances: pairs of a variance and its degrees of freedom.
+    """
     whole = sum(variance for variance, _ in variances)
     parts = sum(variance**2 / degrees_of_freedom for variance, degrees_of_freedom in variances)
     return max(1, min(_MAX_DEGREES_OF_FREEDOM, int(whole**2 / parts))) if parts else _MAX_DEGREES_OF_FREEDOM
@@ -57,9 +62,10 @@ def joint_degrees_of_freedom(*variances: tuple[float, float]) -> int:
 
 @cache
 def student_quantile(tail: float, degrees_of_freedom: int) -> float:
-    """What Student's t with so many degrees of freedom exceeds with the probability ``tail``.
+    """Return the quantile that Student's t exceeds with probability ``tail``.
 
-    By halving: for whole degrees of freedom the probability is a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4).
+    Found by bisection: for whole degrees of freedom the probability is a finite sum (Abramowitz and Stegun, 26.7.3 and
+    26.7.4).
     """
     low, high = 0.0, math.pi / 2
     for _ in range(50):
@@ -72,7 +78,7 @@ def student_quantile(tail: float, degrees_of_freedom: int) -> float:
 
 
 def _probability_within(angle: float, degrees_of_freedom: int) -> float:
-    """The probability that t is between minus and plus ``tan(angle) * sqrt(freedom)``."""
+    """Return the probability that t is within plus and minus ``tan(angle) * sqrt(degrees_of_freedom)``."""
     is_odd = degrees_of_freedom % 2
     term, total = math.cos(angle) ** is_odd, 0.0
     for power in range(is_odd, degrees_of_freedom - 1, 2):

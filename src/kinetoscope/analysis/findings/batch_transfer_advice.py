@@ -19,6 +19,7 @@ def remove_recording_cost_of_batches(finding: Finding, fetch_ratio: float) -> Fi
     """Return the finding with advice for cheap batches, if only recording makes them expensive.
 
     Args:
+        finding: a finding of kind ``input_bound``.
         fetch_ratio: median time to fetch a batch in unrecorded steps, divided by that in recorded ones.
     """
     evidence = dict(finding.evidence)

@@ -97,8 +97,10 @@ class FaultGraph:
         return self._replace_edges(self.edges.with_columns(launch=of_host, is_communication=_is_of_events(empty)))
 
     def only_cpu_optimizer(self) -> ReplayGraph:
-        """Return the graph in which ``launch`` is only the time of the optimizer on the CPU, ``transfer`` its copies,
-        and ``sync`` only waits for data."""
+        """Return the graph in which causes are only those of the optimizer on the CPU.
+
+        ``launch`` is its time, ``transfer`` its copies, and ``sync`` only waits for data.
+        """
         edges = self.edges
         copies = edges.filter(pl.col("is_of_cpu_optimizer").fill_null(False))
         is_other = (pl.col("kind") == "sync") & ~pl.col("is_for_data").fill_null(False)
@@ -125,8 +127,11 @@ class FaultGraph:
         return self._replace_edges(self._select_syncs(True))
 
     def without_copies_that_block(self) -> ReplayGraph:
-        """Return the graph in which ``sync`` is all other waits, ``transfer`` the copies of single values that the CPU
-        waits for, and ``launch`` the CPU work to copy them: a value that is not waited for is not read."""
+        """Return the graph in which ``sync`` is all other waits, and single values are not read.
+
+        ``transfer`` is the copies of single values that the CPU waits for, and ``launch`` the CPU work to copy them: a
+        value that is not waited for is not read.
+        """
         waited = self.edges.filter(pl.col("kind") == "sync").select(target="source")
         is_value = pl.col("name").str.contains(COPY_TO_HOST) & (pl.col("weight") < _MAX_EMPTY_KERNEL_NS)
         values = self._device_edges.filter(is_value).join(waited, on="target", how="semi")
@@ -196,8 +201,11 @@ def _is_of_events(edges: pl.DataFrame) -> pl.Expr:
 
 
 def _launches(edges: pl.DataFrame) -> pl.DataFrame:
-    """Return the launches of kernels: ``target``, the node of the launch; ``begin``, that of its kernel's start;
-    ``takes_ns``, the kernel's duration."""
+    """Return the launches of kernels.
+
+    Columns are ``target``, the node of the launch; ``begin``, that of its kernel's start; ``takes_ns``, the kernel's
+    duration.
+    """
     kind = pl.col("kind")
     kernels = edges.filter((kind == "device") & ~pl.col("name").str.contains(_NO_KERNELS))
     launches = edges.filter(kind == "launch").select(begin="target", target="source")

@@ -128,10 +128,10 @@ def straggler_rows(evidence: Evidence) -> list[StragglerRow]:
 
 
 def _lengths_of_inputs(evidence: Evidence) -> tuple[int, int] | None:
-    """Return the shortest and the longest input of an operator whose inputs differ from step to step in one dimension:
-    the one that takes the device longest. None without one.
+    """Return the shortest and the longest input, of the operator with most device time and varying inputs.
 
-    A shape that comes in every step of every rank is that of a layer.
+    Inputs vary if they differ from step to step in one dimension. None without such an operator. A shape that recurs in
+    every step of every rank is that of a layer.
     """
     device_ns, shapes = Counter[str](), defaultdict[str, set[tuple[int, ...]]](set)
     for row in evidence.rows.operators:

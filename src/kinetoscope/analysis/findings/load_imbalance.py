@@ -1,4 +1,4 @@
-"""Ranks that wait for each other in turns since they have unequal amounts to compute: batches, or experts."""
+"""Load imbalance: ranks that wait for each other in turns because of unequal batches or experts."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,8 +12,12 @@ from kinetoscope.analysis.replay.replay import Change
 
 @dataclass(frozen=True)
 class LoadImbalance:
-    """Ranks with uneven loads: all ``ranks`` that alternate, and those late ranks that are ``in_time`` with even
-    loads."""
+    """Ranks with uneven loads.
+
+    Attributes:
+        ranks: all ranks that alternate.
+        in_time: late ranks that are in time with even loads.
+    """
 
     ranks: frozenset[int] = frozenset()
     in_time: frozenset[int] = frozenset()
@@ -31,7 +35,7 @@ def find_load_imbalance(
     late_with: FindLateRanks,
     step_ns: float,
 ) -> LoadImbalance:
-    """Return the ranks with uneven loads: nearly all have more than the mean in turns, and even loads gain enough."""
+    """Return the ranks with uneven loads: nearly all have more than the mean in turns, and even loads save enough."""
     graph = savings.graph
     rows = graph.as_recorded.load_rows(ranks)
     if not len(graph.as_recorded.exchanges) and not has_uneven_steps(rows):

@@ -101,7 +101,7 @@ class _Loop:
         text = f"{self._advise_on_workers(wanted)} {on_cores}{self._advise_on_reach(reachable_ns)}"
         return LoaderAdvice(text, self._below(reachable_ns), is_short or not self._is_reached(reachable_ns), evidence)
 
-    # -- what workers can do
+    # -- gain from more workers
 
     @property
     def _worker_ns(self) -> float | None:

@@ -75,8 +75,7 @@ def find_straggler_causes(
 
 
 def _uneven_ns(stalls: pl.DataFrame, num_ranks: int) -> float:
-    """Return by how much the rank with most of a part has more of it than the others, on average; the sum over
-    steps."""
+    """Return by how much the rank with most of a part exceeds the mean of the others, summed over steps."""
     by_rank = stalls.drop_nulls("step").group_by("step", "rank").agg(pl.col("total_ns").sum())
     total, most = pl.col("total_ns").sum(), pl.col("total_ns").max()
     uneven = by_rank.group_by("step").agg(uneven=most - (total - most) / max(1, num_ranks - 1))

@@ -90,10 +90,10 @@ def _cause_in_title(evidence: Evidence, rows: Sequence[StragglerRow]) -> str:
 
 
 def _group_of(evidence: Evidence, ranks: Sequence[int]) -> str:
-    """Return the kind of process group in which the others wait most for these ranks, in parentheses; "" if all calls
-    are of one group, or that kind has no title.
+    """Return the kind of process group in which the others wait most for these ranks, in parentheses.
 
-    Where they wait about as long in several groups, it is that of the first call.
+    It is "" if all calls are of one group, or that kind has no title. Where they wait about as long in several groups,
+    it is that of the first call.
     """
     if len({call.ranks for call in evidence.candidates.calls}) <= 1:
         return ""
@@ -127,6 +127,7 @@ def _hosts(evidence: Evidence, ranks: Sequence[int]) -> list[str]:
 
 
 def advise_on_stragglers(evidence: Evidence, rows: Sequence[StragglerRow]) -> str:
+    """Return the advice on stragglers, by their causes."""
     if len(rows) == 1:
         return ADVICE_ON_CAUSES[common_cause(rows)]
     if len(causes := dict.fromkeys(row.cause for row in rows)) > 1:

@@ -1,4 +1,4 @@
-"""Choice of the late ranks of a run: those late together, those late once, and those that spans explain."""
+"""Stragglers of a run: ranks that are late together, or once, and those that other findings explain."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ a single slow loader both gain as much."""
 
 @dataclass(frozen=True)
 class StragglerEvidence:
-    """The late ranks of a run, and those that another finding explains."""
+    """The stragglers of a run, and the late ranks that another finding explains."""
 
     together: list[StragglerRow] = field(default_factory=list)
     """Ranks that delay the others together."""
@@ -51,7 +51,7 @@ class StragglerEvidence:
 def find_straggler_evidence(
     rows: RunRows, savings: SavingEstimator, windows: Sequence[WindowEvidence], candidates: StragglerCandidates
 ) -> StragglerEvidence:
-    """Return the late ranks, of ``candidates``, and of those that hide behind them."""
+    """Return the stragglers of a run, of ``candidates`` and of ranks that hide behind them."""
     return _Finder(rows, savings, windows, candidates).find()
 
 
@@ -108,8 +108,10 @@ class _Finder:
         )
 
     def _find_slow_loaders(self, replayed: ReplayedLateness, rows: Sequence[StragglerRow]) -> frozenset[int]:
-        """Return the ranks that are late for their loaders, where those of the others are slow, too: the run gains much
-        more without all waits for data than with these ranks on time."""
+        """Return the ranks that are late for their loaders, where those of the others are slow, too.
+
+        The run then saves much more without all waits for data than with these ranks on time.
+        """
         costs = {row.rank: row.cost_ns_per_step for row in rows if row.cause == "data"}
         late = frozenset(costs)
         if late and late >= {*self._rows.ranks}:

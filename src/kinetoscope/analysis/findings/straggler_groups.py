@@ -50,7 +50,7 @@ _CAUSES = {
 
 
 class LatenessModel(Protocol):
-    """A run in which some ranks were on time."""
+    """A model of a run in which some ranks are on time."""
 
     @property
     def candidates(self) -> Sequence[StragglerRow]:
@@ -58,23 +58,23 @@ class LatenessModel(Protocol):
         ...
 
     def find_later(self, on_time: frozenset[int]) -> list[StragglerRow]:
-        """Return the ranks that would be late then, the latest first."""
+        """Return the ranks that are still late, the latest first."""
         ...
 
     def find_late_once(self, on_time: frozenset[int]) -> list[StragglerRow]:
-        """Return the ranks that would be late in a single step then."""
+        """Return the ranks that are still late in a single step."""
         ...
 
     def estimate_saving_ns(self, on_time: frozenset[int]) -> float:
-        """Return the saving per step."""
+        """Estimate the saving per step, in ns."""
         ...
 
 
 def find_straggler_group(model: LatenessModel, all_ranks: Collection[int], step_ns: float) -> list[StragglerRow]:
-    """Return the late ranks with enough of a saving, and those that hide behind them, the latest first.
+    """Return the smallest group of late ranks with enough of a saving, the latest first.
 
-    There are none where the loaders of all ranks are slow. If all ranks are late, the least late one stays: one has to
-    wait.
+    Ranks that hide behind others are part of it. There are none where the loaders of all ranks are slow. If all ranks
+    are late, the least late one is left out: one has to wait.
     """
     rows = list(model.candidates)
     for _ in range(_MAX_ROUNDS if rows else 0):
@@ -143,7 +143,9 @@ def find_ranks_late_once(
     """Return ranks that were late in a single step, by so much that all steps together took longer; never all of them.
 
     Args:
-        after_first: by rank and step, the most by which it began a collective after the first of its ranks.
+        after_first: by rank and step, the maximum delay of its collectives after the first rank's, in ns.
+        steps: the recorded steps.
+        step_ns: the duration of a step.
     """
     num_steps = len({row.step for row in steps})
     found = []

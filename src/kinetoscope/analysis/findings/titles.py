@@ -9,8 +9,13 @@ Title = Callable[[float], str]
 
 
 def add_detail(title: str, detail: str, num_more: int = 0) -> str:
-    """Append a detail, such as the culprit; leave it out where the title, with ``num_more`` characters, would be too
-    long."""
+    """Append a detail, such as the culprit, unless the title would be too long.
+
+    Args:
+        title: the title.
+        detail: the detail, with the space before it.
+        num_more: number of characters that follow.
+    """
     return title + detail if len(title) + len(detail) + num_more <= MAX_TITLE else title
 
 

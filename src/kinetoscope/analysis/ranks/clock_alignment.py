@@ -1,4 +1,4 @@
-"""analysis: the times of all ranks on one clock, rank 0's: by what was measured during the run, and by collectives."""
+"""Alignment of the clocks of all ranks to that of rank 0, by measured offsets and by collectives."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,17 +21,17 @@ _MIN_REPORTED_SHIFT_NS = 1_000_000
 
 @dataclass(frozen=True)
 class TimeShift:
-    """How the times of one trace are moved."""
+    """Shift of the times of one trace."""
 
     shift_ns: int = 0
     stretch: DriftCorrection | None = None
 
     def moved(self, time_ns: int) -> int:
-        """A moment on the common clock."""
+        """Return a moment on the common clock."""
         return self.shift_ns + (time_ns if self.stretch is None else self.stretch.apply(time_ns))
 
     def expression(self, column: str) -> pl.Expr:
-        """A column of moments on the common clock, to about a nanosecond."""
+        """Return a column of moments on the common clock, to about a nanosecond."""
         if self.stretch is None:
             return pl.col(column) + self.shift_ns
         part = self.stretch.gain_ns / self.stretch.over_ns
@@ -40,12 +40,16 @@ class TimeShift:
 
     @classmethod
     def of(cls, shifts: Mapping[int, ClockShift], rank: int | None) -> "TimeShift":
-        """By what the collectives say of a rank."""
+        """Return the shift of a rank by its collectives; none where it is unknown."""
         return cls() if rank is None or rank not in shifts else cls(shifts[rank].shift_ns)
 
 
 def shifts_to_rank_0(clocks: Sequence[tuple[int | None, FileClock | None]]) -> list[TimeShift]:
-    """For the rank and the clock of each trace, how its times are moved to rank 0's unix time, as merging does."""
+    """Return the shift of each trace to rank 0's unix time, as merging does.
+
+    Args:
+        clocks: rank and clock of each trace.
+    """
     lines = [clock.line for rank, clock in clocks if rank == 0 and clock is not None]
     return [TimeShift() if clock is None else TimeShift(*clock.shift_to_rank_0(lines)) for _, clock in clocks]
 
@@ -85,7 +89,7 @@ def notes_on_clock_shifts(shifts: Mapping[int, ClockShift]) -> list[str]:
 
 
 def add_clock_bounds(rows: Sequence[RankRow], shifts: Mapping[int, ClockShift]) -> list[RankRow]:
-    """The rows of ranks, whose ``clock_bound_ns`` includes how sure the collectives are, if there are several."""
+    """Return the rows of several ranks, with the error of the clock shifts in ``clock_bound_ns``."""
     if len({row.rank for row in rows}) < 2:
         return list(rows)
     return [_add_clock_bound(row, None if row.rank is None else shifts.get(row.rank)) for row in rows]

@@ -1,4 +1,4 @@
-"""analysis: the collective calls of a run, each with when every rank began and ended it."""
+"""Collective calls of a run, with the start and the end of each rank."""
 
 import json
 import math
@@ -45,7 +45,7 @@ _MAX_SPREAD_OF_ENDS = 0.05
 """An all-to-all that ends on all ranks within this share of its length makes each rank wait for all others, as an
 all-reduce does: those of a recommender on 8 ranks (DLRM) end within 13 us of each other, after up to 7.6 ms."""
 MOMENTS = ("begin", "end", "paused_from", "paused_until")
-"""Columns of calls that are moments. A pause is the longest stretch of a call in which its rank computes nothing."""
+"""Columns of calls with moments. A pause is the longest stretch of a call in which its rank computes nothing."""
 
 _CALL_COLUMNS = ("collective", "group", "collective_sequence", "dtype", "elements_in", "elements_out", "peer")
 _RANK_COLUMNS = ("rank", "begin", "end", "wait_ns")
@@ -55,21 +55,25 @@ _BYTES |= {"float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8, "ui
 _BYTES |= {"long int": 8, "unsigned char": 1, "signed char": 1, "c10::bfloat16": 2, "c10::half": 2}
 
 MAX_CLOCK_DIFFERENCE_NS = 60_000_000_000
-"""Ranks whose clocks, or whose same steps, are further apart are doubted: they may be of different runs."""
+"""Ranks whose clocks, or whose same steps, are further apart may be of different runs."""
 
 _MAX_SPREAD_SHARE, _MIN_CALLS = 0.1, 3
-"""So many calls whose ends are all as far apart, to this part of a call, are the same calls on both ranks."""
+"""So many calls whose ends differ by the same time, within this share of a call, are the same calls on both ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveRow(PlainData):
     """One collective call of the run. Times are unix nanoseconds on the common clock, in the order of ``ranks``.
 
-    ``skew_ns`` is the last begin less the first; ``transfer_ns`` the last end less the last begin; ``waits_ns`` how
-    long each rank waited for the last one and computed nothing. What it waits in two calls at once counts for the one
-    in which it began to wait first. All three are None for an all-to-all that does not end on all ranks together, in
-    which a rank does not wait for all others. Of a message, only the receiver waits: there are no ``waits_ns``. What is
-    not known is None.
+    What is unknown is None. Of a message only the receiver waits, so there are no ``waits_ns``.
+
+    Attributes:
+        skew_ns: the last start less the first.
+        transfer_ns: the last end less the last start.
+        waits_ns: how long each rank waited for the last one and computed nothing. A wait in two calls at once counts
+            for the one in which it started first.
+        late_rank: the rank that started last. All of these are None for an all-to-all that does not end on all ranks
+            together, in which a rank does not wait for all others.
     """
 
     group: str | None
@@ -89,10 +93,11 @@ class CollectiveRow(PlainData):
 
 
 def find_collective_calls(window: RankWindow) -> pl.DataFrame:
-    """One row per call in a window of one rank, in the order of launches; those in flight at its begin are first.
+    """Return one row per call in a window of one rank, in the order of launches.
 
-    ``after`` is the step that had begun last, null before the first one; ``order`` the place in its channel since.
-    `find_channels` has ``channel``, ``source`` and ``destination``.
+    Calls in flight at the start of the window come first. ``after`` is the step that had started last, null before the
+    first one; ``order`` the index in its channel since then. `find_channels` explains ``channel``, ``source`` and
+    ``destination``.
     """
     calls = _find_device_calls(window) if len(window.device) else _find_gloo_calls(window)
     steps = window.steps["step"]
@@ -113,14 +118,14 @@ def find_collective_calls(window: RankWindow) -> pl.DataFrame:
 
 
 def _find_last_step(window: RankWindow, times: pl.Series) -> pl.Series:
-    """The step that had begun last at each time."""
+    """Return the step that had started last at each time."""
     steps = window.steps["step"]
     numbers = pl.concat([constant_column("step", None, steps.dtype, 1), steps])
     return numbers[window.steps["begin"].search_sorted(times, side="right")]
 
 
 def _find_computing_time(window: RankWindow) -> IntervalUnion:
-    """When the device computes something, or the thread of the loop where there is none."""
+    """Return the time in which the device computes, or the loop's thread where there is no device."""
     if len(window.device):
         return window.device_time.compute
     # An operator of a DTensor waits for a collective inside of it.
@@ -130,9 +135,9 @@ def _find_computing_time(window: RankWindow) -> IntervalUnion:
 
 
 def _find_longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFrame:
-    """``paused_from`` and ``paused_until`` of each call; its end, where its rank computes all the time.
+    """Return ``paused_from`` and ``paused_until`` of each call; its end where its rank computes all the time.
 
-    What a rank computes after its pause does not shorten it: it may go on a little before its call is seen to end.
+    Computing after the pause does not shorten it: it may continue a little before the call is seen to end.
     """
     pieces, never = computing.pieces, pl.Series([None], dtype=pl.Int64)
     pauses = pl.DataFrame([pl.concat([never, pieces["end"]]), pl.concat([pieces["begin"], never])])
@@ -152,7 +157,7 @@ def _find_longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.Da
 
 
 def _find_device_calls(window: RankWindow) -> pl.DataFrame:
-    """Kernels that communicate. What their arguments do not say is that of the call around their launch."""
+    """Return kernels that communicate, with missing arguments from the call around their launch."""
     kernels = filter_rows(window.device.with_row_index("row"), window.device["kind"] == "communication")
     calls = window.spans_named(DEVICE_COLLECTIVES)
     is_detailed = calls["name"] == "record_param_comms"
@@ -220,7 +225,7 @@ def _text(column: str) -> pl.Expr:
 
 
 def _strip_quotes(text: pl.Expr) -> pl.Expr:
-    """The text in a JSON string; any other value as it stands."""
+    """Return the content of a JSON string; any other value unchanged."""
     return text.str.strip_chars('"')
 
 
@@ -229,7 +234,7 @@ def _name_after_colon(names: pl.Series) -> pl.Series:
 
 
 def _first_string(types: pl.Series) -> pl.Series:
-    """The first text of a JSON list of texts."""
+    """Return the first string of a JSON list of strings."""
     return types.cast(pl.String).str.extract(r'"([^"]+)"')
 
 
@@ -240,7 +245,7 @@ def _extract_kernel_name() -> pl.Expr:
 
 
 def _normalize_name(names: Any) -> Any:
-    """One name for one kind of call: ``allreduce``, ``AllReduce`` and ``all_reduce`` are ``all_reduce``."""
+    """Return one name per kind of call: ``allreduce``, ``AllReduce`` and ``all_reduce`` are ``all_reduce``."""
     plain = (
         names.str.to_lowercase()
         .str.replace_all(r"[^a-z]", "")
@@ -250,19 +255,19 @@ def _normalize_name(names: Any) -> Any:
 
 
 def _element_bytes(dtype: Any) -> Any:
-    """The size of an element, of an expression or a series of dtypes."""
+    """Return the size of an element, for an expression or a series of dtypes."""
     return dtype.str.to_lowercase().replace_strict(_BYTES, default=None)
 
 
 def _num_elements(shapes: pl.Series) -> pl.Series:
-    """How many elements the tensors of a call's shapes have in all; null where there are no shapes."""
+    """Return the number of elements of all tensors in a call's shapes; null without shapes."""
     texts = shapes.cast(pl.String)
     known = {text: _count_elements(text) for text in texts.unique().drop_nulls().to_list()}
     return texts.replace_strict(known, default=None, return_dtype=pl.Int64)
 
 
 def _count_elements(text: str) -> int | None:
-    """``[[2, 3], []]`` has 6 elements; so has ``[[[2, 3]], []]``, a list of tensors."""
+    """Return the number of elements: 6 for ``[[2, 3], []]``, and for ``[[[2, 3]], []]``, a list of tensors."""
     try:
         shapes = json.loads(text)
     except ValueError:
@@ -281,7 +286,7 @@ def _iterate_shapes(value: Any) -> Iterable[list[int]]:
 
 @dataclass(frozen=True)
 class ClockShift:
-    """How far a rank's clock was moved to the common one, and within what that is sure. Nanoseconds."""
+    """Shift of a rank's clock to the common one, and the bound of its error, in nanoseconds."""
 
     shift_ns: int
     bound_ns: int
@@ -289,8 +294,13 @@ class ClockShift:
 
 @dataclass(frozen=True)
 class JoinedCollectives:
-    """The calls of a run: ``rows``, and of the parts of calls that several ranks recorded, ``calls``, a frame with
-    ``part`` and ``row`` of each, and ``call``, the same for all parts of a call; times are on the common clock."""
+    """The calls of a run.
+
+    Attributes:
+        rows: the calls.
+        calls: a frame of the parts of calls that several ranks recorded, with ``part``, ``row``, and ``call``, the same
+            for all parts of a call. Times are on the common clock.
+    """
 
     rows: list[CollectiveRow]
     calls: pl.DataFrame
@@ -299,11 +309,14 @@ class JoinedCollectives:
 def join_collectives(
     windows: Sequence[pl.DataFrame], exact_ranks: Iterable[int] = ()
 ) -> tuple[JoinedCollectives, dict[int, ClockShift]]:
-    """The calls of some windows as calls of the run, and how the clock of each rank was moved for that.
+    """Join the calls of windows to calls of the run, and estimate the clock shift of each rank for that.
 
-    A call is known by its group and sequence number, or else by its group, step and order after the step's begin.
-    The clocks of ranks not in ``exact_ranks``, which share one clock, are moved so that calls that end on all ranks
-    together do so.
+    A call is identified by its group and sequence number, or else by its group, step and order after the step's start.
+    Clocks of ranks not in ``exact_ranks`` are shifted so that calls that end on all ranks together do so.
+
+    Args:
+        windows: the calls of each window, from `find_collective_calls`.
+        exact_ranks: ranks that share one clock.
     """
     calls = [calls.with_columns(part=pl.lit(part, pl.UInt32)) for part, calls in enumerate(windows)]
     parts = _add_call_numbers(assign_call_order(pl.concat(calls)))
@@ -318,7 +331,7 @@ def join_collectives(
 
 
 def _add_call_numbers(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls with ``call``, the number of the call of the run that each is part of."""
+    """Add ``call``, the number of the run's call that each one is part of."""
     # Each rank counts its sends and receives anew, so their numbers differ on both sides.
     by_sequence = pl.col("sequence").is_not_null() & (pl.col("name") != SEND).fill_null(True)
     places = [pl.when(~by_sequence).then(name) for name in ("after", "order")]
@@ -331,11 +344,10 @@ def _add_call_numbers(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _estimate_clock_shifts(parts: pl.DataFrame, exact_ranks: set[int]) -> dict[int, ClockShift]:
-    """By rank: the median of how much earlier its calls end than on ranks whose shift is known, and the spread of that.
+    """Estimate by rank how much earlier its calls end than on ranks with a known shift: the median, and the spread.
 
-    Those are ``exact_ranks``, or the first rank, to begin with; then those that share calls with them, and so on. Where
-    a rank shares nothing else, all-to-alls count, which end less surely together, or its messages
-    (`bound_clock_shifts`).
+    Known are ``exact_ranks``, or the first rank, at first; then ranks that share calls with them, and so on. Where a
+    rank shares nothing else, all-to-alls count, whose ends differ more, or its messages (`bound_clock_shifts`).
     """
     ends = parts.drop_nulls("rank")
     from_zero = pl.col("end") - pl.col("end").min()  # or a median would round it
@@ -365,7 +377,7 @@ def _estimate_shifts_by_messages(messages: pl.DataFrame, shifts: Mapping[int, Cl
 
 
 def _estimate_next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> dict[int, ClockShift]:
-    """The shifts of further ranks that share calls with those whose shift is known; a far one only if it is sure."""
+    """Estimate the shifts of further ranks by calls shared with ranks of known shift; large ones only if certain."""
     is_known = pl.col("rank").is_in(list(shifts))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     moved = pl.col("end") + pl.col("rank").replace_strict(shift_ns, default=None, return_dtype=pl.Int64)
@@ -379,7 +391,7 @@ def _estimate_next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> 
 
 
 def _rows(parts: pl.DataFrame) -> tuple[dict[int, CollectiveRow], list[CollectiveRow]]:
-    """The row of each call, by its number, and a row for each part of what is not one call."""
+    """Return the row of each call by its number, and a row for each part that is not of one call."""
     by_call = _add_waits(parts).sort("call", "rank").group_by("call", maintain_order=True)
     first = [pl.col(name).drop_nulls().first() for name in ("group", "step", "name", "bytes")]
     sequence = pl.col("sequence").drop_nulls()
@@ -398,7 +410,10 @@ def _rows(parts: pl.DataFrame) -> tuple[dict[int, CollectiveRow], list[Collectiv
 
 
 def _is_one_call(call: dict[str, Any]) -> bool:
-    """Whether parts are one call: each rank has one of them, and they overlap; a send may end before it is received."""
+    """Return whether parts are one call: each rank has one of them, and they overlap.
+
+    A send may end before it is received.
+    """
     ranks, apart_ns = call["rank"], max(call["begin"]) - min(call["end"])
     return len(set(ranks)) == len(ranks) and apart_ns <= (
         MAX_CLOCK_DIFFERENCE_NS if call["name"] in _POINT_TO_POINT else 0
@@ -435,8 +450,11 @@ def _waits_for_all_ranks(name: str, starts: Sequence[int], ends: Sequence[int]) 
 
 
 def _add_waits(parts: pl.DataFrame) -> pl.DataFrame:
-    """Parts of calls with ``wait_ns``: how much of its pause was before the last rank began the call, and in no wait of
-    the same rank that had begun before."""
+    """Add ``wait_ns`` to parts of calls, in nanoseconds.
+
+    It is the part of the pause before the last rank started the call, without waits of the same rank that started
+    earlier.
+    """
     last = pl.col("begin").max()
     is_one = (pl.len() > 1) & (pl.col("rank").n_unique() == pl.len()) & (last <= pl.col("end").min())
     end, length = pl.col("end"), pl.col("end").max() - pl.col("begin").min()

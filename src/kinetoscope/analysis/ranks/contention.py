@@ -52,7 +52,7 @@ class CpuUse:
 
     @property
     def is_own_fault(self) -> bool:
-        """Whether the job's own threads take the CPUs from each other."""
+        """True if the job's own threads take the CPUs from each other."""
         if self.own_share is None:
             return False
         if self.others_share is None:
@@ -71,7 +71,9 @@ def find_cpu_use(
     """Return the use of the CPUs of the host whose loops waited longest for one.
 
     Args:
-        notes: For each window its rank and the numbers of its note ``processors``. The ranks of a host add up.
+        steps: steps of all ranks, with their run-queue delay.
+        ranks: rows with the host of each rank.
+        notes: for each window its rank and the numbers of its note ``processors``. The ranks of a host add up.
     """
     hosts = {row.rank: row.host for row in ranks}
     delays_ns: dict[str | None, int] = {}
@@ -106,7 +108,7 @@ def _add_ranks(ranks: Sequence[Sequence[Mapping[str, int]]]) -> CpuUse:
 
 
 def _share(windows: Sequence[Mapping[str, int]], name: str) -> float | None:
-    """A rank's share of the time of all CPUs; at most 1, since the system may count one tick too many."""
+    """Return a rank's share of the time of all CPUs; at most 1, since the system may count one tick too many."""
     used_ns, wall_ns, cores = _total(windows, name), _total(windows, "wall_ns"), windows[0].get("cores")
     return min(1.0, used_ns / wall_ns / cores) if cores and wall_ns and used_ns is not None else None
 

@@ -45,25 +45,34 @@ ByStep = dict[int, float]
 
 
 class PhaseWork(NamedTuple):
-    """The work of a rank that only samples and markers show: ``sampled_ns`` by step, of its stack while it waited for
-    no other rank, and ``markers`` by name and step: their time, and that from the start of the step to their last
-    end."""
+    """Work of a rank that only samples and markers show.
+
+    Attributes:
+        sampled_ns: time by step in which samples show no wait for another rank.
+        markers: by name and step, the time of markers, and that from the start of the step to their last end.
+    """
 
     sampled_ns: Mapping[int, int]
     markers: Mapping[tuple[str, int], tuple[int, int]]
 
     @classmethod
     def of(cls, sampled: pl.DataFrame, markers: pl.DataFrame) -> "PhaseWork":
-        """Return the work in the samples (``kind``, ``state``, ``step``, ``total_ns``) and `find_markers` of a
-        window."""
+        """Return the work in the samples and `find_markers` of a window.
+
+        Args:
+            sampled: ``kind``, ``state``, ``step``, ``total_ns``.
+            markers: the result of `find_markers`.
+        """
         own = sampled.filter((pl.col("kind") == "blocked") & pl.col("state").is_in(list(_INDEPENDENT_WAITS)))
         sampled_ns = dict(own.group_by("step").agg(pl.col("total_ns").sum()).iter_rows())
         return cls(sampled_ns, {(name, step): (total, until) for name, step, total, until in markers.iter_rows()})
 
 
 def find_markers(loop: TrainingLoop) -> pl.DataFrame:
-    """Return by ``name`` and ``step`` how long markers took in a window without operators: ``total_ns``, and
-    ``until_ns``, the time from the start of the step to their last end."""
+    """Return the time of markers by ``name`` and ``step``, in a window without operators.
+
+    ``total_ns`` is their time, ``until_ns`` that from the start of the step to their last end.
+    """
     steps, spans = loop.window.steps, loop.window.spans_in_category("marker")
     if loop.time.has_loop_operators or not len(spans):
         return pl.DataFrame(schema=_MARKERS)
@@ -101,7 +110,7 @@ def find_phase_stragglers(
 
 
 class _Rank:
-    """One rank beside all others."""
+    """One rank, compared with all others."""
 
     def __init__(
         self,
@@ -120,7 +129,7 @@ class _Rank:
         return latest if any(latest.by_step.values()) else None
 
     def _find_before_backward(self) -> Iterable[PhaseLateness]:
-        """Parts that take it longer while the others wait in their backward pass."""
+        """Yield the parts that take it longer while the others wait in their backward pass."""
         for column, phase in _BEFORE_BACKWARD.items():
             by_step = {
                 step: max(0.0, min(self._longer_ns(step, column), -self._longer_ns(step, "backward_ns")))
@@ -129,7 +138,7 @@ class _Rank:
             yield PhaseLateness(phase, "data" if column == "data_wait_ns" else self._cause(by_step), by_step)
 
     def _find_in_backward(self) -> Iterable[PhaseLateness]:
-        """Work within a backward pass that takes the others as long, since they wait in it."""
+        """Yield the work within a backward pass that takes the others as long, since they wait in it."""
         running = {step: self._longer_ns(step, "running_ns", "starved_ns") for step in self._steps}
         sampled = {step: self._sampled_longer_ns(step) for step in self._steps}
         for longer in (running, sampled):
@@ -161,8 +170,10 @@ class _Rank:
         return sampled_ns(self._rank) - median(map(sampled_ns, self._others))
 
     def _marker_longer_ns(self, name: str, step: int) -> float:
-        """Return by how much longer a marker is than on the typical other rank. Where it ends on all ranks at the same
-        time, they may wait for each other in it."""
+        """Return by how much longer a marker is than on the typical other rank.
+
+        It is 0 where the marker ends on all ranks at the same time: they may wait for each other in it.
+        """
         own = self._marker(self._rank, name, step)
         others = [found for other in self._others if (found := self._marker(other, name, step))]
         if own is None or not others:
@@ -177,8 +188,7 @@ class _Rank:
         return _Marker(found[0][0], begin_ns + found[0][1]) if found else None
 
     def _cause(self, by_step: ByStep) -> str:
-        """Return ``processor`` where the loop waited for a CPU for most of the lateness, and ran no longer; else
-        ``host``."""
+        """Return ``processor`` if run-queue delay is most of the lateness and the loop ran no longer; else ``host``."""
         starved_ns = sum(self._longer_ns(step, "starved_ns") for step, ns in by_step.items() if ns)
         running_ns = sum(self._longer_ns(step, "running_ns") for step, ns in by_step.items() if ns)
         most_ns = max(sum(by_step.values()) / 2, MIN_DELAY_TIMES_RUNNING * running_ns)

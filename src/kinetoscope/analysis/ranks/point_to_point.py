@@ -1,4 +1,4 @@
-"""Point-to-point calls of a window: which rank sends to which, and what they show of the clocks of ranks."""
+"""Point-to-point calls of a window: sender and receiver of each, and the clock shifts that they bound."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,8 +29,8 @@ def find_channels(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     rank is in groups with different ranks. Source and destination are None for calls of a whole group.
 
     Args:
-        calls: ``group``, ``direction`` (``send``, ``recv`` or another name), ``peer`` (a rank of the group, as far as
-            it is known).
+        window: the window of the calls.
+        calls: ``group``, ``direction`` (``send``, ``recv`` or another name), and ``peer``, a rank of the group or null.
     """
     unknown = _name_channel_of_rank(window.rank, None) if _has_different_groups(window) else None
     if not calls["direction"].is_in(list(_DIRECTIONS)).any():
@@ -51,7 +51,7 @@ def _name_channel_of_rank(rank: int | None, group: str | None) -> str:
 
 
 def _has_different_groups(window: RankWindow) -> bool:
-    """Return whether the rank is in groups of several ranks that have not the same ranks."""
+    """Return whether the rank is in groups of several ranks with different members."""
     return len({frozenset(ranks) for ranks in window.trace.process_groups.values() if len(ranks) != 1}) > 1
 
 
@@ -87,9 +87,10 @@ def parse_peers_of_titles(titles: pl.Series) -> pl.Series:
 
 
 def parse_peers_of_args(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
-    """Return the peers that the args of spans of calls contain.
+    """Return the peers in the args of spans of calls.
 
     Args:
+        window: the window of the calls.
         calls: spans of ``record_param_comms``: ``begin``, ``track``, ``collective``.
     """
     directions = calls["collective"].cast(pl.String).str.strip_chars('"')
@@ -106,8 +107,10 @@ def parse_peers_of_args(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
 
 
 def find_cpu_peers(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
-    """Return the peers of gloo's ``calls`` (``name``, ``begin``), in the order of ``begin``, where shapes were
-    recorded: torch notes the arguments of the operator around each then."""
+    """Return the peers of gloo's ``calls``, in the order of ``begin``, where shapes were recorded.
+
+    torch then records the arguments of the operator around each call (``name``, ``begin``).
+    """
     peers: list[int | None] = [None] * len(calls)
     for name, operator in _CALLS_ON_CPU.items():
         places = [place for place, own in enumerate(calls["name"]) if own == name]

@@ -1,4 +1,4 @@
-"""analysis: where each rank's device time went. One row per rank and device."""
+"""Device time of each rank, one row per rank and device."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -20,13 +20,17 @@ from kinetoscope.analysis.windows.window import DeviceTime, RankWindow
 
 @dataclass(frozen=True, kw_only=True)
 class RankRow(PlainData):
-    """One device of one rank, over all windows that were recorded; a rank without a device has one row.
+    """One device of one rank, over all recorded windows; a rank without a device has one row.
 
-    Times are nanoseconds. A window runs from the begin of its first device event to the end of its last. ``busy_ns``,
-    the union of kernels, copies and sets, is ``compute_ns + exposed_communication_ns + exposed_copy_ns``.
-    ``communication_is_at_least`` is True where kernels that count as computing look like communication. ``step_ns`` and
-    ``parts`` are of the rank's step, with the mean of its devices: the same in each of its rows. What is not known is
-    None, as are all device times of a rank without a device.
+    Times are nanoseconds. A window runs from the start of its first device event to the end of its last. What is
+    unknown is None, as are all device times of a rank without a device.
+
+    Attributes:
+        busy_ns: the union of kernels, copies and sets: ``compute_ns + exposed_communication_ns + exposed_copy_ns``.
+        communication_is_at_least: True where kernels that count as computing look like communication.
+        step_ns: the time of the rank's step; like ``parts``, with the mean of its devices and the same in each of its
+            rows.
+        parts: the time breakdown of the step.
     """
 
     rank: int | None
@@ -57,7 +61,7 @@ _TIMES = tuple(field.name for field in fields(RankRow) if field.name.endswith("_
 
 
 def rank_rows(window: RankWindow) -> list[RankRow]:
-    """The rows of one window's rank."""
+    """Return the rows of one window's rank."""
     about = _about(window)
     each = zip(window.devices, window.device_times, strict=True)
     devices = {device: (events, time) for events, time in each if (device := events["device"][0]) is not None}
@@ -72,7 +76,7 @@ def rank_rows(window: RankWindow) -> list[RankRow]:
 
 
 def combine_rank_rows(rows: Iterable[RankRow]) -> list[RankRow]:
-    """The rows of all windows, added up by rank and device, in the order of ranks."""
+    """Return the rows of all windows, summed by rank and device, in the order of ranks."""
     sums: dict[tuple[int | None, int | None], RankRow] = {}
     for row in rows:
         key = (row.rank, row.device)
@@ -81,7 +85,12 @@ def combine_rank_rows(rows: Iterable[RankRow]) -> list[RankRow]:
 
 
 def add_step_parts(rows: Iterable[RankRow], stretches: Iterable[tuple[int | None, StretchBreakdown]]) -> list[RankRow]:
-    """The rows with what a step of their rank takes its time for; ``stretches`` are those of all ranks."""
+    """Return the rows with the time breakdown of a step of their rank.
+
+    Args:
+        rows: rows of ranks.
+        stretches: rank and parts of each recorded stretch.
+    """
     by_rank: defaultdict[int | None, list[StretchBreakdown]] = defaultdict(list)
     for rank, parts in stretches:
         by_rank[rank].append(parts)
@@ -112,7 +121,7 @@ def _about(window: RankWindow) -> dict[str, Any]:
 
 
 def _device_times(device: pl.DataFrame, time: DeviceTime) -> dict[str, Any]:
-    """``device`` is in the order of ``begin``."""
+    """Return the device times of a rank. Events are in the order of ``begin``."""
     compute_ns, on_kernels_ns, busy_ns = (covered.total_ns for covered in time)
     others = (filter_rows(device[["begin", "end"]], device["kind"] == kind) for kind in ("communication", "copy"))
     communication_ns, copy_ns = (IntervalUnion(spans).total_ns for spans in others)

@@ -1,4 +1,4 @@
-"""Run-queue delay: for how long loops were ready, and waited for a CPU. It is the only measure of a lack of CPU."""
+"""Run-queue delay: the time in which loops were ready and waited for a CPU. It is the only measure of a lack of CPU."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -12,7 +12,7 @@ _HIGH_SHARE = 0.3
 """From this share of the ready time on, a delay on the CPU may be noise."""
 
 _MIN_QUIET_SHARE = 0.05
-"""Least share of a step that counts as its duration on an idle machine."""
+"""Minimum share of a step that counts as its duration on an idle machine."""
 
 _BUSY_PERCENT = 90
 """On machines whose cores are busier, loops may wait for one."""

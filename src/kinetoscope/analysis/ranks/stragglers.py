@@ -1,4 +1,4 @@
-"""analysis: ranks that the others wait for, how often, and why."""
+"""Stragglers: the ranks that others wait for, in which steps, and for what cause."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -17,37 +17,39 @@ from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 
 MIN_SHARE_OF_STEP = 0.02
-"""A rank is reported if the others wait for it for more than this part of a step."""
+"""A rank is reported if the others wait for it for more than this share of a step (the contract's share)."""
 
 MIN_CLOCK_BOUNDS = 4
 _MIN_LATE_STEPS = 2
 _MIN_LATE_SHARE, _MIN_ALWAYS_LATE_SHARE = 0.5, 0.25
-"""A step counts as late if the wait in it is at least half of that in the steps with the longest waits. Of a rank that
+"""A step counts as late if the wait in it is at least half of that in the steps with the longest waits. For a rank that
 is late by a quarter of that in nearly all steps, these count."""
 _NEARLY_ALL = 0.7
 
 _MIN_SHARE_OF_LONGEST = 0.05
-"""A step with less than this share of the longest wait is not late: beside one wait of 39 ms, those of 0.02 ms in four
+"""A step with less than this share of the longest wait is not late: next to one wait of 39 ms, those of 0.02 ms in four
 other steps were "every 2nd step", of high confidence."""
 
 _EARLY_SHARE = 0.25
-"""How late a rank is counts from this part of the ranks, the earliest. The earliest one of many is early by chance."""
+"""Lateness counts from the mean of this share of the ranks, the earliest. The earliest one of many is so by noise."""
 
 ByStep = Mapping[int, Mapping[int, float]]
 """Nanoseconds by rank and step."""
 
 _MIN_STANDARD_ERRORS = 2
-"""A rank is late if its mean is further from nothing than by chance."""
+"""A rank is late if its mean lateness exceeds this many standard errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StragglerRow(PlainData):
-    """A rank that is late. ``cost_ns_per_step`` is how long each other rank waits for it in a step, on average; what it
-    waits for several of them counts for each.
+    """A straggler.
 
-    ``steps`` are those in which it was late; ``cause`` is ``data``, ``host``, ``device``, ``processor``, of which it
-    had none, or ``unknown``; with a ``period`` of n, known of 8 steps or more, it is late in every n-th step.
-    ``evidence`` are pairs of name and number.
+    Attributes:
+        cost_ns_per_step: how long each other rank waits for it per step, on average; waits for several count for each.
+        steps: the steps in which it was late.
+        cause: ``data``, ``host``, ``device``, ``processor`` (run-queue delay) or ``unknown``.
+        period: n if it is late in every n-th step, known for 8 steps or more; else None.
+        evidence: pairs of name and number.
     """
 
     _pairs = ("evidence",)
@@ -61,7 +63,7 @@ class StragglerRow(PlainData):
 
 
 class PhaseLateness(NamedTuple):
-    """The lateness of a rank in a phase, in nanoseconds by step, with the marker that shows it."""
+    """Lateness of a rank in a phase, in nanoseconds by step, with the marker that shows it."""
 
     phase: str
     cause: str
@@ -71,11 +73,14 @@ class PhaseLateness(NamedTuple):
 
 @dataclass(frozen=True)
 class StragglerCandidates:
-    """The ranks that are late. ``rows`` are those that the others wait for with nothing to do, the worst first.
+    """Late ranks of a run.
 
-    ``candidates``, the latest first, are also those that begin their calls late while the others still compute: whether
-    that costs the run something, only a replay tells. ``calls`` are the timed ones, `remove_transitive_waits`. Where
-    none were recorded, ``phases`` has the phase in which each rank is late.
+    Attributes:
+        rows: ranks that the others wait for while they compute nothing, the worst first.
+        candidates: late ranks, the latest first. Those for which the others still compute are among them: only a replay
+            shows whether they cost time.
+        calls: the timed calls, without transitive waits.
+        phases: the phase in which each rank is late, where no calls were recorded.
     """
 
     rows: list[StragglerRow] = field(default_factory=list)
@@ -90,9 +95,11 @@ def find_straggler_candidates(
     clock_bound_ns: int = 0,
     messages: Sequence[Wait] = (),
 ) -> StragglerCandidates:
-    """Return the late ranks, each judged among the ranks of its process groups.
+    """Return the late ranks, each compared with the ranks of its process groups.
 
     Args:
+        calls: all calls of the run.
+        steps: the steps of all ranks.
         clock_bound_ns: the error of clocks; waits below four times that do not count.
         messages: the waits of ranks for messages.
     """
@@ -125,8 +132,12 @@ def find_straggler_candidates(
 
 
 def find_replayed_stragglers(after_first: ByStep, steps: Sequence[StepRow]) -> list[StragglerRow]:
-    """The ranks that are late in a replay, the latest first: ``after_first`` is the most by which each rank, in each
-    step, begins a call after the first one of it. Their cost is how late they are."""
+    """Return the ranks that are late in a replay, the latest first. Their cost is their lateness.
+
+    Args:
+        after_first: maximum lateness to a call by rank and step, in ns.
+        steps: the recorded steps.
+    """
     num_steps = len({row.step for row in steps})
     least_ns, behind = MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0), _subtract_early_ranks(after_first)
     found = {rank: build_row(rank, by_step, num_steps, 0) for rank, by_step in behind.items()}
@@ -140,8 +151,10 @@ def find_replayed_stragglers(after_first: ByStep, steps: Sequence[StepRow]) -> l
 
 
 def wait_for_stragglers_ns(calls: Iterable[CollectiveRow], late: StragglerCandidates, num_steps: int) -> float:
-    """Return the time per step that a rank waits for late ranks, also through others: the mean of ``num_steps`` rows of
-    all ranks."""
+    """Return the time per step that a rank waits for stragglers, also through others.
+
+    It is the mean of ``num_steps`` rows of all ranks.
+    """
     if not late.rows:
         return 0.0
     ranks = {row.rank for row in late.rows}
@@ -155,7 +168,7 @@ def _wait_ns(call: CollectiveRow) -> int:
 
 
 def _sum_waits_for_last(calls: Sequence[CollectiveRow], peers: Mapping[int, Collection[int]]) -> dict[int, float]:
-    """By rank: what each peer waited for it, on average, where it was the last one; the sum."""
+    """Return the sum of waits for each rank where it started last, as the mean of its peers, in ns."""
     waits: defaultdict[int, float] = defaultdict(float)
     for call in calls:
         if call.late_rank is not None and call.waits_ns is not None:
@@ -166,7 +179,7 @@ def _sum_waits_for_last(calls: Sequence[CollectiveRow], peers: Mapping[int, Coll
 def _waits_by_rank(
     calls: Sequence[CollectiveRow], ranks: Collection[int], peers: Mapping[int, Collection[int]]
 ) -> dict[int, dict[int, float]]:
-    """`wait_by_step` for each of ``ranks`` alone, in one pass over many calls."""
+    """Return `wait_by_step` for each of ``ranks`` alone, in one pass over many calls."""
     found: dict[int, defaultdict[int, float]] = {rank: defaultdict(float) for rank in ranks}
     for call in calls:
         starts = [(rank, start) for rank, start in zip(call.ranks, call.starts_ns, strict=True) if rank in found]
@@ -181,7 +194,10 @@ def _waits_by_rank(
 
 
 def wait_by_step(calls: Iterable[CollectiveRow], ranks: Collection[int]) -> dict[int, float]:
-    """By step: how long each peer waited for the last of ``ranks``, and did nothing else; the mean of these."""
+    """Return by step how long each peer waited for the last of ``ranks`` and computed nothing.
+
+    It is the mean of the peers, in ns.
+    """
     calls = list(calls)
     peers = find_peers(calls)
     num_others = max(1, len({peer for rank in ranks for peer in peers.get(rank, ())} - {*ranks}))
@@ -198,8 +214,10 @@ def wait_by_step(calls: Iterable[CollectiveRow], ranks: Collection[int]) -> dict
 
 
 def lateness_by_rank(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, float]]:
-    """By rank and step: the most by which it began a call after the first rank did. Who still computes begins no wait,
-    but a late rank is late all the same."""
+    """Return by rank and step the maximum delay of its call after the first rank's, in ns.
+
+    Ranks that still compute do not wait for it, but it is late all the same.
+    """
     most: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
     for call in calls:
         if call.waits_ns is None or call.step is None:
@@ -211,7 +229,7 @@ def lateness_by_rank(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, floa
 
 
 def _lateness_within_groups(calls: Sequence[CollectiveRow]) -> dict[int, dict[int, float]]:
-    """Return by rank and step how late it was in one of its groups, beyond what the earliest ranks of the group are."""
+    """Return by rank and step its maximum lateness in one of its groups, beyond that of the earliest ranks, in ns."""
     by_group: defaultdict[tuple[int, ...], list[CollectiveRow]] = defaultdict(list)
     for call in calls:
         by_group[call.ranks].append(call)
@@ -224,7 +242,7 @@ def _lateness_within_groups(calls: Sequence[CollectiveRow]) -> dict[int, dict[in
 
 
 def _subtract_early_ranks(after_first: ByStep) -> dict[int, dict[int, float]]:
-    """How late each rank is in each step, beyond what the earliest quarter of the ranks is."""
+    """Return the lateness of each rank by step, less that of the earliest quarter of the ranks."""
     by_lateness = sorted(after_first, key=lambda rank: (sum(after_first[rank].values()), rank))
     early = by_lateness[: max(1, int(_EARLY_SHARE * len(by_lateness)))]
     steps = {step for by_step in after_first.values() for step in by_step}
@@ -233,7 +251,7 @@ def _subtract_early_ranks(after_first: ByStep) -> dict[int, dict[int, float]]:
 
 
 def is_late(by_step: Mapping[int, float], num_steps: int, least_ns: float) -> bool:
-    """Whether a rank is late by more than ``least_ns`` on average, and not by chance."""
+    """Return whether a rank is late by more than ``least_ns`` on average, beyond noise."""
     late = [*by_step.values(), *[0.0] * (num_steps - len(by_step))]
     if len(late) < _MIN_LATE_STEPS:
         return False
@@ -241,7 +259,7 @@ def is_late(by_step: Mapping[int, float], num_steps: int, least_ns: float) -> bo
 
 
 def build_row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: float) -> StragglerRow:
-    """Return the row of a rank for which the others wait by step, without its cause."""
+    """Return the row of a rank from the waits for it by step, without its cause."""
     late = _late_steps(waits, bound_ns)
     return StragglerRow(
         rank=rank,
@@ -254,7 +272,7 @@ def build_row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: f
 
 
 def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
-    """The steps in which it was waited for."""
+    """Return the steps in which the others waited for a rank."""
     longest = sorted(waits.values())[-max(1, len(waits) // 4) :]
 
     def late(share: float) -> tuple[int, ...]:
@@ -273,10 +291,10 @@ def _add_causes(
     call_steps: Collection[int],
     peers: Mapping[int, Collection[int]] | None = None,
 ) -> list[StragglerRow]:
-    """Return the rows with what took their ranks longer than those that are not late, since the last of ``call_steps``.
+    """Return the rows with the parts of a step that took their ranks longer, since the last of ``call_steps``.
 
-    These are the peers that are not late, or else all such ranks. Where all are late, each is compared with all others,
-    in steps in which these are not.
+    They are compared with their peers that are not late, or else with all such ranks. Where all are late, each is
+    compared with all others, in steps in which these are not.
     """
     by_rank: defaultdict[int, dict[int, StepRow]] = defaultdict(dict)
     for row in steps:
@@ -294,7 +312,7 @@ def _add_causes(
 
 
 def _exclude_steps(late: Collection[int], rows: Mapping[int, StepRow]) -> Mapping[int, StepRow]:
-    """The rows of a rank's steps without those in which it was late; all where it was late in each."""
+    """Return the rows of a rank without the steps in which it was late; all if it was late in each."""
     return {step: row for step, row in rows.items() if step not in late} or rows
 
 
@@ -322,8 +340,8 @@ def find_steps_before_lateness(
     """Return late steps and those before them, back to the last of ``call_steps``, in which ranks had a common call.
 
     A rank may be late to the first call of a step because of the end of the step before: a checkpoint, logging, an
-    evaluation. What takes it longer earlier in that step makes it late in that step already. Steps that accumulate
-    gradients have no calls.
+    evaluation. Delays earlier in that step make it late in that step already. Steps that accumulate gradients have no
+    calls.
     """
     found, ordered = set[int](), sorted(call_steps)
     for step in late:
@@ -334,7 +352,7 @@ def find_steps_before_lateness(
 
 
 class _Cause(NamedTuple):
-    """The cause of lateness, by how much longer than others a rank took for each, and whether that is half of it."""
+    """Cause of lateness: how much longer than others a rank took for each part, and whether that explains half."""
 
     cause: str
     longer_ns: Mapping[str, float]
@@ -348,7 +366,15 @@ def _cause_of_lateness(
     others: Sequence[Mapping[int, StepRow]],
     num_late: int | None = None,
 ) -> _Cause:
-    """Return the cause that took a rank longer in these steps, of which ``num_late`` (by default all) were late."""
+    """Return the cause of lateness in these steps.
+
+    Args:
+        steps: late steps, and those before them if these may have caused it.
+        late_ns: the lateness per late step.
+        own: the rank's steps.
+        others: the steps of other ranks.
+        num_late: number of late steps; by default all.
+    """
     fields = {
         **COLUMNS_OF_CAUSES,
         "processor": ("starved_ns",),
@@ -375,8 +401,10 @@ def _cause_of_lateness(
 def longer_ns(
     steps: Iterable[int], own: Mapping[int, StepRow], others: Sequence[Mapping[int, StepRow]], fields: Sequence[str]
 ) -> float | None:
-    """By how much a rank's time of these fields is longer than that of the typical other one, on average over steps;
-    None where nothing of it is known."""
+    """Return by how much a rank's time in these fields exceeds that of the typical other one, on average.
+
+    None if it is unknown.
+    """
     differences = []
     for step in steps:
         beside = [known for rows in others if step in rows and (known := _sum(rows[step], fields)) is not None]
@@ -394,13 +422,13 @@ COLUMNS_OF_CAUSES = {
 """The columns of steps that show a cause."""
 
 _HOST_WITH_BACKWARD = (*COLUMNS_OF_CAUSES["host"], "backward_ns")
-"""The same of the host where it computes, without a device."""
+"""The same for the CPU where it computes, without a device."""
 
 _MIN_SHARE_OF_LATENESS = 0.05
-"""What took a rank longer by less than this part of what others waited for it in these steps is not why it was late."""
+"""A part of the step that took a rank longer by less than this share of the waits for it is not the cause."""
 
 MIN_DELAY_TIMES_RUNNING = 2
-"""A rank that has no processor for longer than others does not do more: it runs longer by half of that at most."""
+"""Run-queue delay is the cause if it exceeds that of others by at least so many times what the rank runs longer."""
 
 
 def _sum(row: StepRow, fields: Sequence[str]) -> int | None:

@@ -1,4 +1,4 @@
-"""analysis: the critical path of a run: what, if it took less time, would let the run end earlier."""
+"""Critical path of a run: the spans that, if shorter, would let the run end earlier."""
 
 from dataclasses import dataclass, replace
 
@@ -10,8 +10,12 @@ from kinetoscope.analysis.replay.replay import PARTS, ReplayGraph
 
 @dataclass(frozen=True, kw_only=True)
 class CriticalSpan(PlainData):
-    """A stretch of the critical path, on one rank. ``kind`` is one of `EDGES` of a replay; ``name`` that of the event
-    on a device; for a thread what took the most of it, one of `PARTS` or ``operators``; else None."""
+    """A stretch of the critical path, on one rank.
+
+    Attributes:
+        kind: one of `EDGES` of a replay.
+        name: name of the device event; for a thread its largest part, one of `PARTS` or ``operators``; else None.
+    """
 
     rank: int | None
     kind: str
@@ -21,7 +25,7 @@ class CriticalSpan(PlainData):
 
 
 def critical_path(graph: ReplayGraph, begin_ns: int, end_ns: int | None = None) -> list[CriticalSpan]:
-    """The part from ``begin_ns`` to ``end_ns``, or to the end, of the critical path of the window that has it."""
+    """Return the critical path from ``begin_ns`` to ``end_ns``, or to the end, of the window with ``begin_ns``."""
     nodes = graph.nodes.with_row_index("node")
     bounds = nodes.drop_nulls("window").group_by("window").agg(since=pl.col("time").min(), until=pl.col("time").max())
     window = bounds.filter((pl.col("since") <= begin_ns) & (pl.col("until") > begin_ns))["window"]
@@ -38,8 +42,11 @@ def critical_path(graph: ReplayGraph, begin_ns: int, end_ns: int | None = None) 
 
 
 def _find_last_causes(graph: ReplayGraph, begin_ns: int) -> pl.DataFrame:
-    """For each node the edge that asks for the latest time: ``target``, ``source``, ``rank``, ``kind``, ``name``, and
-    the times of source and target. Nodes before ``begin_ns`` have none."""
+    """Return for each node the edge that requires the latest time.
+
+    Columns are ``target``, ``source``, ``rank``, ``kind``, ``name``, and the times of source and target. Nodes before
+    ``begin_ns`` have none.
+    """
     times = pl.lit(graph.nodes["time"])
     edges = graph.edges.with_columns(since=times.gather("source"), until=times.gather("target"))
     edges = edges.filter(pl.col("until") > begin_ns).sort(pl.col("since") + pl.col("weight"))
@@ -52,7 +59,7 @@ def _find_last_causes(graph: ReplayGraph, begin_ns: int) -> pl.DataFrame:
 
 
 def _join_spans(spans: list[CriticalSpan]) -> list[CriticalSpan]:
-    """Spans of a thread that follow each other as one, if they are of the same."""
+    """Join consecutive spans of a thread with the same name."""
     found: list[CriticalSpan] = []
     for span in spans:
         last = found[-1] if found else None

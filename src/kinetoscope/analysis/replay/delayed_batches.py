@@ -1,4 +1,4 @@
-"""analysis: batches of a loader's workers that came late, and what each of them came so long after."""
+"""Batches of a loader's workers that came late, and the earlier moments that they depend on."""
 
 from functools import cached_property
 from typing import Any
@@ -12,48 +12,54 @@ from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.span_names import FETCH_FROM_WORKERS
 
 _MIN_LATE_SHARE = 0.02
-"""A fetch has waited for its workers if it took so much of a step longer than the shortest one."""
+"""A fetch has waited for its workers if it took longer than the shortest one by this share of a step."""
 
 _MIN_ALWAYS_LATE_SHARE = 0.1
-"""If even the shortest fetch took so much of a step, all may have waited for their workers."""
+"""If even the shortest fetch took this share of a step, all may have waited for their workers."""
 
 _MAX_COST_NS = 500_000
-"""Maximum time that it takes to fetch a batch that is there: some tenths of a millisecond, and more on busy cores."""
+"""Maximum time to fetch a batch that is ready: some tenths of a millisecond, and more on busy cores."""
 
 _MIN_SHORTENING_SHARE = 0.5
-"""Fetches wait if they get shorter by this part of what the loop takes longer before them. What only costs time takes
-as long as ever."""
+"""Fetches wait if they get shorter by this share of what the loop takes longer before them. A constant cost does not.
+"""
 
 _MIN_CORRELATION = 0.7
 _MIN_CORRELATED = 8
-"""So many durations that have nothing to do with each other are correlated so much in 1 of 40 recordings."""
+"""So many unrelated durations are correlated so much in 1 of 40 recordings."""
 
 _MIN_BUSY_SHARE = 0.95
-"""Workers that make batches for so much of the time have none to spare, whatever the loop does."""
+"""Workers that build batches for this share of the time have no slack, whatever the loop does."""
 
 _MAX_FETCHES_BETWEEN = 4
-"""If no more fetches lie between two late ones, the workers had no time to rest in between."""
+"""With at most so many fetches between two late ones, the workers had no idle time in between."""
 
 _DEFAULT_PREFETCH_FACTOR = 2
-"""How many batches each worker makes ahead, if no other prefetch_factor was recorded."""
+"""Batches that each worker prefetches, if no other prefetch_factor was recorded."""
 
 _DEFAULT_WORKERS = 4
-"""How many workers a loader is taken to have if its trace does not say so."""
+"""Workers that a loader is assumed to have if its trace does not contain the number."""
 
 
 class DelayedBatches:
-    """The fetches of a loop that waited for workers, which make batches ahead of it. Its steps take ``pace`` times as
-    long as its host takes for them, which may be ahead of its device."""
+    """The fetches of a loop that waited for workers, which build batches ahead of it.
+
+    Args:
+        loop: the training loop.
+        pace: the time of its steps, divided by that of its CPU, which may run ahead of its device.
+    """
 
     def __init__(self, loop: TrainingLoop, pace: float = 1.0) -> None:
         self.pace, self._loop = pace, loop
 
     @cached_property
     def fetches(self) -> pl.DataFrame:
-        """Fetches that waited: ``track``, ``begin``, ``end``; ``own_ns``, what one takes that need not wait; and
-        ``since``, a moment after which the batch would come so late again: where the loop got the late batch just
-        before, where it got the batch whose worker made this one next, or the first moment of the loop's thread,
-        because this batch was asked for before that."""
+        """Fetches that waited: ``track``, ``begin``, ``end``, ``own_ns`` and ``since``.
+
+        ``own_ns`` is the time of one that need not wait. ``since`` is a moment after which the batch would come as late
+        again: where the loop got the late batch just before, where it got the batch whose worker built this one next,
+        or the first moment of the loop's thread, because this batch was requested before that.
+        """
         late = self._late
         before = pl.when(pl.col("row").diff() <= _MAX_FETCHES_BETWEEN).then(pl.col("end").shift(1))
         return late.with_columns(since=pl.coalesce(before, "asked"))
@@ -88,7 +94,7 @@ class DelayedBatches:
 
     @property
     def _have_all_waited(self) -> bool:
-        """Whether even the shortest fetch took longer than that of a batch that is there."""
+        """True if even the shortest fetch took longer than that of a batch that is ready."""
         least_ns: Any = (self.of_workers["end"] - self.of_workers["begin"]).min() or 0
         if least_ns <= _MIN_ALWAYS_LATE_SHARE * self._step_ns:
             return False
@@ -96,7 +102,7 @@ class DelayedBatches:
 
     @property
     def _gets_shorter(self) -> bool:
-        """Whether fetches get shorter when the loop takes longer before them."""
+        """True if fetches get shorter when the loop takes longer before them."""
         begins, ends = self.of_workers["begin"], self.of_workers["end"]
         both = pl.DataFrame({"taken": ends - begins, "before": begins - ends.shift(1)})[1:]
         slope = pl.cov("before", "taken") / pl.col("before").var()
@@ -107,7 +113,7 @@ class DelayedBatches:
 
     @property
     def _are_workers_busy(self) -> bool:
-        """Whether samples show that all workers make batches all the time."""
+        """True if samples show that all workers build batches all the time."""
         making, interval_ns = find_worker_batches(self._loop.window)
         if not len(making):
             return False
@@ -118,12 +124,12 @@ class DelayedBatches:
 
     @cached_property
     def has_workers(self) -> bool:
-        """Whether the trace says that the loader has workers."""
+        """True if the trace shows that the loader has workers."""
         return bool(self._loop.loader.num_workers) or self.of_workers["name"].str.contains(FETCH_FROM_WORKERS).any()
 
     @cached_property
     def of_workers(self) -> pl.DataFrame:
-        """The fetches that may wait for workers; where torch did not record the loader, all of them."""
+        """The fetches that may wait for workers; all of them where torch did not record the loader."""
         fetches = sort_rows(self._loop.loader.fetches, "begin")
         if self._loop.loader.num_workers == 0:
             return fetches.clear()

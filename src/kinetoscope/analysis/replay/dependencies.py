@@ -1,4 +1,4 @@
-"""analysis: what waited for what in one window of one rank, as nodes and edges of a `ReplayGraph`."""
+"""Dependencies in one window of one rank: nodes and edges of a `ReplayGraph`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -33,11 +33,17 @@ _THREAD_EDGE_COLUMNS = ("source", "target", "track", "begin", "end")
 
 @dataclass(frozen=True)
 class Dependencies:
-    """``nodes`` and ``edges`` as `ReplayGraph` has them, without the edges of collectives, and without parts of time
-    that no edge has. Row ``i`` of the window's device events begins at node ``2 * i`` and ends at the next one.
-    ``waiting_ns`` is the time between two of them, of which ``unexplained_ns`` is for no reason that the graph knows;
-    computations waited for ``hidden_ns`` more without one, while the device communicated. The loop waited for its first
-    batch ``first_wait_ns`` longer than for others, before its first step."""
+    """Nodes and edges of a window, as in `ReplayGraph`, without edges of collectives.
+
+    Attributes:
+        nodes: row ``i`` of the window's device events starts at node ``2 * i`` and ends at the next one.
+        edges: the edges, without columns for parts of time that no edge has.
+        waiting_ns: time between two device events.
+        unexplained_ns: the part of it that the graph does not explain.
+        hidden_ns: unexplained waits of computations while the device communicated.
+        loader: slack of the loader.
+        first_wait_ns: by how much the wait for the first batch, before the first step, exceeds later ones.
+    """
 
     nodes: pl.DataFrame
     edges: pl.DataFrame
@@ -48,7 +54,7 @@ class Dependencies:
     first_wait_ns: int = 0
 
     def of_sample(self) -> "Dependencies":
-        """The same for a replay of some ranks only: to be joined, a collective needs two of its ranks, not all."""
+        """Return the same for a replay of some ranks only: a joined collective needs two of its ranks, not all."""
         if "group_size" not in self.edges.columns:
             return self
         return replace(self, edges=self.edges.with_columns(pl.col("group_size").clip(upper_bound=2)))
@@ -57,8 +63,14 @@ class Dependencies:
 def find_dependencies(
     window: RankWindow, loop: TrainingLoop, operators: Iterable[str] = (), pace: float = 1.0
 ) -> Dependencies:
-    """The graph of one window. Its edges say how much of them is inside of ``operators``; ``pace`` is that of
-    `DelayedBatches`."""
+    """Return the graph of one window.
+
+    Args:
+        window: the window.
+        loop: its training loop.
+        operators: names of operators; edges have the part of them that is inside of each.
+        pace: that of `DelayedBatches`.
+    """
     late = DelayedBatches(loop, pace)
     finder = _Finder(window, loop, OperatorIntervals(window, operators), late)
     return Dependencies(
@@ -71,7 +83,7 @@ def find_dependencies(
 
 
 def _find_first_wait_ns(window: RankWindow, loop: TrainingLoop) -> int:
-    """See `Dependencies`; 0 where a step fetches its own batch."""
+    """Return `Dependencies.first_wait_ns`; 0 where a step fetches its own batch."""
     begins, ends, fetches = window.steps["begin"], window.steps["end"], loop.loader.fetching
     if len(begins) < 2 or not fetches:
         return 0
@@ -90,7 +102,7 @@ class _Finder:
         self._device = events.with_columns(begin_node=2 * row, end_node=2 * row + 1)
 
     def nodes(self) -> pl.DataFrame:
-        """Device events first, then the moments of host threads."""
+        """Return device events first, then the moments of CPU threads."""
         device = self._device
         has_device = len(self._window.device) > 0
         begins, ends = (select_columns(device, node=f"{side}_node", time=side) for side in ("begin", "end"))
@@ -101,7 +113,7 @@ class _Finder:
         return pl.concat([begins, ends, host], how="vertical_relaxed").sort("node")[["time", "is_end"]]
 
     def edges(self) -> pl.DataFrame:
-        """The edges, one kind after the other."""
+        """Return the edges, one kind after the other."""
         edges = [self._host_edges_with_parts(), self._build_sync_edges()]
         if len(self._late_fetches):
             edges.append(self._build_loader_edges())
@@ -126,12 +138,12 @@ class _Finder:
         return points.with_columns(node=node, is_step_end=is_step_end)
 
     def _add_node(self, rows: pl.DataFrame, node: str, track: str, time: str) -> pl.DataFrame:
-        """The rows with the node of a moment of a thread."""
+        """Return the rows with the node of a moment of a thread."""
         points = select_columns(self._points, **{track: "track", time: "time", node: "node"})
         return rows.join(points, on=[track, time], how="inner", maintain_order="left")
 
     def _host_edges_with_parts(self) -> pl.DataFrame:
-        """The edges of threads with what their time is made of."""
+        """Return the edges of threads with the parts of their time."""
         edges = (
             pl.concat([self._build_host_edges(), self._build_thread_edges()])
             if len(self._loop.visits)
@@ -143,19 +155,21 @@ class _Finder:
         return plain.hstack([self._step_at(edges["begin"]), *parts, *self._operators.on_threads(edges)])
 
     def _spare_data(self, edges: pl.DataFrame, data: pl.Series) -> pl.Series:
-        """Return how much of ``data`` a loop could do without. To fetch a batch that a worker has made always costs
-        time; waits for workers have edges of their own."""
+        """Return the part of ``data`` that a loop could avoid.
+
+        Fetching a batch that a worker has built always costs time; waits for workers have edges of their own.
+        """
         if not self._late.has_workers:
             return data.alias("spare_data")
         cost = IntervalUnion(self._late.of_workers).overlap_ns(edges["begin"], edges["end"])
         return clip_negative(data - cost).alias("spare_data")
 
     def _build_host_edges(self) -> pl.DataFrame:
-        """From each moment of a thread to its next. Time in which the thread waits for somebody else is not its own."""
+        """Return the edges from each moment of a thread to its next, without the time in which it waits for others."""
         target, end = (pl.col(name).shift(-1).over("track") for name in ("node", "time"))
         edges = self._points.select("track", source="node", begin="time", target=target, end=end)
         edges = drop_null_rows(edges, "target")
-        if len(self._loop.visits):  # what the thread did before a visit has nothing to do with it
+        if len(self._loop.visits):  # work of the thread before a visit is independent of it
             starts = select_columns(self._loop.visits, "track", end="begin")
             edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
         waits = pl.concat(
@@ -170,13 +184,16 @@ class _Finder:
 
     @cached_property
     def _pauses(self) -> pl.DataFrame:
-        """When the loop's thread waited for others."""
+        """Stretches in which the loop's thread waited for others."""
         track, nothing = pl.lit(self._window.loop_track, dtype=pl.UInt32), pl.lit(0, dtype=pl.Int64)
         pauses = self._loop.visits.select(track=track, begin="paused_from", end="paused_until", own_ns=nothing)
         return pauses.unique()
 
     def _build_thread_edges(self) -> pl.DataFrame:
-        """The loop's thread starts a visit, and goes on when it has ended; what it does before and after is its own."""
+        """Return the edges between the loop's thread and others: it starts a visit, and continues when that has ended.
+
+        What it does before and after is its own time.
+        """
         loop_track, visits = pl.lit(self._window.loop_track, dtype=pl.UInt32), self._loop.visits
         last = pl.col("end").max().over("paused_from")
         starts = visits.select(
@@ -191,7 +208,7 @@ class _Finder:
     # -- workers of a loader --
 
     def _build_loader_edges(self) -> pl.DataFrame:
-        """A batch that came late is made as late again, however fast the loop is."""
+        """Return the edges to batches that came late: they are built as late again, however fast the loop is."""
         first = self._points.filter(pl.col("track") == self._window.loop_track)["time"].min()
         late = self._late_fetches.with_columns(pl.col("since").fill_null(pl.lit(first, pl.Int64)))
         late = self._add_node(self._add_node(late, "target", "track", "end"), "source", "track", "since")
@@ -219,12 +236,15 @@ class _Finder:
 
     @cached_property
     def begins(self) -> DeviceStarts:
-        """Why the device's events began when they did."""
+        """Causes of the starts of the device's events."""
         return DeviceStarts(self._device, self._window.runtime_calls)
 
     def _build_start_edges(self) -> list[pl.DataFrame]:
-        """Return the edges to the begin of each event: from its launch, from the event before it on its stream, and
-        from those of other streams that it waited for. An event overlaps one before it, but does not overtake it."""
+        """Return the edges to the start of each event.
+
+        They come from its launch, from the event before it on its stream, and from those of other streams that it
+        waited for. An event overlaps one before it, but does not overtake it.
+        """
         events = self.begins.events
         launched = events[["begin_node", "launch_ns", "launch_track", "launch_begin"]]
         launched = self._add_node(launched, "launch", "launch_track", "launch_begin")
@@ -246,8 +266,10 @@ class _Finder:
         return found
 
     def _build_device_edges(self) -> pl.DataFrame:
-        """From each event's begin to its end. What was launched before the recording began is as it was, whatever is
-        changed: it has no name."""
+        """Return the edges from each event's start to its end.
+
+        Events launched before the recording started stay unchanged: they have no name.
+        """
         is_launched = pl.col("launch_begin").is_not_null()
         return self._device.select(
             source="begin_node",
@@ -270,7 +292,7 @@ class _Finder:
         return steps["step"][interval_index(steps, times)].cast(pl.Int64)
 
     def _exposed_ns(self) -> pl.Series:
-        """For how much of each communication nothing is computed meanwhile; nothing for other events."""
+        """Return the time of each communication in which nothing is computed; 0 for other events."""
         begins, ends = self._device["begin"], self._device["end"]
         if len(self._window.device):
             exposed = ends - begins - self._window.device_time.compute.overlap_ns(begins, ends)

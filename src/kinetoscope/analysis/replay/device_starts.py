@@ -1,5 +1,4 @@
-"""analysis: why each event of a device began when it did: its launch, the event before it on its stream, or one of
-another stream."""
+"""Causes of the start of each device event: its launch, the event before it on its stream, or one of another stream."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -42,13 +41,13 @@ _ORDERED: Any = {"check_sortedness": False}  # polars cannot check it within gro
 
 
 class DeviceStarts:
-    """The causes of the begins of events, which are rows with ``begin_node`` and ``end_node``.
+    """The causes of the starts of events, which are rows with ``begin_node`` and ``end_node``.
 
     ``events`` has for each the time of each cause, null where there is none: ``launch_begin``; ``before_end``, of the
     event ``before`` it on its stream; ``other_end``, of an event ``other``, most often on another stream, for which it
     seems to have waited; for communication ``compute_end``, of the last ``compute`` event launched before it; and
     ``waited_end``, of the communication ``waited`` for which ``calls`` of the runtime made its stream wait. For each
-    cause there is the least time from it to the begin, which is negative where the two overlap: ``launch_ns``,
+    cause there is the minimum time from it to the start, which is negative where the two overlap: ``launch_ns``,
     ``stream_ns``, ``other_stream_ns``, ``compute_ns``, ``wait_ns``.
     """
 
@@ -71,24 +70,23 @@ class DeviceStarts:
 
     @cached_property
     def unexplained_ns(self) -> pl.Series:
-        """How long each event began after everything that it is known to have waited for."""
+        """The time of each event's start after all its known causes."""
         known = [pl.col(moment) + pl.col(f"{cause}_ns") for cause, moment in _MOMENTS.items()]
         return self.events.select((pl.col("begin") - pl.max_horizontal(known)).fill_null(0).alias("lag"))["lag"]
 
     @cached_property
     def overlapping(self) -> pl.DataFrame:
-        """The events that begin before the end of the one ``before``, which began at the node ``begin_before``."""
+        """The events that start before the end of the one ``before``, which started at the node ``begin_before``."""
         found = filter_rows(self.events[["begin_node", "before"]], self.events["stream_ns"] < 0)
         begins = (found["before"] // 2 * 2).alias("begin_before")  # nodes of events come in pairs
         return add_constant_column(found[["begin_node"]].hstack([begins]), "order_ns", 0, pl.Int64)
 
     @cached_property
     def waiting(self) -> tuple[int, int, int]:
-        """For how many nanoseconds devices did nothing between two events, and how much of it is not explained; and for
-        how many more that is so of computations, while devices communicated.
+        """Idle time of devices between events, the unexplained part of it, and unexplained waits of computations.
 
-        What was in flight when the recording began does not count: what it waited for was not recorded, and no change
-        moves it.
+        The last are those while devices communicated; all are nanoseconds. Events in flight when the recording started
+        do not count: their causes were not recorded, and no change moves them.
         """
         events, lags = self.events, self.unexplained_ns
         gap = (pl.col("begin") - latest_end_before().over("device")).clip(0)
@@ -96,12 +94,12 @@ class DeviceStarts:
         first: Any = drop_null_rows(events[["begin", "launch_begin"]], "launch_begin")["begin"].min()
         if first is not None:
             gaps = null_unless(gaps, events["begin"] >= first)
-        idle_lags = lags.zip_with(lags < gaps, gaps)  # null for what does not count
+        idle_lags = lags.zip_with(lags < gaps, gaps)  # null for events that do not count
         of_computations = (lags - idle_lags).filter(events["kind"] == "compute")
         return int(gaps.sum()), int(idle_lags.sum()), int(of_computations.sum())
 
     def _weight(self, events: pl.DataFrame, cause: str, latest: pl.Series) -> pl.Series:
-        """The least time from a cause to the begin: as usual; for the cause that comes last as long as it was."""
+        """Return the minimum time from a cause to the start: the usual one; for the last cause the recorded one."""
         moment, least_ns = events[_MOMENTS[cause]], self._least_ns[cause]
         delay = _delays(events, cause)
         is_near = _is_near(delay)
@@ -111,9 +109,11 @@ class DeviceStarts:
         return delay.zip_with(is_last | (delay < least_ns), least_ns).alias(f"{cause}_ns")
 
     def _add_other_stream(self, events: pl.DataFrame) -> pl.DataFrame:
-        """With ``other`` and ``other_end``, the last event that ended on another stream just before this one began, if
-        neither the launch nor the own stream says why it began then. Where no event ended just before, it is the last
-        one that ended just after."""
+        """Add ``other`` and ``other_end``, the last event that ended on another stream just before this one started.
+
+        It counts if neither the launch nor the own stream explains the start. Where no event ended just before, it is
+        the last one that ended just after.
+        """
         ends = _find_stream_ends(self._device)
         after_launch = pl.col("launch_begin") + self._least_ns["launch"] - self._least_ns["stream"]
         explained = pl.max_horizontal("before_end", "launch_begin", after_launch).fill_null(_EARLIEST_NS)
@@ -142,8 +142,10 @@ def _usual_ns(delays: pl.Series, default: int = 0) -> int:
 
 
 def _usual_after_stream_ns(events: pl.DataFrame, launch_ns: int) -> pl.Series:
-    """Return for each event how long after the event before it on its stream an event of its kind usually begins, where
-    it did not wait for its launch. Only kernels overlap, copies do not."""
+    """Return for each event the usual delay of its kind after the event before it on its stream.
+
+    Only those count that did not wait for their launch. Only kernels overlap, copies do not.
+    """
     is_last = _is_later(events, "before_end", "launch_begin")
     is_last &= (_delays(events, "launch") > launch_ns).fill_null(True)
     delays, kinds = null_unless(_delays(events, "stream"), is_last), events["kind"]
@@ -165,13 +167,16 @@ def _is_later(events: pl.DataFrame, one: str, than: str) -> pl.Series:
 
 
 def _null_where(events: pl.DataFrame, names: Sequence[str], is_known: pl.Series) -> pl.DataFrame:
-    """The events with nulls in these columns where they are not known."""
+    """Return the events with nulls in these columns where they are unknown."""
     return events.with_columns([null_unless(events[name], is_known) for name in names])
 
 
 def _add_event_before(device: pl.DataFrame) -> pl.DataFrame:
-    """Add ``before`` and ``before_end``: the end of the event before on the same stream, which may come after the begin
-    of its next one; where that is far after it, the two run side by side, and it is the begin of the event before."""
+    """Add ``before`` and ``before_end``: the end of the event before on the same stream.
+
+    It may come after the start of the next one. Where that is far after it, the two run in parallel, and it is the
+    start of the event before.
+    """
     before, before_end = (pl.col(name).shift(1).over("device", "stream") for name in ("end_node", "end"))
     events = device.with_columns(before=before, before_end=before_end)
     is_beside = events["before_end"] - events["begin"] > MAX_CAUSE_DELAY_NS
@@ -185,14 +190,17 @@ def _add_event_before(device: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_over(events: pl.DataFrame, end: str, begin: str) -> pl.Series:
-    """Whether a cause had ended when its event began, or began earlier and overlaps it by little."""
+    """Return whether a cause had ended when its event started, or started earlier and overlaps it by little."""
     after = events[end] - events["begin"]
     return (after <= 0) | ((after <= MAX_OVERLAP_NS) & (events[begin] < events["begin"]))
 
 
 def _add_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """With ``compute`` and ``compute_end``, for communication: the last event that was launched before it on the stream
-    of the last computation launched before it; ``launched`` are the events in the order of their launches."""
+    """Add ``compute`` and ``compute_end`` to communication.
+
+    It is the last event that was launched before it on the stream of the last computation launched before it. The
+    events ``launched`` are in the order of their launches.
+    """
     is_communication = launched["kind"] == "communication"
     asking = filter_rows(launched[["begin_node", "begin", "launch_begin", "device"]], is_communication)
     if not len(asking):
@@ -210,15 +218,18 @@ def _add_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.Data
 
 
 def _add_null_cause(events: pl.DataFrame, cause: str) -> pl.DataFrame:
-    """With the columns of a cause that no event has."""
+    """Add the columns of a cause that no event has."""
     names = {cause: "end_node", f"{cause}_end": "end"}
     return events.hstack([constant_column(new, None, events[name].dtype, len(events)) for new, name in names.items()])
 
 
 def _add_waited(events: pl.DataFrame, launched: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """With ``waited`` and ``waited_end``, for the first event that was launched after a call that lets a stream wait:
-    the last communication launched before the last event that was recorded by then. It is the first one of the same
-    thread, and the first one of any: autograd's thread calls for a wait, and the loop's launches what waits."""
+    """Add ``waited`` and ``waited_end`` to the first event that was launched after a call that lets a stream wait.
+
+    They are of the last communication launched before the last event that was recorded by then. The event is the first
+    one of the same thread, and the first one of any: autograd's thread calls for a wait, and the loop's launches the
+    kernel that waits.
+    """
     names = calls["name"]
     waits = filter_rows(select_columns(calls, "track", at="begin"), names.str.ends_with("StreamWaitEvent"))
     if not len(waits):
@@ -255,8 +266,10 @@ def _find_stream_ends(device: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_other_event(events: pl.DataFrame, ends: pl.DataFrame, overlap_ns: int) -> pl.DataFrame:
-    """Add ``other`` and ``other_end``: the last end, at most so long after each event's begin, that is later than what
-    explains it. It is of another stream, or of an event of its own that overlaps the event before."""
+    """Add ``other`` and ``other_end``: the last end, at most so long after each event's start, later than its causes.
+
+    It is of another stream, or of an event of its own that overlaps the event before.
+    """
     until = events["begin"] + overlap_ns
     found = events.hstack([until.alias("until")]).join_asof(
         ends, left_on="until", right_on="key", by="device", **_ORDERED

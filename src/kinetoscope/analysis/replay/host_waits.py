@@ -1,4 +1,4 @@
-"""analysis: where threads of the host wait for the device, or for a collective on the CPU."""
+"""Waits of CPU threads for the device, or for a collective on the CPU."""
 
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from kinetoscope.analysis.windows.columns import (
 )
 
 OWN_SYNC_NS = 2_500
-"""What a synchronising call is taken to need by itself, where none is seen that waited for nothing."""
+"""Time of a blocking call by itself, where none is seen that waited for nothing."""
 
 _COLUMNS = ("track", "begin", "end", "event", "event_end", "own_ns", "kind", "is_guessed")
 
@@ -26,8 +26,8 @@ class HostWaits:
     """The calls and pauses of threads in which they wait for events, which are rows of ``device`` with ``end_node``.
 
     Frames have ``track``, ``begin``, ``end``; ``event``, the node of the end that a thread waits for, and its
-    ``event_end``; ``own_ns``, what it takes even if it need not wait; ``kind``, ``sync`` or ``thread``; and whether the
-    event ``is_guessed``: a call that never had to wait does not show for which event it would.
+    ``event_end``; ``own_ns``, the time without a wait; ``kind``, ``sync`` or ``thread``; and whether the event
+    ``is_guessed``: a call that never had to wait does not show for which event it would.
     """
 
     def __init__(self, device: pl.DataFrame, loop: TrainingLoop) -> None:
@@ -35,7 +35,7 @@ class HostWaits:
 
     @cached_property
     def waits(self) -> pl.DataFrame:
-        """Those in which a thread did wait."""
+        """The calls in which a thread waited."""
         found = (self._for_copies(), self._waiting_calls, self._for_collectives())
         waits = pl.concat([frame[[*_COLUMNS[:-1]]] for frame in found if len(frame)] or [found[1][[*_COLUMNS[:-1]]]])
         in_call = (waits["event_end"] > waits["begin"]) & (waits["event_end"] <= waits["end"] + MAX_OVERLAP_NS)
@@ -48,8 +48,11 @@ class HostWaits:
 
     @cached_property
     def without_wait(self) -> pl.DataFrame:
-        """Those calls whose event had ended before. Where calls of the name waited, it is as many launches back as for
-        them; else what was launched before the last `EventRecord` that was over before each of them."""
+        """The calls whose event had ended before.
+
+        Where calls of the name waited, the event is as many launches back as for them; else the one launched before the
+        last `EventRecord` that was over before each of them.
+        """
         back = pl.col("num_launched") - pl.col("place")
         is_usual = 2 * back.unique_counts().max() >= pl.len()
         others = filter_rows(self._calls, ~self._calls["has_waited"])
@@ -66,7 +69,7 @@ class HostWaits:
         return filter_rows(without_wait, without_wait["event_end"] <= without_wait["end"])
 
     def _for_records(self, calls: pl.DataFrame) -> pl.DataFrame:
-        """Calls that never waited, each with the event of the record that is as many back as for all of its name."""
+        """Return calls that never waited, with the event of the record as many back as for all calls of their name."""
         name = pl.col("name").str
         is_for_stream = pl.col("name").shift(-1).over("track").str.ends_with("StreamWaitEvent").fill_null(False)
         records = self._loop.window.runtime_calls.sort("begin").filter(name.contains("EventRecord") & ~is_for_stream)
@@ -89,7 +92,7 @@ class HostWaits:
 
     @cached_property
     def _calls(self) -> pl.DataFrame:
-        """Synchronising calls with the last event that ended before each returned, and whether it ``has_waited``."""
+        """Blocking calls with the last event that ended before each returned, and whether it ``has_waited``."""
         calls = filter_rows(self._loop.sync_calls[["track", "begin", "end", "name"]], self._is_for_all)
         calls = sort_rows(add_constant_column(calls, "kind", "sync", pl.String), "begin")
         launched = build_frame(self._launched["launch_begin"], (self._launched["place"] + 1).alias("num_launched"))
@@ -107,8 +110,11 @@ class HostWaits:
         return found.with_columns(own_ns=own_ns, has_waited=is_in_call & (taken > own_ns))
 
     def _add_event(self, calls: pl.DataFrame) -> pl.DataFrame:
-        """Add ``event`` and ``event_end``: the last event that ended before each call returned, or just after that, if
-        it was launched before the call, and no other one ended as shortly before the return as usual."""
+        """Add ``event`` and ``event_end``: the last event that ended before each call returned, or just after that.
+
+        Just after counts if it was launched before the call, and no other one ended as shortly before the return as
+        usual.
+        """
         events = select_columns(self._device, "launch_begin", "stream", event="end_node", event_end="end")
         events = sort_rows(events, "event_end")
         found = calls.join_asof(events, left_on="end", right_on="event_end", coalesce=False)
@@ -122,7 +128,7 @@ class HostWaits:
         return calls.hstack(columns)
 
     def _for_copies(self) -> pl.DataFrame:
-        """A copy's call waits for the copy."""
+        """Return the waits of copies' calls for the copy."""
         usual_ns: Any = (self._device["launch_end"] - self._device["launch_begin"]).median()
         copies = select_columns(self._device, "correlation", event="end_node", event_end="end")
         copies = filter_rows(copies, self._device["kind"] == "copy")
@@ -132,11 +138,11 @@ class HostWaits:
 
     @cached_property
     def _is_for_all(self) -> pl.Series:
-        """Which of the synchronising calls are for all that was launched, not for a copy of their own."""
+        """True for each blocking call that waits for all launched work, not for a copy of its own."""
         return self._loop.sync_calls["name"].str.ends_with("Synchronize")
 
     def _for_collectives(self) -> pl.DataFrame:
-        """The loop's thread waits for a collective on the CPU."""
+        """Return the waits of the loop's thread for collectives on the CPU."""
         event = (2 * pl.col("row") + 1).cast(pl.UInt32)
         waits = self._loop.collectives.waits
         if not len(waits):

@@ -1,4 +1,4 @@
-"""analysis: ranks that were late before their recording began, in a replay in which they are on time from then on."""
+"""Ranks that were late before their recording started, in a replay in which they are on time from then on."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -6,21 +6,27 @@ from typing import NamedTuple
 import polars as pl
 
 START_NS = "start_ns"
-"""The column of edges to the first moments of a substitute: by how much later these come in a replay."""
+"""Column of edges to the first moments of a substitute: by how much later these come in a replay."""
 
 
 class Substitute(NamedTuple):
-    """Who stands in for ranks that began late: one that does what the rank ``model`` does. ``begins`` are the windows
-    in which it does: ``node`` and ``time`` of the late begin, and ``time_of_model``."""
+    """Replacement of ranks that started late: it does what the rank ``model`` does.
+
+    Attributes:
+        model: the rank to copy.
+        begins: the windows: ``node`` and ``time`` of the late start, and ``time_of_model``.
+    """
 
     model: int
     begins: pl.DataFrame
 
 
 def find_substitute(nodes: pl.DataFrame, edges: pl.DataFrame, on_time: Collection[int]) -> Substitute | None:
-    """One that does what an early one of the other ranks does, but begins when the last of those ``on_time`` did. What
-    they were late by then is from before the recording, and no change moves that. None where they began no later, and
-    where no other has the same collectives and was never as late itself."""
+    """Return a copy of an early one of the other ranks, which starts when the last of those ``on_time`` did.
+
+    Their lateness by then is from before the recording, and no change moves it. None where they started no later, and
+    where no other rank has the same collectives and was never as late itself.
+    """
     firsts = _first_moments(nodes, edges)
     lateness = _lateness(nodes, edges, firsts)
     is_on_time = pl.col("rank").is_in(sorted(on_time))
@@ -38,15 +44,17 @@ def find_substitute(nodes: pl.DataFrame, edges: pl.DataFrame, on_time: Collectio
 
 
 def _first_moments(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
-    """The first moment of each rank's host in each window: ``rank``, ``window``, ``node``, ``time``."""
+    """Return the first moment of each rank's CPU in each window: ``rank``, ``window``, ``node``, ``time``."""
     of_host = edges["source"].filter(edges["kind"] == "host").unique().sort()
     moments = nodes[["rank", "window", "time"]][of_host].with_columns(of_host.alias("node"))
     return moments.drop_nulls("rank").sort("time").unique(["rank", "window"], keep="first", maintain_order=True)
 
 
 def _lateness(nodes: pl.DataFrame, edges: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
-    """For each ``rank`` a number that is the same for ranks with the same ``calls``, and ``most_ns``, the most by which
-    its host took longer to launch one of them than the fastest."""
+    """Return by ``rank`` a hash of its ``calls``, and its maximum lateness ``most_ns``.
+
+    The lateness is by how much longer its CPU took to launch a call than the fastest.
+    """
     edges = edges[["rank", "source", "target", "kind", "is_entry"]]
     launches = edges.filter(pl.col("kind") == "launch").select(source="target", launch="source")
     entries = edges.filter("is_entry")[["rank", "source", "target"]]
@@ -62,7 +70,7 @@ def _lateness(nodes: pl.DataFrame, edges: pl.DataFrame, firsts: pl.DataFrame) ->
 def add_substitute(
     nodes: pl.DataFrame, edges: pl.DataFrame, substitute: Substitute
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The graph with one more rank: a copy of all that the host of the model did, and launched."""
+    """Return the graph with one more rank: a copy of all that the CPU of the model did and launched."""
     own = edges.filter(pl.col("rank") == substitute.model)
     copies = _copies(nodes, own, substitute.begins)
     copy_of = pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(nodes)).scatter(copies["node"], copies["copy"])
@@ -84,8 +92,10 @@ def add_substitute(
 
 
 def _copies(nodes: pl.DataFrame, own: pl.DataFrame, begins: pl.DataFrame) -> pl.DataFrame:
-    """The nodes of a rank in some windows but for events that were in flight when these began, with the numbers of each
-    ``node`` and of its ``copy``."""
+    """Return the nodes of a rank in some windows, with the numbers of each ``node`` and of its ``copy``.
+
+    Events in flight when the windows started are left out.
+    """
     kind, source, target = own["kind"], own["source"], own["target"]
     launched, is_on_host = target.filter(kind == "launch"), kind.is_in(["host", "thread"])
     copied = pl.concat([launched, launched + 1, source.filter(is_on_host), target.filter(is_on_host)])

@@ -32,11 +32,15 @@ _MIN_CORRELATION = 0.5
 
 
 def load_rows(nodes: pl.DataFrame, edges: pl.DataFrame, exchanges: pl.DataFrame, ranks: Sequence[int]) -> pl.DataFrame:
-    """Return the compute kernels of these ranks: ``edge`` (the row of it), ``rank``, ``step``, ``piece``, ``name``,
-    ``time``, ``takes_ns``.
+    """Return the compute kernels of these ranks.
+
+    Columns are ``edge``, ``rank``, ``step``, ``piece``, ``name``, ``time`` and ``takes_ns``.
 
     Args:
+        nodes: nodes of the graph.
+        edges: edges of the graph; ``edge`` is the row in it.
         exchanges: the ends of all-to-alls: ``rank``, ``time``, and ``piece``, a number of the call.
+        ranks: the ranks.
     """
     is_compute = (
         (pl.col("kind") == "device")
@@ -67,8 +71,13 @@ def host_rows(nodes: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
 
 
 def reduce_to_usual_loads(rows: pl.DataFrame, weights: pl.Series, ranks: Collection[int]) -> pl.Series:
-    """Return the weights of edges in a replay in which ``ranks`` have no more to do in a step than others usually
-    have. ``rows`` are `load_rows` or `host_rows` of all ranks."""
+    """Return the weights of edges in a replay in which ``ranks`` have no more to do in a step than others usually have.
+
+    Args:
+        rows: `load_rows` or `host_rows` of all ranks.
+        weights: weights of the edges.
+        ranks: ranks with more to do.
+    """
     by_step = rows.group_by("rank", "step").agg(load_ns=pl.col("takes_ns").sum())
     is_slow = pl.col("rank").is_in(sorted(ranks))
     usual = by_step.filter(~is_slow).group_by("step").agg(usual_ns=pl.col("load_ns").quantile(0.5, "lower"))
@@ -125,8 +134,11 @@ def alternating_excess_ns(loads_of_ranks: pl.DataFrame, ranks: Collection[int]) 
 
 
 def has_uneven_steps(rows: pl.DataFrame) -> bool:
-    """Return whether ranks that have more to compute in the first half of a step's kernels, the rows of `load_rows`,
-    have so in the second half, too."""
+    """Return whether ranks with more to compute in one half of a step's kernels have so in the other half, too.
+
+    Args:
+        rows: kernels, from `load_rows`.
+    """
     place, number = pl.int_range(pl.len()).over("rank", "step"), pl.len().over("rank", "step")
     halves = rows.sort("time").with_columns(is_first=2 * place < number)
     by_half = halves.group_by("rank", "step", "is_first").agg(load_ns=pl.col("takes_ns").sum())

@@ -1,4 +1,4 @@
-"""analysis: how much faster a loop could be until it had to wait for its loader's workers, where these were sampled."""
+"""Slack of a loader: how much faster a loop could be until it waits for workers, where these were sampled."""
 
 from typing import NamedTuple
 
@@ -11,30 +11,36 @@ from kinetoscope.analysis.windows.intervals import IntervalUnion, latest_end_bef
 
 _MIN_FETCHES = 4
 _MIN_LATE_FETCH_SHARE = 0.25
-"""If so many batches came late, these show how fast the loader is."""
+"""If this share of the batches came late, these show how fast the loader is."""
 
 _MIN_SAMPLES = 20
-"""The samples of all workers that tell how long they take for their batches; fewer may be chance."""
+"""Samples of all workers that show how long they take for their batches; fewer may be noise."""
 
 
 class LoaderSlack(NamedTuple):
-    """``slack_ns`` is how much less time a window's batches could take; None if that is not known. ``is_hidden`` says
-    that nobody knows it: there are workers that were not sampled, and all of their batches came in time."""
+    """Slack of one loader.
+
+    Attributes:
+        slack_ns: how much less time the batches of a window could take; None if unknown.
+        is_hidden: True if it is unknown because workers were not sampled, and all of their batches came in time.
+    """
 
     slack_ns: int | None = None
     is_hidden: bool = False
 
 
 def loader_slack(loop: TrainingLoop, late: DelayedBatches) -> LoaderSlack:
-    """What the workers of one window's loader had to spare. For some steps, the loop can be faster than they are, while
-    it takes the batches that were made ahead."""
+    """Return the slack of the workers of one window's loader.
+
+    For some steps, the loop can be faster than the workers, while it consumes prefetched batches.
+    """
     ends, num_workers = late.of_workers["end"].sort(), loop.loader.num_workers
     is_waited_for = len(late.fetches) >= _MIN_LATE_FETCH_SHARE * len(ends)
     if num_workers == 0 or len(ends) < _MIN_FETCHES or is_waited_for:
         return LoaderSlack()
     unknown = LoaderSlack(is_hidden=late.has_workers)
     num_gaps = len(ends) - 1
-    num_rounds = num_gaps // (num_workers or len(ends))  # in each of which every worker makes one batch
+    num_rounds = num_gaps // (num_workers or len(ends))  # every worker builds one batch per round
     if not num_workers or not num_rounds or len(loop.loader.evaluations):
         return unknown
     first, last = ends[-1 - num_rounds * num_workers], ends[-1]
@@ -51,7 +57,10 @@ def loader_slack(loop: TrainingLoop, late: DelayedBatches) -> LoaderSlack:
 
 
 def _busy_ns(making: pl.DataFrame, num_rounds: int, interval_ns: float) -> float:
-    """How long a worker takes for so many batches. At first, workers make more than that. It is seen how often it
-    begins, though not where it makes one batch right after the other; the last may not have been made."""
+    """Return how long a worker takes for so many batches.
+
+    At first, workers build more than that. Samples show how often a worker starts one, except where it builds one batch
+    right after the other; the last may be incomplete.
+    """
     count_starts_inside = making.filter(pl.col("begin") - latest_end_before() > interval_ns).height
     return IntervalUnion(making).total_ns * min(1.0, num_rounds / max(1, count_starts_inside - 1))

@@ -1,4 +1,4 @@
-"""analysis: what is done inside of some operators, which a replay can then make faster."""
+"""Time inside of some operators, which a replay can then speed up."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +13,7 @@ Span = tuple[int, int, int, str]
 
 
 class OperatorIntervals:
-    """The operators of these ``names``. What is inside of two of them counts for the inner one."""
+    """The operators of these ``names``. Time inside of two of them counts for the inner one."""
 
     def __init__(self, window: RankWindow, names: Iterable[str]) -> None:
         self._names = sorted(names)
@@ -27,7 +27,11 @@ class OperatorIntervals:
         return spans.sort("track", "begin", "end", descending=[False, False, True])
 
     def on_threads(self, edges: pl.DataFrame) -> pl.DataFrame:
-        """Of each of ``edges`` (``track``, ``begin``, ``end``), how long it is inside of each operator, as columns."""
+        """Return how long each edge is inside of each operator, as columns.
+
+        Args:
+            edges: ``track``, ``begin``, ``end``.
+        """
         found = []
         for name in self._names:
             inside = pl.zeros(len(edges), dtype=pl.Int64, eager=True)
@@ -40,7 +44,7 @@ class OperatorIntervals:
         return pl.DataFrame(found)
 
     def on_device(self, device: pl.DataFrame) -> pl.DataFrame:
-        """Of each event, how much was launched inside of each operator: all of it, or nothing."""
+        """Return the time of each event that was launched inside of each operator: all of it, or 0."""
         inside = find_enclosing(self._stretches, device["launch_track"], device["launch_begin"])["name"]
         length = device["end"] - device["begin"]
         return pl.DataFrame(
@@ -49,12 +53,12 @@ class OperatorIntervals:
 
 
 def inside_column(name: str) -> str:
-    """The column of edges that says how much of each is inside of an operator."""
+    """Return the column of edges with the time inside of an operator."""
     return f"inside {name}"
 
 
 def _find_innermost(spans: Iterable[Span]) -> Iterator[Span]:
-    """The stretches of nested spans, in the order of track and begin, in which each is the innermost."""
+    """Yield the stretches of nested spans in which each is the innermost, in the order of track and start."""
     open_spans: list[tuple[int, int, str]] = []
     at = 0
 

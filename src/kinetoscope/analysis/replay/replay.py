@@ -1,9 +1,9 @@
-"""analysis: a run, replayed with something changed: when everything would happen then.
+"""Replay of a run: the times of all its events after a change.
 
-The graph has a node for each moment that something else may wait for: on a host thread the begin of a launch, begin
-and end of a synchronising call and of a step; on a device begin and end of each event. An edge says that a node comes
-at least so long after another one. The time of a node is the latest that its edges ask for, and its lag: what the graph
-does not explain. So without a change, each node keeps the time that was recorded.
+The graph has a node for each moment that another event may wait for: on a CPU thread the start of a launch, and start
+and end of a blocking call and of a step; on a device start and end of each event. An edge is the minimum time of one
+node after another. A node's time is the latest that its edges require, plus its lag, which the graph does not explain.
+So without a change, each node keeps its recorded time.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,32 +27,37 @@ from kinetoscope.native import native
 
 EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collective", "thread", "loader")
 """Kinds of edges: to the next moment of a thread; from a launch to its event; to the next event of a stream; from an
-event to one of another stream that waited for it; from an event to the end of a call that waits for it; from an
-event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads; to a batch
-that came late, from when it was asked for, or from the late one before it."""
+event to one of another stream that waited for it; from an event to the end of a call that waits for it; from an event's
+start to its end; from the starts of a collective on its ranks, and to its ends; between two threads; to a batch that
+came late, from its request, or from the late one before it."""
 
 CAUSES = ("data", "sync", "launch", "transfer", "python", "blocked", "gc", "compile")
-"""What a replay can be without."""
+"""Causes of time that a replay can remove."""
 
 PARTS = ("data", "launch", "python", "blocked", "gc", "compile", "profiler")
-"""What the time of a host edge is made of, in columns of these names; the rest is operators and other calls."""
+"""Parts of the time of a CPU edge, in columns of these names; the rest is operators and other calls."""
 
 _HOST_PARTS = frozenset(PARTS) - {"data"}
-"""Those that only make edges of hosts shorter: without waits for data, edges of loaders are gone, too."""
+"""Parts that only shorten CPU edges; removing waits for data also removes edges of loaders."""
 
 MAX_UNEXPLAINED_SHARE = 0.05
-"""If more of the devices' waiting is not explained, a replay is not trusted."""
+"""A replay is not trusted if a larger share of the devices' waiting is unexplained."""
 
 DROPPED = -(2**63)
-"""The changed weight of an edge that is gone."""
+"""The changed weight of a removed edge."""
 
 
 @dataclass(frozen=True)
 class Change(NotebookRepr):
-    """What is different in a replay: some `CAUSES` take no time, operators and kernels named in ``faster`` take only
-    so many parts of theirs, no rank waits for those ``on_time``, the ranks ``even`` have as much to compute in each
-    step, and between the all-to-alls of a step, as all of these on average, and the ranks ``as_others`` have no more to
-    do than the others, on their devices and on their hosts."""
+    """The change of a replay.
+
+    Attributes:
+        without: causes, of `CAUSES`, that take no time.
+        faster: speedup by the name of operators and kernels.
+        on_time: ranks that no other rank waits for.
+        even: ranks that compute equally much in each step, and between the all-to-alls of a step: their mean.
+        as_others: ranks with no more to do than the others, on their devices and CPUs.
+    """
 
     without: frozenset[str] = frozenset()
     faster: Mapping[str, float] = field(default_factory=dict)
@@ -68,8 +73,7 @@ _FIRST_WAITS = {"rank": pl.Int64, "window": pl.UInt32, "longer_ns": pl.Int64}
 
 @dataclass(frozen=True)
 class _ReplayCache:
-    """What was worked out of a graph, by the ranks on time: it is the same in all variants, whose edges of hosts,
-    launches and collectives lead from and to the same nodes."""
+    """Results that are the same in all variants of a graph, by the ranks on time."""
 
     substitutes: dict[frozenset[int], Substitute | None] = field(default_factory=dict)
     now_ns: dict[frozenset[int], int] = field(default_factory=dict)
@@ -79,19 +83,25 @@ class _ReplayCache:
 class ReplayGraph:
     """The graph of some windows.
 
-    ``nodes`` has ``rank``, ``time``, ``is_end``, of moments at which work ends, and ``window``, the same for windows of
-    several ranks that overlap; ``edges`` has ``source`` and ``target`` (rows of nodes), ``kind``, ``weight`` in
-    nanoseconds, ``rank``, ``name`` and ``is_communication`` of device events, ``is_guessed`` of `HostWaits`,
-    ``is_for_data`` of waits whose data the CPU needs, ``is_of_cpu_optimizer`` of its copies, `PARTS`, `CPU_OPERATORS`,
-    and an `inside_column` of each operator that was asked for. Of the time that devices waited between two events,
-    ``waiting_ns``, the graph does not explain ``unexplained_ns``, and of what computations waited while their device
-    communicated ``hidden_ns``. ``unjoined_share`` is which part of the time of a rank, at most, was communication with
-    ranks that did not record it, while nothing was computed; ``missing_share`` which part of the steps a rank has not
-    recorded that others have. ``slacks`` is how much faster the loop of each ``rank`` could be in each ``window`` until
-    it had to wait for its loader, ``slack_ns``, where that is known; if it ``has_hidden_loader``, it is not known of
-    all loaders. In ``first_waits``, a rank waited for the first batch of a window ``longer_ns`` than for the others,
-    before its first step: no step's time has that, so no change saves it. ``exchanges`` has the ends of all-to-alls:
-    ``rank``, ``time`` and ``piece``, the number of the call.
+    Attributes:
+        nodes: ``rank``; ``time``; ``is_end``, for ends of work; and ``window``, the same for windows of several ranks
+            that overlap.
+        edges: ``source`` and ``target`` (rows of nodes), ``kind``, ``weight`` in ns, ``rank``, ``name`` and
+            ``is_communication`` of device events, ``is_guessed`` of `HostWaits`, ``is_for_data`` of waits whose data
+            the CPU needs, ``is_of_cpu_optimizer`` of its copies, `PARTS`, `CPU_OPERATORS`, and an `inside_column` of
+            each requested operator.
+        waiting_ns: time that devices waited between two events.
+        unexplained_ns: the part of it that the graph does not explain.
+        hidden_ns: unexplained waits of computations while their device communicated.
+        unjoined_share: maximum share of a rank's time that was communication with ranks that did not record it, without
+            computing.
+        uneven_share: share of the steps that a rank has not recorded and others have.
+        slacks: ``slack_ns``, by which the loop of each ``rank`` could be faster in each ``window`` until it waits for
+            its loader, where that is known.
+        has_hidden_loader: True if the slack of some loader is unknown.
+        first_waits: by ``rank`` and ``window``, ``longer_ns``, by which the wait for the first batch exceeds later
+            ones. It is in no step's time, so no change saves it.
+        exchanges: ends of all-to-alls: ``rank``, ``time`` and ``piece``, the number of the call.
     """
 
     nodes: pl.DataFrame
@@ -116,10 +126,15 @@ class ReplayGraph:
         is_complete: bool = True,
         missing_share: float = 0.0,
     ) -> "ReplayGraph":
-        """The graph of several windows. ``calls`` has the collectives that were joined: ``part``, a place in ``parts``;
-        ``row``, that of the event in its window; ``name``; ``step``; ``call``, the same for all its parts. All times
-        are on one clock. Where a call does not say how many ranks it has, there are others than those recorded, unless
-        the run ``is_complete``."""
+        """Join the dependencies of several windows to a graph. All times are on one clock.
+
+        Args:
+            parts: the dependencies of each window.
+            calls: the joined collectives: ``part``, an index in ``parts``; ``row``, that of the event in its window;
+                ``name``; ``step``; ``call``, the same for all its parts.
+            is_complete: True if all ranks were recorded; else calls of unknown size have further ranks.
+            uneven_share: see the attribute.
+        """
         offsets = [0, *accumulate(len(part.nodes) for part in parts)]
         nodes = _add_windows([part.nodes for part in parts])
         edges = _concat_edges(
@@ -161,12 +176,12 @@ class ReplayGraph:
 
     @property
     def unexplained_share(self) -> float:
-        """Which part of the time that devices waited is for no reason that the graph knows."""
+        """The share of the time that devices waited without a known reason."""
         return self.unexplained_ns / self.waiting_ns if self.waiting_ns else 0.0
 
     @property
     def why_untrusted(self) -> str | None:
-        """Why nobody should believe what a replay saves; None if there is no reason."""
+        """The reason not to trust the savings of a replay; None if there is none."""
         shares = {
             "of the time that devices waited was for nothing that the traces show": self.unexplained_share,
             "of the time was communication with ranks whose traces are missing": self.unjoined_share,
@@ -179,7 +194,7 @@ class ReplayGraph:
         return None
 
     def replay(self, change: Change | None = None) -> pl.Series:
-        """The time of each node with a change."""
+        """Return the time of each node with a change."""
         change = change or Change()
         changed = _changed_weights(change, self.edges)
         if change.even:
@@ -191,7 +206,7 @@ class ReplayGraph:
 
     @property
     def ranks(self) -> frozenset[int]:
-        """The ranks of the run whose traces are here."""
+        """The ranks with traces."""
         return frozenset(self.nodes["rank"].drop_nulls().unique().to_list())
 
     def load_rows(self, ranks: Collection[int]) -> pl.DataFrame:
@@ -199,8 +214,10 @@ class ReplayGraph:
         return load_rows(self.nodes, self.edges, self.exchanges, sorted(ranks))
 
     def saving_ns(self, change: Change) -> int:
-        """How much less time the windows take with a change. Of ranks that are ``on_time``, what they were late by
-        before the recording stays."""
+        """Return how much less time the windows take with a change.
+
+        Delays from before the recording remain, also those of ranks that are ``on_time``.
+        """
         if not change.on_time:
             return self._limit_by_loaders(change, self._saving_ns(change))
         changed = self._add_substitute(change.on_time)
@@ -208,8 +225,7 @@ class ReplayGraph:
         return self._limit_by_loaders(change, saved_ns)
 
     def _limit_by_loaders(self, change: Change, saved_ns: int) -> int:
-        """What is saved of it in the time of steps, where loops must not be faster than their loaders, which were in
-        time before."""
+        """Return the part of a saving that loaders allow: loops cannot be faster than loaders that kept up before."""
         if "data" in change.without and len(self.first_waits):
             waits = self.first_waits.filter(~is_of_ranks(change.on_time)).group_by("window")
             return max(0, saved_ns - int(waits.agg(pl.col("longer_ns").max())["longer_ns"].sum()))
@@ -221,26 +237,28 @@ class ReplayGraph:
         return min(saved_ns, int(slacks.group_by("window").agg(pl.col("slack_ns").min())["slack_ns"].sum()))
 
     def saving_if_never_late_ns(self, on_time: frozenset[int]) -> int:
-        """How much less time the windows take if nobody waits for some ranks, also not for what was late before."""
+        """Return the saving if no rank waits for some ranks, including delays from before the recording."""
         return self._saving_ns(Change(on_time=on_time))
 
     def _saving_ns(self, change: Change) -> int:
         return self._now_ns(change.on_time) - self.time_ns(self.replay(change), change.on_time)
 
     def _now_ns(self, without: frozenset[int]) -> int:
-        """How long the windows take as they were recorded."""
+        """Return the recorded time of the windows."""
         if without not in self.known.now_ns:
             self.known.now_ns[without] = self.time_ns(self.nodes["time"], without)
         return self.known.now_ns[without]
 
     def without_guesses(self) -> "ReplayGraph":
-        """The same, in which calls and loops that never had to wait never will: what it saves is at least what the run
-        would."""
+        """Return the graph in which calls and loops that never had to wait never will.
+
+        Its savings are upper bounds.
+        """
         edges = self.edges.filter(~pl.col("is_guessed").fill_null(False))
         return replace(self, edges=edges, slacks=self.slacks.clear())
 
     def _add_substitute(self, on_time: frozenset[int]) -> "ReplayGraph":
-        """The graph with one more rank in place of those ``on_time``, if they began late."""
+        """Return the graph with one more rank in place of those ``on_time``, if they started late."""
         substitutes = self.known.substitutes
         if on_time not in substitutes:
             substitutes[on_time] = find_substitute(self.nodes, self.edges, on_time)
@@ -264,8 +282,10 @@ class ReplayGraph:
         return gained["saved"].to_list()
 
     def lateness_by_rank(self, change: Change) -> dict[int, dict[int, float]]:
-        """Return, by rank and step, the most by which it begins a collective after the first one of its ranks, with a
-        change. Ranks that are ``on_time`` then are left out."""
+        """Return by rank and step the maximum delay of its collective after the first one of its ranks, in ns.
+
+        Ranks that are ``on_time`` in the change are left out.
+        """
         times = self.replay(change)
         entries = self.edges.filter(pl.col("is_entry").fill_null(False) & ~is_of_ranks(change.on_time))
         entries = entries.select("rank", "step", "target", begin=times.gather(entries["source"])).drop_nulls()
@@ -277,7 +297,12 @@ class ReplayGraph:
         return found
 
     def time_ns(self, times: pl.Series, without: Collection[int] = ()) -> int:
-        """How long the windows take, with these ``times`` of nodes: from the first moment of each to its last end."""
+        """Return the duration of the windows, from the first moment of each to its last end.
+
+        Args:
+            times: times of the nodes.
+            without: ranks that do not count.
+        """
         is_end, is_counted = pl.col("is_end"), ~is_of_ranks(without) if without else pl.lit(True)
         windows = (
             self.nodes.hstack([times.alias("replayed")])
@@ -288,10 +313,10 @@ class ReplayGraph:
 
 
 def _add_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The nodes of all parts, with ``window``, the number of the window that each is in.
+    """Return the nodes of all parts with ``window``, the number of the window that each is in.
 
-    Parts that overlap are of one window. Where loops run so far ahead of each other that each rank has several parts
-    in it, these are several windows: the first parts of all ranks are one, and so on.
+    Parts that overlap are of one window. Where loops run so far ahead of each other that each rank has several parts in
+    it, these are several windows: the first parts of all ranks are one, and so on.
     """
     spans = [
         part.select(begin=pl.col("time").min(), end=pl.col("time").max(), rank=pl.col("rank").first()).with_columns(
@@ -312,8 +337,14 @@ def _add_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 def _build_loop_facts(
     parts: Sequence[Dependencies], nodes: pl.DataFrame, values: Iterable[int | None], schema: Mapping[str, Any]
 ) -> pl.DataFrame:
-    """What is known of the loop of each part, with its rank and window; ``nodes`` are those of all parts, one after the
-    other."""
+    """Return a value of the loop of each part, with its rank and window.
+
+    Args:
+        parts: the dependencies of each window.
+        nodes: the nodes of all parts, in the same order.
+        values: the value of each part; None where it is unknown.
+        schema: columns of the frame.
+    """
     rows, first = [], 0
     for part, value in zip(parts, values, strict=True):
         if value is not None and len(part.nodes):
@@ -323,7 +354,7 @@ def _build_loop_facts(
 
 
 def _concat_edges(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """All edges, with the columns that not every kind has."""
+    """Return all edges, with the columns that not every kind has."""
     joined = pl.concat(edges, how="diagonal_relaxed")
     columns = dict.fromkeys(
         (*PARTS, *CPU_OPERATORS, "spare_data", "spare_python", "exposed_ns", "group_size", "step", "launched_in"),
@@ -337,8 +368,10 @@ def _concat_edges(edges: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _remove_cycles(times: pl.Series, edges: pl.DataFrame) -> pl.DataFrame:
-    """The edges; if nodes wait for each other, as where a kernel began before its launch by clocks that differ, only
-    those that lead from an earlier node to a later one."""
+    """Return the edges; if nodes wait for each other, only those from an earlier node to a later one.
+
+    Nodes do so where a kernel started before its launch, because clocks differ.
+    """
     try:
         replay_times(times, edges.select("source", "target", "weight", changed="weight"))
     except ValueError:
@@ -349,8 +382,11 @@ def _remove_cycles(times: pl.Series, edges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _unjoined_share(nodes: pl.DataFrame, edges: pl.DataFrame, is_complete: bool) -> float:
-    """Which part of the time of a rank, at most, was communication with ranks that did not record it. Where all ranks
-    are there, a call in flight when the recording began is no sign: its other ranks began to record after it."""
+    """Return the maximum share of a rank's time in communication with ranks that did not record it.
+
+    Where all ranks are there, a call in flight when the recording started does not count: its other ranks started to
+    record after it.
+    """
     size = pl.col("group_size").fill_null(0 if is_complete else 2**31)
     is_in_flight = pl.col("name").is_null() & pl.lit(is_complete)
     is_single_step = (pl.col("num_ranks").fill_null(1) < size) & ~is_in_flight
@@ -363,9 +399,9 @@ def _unjoined_share(nodes: pl.DataFrame, edges: pl.DataFrame, is_complete: bool)
 
 
 def _collective_edges(calls: pl.DataFrame, first_node: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A node for each call, at its last begin; and the edges to it from its begins, and from it to its ends.
+    """Return a node for each call, at its last start, and the edges to it from its starts, and from it to its ends.
 
-    A send may be over before its receive begins: then it ended for itself. It is not late either, since no rank waits
+    A send may be over before its receive starts: then it ended by itself. It is not late either, since no rank waits
     for it as for one of several.
     """
     hub = (first_node + pl.col("call").rank("dense") - 1).cast(pl.UInt32)
@@ -399,8 +435,15 @@ def _collective_edges(calls: pl.DataFrame, first_node: int) -> tuple[pl.DataFram
 
 
 def replay_times(times: pl.Series, edges: pl.DataFrame) -> pl.Series:
-    """The new time of each node, of ``edges`` with ``source``, ``target``, ``weight`` and ``changed``, the weight from
-    now on. Raises ValueError if some nodes wait for each other."""
+    """Return the new time of each node.
+
+    Args:
+        times: the recorded times.
+        edges: ``source``, ``target``, ``weight`` and ``changed``, the new weight.
+
+    Raises:
+        ValueError: if some nodes wait for each other.
+    """
     schema = {"source": pl.UInt32, "target": pl.UInt32, "weight": pl.Int64, "changed": pl.Int64}
     edges = build_frame(*(edges[name].cast(dtype) for name, dtype in schema.items()))
     nodes = times.cast(pl.Int64).rename("time").to_frame().rechunk()
@@ -409,8 +452,10 @@ def replay_times(times: pl.Series, edges: pl.DataFrame) -> pl.Series:
 
 
 def _saving_of_speedups(faster: Mapping[str, float], columns: Collection[str]) -> pl.Expr:
-    """What edges take less with some operators and kernels ``faster``: one column for all kernels, since a nest of
-    conditions, one for each of 20 kernels, takes gigabytes."""
+    """Return how much less time edges take with some operators and kernels ``faster``.
+
+    All kernels share one column: a nest of conditions, one for each of 20 kernels, takes gigabytes.
+    """
     parts = {name: 1 - 1 / times for name, times in faster.items()}
     of_kernel = pl.col("name").cast(pl.String).replace_strict(parts, default=0.0, return_dtype=pl.Float64)
     is_kernel = pl.col("kind").is_in(["collective", "device"]) & pl.col("name").is_in(list(faster))
@@ -423,7 +468,7 @@ def _saving_of_speedups(faster: Mapping[str, float], columns: Collection[str]) -
 
 
 def is_of_ranks(ranks: Collection[int]) -> pl.Expr:
-    """Whether a row is of one of these ranks; where its rank is not known, it is not."""
+    """Return whether a row is of one of these ranks; False where its rank is unknown."""
     return pl.col("rank").is_in(sorted(ranks)).fill_null(False)
 
 
@@ -437,7 +482,7 @@ def _changed_weights(change: Change, edges: pl.DataFrame) -> pl.Series:
 
 
 def _subtract_parts(parts: Collection[str], edges: pl.DataFrame) -> pl.Series:
-    """The same where only some parts of the time of hosts are gone, as in most replays: without a query."""
+    """Return the changed weights where only parts of CPU time are removed, as in most replays: without a query."""
     weights, kinds = edges["weight"], edges["kind"]
     left = weights
     for part in (edges[name] for name in PARTS if name in parts):

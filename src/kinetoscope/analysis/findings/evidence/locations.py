@@ -24,6 +24,8 @@ def locate(
     """Return the location of stalls. Sampled lines are closer to it than those where recorded functions start.
 
     Args:
+        stalls: the stalls.
+        sampled: samples in them, from `split_samples`.
         with_steps: include the steps.
         lines_by: the column that orders lines of stalls.
     """
