@@ -1,6 +1,7 @@
-"""unmodified: records a training that knows nothing of us, for `kinetoscope run` and ``import kinetoscope.auto``.
+"""Recording of unmodified training scripts, for `kinetoscope run` and ``import kinetoscope.auto``.
 
-The profiler begins at the process's first step of a torch optimizer, so processes that never take one stay as they are.
-`bootstrap/sitecustomize.py` is Python's way in, `settings` what was asked for, `step_rule` says when a step ends and
-`evaluation_rule` what is an evaluation; `training` begins and ends the profiler.
+The profiler starts at the process's first step of a torch optimizer, so a process without one is not changed.
+`bootstrap/sitecustomize.py` is loaded by Python at its start, and `settings` are passed in the environment.
+`training_detector` finds the first steps, `step_rule` the end of each step, `evaluation_rule` the evaluations.
+`instrumentation` starts and ends the profiler, and `unrecorded` reports a command without one.
 """

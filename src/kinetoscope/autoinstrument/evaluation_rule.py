@@ -1,4 +1,4 @@
-"""Which fetches of DataLoaders are those of an evaluation, which a training does not say either."""
+"""Classification of DataLoader fetches into training and evaluation, which scripts do not declare."""
 
 import weakref
 from collections.abc import Callable
@@ -8,32 +8,31 @@ from kinetoscope.sources.private_names import loader_dataset
 
 
 class EvaluationRule:
-    """Finds evaluations by what is fetched, and by when the training trains.
+    """Find evaluations by the iterators that are fetched from, and the times of training.
 
-    An iterator that is asked while gradients are off is an evaluation's. So is one that is asked again before anybody
-    has trained on it. But accelerate and others fetch some batches ahead: if there was a training on its dataset
-    before, it may be asked as often as the iterators of that one were.
+    An iterator that is fetched from while gradients are off belongs to an evaluation, and so does one that is fetched
+    from again before a backward pass or optimizer step. accelerate and others fetch some batches ahead, however: if an
+    iterator of the same dataset was trained on before, as many fetches in a row are allowed as there were then.
     """
 
     def __init__(self) -> None:
         self._last_iterator: Callable[[], Any] = lambda: None
         self._num_consecutive = 0
         self._is_last_trained = False
-        """Whether it is known already that the last one was trained on; a look into a `WeakSet` takes longer."""
+        """Whether the last iterator was trained on; cached, because a look-up in a `WeakSet` takes longer."""
 
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         self._evaluated: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Those that were asked while gradients were off."""
+        """Iterators that were fetched from while gradients were off."""
 
         self._trained_datasets = set[int]()
-        """Their ids: a list can be held in no other way that lets it go. One that takes the place of another in memory
-        costs some batches of an evaluation."""
+        """Ids of the datasets, since a list has no weak references. A reused id costs some batches of an evaluation."""
 
         self._max_prefetched = 1
-        """How many batches of an iterator were fetched before anybody trained on the first of them, at most."""
+        """Maximum number of batches of an iterator that were fetched before the first was trained on."""
 
     def is_evaluation(self, iterator: object, *, has_gradients: bool) -> bool:
-        """Whether a fetch of this iterator is one of an evaluation."""
+        """Return whether a fetch of this iterator belongs to an evaluation."""
         if self._last_iterator() is not iterator:
             self._last_iterator, self._num_consecutive, self._is_last_trained = weakref.ref(iterator), 0, False
         self._num_consecutive += 1
@@ -50,7 +49,7 @@ class EvaluationRule:
         return _find_dataset_id(iterator) not in self._trained_datasets or self._num_consecutive > self._max_prefetched
 
     def mark_trained(self) -> None:
-        """Notes that a backward pass or an optimizer has run, on what was fetched last."""
+        """Register that a backward pass or an optimizer has run on the last batch."""
         iterator = self._last_iterator()
         if self._is_last_trained or iterator is None or iterator in self._evaluated:
             return

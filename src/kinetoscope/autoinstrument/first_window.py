@@ -1,4 +1,4 @@
-"""First window of a run: some steps, or as many short ones as take a second, so that samples of stacks name a line."""
+"""First window of a run: a number of steps, or as many short ones as take a second, enough for stack samples."""
 
 import math
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 MAX_SHORT_STEP_NS = 5_000_000
 MIN_WINDOW_NS = 1_000_000_000
 _STEPS_RATIO = 4
-"""Ranks measure slightly different step times. The number of steps is one of few, so that they choose the same."""
+"""Ranks measure slightly different step times; few possible numbers of steps make them choose the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstWindow(CyclicSchedule):
-    """Records the steps of ``plan``; with ``is_timed``, more of them if the steps before took less than 5 ms."""
+    """Schedule that records the steps of ``plan``; with ``is_timed``, more if the steps before took less than 5 ms."""
 
     is_timed: bool = False
     _windows: list[TriggeredWindow] = field(default_factory=list, init=False, compare=False)
@@ -36,7 +36,7 @@ class FirstWindow(CyclicSchedule):
         return self._windows[0].action(index, ProfilerAction.SKIP)
 
     def num_skipped(self, state: ScheduleState) -> int:
-        """Return for how many batches, from the current one on, the action is surely SKIP."""
+        """Return the number of batches, from the current one on, whose action is certainly SKIP."""
         num_steps = self._windows[0].num_steps if self._windows else 0
         plan = replace(self.plan, active=num_steps or self.plan.active)
         return CyclicSchedule(plan, self.per).num_skipped(state)
@@ -58,7 +58,12 @@ def _find_first_step(driver: "Driver | None") -> int:
 
 
 def choose_num_steps(times_ns: Sequence[int], num_steps: int) -> int:
-    """Return how many steps take a second, of steps that take ``times_ns``; ``num_steps`` if they are not short."""
+    """Return the number of steps that take a second; ``num_steps`` unless the steps are short.
+
+    Args:
+        times_ns: Durations of earlier steps.
+        num_steps: Number of steps without this rule; the result is this, times a power of `_STEPS_RATIO`.
+    """
     step_ns = median(times_ns) if times_ns else 0
     if not 0 < step_ns < MAX_SHORT_STEP_NS:
         return num_steps

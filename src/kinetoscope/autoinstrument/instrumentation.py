@@ -1,4 +1,4 @@
-"""Profiling of unmodified scripts: a run for each training in a process, from its first steps to its end."""
+"""Profiling of unmodified scripts: a run for each training run of a process, from its first steps to its end."""
 
 import atexit
 import contextlib
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kinetoscope")
 _PACKAGE = __name__.partition(".")[0]
 _REFUSES_THREADS = sys.version_info[:2] == (3, 12)
-"""Python 3.12 starts no thread any more when it waits for those that there are; others do."""
+"""Python 3.12 refuses new threads while it joins the existing ones at exit; other versions do not."""
 
 
 MAX_WINDOWS = 3
@@ -50,10 +50,17 @@ MAX_RUNS = 200
 
 
 class AutoInstrumentation:
-    """The training runs of this process, one after the other. Nothing here raises into them.
+    """Detect and record the training runs of this process, one after the other, without raising into them.
 
-    ``make`` returns the Profiler of the n-th run, of which so many steps are over. ``give_up`` is called with the
-    reason if there is none. They end by `end`, or with the process.
+    They end by `end`, or with the process.
+
+    Args:
+        make: Returns the Profiler of the n-th run, given n and the number of steps that have ended.
+        give_up: Called with the reason if a run is not recorded.
+        count_by: End of a step; None chooses by what the process does.
+        ends_with_process: Whether the run ends at the exit of the process.
+        command: Name of the command that started the process.
+        trial: A start of `kinetoscope try`.
     """
 
     def __init__(
@@ -77,27 +84,29 @@ class AutoInstrumentation:
         self._detector = TrainingDetector()
         self._backward_watch = BackwardWatch(self._detector.on_backward, lambda: None)
         self._next_run: FirstSteps | None = None
-        """A training run that has started, while the thread that trains was within autograd."""
+        """Training run that has started while the training thread was within autograd."""
         self._num_runs = 0
         self.has_recorded = False
         self._leader: Callable[[], object] = lambda: None
         self._loader_watch = DataLoaderWatch(self._fetch_before_start)
         self._thread = threading.main_thread().ident
         self._training_thread = threading.main_thread()
-        self._start_lock = threading.Lock()  # of threads that train at the same time, the first one is recorded
+        self._start_lock = threading.Lock()  # of concurrently training threads, the first one is recorded
         self._evaluations = EvaluationRule()
         self._num_backward = 0
         self._count_backward: Callable[[], int] = lambda: 0
         self._has_gradients: Callable[[], bool] = lambda: True
         self._num_stepped = self._stepped_ns = 0
-        self._last_fetched: weakref.ref[Any] | None = None  # kept, since it calls back
+        self._last_fetched: weakref.ref[Any] | None = None  # kept alive for its callback
         self._iterator_freed_callback = training_safe(self._on_iterator_freed)
 
     def watch(self) -> None:
-        """Waits for the first step of an optimizer. Torch must be loaded."""
+        """Wait for the first step of an optimizer; torch must be loaded."""
         register = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
         if register is None:
-            _log.warning("This torch has no hooks for steps of optimizers, so nothing is recorded. It has since 2.0.")
+            _log.warning(
+                "This torch has no hooks for optimizer steps, so nothing is recorded. torch 2.0 or newer is needed."
+            )
             return
         self._has_gradients = sys.modules["torch"].is_grad_enabled
         self._loader_watch.install()
@@ -107,7 +116,7 @@ class AutoInstrumentation:
         self._watch_scaler()
 
     def _watch_scaler(self) -> None:
-        """A step that a GradScaler leaves out, since gradients are not finite, is one of the training all the same."""
+        """Count the steps that a GradScaler skips because gradients are not finite."""
         scaler_class = getattr(getattr(sys.modules["torch"], "amp", None), "GradScaler", None)
         if scaler_class is None:
             return
@@ -124,7 +133,7 @@ class AutoInstrumentation:
 
         self._removals.append(ReplacedMethod(scaler_class, "step", step).restore)
 
-    # -- what is seen of it --
+    # -- events of the training loop --
 
     def _fetch_before_start(self, fetch: Callable[[Any], Any], iterator: Any) -> Any:
         if not self._start_lock.locked():
@@ -148,37 +157,48 @@ class AutoInstrumentation:
         self._stepped_ns = time.monotonic_ns()
         if self._driver is None:
             self._detector.on_optimizer_step()
-        if self._driver is None and not self._detector.num_fetches and _is_python_thread(threading.get_ident()):
-            self._thread = threading.get_ident()  # nothing else has told which thread trains
-        is_elsewhere = threading.get_ident() != self._thread  # on a thread of autograd's, in a backward pass
-        if is_elsewhere and self._rule is not None and self._is_new_training_thread():
-            self._set_training_thread()
-            if self._driver is not None:
-                self._driver.follow_thread()
-            is_elsewhere = False
+        is_on_loop_thread = self._identify_loop_thread()
         self._leader = weakref.ref(optimizer)
         if self._driver is None and not self._has_given_up:
-            if is_elsewhere:
-                self._is_start_due = True
-            else:
+            if is_on_loop_thread:
                 self._start()
-        if self._driver is None or self._rule is None:
-            return
-        num_steps = self._rule.on_optimizer_step(optimizer)
-        if self._rule.next_run is not None:
-            self._next_run, self._rule = self._rule.next_run, self._rule.next_run.rule
-        if is_elsewhere:
+            else:
+                self._is_start_due = True
+        if self._driver is not None and self._rule is not None:
+            self._count_optimizer_step(self._driver, self._rule, optimizer, is_on_loop_thread)
+
+    def _identify_loop_thread(self) -> bool:
+        """Return whether this thread runs the training loop; update which one does."""
+        ident = threading.get_ident()
+        if self._driver is None and not self._detector.num_fetches and _is_python_thread(ident):
+            self._thread = ident  # without fetches, optimizer steps identify the thread that trains
+        if ident == self._thread:
+            return True
+        if self._rule is None or not self._is_new_training_thread():
+            return False  # a thread of autograd, in a backward pass
+        self._set_training_thread()
+        if self._driver is not None:
+            self._driver.follow_thread()
+        return True
+
+    def _count_optimizer_step(
+        self, driver: "Driver", rule: StepRule, optimizer: object, is_on_loop_thread: bool
+    ) -> None:
+        num_steps = rule.on_optimizer_step(optimizer)
+        if rule.next_run is not None:
+            self._next_run, self._rule = rule.next_run, rule.next_run.rule
+        if not is_on_loop_thread:
             return
         if self._next_run is not None:
             self._start_next_run()
             return
         self._evaluations.mark_trained()
-        if self._driver.is_evaluating:
-            self._driver.on_evaluation(False)  # its end may not have been seen, or it may have been none
+        if driver.is_evaluating:
+            driver.on_evaluation(False)  # the end of the evaluation may have been missed, or it may have been none
         self._step(num_steps)
 
     def _on_fetch(self, iterator: object) -> None:
-        """On the loop's thread: a step may end, and an evaluation begin or end."""
+        """Handle a fetch on the loop's thread: a step may end, and an evaluation start or end."""
         if self._next_run is not None:
             self._start_next_run()
         driver, rule = self._driver, self._rule
@@ -207,9 +227,11 @@ class AutoInstrumentation:
                     self._trial.handle_step(self._driver, self._leader())
 
     def _on_iterator_freed(self, _: object) -> None:
-        """The iterator that was asked last is gone, so the loop over it has ended: by `break` perhaps, or without a
-        last fetch that finds nothing, as accelerate's and Lightning's do. A garbage collection may let go of it at any
-        moment, also within our own code; then the next fetch tells."""
+        """End the loop when its iterator is freed: by `break`, or without a last fetch that returns nothing.
+
+        accelerate and Lightning end loops like this. A garbage collection may free the iterator at any moment, also
+        within Kinetoscope's code; then the next fetch ends the loop.
+        """
         if self._rule is None or threading.get_ident() != self._thread or _is_called_from(_PACKAGE, sys._getframe(1)):
             return
         if self._driver is not None:
@@ -231,7 +253,7 @@ class AutoInstrumentation:
         else:
             self._step(num_steps)
 
-    # -- its profiler --
+    # -- runs --
 
     def _start(self) -> None:
         if not self._start_lock.acquire(blocking=False):
@@ -248,20 +270,20 @@ class AutoInstrumentation:
                 self._end_with_process()
 
     def _start_next_run(self) -> None:
-        """Close the run, and start that of the training whose first steps are over."""
+        """Close the run, and start that of the training run whose first steps have ended."""
         first, self._next_run = self._next_run, None
         if self._driver is None or first is None:
             return
         if self._trial is not None:
             self._trial.handle_run_end(self._driver, self._leader())
-        self._driver.end(search=False)  # a search takes seconds, for which the training would wait
+        self._driver.end(search=False)  # a search takes seconds and would block training
         if self._num_runs == MAX_RUNS:
             self._give_up(f"this process has trained {MAX_RUNS} times; further training runs get no folder")
         else:
             self._start_run(first.ends_ns)
 
     def _start_run(self, ends_ns: list[int]) -> bool:
-        """Start a run after the steps that ended at these times."""
+        """Start a run after the steps that ended at these times; return whether it is recorded."""
         self._driver = None
         self._num_runs += 1
         try:
@@ -271,7 +293,7 @@ class AutoInstrumentation:
         except Exception as error:
             self._give_up(str(error))
             return False
-        if not driver.is_running:  # one line in the log has given the reason
+        if not driver.is_running:  # the log has the reason
             self._stop_watching()
             return False
         self._set_training_thread()
@@ -284,14 +306,14 @@ class AutoInstrumentation:
         self._thread, self._training_thread = threading.get_ident(), threading.current_thread()
 
     def _is_new_training_thread(self) -> bool:
-        """Whether this thread trains now, and not the one that did, which has ended."""
+        """Return whether this thread trains in place of the former one, which has ended."""
         return not self._training_thread.is_alive() and _is_python_thread(threading.get_ident())
 
     def _end_with_process(self) -> None:
         register = None if _REFUSES_THREADS else register_thread_exit.find()
         if register is not None:
             register(training_safe(self._close_at_exit))
-        else:  # the run, which is active, ends at exit by itself, after this
+        else:  # the active run ends at exit by itself, after this
             atexit.register(training_safe(self._end_last_step))
 
     def _give_up(self, reason: str) -> None:
@@ -300,12 +322,12 @@ class AutoInstrumentation:
 
     def _stop_watching(self) -> None:
         self._has_given_up = True
-        self._driver = self._rule = None  # else each further training run would be another reason
+        self._driver = self._rule = None  # else each further training run would report another reason
         self._loader_watch.remove()
         self._backward_watch.remove()
 
     def end(self) -> None:
-        """Ends it, and all watching."""
+        """End the run, and stop watching."""
         training_safe(self._close)()
         self._loader_watch.remove()
         self._backward_watch.remove()
@@ -316,13 +338,12 @@ class AutoInstrumentation:
 
     @property
     def unrecorded_reason(self) -> str:
-        """A sentence on what was seen of a training run that was not recorded; "" if one was, or a reason was given."""
+        """Reason why no training run was found; "" if one was recorded, or another reason was reported."""
         return "" if self._num_runs or self._has_given_up else self._detector.describe()
 
     def _close_at_exit(self) -> None:
-        if (
-            self._trains_on_other_thread()
-        ):  # Python waits for that thread, unless it is a daemon; the run ends after that
+        # Python waits for that thread, unless it is a daemon; the run ends after that.
+        if self._trains_on_other_thread():
             atexit.register(training_safe(lambda: self._trains_on_other_thread() or self._end_last_step()))
             return
         with contextlib.suppress(KeyboardInterrupt):  # as in `Run.save_at_exit`
@@ -343,7 +364,7 @@ class AutoInstrumentation:
 
 
 def watch_process() -> None:
-    """Waits for a training in this process, once torch is loaded; once in a process, however often it is asked."""
+    """Wait for training in this process; torch is imported, and further calls do nothing."""
     global _training
     if _training is None and (reason := why_not_recorded()):
         _report_given_up(reason)
@@ -358,7 +379,7 @@ def watch_process() -> None:
             command=settings.command,
             trial=trial,
         )
-        import torch  # noqa: F401 - who trains has it
+        import torch  # noqa: F401 - a process that trains has it
 
         if trial is not None:
             trial.prepare()
@@ -376,15 +397,15 @@ def _make_trial(settings: AutoSettings) -> "Trial | None":
 
 
 class ProcessRuns:
-    """The profilers of the training runs of this process, as `kinetoscope run` was asked for them."""
+    """Make the profilers of the training runs of this process, by the settings of `kinetoscope run`."""
 
     def __init__(self, settings: AutoSettings) -> None:
         self._settings = settings
         self._folder: Path | None = None
-        """That of the first run; the others are in it."""
+        """Folder of the first run, which contains the others."""
 
     def make(self, number: int = 1, num_past_steps: int = 0) -> Profiler:
-        """Return the profiler of the n-th run, of which ``num_past_steps`` steps are over."""
+        """Return the profiler of the n-th run, ``num_past_steps`` steps of which have ended."""
         settings = self._settings
         skip = max(0, settings.after - num_past_steps)
         num_steps = DEFAULT_NUM_STEPS if settings.num_steps is None else settings.num_steps
@@ -414,10 +435,10 @@ class ProcessRuns:
 
 
 def describe_run(number: int, optimizer: object, command: str = "") -> TrainingFacts:
-    """Return what tells a training run of a process from the others: its optimizer, and how much that trains."""
+    """Return facts that distinguish a training run of a process: its optimizer, and its number of parameters."""
     groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", [])
     num_parameters = None
-    with contextlib.suppress(Exception):  # of parameters without a shape yet, say
+    with contextlib.suppress(Exception):  # such as parameters without a shape yet
         num_parameters = sum(parameter.numel() for group in groups for parameter in group["params"])
     rate = groups[0].get("lr") if groups else None
     name = "" if optimizer is None else type(optimizer).__name__
@@ -426,9 +447,9 @@ def describe_run(number: int, optimizer: object, command: str = "") -> TrainingF
 
 
 def _report_end(settings: AutoSettings) -> None:
-    """At the end of a process that has recorded nothing, say what was looked for.
+    """Report at the exit of a process that has recorded nothing which signs of training it had.
 
-    A launcher and the workers of a DataLoader see nothing: only the process of the command itself says so then.
+    A launcher and the workers of a DataLoader have none; of these, only the command's own process reports.
     """
     reason = "" if _training is None else _training.unrecorded_reason
     if reason and (reason != NO_ACTIVITY or os.getpid() == settings.pid):
@@ -445,12 +466,12 @@ _training: AutoInstrumentation | None = None
 
 
 def _is_python_thread(ident: int) -> bool:
-    """Whether Python has started a thread, and not a library in C++."""
+    """Return whether Python, and not a C++ library, has started a thread."""
     return any(thread.ident == ident for thread in threading.enumerate())
 
 
 def _is_called_from(package: str, frame: FrameType | None) -> bool:
-    """Whether code of a package has called, at any depth, what runs in this frame."""
+    """Return whether a package's code has called, at any depth, the function of this frame."""
     while frame is not None and (frame := frame.f_back) is not None:
         if str(frame.f_globals.get("__name__")).partition(".")[0] == package:
             return True

@@ -3,5 +3,5 @@
 from kinetoscope.core.background.private_names import PrivateObject
 
 register_thread_exit = PrivateObject(
-    "threading", "_register_atexit", "a training under `kinetoscope run` is saved when Python has begun to end"
+    "threading", "_register_atexit", "a run under `kinetoscope run` is saved only after Python has started to shut down"
 )

@@ -1,4 +1,4 @@
-"""What `kinetoscope run` was asked for, which the processes below it read in their environment."""
+"""Settings of `kinetoscope run`, which the processes below it read from their environment."""
 
 import os
 from collections.abc import Mapping
@@ -18,12 +18,13 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class AutoSettings(msgspec.Struct, frozen=True):
-    """How to record a training that knows nothing of us: ``num_steps`` steps after the first ``after``, into ``out``.
+    """Settings for recording an unmodified script: ``num_steps`` steps after the first ``after``, into ``out``.
 
-    By default these are 10 steps; with ``diagnose`` as many as take a second, where steps take less than 5 ms.
+    The default is 10 steps; with ``diagnose`` it is the number of steps that takes a second, where steps take less than
+    5 ms.
 
-    ``count_by`` says what ends a step: a ``fetch`` of a DataLoader after a step of an optimizer, or that step of the
-    ``optimizer``; None lets the process find out.
+    ``count_by`` selects the end of a step: a ``fetch`` of a DataLoader after a step of an optimizer, or that step of
+    the ``optimizer``; None chooses in the process.
     """
 
     out: str = "runs/{time}"
@@ -34,25 +35,29 @@ class AutoSettings(msgspec.Struct, frozen=True):
     report: bool = False
     slow_steps: bool = False
     pid: int = 0
-    """The process of the command itself; 0 if that is unknown."""
+    """Process of the command itself; 0 if unknown."""
     started_ns: int = 0
-    """When the command was started, in unix time."""
+    """Start of the command in unix nanoseconds."""
 
     trial: TrialSettings | None = None
-    """The start of `kinetoscope try`; None under `kinetoscope run`."""
+    """Start of `kinetoscope try`; None under `kinetoscope run`."""
 
     @property
     def command(self) -> str:
-        """A name that all processes of the command share, and no other command has; "" if it is unknown."""
+        """Name that all processes of the command share, and no other command has; "" if it is unknown."""
         return f"{self.pid}-{self.started_ns}" if self.pid else ""
 
     def to_environment_value(self) -> str:
-        """The value of the environment variable `ENVIRONMENT_VARIABLE`."""
+        """Return the value of the environment variable `ENVIRONMENT_VARIABLE`."""
         return msgspec.json.encode(self).decode()
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> AutoSettings:
-    """The settings in an environment; those by default where it has none. Raises `SettingsError` for others."""
+    """Return the settings in an environment, or the defaults.
+
+    Raises:
+        SettingsError: The variable has another content.
+    """
     text = environment.get(ENVIRONMENT_VARIABLE)
     if not text:
         return AutoSettings()

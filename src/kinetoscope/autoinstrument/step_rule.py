@@ -1,4 +1,4 @@
-"""Steps and training runs of a script that marks neither, found by its optimizers' steps and its fetches."""
+"""Steps and training runs of a script that marks neither, found by optimizer steps and fetches."""
 
 import time
 import weakref
@@ -9,14 +9,14 @@ from typing import Any
 from kinetoscope.autoinstrument.settings import CountBy
 
 MIN_STEPS_OF_TRAINING = 16
-"""Steps of an optimizer, while the leading one takes none, after which it leads. Critics of a GAN take 5 to 15."""
+"""Steps of an optimizer without one of the leader that make it the leader; critics of a GAN take 5 to 15."""
 
 _MAX_PENDING_STEPS = 2 * MIN_STEPS_OF_TRAINING
 
 
 @dataclass(frozen=True)
 class FirstSteps:
-    """The steps of a training run that were over before it was identified: when each ended, in monotonic nanoseconds.
+    """Steps of a training run that ended before it was identified: their ends in monotonic nanoseconds.
 
     ``rule`` counts its further steps.
     """
@@ -27,7 +27,7 @@ class FirstSteps:
 
 @dataclass
 class _Candidate:
-    """An optimizer that has stepped since the leading one has. ``num_pending`` steps were pending before."""
+    """An optimizer that has stepped since the leading one did; ``num_pending`` steps were pending before."""
 
     optimizer: Callable[[], object]
     shares_parameters: bool
@@ -37,16 +37,16 @@ class _Candidate:
 
 
 class StepRule:
-    """Count steps by what is seen of a training run, and find the run that follows it.
+    """Count the steps of a training run, and find the run that follows it.
 
-    A step ends when a DataLoader is asked for data after an optimizer's step: so accumulated batches are one step, and
-    so are the optimizers of a GAN. Where there is no DataLoader, each step of the leading optimizer ends one. A run
-    that has a DataLoader, but takes 16 steps of that optimizer without a fetch, has its data in memory: these are 16
-    steps, and from then on its optimizer counts.
+    A step ends with the first fetch after an optimizer's step, so accumulated batches are one step, and so are the
+    optimizers of a GAN. Where there is no DataLoader, each step of the leading optimizer ends one. A run that has a
+    DataLoader, but takes 16 steps of that optimizer without a fetch, has its data in memory: these are 16 steps, and
+    from then on its optimizer counts.
 
-    Another optimizer of the run's parameters takes the lead when the leading one is gone, or has not stepped while the
-    other one has 16 times. One that shares no parameter starts another training run then: its steps are held back until
-    this is known, and ``following`` has them. Optimizers that have alternated once belong to one run.
+    Another optimizer of the run's parameters becomes the leader when the leading one is freed, or has not stepped while
+    the other one has 16 times. If it shares no parameter, it starts another training run then: its steps are pending
+    until this is decided, and ``next_run`` has them. Optimizers that have alternated once belong to one run.
 
     With ``by_backward``, no optimizer has stepped in this process: a fetch after a backward pass ends a step, until one
     does.
@@ -62,17 +62,17 @@ class StepRule:
     ) -> None:
         self.counts_by: CountBy = count_by or ("fetch" if has_loader else "optimizer")
         self.next_run: FirstSteps | None = None
-        """The training run that has started instead of this one, whose steps this rule no longer counts."""
+        """Training run that has started in place of this one, whose steps this rule no longer counts."""
         self._count_by: CountBy | None = count_by
         self._now_ns = now_ns
         self._counts_backward = by_backward
         self._leader: Callable[[], object] = lambda: None
-        self._index_parameters: dict[int, Callable[[], object]] = {}
-        """Those of the run's optimizers, by id. They are not kept alive."""
+        self._parameters: dict[int, Callable[[], object]] = {}
+        """Weak references to the parameters of the run's optimizers, by id."""
         self._candidates: list[_Candidate] = []
         self._companions: weakref.WeakSet[Any] = weakref.WeakSet()
         self._pending_ends_ns: list[int] = []
-        """When steps of the loop ended in which only candidates of another run had stepped."""
+        """Ends of steps of the loop in which only candidates of another run had stepped."""
         self._has_stepped = self._has_candidate_stepped = False
         self._unfetched = 0
 
@@ -84,7 +84,7 @@ class StepRule:
         leader = self._leader()
         if leader is optimizer:
             return self._release() + self._count_leader(1)
-        if leader is None and (not self._index_parameters or optimizer in self._companions):
+        if leader is None and (not self._parameters or optimizer in self._companions):
             return self._lead(optimizer)
         if optimizer in self._companions:
             self._has_stepped = True
@@ -125,7 +125,7 @@ class StepRule:
 
     def _lead(self, optimizer: object, num_steps: int = 1) -> int:
         self._leader = weakref.ref(optimizer)
-        self._index_parameters |= _index_parameters(optimizer)
+        self._parameters |= _index_parameters(optimizer)
         self._candidates.clear()
         return self._count_leader(num_steps)
 
@@ -134,9 +134,9 @@ class StepRule:
 
     def _add_candidate(self, optimizer: object) -> _Candidate:
         if (leader := self._leader()) is not None:
-            self._index_parameters |= _index_parameters(leader)  # it may have been given more since it leads
+            self._parameters |= _index_parameters(leader)  # it may have got more since it became the leader
         shares = any(
-            reference() is _find_alive(self._index_parameters, number)
+            reference() is _find_alive(self._parameters, number)
             for number, reference in _index_parameters(optimizer).items()
         )
         candidate = _Candidate(weakref.ref(optimizer), shares, len(self._pending_ends_ns))
@@ -150,24 +150,23 @@ class StepRule:
         rule._companions.update(self._companions)
         if (leader := self._leader()) is not None:
             rule._companions.add(leader)
-        rule._leader, rule._index_parameters = weakref.ref(optimizer), _index_parameters(optimizer)
+        rule._leader, rule._parameters = weakref.ref(optimizer), _index_parameters(optimizer)
         for other in self._candidates:
             if other is not candidate:
                 rule._add_companion(other)
         rule._has_stepped, rule._unfetched = True, candidate.num_unfetched
         return FirstSteps(rule, fetched_ns if rule.counts_by == "fetch" else candidate.ends_ns)
 
-    # -- steps that were held back --
+    # -- pending steps --
 
     def _add_companion(self, candidate: _Candidate) -> None:
-        """Note that this optimizer alternates with others of the run."""
+        """Register that this optimizer alternates with others of the run."""
         if (optimizer := candidate.optimizer()) is not None:
             self._companions.add(optimizer)
-            self._index_parameters |= _index_parameters(optimizer)
+            self._parameters |= _index_parameters(optimizer)
 
     def _release(self, except_one: _Candidate | None = None) -> int:
-        """Note that all candidates ``but`` one belong to the run, of which an optimizer steps again. Return how many
-        steps were held back."""
+        """Assign the candidates, except one, to the run; return the number of pending steps."""
         if self._candidates in ([], [except_one]):
             return 0
         for candidate in self._candidates:
@@ -179,14 +178,13 @@ class StepRule:
         return num_pending
 
     def _release_if_freed(self) -> int:
-        """Another optimizer steps: if the candidates are gone, they were too short to be a run of their own. Return how
-        many steps they took in this one."""
+        """Return the number of pending steps if all candidates were freed: they were too short to be a run."""
         if not self._candidates or any(one.optimizer() is not None for one in self._candidates):
             return 0
         return self.finish()
 
     def finish(self) -> int:
-        """Return how many steps were held back of candidates that have not become a run."""
+        """Return the number of pending steps of candidates that have not become a run."""
         num_steps = len(self._pending_ends_ns)
         if self.counts_by == "optimizer":
             becomes_leader = self._leader() is None
@@ -202,7 +200,7 @@ class StepRule:
         self._has_stepped |= self._counts_backward
 
     def on_fetch(self) -> int:
-        """Handle that a DataLoader is asked for data; return how many steps of the run end with it."""
+        """Handle a fetch from a DataLoader; return how many steps of the run end with it."""
         num_steps = int(self._has_stepped and self.counts_by == "fetch")
         if self._has_candidate_stepped and not self._has_stepped:
             self._pending_ends_ns.append(self._now_ns())
@@ -213,7 +211,7 @@ class StepRule:
         return num_steps
 
     def _release_oldest(self) -> int:
-        """Return how many steps were held back for too long to be those of a run that starts."""
+        """Return the number of steps that were pending for too long to belong to a run that starts."""
         num_steps = max(0, len(self._pending_ends_ns) - _MAX_PENDING_STEPS)
         del self._pending_ends_ns[:num_steps]
         for candidate in self._candidates:
@@ -227,6 +225,6 @@ def _index_parameters(optimizer: object) -> dict[int, Callable[[], object]]:
 
 
 def _find_alive(parameters: dict[int, Callable[[], object]], number: int) -> object:
-    """Return the parameter with this id if it is still alive, else something that no parameter is."""
+    """Return the parameter with this id if it is still alive, else an object that is no parameter."""
     reference = parameters.get(number)
     return parameters if reference is None or (parameter := reference()) is None else parameter

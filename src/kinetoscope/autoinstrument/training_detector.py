@@ -1,4 +1,4 @@
-"""Signs of training in a process before its profiler starts: optimizer steps, fetches and backward passes."""
+"""Detection of training in a process before its profiler starts, by optimizer steps, fetches and backward passes."""
 
 import gc
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 from kinetoscope.autoinstrument.step_rule import MIN_STEPS_OF_TRAINING
 
 MAX_MICRO_BATCHES = 1024
-"""Batches of gradient accumulation for which an optimizer that exists may still take its first step."""
+"""Maximum number of accumulated batches before the first step of an existing optimizer."""
 
 _CRITERION = (
     "nothing was recorded: a step ends with a step of a torch optimizer, or, where none steps, with a fetch from a "
@@ -23,7 +23,7 @@ def _describe(num_steps: int, num_fetches: int, num_backward: int) -> str:
 
 
 NO_ACTIVITY = f"{_describe(0, 0, 0)}. {_ADVICE}"
-"""What is said of a process in which there was no sign at all."""
+"""Report of a process without any sign of training."""
 
 WITHOUT_TORCH = (
     "nothing was recorded: this process did not import torch, and no other process of the command has recorded a step. "
@@ -32,11 +32,13 @@ WITHOUT_TORCH = (
 
 
 class TrainingDetector:
-    """Count the signs of training in a process whose profiler has not started.
+    """Count optimizer steps, fetches and backward passes in a process whose profiler has not started.
 
-    In a process in which no torch optimizer has stepped, a fetch after a backward pass ends a step, and
-    ``step_ends_ns`` has when. Sixteen of them are a training run, unless an optimizer exists: they may be
-    micro-batches.
+    In a process in which no torch optimizer has stepped, a fetch after a backward pass ends a step. Sixteen of them are
+    a training run, unless an optimizer exists: they may be micro-batches.
+
+    Attributes:
+        step_ends_ns: Monotonic times at which these steps ended.
     """
 
     def __init__(self) -> None:
@@ -57,7 +59,7 @@ class TrainingDetector:
         self._min_steps = sys.maxsize
 
     def on_fetch(self) -> bool:
-        """Handle that a DataLoader is asked for data; return whether these are the steps of a training run."""
+        """Handle a fetch from a DataLoader; return whether the steps so far are a training run."""
         has_backward, self._has_backward = self._has_backward and self.num_fetches > 0, False
         self.num_fetches += 1
         if not has_backward or self.num_optimizer_steps:
@@ -71,13 +73,13 @@ class TrainingDetector:
         return True
 
     def describe(self) -> str:
-        """Return what was looked for and seen, and what to do."""
+        """Return the criterion for training, the counts in this process, and advice."""
         seen = _describe(self.num_optimizer_steps, self.num_fetches, self.num_backward)
         few = f" Without an optimizer, {self._min_steps:,} such steps are needed." if self.step_ends_ns else ""
         return f"{seen}.{few} {_ADVICE}"
 
 
 def _has_optimizer() -> bool:
-    """Return whether the process has a torch optimizer. It looks at all objects, once in a process."""
+    """Return whether the process has a torch optimizer; all objects are searched, once per process."""
     kind: Any = sys.modules["torch"].optim.Optimizer
     return any(kind in type(one).__mro__ for one in gc.get_objects())

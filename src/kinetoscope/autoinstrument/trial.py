@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.01
 _MAX_SAMPLES, _MAX_SAMPLES_EACH = 65_536, 1024
-"""Parameter values that are kept, of all and of each parameter."""
+"""Maximum number of sampled parameter values, in total and per parameter."""
 
 
 class Trial:
-    """Ends this process after the last measured step. `prepare` is called once torch is imported."""
+    """Apply variants, measure steps, and end this process after the last one; call `prepare` once torch is imported."""
 
     def __init__(self, settings: TrialSettings) -> None:
         self._settings = settings
@@ -55,7 +55,10 @@ class Trial:
         self._first_samples: list[list[float | None]] = []
 
     def prepare(self) -> None:
-        """Set the seeds and apply the variants. Raises the error of a variant, after it is written for `try`."""
+        """Set the seeds and apply the variants.
+
+        An error of a variant is written for `kinetoscope try` before it is raised.
+        """
         try:
             _set_seeds(self._settings.seed)
             if self._facts_watch is not None:
@@ -79,7 +82,7 @@ class Trial:
             self._finish(driver, optimizer)
 
     def handle_run_end(self, driver: "Driver", optimizer: object) -> None:
-        """Handle the end of a training run before its last measured step: fewer steps may do."""
+        """Handle the end of a training run before its last measured step: fewer steps may be enough."""
         if self._num_counted >= WARMUP_STEPS + MIN_STEPS:
             self._finish(driver, optimizer)
         self._num_counted = 0
@@ -88,8 +91,10 @@ class Trial:
         self._applied[name] += 1
 
     def _choose_num_steps(self, driver: "Driver") -> None:
-        """Let all ranks take fewer steps if they are slow. Rank 0 chooses after the warm-up; the others read that
-        before the least number of steps is over."""
+        """Reduce the number of steps of all ranks if steps are slow.
+
+        Rank 0 chooses after the warm-up; the others read its choice before the minimum number of steps has ended.
+        """
         path = self._folder / NUM_STEPS_FILE
         if self._num_counted == WARMUP_STEPS and detect_ranks().rank == 0:
             step_s = median(self._step_times_ns(driver, WARMUP_STEPS // 2)) / 1e9
@@ -101,7 +106,7 @@ class Trial:
                 self._num_steps = int(path.read_bytes())
 
     def _step_times_ns(self, driver: "Driver", num_skipped: int) -> list[int]:
-        """Return the durations of the steps that the pulse has, after so many."""
+        """Return the durations of the steps in the pulse, without the first ``num_skipped``."""
         end = driver.first_step + self._num_counted
         return driver.step_times_ns(driver.first_step + num_skipped, end)
 
@@ -145,7 +150,7 @@ class Trial:
 
 
 def _set_seeds(seed: int) -> None:
-    """Set the seeds of random, numpy and torch. Torch has imported numpy, where that is installed."""
+    """Set the seeds of random, numpy and torch; torch has imported numpy where that is installed."""
     random.seed(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed)
@@ -159,7 +164,7 @@ def _synchronize() -> None:
 
 
 def _copy_parameters(optimizer: object) -> list[Any]:
-    """Return the parameters of an optimizer on the host; of a sharded one, this rank's shard."""
+    """Return the parameters of an optimizer on the CPU; of a sharded one, this rank's shard."""
     groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", [])
     tensors = [parameter.detach() for group in groups for parameter in group["params"]]
     locals_ = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
@@ -177,7 +182,7 @@ def _sample_parameters(optimizer: object) -> list[list[float | None]]:
 
 
 def _peak_bytes() -> int | None:
-    """Return the largest resident memory of this process so far; None where that is unknown."""
+    """Return the peak resident memory of this process; None where that is unknown."""
     try:
         import resource
     except ImportError:

@@ -1,4 +1,4 @@
-"""Files by which `kinetoscope try` and the training processes of one start communicate: settings, results, marks."""
+"""Files that `kinetoscope try` and the training processes of one start exchange: settings, results, marks."""
 
 import os
 from pathlib import Path
@@ -12,22 +12,26 @@ from kinetoscope.variants.facts import Facts
 WARMUP_STEPS = 10
 MIN_STEPS = 20
 RELEASED_FILE, NUM_STEPS_FILE, ERROR_FILE = "released", "num_steps", "error"
-"""Files in the folder of a start: rank 0 may end; the number of steps that rank 0 chose; why there is no result."""
+"""Files in the folder of a start: rank 0 may end; number of steps that rank 0 chose; error of a variant."""
 
 RESULTS_TIMEOUT_S = 10.0
-"""Time that a rank waits for the results of the others."""
+"""Maximum time that a rank waits for the results of the others."""
 
 RELEASE_TIMEOUT_S = 20.0
-"""Time that rank 0 waits to be released, while the rest of the command is ended: a shell script would run its next
-line as soon as rank 0 ends."""
+"""Maximum time that rank 0 waits for its release while the rest of the command is ended.
+
+A shell script would run its next line as soon as rank 0 ends.
+"""
 
 
 class TrialSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One start of a command by `kinetoscope try`, for the processes below it.
 
-    ``folder`` is that of the start. With ``observes``, facts about the program are collected, and the number of steps
-    is lowered if they take longer than ``max_s``. With ``compares_results``, the parameters after the last step are
-    summarized. With ``records``, findings get a recording of these steps.
+    Attributes:
+        folder: Folder of the start.
+        observes: Collect facts about the program, and reduce the number of steps if they take longer than ``max_s``.
+        compares_results: Summarise the parameters after the last step.
+        records: Record these steps for findings.
     """
 
     folder: str
@@ -42,8 +46,10 @@ class TrialSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParameterSummary(msgspec.Struct, frozen=True):
-    """The parameters of a rank's leading optimizer: a digest of all bytes, and some values after the first and the
-    last step; None is a value that is not finite."""
+    """Parameters of a rank's leading optimizer: a digest of all bytes, and samples after the first and last step.
+
+    None stands for a value that is not finite.
+    """
 
     digest: str
     first: list[list[float | None]]
@@ -51,7 +57,7 @@ class ParameterSummary(msgspec.Struct, frozen=True):
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of one rank in one start. ``num_applied`` has how often each variant changed something."""
+    """Measurements of one rank in one start; ``num_applied`` counts how often each variant changed something."""
 
     rank: int
     world_size: int
@@ -71,19 +77,27 @@ def result_path(folder: Path, rank: int) -> Path:
 
 
 def write_result(folder: Path, result: RankResult) -> None:
-    """Write a rank's result completely or not at all. Raises OSError."""
+    """Write a rank's result atomically.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     write_atomically(result_path(folder, result.rank), msgspec.json.encode(result))
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that appears under its name when it is complete. Raises OSError."""
+    """Write a file that appears under its name when it is complete.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_bytes(content)
     partial.replace(path)
 
 
 def read_results(folder: Path) -> list[RankResult]:
-    """Return the results that are there, by rank."""
+    """Return the results that exist, by rank."""
     found = [
         msgspec.json.decode(path.read_bytes(), type=RankResult)
         for path in folder.glob("rank*.json")

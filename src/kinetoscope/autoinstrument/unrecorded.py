@@ -1,4 +1,4 @@
-"""Report of a command that recorded nothing, by its own process. It imports no torch."""
+"""Report of a command that recorded nothing, by its own process, without importing torch."""
 
 import contextlib
 import os
@@ -17,14 +17,14 @@ from kinetoscope.recording.messages.standard_error import write_line
 
 
 def report_without_torch() -> None:
-    """Report the end of a process that has not imported torch, if it is that of the command itself."""
+    """Report the exit of a process that has not imported torch, if it is the command's own process."""
     settings = read_settings()
     if os.getpid() == settings.pid:
         report_unrecorded(settings, WITHOUT_TORCH)
 
 
 def report_unrecorded(settings: AutoSettings, reason: str) -> None:
-    """Print a sentence, and keep it for ``summary``, unless a process of the command has recorded or said why not."""
+    """Print a reason, and keep it for ``summary``, unless a process of the command has recorded or reported one."""
     out = Path(settings.out)
     if detect_ranks().rank != 0 or "{time}" in settings.out or _has_reported(out):
         return
@@ -34,7 +34,10 @@ def report_unrecorded(settings: AutoSettings, reason: str) -> None:
 
 
 def _has_reported(out: Path) -> bool:
-    """Return whether a process of this command has recorded, or said why not. An earlier run may be in the folder."""
+    """Return whether a process of this command has recorded, or reported why not.
+
+    The folder may have an earlier run.
+    """
     marks = [out / FOLDER, out / UNSEEN]
     if (later := find_latest_rerun(out)) is not None:
         marks.append(later / FOLDER)
@@ -50,6 +53,6 @@ def _changed_ns(path: Path) -> int:
 
 
 def print_line(line: str) -> None:
-    """Print a line of `kinetoscope run` to stderr, if that takes it."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is full or closed, or there is none
+    """Print a line of `kinetoscope run` to stderr, if that is writable."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is full, closed or None
         write_line(sys.stderr, f"kinetoscope run: {line}")

@@ -89,7 +89,7 @@ class StackSpans(native.StackSamples):
             number = thread.native_id
             if number is None or number == self._native_id or isinstance(thread, BackgroundThread):
                 continue
-            self._cpu_ns[number] = now_ns = _cpu_ns(number)
+            self._cpu_ns[number] = now_ns = _read_cpu_ns(number)
             ran_ns = now_ns - before.get(number, 0)
             most_ns, holder = (ran_ns, thread.name) if ran_ns > most_ns else (most_ns, holder)
         return holder
@@ -103,7 +103,7 @@ class StackSpans(native.StackSamples):
         return NativeSpan(self._recorder, names.intern(name, tuple(categories.split(","))), _MASK)
 
 
-def _cpu_ns(native_id: int) -> int:
+def _read_cpu_ns(native_id: int) -> int:
     """Return the CPU time of a thread of this process, which may have ended; 0 where the system does not report it."""
     try:
         return time.clock_gettime_ns(~native_id << 3 | _THREAD_CLOCK)

@@ -156,7 +156,7 @@ def test_sampler_without_access_to_stacks_reports_it_and_training_continues(monk
     monkeypatch.setattr(sys, "_current_frames", refuse)
     monkeypatch.setattr(frames_of_threads, "find", lambda: refuse)  # it was looked up before
     sampled(slow_load)
-    assert "The loop's stack is not sampled any more: RuntimeError: no frames today" in caplog.text
+    assert "The loop's stack is no longer sampled: RuntimeError: no frames today" in caplog.text
 
 
 @pytest.mark.parametrize("interval_ms", [0, -1, 1e-9, float("nan"), float("inf"), 10**400, "10", True])

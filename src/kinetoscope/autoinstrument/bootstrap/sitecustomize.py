@@ -1,6 +1,6 @@
-"""Python imports this when it starts, in each process below `kinetoscope run`. Any Python reads it, however old.
+"""Start-up hook of each Python process below `kinetoscope run`; it must run on any version of Python, however old.
 
-It lets the user's own sitecustomize do its work, and waits: kinetoscope is imported once torch has been.
+It runs the user's own sitecustomize, and imports kinetoscope only after torch has been imported.
 """
 
 import os
@@ -8,14 +8,14 @@ import sys
 
 
 def _leave_path():
-    """Takes this folder off sys.path again, which is then that of the plain command."""
+    """Remove this folder from sys.path, which is then that of the plain command."""
     bootstrap = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != bootstrap]
     sys.path_importer_cache.pop(bootstrap, None)
 
 
 def _import_user_sitecustomize():
-    """The next sitecustomize on sys.path. Its errors are the user's, and Python tells of them as always."""
+    """Import the next sitecustomize on sys.path; its errors are the user's, and Python reports them as always."""
     this_module = sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize
@@ -26,7 +26,7 @@ def _import_user_sitecustomize():
 
 
 class _TorchImportHook(object):
-    """A finder that finds nothing: when torch is asked for, it has torch's own loader begin our work afterwards."""
+    """A finder that finds nothing; when torch is imported, it makes torch's loader start the recording afterwards."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
@@ -73,7 +73,7 @@ def _start_recording():
 
 
 def _find_shadowing_file():
-    """A file of the user's of the same name, such as the script itself, which would run if it were imported."""
+    """Return a file of the user's named kinetoscope, such as the script itself, which an import would run."""
     from importlib.util import find_spec
 
     spec = find_spec("kinetoscope")
@@ -86,7 +86,7 @@ def _print_once(reason):
 
 
 def _write(line):
-    """Write past the buffer of stderr: what a full disk does not take would change the exit code if it stayed there."""
+    """Write past the buffer of stderr, where text that a full disk rejects would change the exit code."""
     try:
         sys.stderr.flush()
         os.write(sys.stderr.fileno(), line.encode("utf-8", "replace"))
@@ -95,7 +95,7 @@ def _write(line):
 
 
 def _report_without_torch():
-    """Report, at the end of the command's own process, that it has not imported torch.
+    """Report, at the exit of the command's own process, that it has not imported torch.
 
     The traceback of a program that failed, or of Ctrl-C, explains enough.
     """
@@ -109,7 +109,7 @@ def _report_without_torch():
 
             report_without_torch()
     except Exception:
-        pass  # where kinetoscope cannot be imported, nothing was promised either
+        pass  # kinetoscope cannot be imported here
 
 
 def _wait_for_torch():
