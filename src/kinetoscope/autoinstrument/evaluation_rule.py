@@ -19,7 +19,7 @@ class EvaluationRule:
         self._last_iterator: Callable[[], Any] = lambda: None
         self._num_consecutive = 0
         self._is_last_trained = False
-        """Whether the last iterator was trained on; cached, because a look-up in a `WeakSet` takes longer."""
+        """True if the last iterator was trained on; cached, because a look-up in a `WeakSet` takes longer."""
 
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         self._evaluated: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -405,7 +405,7 @@ class ProcessRuns:
         """Folder of the first run, which contains the others."""
 
     def make(self, number: int = 1, num_past_steps: int = 0) -> Profiler:
-        """Return the profiler of the n-th run, ``num_past_steps`` steps of which have ended."""
+        """Return the profiler of the n-th run, which has ``num_past_steps`` steps behind it."""
         settings = self._settings
         skip = max(0, settings.after - num_past_steps)
         num_steps = DEFAULT_NUM_STEPS if settings.num_steps is None else settings.num_steps

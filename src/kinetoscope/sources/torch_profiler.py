@@ -44,7 +44,7 @@ class TorchProfiler(Callback):
     At the end of each window the trace is written to ``folder/filename`` and added to the Profiler's cycle; without
     ``filename`` it is only added. Both may use the variables of `FileNameFormat`. ``use_gzip`` compresses.
     ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``, ``activities`` and ``experimental_config``
-    are those of torch's profiler. The training thread only waits for Kineto to stop. The file is written on the writer
+    are passed to torch's profiler. The training thread only waits for Kineto to stop. The file is written on the writer
     thread, and uploaded under the remote names as `JSONTraceHandler` does; ``overwrite`` and ``num_traces_to_keep`` are
     as there.
 
@@ -106,7 +106,7 @@ class TorchProfiler(Callback):
 
     @property
     def needs_folder(self) -> bool:
-        """Whether it writes files and was given no folder."""
+        """True if it writes files and was given no folder."""
         return self._needs_folder and self._folder.is_default
 
     @property

@@ -1,8 +1,8 @@
 """Data flow of a window: the operator that reads, changes, allocates and frees each tensor.
 
-The rules are those of torch.profiler's memory profile, so that memory gets the same categories. A node is an operator
-with a schema and all that happens inside it, or an allocation outside any operator. A tensor has a version, which each
-operator that may change the tensor increases.
+The rules follow torch.profiler's memory profile, so that memory gets the same categories. A node is an operator with a
+schema and everything inside it, or an allocation outside any operator. A tensor has a version, which each operator that
+may change the tensor increases.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ import torch
 from kinetoscope.torch.private_names import EventType, SchemaMatcher, TensorMetadata
 
 Tensor = tuple[int, int, str, int]
-"""What identifies a tensor's memory: torch's ids of the tensor and its allocation, and the device's type and index."""
+"""Identity of a tensor's memory: torch's ids of the tensor and its allocation, and the device's type and index."""
 
 _BACKWARD = "BACKWARD_FUNCTION"
 

@@ -1,7 +1,7 @@
 """List of torch's `FunctionEvent` objects that ``events()`` returns, made from columns.
 
-torch takes 70 us to make a `FunctionEvent` of 46 attributes, most of which are never read. A `WindowEvent` has its
-index in the columns, and makes each attribute when it is read.
+torch takes 70 us to make a `FunctionEvent` with 46 attributes, although few of them are ever read. A `WindowEvent` has
+its index in the columns, and makes each attribute when it is read.
 """
 
 # torch declares attributes that are made on demand here.
@@ -99,7 +99,7 @@ class WindowEvent(FunctionEvent):
 
 
 def list_events(columns: EventColumns, **options: Any) -> tuple[WindowEvents, EventList]:
-    """Return the events of one window, and torch's list of their objects; ``options`` are those of `EventList`."""
+    """Return the events of one window, and torch's list of their objects; ``options`` go to `EventList`."""
     with pause_gc():
         events = WindowEvents(columns)
         listed = EventList(map(events.event, columns.shown_indexes()), **options)

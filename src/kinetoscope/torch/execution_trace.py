@@ -30,7 +30,7 @@ _EXTRAS = "ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS"
 _PROCESS_GROUPS = "## process_group:init ##"
 
 running_observers: set[int] = set()
-"""Ids of the running observers, for which `record_function` makes spans even if no profiler runs."""
+"""Ids of the running observers; while there are any, `record_function` makes spans without a profiler."""
 
 # A global, because torch has one observer per process and would silently mix the operators of two in one file.
 _registered: "weakref.ref[ExecutionTraceObserver] | None" = None
@@ -132,7 +132,7 @@ class ExecutionTraceObserver(ITraceObserver):
 
     @property
     def is_registered(self) -> bool:
-        """Whether there is a file that is not complete."""
+        """True while there is a file that is not complete."""
         return self._registered
 
     def is_running(self) -> bool:

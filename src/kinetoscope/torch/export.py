@@ -1,7 +1,7 @@
 """Finished windows as Chrome trace files.
 
 A valid text is copied below Kinetoscope's header. Any other is read, repaired and written anew: a quote in a name may
-be unescaped, names may be altered (`original_names`), and spans may overlap, some of which viewers drop.
+be unescaped, names may be altered (`original_names`), and spans may overlap, which makes viewers drop some.
 """
 
 import json

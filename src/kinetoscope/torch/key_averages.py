@@ -36,7 +36,7 @@ _torch_parameters = inspect.signature(EventList.key_averages).parameters
 INCLUDES_PYTHON_FUNCTIONS: bool = (
     _torch_parameters["include_python_functions"].default if "include_python_functions" in _torch_parameters else True
 )
-"""Whether torch's tables include Python frames by default: up to 2.13 they do."""
+"""True if torch's tables include Python frames by default, as they do up to 2.13."""
 
 FindEvent = Callable[[int], FunctionEvent]
 """Function that makes the event object of an index; it may make all of torch's objects, so call it on demand."""

@@ -41,7 +41,7 @@ _MAX_ROUNDS = 8  # of nesting: clipping a span may make others overlap. Two roun
 
 @dataclass(slots=True)
 class CompressedText:
-    """A long text in compressed blocks, each of which can be decompressed, replaced or copied into a file by itself.
+    """A long text in compressed blocks; each can be decompressed, replaced or copied into a file by itself.
 
     If the text is read by lines, each block must consist of whole lines.
     """
@@ -122,7 +122,7 @@ def _replace_lines_in(piece: bytes, lines: Mapping[int, bytes]) -> bytes:
 
 
 class _StopReason(IntEnum):
-    """Reason why the native extension stopped reading; the numbers are those of `src/native/kineto/kineto_text.h`."""
+    """Reason why the native extension stopped reading, as numbered in `src/native/kineto/kineto_text.h`."""
 
     MORE = 0
     FULL = 1
@@ -153,7 +153,7 @@ class KinetoText:
 
     @property
     def may_have_changed_names(self) -> bool:
-        """Whether Kineto may have altered a name, here or in the part of the text that was not examined."""
+        """True if Kineto may have altered a name, here or in the part of the text that was not examined."""
         return bool(self.remainder) or not self.maybe_changed_names <= unaltered_names
 
     def correct_names(self, original_names: NamesBySpan) -> "KinetoText":

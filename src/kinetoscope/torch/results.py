@@ -46,7 +46,7 @@ class Window:
 
     @property
     def has_stacks(self) -> bool:
-        """Whether Python frames were recorded."""
+        """True if Python frames were recorded."""
         return bool(self.autograd_profile.with_stack)
 
     @property
@@ -59,7 +59,7 @@ class Window:
 
     @property
     def has_columns(self) -> bool:
-        """Whether events can be read as columns: not with torch's older ways to time a device, or a timeout."""
+        """True if events can be read as columns: not with torch's older ways to time a device, or a timeout."""
         profile = self.autograd_profile
         has_timeout = getattr(profile, "post_processing_timeout_s", None) is not None
         return profile.profiler_kind.name == "KINETO" and not has_timeout

@@ -138,7 +138,7 @@ class RecordingOptions:
 
     @property
     def trace_only(self) -> bool:
-        """Whether Kineto keeps only the trace, and no events for tables."""
+        """True if Kineto keeps only the trace, and no events for tables."""
         return getattr(self.experimental_config, "trace_only", False)
 
     @property
@@ -187,7 +187,7 @@ class Session:
 
     @property
     def recording(self) -> bool:
-        """Whether Kineto is recording for this session, or was until its thread ended."""
+        """True if Kineto is recording for this session, or was until its thread ended."""
         return self.phase in (Phase.RECORDING, Phase.ENDED)
 
     def prepare(self, options: RecordingOptions) -> None:
@@ -289,7 +289,7 @@ class Session:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a forked child's copy of a session, where Kineto's threads do not exist to stop it."""
+        """True in a forked child's copy of a session, where Kineto's threads do not exist to stop it."""
         return self._pid != os.getpid()
 
     def __del__(self) -> None:
@@ -300,7 +300,7 @@ class Session:
 
     @property
     def can_stop_here(self) -> bool:
-        """Whether this thread may stop the recording."""
+        """True if this thread may stop the recording."""
         return self.all_threads or self.phase is Phase.ENDED or self._thread == threading.get_ident()
 
     def _stop_and_release(self) -> None:
