@@ -103,7 +103,7 @@ def test_ranks_that_train_are_recording_until_they_have_finished(tmp_path):
     with training(tmp_path) as processes:
         wait_for(lambda: has_trained(tmp_path))
         code, about = status_json(tmp_path)
-        assert (code, about["schema"], about["state"], about["world_size"]) == (0, 1, "recording", 2)
+        assert (code, about["schema"], about["state"], about["world_size"]) == (0, 2, "recording", 2)
         assert {rank["rank"]: rank["pid"] for rank in about["ranks"]} == {
             rank: process.pid for rank, process in enumerate(processes)
         }
@@ -243,7 +243,7 @@ def test_nothing_to_show_is_reported_as_such(tmp_path):
     assert status_json(tmp_path) == (
         5,
         {
-            "schema": 1,
+            "schema": 2,
             "state": "unknown",
             "attempt": None,
             "world_size": None,
@@ -312,7 +312,7 @@ def test_watching_for_a_program_prints_a_line_each_time(tmp_path):
             lines = [json.loads(process.stdout.readline()) for _ in range(3)]
             process.send_signal(signal.SIGTERM)
             process.wait(MAX_WAIT_S)
-    assert {line["schema"] for line in lines} == {1}
+    assert {line["schema"] for line in lines} == {2}
 
 
 # -- folders that a stranger has filled

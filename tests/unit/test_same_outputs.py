@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.same_outputs.__main__ import differences
+from support.same_outputs.__main__ import differences, read_renamed_keys, update_schema
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,10 @@ from support.same_outputs.__main__ import differences
 )
 def test_each_difference_is_named(before, after, lines):
     assert list(differences(before, after)) == lines
+
+
+def test_outputs_of_schema_1_get_the_keys_of_schema_2():
+    finding = {"kind": "hang", "evidence": {"most_ns": 5, "num_hangs": 1}}
+    updated = update_schema({"summary": {"schema": 1, "findings": [finding]}}, read_renamed_keys())
+    evidence = {"max_duration_ns": 5, "num_hangs": 1}
+    assert updated == {"summary": {"schema": 2, "findings": [{"kind": "hang", "evidence": evidence}]}}

@@ -7,7 +7,7 @@ test("shares are in percent, with the line that they are of", () => {
     "In top line",
     formatShare(0.62),
   ]);
-  expect([evidenceName("least_share_of_line"), evidenceValue("least_share_of_line", 0.28)]).toEqual([
+  expect([evidenceName("min_share_of_line"), evidenceValue("min_share_of_line", 0.28)]).toEqual([
     "In top line, 95 % bound",
     formatShare(0.28),
   ]);
@@ -18,7 +18,7 @@ test("CPU use is in percent, by user", () => {
     "CPU use, other processes",
     formatShare(0.92),
   ]);
-  expect(evidenceValue("share_not_known", 0.5)).toBe(formatShare(0.5));
+  expect(evidenceValue("unknown_share", 0.5)).toBe(formatShare(0.5));
   expect(evidenceName("starved_ns")).toBe("Run-queue delay");
 });
 

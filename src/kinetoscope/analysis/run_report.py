@@ -32,7 +32,7 @@ from kinetoscope.core.text.wording import escape_json, format_count, sanitize
 from kinetoscope.errors import SettingsError
 from kinetoscope.frames.display import first_items
 
-SCHEMA = 1
+SCHEMA = 2
 _MAX_SHOWN_FINDINGS = 5
 TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels", "memory", "findings")
 """The fields of a report that have rows."""

@@ -36,7 +36,7 @@ own machine only; elsewhere, a rank without heartbeat is unresponsive.
 Exit codes: 0 recording or finished, 2 wrong usage, 3 a rank is hung or unresponsive, 4
 a rank was killed, 5 no pulse.
 """
-_SCHEMA = 1
+_SCHEMA = 2
 _EXIT_CODES = {RunState.HUNG: 3, RunState.UNRESPONSIVE: 3, RunState.KILLED: 4, RunState.UNKNOWN: 5}
 _REFRESH_S = 1.0
 

@@ -17,7 +17,7 @@ from kinetoscope.core.text.wording import sanitize
 from kinetoscope.errors import SettingsError
 from kinetoscope.frames.display import first_items
 
-SCHEMA = 1
+SCHEMA = 2
 _MAX_FACTOR = 1e9
 _MAX_NAMES, _MAX_RANKS = 5, 16
 _MAX_COMPARED_LENGTH = 1000

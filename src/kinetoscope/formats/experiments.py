@@ -10,7 +10,10 @@ import msgspec
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError
 
-SCHEMA = 1
+SCHEMA = 2
+_READABLE_SCHEMAS = (1, SCHEMA)
+"""Schema 2 renames only keys that results of `kinetoscope try` do not have (docs/schemas.md)."""
+
 FOLDER, FILE = "experiments", "result.json"
 _MAX_BYTES = 1 << 24
 
@@ -119,6 +122,6 @@ def decode_experiment(content: bytes) -> Experiment:
         found = msgspec.json.decode(content, type=Experiment)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFileError(f"This is no result of `kinetoscope try`: {error}.") from None
-    if found.schema != SCHEMA:
-        raise TraceFileError(f"This result has the schema {found.schema}; this version reads {SCHEMA}.")
+    if found.schema not in _READABLE_SCHEMAS:
+        raise TraceFileError(f"This result has the schema {found.schema}; this version reads up to {SCHEMA}.")
     return found

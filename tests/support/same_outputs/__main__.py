@@ -5,9 +5,10 @@ Exit code 1 if anything differs. Nothing is kept between runs.
 
 import argparse
 import difflib
+import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,8 @@ from support.same_outputs.outputs import outputs_of
 from support.same_outputs.versions import Version, this_version, version_of
 
 ABSENT = "(absent)"
+_SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas.md"
+_RENAMED_KEY = re.compile(r"^\| `(\w+)` \| `(\w+)` \|", re.MULTILINE)
 _MAX_LINES = 6
 _MAX_CHARS = 300
 
@@ -40,7 +43,7 @@ def main() -> int:
 
 
 def _compare(base: Version, inputs: list[Path], folder: Path, jobs: int) -> int:
-    sides = (base, this_version())
+    sides, renamed = (base, this_version()), read_renamed_keys()
     num_outputs = num_differ = 0
     with ThreadPoolExecutor(jobs) as pool:
         # Both versions read an input at the same path, so that what they print can be equal.
@@ -48,6 +51,7 @@ def _compare(base: Version, inputs: list[Path], folder: Path, jobs: int) -> int:
             lambda source: [outputs_of(side, source, folder / f"{source.name}-out") for side in sides], inputs
         )
         for number, (source, (before, after)) in enumerate(zip(inputs, rows, strict=True), 1):
+            before = update_schema(before, renamed)
             print(f"\r{number} of {len(inputs)} inputs", end="", file=sys.stderr, flush=True)
             names = [*dict.fromkeys([*before, *after])]
             differing = [name for name in names if before.get(name, ABSENT) != after.get(name, ABSENT)]
@@ -58,6 +62,23 @@ def _compare(base: Version, inputs: list[Path], folder: Path, jobs: int) -> int:
                     print(f"  {line[:_MAX_CHARS]}")
     print(f"\n{num_outputs:,} outputs of {len(inputs)} inputs: {num_differ:,} differ")
     return int(num_differ > 0)
+
+
+def read_renamed_keys() -> dict[str, str]:
+    """Return the new name of each key of evidence that schema 2 renames, from the docs."""
+    return dict(_RENAMED_KEY.findall(_SCHEMAS.read_text(encoding="utf-8")))
+
+
+def update_schema(document: Any, renamed: Mapping[str, str]) -> Any:
+    """Return a document with the keys of schema 2, so that it can be compared with those of this version."""
+    if isinstance(document, list):
+        return [update_schema(item, renamed) for item in document]
+    if not isinstance(document, dict):
+        return document
+    found = {name: update_schema(value, renamed) for name, value in document.items()}
+    if isinstance(evidence := found.get("evidence"), dict):
+        found["evidence"] = {renamed.get(name, name): value for name, value in evidence.items()}
+    return found | {"schema": 2} if found.get("schema") == 1 else found
 
 
 def differences(before: Any, after: Any, place: str = "") -> Iterator[str]:

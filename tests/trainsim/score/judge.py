@@ -303,7 +303,7 @@ class _Truth:
         saving_share = finding.saving_ns_per_step / _step_ns(self._report, self._run)
         if finding.kind == "input_bound":
             saving_share += max(0.0, first_wait_ns(self._run, self._report)) / self._run.time_ns
-        max_share = dict(finding.evidence).get("saving_at_most_ns", 0) / _step_ns(self._report, self._run)
+        max_share = dict(finding.evidence).get("max_saving_ns", 0) / _step_ns(self._report, self._run)
         off_share = saving_share - gain_share
         is_right = abs(off_share) <= SAVING_TOLERANCE
         is_in_interval = saving_share - SAVING_TOLERANCE <= gain_share <= max_share + SAVING_TOLERANCE

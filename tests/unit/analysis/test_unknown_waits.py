@@ -19,7 +19,7 @@ def communication(**settings):
 def test_traces_of_all_ranks_split_communication_into_waiting_and_transfer():
     found = communication()
     assert found.title.endswith("ms/step not overlapped with compute")
-    assert dict(found.evidence)["share_not_known"] == 0
+    assert dict(found.evidence)["unknown_share"] == 0
     assert "is unknown" not in found.advice
 
 
@@ -29,7 +29,7 @@ def test_single_rank_has_an_unknown_transfer_share(layout):
     assert "ms/step with ranks 1-3 (not recorded)" in found.title
     assert len(found.title) <= 80
     assert found.confidence != "high"
-    assert dict(found.evidence)["share_not_known"] == 1
+    assert dict(found.evidence)["unknown_share"] == 1
     assert "The recorded ranks wait for ranks 1-3, or transfer data meanwhile" in found.advice
 
 

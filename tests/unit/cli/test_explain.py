@@ -27,7 +27,7 @@ def test_with_details_the_list_is_followed_by_the_fields_of_findings(capsys):
     assert main(["explain", "--details"]) == 0
     printed = capsys.readouterr().out
     assert all(kind in printed for kind in explanations())
-    assert "saving_at_most_ns" in printed
+    assert "max_saving_ns" in printed
 
 
 @pytest.mark.parametrize("kind", explanations())

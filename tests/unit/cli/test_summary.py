@@ -39,7 +39,7 @@ def test_details_add_the_evidence(traces, capsys):
 def test_json_has_all_rows_of_the_ranks_that_were_asked_for(traces, capsys):
     assert main(["summary", "--no-cache", "--json", "--ranks", "0,2-3", str(traces)]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["schema"] == 1
+    assert report["schema"] == 2
     assert [row["rank"] for row in report["ranks"]] == [0, 2, 3]
     assert {row["rank"] for row in report["steps"]} == {0, 2, 3}
 

@@ -45,7 +45,7 @@ def test_a_run_without_results_has_none(tmp_path):
     assert read_experiments(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": "1"}', b"\xff", b"[" * 5000, b'{"schema": 2}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": "1"}', b"\xff", b"[" * 5000, b'{"schema": 3}'])
 def test_another_file_is_refused_and_left_out(content, tmp_path):
     with pytest.raises(TraceFileError):
         decode_experiment(content)

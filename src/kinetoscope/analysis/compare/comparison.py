@@ -13,7 +13,7 @@ from kinetoscope.analysis.run_report import RunFacts, format_run_name
 from kinetoscope.core.text.wording import escape_json, sanitize
 from kinetoscope.frames.display import first_items
 
-SCHEMA = 1
+SCHEMA = 2
 _MAX_LINES = 8
 _FINDINGS = ("fixed_findings", "new_findings")
 

@@ -23,7 +23,7 @@ def remove_recording_cost_of_batches(finding: Finding, fetch_ratio: float) -> Fi
         fetch_ratio: median time to fetch a batch in unrecorded steps, divided by that in recorded ones.
     """
     evidence = dict(finding.evidence)
-    batch_ns, sending_ns = evidence.get("median_batch_ns"), evidence.get("sending_ns")
+    batch_ns, sending_ns = evidence.get("median_batch_ns"), evidence.get("batch_transfer_ns")
     before, is_built, _ = finding.advice.partition(BUILT_BY_LOOP)
     if (
         not is_built

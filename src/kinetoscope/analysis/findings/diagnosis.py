@@ -79,8 +79,8 @@ def assess(kind: str, found: Diagnosis, evidence: Evidence) -> Finding | None:
         period=period,
         evidence={
             **found.evidence,
-            "saving_at_most_ns": saving.max_ns,
-            "num_late_ranks_left_out": len(evidence.late_ranks) or None,
+            "max_saving_ns": saving.max_ns,
+            "num_excluded_stragglers": len(evidence.late_ranks) or None,
         },
         where=evidence.late.proven.add_ranks(kind, found.where, evidence.rows.ranks),
         cost_ns=cost_ns,

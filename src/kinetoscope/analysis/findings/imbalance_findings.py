@@ -54,7 +54,7 @@ def find_load_imbalance(evidence: Evidence) -> Iterator[Finding]:
         on_lengths + (_ADVICE_ON_EXPERTS if has_exchanges else _ADVICE_ON_BATCHES),
         confidence=evidence.confidence.of_share(saving_ns / evidence.step_ns),
         evidence={
-            "num_late_ranks": len(ranks),
+            "num_stragglers": len(ranks),
             "shortest_input": lengths and lengths[0],
             "longest_input": lengths and lengths[1],
         },

@@ -171,7 +171,7 @@ class _Loop:
             "num_cores": self.cores and self.cores.num,
             "num_free_cores": self.cores and self.cores.num_free,
             "median_batch_ns": self.median_ns if is_built else None,
-            "sending_ns": self.sending_ns if is_built else None,
+            "batch_transfer_ns": self.sending_ns if is_built else None,
         }
 
     # -- text

@@ -34,7 +34,7 @@ def rank(findings: Iterable[Finding], step_ns: float) -> list[Finding]:
 
 def is_minor(finding: Finding, step_ns: float | None) -> bool:
     """Return whether one line is enough for a finding: of low confidence, and worth little of a step at most."""
-    max_ns, worth_ns = dict(finding.evidence).get("saving_at_most_ns"), finding.worth_ns
+    max_ns, worth_ns = dict(finding.evidence).get("max_saving_ns"), finding.worth_ns
     worth_ns = worth_ns if worth_ns is None or max_ns is None else max(worth_ns, max_ns)
     return bool(
         finding.confidence == "low" and worth_ns is not None and step_ns and worth_ns < _MAX_MINOR_SHARE * step_ns

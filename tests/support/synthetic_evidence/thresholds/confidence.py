@@ -93,7 +93,7 @@ def is_not_replayed(times):
 @threshold("findings.savings._MAX_EQUAL_SHARE", 0.02)
 def has_a_larger_bound(share):
     found = find("python_overhead", python_between(0.1, all_share=0.1 + share))
-    return found is not None and "saving_at_most_ns" in dict(found.evidence)
+    return found is not None and "max_saving_ns" in dict(found.evidence)
 
 
 @threshold("findings.evidence.run._MAX_LOST_SHARE", 0.1)

@@ -80,7 +80,7 @@ def agrees_in_steps(num_steps):
 def is_at_least(doubt):
     """The share of a line in the samples of all 10 steps is at least the 10th root of the probability of error."""
     samples = [{"line": "a.py:1", "step": step, "total_ns": 10**6} for step in range(10)]
-    return dict(sampled(samples).evidence)["least_share_of_line"] <= doubt**0.1
+    return dict(sampled(samples).evidence)["min_share_of_line"] <= doubt**0.1
 
 
 @threshold("cpu.sampled_lines.MAX_LATE_SHARE", 0.5)

@@ -33,7 +33,7 @@ def waiting_loop(share, *, step_ns=STEP_NS, num_workers=0, settings=None, starts
 
 
 def sending_ns(**settings):
-    return dict(waiting_loop(0.5, settings=settings).evidence)["sending_ns"]
+    return dict(waiting_loop(0.5, settings=settings).evidence)["batch_transfer_ns"]
 
 
 def own_for(reached):

@@ -388,6 +388,6 @@ def test_a_comparison_is_json_and_a_table():
     draw = random.Random(9)
     found = compare_reports(report(noisy(draw, 10)), report(noisy(draw, 10)))
     plain = json.loads(found.to_json())
-    assert plain["schema"] == 1
+    assert plain["schema"] == 2
     assert plain["rows"][0]["verdict"] in ("same", "unsure")
     assert len(found.frame) == len(plain["rows"])

@@ -52,7 +52,7 @@ def test_idle_worker_does_not_count_next_to_a_busy_one(tmp_path):
     events = each_step(waiting_steps, loop_that_waits, worker) + idle
     found = found_in(events, "input_bound", tmp_path, knows_states=True)
     assert "dataset.py:41 takes 80 % of the workers' time (at least" in found.advice
-    assert dict(found.evidence)["waiting_share_of_batches"] == 0
+    assert dict(found.evidence)["batch_wait_share"] == 0
 
 
 def test_idle_workers_of_a_validation_loader_say_nothing_about_those_of_training(tmp_path):
@@ -61,7 +61,7 @@ def test_idle_workers_of_a_validation_loader_say_nothing_about_those_of_training
     samples = [*stack(WORKER_SAMPLES, 0, STEP_US * NUM_STEPS, *idle)]
     samples.append(span("waits: pipe", "stack_sample,state", WORKER_SAMPLES, 0, STEP_US * NUM_STEPS))
     found = found_in([*each_step(waiting_steps, loop_that_waits), *samples], "input_bound", tmp_path, knows_states=True)
-    assert "waiting_share_of_batches" not in dict(found.evidence)
+    assert "batch_wait_share" not in dict(found.evidence)
     assert found.where.lines == ()
     assert "The workers started before the recording, so their lines were not sampled." in found.advice
 
@@ -175,7 +175,7 @@ def test_the_advice_says_which_share_a_line_has_at_least(tmp_path):
     samples = list(seen_at("a.py(3): loss", "a.py(3): loss", "a.py(3): loss"))
     found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20, knows_states=True)
     assert "a.py:3 takes 100 % of this time (at least 37 % with 95 % confidence)." in found.advice
-    assert dict(found.evidence)["least_share_of_line"] == pytest.approx(0.05 ** (1 / 3), abs=0.001)
+    assert dict(found.evidence)["min_share_of_line"] == pytest.approx(0.05 ** (1 / 3), abs=0.001)
 
 
 def read_late(begin):
@@ -190,14 +190,14 @@ def test_late_sampled_line_has_no_certain_statement(tmp_path):
     assert found.where.lines == ("a.py:3", "a.py:4")
     assert "a.py:3, or code shortly before it, takes 71 % of this time." in found.advice
     evidence = dict(found.evidence)
-    assert (evidence["late_share_of_line"], evidence["least_share_of_line"]) == (1, 0)
+    assert (evidence["late_share_of_line"], evidence["min_share_of_line"]) == (1, 0)
 
 
 def test_unknown_delays_of_samples_give_no_certain_statement(tmp_path):
     samples = list(seen_at("a.py(3): loss", "a.py(3): loss", "a.py(3): loss"))
     found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20)
     assert "a.py:3, or code shortly before it, takes 100 % of this time." in found.advice
-    assert not {"late_share_of_line", "least_share_of_line"} & {name for name, _ in found.evidence}
+    assert not {"late_share_of_line", "min_share_of_line"} & {name for name, _ in found.evidence}
 
 
 def test_certain_time_of_a_line_uses_samples_read_in_time(tmp_path):
@@ -207,7 +207,7 @@ def test_certain_time_of_a_line_uses_samples_read_in_time(tmp_path):
     some_late = found_in(
         each_step(busy_steps) + samples + late, "python_overhead", tmp_path, interval_ms=20, knows_states=True
     )
-    shares = [dict(found.evidence)["least_share_of_line"] for found in (in_time, some_late)]
+    shares = [dict(found.evidence)["min_share_of_line"] for found in (in_time, some_late)]
     assert shares[1] < shares[0]
     assert "a.py:3 takes 100 % of this time (at least 69 % with 95 % confidence)." in in_time.advice
     assert "a.py:3 takes 100 % of this time (at least 22 % with 95 % confidence)." in some_late.advice

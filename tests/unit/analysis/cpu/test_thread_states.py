@@ -349,7 +349,7 @@ def test_more_workers_help_on_busy_cores_where_workers_wait(tmp_path):
     finding = input_bound_of("wait", tmp_path)
     assert "num_workers=5, persistent_workers=True" in finding.advice
     assert "even where cores are busy" in finding.advice
-    assert dict(finding.evidence)["waiting_share_of_batches"] > 0.9
+    assert dict(finding.evidence)["batch_wait_share"] > 0.9
 
 
 def test_more_workers_do_not_help_on_busy_cores_where_workers_compute(tmp_path):
@@ -367,7 +367,7 @@ def test_more_workers_do_not_help_on_busy_cores_where_another_thread_has_the_gil
 
     finding = input_bound_of("wait", tmp_path, for_the_gil)
     assert "more workers would not help" in finding.advice
-    assert dict(finding.evidence)["waiting_share_of_batches"] < 0.1
+    assert dict(finding.evidence)["batch_wait_share"] < 0.1
 
 
 def test_the_first_reading_and_few_readings_of_the_cores_say_nothing(tmp_path):
@@ -379,7 +379,7 @@ def test_the_first_reading_and_few_readings_of_the_cores_say_nothing(tmp_path):
             trace["traceEvents"].remove(reading)
 
     finding = input_bound_of("nothing", tmp_path, few)
-    assert "processor_percent" not in dict(finding.evidence)
+    assert "cpu_percent" not in dict(finding.evidence)
     assert "cores were" not in finding.advice
 
 
@@ -389,7 +389,7 @@ def test_a_first_reading_of_nothing_is_not_in_the_mean(tmp_path):
         next(event for event in trace["traceEvents"] if event["name"] == "cpu")["args"]["percent"] = 0.0
 
     finding = input_bound_of("nothing", tmp_path, after_nothing)
-    assert dict(finding.evidence)["processor_percent"] == 100.0
+    assert dict(finding.evidence)["cpu_percent"] == 100.0
 
 
 def test_sampler_notes_include_cpu_use_of_the_cores(tmp_path):
@@ -398,7 +398,7 @@ def test_sampler_notes_include_cpu_use_of_the_cores(tmp_path):
         USED | {"own_ns": SECOND, "busy_ns": 2 * SECOND + SECOND // 20}, tmp_path, SLOW_LOADER, workers_do="compute"
     )
     finding = found(report, "input_bound")
-    assert dict(finding.evidence)["processor_percent"] == 100.0
+    assert dict(finding.evidence)["cpu_percent"] == 100.0
     assert "more workers would not help" in finding.advice
 
 

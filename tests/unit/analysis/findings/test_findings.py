@@ -335,7 +335,7 @@ def test_run_without_a_device_has_no_device_idle_time():
     settings = planted_settings(0, "slow_python")
     evidence = dict(finding(report_on(replace(settings, has_device=False)), "python_overhead").evidence)
     assert "python_ns" in evidence
-    assert "without_work_ns" not in evidence
+    assert "device_wait_ns" not in evidence
 
 
 def test_a_rank_that_spans_prove_late_is_named_with_them():

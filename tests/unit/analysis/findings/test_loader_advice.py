@@ -69,7 +69,7 @@ def test_workers_are_advised_with_what_the_claim_rests_on_where_cores_are_free(t
     assert "reachable_saving_ns" not in evidence
     assert (evidence["num_cores"], evidence["num_free_cores"]) == (8, 7)
     assert evidence["median_batch_ns"] == pytest.approx(8_000_000, rel=0.05)
-    assert evidence["sending_ns"] > 0
+    assert evidence["batch_transfer_ns"] > 0
 
 
 @pytest.mark.parametrize("is_marked", [False, True])

@@ -46,5 +46,5 @@ def test_kinetos_cost_around_each_window_is_no_cost_of_steps(stop_in_step, tmp_p
 def test_the_cost_in_steps_and_that_around_a_window_are_two_numbers(tmp_path):
     found = findings(tmp_path, drain_ms=1)["profiler_cost"]
     assert found.cost_ns_per_step == 1_000_000
-    assert dict(found.evidence) == {"profiler_ns": 1_000_000, "around_window_ns": 47_000_000}
+    assert dict(found.evidence) == {"profiler_ns": 1_000_000, "window_overhead_ns": 47_000_000}
     assert found.where.spans == ("kinetoscope/drain",)

@@ -87,7 +87,7 @@ def hide_each_other(run, gains):
 def off_ns(finding, gain_ns):
     """Return the error of a saving against the gain of a rerun; 0 within the interval of a finding."""
     least_ns = finding.saving_ns_per_step
-    most_ns = dict(finding.evidence).get("saving_at_most_ns", least_ns)
+    most_ns = dict(finding.evidence).get("max_saving_ns", least_ns)
     return min(max(gain_ns, least_ns), most_ns) - gain_ns
 
 

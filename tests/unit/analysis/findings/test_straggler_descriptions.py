@@ -280,7 +280,7 @@ def test_loaders_that_limit_the_run_without_stragglers_make_an_interval():
     found, truth = report.findings[0], run.saving_ns_per_step(run.without(0))
     assert truth < run.saving_ns_per_step(run.without()) - 0.05 * report.run["step_ns"]
     assert found.where.ranks == (1,)
-    assert found.saving_ns_per_step < truth < dict(found.evidence)["saving_at_most_ns"]
+    assert found.saving_ns_per_step < truth < dict(found.evidence)["max_saving_ns"]
     assert "After that the DataLoader limits the loop" in found.advice
 
 

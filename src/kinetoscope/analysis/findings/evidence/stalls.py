@@ -174,7 +174,7 @@ class Stalls:
         found = self.sampled_line
         return {
             "share_of_line": found and found.share,
-            "least_share_of_line": found and found.at_least,
+            "min_share_of_line": found and found.at_least,
             "late_share_of_line": found and found.late_share,
         }
 

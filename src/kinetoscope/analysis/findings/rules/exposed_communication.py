@@ -63,8 +63,8 @@ def find_exposed_communication(evidence: Evidence) -> Iterator[Diagnosis]:
         is_estimate=is_hiding or not is_known or _is_slowed_by_others(evidence),
         evidence={
             "exposed_communication_ns": exposed_ns,
-            "waits_for_late_ranks_ns": waits_ns if share < 1 else None,
-            "share_not_known": share,
+            "straggler_wait_ns": waits_ns if share < 1 else None,
+            "unknown_share": share,
             "hidden_gaps_ns": hidden_ns if is_hiding else None,
         },
         columns=("device_exposed_communication_ns", "communication_wait_ns"),

@@ -33,8 +33,8 @@ def find_hangs(evidence: PulseEvidence) -> Iterator[Finding]:
         confidence=confidence_if(bool(last)),
         evidence={
             "num_hangs": len(hangs),
-            "num_ranks_left_hanging": len({rank for rank, _ in last}),
-            "most_ns": max(_length_ns(phase) for _, phase in hangs),
+            "num_hung_ranks": len({rank for rank, _ in last}),
+            "max_duration_ns": max(_length_ns(phase) for _, phase in hangs),
         },
         where=Where(
             ranks=tuple(sorted({rank for rank, _ in named})),

@@ -48,7 +48,7 @@ def find_host_bound(evidence: Evidence) -> Iterator[Diagnosis]:
         fix=Fix(Change(frozenset(["launch"])), variant="without_launches"),
         evidence={
             "launch_ns": launch_ns,
-            "without_work_ns": idle_ns,
+            "device_wait_ns": idle_ns,
             "num_launches": evidence.mean_ns("num_launches"),
         },
         high_share=OVERHEAD_HIGH_SHARE,
@@ -71,7 +71,7 @@ def _diagnose_operators(evidence: Evidence, part: str) -> Diagnosis:
         fix=_FIXES[part],
         where=where,
         evidence={
-            "without_work_ns": stalls.total_ns,
+            "device_wait_ns": stalls.total_ns,
             "num_calls": stalls.num_calls,
             "sync_ns": evidence.stalls("data_sync").total_ns or None,
         },

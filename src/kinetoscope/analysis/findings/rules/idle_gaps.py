@@ -31,7 +31,7 @@ def find_idle_gaps(evidence: Evidence) -> Iterator[Diagnosis]:
         advice=_ADVICE_ON_GRAPHS if is_in_graphs else _ADVICE,
         cost_ns=min(idle_ns, gpu.idle_ns),
         fix=None,
-        evidence={"idle_other_ns": idle_ns, "before_graphs_ns": graphs_ns or None},
+        evidence={"idle_other_ns": idle_ns, "graph_gaps_ns": graphs_ns or None},
         is_estimate=True,
         columns=("device_idle_ns",),
         is_on_gpu=True,

@@ -65,7 +65,7 @@ def find_python_overhead(evidence: Evidence) -> Iterator[Diagnosis]:
         evidence={
             "python_ns": python_ns,
             "share_of_operators": cpu.share_of_operators(stalls.num_calls),
-            "without_work_ns": None if evidence.gpu is None else idle_ns,
+            "device_wait_ns": None if evidence.gpu is None else idle_ns,
             **stalls.evidence_of_line,
         },
         high_share=OVERHEAD_HIGH_SHARE,

@@ -28,8 +28,8 @@ def find_slow_steps(evidence: PulseEvidence) -> Iterator[Finding]:
         confidence=confidence_without_replay(cost_ns / evidence.mean_ns if evidence.mean_ns else 0.0),
         evidence={
             "num_slow_steps": num_kept,
-            "num_of_machine": num_machines,
-            "most_excess_ns": slowest["excess_ns"],
+            "num_contended_steps": num_machines,
+            "max_excess_ns": slowest["excess_ns"],
             "num_with_line": sum(row["line"] is not None for row in rows),
         },
         where=Where(

@@ -59,7 +59,7 @@ def _diagnose_kernels(evidence: Evidence, gpu: GpuEvidence) -> Diagnosis:
         fix=Fix(Change(frozenset(["launch", "transfer"])), variant="only_small_runs"),
         evidence={
             "num_small_kernels": num_kernels,
-            "host_ns": host_ns,
+            "cpu_ns": host_ns,
             "share_of_operators": evidence.cpu.share_of_operators(num_kernels),
         },
         stalls="small",

@@ -85,7 +85,7 @@ def _find_late(evidence: Evidence, rows: Sequence[StragglerRow]) -> Finding | No
         evidence={
             **_evidence_of(rows),
             "share_of_operators": _share_of_more_operators(evidence, ranks),
-            "saving_at_most_ns": saving.max_ns,
+            "max_saving_ns": saving.max_ns,
         },
         where=replace(where, spans=(*dict.fromkeys(marker for marker in markers if marker), *where.spans)),
         cost_ns=cost_ns,
@@ -115,7 +115,7 @@ def _evidence_of(rows: Sequence[StragglerRow]) -> dict[str, float | None]:
     longer = [dict(row.evidence) for row in rows]
     names = dict.fromkeys(name for one in longer for name in one)
     return {
-        "num_late_ranks": len(rows) if len(rows) > 1 else None,
+        "num_stragglers": len(rows) if len(rows) > 1 else None,
         "num_late_steps": len({step for row in rows for step in row.steps}),
         "period": common_period(rows),
         **{name: fmean(one[name] for one in longer if name in one) for name in names},

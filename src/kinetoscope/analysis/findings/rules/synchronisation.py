@@ -41,7 +41,7 @@ def find_synchronisation(evidence: Evidence) -> Iterator[Diagnosis]:
             beyond=evidence.cpu.pauses,
         ),
         where=where,
-        evidence={"sync_ns": stalls.total_ns, "num_calls": stalls.num_calls, "without_work_ns": idle_ns},
+        evidence={"sync_ns": stalls.total_ns, "num_calls": stalls.num_calls, "device_wait_ns": idle_ns},
         stalls="sync",
         delay=DelayEffect.CONTAINED,
     )
