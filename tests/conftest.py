@@ -99,7 +99,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def caches_are_of_this_test_run(tmp_path_factory):
+def separate_user_cache(tmp_path_factory):
     """Keep the cache of `kinetoscope.load` out of the tester's home folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
@@ -107,7 +107,7 @@ def caches_are_of_this_test_run(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def commands_in_this_process_do_not_lower_its_priority():
+def constant_process_priority():
     """Background commands lower their priority for good, and later tests would take many times as long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "nice", lambda increment: 0, raising=False)
@@ -115,7 +115,7 @@ def commands_in_this_process_do_not_lower_its_priority():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def what_earlier_files_left_is_not_looked_through_again():
+def gc_frozen_between_files():
     """Cached runs and late imports would make each garbage collection in later files slow.
 
     Python waits with a full collection until a quarter as many objects are new as the last one has found: so the last
@@ -138,14 +138,14 @@ def same_signal_handlers() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def no_fixture_of_a_file_leaves_a_signal_handler():
+def signal_handlers_restored_by_module():
     """Fixtures of a file run outside of the check of each test. One that fails may leave what its library installed."""
     with same_signal_handlers():
         yield
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind():
+def nothing_left_behind():
     """Fail if a test leaves a thread of ours, a signal handler or an active profiler behind."""
     with same_signal_handlers():
         yield
@@ -158,7 +158,7 @@ def nothing_is_left_behind():
 
 
 @pytest.fixture
-def sighup_ends_programs():
+def default_sighup():
     """In what a test starts SIGHUP does what it does after a login, also where nohup, which ignores it, has started the
     tests."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -82,7 +82,7 @@ RECORDING_ORDER = (
 )
 """Files and packages of core and recording; each imports those before it."""
 
-# Packages that these rooms may import; None means any.
+# Packages that these packages may import; None means any.
 OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
     "core/text": {"jinja2"},
@@ -97,7 +97,7 @@ OUTSIDE: dict[str, set[str]] = {
 }
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
@@ -130,12 +130,12 @@ JOBS = {module for module in MODULES if module.endswith("_job")}
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_file_imports_only_what_its_package_may(path):
-    room = room_of(path)
-    assert room in ALLOWED, f"{room} is no package: add it to ALLOWED and to docs/architecture.md"
+    package_name = package_of(path)
+    assert package_name in ALLOWED, f"{package_name} is no package: add it to ALLOWED and to docs/architecture.md"
     own_names = {name.split(".")[1] for name in imports_of(path) if name.startswith("kinetoscope.")}
     public = {"__version__"}  # the package itself knows its version
-    strangers = own_names - ALLOWED[room] - {room, "errors"} - public
-    assert not strangers, f"{path.relative_to(ROOT)} is in {room}, which must not import {sorted(strangers)}"
+    forbidden = own_names - ALLOWED[package_name] - {package_name, "errors"} - public
+    assert not forbidden, f"{path.relative_to(ROOT)} is in {package_name}, which must not import {sorted(forbidden)}"
 
 
 def analysis_package_of(module: str) -> str:
@@ -144,16 +144,16 @@ def analysis_package_of(module: str) -> str:
     return part if part in ANALYSIS_ORDER else "base" if part in ANALYSIS_BASE else "run"
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) in ("core", "recording")], ids=module_of)
+@pytest.mark.parametrize("path", [path for path in FILES if package_of(path) in ("core", "recording")], ids=module_of)
 def test_a_package_within_core_and_recording_imports_only_those_before_it(path):
-    order = CORE_ORDER if room_of(path) == "core" else RECORDING_ORDER
+    order = CORE_ORDER if package_of(path) == "core" else RECORDING_ORDER
     part = [*module_of(path).split("."), ""][2]
     allowed = {*order[: 1 + order.index(part)]} if part else set()
-    imported = {name for name in imports_of(path) if name.startswith(f"kinetoscope.{room_of(path)}.")}
+    imported = {name for name in imports_of(path) if name.startswith(f"kinetoscope.{package_of(path)}.")}
     assert {name.split(".")[2] for name in imported} <= allowed
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) == "analysis"], ids=module_of)
+@pytest.mark.parametrize("path", [path for path in FILES if package_of(path) == "analysis"], ids=module_of)
 def test_a_package_of_analysis_imports_only_those_before_it(path):
     imported = {name for name in imports_of(path) if name.startswith("kinetoscope.analysis.")}
     allowed = ANALYSIS_ORDER[: 1 + ANALYSIS_ORDER.index(analysis_package_of(module_of(path)))]
@@ -183,11 +183,15 @@ def test_no_files_import_one_another_in_a_loop():
     graphlib.TopologicalSorter(needs).prepare()  # its error names the loop
 
 
-@pytest.mark.parametrize("room", sorted(OUTSIDE))
-def test_base_package_imports_only_these_packages(room):
-    for path in (path for path in FILES if path == SOURCE / f"{room}.py" or SOURCE / room in path.parents):
+@pytest.mark.parametrize("package_name", sorted(OUTSIDE))
+def test_base_package_imports_only_these_packages(package_name):
+    for path in (
+        path for path in FILES if path == SOURCE / f"{package_name}.py" or SOURCE / package_name in path.parents
+    ):
         outside = {name.split(".")[0] for name in imports_of(path)} - set(sys.stdlib_module_names) - {"kinetoscope"}
-        assert outside <= OUTSIDE[room], f"{path.relative_to(ROOT)} imports {sorted(outside - OUTSIDE[room])}"
+        assert outside <= OUTSIDE[package_name], (
+            f"{path.relative_to(ROOT)} imports {sorted(outside - OUTSIDE[package_name])}"
+        )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -198,7 +202,7 @@ def test_no_file_imports_an_underscore_from_another_file(path):
     assert not own_names - torchs
 
 
-# torch.profiler exports these semi-public names, so our room does too.
+# torch.profiler exports these semi-public names, so our package_name does too.
 TORCHS_UNDERSCORES = {"_ExperimentalConfig", "_KinetoProfile", "_ITraceObserver", "_WARNINGS_SHOWN"}
 
 
@@ -233,13 +237,15 @@ def test_the_architecture_page_fits_two_screens_and_its_files_exist():
     assert not [file for file in files if not any((root / file).exists() for root in roots)]
 
 
-LIVE_ROOMS = ("hooks", "recording", "sources", "core")
+LIVE_PACKAGES = ("hooks", "recording", "sources", "core")
 DOCUMENTED = {"sys._getframe", "os._exit"}
 """Python documents these, underscore and all, and its own library needs them."""
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in FILES if room_of(path) in LIVE_ROOMS], ids=lambda path: str(path.relative_to(SOURCE))
+    "path",
+    [path for path in FILES if package_of(path) in LIVE_PACKAGES],
+    ids=lambda path: str(path.relative_to(SOURCE)),
 )
 def test_private_names_of_other_libraries_are_in_one_file_per_package(path):
     if path.name == "private_names.py":
@@ -255,8 +261,8 @@ def test_private_names_of_other_libraries_are_in_one_file_per_package(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules
         if node.attr.startswith("_") and not node.attr.startswith("__")
     }
-    strangers = imported | used - DOCUMENTED
-    assert not strangers, f"{path.relative_to(ROOT)} has {sorted(strangers)}: give them an entry in private_names.py"
+    forbidden = imported | used - DOCUMENTED
+    assert not forbidden, f"{path.relative_to(ROOT)} has {sorted(forbidden)}: give them an entry in private_names.py"
 
 
 DRIVERS = ("autoinstrument", "integrations")
@@ -295,7 +301,7 @@ NOT_FOR_DRIVERS = {"run", "lifecycle"}
 """Attributes of profilers for sources and handlers, and for loops."""
 
 
-def strangers_in(tree: ast.AST) -> set[str]:
+def private_names_in(tree: ast.AST) -> set[str]:
     """Return the attributes of drivers and profilers that code uses, and that are not public."""
     public = {
         kind: {name for name in (*dir(kind), *get_annotations(kind)) if name[0] != "_"} - NOT_FOR_DRIVERS
@@ -324,21 +330,21 @@ def _last_name(node: ast.AST | None) -> str:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in FILES if room_of(path) in DRIVERS], ids=lambda path: str(path.relative_to(SOURCE))
+    "path", [path for path in FILES if package_of(path) in DRIVERS], ids=lambda path: str(path.relative_to(SOURCE))
 )
 def test_drivers_of_a_run_use_the_driver_api_only(path):
     prefix = "kinetoscope.recording."
     allowed = {f"{prefix}{module}.{name}" for module, names in DRIVER_API.items() for name in names}
     imported = {name for name in imports_of(path) if name.startswith(prefix)}
     assert imported <= allowed, f"{path.relative_to(ROOT)} imports {sorted(imported - allowed)}"
-    strangers = strangers_in(ast.parse(path.read_text(encoding="utf-8")))
-    assert not strangers, f"{path.relative_to(ROOT)} uses {sorted(strangers)}, which are private"
+    forbidden = private_names_in(ast.parse(path.read_text(encoding="utf-8")))
+    assert not forbidden, f"{path.relative_to(ROOT)} uses {sorted(forbidden)}, which are private"
 
 
 def test_composer_imports_only_the_listed_parts_of_recording():
     prefix = "kinetoscope.recording."
     listed = {f"{prefix}{module}.{name}" for module, names in COMPOSER_API.items() for name in names}
-    files = [path for path in FILES if room_of(path) == "composer"]
+    files = [path for path in FILES if package_of(path) == "composer"]
     assert {name for path in files for name in imports_of(path) if name.startswith(prefix)} == listed
 
 
@@ -354,7 +360,7 @@ def test_composer_imports_only_the_listed_parts_of_recording():
     ],
 )
 def test_use_outside_of_the_driver_api_is_found(code, found):
-    assert strangers_in(ast.parse(code)) == found
+    assert private_names_in(ast.parse(code)) == found
 
 
 MAX_PUBLIC_METHODS = 25

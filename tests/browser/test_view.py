@@ -18,7 +18,7 @@ import pytest
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 from kinetoscope.cli import main
 from kinetoscope.core.paths.run_groups import remember_command
-from support.fork_server import OURS, start_prepared
+from support.fork_server import KINETOSCOPE_MODULES, start_forked
 from support.minimal_pages import axe_violations, reload_until
 from support.view_server import MAX_WAIT_S, served
 from trainsim import Fault, Settings, simulate
@@ -574,7 +574,7 @@ with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler(sys.argv[1] + 
 
 
 def test_the_page_of_a_run_says_what_its_ranks_do_now_and_follows_them(runs, context, tab):
-    process = start_prepared(OURS, TRAIN_UNTIL_KILLED, runs / "going")
+    process = start_forked(KINETOSCOPE_MODULES, TRAIN_UNTIL_KILLED, runs / "going")
     try:
         with served(runs) as server:
             tab.goto(server.link)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-HOUSE = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 SMOKE = Path(__file__).with_name("smoke.py")
 ASK = """
 import json, platform, sys, sysconfig
@@ -86,7 +86,7 @@ def build_all(folder: Path) -> tuple[Path, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("kinetoscope-*"):
         old.unlink()
-    run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, HOUSE)
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, ROOT)
     (sdist,) = folder.glob("kinetoscope-*.tar.gz")
     pip("wheel", "--no-deps", "--no-cache-dir", "--wheel-dir", folder, sdist)
     (wheel,) = folder.glob("*.whl")

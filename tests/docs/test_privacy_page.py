@@ -30,10 +30,10 @@ def test_the_page_lists_the_owner_of_each_field():
 
 
 def test_each_string_in_a_file_next_to_traces_has_an_owner():
-    rooms = [kinetoscope.formats, kinetoscope.spool, kinetoscope.pulse, kinetoscope.uploads, kinetoscope.core.job]
+    packages = [kinetoscope.formats, kinetoscope.spool, kinetoscope.pulse, kinetoscope.uploads, kinetoscope.core.job]
     found = {}
-    for room in rooms:
-        for module in map(import_module, (one.name for one in iter_modules(room.__path__, f"{room.__name__}."))):
+    for package in packages:
+        for module in map(import_module, (one.name for one in iter_modules(package.__path__, f"{package.__name__}."))):
             types = [
                 one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__
             ]

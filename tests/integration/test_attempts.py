@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.core.job import ranks
-from support.fork_server import OURS, TORCH, run_command, run_with_torch, start_prepared
+from support.fork_server import KINETOSCOPE_MODULES, TORCH_MODULES, run_command, run_with_torch, start_forked
 
 # Trains in a folder, and kills itself or ends in a batch. If a file is named, it waits for that first.
 TRAIN = """
@@ -211,8 +211,8 @@ def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...]
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     shared |= {"MASTER_PORT": str(port or free_port()), "OMP_NUM_THREADS": "1"}
     own = [os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in ranks]
-    imported = TORCH if "store" in how else OURS
-    running = [start_prepared(imported, RANK, tmp_path / "run", how, environment=environment) for environment in own]
+    imported = TORCH_MODULES if "store" in how else KINETOSCOPE_MODULES
+    running = [start_forked(imported, RANK, tmp_path / "run", how, environment=environment) for environment in own]
     ended = [process.wait(300) for process in running]
     logs = [process.stderr for process in ended]
     statuses = [-signal.SIGKILL if f"kill{rank}" in how else 0 for rank in ranks]

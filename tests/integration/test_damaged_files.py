@@ -18,7 +18,7 @@ from typing import IO
 
 import pytest
 
-from support.fork_server import OURS, RUN_COMMAND, start_prepared
+from support.fork_server import KINETOSCOPE_MODULES, RUN_COMMAND, start_forked
 from support.polling import wait_for
 
 LONG_READING = 4  # times the smallest file, so that it is not done before it is interrupted
@@ -111,7 +111,9 @@ class OnTerminal:
         self._terminal, self._side_of_program = pty.openpty()
         environment = os.environ | {"TERM": "xterm", "TERMINAL": os.ttyname(self._side_of_program)} | variables
         program = TO_TERMINAL + program
-        self._running = start_prepared((*OURS, "polars"), program, *arguments, folder=folder, environment=environment)
+        self._running = start_forked(
+            (*KINETOSCOPE_MODULES, "polars"), program, *arguments, folder=folder, environment=environment
+        )
         self.output = ""
 
     def __enter__(self) -> "OnTerminal":

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import kinetoscope
-from support.fork_server import TORCH, run_prepared
-from support.report_consistency import assert_one_truth
+from support.fork_server import TORCH_MODULES, run_forked
+from support.report_consistency import assert_consistent_report
 from support.trace_files import trace_json
 from support.trace_processor.trace_processor import load
 
 pytest.importorskip("torch")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
-IMPORTED = (*TORCH, "torch.distributed.launcher.api", "sklearn.datasets", "rich.progress", "rich.table")
+IMPORTED = (*TORCH_MODULES, "torch.distributed.launcher.api", "sklearn.datasets", "rich.progress", "rich.table")
 ALONE = """
 import runpy, sys
 sys.argv = sys.argv[1:]
@@ -42,7 +42,7 @@ INSIDE = {
 
 def train(program: str, folder: Path, *options: str) -> Path:
     pytest.importorskip("sklearn")
-    done = run_prepared(IMPORTED, program, EXAMPLE, "--out", folder, *options, timeout_s=150)
+    done = run_forked(IMPORTED, program, EXAMPLE, "--out", folder, *options, timeout_s=150)
     assert done.returncode == 0, done.stderr
     assert "Final loss" in done.stdout
     assert "backward" in done.stdout
@@ -83,7 +83,7 @@ def test_the_run_leaves_the_files_it_should(run):
 
 
 def test_its_report_has_the_same_numbers_everywhere(run):
-    assert_one_truth(kinetoscope.analyze(run, cache=False))
+    assert_consistent_report(kinetoscope.analyze(run, cache=False))
 
 
 def test_every_trace_opens_in_perfetto_without_an_error(run):

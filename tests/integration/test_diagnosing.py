@@ -13,7 +13,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import cyclic_schedule
-from support.fork_server import run_prepared
+from support.fork_server import run_forked
 from support.trace_files import trace_text
 from support.trace_processor.trace_processor import load
 
@@ -170,7 +170,7 @@ print([event.name for event in handler.events("compile")])
 
 
 def test_torchs_compiler_is_not_imported_by_a_source_and_is_noticed_when_it_comes():
-    done = run_prepared(("torch", "kinetoscope.testing"), NOTICES_COMPILER)
+    done = run_forked(("torch", "kinetoscope.testing"), NOTICES_COMPILER)
     assert done.stdout.splitlines() == ["False", "['compile/double']"], done.stderr
 
 
@@ -184,7 +184,7 @@ with kinetoscope.profile("run", torch=False, diagnose=True, quiet=True) as profi
         pass
 print("torch._dynamo" in sys.modules)
 """
-    done = run_prepared(("torch", "kinetoscope.api"), program, folder=tmp_path)
+    done = run_forked(("torch", "kinetoscope.api"), program, folder=tmp_path)
     assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
 
 

@@ -38,7 +38,7 @@ def finish(process, timeout=60):
 
 
 def run(tmp_path, program, run_alone=run_program):
-    done = run_alone(PRELUDE + textwrap.dedent(program), tmp_path / "traces", folder=tmp_path, whole_end=True)
+    done = run_alone(PRELUDE + textwrap.dedent(program), tmp_path / "traces", folder=tmp_path, finalizes=True)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -43,7 +43,7 @@ STATUS = {"sys.exit(3)": 3, "raise ValueError": 1, "sys.exit()": 0}
 @pytest.mark.parametrize("ending", STATUS)
 @pytest.mark.parametrize("when", ["inside", "after", "grandchild"])
 def test_a_forked_child_ends_with_its_status_and_its_output(when, ending):
-    done = run_with_torch(FORK, when, ending, whole_end=True)
+    done = run_with_torch(FORK, when, ending, finalizes=True)
     assert done.returncode == 0, done.stderr
     assert f"status {STATUS[ending]}" in done.stdout
     for text in ("buffered by C", "buffered by Python", "Python's exit handler"):
@@ -83,7 +83,7 @@ sys.exit(5)
 @pytest.mark.parametrize("kind", ["joined", "not joined", "daemon"])
 def test_training_on_another_thread_with_a_window_open_at_exit_keeps_its_status(tmp_path, kind):
     (tmp_path / "train.py").write_text(THREAD)
-    done = run_recorded("-o", "out", command=["train.py", kind], folder=tmp_path, whole_end=True)
+    done = run_recorded("-o", "out", command=["train.py", kind], folder=tmp_path, finalizes=True)
     assert (done.returncode, done.stdout) == (5, "done\n"), done.stderr
     assert "Traceback" not in done.stderr
     if kind == "daemon":  # Kineto stops on this thread only, which never ends

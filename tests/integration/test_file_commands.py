@@ -281,6 +281,6 @@ command()
 
 
 def test_command_exits_after_its_threads_with_all_exit_work_done_and_printed():
-    done = run_program(ENDING, "explain", whole_end=True)
+    done = run_program(ENDING, "explain", finalizes=True)
     assert (done.returncode, done.stderr) == (3, "")
     assert done.stdout == "the work\nthe thread\nwhat was registered\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.fork_server import READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared
-from support.hostile_folders.generator import STRANGE, Outside, make_hostile, make_outside
+from support.fork_server import READ_SETTINGS, RUN_COMMAND, S3_MODULES, run_forked
+from support.hostile_folders.generator import STRANGE, Outside, damage_run, make_outside
 from support.object_store.s3 import BUCKET, FaultyProxy, S3Server
 
 NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "12"))
@@ -19,7 +19,7 @@ ALLOWED = f"/{BUCKET}/allowed/"
 MAX_BYTES = 1 << 30
 VISIT = READ_SETTINGS + (Path(__file__).parents[1] / "support" / "hostile_folders" / "run_all_commands.py").read_text()
 VISITING = (
-    *(*UPLOADING, "polars", "rich.markdown", "rich._emoji_codes", "kinetoscope.server.site"),
+    *(*S3_MODULES, "polars", "rich.markdown", "rich._emoji_codes", "kinetoscope.server.site"),
     *map("kinetoscope.report.{}".format, ("terminal", "comparison", "what_if", "sections.build")),
     *map("kinetoscope.cli.{}".format, ("summary", "report", "whatif", "diff")),
 )
@@ -46,12 +46,12 @@ with Profiler(plan, JSONTraceHandler(f"{run}/traces", num_traces_to_keep=1, remo
 def killed(tmp_path_factory):
     """A run with saved windows and an open one, a merged trace, a cache and a queue."""
     folder = tmp_path_factory.mktemp("killed") / "run"
-    done = run_prepared(VISITING, RUN, folder, f"s3://{BUCKET}/allowed")
+    done = run_forked(VISITING, RUN, folder, f"s3://{BUCKET}/allowed")
     assert done.returncode == -signal.SIGKILL
     traces = folder / "traces"
     more = ["convert", traces / "ep0-ba2-rank0.json", "-o", traces / "some.parquet"]
     for arguments in (["merge", "-o", traces / "merged_trace.json", traces], ["info", folder], more):
-        run_prepared(VISITING, RUN_COMMAND, *arguments).check_returncode()
+        run_forked(VISITING, RUN_COMMAND, *arguments).check_returncode()
     [live] = (folder / "live").iterdir()
     (live / "contributed" / "2").mkdir(parents=True)
     shutil.copy(traces / "ep0-ba2-rank0.json", live / "contributed" / "2" / "kineto.json")
@@ -88,7 +88,7 @@ def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, kille
     outside = tmp_path / "outside"
     make_outside(outside, killed)
     run = Path(shutil.copytree(killed, tmp_path / "given" / "run"))
-    changes = make_hostile(run, Outside(outside, BUCKET), seed)
+    changes = damage_run(run, Outside(outside, BUCKET), seed)
     (tmp_path / "out").mkdir()
     (tmp_path / "home").mkdir()
     before, places = seen(outside), sorted(os.listdir(tmp_path))
@@ -104,7 +104,7 @@ def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, kille
     }
     environment |= {"no_proxy": "127.0.0.1"}
     arguments = (run, tmp_path / "out", seed, f"s3://{BUCKET}/allowed")
-    done = run_prepared(VISITING, VISIT, *arguments, environment=environment, timeout_s=240)
+    done = run_forked(VISITING, VISIT, *arguments, environment=environment, timeout_s=240)
 
     visits = [json.loads(line) for line in done.stdout.splitlines()]
     story = "\n".join(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-HOUSE = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the C is built on Linux only"),
@@ -37,9 +37,9 @@ def source(tmp_path):
 
 def copy_source(source):
     """Return the source tree of a wheel, without files that were built here."""
-    shutil.copytree(HOUSE / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(HOUSE / name, source)
+        shutil.copy(ROOT / name, source)
     return source
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import kinetoscope
-from support.fork_server import COMPILING, run_prepared
+from support.fork_server import TORCH_COMPILE_MODULES, run_forked
 
 pytest.importorskip("torch")
 TRAINER = """
@@ -68,7 +68,7 @@ def findings_of(trainer, folder):
     library.mkdir(parents=True)
     (library / "some_trainer.py").write_text(trainer)
     (folder / "train.py").write_text(SCRIPT)
-    done = run_prepared((*COMPILING, "kinetoscope.api"), AS_A_SCRIPT, library, folder=folder, timeout_s=300)
+    done = run_forked((*TORCH_COMPILE_MODULES, "kinetoscope.api"), AS_A_SCRIPT, library, folder=folder, timeout_s=300)
     assert done.returncode == 0, done.stderr
     return {finding.kind: finding for finding in kinetoscope.analyze(folder / "run", cache=False).findings}
 

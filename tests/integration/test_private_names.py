@@ -6,13 +6,13 @@ from kinetoscope.core.background.private_names import names
 from kinetoscope.hooks import private_names as of_hooks
 from kinetoscope.recording import private_names as of_recording
 from kinetoscope.sources import private_names as of_sources
-from support.fork_server import COMPILING, run_prepared
+from support.fork_server import TORCH_COMPILE_MODULES, run_forked
 from support.trace_files import trace_json
 
 pytest.importorskip("torch")
 
 PREPARED = (
-    *(*COMPILING, "torch.profiler", "torch.distributed", "support.torch_compile_warmup"),
+    *(*TORCH_COMPILE_MODULES, "torch.profiler", "torch.distributed", "support.torch_compile_warmup"),
     *("kinetoscope.api", "kinetoscope.handlers.trackers", "kinetoscope.sources.torch_profiler"),
     *map("kinetoscope.sources.{}".format, ("compile_events", "gc_pauses", "growing_memory", "float64_tensors")),
     *map("kinetoscope.sources.{}".format, ("loader_facts", "stack_sampler")),
@@ -73,7 +73,7 @@ if child:
 
 def run_without(name, out, program=ALONE):
     (out.parent / "loop.py").write_text(TRAIN)
-    done = run_prepared(PREPARED, RENAMED + program, name, out, out.parent)
+    done = run_forked(PREPARED, RENAMED + program, name, out, out.parent)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "switched off" not in done.stderr
@@ -130,7 +130,7 @@ print([(group.sequence, group.collective) for group in read_group_states()])
 
 @pytest.mark.parametrize("name", ["", OF_HANGS])
 def test_a_hang_says_how_far_each_group_is_also_without_the_flight_recorder(name, tmp_path):
-    done = run_prepared(PREPARED, RENAMED + IN_A_HANG, name, tmp_path / "run")
+    done = run_forked(PREPARED, RENAMED + IN_A_HANG, name, tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("does not have") == bool(name)
     assert done.stdout.strip() == ("[(1, '')]" if name else "[(1, 'gloo:all_reduce')]")

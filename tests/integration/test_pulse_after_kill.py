@@ -7,7 +7,7 @@ import time
 import pytest
 
 from kinetoscope.pulse.pulses import find_pulses
-from support.fork_server import OURS, start_prepared
+from support.fork_server import KINETOSCOPE_MODULES, start_forked
 
 NUM_KILLS = int(os.environ.get("KINETOSCOPE_KILLS", "4"))
 
@@ -31,7 +31,7 @@ with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler(folder + "/tra
 def test_after_a_kill_a_pulse_has_every_step(number, tmp_path):
     witness = tmp_path / "witness"
     witness.write_bytes(bytes(4096))
-    process = start_prepared(OURS, TRAIN, tmp_path)
+    process = start_forked(KINETOSCOPE_MODULES, TRAIN, tmp_path)
     until = time.monotonic() + 60
     least = random.Random(number).choice([1, 100, 5000, 20_000]) if NUM_KILLS > 4 else (1, 100, 5000, 20_000)[number]
     try:

@@ -4,7 +4,7 @@ import signal
 
 import kinetoscope
 from support.fork_server import run_command, run_program
-from support.report_consistency import assert_one_truth, screen
+from support.report_consistency import assert_consistent_report, screen
 
 TRAIN = """
 import os, sys, time
@@ -27,7 +27,7 @@ def test_a_run_of_three_windows_without_torch_has_the_same_numbers_everywhere(tm
     assert done.returncode == 0, done.stderr
     report = kinetoscope.analyze(tmp_path / "run", cache=False)
     assert report.run["num_steps"] == 12
-    assert_one_truth(report)
+    assert_consistent_report(report)
 
 
 def test_a_killed_run_says_so_everywhere_and_has_the_same_numbers(tmp_path):
@@ -38,4 +38,4 @@ def test_a_killed_run_says_so_everywhere_and_has_the_same_numbers(tmp_path):
     assert report.run["state"] == "killed"
     (warning,) = (line for line in screen(report) if line.startswith("! This run was killed"))
     assert warning.endswith(" The last step that is here is 8.")
-    assert_one_truth(report)
+    assert_consistent_report(report)

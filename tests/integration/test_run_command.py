@@ -31,7 +31,7 @@ from support.autoinstrumented_runs import (
     run_script,
     start_recorded,
 )
-from support.fork_server import COMPILING, run_command, run_prepared
+from support.fork_server import TORCH_COMPILE_MODULES, run_command, run_forked
 
 pytest.importorskip("torch")
 
@@ -90,7 +90,7 @@ def run_plain(kind, folder):
     """Return the training without us. Ranks are started as torchrun starts them, which ends with 1 when they end with
     3."""
     if kind in RANKS:
-        return run_prepared((*COMPILING, "torch.distributed"), AS_TWO_RANKS, TRAININGS, kind, folder=folder)
+        return run_forked((*TORCH_COMPILE_MODULES, "torch.distributed"), AS_TWO_RANKS, TRAININGS, kind, folder=folder)
     if kind == "spawn workers":  # which import the script again
         return run(*command_of(kind), folder=folder)
     return run_script(TRAININGS, kind, folder=folder)

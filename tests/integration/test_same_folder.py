@@ -4,7 +4,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.errors import FolderNotEmptyError
-from support.fork_server import OURS, start_prepared
+from support.fork_server import KINETOSCOPE_MODULES, start_forked
 from support.polling import wait_for
 from support.trace_files import trace_json
 
@@ -33,7 +33,7 @@ def until_begun(begun, other):
 
 def test_second_process_records_next_to_the_first_and_replaces_nothing(tmp_path):
     run, begun, go_on = tmp_path / "run", tmp_path / "begun", tmp_path / "go on"
-    other = start_prepared(OURS, RECORDS, run, begun, go_on)
+    other = start_forked(KINETOSCOPE_MODULES, RECORDS, run, begun, go_on)
     try:
         until_begun(begun, other)
         handler = kinetoscope.JSONTraceHandler(str(run / "traces"))
@@ -52,7 +52,7 @@ def test_second_process_records_next_to_the_first_and_replaces_nothing(tmp_path)
 
 def test_run_after_a_kill_writes_next_to_recoverable_data(tmp_path):
     run, begun = tmp_path / "run", tmp_path / "begun"
-    other = start_prepared(OURS, RECORDS, run, begun, tmp_path / "never")
+    other = start_forked(KINETOSCOPE_MODULES, RECORDS, run, begun, tmp_path / "never")
     try:
         until_begun(begun, other)
     finally:

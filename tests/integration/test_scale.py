@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from support.fork_server import OURS, run_command, start_prepared
+from support.fork_server import KINETOSCOPE_MODULES, run_command, start_forked
 from support.polling import wait_for
 from support.trace_processor.trace_processor import load
 
@@ -50,7 +50,7 @@ def start(tmp_path, rank, num_ranks, per_node, program, *arguments):
     place = {"RANK": rank, "LOCAL_RANK": rank % per_node, "GROUP_RANK": rank // per_node}
     place |= {"WORLD_SIZE": num_ranks, "LOCAL_WORLD_SIZE": per_node, "TORCHELASTIC_RUN_ID": "scale"}
     environment = os.environ | {name: str(value) for name, value in place.items()}
-    return start_prepared(OURS, PRELUDE + program, *arguments, folder=tmp_path, environment=environment)
+    return start_forked(KINETOSCOPE_MODULES, PRELUDE + program, *arguments, folder=tmp_path, environment=environment)
 
 
 def finish(processes, *, says=""):

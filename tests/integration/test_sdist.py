@@ -10,7 +10,7 @@ import pytest
 
 import kinetoscope
 
-HOUSE = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 OF_THE_REPOSITORY = (".github/", ".gitignore")
 MADE_BY_SETUPTOOLS = ("PKG-INFO", "setup.cfg", "src/kinetoscope.egg-info/")
 LEFT_HERE = (
@@ -26,14 +26,14 @@ LEFT_HERE = (
 
 
 def tracked_files():
-    command = ["git", "-c", f"safe.directory={HOUSE}", "ls-files", "-z"]
+    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"]
     try:
-        done = subprocess.run(command, cwd=HOUSE, capture_output=True)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True)
     except FileNotFoundError:
         pytest.skip("needs git")
-    if done.returncode or not (HOUSE / ".git").exists():
+    if done.returncode or not (ROOT / ".git").exists():
         pytest.skip("this is not the repository")
-    return [name for name in done.stdout.decode().split("\0") if name and (HOUSE / name).is_file()]
+    return [name for name in done.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def tree(tmp_path):
     """Return the files of git, with those of a developer's folder next to it."""
     for name in tracked_files():
         (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(HOUSE / name, tmp_path / "tree" / name)
+        shutil.copy2(ROOT / name, tmp_path / "tree" / name)
     for name in LEFT_HERE:
         (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tree" / name).write_bytes(b"left here")

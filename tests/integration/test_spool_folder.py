@@ -19,7 +19,7 @@ from kinetoscope.core.paths.network import is_on_network
 from kinetoscope.spool.contents import read_spool_folder
 from kinetoscope.spool.record import Kind, record_columns
 from kinetoscope.testing import MemoryTraceHandler
-from support.fork_server import OURS, start_prepared
+from support.fork_server import KINETOSCOPE_MODULES, start_forked
 
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 
@@ -61,7 +61,7 @@ for thread in threads:
 @pytest.mark.parametrize("trial", range(int(os.environ.get("KINETOSCOPE_KILLS", "3"))))
 def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads, num_quiet, trial):
     os.mkfifo(tmp_path / "reports")
-    victim = start_prepared((*OURS, "kinetoscope.testing"), VICTIM, tmp_path, num_threads, num_quiet)
+    victim = start_forked((*KINETOSCOPE_MODULES, "kinetoscope.testing"), VICTIM, tmp_path, num_threads, num_quiet)
     reports = (tmp_path / "reports").open()
     reported = dict.fromkeys(range(num_threads), 0)
     random_source = random.Random(trial)

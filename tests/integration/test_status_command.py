@@ -16,7 +16,7 @@ import pytest
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.pulse.layout import FOLDER, MAGIC
 from kinetoscope.server.run_lists import RunLists
-from support.fork_server import OURS, run_command, start_prepared
+from support.fork_server import KINETOSCOPE_MODULES, run_command, start_forked
 from support.polling import wait_for
 
 MAX_WAIT_S = 120
@@ -65,7 +65,7 @@ def training(folder, num_ranks=2, **environment):
         for rank in range(num_ranks):
             ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": num_ranks, "MASTER_PORT": 29511, **environment}
             environ = os.environ | {name: str(value) for name, value in ranks.items()}
-            process = start_prepared(OURS, TRAIN, folder, environment=environ)
+            process = start_forked(KINETOSCOPE_MODULES, TRAIN, folder, environment=environ)
             stack.callback(ended, process)
             processes.append(process)
         yield processes
@@ -141,7 +141,7 @@ def test_suspended_rank_is_hung_until_it_continues(tmp_path):
 
 def test_hung_rank_is_shown_with_its_phase_until_it_continues(tmp_path):
     environment = os.environ | {"KINETOSCOPE_HANG_S": "0.5"}
-    process = start_prepared(OURS, HANG, tmp_path, environment=environment)
+    process = start_forked(KINETOSCOPE_MODULES, HANG, tmp_path, environment=environment)
     try:
         wait_for(
             lambda: [(rank["state"], rank["step"]) for rank in status_json(tmp_path)[1]["ranks"]] == [("hanging", 49)]

@@ -18,7 +18,7 @@ from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.server.run_search import find_runs
-from support.fork_server import start_prepared
+from support.fork_server import start_forked
 from support.page_data import page_text
 from support.polling import wait_for
 
@@ -56,7 +56,7 @@ class Training:
         where = {"PYTHONPATH": str(folder / "site"), "STARTED": str(self.started)}
         program = "import kinetoscope.handlers.first_finding as search; search.MOST_SECONDS = 600\n"
         program += TRAINING.format(before=before, settings=settings, in_batch=in_batch)
-        self._running = start_prepared(
+        self._running = start_forked(
             ("kinetoscope.api",), program, folder=folder, environment=os.environ | where | environment
         )
         self.pid = self._running.pid

@@ -12,7 +12,7 @@ import pytest
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, TorchProfiler, cyclic_schedule
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, ProfilerStateError, SettingsError
 from kinetoscope.recording.window.trace_handler import TraceHandler
-from support.signal_injection import Presses
+from support.signal_injection import InjectedSignals
 from support.trace_processor.trace_processor import load
 
 torch = pytest.importorskip("torch")
@@ -219,7 +219,7 @@ def test_an_export_that_failed_keeps_no_results_of_kineto_alive(tmp_path, caplog
 def test_ctrl_c_while_kineto_stops_loses_no_operator(tmp_path):
     """At every fifth place at which Python may raise it."""
     for place in range(1, 10_000, 5):
-        presses, handler = Presses(signal.SIGINT, place, TorchProfiler._move_on), Files()
+        presses, handler = InjectedSignals(signal.SIGINT, place, TorchProfiler._move_on), Files()
         source = TorchProfiler(str(tmp_path / str(place)))
         with pytest.raises(KeyboardInterrupt), Profiler(ALWAYS_TWO, handler, sources=[source]) as profiler:
             for number in profiler.batches(range(3)):

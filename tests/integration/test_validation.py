@@ -12,7 +12,7 @@ import kinetoscope
 
 pytest.importorskip("torch")
 
-from support.fork_server import COMPILING, run_prepared
+from support.fork_server import TORCH_COMPILE_MODULES, run_forked
 from support.validation.table import write_table
 from support.validation.trials import FAULTS, SCRIPTS, TIMEOUT_S, findings_of, run_training, try_fault
 
@@ -30,7 +30,7 @@ each_fault = pytest.mark.parametrize("script", BY_NAME)
 
 # -- in every test run
 
-PREPARED = (*COMPILING, "kinetoscope.api", "kinetoscope.sources")
+PREPARED = (*TORCH_COMPILE_MODULES, "kinetoscope.api", "kinetoscope.sources")
 # Memory and threads are as `run_training` has them, which starts a Python for each training.
 AS_A_SCRIPT = """
 import ctypes, os, runpy, sys, torch
@@ -48,7 +48,7 @@ def run_quickly(script, *arguments):
     """Run a script where torch is imported already, which saves two thirds of the time of a short run."""
     environment = os.environ | {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
     path = SCRIPTS / f"{script}.py"
-    done = run_prepared(PREPARED, AS_A_SCRIPT, path, *arguments, environment=environment, timeout_s=TIMEOUT_S)
+    done = run_forked(PREPARED, AS_A_SCRIPT, path, *arguments, environment=environment, timeout_s=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
 
 

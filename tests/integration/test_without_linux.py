@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from support.emulated_systems import MACOS, OtherSystem
+from support.emulated_systems import MACOS, EmulatedSystem
 from support.trace_files import trace_json
 
 pytest.importorskip("torch")
@@ -43,7 +43,7 @@ print("trained", sys.platform)
 
 @pytest.fixture
 def macos(tmp_path):
-    return OtherSystem(MACOS, tmp_path, KINETO_LOG_LEVEL="99", TORCH_CPP_LOG_LEVEL="ERROR")
+    return EmulatedSystem(MACOS, tmp_path, KINETO_LOG_LEVEL="99", TORCH_CPP_LOG_LEVEL="ERROR")
 
 
 def test_nothing_of_linux_is_there(macos):

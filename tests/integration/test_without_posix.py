@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.emulated_systems import WINDOWS, OtherSystem
+from support.emulated_systems import WINDOWS, EmulatedSystem
 
 WITHOUT_FOLDERS = (
     "this system cannot lock files or open them relative to a folder (fcntl, dir_fd), which keeps the files of a run's "
@@ -17,7 +17,7 @@ WITHOUT_FOLDERS = (
 
 @pytest.fixture
 def windows(tmp_path):
-    return OtherSystem(WINDOWS, tmp_path, PATHEXT=".exe")
+    return EmulatedSystem(WINDOWS, tmp_path, PATHEXT=".exe")
 
 
 def write_trace(path: Path, rank: int = 0, num_spans: int = 20) -> Path:

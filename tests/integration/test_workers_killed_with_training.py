@@ -63,7 +63,7 @@ with profiler:
 
 @pytest.mark.parametrize("way", ["source", "save", "handler"])
 def test_worker_death_during_a_save_changes_neither_trace_nor_exit_code(way, tmp_path):
-    done = run_with_torch(TRAIN, tmp_path / "traces", way, whole_end=True)
+    done = run_with_torch(TRAIN, tmp_path / "traces", way, finalizes=True)
     assert done.returncode == -signal.SIGTERM
     assert "Traceback" not in done.stderr, done.stderr
     assert "failed" not in done.stderr, done.stderr

@@ -33,7 +33,7 @@ _pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_in.restype, _pointer_in.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
-class AlteredStream:
+class MalformedStream:
     """The stream of a table, whose batch gets other ``numbers``, by name: of its first column, or of itself."""
 
     def __init__(self, table: Any, numbers: dict[str, int], *, of_column: bool) -> None:

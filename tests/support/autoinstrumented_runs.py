@@ -5,11 +5,11 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from support.fork_server import COMPILING, Running, run_command, start_prepared
+from support.fork_server import TORCH_COMPILE_MODULES, Running, run_command, start_forked
 
 BIN = Path(sysconfig.get_path("scripts"))
 KINETOSCOPE = str(BIN / "kinetoscope")
-_RECORDED = (*COMPILING, "kinetoscope.autoinstrument.instrumentation", "kinetoscope.sources.torch_profiler")
+_RECORDED = (*TORCH_COMPILE_MODULES, "kinetoscope.autoinstrument.instrumentation", "kinetoscope.sources.torch_profiler")
 _AS_A_SCRIPT = """
 import runpy, sys
 del sys.argv[0]
@@ -25,14 +25,14 @@ def run(*command, folder, **options):
 
 def run_script(script, *arguments, folder):
     """A training without us, where torch is imported already: as `run` of a Python of its own, three seconds sooner."""
-    return start_prepared(COMPILING, _AS_A_SCRIPT, script, *arguments, folder=folder).wait()
+    return start_forked(TORCH_COMPILE_MODULES, _AS_A_SCRIPT, script, *arguments, folder=folder).wait()
 
 
-def run_recorded(*options, command, folder, environment=None, whole_end=False):
+def run_recorded(*options, command, folder, environment=None, finalizes=False):
     """The training of ``command``, a script and its arguments, below `kinetoscope run` with these options, where torch
     is imported already. The tests of how Python finds us in a process of its own use `run`."""
     variables = environment_of(*options, folder=folder, environment=environment)
-    return start_recorded(variables, command, folder, whole_end=whole_end).wait()
+    return start_recorded(variables, command, folder, finalizes=finalizes).wait()
 
 
 def environment_of(*options, folder, environment=None):
@@ -43,10 +43,10 @@ def environment_of(*options, folder, environment=None):
     return dict(variable.split("=", 1) for variable in done.stdout.split("\0")[:-1])
 
 
-def start_recorded(environment, command, folder, *, whole_end=False) -> Running:
+def start_recorded(environment, command, folder, *, finalizes=False) -> Running:
     """Start one training below `kinetoscope run`, which gave it this environment."""
-    where = {"folder": folder, "environment": environment, "whole_end": whole_end}
-    return start_prepared(_RECORDED, _AS_A_RECORDED_SCRIPT, *command, **where)
+    where = {"folder": folder, "environment": environment, "finalizes": finalizes}
+    return start_forked(_RECORDED, _AS_A_RECORDED_SCRIPT, *command, **where)
 
 
 def num_printed_steps(done):

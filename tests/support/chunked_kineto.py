@@ -5,7 +5,7 @@ import socket
 import threading
 
 
-class Pieces:
+class ChunkedKineto:
     """A stream that returns ``text`` in pieces of ``num_bytes``, one piece per read."""
 
     def __init__(self, text: bytes, num_bytes: int = 1000) -> None:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.fork_server import COMPILING, OURS, RUN_COMMAND, run_prepared
+from support.fork_server import KINETOSCOPE_MODULES, RUN_COMMAND, TORCH_COMPILE_MODULES, run_forked
 
 _TIMEOUT_S = 300
 # Python runs this as it starts. Libraries that choose their way into the system as they are imported come first.
@@ -126,7 +126,7 @@ sys.platform = "win32"
 )
 
 
-class OtherSystem:
+class EmulatedSystem:
     """Runs Python in ``folder`` as on another system: commands of ours, and programs.
 
     Each runs in a process of its own, in which all was taken away before anything of ours was imported; those that are
@@ -141,23 +141,27 @@ class OtherSystem:
         """Run one of our commands to its end."""
         if new:
             return self._run_new("-m", "kinetoscope", *arguments)
-        return self._run((*OURS, "polars"), RUN_COMMAND, arguments)
+        return self._run((*KINETOSCOPE_MODULES, "polars"), RUN_COMMAND, arguments)
 
     def program(self, text: str, *arguments: object, new: bool = False) -> subprocess.CompletedProcess[str]:
         """Run a program to its end."""
-        return self._run_new("-c", text, *arguments) if new else self._run((*OURS, "polars"), text, arguments)
+        return (
+            self._run_new("-c", text, *arguments)
+            if new
+            else self._run((*KINETOSCOPE_MODULES, "polars"), text, arguments)
+        )
 
     def program_with_torch(self, text: str) -> subprocess.CompletedProcess[str]:
         """Run a program to its end that has imported torch before anything was taken away."""
-        return self._run(COMPILING, text, (), WITH_TORCH="1")
+        return self._run(TORCH_COMPILE_MODULES, text, (), WITH_TORCH="1")
 
     def _run(
         self, modules: tuple[str, ...], text: str, arguments: Sequence[object], **more: str
     ) -> subprocess.CompletedProcess[str]:
         variables = {**self._variables, **more}
         environment = {**os.environ, **variables}
-        where = {"folder": self._folder, "environment": environment, "prepared_with": variables}
-        return run_prepared(modules, text, *arguments, **where, timeout_s=_TIMEOUT_S)
+        where = {"folder": self._folder, "environment": environment, "imported_with": variables}
+        return run_forked(modules, text, *arguments, **where, timeout_s=_TIMEOUT_S)
 
     def _run_new(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *map(str, arguments)]

@@ -3,7 +3,7 @@
 from kinetoscope.testing import FakeClock
 
 
-class BreakingClock(FakeClock):
+class FailingClock(FakeClock):
     """A clock that can break."""
 
     is_broken = False

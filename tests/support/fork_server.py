@@ -4,7 +4,7 @@ Importing torch takes two seconds of processor time, and the imports of a comman
 imports them once, for all processes of a test run, and is forked for each program.
 
 At the end of a program, Python and C++ take apart what was imported, object by object: a third of a second for torch. A
-program that has run to its end is spared that, unless its test asks for it with ``whole_end``. All else is done that
+program that has run to its end is spared that, unless its test asks for it with ``finalizes``. All else is done that
 Python does at the end: it waits for threads, calls what was registered with `atexit`, and writes out what was printed.
 """
 
@@ -35,11 +35,11 @@ from typing import Any
 COMMANDS = tuple(
     f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "upload", "status", "merge", "convert", "check")
 )
-OURS = ("importlib.metadata", "kinetoscope.api", *COMMANDS)
-COMPILING = ("torch", "torch._dynamo", "torch._inductor.config")
+KINETOSCOPE_MODULES = ("importlib.metadata", "kinetoscope.api", *COMMANDS)
+TORCH_COMPILE_MODULES = ("torch", "torch._dynamo", "torch._inductor.config")
 """torch with what it imports for the first optimizer, another second and a half."""
-TORCH = (*COMPILING, "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
-_BASES = (COMPILING, COMPILING[:1])
+TORCH_MODULES = (*TORCH_COMPILE_MODULES, "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
+_BASES = (TORCH_COMPILE_MODULES, TORCH_COMPILE_MODULES[:1])
 _FORK = "fork"
 _MAX_START_S = 300
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
@@ -48,85 +48,85 @@ _TEST_RUN = os.environ.get("PYTEST_PREPARED_BY") or os.environ.get("PYTEST_XDIST
 _ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 _Variables = tuple[tuple[str, str], ...]
 RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
-UPLOADING = (*OURS, "s3fs")
+S3_MODULES = (*KINETOSCOPE_MODULES, "s3fs")
 """Modules for S3. s3fs reads its settings when it is imported, so programs start with `READ_SETTINGS`."""
 READ_SETTINGS = "from fsspec.config import conf, set_conf_env\nset_conf_env(conf)\n"
 
 
 def run_program(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process that has imported us, but has not used us. For ``where`` see `run_prepared`."""
-    return run_prepared(OURS, program, *arguments, **where)
+    """Run a program in a process that has imported us, but has not used us. For ``where`` see `run_forked`."""
+    return run_forked(KINETOSCOPE_MODULES, program, *arguments, **where)
 
 
 def run_command(*arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
     """Run `kinetoscope` with these arguments."""
-    return run_prepared(OURS, RUN_COMMAND, *arguments, **where)
+    return run_forked(KINETOSCOPE_MODULES, RUN_COMMAND, *arguments, **where)
 
 
 def run_command_on_bytes(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run `kinetoscope` with these arguments and a pipe as its standard input; return the bytes that it printed."""
-    running = start_prepared(OURS, RUN_COMMAND, *arguments, stdin=stdin)
+    running = start_forked(KINETOSCOPE_MODULES, RUN_COMMAND, *arguments, stdin=stdin)
     done = running.wait()
     return subprocess.CompletedProcess(done.args, done.returncode, *running.printed)
 
 
 def run_with_torch(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
     """Run a program in a process that has imported torch and us, but has used neither."""
-    return run_prepared(TORCH, program, *arguments, **where)
+    return run_forked(TORCH_MODULES, program, *arguments, **where)
 
 
 def start_with_torch(program: str, *arguments: object, **where: Any) -> "Running":
     """As `run_with_torch`, but returns while the program runs."""
-    return start_prepared(TORCH, program, *arguments, **where)
+    return start_forked(TORCH_MODULES, program, *arguments, **where)
 
 
-def run_prepared(
+def run_forked(
     modules: tuple[str, ...],
     program: str,
     *arguments: object,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    prepared_with: Mapping[str, str] | None = None,
+    imported_with: Mapping[str, str] | None = None,
     timeout_s: float = 120,
-    whole_end: bool = False,
+    finalizes: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end. For the rest see `start_prepared`."""
-    where: dict[str, Any] = {"folder": folder, "environment": environment, "prepared_with": prepared_with}
-    where["whole_end"] = whole_end
-    return start_prepared(modules, program, *arguments, **where).wait(timeout_s)
+    """Run a program to its end. For the rest see `start_forked`."""
+    where: dict[str, Any] = {"folder": folder, "environment": environment, "imported_with": imported_with}
+    where["finalizes"] = finalizes
+    return start_forked(modules, program, *arguments, **where).wait(timeout_s)
 
 
-def start_prepared(
+def start_forked(
     modules: tuple[str, ...],
     program: str,
     *arguments: object,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    prepared_with: Mapping[str, str] | None = None,
+    imported_with: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
-    whole_end: bool = False,
+    finalizes: bool = False,
 ) -> "Running":
     """Start a program in the folder and the environment of the caller if no others are given. ``stdin`` comes through a
-    pipe; None is no standard input. With ``whole_end`` Python is finalized when the program has ended.
+    pipe; None is no standard input. With ``finalizes`` Python is finalized when the program has ended.
 
     Environment variables that modules read when they are imported are those with which the tests were started, whatever
-    test comes first, and those of ``prepared_with``.
+    test comes first, and those of ``imported_with``.
 
     The output of a killed or crashed program is returned, and the next program still works. Programs that run at the
     same time have different parents.
     """
-    request: dict[str, Any] = {"program": program, "arguments": list(map(str, arguments)), "whole_end": whole_end}
+    request: dict[str, Any] = {"program": program, "arguments": list(map(str, arguments)), "finalizes": finalizes}
     request["folder"] = str(folder or Path.cwd())
     request["environment"] = dict(os.environ if environment is None else environment)
-    variables = tuple(sorted((prepared_with or {}).items()))
+    variables = tuple(sorted((imported_with or {}).items()))
     idle = _idle.setdefault((modules, variables), [])
     connection = idle.pop() if idle else _another(_prepared(modules, variables))
     return Running(connection, request, idle, stdin)
 
 
-def run_in_our_place(modules: tuple[str, ...], program: str) -> int:
+def run_as_this_process(modules: tuple[str, ...], program: str) -> int:
     """Run a program with the standard streams, the folder and the environment of this process; return its status."""
-    request = {"program": program, "arguments": [], "whole_end": False}
+    request = {"program": program, "arguments": [], "finalizes": False}
     request |= {"folder": os.getcwd(), "environment": dict(os.environ)}
     connection = _prepared(modules, ())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # that is for the program
@@ -338,7 +338,7 @@ def _become(
     arguments: list[str],
     folder: str,
     environment: dict[str, str],
-    whole_end: bool,
+    finalizes: bool,
 ) -> None:
     """Run a program in this process. An exception ends the process, as with `python -c`."""
     for number, file in zip((1, 2, 0), files, strict=False):
@@ -355,10 +355,10 @@ def _become(
     try:
         exec(compile(program, "<string>", "exec"), vars(main))
     except SystemExit as end:
-        if whole_end or not isinstance(end.code, int | None):
+        if finalizes or not isinstance(end.code, int | None):
             raise
         status = int(end.code or 0)
-    if not whole_end:
+    if not finalizes:
         _end_soon(status)
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-BREAKS = {
+MALFORMATIONS = {
     "bare quotes": (rb'"name": "', rb'"name": "say "x" '),
     "one bare quote": (rb'"name": "', rb'"name": "5" '),
     "bare backslash": (rb'"name": "', rb'"name": "C:\\q '),
@@ -33,9 +33,9 @@ BREAKS = {
 def break_event(event: Any, kind: str, *, indent: int | None = 2) -> bytes:
     """Return the text of an event, broken in one of the ways, or unchanged if that way does not exist."""
     text = json.dumps(event, indent=indent).encode()
-    return re.sub(*BREAKS[kind], text) if kind in BREAKS else text
+    return re.sub(*MALFORMATIONS[kind], text) if kind in MALFORMATIONS else text
 
 
-def broken_trace(events: Iterable[bytes]) -> bytes:
+def malformed_trace(events: Iterable[bytes]) -> bytes:
     """Return a trace of these events."""
     return b'{"baseTimeNanoseconds": 1790857026000000000, "traceEvents": [\n' + b",\n".join(events) + b"\n]}"

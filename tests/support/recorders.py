@@ -7,7 +7,7 @@ from kinetoscope.testing import FakeClock
 ON = 2
 
 
-class TestedRecorder:
+class FakeClockRecorder:
     """A recorder with a clock that ticks by one at each reading, and its spans."""
 
     __test__ = False

@@ -18,7 +18,7 @@ _MS = 1e6
 _GLYPHS = "█▓▒░"
 
 
-def assert_one_truth(report):
+def assert_consistent_report(report):
     """Everything that shows a report shows the numbers of its JSON, and each ledger adds up to the step."""
     run = json.loads(report.to_json())["run"]
     _assert_adds_up(run["step_ns"], run["parts"])

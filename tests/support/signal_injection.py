@@ -12,7 +12,7 @@ _HANDLED_AFTER = ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWAR
 """Opcodes after which Python handles signals, which it does nowhere else."""
 
 
-class Presses:
+class InjectedSignals:
     """Raises a signal at the place with that number, counted from 1, while ``method`` runs for the first time.
 
     Begin with `start`, and end with ``sys.settrace(None)``. ``num_places`` tells how many there were so far.

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from support.arrow_streams import AlteredStream
+from support.arrow_streams import MalformedStream
 
 _native = pytest.importorskip("kinetoscope._native", reason="the native module was not built")
 
@@ -243,7 +243,7 @@ def test_columns_with_nulls_are_refused(name):
     ],
 )
 def test_columns_shorter_than_their_batch_are_refused(of_column, numbers):
-    altered = AlteredStream(spans_table(), numbers, of_column=of_column)
+    altered = MalformedStream(spans_table(), numbers, of_column=of_column)
     with pytest.raises(ValueError, match="The stream has other columns"):
         _native.nest_spans(altered.capsule)
 

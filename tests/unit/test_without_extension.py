@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.fork_server import COMPILING, run_prepared
+from support.fork_server import TORCH_COMPILE_MODULES, run_forked
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = "import sys\nsys.modules['kinetoscope._native'] = sys.modules['kinetoscope._kineto_save'] = None\n"
@@ -89,7 +89,7 @@ def test_an_unmodified_training_continues_unrecorded_with_one_line(tmp_path, why
     pytest.importorskip("torch")
     before = WITHOUT if why == "missing" else "import sys\nsys._is_gil_enabled = lambda: False\n"
     reason = REASON if why == "missing" else "This Python runs without the GIL, on which the recorder relies."
-    done = run_prepared(COMPILING, before + UNMODIFIED, folder=tmp_path)
+    done = run_forked(TORCH_COMPILE_MODULES, before + UNMODIFIED, folder=tmp_path)
     assert (done.returncode, done.stdout) == (7, "trained\n"), done.stderr
     assert done.stderr.count(reason) == 1
     assert not [*tmp_path.iterdir()]

@@ -15,7 +15,7 @@ from kinetoscope.torch import profile
 from support.fork_server import run_with_torch as run_and_end_soon
 from support.torch_versions import VERSION
 
-run_with_torch = functools.partial(run_and_end_soon, whole_end=True)
+run_with_torch = functools.partial(run_and_end_soon, finalizes=True)
 NUM_SCHEDULES = os.environ.get("KINETOSCOPE_SCHEDULES", "100")
 PROGRAM = """
 import os, signal, sys, time

@@ -31,7 +31,7 @@ from kinetoscope.torch.kineto_text import read_text
 from kinetoscope.torch.original_names import find_original_names
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.tensorboard_trace_handler import BackgroundExport
-from support.chunked_kineto import Pieces
+from support.chunked_kineto import ChunkedKineto
 from support.torch_versions import VERSION, since_2_13
 from support.trace_processor import trace_processor
 
@@ -356,7 +356,10 @@ def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options)
     names = find_original_names(results)
     results.save(str(tmp_path / "kineto.json"))
     kineto = (tmp_path / "kineto.json").read_bytes()
-    lines, unread = read_text(Pieces(kineto, 10_000), names.in_order), read_text(Pieces(kineto, 10_000), None)
+    lines, unread = (
+        read_text(ChunkedKineto(kineto, 10_000), names.in_order),
+        read_text(ChunkedKineto(kineto, 10_000), None),
+    )
     assert (lines.is_valid, bool(unread.lines)) == (True, False)
     copy_trace(lines, tmp_path / "lines.json", {})
     rewrite_trace([(unread, names.by_span)], tmp_path / "python.json", {})

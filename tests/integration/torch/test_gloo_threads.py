@@ -2,7 +2,7 @@
 
 import json
 
-from support.fork_server import run_prepared
+from support.fork_server import run_forked
 
 TWO_GROUPS = """
 import json, sys, time, torch, torch.distributed as distributed
@@ -30,7 +30,7 @@ distributed.destroy_process_group()
 
 
 def test_spans_of_gloo_are_on_the_threads_of_their_group(tmp_path):
-    done = run_prepared(("torch", "torch.profiler"), TWO_GROUPS, tmp_path)
+    done = run_forked(("torch", "torch.profiler"), TWO_GROUPS, tmp_path)
     assert done.returncode == 0, done.stderr
     trace = json.loads((tmp_path / "trace.json").read_text())
     threads = {group["pg_name"]: group["threads"] for group in trace["distributedInfo"]["pg_config"]}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.fork_server import run_prepared
+from support.fork_server import run_forked
 
 SOURCE = Path(__file__).parents[3] / "src" / "native" / "kineto" / "kineto_save.cpp"
 EXPORTS = """
@@ -32,7 +32,7 @@ for number in range(2):
 
 def export(folder: Path, *arguments: str) -> str:
     """Return the log of a process that exports two windows."""
-    child = run_prepared(("torch",), EXPORTS, *arguments, folder=folder)
+    child = run_forked(("torch",), EXPORTS, *arguments, folder=folder)
     assert child.returncode == 0, child.stderr
     for number in range(2):
         events = json.loads((folder / f"trace{number}.json").read_text())["traceEvents"]
@@ -87,5 +87,5 @@ _kineto_save.finish(saving)
 
 
 def test_a_save_may_be_finished_by_two_threads_at_once(tmp_path):
-    child = run_prepared(("torch",), FINISHES_TWICE, folder=tmp_path)
+    child = run_forked(("torch",), FINISHES_TWICE, folder=tmp_path)
     assert (child.returncode, child.stdout) == (0, "True\n"), child.stderr

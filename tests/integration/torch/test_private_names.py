@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kinetoscope.torch import private_names, profile
-from support.fork_server import run_prepared
+from support.fork_server import run_forked
 
 # Before Kinetoscope is imported, as in a torch that never had the name.
 TAKE_AWAY = """
@@ -47,7 +47,7 @@ WITHOUT_OPERATORS = ("profile._prepare_trace", "profile._start_trace")
     + ["torch.profiler._memory_profiler"],
 )
 def test_training_continues_without_a_private_name_of_torch(name, tmp_path):
-    done = run_prepared(
+    done = run_forked(
         ("torch", "torch.profiler"), TAKE_AWAY + "import kinetoscope.torch\n" + TRAIN, name, tmp_path / "run"
     )
     assert done.returncode == 0, done.stderr
@@ -83,7 +83,7 @@ print(json.dumps(list(json.load(open(sys.argv[1] + "/trace.json"))["distributedI
 
 @pytest.mark.parametrize("also", ["", "_record_function_with_args_enter", "_record_function_with_args_exit"])
 def test_without_the_names_of_process_groups_the_rank_is_known(tmp_path, also):
-    done = run_prepared(("torch", "torch.profiler"), WITH_A_GROUP, tmp_path, also)
+    done = run_forked(("torch", "torch.profiler"), WITH_A_GROUP, tmp_path, also)
     assert done.returncode == 0, done.stderr
     assert {"rank", "world_size"} <= set(json_names(done.stdout))
     assert "aten::add" in (tmp_path / "execution.json").read_text()

@@ -15,7 +15,7 @@ import pytest
 
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.uploads.upload_queue import read_queue
-from support.fork_server import OURS, READ_SETTINGS, RUN_COMMAND, UPLOADING, run_prepared, start_prepared
+from support.fork_server import KINETOSCOPE_MODULES, READ_SETTINGS, RUN_COMMAND, S3_MODULES, run_forked, start_forked
 from support.object_store.s3 import BUCKET, SECRET
 from support.polling import wait_for
 
@@ -56,7 +56,7 @@ def start(tmp_path, rank, environment):
     place |= {"WORLD_SIZE": str(NUM_RANKS), "LOCAL_WORLD_SIZE": "1"}
     a_sixth = str(int(DURATION_S * 8))  # batches of 20 ms
     arguments = (f"s3://{BUCKET}/faults", a_sixth)
-    return start_prepared(OURS, RANK, *arguments, folder=tmp_path, environment=environment | place)
+    return start_forked(KINETOSCOPE_MODULES, RANK, *arguments, folder=tmp_path, environment=environment | place)
 
 
 def wait_for_first_traces(tmp_path):
@@ -77,7 +77,7 @@ def upload_the_rest(tmp_path, rank, environment):
     until = time.monotonic() + 120 + DURATION_S
     while time.monotonic() < until:
         program = READ_SETTINGS + RUN_COMMAND
-        done = run_prepared(UPLOADING, program, *arguments, environment=environment, timeout_s=300)
+        done = run_forked(S3_MODULES, program, *arguments, environment=environment, timeout_s=300)
         if "Another process" not in done.stdout:
             return done
         time.sleep(0.5)

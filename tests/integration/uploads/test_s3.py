@@ -15,7 +15,15 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.uploads.upload_queue import add_upload, build_queue_name, read_confirmed, read_queue
-from support.fork_server import OURS, READ_SETTINGS, RUN_COMMAND, TORCH, UPLOADING, run_prepared, start_prepared
+from support.fork_server import (
+    KINETOSCOPE_MODULES,
+    READ_SETTINGS,
+    RUN_COMMAND,
+    S3_MODULES,
+    TORCH_MODULES,
+    run_forked,
+    start_forked,
+)
 from support.object_store.s3 import BUCKET, SECRET
 from support.polling import wait_for
 
@@ -34,10 +42,10 @@ def train(batches, **settings):
 """
 
 
-def run(tmp_path, program, environment, name, modules=OURS):
+def run(tmp_path, program, environment, name, modules=KINETOSCOPE_MODULES):
     """Run a training to its end."""
     program = RUN + textwrap.dedent(program)
-    return run_prepared(modules, program, name, folder=tmp_path, environment=environment)
+    return run_forked(modules, program, name, folder=tmp_path, environment=environment)
 
 
 def start(tmp_path, program, environment, name):
@@ -54,7 +62,7 @@ def upload(run_folder, environment, *options):
 def command(environment, *arguments, folder=None):
     """`kinetoscope` with these arguments, in a process that has imported what talks to S3, but has not used it."""
     program = READ_SETTINGS + RUN_COMMAND
-    return run_prepared(UPLOADING, program, *arguments, environment=environment, folder=folder)
+    return run_forked(S3_MODULES, program, *arguments, environment=environment, folder=folder)
 
 
 def queue(tmp_path, name, num_bytes, num_files=1):
@@ -129,7 +137,7 @@ def test_a_kill_in_mid_upload_loses_nothing(tmp_path, s3, proxy):
     run_folder = queue(tmp_path, "killed", 100_000, num_files=3)
     arguments = ("upload", run_folder, "--to", f"s3://{BUCKET}")
     environment = s3.environment(proxy.endpoint)
-    process = start_prepared(UPLOADING, READ_SETTINGS + RUN_COMMAND, *arguments, environment=environment)
+    process = start_forked(S3_MODULES, READ_SETTINGS + RUN_COMMAND, *arguments, environment=environment)
     wait_for(lambda: proxy.met["hang"], every_s=0.02)
     process.kill()
     process.wait()
@@ -181,7 +189,7 @@ def test_torchs_own_traces_are_uploaded_too(tmp_path, s3):
                 with profiler.marker("train"):
                     pass
     """
-    done = run(tmp_path, program, s3.environment(), "torch", TORCH)
+    done = run(tmp_path, program, s3.environment(), "torch", TORCH_MODULES)
     stored = [name.rpartition("/")[2] for name in s3.names() if name.startswith("torch/run/")]
     assert sorted(stored) == ["ep0-ba12-rank0.json.gz", "merged_trace.json.gz", "rank0.12.pt.trace.json"], done.stderr
 

@@ -74,7 +74,7 @@ def make_outside(folder: Path, killed: Path) -> None:
     (folder / "live" / "run.json").write_text(json.dumps(document | {"token": "another"}))
 
 
-def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
+def damage_run(run: Path, outside: Outside, seed: int) -> list[str]:
     """Change a run's folder, and return a description of the changes."""
     chance = random.Random(seed)
     (run / "link").symlink_to(outside.folder)

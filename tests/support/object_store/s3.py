@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from support.fork_server import start_prepared
+from support.fork_server import start_forked
 from support.free_ports import free_port, wait_for
 
 MISSING = ", ".join(name for name in ("s3fs", "moto") if find_spec(name) is None)
@@ -34,7 +34,7 @@ class S3Server:
             pytest.skip(f"There is no store to upload to: {MISSING} is not installed.")
         self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
-        self._process = start_prepared(SERVING, SERVE, "-H", "127.0.0.1", "-p", self.port)
+        self._process = start_forked(SERVING, SERVE, "-H", "127.0.0.1", "-p", self.port)
         wait_for(self.port)
         self.make_bucket(BUCKET)
 

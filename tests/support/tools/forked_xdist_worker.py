@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 os.environ["PYTEST_PREPARED_BY"] = str(os.getppid())  # all processes of this pytest share their imports
-from support.fork_server import run_in_our_place
+from support.fork_server import run_as_this_process
 
 MODULES = (
     *("torch", "torch._dynamo", "torch._functorch.aot_autograd", "ipykernel", "markdown_it", "msgspec", "nbclient"),
@@ -20,4 +20,4 @@ MODULES = (
 if __name__ == "__main__":
     if sys.platform != "linux":
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-    sys.exit(run_in_our_place(MODULES, sys.argv[sys.argv.index("-c") + 1]))
+    sys.exit(run_as_this_process(MODULES, sys.argv[sys.argv.index("-c") + 1]))

@@ -34,9 +34,9 @@ from coverage import CoverageData
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from support.fork_server import run_prepared
+from support.fork_server import run_forked
 
-HOUSE = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[3]
 NOISE = "BitOr"  # it changes types such as `int | None`, and then the module cannot be imported
 NUM_WORKERS = 2
 OPTIONS = ["-q", "-x", "-p", "no:cacheprovider", "--timeout", "60", "--hypothesis-profile", "first-failure"]
@@ -52,14 +52,14 @@ sys.exit(pytest.main(sys.argv[2:]))
 
 
 @dataclass(frozen=True)
-class RoomTests:
+class PackageTests:
     """Tests of a package: the duration of each, and the lines it runs."""
 
-    room: str
+    package: str
     seconds: dict[str, float]
     by_line: dict[tuple[str, int], set[str]]
 
-    def that_may_notice(self, change: Any) -> list[str]:
+    def find_affected(self, change: Any) -> list[str]:
         """Return the tests that run the changed statement (or its file, if it runs at import), or all tests."""
         path = str(change.module_path)
         statements = [node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.stmt)]
@@ -74,21 +74,21 @@ class RoomTests:
         return sorted(passing, key=lambda test: (nearest not in test, self.seconds[test], test))
 
 
-def main(room: str, number: int, seed: int) -> None:
+def main(package: str, number: int, seed: int) -> None:
     """Draw changes, try them, and print those that no test noticed."""
-    drawn = _draw(room, number, seed)
+    drawn = _draw(package, number, seed)
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         copies: Any = multiprocessing.Queue()
         for worker in range(NUM_WORKERS):
             copy = Path(folder, str(worker))
-            shutil.copytree(HOUSE, copy, ignore=shutil.ignore_patterns(".*", "build", "runs"))
+            shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "runs"))
             copies.put(str(copy))
         with multiprocessing.Pool(NUM_WORKERS, _enter, (copies,)) as pool:
-            files = sorted(map(str, Path("tests", "unit", room).rglob("test_*.py")))
+            files = sorted(map(str, Path("tests", "unit", package).rglob("test_*.py")))
             parts = [files[begin::NUM_WORKERS] for begin in range(min(NUM_WORKERS, len(files)))]
-            tests = _joined(pool.starmap(_run, [(room, part) for part in parts], chunksize=1))
+            tests = _joined(pool.starmap(_run, [(package, part) for part in parts], chunksize=1))
             num_survivors = _show(pool.imap_unordered(_try, [(change, tests) for change in drawn]), len(drawn))
-    print(f"\nOf {len(drawn)} changes of {room}/, the tests noticed {len(drawn) - num_survivors}.")
+    print(f"\nOf {len(drawn)} changes of {package}/, the tests noticed {len(drawn) - num_survivors}.")
 
 
 def _show(survivors: Iterable[str], number: int) -> int:
@@ -101,8 +101,8 @@ def _show(survivors: Iterable[str], number: int) -> int:
     return num_survivors
 
 
-def _draw(room: str, number: int, seed: int) -> list[Any]:
-    paths = sorted(Path("src", "kinetoscope", room).rglob("*.py"))
+def _draw(package: str, number: int, seed: int) -> list[Any]:
+    paths = sorted(Path("src", "kinetoscope", package).rglob("*.py"))
     with tempfile.TemporaryDirectory() as folder, use_db(str(Path(folder, "all")), WorkDB.Mode.create) as every:
         cosmic_ray.commands.init(paths, every, {})
         changes = [change for item in every.work_items for change in item.mutations]
@@ -120,20 +120,22 @@ def _enter(copies: Any) -> None:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
-def _joined(parts: Sequence[RoomTests]) -> RoomTests:
+def _joined(parts: Sequence[PackageTests]) -> PackageTests:
     seconds, by_line = dict[str, float](), dict[tuple[str, int], set[str]]()
     for part in parts:
         seconds |= part.seconds
         for line, tests in part.by_line.items():
             by_line.setdefault(line, set()).update(tests)
-    return RoomTests(parts[0].room, seconds, by_line)
+    return PackageTests(parts[0].package, seconds, by_line)
 
 
-def _run(room: str, files: list[str]) -> RoomTests:
+def _run(package: str, files: list[str]) -> PackageTests:
     """Run the tests of these files. Those that fail are left out: on a busy machine, one that needs a free processor
     may."""
-    watching = f"--cov=src/kinetoscope/{room} --cov-context=test --cov-report= --junitxml=times.xml --maxfail=0".split()
-    output = _failure_of(room, [*files, *watching], timeout_s=1800)
+    watching = (
+        f"--cov=src/kinetoscope/{package} --cov-context=test --cov-report= --junitxml=times.xml --maxfail=0".split()
+    )
+    output = _failure_of(package, [*files, *watching], timeout_s=1800)
     if output and not output.endswith("exit status 1"):
         raise RuntimeError(f"The tests do not run without a change.\n{output}")
     seconds: dict[str, float] = {}
@@ -150,7 +152,7 @@ def _run(room: str, files: list[str]) -> RoomTests:
         for file in lines.measured_files()
         for line, tests in lines.contexts_by_lineno(file).items()
     }
-    return RoomTests(room, seconds, by_line)
+    return PackageTests(package, seconds, by_line)
 
 
 def _node_id(module: str, name: str) -> str:
@@ -161,23 +163,23 @@ def _first_line(node: Any) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
 
 
-def _failure_of(room: str, arguments: list[str], timeout_s: float) -> str:
+def _failure_of(package: str, arguments: list[str], timeout_s: float) -> str:
     """Return the output of failing tests; empty if all pass."""
-    modules = ("hypothesis", "pytest", *(["torch"] if room == "torch" else []))
+    modules = ("hypothesis", "pytest", *(["torch"] if package == "torch" else []))
     try:
-        done = run_prepared(modules, RUN_TESTS, math.ceil(timeout_s), *OPTIONS, *arguments, timeout_s=timeout_s)
+        done = run_forked(modules, RUN_TESTS, math.ceil(timeout_s), *OPTIONS, *arguments, timeout_s=timeout_s)
     except TimeoutError as error:
         return repr(error)
     return done.stdout + done.stderr + f"exit status {done.returncode}" if done.returncode else ""
 
 
-def _try(given: tuple[Any, RoomTests]) -> str:
+def _try(given: tuple[Any, PackageTests]) -> str:
     """Return the change, if no test noticed it; else an empty text."""
     change, tests = given
-    chosen = tests.that_may_notice(change)
+    chosen = tests.find_affected(change)
     operator = cosmic_ray.plugins.get_operator(change.operator_name)(**change.operator_args)
     with use_mutation(change.module_path, operator, change.occurrence) as (before, after):
-        if _failure_of(tests.room, chosen, timeout_s=4 * sum(tests.seconds.values()) + 20):
+        if _failure_of(tests.package, chosen, timeout_s=4 * sum(tests.seconds.values()) + 20):
             return ""
     path = str(change.module_path)
     return "\n".join(difflib.unified_diff(before.split("\n"), (after or "").split("\n"), path, path, lineterm=""))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from support.fork_server import Running, start_prepared, start_with_torch
+from support.fork_server import Running, start_forked, start_with_torch
 from support.free_ports import free_port
 
 HOURS_AHEAD = 2
@@ -70,8 +70,8 @@ def start_rank(
     environment = dict(os.environ if environment is None else environment)
     if before[:1] == ["env"]:
         settings = dict(setting.split("=", 1) for setting in before[1:])
-        where |= {"environment": environment | settings, "prepared_with": settings}
-        return start_prepared(_IMPORTED, program, *arguments, **where)
+        where |= {"environment": environment | settings, "imported_with": settings}
+        return start_forked(_IMPORTED, program, *arguments, **where)
     namespaces = _ENTER_NETWORK.format(name=before[3]) if before[:3] == IN_A_NETWORK else ""
     namespaces += _ENTER_TIME if before[-len(IN_A_TIME_NAMESPACE) :] == IN_A_TIME_NAMESPACE else ""
     return start_with_torch(namespaces + program, *arguments, environment=environment, **where)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MIN_GAIN_SHARE = 0.05
 """A plant whose rerun gains less of a step is too small to be judged: neither its report nor its absence is wrong."""
 
-LARGE_GAIN_SHARE = 0.10
+LARGE_SAVING_SHARE = 0.10
 """Right first findings on plants whose rerun gains this share of a step should be of high confidence."""
 
 SAVING_TOLERANCE = 0.02

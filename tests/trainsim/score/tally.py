@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainsim.score.judge import LARGE_GAIN_SHARE, Verdict
+from trainsim.score.judge import LARGE_SAVING_SHARE, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,9 @@ def sum_up(name: str, verdicts: Sequence[Verdict]) -> Row:
     large = [
         verdict
         for verdict in judged
-        if verdict.is_right and verdict.max_confidence == "high" and (verdict.first_gain_share or 0) >= LARGE_GAIN_SHARE
+        if verdict.is_right
+        and verdict.max_confidence == "high"
+        and (verdict.first_gain_share or 0) >= LARGE_SAVING_SHARE
     ]
     return Row(
         name=name,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kinetoscope.formats import chrome_stream
 from kinetoscope.formats.chrome_scan import new_scanner
 from reference.scanning import ReferenceScanner
-from support.malformed_traces import BREAKS, break_event, broken_trace
+from support.malformed_traces import MALFORMATIONS, break_event, malformed_trace
 from support.scanner_output import Reading, read_with
 
 SPAN = {"ph": "X", "name": "a", "cat": "c", "pid": 1, "tid": 2, "ts": 1.5, "dur": 2.25}
@@ -215,7 +215,7 @@ def test_only_the_broken_events_are_lost(read):
 )
 def test_file_with_every_event_malformed_in_one_way_is_read(read, kind, name, repair):
     events = [SPAN | {"name": f"event {number}", "args": {"stream": number}} for number in range(50)]
-    reading = read(broken_trace(break_event(event, kind) for event in events))
+    reading = read(malformed_trace(break_event(event, kind) for event in events))
     assert [row["name"] for row in reading.rows] == [name.format(number) for number in range(50)]
     assert [row["stream"] for row in reading.rows] == list(range(50))
     assert {(row["ts"], row["dur"]) for row in reading.rows} == {(1790857026000001500, 2250)}
@@ -228,7 +228,7 @@ def test_file_with_every_event_malformed_in_one_way_is_read(read, kind, name, re
 )
 def test_an_event_that_makes_no_sense_is_left_out_and_the_others_are_read(read, kind):
     events = [break_event(SPAN | {"name": f"event {number}"}, kind if number % 2 else "") for number in range(50)]
-    reading = read(broken_trace(events))
+    reading = read(malformed_trace(events))
     assert [row["name"] for row in reading.rows] == [f"event {number}" for number in range(0, 50, 2)]
     assert any("left out" in sentence for sentence in reading.repairs)
 
@@ -272,14 +272,14 @@ def test_the_scanner_agrees_with_its_reference_on_any_events(events, indent, is_
 
 
 @given(
-    st.lists(st.tuples(_events, st.sampled_from(["", *BREAKS])), max_size=8),
+    st.lists(st.tuples(_events, st.sampled_from(["", *MALFORMATIONS])), max_size=8),
     st.sampled_from([None, 2]),
     st.sampled_from([1 << 9, 1 << 18]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_scanner_agrees_with_its_reference_on_broken_events(monkeypatch, events, indent, window_bytes):
     monkeypatch.setattr(chrome_stream, "_PIECE_BYTES", window_bytes)
-    assert_alike(broken_trace(break_event(event, kind, indent=indent) for event, kind in events))
+    assert_alike(malformed_trace(break_event(event, kind, indent=indent) for event, kind in events))
 
 
 _PIECES = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"NaN", b"1e999", b"\x00", b"\n", b"\xff", b"\\ud800"]

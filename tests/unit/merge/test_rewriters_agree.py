@@ -14,7 +14,7 @@ from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
 from reference.rewriting import use_reference
 from support.event_strategies import BASE_NS, QUIET, categories, events, others, spans
-from support.malformed_traces import BREAKS, break_event, broken_trace
+from support.malformed_traces import MALFORMATIONS, break_event, malformed_trace
 from support.merged_traces import meaning
 from support.trace_processor.trace_processor import load
 
@@ -119,10 +119,12 @@ def test_any_part_of_a_file_is_merged_or_refused(tmp_path, events, cut):
 
 
 @QUIET
-@given(st.lists(st.tuples(spans | others, st.sampled_from(["", *BREAKS])), max_size=12), st.sampled_from([None, 2]))
+@given(
+    st.lists(st.tuples(spans | others, st.sampled_from(["", *MALFORMATIONS])), max_size=12), st.sampled_from([None, 2])
+)
 def test_both_read_broken_events_alike(tmp_path, monkeypatch, events, indent):
     texts = [break_event(event, kind, indent=indent) for event, kind in events]
-    agree(broken_trace(texts), tmp_path, monkeypatch)
+    agree(malformed_trace(texts), tmp_path, monkeypatch)
 
 
 def test_both_number_ids_alike_where_one_event_has_an_id_of_the_other_kind(tmp_path, monkeypatch):
@@ -156,7 +158,7 @@ def test_thread_named_several_times_has_the_last_name_even_if_repeated(tmp_path,
 @pytest.mark.parametrize("kind", ["bare quotes", "control character", "NaN in a field", "two commas"])
 def test_file_with_every_event_malformed_is_merged(tmp_path, monkeypatch, kind):
     event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {"b": 1}}
-    counts, _ = agree(broken_trace([break_event(event, kind)] * 20), tmp_path, monkeypatch)
+    counts, _ = agree(malformed_trace([break_event(event, kind)] * 20), tmp_path, monkeypatch)
     assert counts == (20, 0, 0)
     with load(tmp_path / "out.json") as trace:
         assert trace.errors() == {}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from support.recorders import TestedRecorder
+from support.recorders import FakeClockRecorder
 
 
 @pytest.fixture
 def native():
     """A recorder with a clock that ticks, and its spans."""
-    return TestedRecorder()
+    return FakeClockRecorder()

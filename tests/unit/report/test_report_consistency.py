@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import kinetoscope
-from support.report_consistency import assert_one_truth, screen
+from support.report_consistency import assert_consistent_report, screen
 from trainsim import Fault, Settings
 from trainsim.analysed import analysed
 
@@ -30,14 +30,14 @@ _OF_OTHERS = (
 
 @pytest.mark.parametrize("kind", _RUNS)
 def test_a_simulated_run_has_the_same_numbers_everywhere(kind):
-    assert_one_truth(analysed(_RUNS[kind])[1])
+    assert_consistent_report(analysed(_RUNS[kind])[1])
 
 
 @pytest.mark.parametrize("name", _OF_OTHERS)
 def test_a_gpu_trace_of_somebody_else_has_the_same_numbers_everywhere(name):
     if not (_DATA / name).exists():
         pytest.skip(f"{name} is not beside the repository")
-    assert_one_truth(kinetoscope.analyze(_DATA / name, cache=False))
+    assert_consistent_report(kinetoscope.analyze(_DATA / name, cache=False))
 
 
 def test_gpu_bound_step_is_reported_with_the_cpu_run_ahead():

@@ -7,7 +7,7 @@ from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.sources.compile_events import format_guard
 from kinetoscope.testing import MemoryTraceHandler
-from support.failing_clock import BreakingClock
+from support.failing_clock import FailingClock
 
 torch = pytest.importorskip("torch")
 
@@ -74,7 +74,7 @@ def test_a_reset_of_the_compiler_in_the_loop_is_no_error(dynamo):
 
 def compile_with_a_broken_clock(dynamo, results, *, begins_broken, strict=False):
     """Train with a clock that breaks before a compilation, or in it; return what was recorded."""
-    clock = BreakingClock()
+    clock = FailingClock()
 
     def breaking(graph, inputs):
         clock.is_broken = True

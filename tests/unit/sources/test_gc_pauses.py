@@ -18,7 +18,7 @@ from kinetoscope import GCPauses, ProfilerAction
 from kinetoscope.core.paths.source_files import source_name
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
-from support.failing_clock import BreakingClock
+from support.failing_clock import FailingClock
 
 BATCHES = [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE]
 
@@ -244,7 +244,7 @@ def test_during_an_evaluation_between_batches_nothing_is_recorded():
 
 
 def collect_with_a_broken_clock(*, strict):
-    handler, clock = MemoryTraceHandler(), BreakingClock()
+    handler, clock = MemoryTraceHandler(), FailingClock()
     with Profiler(
         lambda state: ProfilerAction.ACTIVE, handler, sources=[GCPauses()], clock=clock, strict=strict
     ) as profiler:

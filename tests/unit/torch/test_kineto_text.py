@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kinetoscope.core.clock.clock import GRID_NS
 from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.kineto_text import AlteredName, KinetoText, read_text
-from support.chunked_kineto import Pieces
+from support.chunked_kineto import ChunkedKineto
 
 BASE_NS = 1_790_857_026_000_000_000
 BEGIN_US = 4_411_007_546_334  # weeks after the base, as it happens
@@ -70,7 +70,7 @@ ARGS = [
 )
 def test_every_event_is_returned_whatever_the_pieces(args, num_bytes):
     content = kineto(*(span(args=text.replace("\\\\", "\\"), begin_us=10 * at) for at, text in enumerate(args)))
-    text = read_text(Pieces(content, num_bytes), [])
+    text = read_text(ChunkedKineto(content, num_bytes), [])
     assert events_of(text) == expected(content)
     assert text.is_valid
 
@@ -92,7 +92,7 @@ def test_long_text_is_wrapped_completely_for_any_number_of_lines(tmp_path):
 
 
 def test_times_count_from_a_base_so_near_the_events_that_a_double_holds_them():
-    text = read_text(Pieces(kineto(span(), span(begin_us=9.001))), [])
+    text = read_text(ChunkedKineto(kineto(span(), span(begin_us=9.001))), [])
     [document] = text.documents()
     trace = json.loads(document)
     first_us, second_us = (event["ts"] for event in trace["traceEvents"])
@@ -104,7 +104,7 @@ def test_times_count_from_a_base_so_near_the_events_that_a_double_holds_them():
 
 def test_a_name_that_kineto_changed_is_put_right():
     renamed = [AlteredName(1, 'say "hi"\n', 'say "hi"')]
-    text = read_text(Pieces(kineto(span("first", 0), span('say "hi"', 5), span("last", 9))), renamed)
+    text = read_text(ChunkedKineto(kineto(span("first", 0), span('say "hi"', 5), span("last", 9))), renamed)
     assert [event["name"] for event in events_of(text)] == ["first", 'say "hi"\n', "last"]
     assert text.is_valid
 
@@ -112,7 +112,7 @@ def test_a_name_that_kineto_changed_is_put_right():
 @pytest.mark.parametrize("num_bytes", [1, 1000])
 @pytest.mark.parametrize("name", ['say "hi"', '"all"', '"', '","', 'a", "pid": 1, "tid": "b', 'torch/x.py(0): "b2b"'])
 def test_quotes_in_a_name_are_escaped_as_its_line_is_made(name, num_bytes):
-    text = read_text(Pieces(kineto(span("first", 0), span(name, 5), span("last", 9)), num_bytes), [])
+    text = read_text(ChunkedKineto(kineto(span("first", 0), span(name, 5), span("last", 9)), num_bytes), [])
     assert text.is_valid
     assert [event["name"] for event in events_of(text)] == ["first", name, "last"]
     assert text.may_have_changed_names  # a newline in it would be missing
@@ -120,20 +120,20 @@ def test_quotes_in_a_name_are_escaped_as_its_line_is_made(name, num_bytes):
 
 def test_quotes_in_a_name_are_escaped_in_the_one_line_output_of_old_torch():
     events = [span(name, begin).replace('",\n    "', '", "') for name, begin in (('say "hi"', 0), ("last", 9))]
-    text = read_text(Pieces(kineto(*events)), [])
+    text = read_text(ChunkedKineto(kineto(*events)), [])
     assert [event["name"] for event in events_of(text)] == ['say "hi"', "last"]
 
 
 def test_a_frame_with_another_name_than_at_its_reading_keeps_what_kineto_wrote():
     events = [span("first", 0), frame("unknown", 5, "null"), span("last", 9)]
-    text = read_text(Pieces(kineto(*events)), [AlteredName(1, "a.py(0): \x01'", "a.py(0): '")])
+    text = read_text(ChunkedKineto(kineto(*events)), [AlteredName(1, "a.py(0): \x01'", "a.py(0): '")])
     assert text.is_valid
     assert [event["name"] for event in events_of(text)] == ["first", "unknown", "last"]
 
 
 def test_names_found_later_are_corrected_even_for_clipped_spans():
     events = [span("outer", 0, 100), span("unknown", 40, 63), span("unknown", 60, 2), span("a/b", 200, 1)]
-    text = read_text(Pieces(kineto(*events, frame("a/b", 300, "null"))), [])
+    text = read_text(ChunkedKineto(kineto(*events, frame("a/b", 300, "null"))), [])
     names = {(40, 63): ["\u00e9"], (60, 2): ["t\tb"], (200, 1): ["a\\b", "other\n"], (300, 1): ["c\\d"]}
     begin_ns = BASE_NS + BEGIN_US * 1000
     text = text.correct_names({(begin_ns + begin * 1000, dur * 1000): one for (begin, dur), one in names.items()})
@@ -155,7 +155,7 @@ def test_names_found_later_are_corrected_even_for_clipped_spans():
 )
 def test_text_after_a_malformed_event_is_kept_unmodified(unusual):
     content = kineto(span("first", 0), unusual, span("last", 20))
-    text = read_text(Pieces(content), [])
+    text = read_text(ChunkedKineto(content), [])
     assert not text.is_valid
     kept = b"".join(text.remainder.pieces())
     assert kept.lstrip().startswith(unusual.strip().encode())
@@ -167,14 +167,14 @@ def test_text_after_a_malformed_event_is_kept_unmodified(unusual):
 @pytest.mark.parametrize("cut", [1, 60, 150, 300])
 def test_a_text_that_ends_too_early_is_kept_to_its_end(cut):
     content = kineto(span("first", 0), span("last", 20))
-    text = read_text(Pieces(content[:-cut]), [])
+    text = read_text(ChunkedKineto(content[:-cut]), [])
     whole = b"".join(text.documents())
     assert whole.count(b'"ph"') == content[:-cut].count(b'"ph"')
 
 
 def test_spans_that_overlap_are_made_to_nest_and_their_args_say_so():
     events = [span("outer", 0, 100), span("inner", 40, 63), span("long", 50, 200), span("after", 300, 1)]
-    text = read_text(Pieces(kineto(*events)), [])
+    text = read_text(ChunkedKineto(kineto(*events)), [])
     assert text.is_valid
     outer, inner, long, after, *added = events_of(text)
     assert (inner["dur"], inner["args"]["kinetoscope"]) == (60, "clipped 3.000 us at its end to nest")
@@ -189,7 +189,7 @@ def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
     events = [span("first", 0, 1)]
     for begin in range(100, 100 + 20_000_000 // num_bytes * 100, 100):
         events += [span("outer", begin, 50), span("inner", begin + 20, 33, long), span("after", begin + 60, 1)]
-    text = read_text(Pieces(kineto(*events), 100_000), [])
+    text = read_text(ChunkedKineto(kineto(*events), 100_000), [])
     assert text.is_valid
     found = events_of(text)
     assert [event["name"] for event in found] == ["first", *["outer", "inner", "after"] * (len(events) // 3)]
@@ -202,7 +202,7 @@ def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
 def test_overlapping_frames_of_threads_without_a_number_are_on_a_track_with_a_name():
     frames = [span(name, begin, 9000) for name, begin in (("one", 0), ("other", 4000))]
     events = [frame.replace("cpu_op", "python_function").replace('"stream 7"', "0") for frame in frames]
-    text = read_text(Pieces(kineto(*events).replace(b'"pid": 17', f'"pid": {os.getpid()}'.encode())), [])
+    text = read_text(ChunkedKineto(kineto(*events).replace(b'"pid": 17', f'"pid": {os.getpid()}'.encode())), [])
     names = [event["args"]["name"] for event in events_of(text) if event.get("name") == "thread_name"]
     assert names == ["Python threads without a number", "Python threads without a number (overlap 1)"]
 
@@ -233,7 +233,7 @@ def parents_of(path) -> dict[str, int | None]:
 @pytest.mark.parametrize("num_lines", range(len(FRAMES) + 1))
 def test_our_frames_go_and_their_children_are_those_of_the_frame_above(tmp_path, num_lines):
     unusual = frame("odd.py(8): odd", 10, "null", ', "note": "\u00e9"')  # from here on Python reads
-    text = read_text(Pieces(kineto(*FRAMES[:num_lines], unusual, *FRAMES[num_lines:])), [])
+    text = read_text(ChunkedKineto(kineto(*FRAMES[:num_lines], unusual, *FRAMES[num_lines:])), [])
     rewrite_trace([(text, {})], tmp_path / "trace.json", {})
     assert parents_of(tmp_path / "trace.json") == {
         "train.py(1): <module>": None,
@@ -257,12 +257,12 @@ def test_frame_is_recognized_by_its_own_fields_not_by_words_in_other_fields(tmp_
     ]
     frames = [frame(name, number, parent) for number, (name, parent) in enumerate(names, 1)]
     events = [text.replace('"Python parent id"', f'{decoy}, "Python parent id"', 1) for text in frames]
-    rewrite_trace([(read_text(Pieces(kineto(*events)), []), {})], tmp_path / "trace.json", {})
+    rewrite_trace([(read_text(ChunkedKineto(kineto(*events)), []), {})], tmp_path / "trace.json", {})
     assert parents_of(tmp_path / "trace.json") == {"train.py(1): <module>": None, "data.py(4): __next__": 1}
 
 
 def test_without_our_frames_a_text_is_as_right_as_with_them(tmp_path):
-    text = read_text(Pieces(kineto(*FRAMES)), [])
+    text = read_text(ChunkedKineto(kineto(*FRAMES)), [])
     assert text.is_valid
     copy_trace(text, tmp_path / "trace.json", {})
     assert parents_of(tmp_path / "trace.json")["data.py(4): __next__"] == 1
@@ -271,6 +271,6 @@ def test_without_our_frames_a_text_is_as_right_as_with_them(tmp_path):
 def test_names_that_kineto_changes_are_corrected_after_kinetoscope_frames():
     renamed = [AlteredName(1, "kinetoscope/\u00e9.py(1): f", "unknown"), AlteredName(2, "a\tb", "unknown")]
     events = [frame("train.py(1): f", 1, "null"), frame("unknown", 2, 1), span("unknown", 5)]
-    text = read_text(Pieces(kineto(*events)), renamed)
+    text = read_text(ChunkedKineto(kineto(*events)), renamed)
     assert [event["name"] for event in events_of(text)] == ["train.py(1): f", "a\tb"]
     assert text.is_valid

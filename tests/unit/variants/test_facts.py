@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from support.fork_server import COMPILING, run_prepared
+from support.fork_server import TORCH_COMPILE_MODULES, run_forked
 
 pytest.importorskip("torch")
 
@@ -33,7 +33,7 @@ print(msgspec.json.encode(watch.collect(num_local_ranks=1)).decode())
 
 
 def test_a_program_is_described_by_what_it_made_and_called():
-    done = run_prepared(COMPILING, PROGRAM)
+    done = run_forked(TORCH_COMPILE_MODULES, PROGRAM)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout.splitlines()[-1])
     (loader,) = facts["loaders"]

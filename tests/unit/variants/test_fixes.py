@@ -6,7 +6,7 @@ import pytest
 
 from kinetoscope.variants.facts import DDPFacts, Facts, LoaderFacts, OptimizerFacts
 from kinetoscope.variants.registry import load_variants
-from support.fork_server import COMPILING, run_prepared
+from support.fork_server import TORCH_COMPILE_MODULES, run_forked
 
 pytest.importorskip("torch")
 
@@ -140,7 +140,7 @@ PROGRAMS = {
 def applied(name, value, program):
     """Return how often a variant was applied in a program, and its ``result``."""
     text = APPLY.replace("NAME", repr(name)).replace("VALUE", repr(value)) + program
-    done = run_prepared(COMPILING, text + "\nprint(json.dumps([len(applied), result]))")
+    done = run_forked(TORCH_COMPILE_MODULES, text + "\nprint(json.dumps([len(applied), result]))")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from kinetoscope.core.background.writer_thread import WriterThread, is_in_background
-from support.signal_injection import Presses
+from support.signal_injection import InjectedSignals
 
 
 def test_jobs_run_in_order_on_one_other_thread():
@@ -211,7 +211,7 @@ def test_if_the_writer_thread_has_died_the_waiting_thread_does_the_rest(monkeypa
 def submit_at_place(place):
     """Press Ctrl-C while the first job is submitted. Gives the threads that ran the next ones, and whether that was the
     last place."""
-    presses, threads, writer = Presses(signal.SIGINT, place, WriterThread.submit), [], WriterThread("pressed")
+    presses, threads, writer = InjectedSignals(signal.SIGINT, place, WriterThread.submit), [], WriterThread("pressed")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         presses.start()

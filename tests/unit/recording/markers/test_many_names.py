@@ -18,7 +18,7 @@ from kinetoscope.recording.markers.recorder_types import NameTable
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.spool.chunk import NamesFile, read_names
 from kinetoscope.testing import MemoryTraceHandler
-from support.signal_injection import Presses
+from support.signal_injection import InjectedSignals
 
 MANY = 3 * MAX_CACHED_MARKERS
 
@@ -146,7 +146,7 @@ def interned_at_each_place(tmp_path, on_signal):
         table = NameTable()
         file = NamesFile(folder, 1, table.names)
         table.subscribe(file.write_new_names)
-        presses = Presses(signal.SIGINT, place, NameTable.intern)
+        presses = InjectedSignals(signal.SIGINT, place, NameTable.intern)
         before = signal.signal(signal.SIGINT, lambda *came, table=table: on_signal(table))
         try:
             presses.start()

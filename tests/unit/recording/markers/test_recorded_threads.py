@@ -10,7 +10,7 @@ import pytest
 from kinetoscope.core.clock.clock import SystemClock
 from kinetoscope.spool.record import Flag, Kind
 from support.polling import wait_for
-from support.recorders import TestedRecorder
+from support.recorders import FakeClockRecorder
 
 
 @pytest.mark.parametrize("record", [lambda span: span.instant(), lambda span: span.counter(1)])
@@ -222,7 +222,7 @@ def test_no_record_is_lost_if_the_writer_thread_gets_its_turn_while_a_window_clo
 
 
 def test_a_window_that_closes_while_threads_record_doubles_no_span(native):
-    native = TestedRecorder(SystemClock())
+    native = FakeClockRecorder(SystemClock())
     span = native.span()
     found = []
 

@@ -10,7 +10,7 @@ from kinetoscope.core.clock.clock import SystemClock
 from kinetoscope.recording.markers.native_recorder import NativeSpan
 from kinetoscope.recording.markers.recorder_types import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.spool.record import Flag
-from support.recorders import ON, TestedRecorder
+from support.recorders import ON, FakeClockRecorder
 
 
 def test_nothing_is_recorded_before_a_window_opens_or_after_it_closes(native):
@@ -46,7 +46,7 @@ def test_more_records_than_one_chunk_holds_are_all_kept(native):
 
 
 def test_spans_that_are_open_while_windows_close_are_cut_once_each(native):
-    native = TestedRecorder(SystemClock())
+    native = FakeClockRecorder(SystemClock())
     span = native.span()
     native.open()
     with span:
@@ -178,7 +178,7 @@ def test_an_error_of_a_listener_is_raised_and_the_recorder_still_works(native):
 
 def test_a_span_attached_elsewhere_records_there(native):
     span = native.span()
-    elsewhere = TestedRecorder()
+    elsewhere = FakeClockRecorder()
     span.attach(elsewhere.recorder, elsewhere.recorder.names.intern("there"))
     native.open()
     elsewhere.open()
@@ -206,7 +206,7 @@ def test_a_token_may_outlive_its_recorder(native):
     span = native.span()
     native.open()
     token = span.begin()
-    elsewhere = TestedRecorder()
+    elsewhere = FakeClockRecorder()
     span.attach(elsewhere.recorder, 0)
     native.recorder = None
     gc.collect()

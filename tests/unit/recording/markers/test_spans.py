@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinetoscope.recording.markers.native_recorder import NativeSpan
 from kinetoscope.spool.record import Flag, Kind, pack_records, unpack_records
-from support.recorders import ON, TestedRecorder
+from support.recorders import ON, FakeClockRecorder
 
 
 def test_a_with_returns_the_span(native):
@@ -321,7 +321,7 @@ def test_a_counter_has_a_record_for_each_value(native):
 
 @given(st.lists(st.one_of(st.integers(), st.floats(allow_nan=False)), min_size=1, max_size=5))
 def test_any_number_is_recorded_in_its_packed_form(values):
-    native = TestedRecorder()
+    native = FakeClockRecorder()
     native.open()
     span = native.span("n")
     for value in values:

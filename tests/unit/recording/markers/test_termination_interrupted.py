@@ -12,7 +12,7 @@ import pytest
 from kinetoscope import Profiler, cyclic_schedule
 from kinetoscope.recording.markers.process import TerminationHandler, this_process
 from kinetoscope.testing import MemoryTraceHandler
-from support.signal_injection import Presses
+from support.signal_injection import InjectedSignals
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="there are no signals of children")
 
@@ -30,7 +30,7 @@ def terminate_at(place, caplog, monkeypatch):
             raise RuntimeError("DataLoader worker (pid 1) is killed by signal: Terminated.")
 
     caplog.clear()
-    presses, handler = Presses(signal.SIGCHLD, place, TerminationHandler._on_signal), MemoryTraceHandler()
+    presses, handler = InjectedSignals(signal.SIGCHLD, place, TerminationHandler._on_signal), MemoryTraceHandler()
     monkeypatch.setattr(os, "kill", lambda pid, number: ended_by.append(number))
     before = [signal.signal(signal.SIGCHLD, handle), signal.getsignal(signal.SIGTERM)]
     profiler = Profiler(cyclic_schedule(active=4, warmup=0), handler, spool_folder=False, quiet=True)

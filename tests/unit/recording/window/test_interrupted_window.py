@@ -16,7 +16,7 @@ from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.shutdown import RunShutdown
 from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.testing import MemoryTraceHandler
-from support.signal_injection import Presses
+from support.signal_injection import InjectedSignals
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -35,7 +35,7 @@ def at_each_place(on_signal, method, numbers, every=1):
     """Train once for each place in a method, or for one of ``every`` places, where ``on_signal(profiler)`` handles the
     signal. Gives of each training whether it went on to its end, and its trace handler."""
     for place in range(1, 10_000, every):
-        presses, handler = Presses(numbers[place % len(numbers)], place, method), MemoryTraceHandler()
+        presses, handler = InjectedSignals(numbers[place % len(numbers)], place, method), MemoryTraceHandler()
         profiler = Profiler(cyclic_schedule(active=2, warmup=0), handler, spool_folder=False)
         handle, went_on = (lambda number, frame, profiler=profiler: on_signal(profiler)), True
         before = [signal.signal(number, handle) for number in SIGNALS]
@@ -82,7 +82,7 @@ def test_another_close_finishes_one_that_a_signal_breaks_off():
 def test_spool_is_deleted_completely_even_if_a_signal_interrupts_the_end(tmp_path):
     num_broken_off = 0
     for place in range(1, 1_000, 3):
-        presses = Presses(signal.SIGTERM, place, RunShutdown.finish_files)
+        presses = InjectedSignals(signal.SIGTERM, place, RunShutdown.finish_files)
         handler = MemoryTraceHandler()
         profiler = Profiler(cyclic_schedule(active=2, warmup=0), handler, spool_folder=tmp_path)
         before = signal.signal(signal.SIGTERM, lambda number, frame, profiler=profiler: interrupt(profiler))
@@ -105,7 +105,7 @@ def test_a_cycle_that_waits_for_clocks_is_delivered_once_though_ctrl_c_ends_the_
         delivered = []
         comparison = ClockComparison(SystemClock(), detect_ranks(), detect_attempt(detect_ranks()))
         comparison._pending[0] = lambda delivered=delivered: delivered.append(0)
-        presses = Presses(signal.SIGINT, place, ClockComparison.finish_windows)
+        presses = InjectedSignals(signal.SIGINT, place, ClockComparison.finish_windows)
         presses.start()
         with contextlib.suppress(KeyboardInterrupt):
             comparison.finish_windows(0.0)
