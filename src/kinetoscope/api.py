@@ -267,8 +267,12 @@ _DIAGNOSTIC_SOURCES = ("CompileEvents", "GCPauses", "GrowingMemory", "Float64Ten
 
 def _make_diagnostic_sources(all_sources: list[Any]) -> list[Any]:
     """Return a source of each of these classes that the user has not passed."""
-    kinds = [getattr(kinetoscope, name) for name in _DIAGNOSTIC_SOURCES]
-    return [kind() for kind in kinds if not any(isinstance(source, kind) for source in all_sources)]
+    source_types = [getattr(kinetoscope, name) for name in _DIAGNOSTIC_SOURCES]
+    return [
+        source_type()
+        for source_type in source_types
+        if not any(isinstance(source, source_type) for source in all_sources)
+    ]
 
 
 def _make_system_source(system: Any, interval_s: float | None) -> list[Any]:
@@ -304,14 +308,14 @@ def _make_torch_source(torch: Any, options: dict[str, Any], *, writes_file: bool
     return [TorchProfiler(**options) if writes_file else TorchProfiler(filename=None, **options)]
 
 
-def _make_no_effect_error(name: str, value: Any, argument: str, argument_value: Any, name_there: str) -> SettingsError:
+def _make_no_effect_error(name: str, value: Any, argument: str, argument_value: Any, other_name: str) -> SettingsError:
     """Return the error for an option that has no effect because of another argument."""
     if argument_value is False:
         return SettingsError(f"{name}={value!r} has no effect with {argument}=False. Leave one of them out.")
-    kind = type(argument_value).__name__
+    type_name = type(argument_value).__name__
     return SettingsError(
-        f"{name}={value!r} has no effect with {argument}={kind}(...), which has its own settings. Pass it there: "
-        f"{kind}({name_there}={value!r})."
+        f"{name}={value!r} has no effect with {argument}={type_name}(...), which has its own settings. Pass it there: "
+        f"{type_name}({other_name}={value!r})."
     )
 
 

@@ -85,8 +85,8 @@ def _do_nothing(*_: object) -> None:
 class BackwardWatch:
     """While installed, calls ``entered`` before and ``left`` after each backward pass, on any thread."""
 
-    def __init__(self, entered: Callable[[], object], left: Callable[[], object]) -> None:
-        self._entered, self._left = entered, left
+    def __init__(self, on_start: Callable[[], object], on_end: Callable[[], object]) -> None:
+        self._on_start, self._on_end = on_start, on_end
         self._around: Callable[..., Any] | None = None
         self._original: Any = None
 
@@ -98,7 +98,7 @@ class BackwardWatch:
         self._original = getattr(sys.modules["torch.autograd"], run_backward.attribute)  # perhaps other code's
         names: dict[str, Any] = {}
         exec(compile(_AROUND, str(graph.__file__), "exec"), names)
-        self._around = names["around"](self._original, self._entered, self._left)
+        self._around = names["around"](self._original, self._on_start, self._on_end)
         setattr(sys.modules["torch.autograd"], run_backward.attribute, self._around)
 
     def remove(self) -> None:

@@ -64,10 +64,10 @@ def profile_cell(ipython: Any, line: str, cell: str) -> None:
 
 def _parse_line(line: str, names: dict[str, Any]) -> ProfileArguments:
     """Return the arguments in the line of a magic; names in it are the notebook's."""
-    words = line.split()
-    if "--diagnose" in words:
-        words.remove("--diagnose")
-        rest = " ".join(words)
+    tokens = line.split()
+    if "--diagnose" in tokens:
+        tokens.remove("--diagnose")
+        rest = " ".join(tokens)
         line = f"{rest!r}, diagnose=True" if _is_folder(rest) else f"{rest}, diagnose=True".lstrip(", ")
     line = line.strip()
     if line.startswith("-"):

@@ -361,8 +361,11 @@ def _explain_missing(kind: str, name: str, run: RunLifecycle | None) -> str:
     folder = None
     with contextlib.suppress(Exception):  # before the run starts, a handler may have none
         folder = run_folder_of(run.context.handlers if run is not None else ())
-    here = _ALTERNATIVES[name].format(run=quote(str(folder or "RUN")), path=repr(str(folder or "RUN")))
-    return f"A Kinetoscope Profiler has no {name}: {here}. (kinetoscope.torch.profile has all names of torch.profiler.)"
+    alternative = _ALTERNATIVES[name].format(run=quote(str(folder or "RUN")), path=repr(str(folder or "RUN")))
+    return (
+        f"A Kinetoscope Profiler has no {name}: {alternative}. (kinetoscope.torch.profile has all names of "
+        "torch.profiler.)"
+    )
 
 
 def _order_arguments(

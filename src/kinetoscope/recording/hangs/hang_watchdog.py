@@ -30,7 +30,7 @@ from kinetoscope.recording.window.run_redaction import redact_group
 _log = logging.getLogger("kinetoscope")
 
 HANG_VARIABLE = "KINETOSCOPE_HANG_S"
-"""Environment variable with the minimum duration, in seconds, after which a phase may count as stuck."""
+"""Environment variable with the minimum duration, in seconds, after which a phase may count as stalled."""
 
 _MIN_LIMIT_S, _MAX_LIMIT_S = 30.0, 1e8
 _MEDIANS_IN_LIMIT = 20
@@ -48,7 +48,7 @@ _PROFILER_THREADS = "kinetoscope"
 
 
 def _read_min_limit_s() -> float:
-    """Return the minimum duration of a stuck phase in seconds; the default if the variable has no positive number."""
+    """Return the minimum duration of a stalled phase in seconds; the default if the variable has no positive number."""
     try:
         requested_s = float(os.environ.get(HANG_VARIABLE, _MIN_LIMIT_S))
     except ValueError:
@@ -66,7 +66,7 @@ class PhaseLimits:
         self._extended_ns: dict[int, int] = {}
         """Limit in nanoseconds of a phase that was found to make progress."""
         self._resumed_ns: dict[int | None, int] = {}
-        """Limit in nanoseconds of a phase that was reported stuck and then ended; the key None is the time after a
+        """Limit in nanoseconds of a phase that was reported as stalled and then ended; the key None is the time after a
         loop."""
 
     def add_steps(self, num_steps: int, steps: Iterable[tuple[int, ...]]) -> None:
@@ -110,7 +110,7 @@ class PhaseLimits:
         )
 
     def extend_after_report(self, phase: int, duration_ns: int, *, is_after_loop: bool = False) -> None:
-        """Raise the limit of a phase that was reported stuck and ended after ``duration_ns`` to twice that time."""
+        """Raise the limit of a phase that was reported as stalled and lasted ``duration_ns`` to twice that time."""
         key = _limit_key(phase, is_after_loop)
         self._resumed_ns[key] = max(2 * duration_ns, self._resumed_ns.get(key, 0))
 
@@ -155,16 +155,16 @@ class HangWatchdog:
     ) -> None:
         self._pulse, self._accept = pulse, accept_request
         self._training_ident, self._native_id = pulse.thread
-        self._stuck_file = StallFile(ranks, attempt, [])
+        self._stall_file = StallFile(ranks, attempt, [])
         self._redact: Callable[[str], str] = redactor or (lambda text: text)
         self._min_limit_s = _read_min_limit_s()
         self._phase_limits = PhaseLimits(self._min_limit_s)
         self._wait_s = min(_MAX_WAIT_S, self._min_limit_s / 2)
         self._gil_stacks = GilStallStacks(pulse) if with_gil_stacks and redactor is None else None
-        self._probed_since_ns = self._stuck_since_ns = 0
-        """Start of the phase that was probed last, and of the phase that was found stuck; 0 without one."""
-        self._is_stuck_after_loop = False
-        """True if the stuck phase is the time after a loop over batches."""
+        self._probed_since_ns = self._stalled_since_ns = 0
+        """Start of the phase that was probed last, and of the phase that was found stalled; 0 without one."""
+        self._is_stalled_after_loop = False
+        """True if the stalled phase is the time after a loop over batches."""
         self._request = os.fsencode(pulse.request_file)
         self._sequence = request_sequence(self._request) if self._request else 0
         self._num_unreadable = 0
@@ -206,12 +206,12 @@ class HangWatchdog:
                     self._report_saving()
                     self._is_over.wait(_SAVING_POLL_S)
                     continue
-                woken = self._wait_for_event()
-                if woken is WakeReason.REQUESTED:
+                wake_reason = self._wait_for_event()
+                if wake_reason is WakeReason.REQUESTED:
                     self._read_request()
-                elif woken is WakeReason.STALLED:
+                elif wake_reason is WakeReason.STALLED:
                     self._probe()
-            except Exception:  # such as an audit hook's that refuses: training must not hear of it
+            except Exception:  # such as of an audit hook: errors must not reach training
                 if not self._has_failed:
                     self._has_failed = True
                     _log.exception("The hang watchdog failed and is restarted. Training continues.")
@@ -222,12 +222,11 @@ class HangWatchdog:
     def _wait_for_event(self) -> WakeReason:
         """Sleep in C until a phase is too long or a request arrives, and return the reason for the wake-up."""
         limits = self._current_limits_ns()
-        has_usual_duration = (
-            self._phase_limits.has_enough_steps() and not self._stuck_since_ns
-        )  # else something is soon to be seen
-        wait_s = self._wait_s if has_usual_duration else min(self._wait_s, _STARTUP_WAIT_S)
+        # Until limits are known, and while a phase is stalled, changes are checked more often.
+        is_steady = self._phase_limits.has_enough_steps() and not self._stalled_since_ns
+        wait_s = self._wait_s if is_steady else min(self._wait_s, _STARTUP_WAIT_S)
         wait_ns = round(wait_s * 1e9)
-        return WakeReason(self._pulse.writer.wait(limits, self._stuck_since_ns, wait_ns, self._sequence))
+        return WakeReason(self._pulse.writer.wait(limits, self._stalled_since_ns, wait_ns, self._sequence))
 
     def _current_limits_ns(self) -> tuple[int, ...]:
         if self._report_saving is not None:
@@ -242,9 +241,9 @@ class HangWatchdog:
             self._training_ident, self._native_id = self._pulse.thread
             self._pulse.record_stall(StallState.NONE, phase, since_ns, self._training_ident)
         if self._probed_since_ns not in (0, since_ns):
-            if self._stuck_since_ns:
-                self._report_resumed(time.monotonic_ns() - self._stuck_since_ns)
-            self._probed_since_ns = self._stuck_since_ns = 0
+            if self._stalled_since_ns:
+                self._report_resumed(time.monotonic_ns() - self._stalled_since_ns)
+            self._probed_since_ns = self._stalled_since_ns = 0
             self._phase_limits.clear_extensions()
 
     def _read_request(self) -> None:
@@ -261,7 +260,7 @@ class HangWatchdog:
     # -- a phase that lasts too long --
 
     def _probe(self) -> None:
-        """Sample the training thread, and report it as stuck if it makes no progress."""
+        """Sample the training thread, and report it as stalled if it makes no progress."""
         phase, since_ns = self._pulse.current_phase()
         probe = ThreadProbe(self._training_ident, self._native_id, self._pulse.writer.ask_main_thread)
         probe.add_sample()
@@ -273,31 +272,30 @@ class HangWatchdog:
             ):
                 return self._pulse.record_stall(StallState.NONE, phase, since_ns, self._training_ident)
             probe.add_sample()
-            self._pulse.record_stall(
-                StallState.SUSPECTED, phase, since_ns, self._training_ident
-            )  # nothing holds the GIL
+            # This thread got the GIL, so no other thread holds it.
+            self._pulse.record_stall(StallState.SUSPECTED, phase, since_ns, self._training_ident)
         self._probed_since_ns = since_ns
         duration_ns = time.monotonic_ns() - since_ns
         if probe.is_active():
             self._phase_limits.extend_while_active(phase, duration_ns)
             return self._pulse.record_stall(StallState.NONE, phase, since_ns, self._training_ident)
-        self._stuck_since_ns = since_ns
-        self._is_stuck_after_loop = self._pulse.is_between_loops and phase == Phase.OTHER
-        self._report_stuck(phase, since_ns, duration_ns)
+        self._stalled_since_ns = since_ns
+        self._is_stalled_after_loop = self._pulse.is_between_loops and phase == Phase.OTHER
+        self._report_stall(phase, since_ns, duration_ns)
         return None
 
-    def _report_stuck(self, phase: int, since_ns: int, duration_ns: int) -> None:
-        """Write the location and all stacks of a stuck phase, and log them if the phase is hung."""
+    def _report_stall(self, phase: int, since_ns: int, duration_ns: int) -> None:
+        """Write the location and all stacks of a stalled phase, and log them if the phase is hung."""
         frames = all_frames()
         frame = frames.get(self._training_ident)
-        has_usual_duration = self._phase_limits.has_usual_duration(phase) and not self._is_stuck_after_loop
+        has_usual_duration = self._phase_limits.has_usual_duration(phase) and not self._is_stalled_after_loop
         hangs = has_usual_duration and not _is_called_by(frame, (*_COMPILERS, *_DEBUGGERS))
         location = self._redact(_find_location(frame))
         self._pulse.record_stall(
             StallState.HUNG if hangs else StallState.LONG, phase, since_ns, self._training_ident, location
         )
         unix_ns = time.time_ns()
-        stuck_phase = StalledPhase(
+        stalled_phase = StalledPhase(
             phase=Phase(phase).name.lower(),
             hangs=hangs,
             step=self._pulse.num_steps(),
@@ -308,43 +306,47 @@ class HangWatchdog:
             stacks=self._read_stacks(frames),
             groups=[redact_group(group, self._redact) for group in read_group_states()],
         )
-        self._stuck_file.phases.append(stuck_phase)
-        del self._stuck_file.phases[:-_MAX_PHASES]
+        self._stall_file.phases.append(stalled_phase)
+        del self._stall_file.phases[:-_MAX_PHASES]
         failure = self._write_file()
         _log.warning(
             "Training %s: %s has taken %.0f s%s. The stacks of all threads are in %s.",
-            "hangs" if hangs else "has been stuck since its loop ended" if self._is_stuck_after_loop else "takes long",
-            stuck_phase.phase.replace("_", " "),
+            "hangs"
+            if hangs
+            else "has been stuck since its loop ended"
+            if self._is_stalled_after_loop
+            else "takes long",
+            stalled_phase.phase.replace("_", " "),
             duration_ns / 1e9,
             f", at {location}" if location else "",
             f"no file: {failure}" if failure else self._pulse.sibling_path(STALL_SUFFIX),
         )
 
     def _report_resumed(self, duration_ns: int) -> None:
-        """Record that the stuck phase has ended, and raise its limit."""
-        stuck_phase = self._stuck_file.phases[-1]
-        self._stuck_file.phases[-1] = msgspec.structs.replace(stuck_phase, goes_on_ns=time.time_ns())
+        """Record that the stalled phase has ended, and raise its limit."""
+        stalled_phase = self._stall_file.phases[-1]
+        self._stall_file.phases[-1] = msgspec.structs.replace(stalled_phase, goes_on_ns=time.time_ns())
         self._write_file()
-        if stuck_phase.hangs or self._is_stuck_after_loop:
+        if stalled_phase.hangs or self._is_stalled_after_loop:
             self._phase_limits.extend_after_report(
-                Phase[stuck_phase.phase.upper()], duration_ns, is_after_loop=self._is_stuck_after_loop
+                Phase[stalled_phase.phase.upper()], duration_ns, is_after_loop=self._is_stalled_after_loop
             )
-        _log.warning("Training continues: %s took %.0f s.", stuck_phase.phase.replace("_", " "), duration_ns / 1e9)
+        _log.warning("Training continues: %s took %.0f s.", stalled_phase.phase.replace("_", " "), duration_ns / 1e9)
 
     def _write_file(self) -> str:
         """Write the stacks and return the reason if that fails; "" on success."""
         if not self._pulse.sibling_path(STALL_SUFFIX):
             return "this run has no file for its pulse either"
         try:
-            self._pulse.write_sibling(STALL_SUFFIX, self._stuck_file.encoded())
+            self._pulse.write_sibling(STALL_SUFFIX, self._stall_file.encoded())
         except (OSError, UnsafePathError) as error:
             return (error.strerror if isinstance(error, OSError) else None) or f"{error}".rstrip(".")
         return ""
 
     def _read_stacks(self, frames: dict[int, FrameType]) -> list[ThreadStack]:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
-        others = [ident for ident in frames if not names.get(ident, "").startswith(_PROFILER_THREADS)]
-        order = sorted(others, key=lambda ident: ident != self._training_ident)[:_MAX_THREADS]
+        idents = [ident for ident in frames if not names.get(ident, "").startswith(_PROFILER_THREADS)]
+        order = sorted(idents, key=lambda ident: ident != self._training_ident)[:_MAX_THREADS]
         return [
             ThreadStack(
                 self._redact(names.get(ident, f"thread {ident}")),

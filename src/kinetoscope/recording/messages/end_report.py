@@ -137,9 +137,9 @@ class EndReport:
     def _write_reason(self, reason: str) -> None:
         """Write the reason to the folders of traces, where commands and the list of runs read it."""
         for handler in self._handlers:
-            if (note := getattr(handler, "record_empty_run", None)) is not None:
+            if (record := getattr(handler, "record_empty_run", None)) is not None:
                 with suppress(OSError):  # a full disk: it was logged
-                    note(reason)
+                    record(reason)
 
     def _choose_command(self, sink: MessageSink) -> str:
         run_folder = run_folder_of(self._handlers)
@@ -159,10 +159,12 @@ class EndReport:
 
 def describe_saved(counts: RunCounts, handlers: Iterable[object]) -> str:
     """Return the number of recorded windows, and the files that contain them (the handlers' ``saved_to``)."""
-    places = _list_saved(handlers)
-    where = f", saved to {' and '.join(map(short_path, places))}" if places else ""
-    what = format_count(counts.num_saved, "window") if counts.num_saved else format_count(counts.num_delivered, "event")
-    return f"{what} recorded in {format_count(counts.num_batches, 'batch')}{where}"
+    paths = _list_saved(handlers)
+    location = f", saved to {' and '.join(map(short_path, paths))}" if paths else ""
+    amount = (
+        format_count(counts.num_saved, "window") if counts.num_saved else format_count(counts.num_delivered, "event")
+    )
+    return f"{amount} recorded in {format_count(counts.num_batches, 'batch')}{location}"
 
 
 def next_command(folder: Path, *, in_notebook: bool) -> str:
@@ -175,14 +177,14 @@ def _list_saved(handlers: Iterable[object]) -> list[Path]:
     """Return the paths where handlers have saved traces that still exist."""
     handlers = list(handlers)
     lost = find_lost_folders(handlers)
-    places = [sink for handler in handlers if isinstance(sink := getattr(handler, "saved_to", None), Path)]
-    return [sink for sink in places if sink not in lost]
+    paths = [path for handler in handlers if isinstance(path := getattr(handler, "saved_to", None), Path)]
+    return [path for path in paths if path not in lost]
 
 
 def find_lost_folders(handlers: Iterable[object]) -> list[Path]:
     """Return the folders of handlers whose traces were all deleted or moved during the run."""
     lost = (handler for handler in handlers if getattr(handler, "has_lost_traces", False))
-    return [sink for handler in lost if isinstance(sink := getattr(handler, "saved_to", None), Path)]
+    return [path for handler in lost if isinstance(path := getattr(handler, "saved_to", None), Path)]
 
 
 def uncaught_error_name() -> str:

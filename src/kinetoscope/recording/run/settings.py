@@ -20,14 +20,14 @@ from kinetoscope.spool.spool_folder import DEFAULT_MAX_SPOOL_BYTES
 _METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if not name.startswith("_")}
 
 
-def check_callbacks(callbacks_or_one: Any, argument: str) -> list[Any]:
+def check_callbacks(value: Any, argument: str) -> list[Any]:
     """Return one or several trace handlers or sources as a list. Each must have some of their methods.
 
     Raises:
         SettingsError: for another object, or one that is passed twice. The error names the ``argument``.
     """
-    several = isinstance(callbacks_or_one, Sequence | set | frozenset) and not isinstance(callbacks_or_one, str | bytes)
-    callbacks = list(callbacks_or_one) if several else [callbacks_or_one]
+    several = isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes)
+    callbacks = list(value) if several else [value]
     for index, callback in enumerate(callbacks):
         _check_callback(callback, argument)
         if any(other is callback for other in callbacks[:index]):

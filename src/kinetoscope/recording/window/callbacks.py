@@ -58,6 +58,6 @@ class Callbacks:
 
     def _call_closing(self, callback: object, method: str, *arguments: object) -> None:
         """Call a closing method, if the callback has it, even if the callback was switched off."""
-        found = getattr(callback, method, None)
-        if found is not None:
-            self._guard.call_closing(callback, found, arguments)
+        method_of_callback = getattr(callback, method, None)
+        if method_of_callback is not None:
+            self._guard.call_closing(callback, method_of_callback, arguments)

@@ -81,8 +81,10 @@ class EventListeners:
     def on_counter(self, name: int, now_ns: int, values: Mapping[str, int | float]) -> None:
         """Report the values of a counter."""
         with self._lock:
-            ask = self._redactor or str
-            self._call(self._on_counter, name, now_ns, values={ask(series): value for series, value in values.items()})
+            redact = self._redactor or str
+            self._call(
+                self._on_counter, name, now_ns, values={redact(series): value for series, value in values.items()}
+            )
 
     def close_spans(self, now_ns: int) -> None:
         """Report the end of every span whose start was reported, because the window closes or the run ends."""

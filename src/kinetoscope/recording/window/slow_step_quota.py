@@ -31,7 +31,7 @@ class SlowStepQuota:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[int, deque[int]] = {}
+        self._earlier_steps: dict[int, deque[int]] = {}
         self._kept: deque[_KeptStep] = deque()
         self._regular: dict[tuple[int, int], int] = {}  # the last step of each phase and period
         self._num_consecutive = 0
@@ -47,12 +47,12 @@ class SlowStepQuota:
         Returns:
             Whether the step is kept, and its period in steps if it is periodic, else None.
         """
-        seen = self._seen.setdefault(phase, deque(maxlen=_MAX_REMEMBERED_STEPS))
-        self._num_consecutive = self._num_consecutive + 1 if seen and seen[-1] == step - 1 else 1
-        every = self._find_known_period(step, phase) or _find_new_period(seen, step)
+        earlier_steps = self._earlier_steps.setdefault(phase, deque(maxlen=_MAX_REMEMBERED_STEPS))
+        self._num_consecutive = self._num_consecutive + 1 if earlier_steps and earlier_steps[-1] == step - 1 else 1
+        every = self._find_known_period(step, phase) or _find_new_period(earlier_steps, step)
         if every is not None:
             self._regular[phase, every] = step
-        seen.append(step)
+        earlier_steps.append(step)
         while self._kept and now_ns - self._kept[0].at_ns >= _HOUR_NS:
             self._kept.popleft()
         if every is None:
@@ -84,13 +84,13 @@ class SlowStepQuota:
         return len(regular) + sum(kept.every is None for kept in self._kept)
 
 
-def _find_new_period(seen: deque[int], step: int) -> int | None:
+def _find_new_period(earlier_steps: deque[int], step: int) -> int | None:
     """Return the period of such steps, in steps; None if they are not periodic."""
-    steps = set(seen)
-    for other in reversed(seen):
+    steps = set(earlier_steps)
+    for other in reversed(earlier_steps):
         period = step - other
         before = [step - period * times for times in range(1, _MIN_REGULAR_STEPS)]
         if period >= _MIN_PERIOD_STEPS and steps.issuperset(before):
-            num_others = sum(before[-1] < each for each in seen) - (_MIN_REGULAR_STEPS - 2)
+            num_others = sum(before[-1] < each for each in earlier_steps) - (_MIN_REGULAR_STEPS - 2)
             return period if num_others <= _MAX_OTHERS_BETWEEN else None
     return None

@@ -135,13 +135,13 @@ class SlowStepWatch:
     def _sample_late_step(self) -> None:
         """Sample the stack of the training thread if its step is late."""
         self._keep_slow_steps()
-        began_ns = self._slow.late_step()
-        if began_ns != self._sampled_step:
-            self._sampled_step, self._samples = began_ns, []
-        if not began_ns or len(self._samples) >= _MAX_SAMPLES:
+        late_start_ns = self._slow.late_step()
+        if late_start_ns != self._sampled_step:
+            self._sampled_step, self._samples = late_start_ns, []
+        if not late_start_ns or len(self._samples) >= _MAX_SAMPLES:
             return
         now_ns, stack = self._clock.monotonic_ns(), _read_stack(self._ident)
-        if self._slow.began() != began_ns:  # the stack may be of the next step
+        if self._slow.began() != late_start_ns:  # the stack may be of the next step
             return
         if self._samples and self._samples[-1][1] == stack:
             stack = self._samples[-1][1]  # in a long step most are alike
@@ -215,8 +215,8 @@ def _build_records(measured: _MeasuredStep, names: Sequence[SpanName]) -> Iterat
     """Yield the user's spans in the step, in the order of their ends, as they are recorded in a window."""
     marks = [mark for mark in measured.marks if names[mark[0]].name != BATCH]
     for index, (name, begin_ns, end_ns) in enumerate(marks):
-        earlier = sum(begun < begin_ns < ended for _, begun, ended in marks[:index])
-        later = sum(begun <= begin_ns for _, begun, _ in marks[index + 1 :])
+        earlier = sum(start_ns < begin_ns < stop_ns for _, start_ns, stop_ns in marks[:index])
+        later = sum(start_ns <= begin_ns for _, start_ns, _ in marks[index + 1 :])
         yield Record(begin_ns, end_ns, name, measured.step & 0xFFFF_FFFF, earlier + later, Kind.SPAN, Flag(0), 0)
 
 
