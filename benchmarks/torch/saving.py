@@ -55,18 +55,18 @@ def _with_the_lock(results: Any, folder: Path) -> None:
 
 
 def _without_the_lock(results: Any, folder: Path) -> None:
-    from kinetoscope.torch.kineto_stream import kineto_stream
+    from kinetoscope.torch.kineto_stream import open_kineto_stream
 
-    with kineto_stream(results, folder) as stream, open(folder / "trace.json", "wb") as file:
+    with open_kineto_stream(results, folder) as stream, open(folder / "trace.json", "wb") as file:
         while piece := stream.read():
             file.write(piece)
 
 
 def _read_and_packed(results: Any, folder: Path) -> None:
-    from kinetoscope.torch.kineto_stream import kineto_stream
+    from kinetoscope.torch.kineto_stream import open_kineto_stream
     from kinetoscope.torch.kineto_text import read_text
 
-    with kineto_stream(results, folder) as stream:
+    with open_kineto_stream(results, folder) as stream:
         read_text(stream, [])
 
 
