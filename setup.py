@@ -28,51 +28,51 @@ def _is_set(name: str) -> bool:
 
 IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
 # There is no limited API without the GIL, and the C code relies on the GIL.
-IS_BUILT = not sysconfig.get_config_var("Py_GIL_DISABLED")
+HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 HAS_RECORDER = sys.platform != "win32" and not _is_set("KINETOSCOPE_WITHOUT_RECORDER")
 IS_PORTABLE = sys.platform != "linux" or _is_set("KINETOSCOPE_PORTABLE")
-IN_TRAINING = ("recorder", "pulse", "condition.c", "os_linux.c", "os_posix.c")
+POSIX_ONLY = ("recorder", "pulse", "condition.c", "os_linux.c", "os_posix.c")
 """Folders and files that Windows does not get."""
 
-OF_OTHER_SYSTEMS = {
+OTHER_SYSTEM_FILES = {
     "os_linux.c" if IS_PORTABLE else "os_posix.c",
     "pages_linux.c" if IS_PORTABLE or IS_SANITIZED else "pages_heap.c",
 }
 
 # Thread-local storage in a loaded library is faster by descriptor, which GCC for x86-64 does not use by default.
-QUICK_TLS = "-mtls-dialect=gnu2"
+TLS_FLAG = "-mtls-dialect=gnu2"
 WARNINGS = ["-Wall", "-Wextra", "-Wno-cast-function-type", "-fvisibility=hidden"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"]
-MISSING = """
+MISSING_COMPILER_MESSAGE = """
 Kinetoscope's native extension could not be built: see the compiler's messages above. It needs GCC or Clang and Python's
 headers (Debian: apt install gcc g++ python3-dev). Without them, install a wheel: docs/install.md.
 """
-HERE = Path(__file__).parent
-SOURCES = HERE / "src" / "native"
+ROOT = Path(__file__).parent
+SOURCES = ROOT / "src" / "native"
 
 
 def extensions() -> list[Extension]:
     """Modules for CPython 3.11 and every later one."""
-    c_files = sorted(path for path in SOURCES.glob("**/*.c") if path.name not in OF_OTHER_SYSTEMS)
+    c_files = sorted(path for path in SOURCES.glob("**/*.c") if path.name not in OTHER_SYSTEM_FILES)
     c_flags = ["-std=gnu11", *WARNINGS]
     if not HAS_RECORDER:
-        files = [path for path in c_files if not {path.parent.name, path.name} & {*IN_TRAINING}]
-        return [_extension("_native", files, c_flags, macros=[("KINETOSCOPE_WITHOUT_RECORDER", "1")])]
-    native = _extension("_native", c_files, c_flags)
+        files = [path for path in c_files if not {path.parent.name, path.name} & {*POSIX_ONLY}]
+        return [_make_extension("_native", files, c_flags, macros=[("KINETOSCOPE_WITHOUT_RECORDER", "1")])]
+    native = _make_extension("_native", c_files, c_flags)
     if sys.platform != "linux":
         return [native]
     save = [SOURCES / "kineto" / "kineto_save.cpp"]
-    return [native, _extension("_kineto_save", save, ["-std=c++17", *WARNINGS], language="c++")]
+    return [native, _make_extension("_kineto_save", save, ["-std=c++17", *WARNINGS], language="c++")]
 
 
-def _extension(
+def _make_extension(
     name: str, files: list[Path], flags: list[str], language: str = "c", macros: Sequence[tuple[str, str]] = ()
 ) -> Extension:
     return Extension(
         f"kinetoscope.{name}",
-        sources=[str(path.relative_to(HERE)) for path in files],
-        depends=sorted(str(path.relative_to(HERE)) for path in SOURCES.glob("**/*.h")),
-        include_dirs=[str(SOURCES.relative_to(HERE))],
+        sources=[str(path.relative_to(ROOT)) for path in files],
+        depends=sorted(str(path.relative_to(ROOT)) for path in SOURCES.glob("**/*.h")),
+        include_dirs=[str(SOURCES.relative_to(ROOT))],
         define_macros=[("Py_LIMITED_API", "0x030B0000"), *macros],
         py_limited_api=True,
         optional=name == "_kineto_save",
@@ -86,10 +86,10 @@ class BuildExtensions(build_ext):
     """Builds with the flags that the compiler takes; what cannot be built is not left from another time either."""
 
     def build_extensions(self) -> None:
-        if self._takes(QUICK_TLS):
+        if self._accepts(TLS_FLAG):
             for extension in self.extensions:
                 if extension.language == "c":
-                    extension.extra_compile_args.append(QUICK_TLS)
+                    extension.extra_compile_args.append(TLS_FLAG)
         super().build_extensions()
 
     def get_ext_filename(self, fullname: str) -> str:
@@ -104,10 +104,10 @@ class BuildExtensions(build_ext):
         except Exception:
             Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
             if not ext.optional:
-                print(MISSING, file=sys.stderr, flush=True)
+                print(MISSING_COMPILER_MESSAGE, file=sys.stderr, flush=True)
             raise
 
-    def _takes(self, flag: str) -> bool:
+    def _accepts(self, flag: str) -> bool:
         with TemporaryDirectory() as folder:
             source = Path(folder, "tried.c")
             source.write_text("__thread int number;\nint *place(void) { return &number; }\n")
@@ -127,7 +127,7 @@ class BuildWheel(bdist_wheel):
 
 
 setup(
-    ext_modules=extensions() if IS_BUILT else [],
+    ext_modules=extensions() if HAS_GIL else [],
     cmdclass={"build_ext": BuildExtensions, "bdist_wheel": BuildWheel},
-    options={"bdist_wheel": {"py_limited_api": "cp311"}} if IS_BUILT else {},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if HAS_GIL else {},
 )

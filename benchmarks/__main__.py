@@ -51,56 +51,61 @@ _NEEDS = {
 }
 _IN_CHROMIUM = {"report", "run_list"}
 _RESULTS = Path(__file__).parent / "results"
-_NARROWEST = 120  # columns, where the output is no terminal
+_MIN_WIDTH = 120  # columns, where the output is no terminal
 
 
 def main() -> None:
     """Run the suites that the command line names, or all."""
-    arguments = _parser().parse_args()
+    arguments = _make_parser().parse_args()
     console = Console()
     if not console.is_terminal:
-        console.width = max(console.width, _NARROWEST)
+        console.width = max(console.width, _MIN_WIDTH)
     for name in choose_suites(arguments.only):
         console.print(f"[dim]{name}: measuring ...[/]")
         result: SuiteResult = import_module(_SUITES[name]).run(quick=arguments.quick)
         write_result(result, arguments.results, quick=arguments.quick)
         console.print(render_table(result))
         console.print()
-        check_least(result, arguments.at_least)
+        check_minimums(result, arguments.at_least)
 
 
 def choose_suites(only: list[str] | None) -> list[str]:
     """Return the suites to run: those in ``only``, or all that can run here. Exit if one of ``only`` needs Chromium."""
-    drawn = _IN_CHROMIUM.intersection(only or _SUITES)
-    lacking = drawn if drawn and chromium() is None else set[str]()
-    if lacking:
-        line = f"{', '.join(sorted(lacking))}: not measured, because Chromium is not installed."
+    in_chromium = _IN_CHROMIUM.intersection(only or _SUITES)
+    missing = in_chromium if in_chromium and chromium() is None else set[str]()
+    if missing:
+        line = f"{', '.join(sorted(missing))}: not measured, because Chromium is not installed."
         if only:
             sys.exit(line)
         print(line)
-    return only or [suite for suite in _SUITES if suite not in lacking and find_spec(_NEEDS.get(suite, "kinetoscope"))]
+    return only or [suite for suite in _SUITES if suite not in missing and find_spec(_NEEDS.get(suite, "kinetoscope"))]
 
 
-def check_least(result: SuiteResult, wanted: list[tuple[str, float]]) -> None:
+def check_minimums(result: SuiteResult, wanted: list[tuple[str, float]]) -> None:
     """End the command with a sentence and exit code 1 if one of the measures is smaller than it should be."""
     for measure in result.measures:
-        for name, least in wanted:
-            if measure.name == name and not measure.value >= least:
-                sys.exit(f"{name} is {measure.value:.3g} {measure.unit}, and should be {least:g} at least.")
+        for name, minimum in wanted:
+            if measure.name == name and not measure.value >= minimum:
+                sys.exit(f"{name} is {measure.value:.3g} {measure.unit}, and should be {minimum:g} at least.")
 
 
-def _least(text: str) -> tuple[str, float]:
-    name, _, least = text.rpartition("=")
-    return name, float(least)
+def _parse_minimum(text: str) -> tuple[str, float]:
+    name, _, minimum = text.rpartition("=")
+    return name, float(minimum)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few short rounds: to see that it works, not to quote")
     parser.add_argument("--only", action="append", choices=_SUITES, metavar="NAME", help=f"one of {', '.join(_SUITES)}")
     parser.add_argument("--results", type=Path, default=_RESULTS, metavar="DIR", help="where the JSON files go")
     parser.add_argument(
-        "--at-least", action="append", default=[], type=_least, metavar="MEASURE=N", help="fail if it is smaller"
+        "--at-least",
+        action="append",
+        default=[],
+        type=_parse_minimum,
+        metavar="MEASURE=N",
+        help="fail if it is smaller",
     )
     return parser
 

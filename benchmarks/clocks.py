@@ -14,16 +14,16 @@ def run(*, quick: bool) -> SuiteResult:
     num_runs = 10 if quick else 100
     measures: list[Measure] = []
     notes: list[str] = []
-    for name, commands, compare in _settings(num_runs):
+    for name, commands, compare in _make_settings(num_runs):
         if reason := hosts.unavailable(*commands):
             notes.append(f"{name}: left out. {reason}")
         else:
-            measures += _measures(name, compare()[1:])
+            measures += _make_measures(name, compare()[1:])
     title = f"clocks of two ranks, compared {num_runs} times through a TCPStore"
     return SuiteResult(suite="clocks", title=title, measures=measures, notes=notes)
 
 
-def _settings(num_runs: int) -> list[Any]:
+def _make_settings(num_runs: int) -> list[Any]:
     apart, truth = hosts.IN_A_TIME_NAMESPACE, hosts.TRUE_IN_NAMESPACE
     drifting = hosts.faketime("+3h x1.0001")
 
@@ -38,7 +38,7 @@ def _settings(num_runs: int) -> list[Any]:
     ]
 
 
-def _measures(name: str, runs: list[dict[str, Any]]) -> list[Measure]:
+def _make_measures(name: str, runs: list[dict[str, Any]]) -> list[Measure]:
     within = [abs(comparison["error_ns"]) <= comparison["bound_ns"] + comparison["width_ns"] for comparison in runs]
     bounds = sorted(comparison["bound_ns"] / 1000 for comparison in runs)
     errors = sorted(abs(comparison["error_ns"]) / 1000 for comparison in runs)

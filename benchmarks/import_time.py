@@ -17,7 +17,11 @@ _PROFILER = "from kinetoscope import Profiler"
 
 def run(*, quick: bool) -> SuiteResult:
     """Start interpreters, one at a time."""
-    candidates = [_start(_BARE, "pass"), _start(_IMPORT, _IMPORT), _start(_PROFILER, _PROFILER)]
+    candidates = [
+        _make_candidate(_BARE, "pass"),
+        _make_candidate(_IMPORT, _IMPORT),
+        _make_candidate(_PROFILER, _PROFILER),
+    ]
     timings = measure(candidates, rounds=3 if quick else 40, round_ms=1)
     measures = [
         Measure(
@@ -41,12 +45,12 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _start(name: str, code: str) -> Candidate:
-    return Candidate(name, partial(_interpreter, code), over=_BARE)
+def _make_candidate(name: str, code: str) -> Candidate:
+    return Candidate(name, partial(_open_interpreter, code), over=_BARE)
 
 
 @contextmanager
-def _interpreter(code: str) -> Iterator[Loop]:
+def _open_interpreter(code: str) -> Iterator[Loop]:
     def loop(count: int) -> int:
         begin = time.perf_counter_ns()
         for _ in range(count):

@@ -22,7 +22,7 @@ Loop = Callable[[int], int]
 """Does the thing that many times, and returns the nanoseconds it took."""
 
 EMPTY_LOOP = "empty loop"
-_WARM_UP_PART = 10
+_WARM_UP_DIVISOR = 10
 _INTERVAL = 1.96  # standard errors on each side
 _MAX_CALLS = 20_000  # a round's records stay in memory until it ends
 
@@ -59,19 +59,22 @@ class Timings:
     def median_cost_ns(self, candidate: Candidate) -> float:
         """Return the median of the same difference, taken within each round."""
         pairs = zip(self.rounds_ns[candidate.name], self.rounds_ns[candidate.over], strict=True)
-        return statistics.median(own - under for own, under in pairs)
+        return statistics.median(measured_ns - base_ns for measured_ns, base_ns in pairs)
 
     def slow_down(self, name: str, base: str) -> float:
         """Return the median over the rounds by which fraction ``name`` takes longer than ``base``."""
         pairs = zip(self.rounds_ns[name], self.rounds_ns[base], strict=True)
-        return statistics.median(own / under for own, under in pairs) - 1
+        return statistics.median(measured_ns / base_ns for measured_ns, base_ns in pairs) - 1
 
     def slow_down_interval(self, name: str, base: str) -> tuple[float, float]:
         """Between which two fractions that median lies, with 95 % confidence."""
-        ratios = sorted(own / under for own, under in zip(self.rounds_ns[name], self.rounds_ns[base], strict=True))
-        aside = math.ceil(_INTERVAL * math.sqrt(len(ratios)) / 2)  # a round is above the median in half of all cases
+        ratios = sorted(
+            measured_ns / base_ns
+            for measured_ns, base_ns in zip(self.rounds_ns[name], self.rounds_ns[base], strict=True)
+        )
+        margin = math.ceil(_INTERVAL * math.sqrt(len(ratios)) / 2)  # a round is above the median in half of all cases
         middle = len(ratios) // 2
-        low, high = max(0, middle - aside), min(len(ratios) - 1, middle + aside)
+        low, high = max(0, middle - margin), min(len(ratios) - 1, middle + margin)
         return ratios[low] - 1, ratios[high] - 1
 
     def summary(self) -> dict[str, dict[str, float]]:
@@ -82,7 +85,7 @@ class Timings:
         }
 
 
-def statement(
+def make_statement(
     name: str,
     text: str,
     around: Callable[[], AbstractContextManager[Mapping[str, Any]]],
@@ -91,22 +94,22 @@ def statement(
     """A candidate that runs ``text``, with the variables that ``around`` yields as local variables."""
 
     @contextmanager
-    def one_round() -> Iterator[Loop]:
+    def open_round() -> Iterator[Loop]:
         with around() as variables:
-            yield _loop(text, variables)
+            yield _make_loop(text, variables)
 
-    return Candidate(name, one_round, over)
+    return Candidate(name, open_round, over)
 
 
 @contextmanager
-def given(**variables: Any) -> Iterator[Mapping[str, Any]]:
+def provide_variables(**variables: Any) -> Iterator[Mapping[str, Any]]:
     """Variables for a statement that needs nothing set up; use as ``partial(given, marker=...)``."""
     yield variables
 
 
-def empty_loop() -> Candidate:
+def make_empty_loop() -> Candidate:
     """Return the loop around every statement, with nothing in it."""
-    return statement(EMPTY_LOOP, "pass", given)
+    return make_statement(EMPTY_LOOP, "pass", provide_variables)
 
 
 def measure(candidates: Sequence[Candidate], *, rounds: int, round_ms: float, collect_garbage: bool = False) -> Timings:
@@ -114,9 +117,9 @@ def measure(candidates: Sequence[Candidate], *, rounds: int, round_ms: float, co
 
     Python's garbage collector is off while a round is timed, unless ``collect_garbage``.
     """
-    counts = {candidate.name: _calibrated(candidate, round_ms * 1e6) for candidate in candidates}
+    counts = {candidate.name: _calibrate(candidate, round_ms * 1e6) for candidate in candidates}
     rounds_ns: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
-    with _quiet_collector(collect_garbage):
+    with _freeze_objects(collect_garbage):
         for number in range(rounds):
             for candidate in random.Random(number).sample(candidates, len(candidates)):
                 rounds_ns[candidate.name].append(_time(candidate, counts[candidate.name]))
@@ -127,19 +130,19 @@ def measure(candidates: Sequence[Candidate], *, rounds: int, round_ms: float, co
 def _time(candidate: Candidate, count: int) -> float:
     with candidate.round() as loop:
         if count > 1:
-            loop(max(1, count // _WARM_UP_PART))
+            loop(max(1, count // _WARM_UP_DIVISOR))
         elapsed = loop(count)
-    _check_nothing_is_left(candidate)
+    _check_no_hooks(candidate)
     return elapsed / count
 
 
-def _check_nothing_is_left(candidate: Candidate) -> None:
+def _check_no_hooks(candidate: Candidate) -> None:
     """Raise if a candidate leaves a hook installed, which would slow all the others."""
     if sys.getprofile() is not None or sys.gettrace() is not None:
         raise RuntimeError(f"The candidate {candidate.name!r} left a profile or trace function installed.")
 
 
-def _calibrated(candidate: Candidate, round_ns: float) -> int:
+def _calibrate(candidate: Candidate, round_ns: float) -> int:
     """Return the number of calls of the candidate that fit into a round."""
     count = 1
     with candidate.round() as loop:
@@ -150,7 +153,7 @@ def _calibrated(candidate: Candidate, round_ns: float) -> int:
 
 
 @contextmanager
-def _quiet_collector(enabled: bool) -> Iterator[None]:
+def _freeze_objects(enabled: bool) -> Iterator[None]:
     """Freezes the objects that exist already, so that collections between the rounds are short."""
     was_enabled = gc.isenabled()
     gc.collect()
@@ -165,12 +168,12 @@ def _quiet_collector(enabled: bool) -> Iterator[None]:
             gc.enable()
 
 
-def _loop(text: str, variables: Mapping[str, Any]) -> Loop:
-    return partial(_compiled(text, tuple(variables)), **variables)
+def _make_loop(text: str, variables: Mapping[str, Any]) -> Loop:
+    return partial(_compile_loop(text, tuple(variables)), **variables)
 
 
 @lru_cache
-def _compiled(text: str, variables: tuple[str, ...]) -> Callable[..., int]:
+def _compile_loop(text: str, variables: tuple[str, ...]) -> Callable[..., int]:
     source = (
         f"def loop(count, {', '.join(variables)}):\n"
         "    begin = now()\n"

@@ -13,7 +13,7 @@ from rich.table import Table
 from benchmarks.machine import describe_machine
 
 _RATIO_UNITS = ("F", "x", "%")
-_TESTS: Mapping[str, Callable[[float, float], bool]] = {"<": operator.lt, "<=": operator.le, ">=": operator.ge}
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {"<": operator.lt, "<=": operator.le, ">=": operator.ge}
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Target:
     value: float
 
     def is_met_by(self, value: float) -> bool:
-        return _TESTS[self.test](value, self.value)
+        return _COMPARISONS[self.test](value, self.value)
 
 
 # Our targets. Those of spans are for the recorder in C.
@@ -219,7 +219,7 @@ def render_table(result: SuiteResult) -> Table:
         measured = (
             f"{measure.value:.3g} {measure.unit}" if measure.value < 100 else f"{measure.value:.0f} {measure.unit}"
         )
-        table.add_row(measure.name, measured, measure.detail, _asked_for(result, measure))
+        table.add_row(measure.name, measured, measure.detail, _format_target(result, measure))
     return table
 
 
@@ -227,11 +227,11 @@ def write_result(result: SuiteResult, folder: Path, *, quick: bool) -> Path:
     """Write the result as JSON into ``folder``, which is made. Numbers of a ``quick`` run must not be quoted."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.suite}.json"
-    path.write_text(json.dumps({**_as_json(result), "quick": quick}, indent=2) + "\n")
+    path.write_text(json.dumps({**_encode(result), "quick": quick}, indent=2) + "\n")
     return path
 
 
-def _asked_for(result: SuiteResult, measure: Measure) -> str:
+def _format_target(result: SuiteResult, measure: Measure) -> str:
     target = result.target_of(measure)
     if target is None:
         return ""
@@ -239,7 +239,7 @@ def _asked_for(result: SuiteResult, measure: Measure) -> str:
     return f"{target.test} {target.value:g} {measure.unit}: {verdict}"
 
 
-def _as_json(result: SuiteResult) -> dict[str, Any]:
+def _encode(result: SuiteResult) -> dict[str, Any]:
     return {
         "suite": result.suite,
         "title": result.title,
@@ -253,13 +253,13 @@ def _as_json(result: SuiteResult) -> dict[str, Any]:
         "figures": {
             measure.name: round(measure.value, 4) for measure in result.measures if measure.unit not in _RATIO_UNITS
         },
-        "targets": [_target_as_json(result, measure) for measure in result.measures if result.target_of(measure)],
+        "targets": [_encode_target(result, measure) for measure in result.measures if result.target_of(measure)],
         "times_ns": result.times_ns,
         "notes": result.notes,
     }
 
 
-def _target_as_json(result: SuiteResult, measure: Measure) -> dict[str, Any]:
+def _encode_target(result: SuiteResult, measure: Measure) -> dict[str, Any]:
     target = result.target_of(measure)
     assert target is not None
     return {

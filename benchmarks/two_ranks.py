@@ -12,17 +12,19 @@ from typing import Any
 from benchmarks.suite import Measure, SuiteResult
 
 _EXAMPLE = Path(__file__).parent.parent / "examples" / "train_digits.py"
-_INSIDE = {"model": "forward", "cross_entropy": "loss", "autograd": "backward", "adam": "optimizer"}
+_MARKER_OF_SPAN = {"model": "forward", "cross_entropy": "loss", "autograd": "backward", "adam": "optimizer"}
 Span = tuple[float, float]
 
 
 def run(*, quick: bool) -> SuiteResult:
     """Train on two gloo ranks and read the merged trace, whose times are microseconds."""
     with tempfile.TemporaryDirectory() as folder:
-        events = _train(Path(folder), epochs=2 if quick else 6)
-    ends = [[end for _, end in _spans(events, "barrier", rank)] for rank in (0, 1)]
+        events = _run_training(Path(folder), epochs=2 if quick else 6)
+    ends = [[end for _, end in _select_spans(events, "barrier", rank)] for rank in (0, 1)]
     apart = [abs(one - other) for one, other in zip(*ends, strict=True)]
-    outside = [_outside(events, inner, outer, rank) for rank in (0, 1) for inner, outer in _INSIDE.items()]
+    outside = [
+        _measure_overhang(events, inner, outer, rank) for rank in (0, 1) for inner, outer in _MARKER_OF_SPAN.items()
+    ]
     measures = [
         Measure("ends of a barrier on two ranks, apart", statistics.median(apart), "us", f"worst {max(apart):.0f} us"),
         Measure("record_function outside its marker", max(outside), "us", "the worst of all; 0 if inside"),
@@ -32,7 +34,7 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _train(folder: Path, epochs: int) -> list[dict[str, Any]]:
+def _run_training(folder: Path, epochs: int) -> list[dict[str, Any]]:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launch, str(_EXAMPLE), "--out", str(folder / "run"), "--epochs", str(epochs)]
     subprocess.run(command, check=True, capture_output=True)
@@ -40,15 +42,15 @@ def _train(folder: Path, epochs: int) -> list[dict[str, Any]]:
     return [event for event in trace["traceEvents"] if event["ph"] == "X"]
 
 
-def _spans(events: list[dict[str, Any]], name: str, rank: int) -> list[Span]:
+def _select_spans(events: list[dict[str, Any]], name: str, rank: int) -> list[Span]:
     found = [event for event in events if event["name"] == name and event["pid"] == rank]
     return sorted((span["ts"], span["ts"] + span["dur"]) for span in found)
 
 
-def _outside(events: list[dict[str, Any]], inner: str, outer: str, rank: int) -> float:
+def _measure_overhang(events: list[dict[str, Any]], inner: str, outer: str, rank: int) -> float:
     """Return the most that a span named ``inner`` extends beyond the marker ``outer`` around it."""
-    outers = _spans(events, outer, rank)
+    outers = _select_spans(events, outer, rank)
     return max(
         min(max(begin - inner_begin, inner_end - end, 0.0) for begin, end in outers)
-        for inner_begin, inner_end in _spans(events, inner, rank)
+        for inner_begin, inner_end in _select_spans(events, inner, rank)
     )

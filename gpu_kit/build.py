@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
-MACHINE_HAS = {"torch", "numpy", "jinja2", "psutil", "rich", "pytest", "hypothesis", "nvidia-ml-py"}
+MACHINE_PACKAGES = {"torch", "numpy", "jinja2", "psutil", "rich", "pytest", "hypothesis", "nvidia-ml-py"}
 """Packages that a GPU machine is expected to have."""
 
 ANALYSIS_ONLY = {"polars"}
@@ -25,9 +25,9 @@ MAX_MIB = 60
 """The limit of the kit and of the tracked files together."""
 
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux_2_5", "manylinux1")
-_STAYS = ("build.py", "judging", "judge.py", "run")
+_EXCLUDED = ("build.py", "judging", "judge.py", "run")
 _SUPPORT = "support"
-_INI = """\
+_PYTEST_INI = """\
 [pytest]
 addopts = --import-mode=importlib --strict-markers
 pythonpath = tests
@@ -41,26 +41,26 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True)
     _copy_modules(folder)
     _copy_tests(folder / "tests")
-    (folder / "pytest.ini").write_text(_INI, encoding="utf-8")
+    (folder / "pytest.ini").write_text(_PYTEST_INI, encoding="utf-8")
     _build_wheel(folder / "wheels")
     for version in PYTHONS:
-        _download(needed_wheels(), version, folder / "wheels")
+        _download(select_requirements(), version, folder / "wheels")
     (folder / "kit.json").write_text(json.dumps(_describe(folder / "wheels")) + "\n", encoding="utf-8")
-    sizes = _mib(path for path in folder.rglob("*") if path.is_file()), _mib(_tracked())
+    sizes = _sum_mib(path for path in folder.rglob("*") if path.is_file()), _sum_mib(_list_tracked())
     print(f"{folder}: {sizes[0]:.1f} MiB, with the {sizes[1]:.1f} MiB of tracked files {sum(sizes):.1f} MiB.")
     if sum(sizes) > MAX_MIB:
         sys.exit(f"Together they must be smaller than {MAX_MIB} MiB.")
 
 
-def needed_wheels() -> list[str]:
+def select_requirements() -> list[str]:
     """Return our requirements that neither a GPU machine has nor the analysis alone needs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = {requirement: requirement.partition(">")[0].strip() for requirement in project["dependencies"]}
-    return [requirement for requirement, name in names.items() if name not in MACHINE_HAS | ANALYSIS_ONLY]
+    return [requirement for requirement, name in names.items() if name not in MACHINE_PACKAGES | ANALYSIS_ONLY]
 
 
 def _copy_modules(folder: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__", "*.pyc", *_STAYS)
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyc", *_EXCLUDED)
     shutil.copytree(ROOT / "gpu_kit", folder / "gpu_kit", ignore=ignored)
     shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("__pycache__", "results"))
     shutil.copy2(ROOT / "gpu_kit" / "run", folder / "run")
@@ -76,7 +76,7 @@ def _copy_tests(folder: Path) -> None:
     shutil.copy2(ROOT / "tests" / _SUPPORT / "__init__.py", folder / _SUPPORT)
     copied = {_SUPPORT}
     while open_files:
-        for name in sorted(_imported_modules(open_files.pop()) - copied):
+        for name in sorted(_find_imported_modules(open_files.pop()) - copied):
             copied.add(name)
             source, target = (base.joinpath(*name.split(".")) for base in (ROOT / "tests", folder))
             if (source / "__init__.py").exists():
@@ -88,7 +88,7 @@ def _copy_tests(folder: Path) -> None:
                 open_files.append(module)
 
 
-def imported_names(path: Path) -> set[str]:
+def find_imported_packages(path: Path) -> set[str]:
     """Return the top-level packages that a file imports, anywhere in it."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -99,7 +99,7 @@ def imported_names(path: Path) -> set[str]:
     return names
 
 
-def _imported_modules(path: Path) -> set[str]:
+def _find_imported_modules(path: Path) -> set[str]:
     """Return the dotted names of all modules that a file may import, anywhere in it."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -133,12 +133,12 @@ def _describe(wheels: Path) -> dict[str, str]:
     return {"version": version, "commit": done.stdout.strip() or "unknown"}
 
 
-def _tracked() -> list[Path]:
+def _list_tracked() -> list[Path]:
     done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True)
     return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
-def _mib(paths: Iterable[Path]) -> float:
+def _sum_mib(paths: Iterable[Path]) -> float:
     return sum(path.stat().st_size for path in paths) / 2**20
 
 

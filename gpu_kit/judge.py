@@ -38,7 +38,7 @@ def judge_folder(out: Path, root: Path) -> int:
         results = read_results(out, Path(work))
         verdict = judge(results)
     page, numbers = out / "gpu.md", out / "gpu.json"
-    if results.is_of_gpu:
+    if results.has_gpu:
         page, numbers = root / "docs" / "gpu.md", root / "benchmarks" / "results" / "gpu.json"
         _write_part(page, render_verdicts(verdict))
         _write_part(root / "docs" / "costs.md", _describe_costs(verdict))

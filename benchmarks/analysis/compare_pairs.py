@@ -64,20 +64,20 @@ def main() -> int:
     options = _parse_options()
     torch.set_num_threads(1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the busy processes end with this one
-    with tempfile.TemporaryDirectory() as temporary, _busy(options.busy):
+    with tempfile.TemporaryDirectory() as temporary, _busy_processes(options.busy):
         folder = Path(options.keep or temporary)
-        for kind, number in _numbered(options):
+        for kind, number in _enumerate_pairs(options):
             _record_pair(PAIRS[kind], folder / f"{kind}-{number}")
         verdicts = {kind: Counter[str]() for kind in PAIRS}
-        for kind, number in _numbered(options):
-            verdicts[kind][_verdict(folder / f"{kind}-{number}")] += 1
+        for kind, number in _enumerate_pairs(options):
+            verdicts[kind][_compare_pair(folder / f"{kind}-{number}")] += 1
         for kind, counts in verdicts.items():
             num_right = sum(counts[verdict] for verdict in PAIRS[kind].right)
             print(f"{kind}: {num_right} of {counts.total()} right; {json.dumps(counts)}", flush=True)
     return 0
 
 
-def _numbered(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
+def _enumerate_pairs(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
     """Yield the pairs by kind and number, kinds in turns, so that a run that is stopped has some of each."""
     counts = {kind: getattr(options, kind) for kind in PAIRS}
     for number in range(max(counts.values())):
@@ -94,7 +94,7 @@ def _parse_options() -> argparse.Namespace:
 
 
 @contextmanager
-def _busy(num_processes: int) -> Iterator[None]:
+def _busy_processes(num_processes: int) -> Iterator[None]:
     command = [sys.executable, "-c", _BUSY_LOOP]
     processes = [subprocess.Popen(command) for _ in range(num_processes)]
     try:
@@ -109,25 +109,25 @@ def _record_pair(pair: Pair, folder: Path) -> None:
     for name, run in (("before", pair.before), ("after", pair.after)):
         if (folder / name).exists():
             continue
-        process = multiprocessing.get_context("fork").Process(target=_record, args=(run, folder / name))
+        process = multiprocessing.get_context("fork").Process(target=_record_run, args=(run, folder / name))
         process.start()
         process.join()
         if process.exitcode:
             raise SystemExit(f"The run in {folder / name} failed.")
 
 
-def _verdict(folder: Path) -> str:
+def _compare_pair(folder: Path) -> str:
     step = kinetoscope.compare(folder / "before", folder / "after", cache=False).step
     return step.verdict if step is not None else "no step"
 
 
-def _record(run: Run, folder: Path) -> None:
+def _record_run(run: Run, folder: Path) -> None:
     torch.manual_seed(0)
     layers = torch.nn.Linear(run.num_numbers, _WIDTH), torch.nn.ReLU(), torch.nn.Linear(_WIDTH, 4)
     model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with kinetoscope.profile(folder, torch=False, system=False, quiet=True) as profiler:
-        for numbers in profiler.batches(_batches(run)):
+        for numbers in profiler.batches(_make_batches(run)):
             for _ in range(run.num_units):
                 loss = torch.nn.functional.cross_entropy(model(numbers), torch.zeros(len(numbers), dtype=torch.long))
                 optimizer.zero_grad()
@@ -135,7 +135,7 @@ def _record(run: Run, folder: Path) -> None:
                 optimizer.step()
 
 
-def _batches(run: Run) -> Iterable[torch.Tensor]:
+def _make_batches(run: Run) -> Iterable[torch.Tensor]:
     row = ",".join(str(place * 17 % 97 / 97) for place in range(run.num_numbers))
     batch = torch.rand(_BATCH, run.num_numbers)
     for _ in range(run.num_steps):

@@ -25,7 +25,7 @@ def count_calls(arguments: list[str]) -> tuple[Counter[str], Counter[tuple[str, 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         if event != "call" or frame.f_code.co_name == "<module>" or frame.f_back is None:
             return
-        callee, caller = _module_of(frame), _module_of(frame.f_back)
+        callee, caller = _find_module(frame), _find_module(frame.f_back)
         if callee and callee != caller:
             entered[callee] += 1
             between[caller or "(others)", callee] += 1
@@ -39,7 +39,7 @@ def count_calls(arguments: list[str]) -> tuple[Counter[str], Counter[tuple[str, 
     return entered, between
 
 
-def _module_of(frame: FrameType) -> str:
+def _find_module(frame: FrameType) -> str:
     file = frame.f_code.co_filename
     return file.removeprefix(ROOT) if file.startswith(ROOT) else ""
 

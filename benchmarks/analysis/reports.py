@@ -26,19 +26,20 @@ _TIMEOUT_S = 600
 _JSON, _LOAD, _ANALYZE, _CACHED = "json.load", "load to columns", "analyze", "analyze from cached columns"
 _UNCHANGED, _HTA_LOAD, _BOTH = "summary of an unchanged run", "HTA's load", "load and analyze"
 
-_OPENED = "import sys, kinetoscope, polars; polars.LazyFrame({'a': [1]}).collect()\n"
-_READ = (
+_IMPORTS = "import sys, kinetoscope, polars; polars.LazyFrame({'a': [1]}).collect()\n"
+_READ_TRACE = (
     "from kinetoscope.frames.load import read_trace\nfrom kinetoscope.frames.trace import Trace\n"
     "def load():\n    read = read_trace(sys.argv[1])\n    return Trace('large', read.about, read.frame.lazy())\n"
 )
 # What a process runs with the file's name. Imports are not timed, but for the command.
-_WORKS = {
+_TASKS = {
     _JSON: "import json, sys; file = open(sys.argv[1], encoding='utf-8')\ndef work(): return json.load(file)",
-    _LOAD: f"{_OPENED}{_READ}work = load",
-    _ANALYZE: f"{_OPENED}{_READ}import kinetoscope.analysis.analyze\ntrace = load()\n"
+    _LOAD: f"{_IMPORTS}{_READ_TRACE}work = load",
+    _ANALYZE: f"{_IMPORTS}{_READ_TRACE}import kinetoscope.analysis.analyze\ntrace = load()\n"
     "def work(): return kinetoscope.analyze(trace)",
-    _BOTH: f"{_OPENED}{_READ}import kinetoscope.analysis.analyze\ndef work(): return kinetoscope.analyze(load())",
-    _CACHED: f"{_OPENED}import kinetoscope.analysis.analyze\n"
+    _BOTH: f"{_IMPORTS}{_READ_TRACE}import kinetoscope.analysis.analyze\n"
+    "def work(): return kinetoscope.analyze(load())",
+    _CACHED: f"{_IMPORTS}import kinetoscope.analysis.analyze\n"
     "def work(): return kinetoscope.analyze([kinetoscope.load(sys.argv[1])])",
     _UNCHANGED: "import sys\nclass Nowhere:\n    def write(self, text): ...\n    def flush(self): ...\n"
     "def work():\n    from kinetoscope.cli import main\n    sys.stdout, there = Nowhere(), sys.stdout\n"
@@ -57,7 +58,7 @@ result = work()
 seconds = time.process_time() - begin
 print(seconds, next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
-_MANY = """
+_RANKS_PROGRAM = """
 import multiprocessing, resource, sys, time
 from concurrent.futures import ProcessPoolExecutor
 import kinetoscope
@@ -78,22 +79,22 @@ def run(*, quick: bool) -> SuiteResult:
         folder = Path(name)
         trace = write_large_trace(folder / "large" / "large.pt.trace.json", _QUICK_BYTES if quick else LARGE_BYTES)
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-        works = {work: text for work, text in _WORKS.items() if work != _HTA_LOAD or _HTA.exists()}
-        _measure(_WORKS[_UNCHANGED], trace)  # fills the caches
+        works = {work: text for work, text in _TASKS.items() if work != _HTA_LOAD or _HTA.exists()}
+        _measure(_TASKS[_UNCHANGED], trace)  # fills the caches
         readings: dict[str, list[tuple[float, ...]]] = {work: [] for work in works}
         for _ in range(1 if quick else 3):
             for work, text in works.items():
                 python = str(_HTA) if work == _HTA_LOAD else sys.executable
                 readings[work].append(_measure(text, trace, python))
-        _, of_layers_bytes = _measure(_WORKS[_BOTH], _write_layers(folder, num_steps=2 if quick else 13))
+        _, of_layers_bytes = _measure(_TASKS[_BOTH], _write_layers(folder, num_steps=2 if quick else 13))
         few, more, many = (2, 4, 8) if quick else (16, 64, 1024)
-        of_ranks = {number: _measure_ranks(folder, number) for number in (few, more, many)}
-        return _result(readings, of_ranks, trace.stat().st_size, of_layers_bytes)
+        by_num_ranks = {number: _measure_ranks(folder, number) for number in (few, more, many)}
+        return _make_result(readings, by_num_ranks, trace.stat().st_size, of_layers_bytes)
 
 
 def _measure(work: str, trace: Path, python: str = sys.executable) -> tuple[float, ...]:
     """Return the processor seconds, and the peak of memory in bytes."""
-    return _run([python, "-c", _PROGRAM.format(work=work), str(trace)])
+    return _run_program([python, "-c", _PROGRAM.format(work=work), str(trace)])
 
 
 def _write_layers(folder: Path, num_steps: int) -> Path:
@@ -116,39 +117,44 @@ def _write_layers(folder: Path, num_steps: int) -> Path:
 def _measure_ranks(folder: Path, num_ranks: int) -> tuple[float, ...]:
     """Return the same, and the seconds, for simulated ranks of a thousand events each."""
     program, ranks = folder / "many.py", folder / f"ranks{num_ranks}"
-    program.write_text(_MANY, encoding="utf-8")
+    program.write_text(_RANKS_PROGRAM, encoding="utf-8")
     simulated = simulation()
     simulated.simulate(
         simulated.Settings(num_ranks=num_ranks, num_layers=2, num_warmup_steps=1, step_ns=1_200_000, has_memory=False)
     ).write(ranks)
-    return _run([sys.executable, str(program), str(ranks)])
+    return _run_program([sys.executable, str(program), str(ranks)])
 
 
-def _run(command: list[str]) -> tuple[float, ...]:
+def _run_program(command: list[str]) -> tuple[float, ...]:
     environment = os.environ | {"POLARS_MAX_THREADS": "1"}
     done = subprocess.run(command, env=environment, check=True, timeout=_TIMEOUT_S, stdout=subprocess.PIPE, text=True)
     return tuple(map(float, done.stdout.split()[-3:]))
 
 
-def _result(
+def _make_result(
     readings: Mapping[str, list[tuple[float, ...]]],
-    of_ranks: Mapping[int, tuple[float, ...]],
+    by_num_ranks: Mapping[int, tuple[float, ...]],
     trace_bytes: int,
     of_layers_bytes: float,
 ) -> SuiteResult:
-    few, more, many = of_ranks
+    few, more, many = by_num_ranks
     peak_bytes = max(reading[1] for reading in readings[_BOTH])
     measures = [
-        _ratio(readings, _ANALYZE, _LOAD),
-        _ratio(readings, _BOTH, _JSON),
-        *([_ratio(readings, _BOTH, _HTA_LOAD)] if _HTA_LOAD in readings else []),
-        _ratio(readings, _CACHED, _JSON),
+        _make_ratio(readings, _ANALYZE, _LOAD),
+        _make_ratio(readings, _BOTH, _JSON),
+        *([_make_ratio(readings, _BOTH, _HTA_LOAD)] if _HTA_LOAD in readings else []),
+        _make_ratio(readings, _CACHED, _JSON),
         Measure(_UNCHANGED, min(reading[0] for reading in readings[_UNCHANGED]), "s", "with all imports"),
         Measure("peak memory of load and analyze", peak_bytes / 1e6, "MB"),
         Measure("peak memory of 75,000 events on one GPU", of_layers_bytes / 1e6, "MB", "kernels of 176 names"),
-        Measure(f"{more} ranks / {few} ranks", of_ranks[more][0] / of_ranks[few][0], "x"),
-        Measure(f"{many} ranks", of_ranks[many][2], "s", f"{of_ranks[many][0]:.0f} s of processors"),
-        Measure(f"{many} ranks: memory / {more} ranks", of_ranks[many][1] / of_ranks[more][1], "x", _sizes(of_ranks)),
+        Measure(f"{more} ranks / {few} ranks", by_num_ranks[more][0] / by_num_ranks[few][0], "x"),
+        Measure(f"{many} ranks", by_num_ranks[many][2], "s", f"{by_num_ranks[many][0]:.0f} s of processors"),
+        Measure(
+            f"{many} ranks: memory / {more} ranks",
+            by_num_ranks[many][1] / by_num_ranks[more][1],
+            "x",
+            _format_sizes(by_num_ranks),
+        ),
     ]
     return SuiteResult(
         suite="analysis",
@@ -157,20 +163,20 @@ def _result(
         notes=[
             "Processor time on one processor, but for the many ranks, which use all. Ratios are medians over rounds."
         ],
-        times_ns={name: _summary(found) for name, found in readings.items()},
+        times_ns={name: _summarize(found) for name, found in readings.items()},
     )
 
 
-def _ratio(readings: Mapping[str, list[tuple[float, ...]]], name: str, peer: str) -> Measure:
+def _make_ratio(readings: Mapping[str, list[tuple[float, ...]]], name: str, peer: str) -> Measure:
     pairs = zip(readings[name], readings[peer], strict=True)
     ratio = statistics.median(own[0] / other[0] for own, other in pairs)
     return Measure(f"{name} / {peer}", ratio, "x", f"{min(reading[0] for reading in readings[name]):.2f} s at best")
 
 
-def _sizes(of_ranks: Mapping[int, tuple[float, ...]]) -> str:
-    return ", ".join(f"{reading[1] / 1e6:.0f}" for reading in of_ranks.values()) + " MB"
+def _format_sizes(by_num_ranks: Mapping[int, tuple[float, ...]]) -> str:
+    return ", ".join(f"{reading[1] / 1e6:.0f}" for reading in by_num_ranks.values()) + " MB"
 
 
-def _summary(readings: list[tuple[float, ...]]) -> dict[str, Any]:
+def _summarize(readings: list[tuple[float, ...]]) -> dict[str, Any]:
     seconds = [reading[0] for reading in readings]
     return {"best": round(min(seconds) * 1e9), "median": round(statistics.median(seconds) * 1e9)}

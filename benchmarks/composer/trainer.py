@@ -26,11 +26,11 @@ from typing import Any
 from benchmarks.suite import Measure, SuiteResult
 
 _STUBS = Path(__file__).parents[2] / "tests" / "support" / "composer_stubs"
-_OURS, _THEIRS = "kinetoscope.composer", "composer.profiler"
+_KINETOSCOPE, _COMPOSER = "kinetoscope.composer", "composer.profiler"
 _NO_PROFILER = "no profiler"
 _WIDTH, _BATCH_SIZE = 16, 4
-_FIRST_TIMED = 4
-_SHARE_OF_THEIRS = 0.15  # of a batch, while Composer's profiler skips
+_NUM_WARM_UP_BATCHES = 4
+_COMPOSER_SKIP_SHARE = 0.15  # of a batch, while Composer's profiler skips
 
 
 def run(quick: bool) -> SuiteResult:
@@ -40,22 +40,22 @@ def run(quick: bool) -> SuiteResult:
     num_rounds, num_batches = (2, 14) if quick else (24, 200)
     kinds: dict[str, Callable[[str], Any]] = {
         _NO_PROFILER: lambda folder: None,
-        "one that does nothing": lambda folder: _Nothing(),
-        "one that hears of events": lambda folder: _Hears(1),
-        "three that hear": lambda folder: _Hears(3),
+        "one that does nothing": lambda folder: _EmptyProfiler(),
+        "one that hears of events": lambda folder: _CallbackProfiler(1),
+        "three that hear": lambda folder: _CallbackProfiler(3),
     }
-    for face, who in ((_OURS, "ours"), (_THEIRS, "Composer's")):
-        kinds[f"{who}, skipping"] = lambda folder, face=face: _profiler(face, folder, skips=True)
-        kinds[f"{who}, active"] = lambda folder, face=face: _profiler(face, folder, skips=False)
+    for module, who in ((_KINETOSCOPE, "ours"), (_COMPOSER, "Composer's")):
+        kinds[f"{who}, skipping"] = lambda folder, module=module: _make_profiler(module, folder, skips=True)
+        kinds[f"{who}, active"] = lambda folder, module=module: _make_profiler(module, folder, skips=False)
     rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     for _ in range(num_rounds):
         for name in random.sample(list(kinds), len(kinds)):
             with tempfile.TemporaryDirectory() as folder:
-                rounds[name].append(_batch_ms(kinds[name](folder), num_batches))
-    return _result(rounds)
+                rounds[name].append(_measure_batch_ms(kinds[name](folder), num_batches))
+    return _make_result(rounds)
 
 
-class _Nothing:
+class _EmptyProfiler:
     """An empty profiler. Its cost is what the engine itself does for any profiler."""
 
     remote_filenames: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class _Nothing:
     def bind_to_state(self, state: Any) -> None:
         state.profiler = self
 
-    def marker(self, *arguments: Any, **options: Any) -> "_Nothing":
+    def marker(self, *arguments: Any, **options: Any) -> "_EmptyProfiler":
         return self
 
     def __enter__(self) -> None:
@@ -78,7 +78,7 @@ class _Nothing:
     finish = start
 
 
-class _Hears(_Nothing):
+class _CallbackProfiler(_EmptyProfiler):
     """The same, with empty callbacks."""
 
     def __init__(self, num_callbacks: int) -> None:
@@ -92,8 +92,8 @@ class _Hears(_Nothing):
         state.callbacks.extend(empty() for _ in range(self._num_callbacks))
 
 
-def _profiler(face: str, folder: str, *, skips: bool) -> Any:
-    names = import_module(face)
+def _make_profiler(module: str, folder: str, *, skips: bool) -> Any:
+    names = import_module(module)
     schedule = names.cyclic_schedule(warmup=0, active=10, repeat=0)
     return names.Profiler(
         schedule=(lambda state: names.ProfilerAction.SKIP) if skips else schedule,
@@ -103,7 +103,7 @@ def _profiler(face: str, folder: str, *, skips: bool) -> Any:
     )
 
 
-def _batch_ms(profiler: Any, num_batches: int) -> tuple[float, float]:
+def _measure_batch_ms(profiler: Any, num_batches: int) -> tuple[float, float]:
     """Elapsed time and processor time of a batch, from its start to the start of the next."""
     import torch
     from composer import Callback, Trainer
@@ -134,19 +134,19 @@ def _batch_ms(profiler: Any, num_batches: int) -> tuple[float, float]:
     )
     trainer.fit()
     trainer.close()
-    starts = watch.starts[_FIRST_TIMED:]
+    starts = watch.starts[_NUM_WARM_UP_BATCHES:]
     passed, processor = (
         1e3 * (last - first) / (len(starts) - 1) for first, last in zip(starts[0], starts[-1], strict=True)
     )
     return passed, processor
 
 
-def _result(rounds: dict[str, list[tuple[float, float]]]) -> SuiteResult:
+def _make_result(rounds: dict[str, list[tuple[float, float]]]) -> SuiteResult:
     measures: list[Measure] = []
     for column, what in enumerate(("Trainer slower", "more processor time")):
-        typical = {name: _typical([times[column] for times in of_kind]) for name, of_kind in rounds.items()}
+        typical = {name: _mean_of_fastest([times[column] for times in of_kind]) for name, of_kind in rounds.items()}
         base = typical.pop(_NO_PROFILER)
-        batch = (typical["Composer's, skipping"] - base) / _SHARE_OF_THEIRS
+        batch = (typical["Composer's, skipping"] - base) / _COMPOSER_SKIP_SHARE
         for name, value in typical.items():
             detail = f"{value - base:.3f} ms more than {base:.2f}"
             measures.append(Measure(f"{what}, {name}", 100 * (value - base) / batch, "%", detail))
@@ -163,5 +163,5 @@ def _result(rounds: dict[str, list[tuple[float, float]]]) -> SuiteResult:
     )
 
 
-def _typical(means: list[float]) -> float:
+def _mean_of_fastest(means: list[float]) -> float:
     return statistics.fmean(sorted(means)[: max(1, len(means) // 4)])

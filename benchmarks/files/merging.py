@@ -16,10 +16,10 @@ from benchmarks.suite import Measure, SuiteResult
 from kinetoscope.merge.check import repair_trace
 from kinetoscope.merge.merge_traces import merge_traces
 
-_MANY_FILES = 64
+_NUM_FILES = 64
 _TMPFS = Path("/dev/shm")
-_MEGABYTE = 1_000_000
-_PEAK = """
+_BYTES_PER_MB = 1_000_000
+_PEAK_PROGRAM = """
 import re, sys
 from pathlib import Path
 from kinetoscope.merge.merge_traces import merge_traces
@@ -30,14 +30,14 @@ print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
 def run(*, quick: bool) -> SuiteResult:
     """Merge the same files in several ways, in turns, from tmpfs to tmpfs."""
-    rounds, size_bytes = (1, 2 * _MEGABYTE) if quick else (7, RANK_BYTES)
+    rounds, size_bytes = (1, 2 * _BYTES_PER_MB) if quick else (7, RANK_BYTES)
     with tempfile.TemporaryDirectory(dir=_TMPFS if _TMPFS.is_dir() else None) as name:
         folder = Path(name)
         files = write_rank_traces(folder, NUM_RANKS, size_bytes)
-        many = [_linked(files[number % NUM_RANKS], folder / f"many-rank{number}.json") for number in range(_MANY_FILES)]
-        num_bytes, num_spans = sum(file.stat().st_size for file in files), sum(map(_num_spans, files))
+        many = [_link(files[number % NUM_RANKS], folder / f"many-rank{number}.json") for number in range(_NUM_FILES)]
+        num_bytes, num_spans = sum(file.stat().st_size for file in files), sum(map(_count_spans, files))
         out = {suffix: folder / f"out{suffix}" for suffix in (".json", ".json.gz", ".pftrace")}
-        best = _best(
+        best = _measure_best(
             rounds,
             {
                 "copy": lambda: _copy(files, out[".json"]),
@@ -47,35 +47,35 @@ def run(*, quick: bool) -> SuiteResult:
                 "repair": lambda: [repair_trace(file, out[".json"]) for file in files],
             },
         )
-        clock = _best(
+        clock = _measure_best(
             rounds,
             {"copy": lambda: _copy(files, out[".json"]), "merge": lambda: merge_traces(out[".json"], *files)},
             time.perf_counter,
         )
-        plain = _best(1, {"plain": lambda: _plain_merge(files, out[".json"])})["plain"]
-        few = _best(
+        plain = _measure_best(1, {"plain": lambda: _plain_merge(files, out[".json"])})["plain"]
+        few = _measure_best(
             max(1, rounds // 3),
             {
                 "one": lambda: [merge_traces(out[".json"], file) for file in files],
                 "all": lambda: merge_traces(out[".json"], *many, num_threads=1),
             },
         )
-        peaks = {len(paths): _peak_bytes(out[".json"], paths) for paths in (files, many)}
-    linear = few["all"] * NUM_RANKS / _MANY_FILES / few["one"] - 1
+        peaks = {len(paths): _measure_peak_bytes(out[".json"], paths) for paths in (files, many)}
+    linear = few["all"] * NUM_RANKS / _NUM_FILES / few["one"] - 1
     return SuiteResult(
         suite="merging",
-        title=f"{NUM_RANKS} files of {size_bytes / _MEGABYTE:.0f} MB, {num_spans} spans, from tmpfs to tmpfs",
+        title=f"{NUM_RANKS} files of {size_bytes / _BYTES_PER_MB:.0f} MB, {num_spans} spans, from tmpfs to tmpfs",
         measures=[
-            Measure("byte copy", num_bytes / best["copy"] / _MEGABYTE, "MB/s"),
+            Measure("byte copy", num_bytes / best["copy"] / _BYTES_PER_MB, "MB/s"),
             Measure("merge to .json / byte copy", best["merge"] / best["copy"], "x"),
             Measure("the same by the clock, several files at a time", clock["merge"] / clock["copy"], "x"),
-            Measure("merge to .json", num_bytes / best["merge"] / _MEGABYTE, "MB/s"),
+            Measure("merge to .json", num_bytes / best["merge"] / _BYTES_PER_MB, "MB/s"),
             Measure("merge to .json.gz / to .json", best["gz"] / best["merge"], "x"),
             Measure("plain json loop / merge to .json", plain / best["merge"], "x"),
             Measure("repair, a file at a time / byte copy", best["repair"] / best["copy"], "x"),
             Measure("merge to .pftrace", num_spans / best["perfetto"] / 1e6, "M spans/s"),
-            Measure(f"{_MANY_FILES} files / {_MANY_FILES} x 1 file, dearer by", 100 * linear, "%"),
-            *(Measure(f"peak memory, {num} files", peak / _MEGABYTE, "MB") for num, peak in peaks.items()),
+            Measure(f"{_NUM_FILES} files / {_NUM_FILES} x 1 file, dearer by", 100 * linear, "%"),
+            *(Measure(f"peak memory, {num} files", peak / _BYTES_PER_MB, "MB") for num, peak in peaks.items()),
         ],
         notes=[
             "The plain loop decodes each file with json, gives its events new pids, times and ids, and encodes them.",
@@ -85,7 +85,7 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _best(
+def _measure_best(
     rounds: int, tasks: dict[str, Callable[[], object]], clock: Callable[[], float] = time.process_time
 ) -> dict[str, float]:
     """Return the seconds of the fastest round of each task, by default processor time. The tasks take turns."""
@@ -98,12 +98,12 @@ def _best(
     return best
 
 
-def _linked(file: Path, name: Path) -> Path:
+def _link(file: Path, name: Path) -> Path:
     os.link(file, name)
     return name
 
 
-def _num_spans(file: Path) -> int:
+def _count_spans(file: Path) -> int:
     return file.read_bytes().count(b'"ph": "X"')
 
 
@@ -130,7 +130,7 @@ def _plain_merge(files: Sequence[Path], output: Path) -> None:
         json.dump({"traceEvents": events}, target)
 
 
-def _peak_bytes(output: Path, files: Sequence[Path]) -> int:
-    command = [sys.executable, "-c", _PEAK, str(output), *map(str, files)]
+def _measure_peak_bytes(output: Path, files: Sequence[Path]) -> int:
+    command = [sys.executable, "-c", _PEAK_PROGRAM, str(output), *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     return int(done.stdout) * 1024

@@ -30,7 +30,7 @@ def run(*, quick: bool) -> SuiteResult:
     rounds, times_ns = 3 if quick else 30, {}
     for name, frame in {_BY_BEGIN: read.frame, _BY_END: by_end}.items():
         trace = Trace(path.name, read.about, frame.lazy())
-        times_ns[name] = min(_time_ns(trace) for _ in range(rounds)) * _NUM_SPANS / num_spans
+        times_ns[name] = min(_measure_ns(trace) for _ in range(rounds)) * _NUM_SPANS / num_spans
     return SuiteResult(
         suite="nested",
         title=f"spans in spans, of a trace with {num_spans:,} of them",
@@ -40,7 +40,7 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _time_ns(trace: object) -> int:
+def _measure_ns(trace: object) -> int:
     begin = time.perf_counter_ns()
     trace.nested()  # type: ignore[attr-defined] - of a module that is imported late
     return time.perf_counter_ns() - begin

@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.suite import Measure, SuiteResult
 
 _NUM_BATCHES = 120_000
-_PARTS = 5
-_CONVERT = """
+_NUM_PARTS = 5
+_CONVERT_PROGRAM = """
 import re, sys, time
 from pathlib import Path
 from kinetoscope.merge.merge_traces import merge_traces
@@ -37,7 +37,7 @@ def run(*, quick: bool) -> SuiteResult:
         size_bytes = files["end"].stat().st_size
     return SuiteResult(
         suite="packets",
-        title=f"a .pftrace of {num_batches * (_PARTS + 1):,} spans, {size_bytes / 1e6:.0f} MB of JSON",
+        title=f"a .pftrace of {num_batches * (_NUM_PARTS + 1):,} spans, {size_bytes / 1e6:.0f} MB of JSON",
         measures=[
             Measure("order of their end / of their begin", best_s["end"] / best_s["begin"], "x"),
             *(Measure(f"peak memory, order of their {order}", peak / 1e6, "MB") for order, peak in peaks.items()),
@@ -50,23 +50,23 @@ def _write(path: Path, order: str, num_batches: int) -> Path:
     """Write the spans of a loop: each batch contains its parts, and one span contains all batches."""
     with path.open("w") as file:
         file.write('{"baseTimeNanoseconds": 1790857026000000000, "kinetoscope": {"rank": 0}, "traceEvents": [\n')
-        fit = _span("fit", 0, 10 * num_batches)
+        fit = _format_span("fit", 0, 10 * num_batches)
         lines = [] if order == "end" else [fit]
         for batch in range(num_batches):
-            parts = [_span("part", 10 * batch + part, 1, text="x" * 60) for part in range(_PARTS)]
-            around = _span("batch", 10 * batch, 9)
+            parts = [_format_span("part", 10 * batch + part, 1, text="x" * 60) for part in range(_NUM_PARTS)]
+            around = _format_span("batch", 10 * batch, 9)
             lines += [*parts, around] if order == "end" else [around, *parts]
         file.write(",\n".join([*lines, fit] if order == "end" else lines) + "]}")
     return path
 
 
-def _span(name: str, begin_us: int, duration_us: int, **args: str) -> str:
+def _format_span(name: str, begin_us: int, duration_us: int, **args: str) -> str:
     span = {"ph": "X", "name": name, "cat": "marker", "pid": 4, "tid": 4, "ts": begin_us, "dur": duration_us}
     return json.dumps(span | {"args": args})
 
 
 def _convert(file: Path, output: Path) -> tuple[float, int]:
-    command = [sys.executable, "-c", _CONVERT, str(output), str(file)]
+    command = [sys.executable, "-c", _CONVERT_PROGRAM, str(output), str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     seconds, kilobytes = re.split(r"\s+", done.stdout.strip())
     return float(seconds), int(kilobytes) * 1024

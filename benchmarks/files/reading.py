@@ -22,7 +22,7 @@ _TIMEOUT_S = 120
 _JSON, _COLUMNS, _CACHED = "json.load", "load to columns", "second load, but args"
 
 # What a process runs with the file's name. Imports are not timed.
-_WORKS = {
+_TASKS = {
     _JSON: "import json, sys; file = open(sys.argv[1], encoding='utf-8')\ndef work(): return json.load(file)",
     _COLUMNS: "import sys, kinetoscope, polars\nfrom kinetoscope.frames.load import read_trace\n"
     "def work(): return read_trace(sys.argv[1])",
@@ -53,18 +53,18 @@ class _Reading:
 
 def run(*, quick: bool) -> SuiteResult:
     """Read the large trace in every way."""
-    with tempfile.TemporaryDirectory(dir=_memory_folder(), prefix="reading-") as folder:
+    with tempfile.TemporaryDirectory(dir=_find_memory_folder(), prefix="reading-") as folder:
         trace = write_large_trace(Path(folder, "large.pt.trace.json"), _QUICK_BYTES if quick else LARGE_BYTES)
         cache = Path(folder, "cache")
         parquet_bytes = _write_cache(trace, cache)
-        readings: dict[str, list[_Reading]] = {name: [] for name in _WORKS}
+        readings: dict[str, list[_Reading]] = {name: [] for name in _TASKS}
         for _ in range(1 if quick else 5):
-            for name in _WORKS:
+            for name in _TASKS:
                 readings[name].append(_read(name, trace, cache))
-        return _result(readings, trace.stat().st_size, parquet_bytes)
+        return _make_result(readings, trace.stat().st_size, parquet_bytes)
 
 
-def _memory_folder() -> str | None:
+def _find_memory_folder() -> str | None:
     return "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
@@ -79,18 +79,18 @@ def _write_cache(trace: Path, cache: Path) -> int:
 
 def _read(name: str, trace: Path, cache: Path) -> _Reading:
     environment = os.environ | {"POLARS_MAX_THREADS": "1", "XDG_CACHE_HOME": str(cache)}
-    command = [sys.executable, "-c", _PROGRAM.format(work=_WORKS[name]), str(trace)]
+    command = [sys.executable, "-c", _PROGRAM.format(work=_TASKS[name]), str(trace)]
     done = subprocess.run(command, env=environment, check=True, timeout=_TIMEOUT_S, stdout=subprocess.PIPE, text=True)
     return _Reading(*map(float, done.stdout.split()))
 
 
-def _result(readings: Mapping[str, list[_Reading]], trace_bytes: int, parquet_bytes: int) -> SuiteResult:
+def _make_result(readings: Mapping[str, list[_Reading]], trace_bytes: int, parquet_bytes: int) -> SuiteResult:
     return SuiteResult(
         suite="reading",
         title=f"a trace of {trace_bytes / 1e6:.0f} MB into columns",
         measures=[
-            _ratio(readings, _COLUMNS, trace_bytes),
-            _memory(readings, _COLUMNS),
+            _make_ratio(readings, _COLUMNS, trace_bytes),
+            _make_memory_measure(readings, _COLUMNS),
             Measure(_CACHED, min(reading.seconds for reading in readings[_CACHED]), "s"),
             Measure("JSON / Parquet", trace_bytes / parquet_bytes, "x", f"{parquet_bytes / 1e6:.1f} MB"),
         ],
@@ -98,23 +98,23 @@ def _result(readings: Mapping[str, list[_Reading]], trace_bytes: int, parquet_by
             "One processor. Ratios are medians over the rounds; memory is what the process had at its peak,",
             "without what it had before and without the columns themselves.",
         ],
-        times_ns={name: _summary(times) for name, times in readings.items()},
+        times_ns={name: _summarize(times) for name, times in readings.items()},
     )
 
 
-def _ratio(readings: Mapping[str, list[_Reading]], name: str, trace_bytes: int) -> Measure:
+def _make_ratio(readings: Mapping[str, list[_Reading]], name: str, trace_bytes: int) -> Measure:
     pairs = zip(readings[_JSON], readings[name], strict=True)
     ratio = statistics.median(peer.seconds / own.seconds for peer, own in pairs)
     best = min(reading.seconds for reading in readings[name])
     return Measure(f"json.load / {name}", ratio, "x", f"{trace_bytes / 1e6 / best:.0f} MB/s at best")
 
 
-def _memory(readings: Mapping[str, list[_Reading]], name: str) -> Measure:
+def _make_memory_measure(readings: Mapping[str, list[_Reading]], name: str) -> Measure:
     worst = max(readings[name], key=lambda reading: reading.over_bytes)
     detail = f"columns {worst.columns_bytes / 1e6:.0f} MB"
     return Measure(f"{name}: memory over the columns", worst.over_bytes / 1e6, "MB", detail)
 
 
-def _summary(readings: list[_Reading]) -> dict[str, Any]:
+def _summarize(readings: list[_Reading]) -> dict[str, Any]:
     seconds = [reading.seconds for reading in readings]
     return {"best": round(min(seconds) * 1e9), "median": round(statistics.median(seconds) * 1e9)}

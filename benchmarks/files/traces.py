@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import kinetoscope.torch
-from benchmarks.torch.work import training_step
+from benchmarks.torch.work import make_training_step
 
 LARGE_BYTES = 200_000_000
 RANK_BYTES = 30_000_000
@@ -24,7 +24,7 @@ NUM_RANKS = 8
 
 _NUM_STEPS = 4
 _PAUSE_US = 500.0
-_COUNTED_ARGS = ("External id", "Record function id", "Sequence number", "Ev Idx")
+_ID_ARGS = ("External id", "Record function id", "Sequence number", "Ev Idx")
 
 
 def write_large_trace(path: Path, size_bytes: int = LARGE_BYTES) -> Path:
@@ -39,14 +39,14 @@ def write_rank_traces(
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name.format(rank=rank) for rank in range(num_ranks)]
     missing = [rank for rank, path in enumerate(paths) if not path.exists() or path.stat().st_size < size_bytes]
-    recorded = _Recorded() if missing else None
+    recorded = _RecordedSteps() if missing else None
     for rank in missing:
         assert recorded is not None
         recorded.write(paths[rank], size_bytes, rank, num_ranks)
     return paths
 
 
-class _Recorded:
+class _RecordedSteps:
     """A trace of a few steps, split into the text that a file has once and the text that is repeated."""
 
     def __init__(self) -> None:
@@ -57,8 +57,8 @@ class _Recorded:
         repeated = [event for event in events if _is_repeated(event)]
         self._begin_us = min(event["ts"] for event in repeated)
         self._period_us = max(event["ts"] + event.get("dur", 0) for event in repeated) - self._begin_us + _PAUSE_US
-        self._num_ids = 1 + max(_largest_id(event) for event in repeated)
-        self._lines = [_line(event) for event in repeated]
+        self._num_ids = 1 + max(_find_max_id(event) for event in repeated)
+        self._lines = [_compile_event(event) for event in repeated]
 
     def write(self, path: Path, size_bytes: int, rank: int, num_ranks: int) -> None:
         """Write complete copies of the steps until the file is large enough."""
@@ -68,14 +68,14 @@ class _Recorded:
             for key, value in (self._header | {"distributedInfo": info}).items():
                 file.write(f'    "{key}": {json.dumps(value)},\n')
             file.write('    "traceEvents": [\n    ')
-            file.write(",".join(_line(event)(0.0, 0) for event in self._once))
-            for copy in self._copies(rank):
+            file.write(",".join(_compile_event(event)(0.0, 0) for event in self._once))
+            for copy in self._iterate_copies(rank):
                 file.write("," + copy)
                 if file.tell() >= size_bytes:
                     break
             file.write(f'\n  ],"traceName": "{path.name}" }}')
 
-    def _copies(self, rank: int) -> Iterator[str]:
+    def _iterate_copies(self, rank: int) -> Iterator[str]:
         number = 0
         while True:
             shift_us = number * self._period_us + rank * 3.25
@@ -85,7 +85,7 @@ class _Recorded:
 
 def _record() -> dict[str, Any]:
     """Kineto's trace of a few steps on the CPU."""
-    step = training_step()
+    step = make_training_step()
     with tempfile.TemporaryDirectory(prefix="traces-") as folder:
         path = Path(folder, "trace.json")
         with kinetoscope.torch.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
@@ -100,12 +100,12 @@ def _is_repeated(event: dict[str, Any]) -> bool:
     return event.get("ph") in ("X", "s", "f", "i") and isinstance(event.get("pid"), int)
 
 
-def _largest_id(event: dict[str, Any]) -> int:
+def _find_max_id(event: dict[str, Any]) -> int:
     args = event.get("args", {})
-    return max(event.get("id", 0), *(args.get(name, 0) for name in _COUNTED_ARGS))
+    return max(event.get("id", 0), *(args.get(name, 0) for name in _ID_ARGS))
 
 
-def _line(event: dict[str, Any]) -> Callable[[float, int], str]:
+def _compile_event(event: dict[str, Any]) -> Callable[[float, int], str]:
     """Return a function that returns the event's text, with its time and its ids increased."""
     fields = []
     for key, value in event.items():
@@ -113,24 +113,24 @@ def _line(event: dict[str, Any]) -> Callable[[float, int], str]:
             fields.append(f'"ts": @TS:{value}@')
         elif key == "args" and isinstance(value, dict):
             members = [
-                f'"{name}": @ID:{item}@' if name in _COUNTED_ARGS else f'"{name}": {_text(item)}'
+                f'"{name}": @ID:{item}@' if name in _ID_ARGS else f'"{name}": {_format_value(item)}'
                 for name, item in value.items()
             ]
             fields.append('"args": {\n      ' + ", ".join(members) + "\n    }")
         elif key == "id" and isinstance(value, int):
             fields.append(f'"id": @ID:{value}@')
         else:
-            fields.append(f'"{key}": {_text(value)}')
-    return _compiled("\n  {\n    " + ",\n    ".join(fields) + "\n  }")
+            fields.append(f'"{key}": {_format_value(value)}')
+    return _compile_template("\n  {\n    " + ",\n    ".join(fields) + "\n  }")
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else json.dumps(value)
 
 
-def _compiled(text: str) -> Callable[[float, int], str]:
+def _compile_template(text: str) -> Callable[[float, int], str]:
     pieces = text.split("@")
-    values = [_value(piece) if number % 2 else None for number, piece in enumerate(pieces)]
+    values = [_compile_hole(piece) if number % 2 else None for number, piece in enumerate(pieces)]
 
     def line(shift_us: float, shift_id: int) -> str:
         return "".join(
@@ -140,7 +140,7 @@ def _compiled(text: str) -> Callable[[float, int], str]:
     return line
 
 
-def _value(hole: str) -> Callable[[float, int], str]:
+def _compile_hole(hole: str) -> Callable[[float, int], str]:
     kind, _, number = hole.partition(":")
     if kind == "ID":
         return lambda _, shift_id, first=int(number): str(first + shift_id)

@@ -22,7 +22,7 @@ import kinetoscope
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
 
-_TRAINING = """
+_PROGRAM = """
 import json, logging, resource, sys, time
 import torch
 import kinetoscope
@@ -65,7 +65,7 @@ _QUICK_WINDOWS = {"6,000 multiplications": (6_000, 0), "20,000 spans": (0, 20_00
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseCost:
     """The seconds and bytes of one close, and those of the other process, which merges or also makes the trace."""
 
     wall_s: float
@@ -78,11 +78,11 @@ class Close:
 def run(*, quick: bool) -> SuiteResult:
     """Close windows of several sizes both ways, in turns."""
     windows = _QUICK_WINDOWS if quick else _WINDOWS
-    closes: dict[tuple[str, str], list[Close]] = {}
+    closes: dict[tuple[str, str], list[CloseCost]] = {}
     for _ in range(1 if quick else 3):
         for size, (num_products, num_spans) in windows.items():
             for way in random.sample((_IN_PROCESS, _HANDED_OVER), 2):
-                closes.setdefault((size, way), []).append(_close(way, num_products, num_spans))
+                closes.setdefault((size, way), []).append(_measure_close(way, num_products, num_spans))
     compared = [_compare(size, closes[size, _IN_PROCESS], closes[size, _HANDED_OVER]) for size in windows]
     return SuiteResult(
         suite="close",
@@ -93,8 +93,8 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _compare(size: str, in_process: list[Close], handed_over: list[Close]) -> Iterator[Measure]:
-    def median(closes: list[Close], *names: str) -> float:
+def _compare(size: str, in_process: list[CloseCost], handed_over: list[CloseCost]) -> Iterator[Measure]:
+    def median(closes: list[CloseCost], *names: str) -> float:
         return statistics.median(sum(getattr(close, name) for name in names) for close in closes)
 
     rows = {
@@ -110,18 +110,18 @@ def _compare(size: str, in_process: list[Close], handed_over: list[Close]) -> It
         yield Measure(f"{size}: {what}", own - other, unit, detail)
 
 
-def _close(way: str, num_products: int, num_spans: int) -> Close:
+def _measure_close(way: str, num_products: int, num_spans: int) -> CloseCost:
     with tempfile.TemporaryDirectory() as folder:
         run_folder = Path(folder) / "run"
-        command = [sys.executable, "-c", _TRAINING, str(run_folder), way, str(num_products), str(num_spans)]
+        command = [sys.executable, "-c", _PROGRAM, str(run_folder), way, str(num_products), str(num_spans)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         own = json.loads(done.stdout.splitlines()[-1])
-        other = _recover(run_folder) if way == _HANDED_OVER else {}
+        other = _measure_recover(run_folder) if way == _HANDED_OVER else {}
         _check_trace(run_folder, num_products, num_spans)
-    return Close(**(own | other))
+    return CloseCost(**(own | other))
 
 
-def _recover(run_folder: Path) -> dict[str, float]:
+def _measure_recover(run_folder: Path) -> dict[str, float]:
     command = ["nice", "-n", "10", sys.executable, "-m", "kinetoscope", "recover", str(run_folder)]
     began_s = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

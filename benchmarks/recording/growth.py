@@ -7,7 +7,7 @@ import textwrap
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
 
-_A_WINDOW = 250_000
+_SPANS_PER_WINDOW = 250_000
 # One process for each number of spans, so that memory can be measured. Prints nanoseconds per span and MB added.
 _PROGRAM = textwrap.dedent(
     """
@@ -48,11 +48,11 @@ def run(*, quick: bool) -> SuiteResult:
     recorded again in a single window, whose full chunks are packed while it is open."""
     counts = [10_000, 100_000] if quick else [10_000, 100_000, 1_000_000, 10_000_000]
     measures = []
-    for count, a_window in [*((num_spans, _A_WINDOW) for num_spans in counts), (counts[-1], counts[-1])]:
+    for count, a_window in [*((num_spans, _SPANS_PER_WINDOW) for num_spans in counts), (counts[-1], counts[-1])]:
         command = [sys.executable, "-c", _PROGRAM, str(count), str(a_window)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         cost_ns, grown_mb = map(float, done.stdout.split())
-        where = " in one window" if a_window > _A_WINDOW else ""
+        where = " in one window" if a_window > _SPANS_PER_WINDOW else ""
         measures.append(Measure(f"{count:,} spans{where}", cost_ns, "ns", f"resident memory grew by {grown_mb:.1f} MB"))
     ratio = measures[len(counts) - 1].value / measures[0].value
     measures.append(Measure(f"a span among {counts[-1]:,} / one among {counts[0]:,}", ratio, "x"))

@@ -15,9 +15,17 @@ from functools import partial
 from typing import Any
 
 import kinetoscope
-from benchmarks.interleaved import EMPTY_LOOP, Candidate, Timings, empty_loop, given, measure, statement
+from benchmarks.interleaved import (
+    EMPTY_LOOP,
+    Candidate,
+    Timings,
+    make_empty_loop,
+    make_statement,
+    measure,
+    provide_variables,
+)
 from benchmarks.recording.profilers import recorder_name, recording
-from benchmarks.recording.spans import SpanWay, marker_ways, peer_ways
+from benchmarks.recording.spans import SpanVariant, make_marker_variants, make_peer_variants
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import Marker, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
@@ -26,20 +34,20 @@ _F = "empty with, C type"
 _PLAIN_CALL = "plain call"
 _ACTIVE = "marker with, active"
 _BASES = (EMPTY_LOOP, _F, _PLAIN_CALL)
-_NUM_SPANS_WEIGHED = 10_000
+_NUM_MEASURED_SPANS = 10_000
 
 
 def run(*, quick: bool) -> SuiteResult:
     """Measure everything in one interleaved run."""
-    peers, notes = peer_ways()
+    peers, notes = make_peer_variants()
     with closing(sqlite3.connect(":memory:")) as connection:
-        candidates = [*_yardsticks(connection), *_markers(), *map(_with, peers)]
+        candidates = [*_make_baselines(connection), *_make_marker_statements(), *map(_make_with_statement, peers)]
         timings = measure(candidates, rounds=8 if quick else 60, round_ms=1 if quick else 4)
     f_ns = timings.cost_ns(candidates[1])
     return SuiteResult(
         suite="marker_cost",
         title=f"tight loop, over the empty loop; F = {_F}",
-        measures=[*_costs(candidates, timings, f_ns), *_against(candidates, timings), *_bytes_per_span()],
+        measures=[*_costs(candidates, timings, f_ns), *_compare_peers(candidates, timings), *_bytes_per_span()],
         recorder=recorder_name(),
         notes=notes,
         times_ns=timings.summary(),
@@ -63,69 +71,77 @@ def _function() -> None:
     pass
 
 
-def _yardsticks(connection: sqlite3.Connection) -> list[Candidate]:
+def _make_baselines(connection: sqlite3.Connection) -> list[Candidate]:
     """Return the empty loop, F, and other known costs to compare with."""
     return [
-        empty_loop(),
-        statement(_F, "with context: pass", partial(given, context=connection)),
-        statement("empty with, Python class", "with context: pass", partial(given, context=_EmptyContext())),
-        statement("empty with, contextmanager", "with context(): pass", partial(given, context=_empty_generator)),
-        statement("time.time_ns()", "function()", partial(given, function=time.time_ns)),
-        statement(_PLAIN_CALL, "function()", partial(given, function=_function)),
+        make_empty_loop(),
+        make_statement(_F, "with context: pass", partial(provide_variables, context=connection)),
+        make_statement(
+            "empty with, Python class", "with context: pass", partial(provide_variables, context=_EmptyContext())
+        ),
+        make_statement(
+            "empty with, contextmanager", "with context(): pass", partial(provide_variables, context=_empty_generator)
+        ),
+        make_statement("time.time_ns()", "function()", partial(provide_variables, function=time.time_ns)),
+        make_statement(_PLAIN_CALL, "function()", partial(provide_variables, function=_function)),
     ]
 
 
-def _markers() -> list[Candidate]:
+def _make_marker_statements() -> list[Candidate]:
     """Our marker in each of its forms, and a library's marker without an active profiler."""
     return [
-        *map(_with, marker_ways()),
-        *_in_both_states("marker decorator over the plain call", "function()", _decorated, over=_PLAIN_CALL),
-        *_in_both_states("marker begin/end by token", "marker.end(marker.begin())", _as_marker),
-        *_in_both_states("marker instant", "marker.instant()", _as_marker),
-        *_in_both_states("marker counter of one value", "marker.counter(0.25)", _as_marker),
-        *_in_both_states("marker counter of a dict", "marker.counter(values)", _with_values),
-        statement("kinetoscope.marker reused, no profiler", "with marker: pass", _library_marker),
-        statement("kinetoscope.marker(name) each time, no profiler", "with marker('span'): pass", _library_markers),
+        *map(_make_with_statement, make_marker_variants()),
+        *_make_both_states(
+            "marker decorator over the plain call", "function()", _decorated_variables, over=_PLAIN_CALL
+        ),
+        *_make_both_states("marker begin/end by token", "marker.end(marker.begin())", _marker_variables),
+        *_make_both_states("marker instant", "marker.instant()", _marker_variables),
+        *_make_both_states("marker counter of one value", "marker.counter(0.25)", _marker_variables),
+        *_make_both_states("marker counter of a dict", "marker.counter(values)", _counter_variables),
+        make_statement("kinetoscope.marker reused, no profiler", "with marker: pass", _library_marker),
+        make_statement(
+            "kinetoscope.marker(name) each time, no profiler", "with marker('span'): pass", _library_markers
+        ),
     ]
 
 
-def _with(way: SpanWay) -> Candidate:
-    return statement(way.name, f"with {way.span(0, 'span')}: pass", partial(way.around, ["span"]))
+def _make_with_statement(variant: SpanVariant) -> Candidate:
+    return make_statement(variant.name, f"with {variant.span(0, 'span')}: pass", partial(variant.around, ["span"]))
 
 
-def _in_both_states(
+def _make_both_states(
     name: str, text: str, variables: Callable[[Marker], Mapping[str, Any]], over: str = EMPTY_LOOP
 ) -> Iterator[Candidate]:
     for state, action in (("active", ProfilerAction.ACTIVE), ("skipped", ProfilerAction.SKIP)):
-        yield statement(f"{name}, {state}", text, partial(_one_marker, action, variables), over)
+        yield make_statement(f"{name}, {state}", text, partial(_open_marker, action, variables), over)
 
 
 @contextmanager
-def _one_marker(
+def _open_marker(
     action: ProfilerAction, variables: Callable[[Marker], Mapping[str, Any]]
 ) -> Iterator[Mapping[str, Any]]:
     with recording(action) as profiler:
         yield variables(profiler.marker("span"))
 
 
-def _as_marker(marker: Marker) -> Mapping[str, Any]:
+def _marker_variables(marker: Marker) -> Mapping[str, Any]:
     return {"marker": marker}
 
 
-def _decorated(marker: Marker) -> Mapping[str, Any]:
+def _decorated_variables(marker: Marker) -> Mapping[str, Any]:
     return {"function": marker(_function)}
 
 
-def _with_values(marker: Marker) -> Mapping[str, Any]:
+def _counter_variables(marker: Marker) -> Mapping[str, Any]:
     return {"marker": marker, "values": {"loss": 0.25}}
 
 
 def _library_marker() -> AbstractContextManager[Mapping[str, Any]]:
-    return given(marker=kinetoscope.marker("span"))
+    return provide_variables(marker=kinetoscope.marker("span"))
 
 
 def _library_markers() -> AbstractContextManager[Mapping[str, Any]]:
-    return given(marker=kinetoscope.marker)
+    return provide_variables(marker=kinetoscope.marker)
 
 
 def _costs(candidates: list[Candidate], timings: Timings, f_ns: float) -> Iterator[Measure]:
@@ -135,7 +151,7 @@ def _costs(candidates: list[Candidate], timings: Timings, f_ns: float) -> Iterat
             yield Measure(candidate.name, timings.cost_ns(candidate) / f_ns, "F", detail)
 
 
-def _against(candidates: list[Candidate], timings: Timings) -> Iterator[Measure]:
+def _compare_peers(candidates: list[Candidate], timings: Timings) -> Iterator[Measure]:
     """Return the ratio of each other profiler's recorded span to ours."""
     cost_ns = {candidate.name: timings.cost_ns(candidate) for candidate in candidates}
     for peer, name in _RECORDED_BY_PEERS.items():
@@ -158,13 +174,13 @@ def _bytes_per_span() -> list[Measure]:
     with recording(ProfilerAction.ACTIVE, handler) as profiler:
         span = profiler.marker("span")
         with _heap_growth() as growth:
-            for _ in range(_NUM_SPANS_WEIGHED):
+            for _ in range(_NUM_MEASURED_SPANS):
                 with span:
                     pass
     num_bytes = sum(len(part.read()) for cycle in handler.cycles for thread in cycle.threads for part in thread.parts)
     return [
         Measure("record handed over, of a span", num_bytes / len(handler.spans("span")), "bytes"),
-        Measure("Python heap while the window is open, of a span", growth[0] / _NUM_SPANS_WEIGHED, "bytes"),
+        Measure("Python heap while the window is open, of a span", growth[0] / _NUM_MEASURED_SPANS, "bytes"),
     ]
 
 

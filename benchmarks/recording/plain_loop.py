@@ -20,11 +20,11 @@ from typing import Any
 import kinetoscope
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
-from benchmarks.torch.same_trace import contents_compared
+from benchmarks.torch.same_trace import compare_contents
 from benchmarks.torch_suite import on_one_thread
 
 _NO_PROFILER = "no profiler"
-_TWIN = "no profiler, once more (the noise)"
+_NO_PROFILER_AGAIN = "no profiler, once more (the noise)"
 _WIDTH, _NUM_LAYERS, _BATCH_SIZE = 128, 6, 32
 _FIRST_TIMED = 6
 _NUM_COMPARED = 20
@@ -32,67 +32,68 @@ _NUM_COMPARED = 20
 
 def run(*, quick: bool) -> SuiteResult:
     """Measure the loop with no profiler, under torch's, and under ours within its window and outside of it."""
-    return on_one_thread("plain_loop", "a plain loop: a step is slower by", lambda: _measured(quick))
+    return on_one_thread("plain_loop", "a plain loop: a step is slower by", lambda: _measure(quick))
 
 
-def _measured(quick: bool) -> SuiteResult:
+def _measure(quick: bool) -> SuiteResult:
     num_rounds, num_steps = (2, 30) if quick else (20, 120)
-    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in _KINDS}
+    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in _PROFILERS}
     for _ in range(num_rounds):
-        for name in random.sample(list(_KINDS), len(_KINDS)):
+        for name in random.sample(list(_PROFILERS), len(_PROFILERS)):
             with tempfile.TemporaryDirectory() as folder:
-                rounds[name].append(_step_ms(_KINDS[name](folder), num_steps))
+                rounds[name].append(_step_ms(_PROFILERS[name](folder), num_steps))
     elapsed, processor = ({name: [step[column] for step in of] for name, of in rounds.items()} for column in (0, 1))
     base = statistics.median(elapsed[_NO_PROFILER])
     return SuiteResult(
         suite="plain_loop",
         title=f"a plain loop: a step of {base:.2f} ms is slower by",
-        measures=[*_slower(elapsed, ""), *_slower(processor, ", processor time"), *_contents()],
+        measures=[*_compare_steps(elapsed, ""), *_compare_steps(processor, ", processor time"), *_compare_contents()],
         recorder=recorder_name(),
-        times_ns={**_times(elapsed, ""), **_times(processor, ", processor time")},
+        times_ns={**_summarize_times(elapsed, ""), **_summarize_times(processor, ", processor time")},
     )
 
 
-def _slower(steps_ms: dict[str, list[float]], what: str) -> Iterator[Measure]:
+def _compare_steps(steps_ms: dict[str, list[float]], what: str) -> Iterator[Measure]:
     """Return the median share by which a step was longer than in the loop without a profiler of the same round."""
     plain = steps_ms[_NO_PROFILER]
-    for name in list(_KINDS)[1:]:
+    for name in list(_PROFILERS)[1:]:
         part = statistics.median(profiled / base - 1 for profiled, base in zip(steps_ms[name], plain, strict=True))
         detail = f"{statistics.median(plain):.2f} ms became {statistics.median(steps_ms[name]):.2f}"
         yield Measure(f"{name}{what}", 100 * part, "%", detail)
 
 
-def _times(steps_ms: dict[str, list[float]], what: str) -> dict[str, dict[str, float]]:
+def _summarize_times(steps_ms: dict[str, list[float]], what: str) -> dict[str, dict[str, float]]:
     return {
         f"{name}{what}": {"best": 1e6 * min(times), "median": 1e6 * statistics.median(times)}
         for name, times in steps_ms.items()
     }
 
 
-def _contents() -> Iterator[Measure]:
+def _compare_contents() -> Iterator[Measure]:
     """Compare the traces of a short window."""
     with tempfile.TemporaryDirectory() as folder:
         theirs = Path(folder) / "torch.json"
         _step_ms(
-            _torchs(folder, on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(theirs))), _NUM_COMPARED
+            _torch_profiler(folder, on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(theirs))),
+            _NUM_COMPARED,
         )
-        _step_ms(_in_window(folder), _NUM_COMPARED)
-        yield from contents_compared(Path(folder) / "run" / "traces" / "merged_trace.json.gz", theirs)
+        _step_ms(_profile_in_window(folder), _NUM_COMPARED)
+        yield from compare_contents(Path(folder) / "run" / "traces" / "merged_trace.json.gz", theirs)
 
 
-def _torchs(folder: str, **options: Any) -> AbstractContextManager[Any]:
+def _torch_profiler(folder: str, **options: Any) -> AbstractContextManager[Any]:
     import torch.profiler
 
-    return _profile_of(torch.profiler, **options)
+    return _make_profile(torch.profiler, **options)
 
 
-def _drop_in(folder: str) -> AbstractContextManager[Any]:
+def _kinetoscope_torch(folder: str) -> AbstractContextManager[Any]:
     import kinetoscope.torch
 
-    return _profile_of(kinetoscope.torch)
+    return _make_profile(kinetoscope.torch)
 
 
-def _profile_of(module: Any, **options: Any) -> AbstractContextManager[Any]:
+def _make_profile(module: Any, **options: Any) -> AbstractContextManager[Any]:
     return module.profile(
         activities=[module.ProfilerActivity.CPU],
         schedule=module.schedule(wait=0, warmup=1, active=10_000),
@@ -102,28 +103,28 @@ def _profile_of(module: Any, **options: Any) -> AbstractContextManager[Any]:
     )
 
 
-def _in_window(folder: str, **options: Any) -> AbstractContextManager[Any]:
+def _profile_in_window(folder: str, **options: Any) -> AbstractContextManager[Any]:
     schedule = kinetoscope.cyclic_schedule(warmup=1, active=10_000, per="run")
     return kinetoscope.profile(f"{folder}/run", schedule=schedule, quiet=True, **options)
 
 
-def _outside(folder: str) -> AbstractContextManager[Any]:
+def _profile_outside_window(folder: str) -> AbstractContextManager[Any]:
     schedule = kinetoscope.cyclic_schedule(skip_first=1_000_000, per="run")
     return kinetoscope.profile(f"{folder}/run", schedule=schedule, quiet=True)
 
 
-_KINDS: dict[str, Callable[[str], AbstractContextManager[Any]]] = {
+_PROFILERS: dict[str, Callable[[str], AbstractContextManager[Any]]] = {
     _NO_PROFILER: lambda folder: nullcontext(),
-    _TWIN: lambda folder: nullcontext(),
-    "torch.profiler, with memory and FLOPs as ours": _torchs,
-    "kinetoscope.torch, with the same options": _drop_in,
-    "kinetoscope, in its window": _in_window,
-    "kinetoscope, in its window, without torch's operators": lambda folder: _in_window(folder, torch=False),
-    "kinetoscope, in its window, without torch's operators and the machine's counters": lambda folder: _in_window(
-        folder, torch=False, system=False
+    _NO_PROFILER_AGAIN: lambda folder: nullcontext(),
+    "torch.profiler, with memory and FLOPs as ours": _torch_profiler,
+    "kinetoscope.torch, with the same options": _kinetoscope_torch,
+    "kinetoscope, in its window": _profile_in_window,
+    "kinetoscope, in its window, without torch's operators": lambda folder: _profile_in_window(folder, torch=False),
+    "kinetoscope, in its window, without torch's operators and the machine's counters": lambda folder: (
+        _profile_in_window(folder, torch=False, system=False)
     ),
-    "kinetoscope, in its window, with diagnose=True": lambda folder: _in_window(folder, diagnose=True),
-    "kinetoscope, outside of its window": _outside,
+    "kinetoscope, in its window, with diagnose=True": lambda folder: _profile_in_window(folder, diagnose=True),
+    "kinetoscope, outside of its window": _profile_outside_window,
 }
 
 

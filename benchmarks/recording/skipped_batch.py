@@ -18,9 +18,9 @@ _SCHEDULED = "batch of profiler.batches, skipped by cyclic_schedule"
 def run(*, quick: bool) -> SuiteResult:
     """Loops over a range, with and without a profiler that skips everything."""
     candidates = [
-        Candidate(_PLAIN, _plain, over=_PLAIN),
-        Candidate(_SKIPPED, _skipped, over=_PLAIN),
-        Candidate(_SCHEDULED, _skipped_by_cyclic_schedule, over=_PLAIN),
+        Candidate(_PLAIN, _open_plain_loop, over=_PLAIN),
+        Candidate(_SKIPPED, _open_skipped_loop, over=_PLAIN),
+        Candidate(_SCHEDULED, _open_scheduled_loop, over=_PLAIN),
     ]
     timings = measure(candidates, rounds=8 if quick else 60, round_ms=2 if quick else 10)
     measures = [
@@ -43,7 +43,7 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _loop_over(batches: Callable[[Iterable[int]], Iterable[int]]) -> Loop:
+def _make_loop(batches: Callable[[Iterable[int]], Iterable[int]]) -> Loop:
     def loop(count: int) -> int:
         begin = time.perf_counter_ns()
         for _ in batches(range(count)):
@@ -54,18 +54,18 @@ def _loop_over(batches: Callable[[Iterable[int]], Iterable[int]]) -> Loop:
 
 
 @contextmanager
-def _plain() -> Iterator[Loop]:
-    yield _loop_over(lambda batches: batches)
+def _open_plain_loop() -> Iterator[Loop]:
+    yield _make_loop(lambda batches: batches)
 
 
 @contextmanager
-def _skipped() -> Iterator[Loop]:
+def _open_skipped_loop() -> Iterator[Loop]:
     with recording(ProfilerAction.SKIP) as profiler:
-        yield _loop_over(profiler.batches)
+        yield _make_loop(profiler.batches)
 
 
 @contextmanager
-def _skipped_by_cyclic_schedule() -> Iterator[Loop]:
+def _open_scheduled_loop() -> Iterator[Loop]:
     schedule = cyclic_schedule(skip_first=10**9)
     with Profiler(schedule, MemoryTraceHandler(), strict=True) as profiler:
-        yield _loop_over(profiler.batches)
+        yield _make_loop(profiler.batches)

@@ -18,7 +18,7 @@ Variables = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class SpanWay:
+class SpanVariant:
     """``expression`` follows ``with``; ``{index}`` and ``{name}`` in it stand for the span. ``around`` gets the names
     of all spans and yields the variables of the expression. ``tracer`` names what else is switched on.
     """
@@ -33,15 +33,15 @@ class SpanWay:
         return self.expression.format(index=index, name=name)
 
 
-def marker_ways() -> list[SpanWay]:
+def make_marker_variants() -> list[SpanVariant]:
     """Our markers, made once and reused."""
     return [
-        SpanWay("marker with, active", "span_{index}", partial(_markers, ProfilerAction.ACTIVE)),
-        SpanWay("marker with, skipped", "span_{index}", partial(_markers, ProfilerAction.SKIP)),
+        SpanVariant("marker with, active", "span_{index}", partial(_open_markers, ProfilerAction.ACTIVE)),
+        SpanVariant("marker with, skipped", "span_{index}", partial(_open_markers, ProfilerAction.SKIP)),
     ]
 
 
-def peer_ways() -> tuple[list[SpanWay], list[str]]:
+def make_peer_variants() -> tuple[list[SpanVariant], list[str]]:
     """Return the ways of other profilers that are installed, and a note for each that is not."""
     ways, notes = [], []
     for package, build in _PEERS.items():
@@ -53,7 +53,7 @@ def peer_ways() -> tuple[list[SpanWay], list[str]]:
 
 
 @contextmanager
-def _markers(action: ProfilerAction, names: Sequence[str]) -> Iterator[Variables]:
+def _open_markers(action: ProfilerAction, names: Sequence[str]) -> Iterator[Variables]:
     with recording(action) as profiler:
         yield {f"span_{index}": profiler.marker(name) for index, name in enumerate(names)}
 
@@ -67,15 +67,25 @@ def torch_profiler() -> Iterator[None]:
         yield
 
 
-def _torch_ways() -> list[SpanWay]:
+def _make_torch_variants() -> list[SpanVariant]:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # Kineto announces each start and stop on stderr
     import torch.profiler  # noqa: F401 - whether it is there
 
     return [
-        SpanWay("record_function, off", "record_function('{name}')", _record_functions),
-        SpanWay("record_function, on", "record_function('{name}')", partial(_profiled, _record_functions), "torch"),
-        SpanWay("_RecordFunctionFast reused, off", "span_{index}", _fast_record_functions),
-        SpanWay("_RecordFunctionFast reused, on", "span_{index}", partial(_profiled, _fast_record_functions), "torch"),
+        SpanVariant("record_function, off", "record_function('{name}')", _record_functions),
+        SpanVariant(
+            "record_function, on",
+            "record_function('{name}')",
+            partial(_with_torch_profiler, _record_functions),
+            "torch",
+        ),
+        SpanVariant("_RecordFunctionFast reused, off", "span_{index}", _fast_record_functions),
+        SpanVariant(
+            "_RecordFunctionFast reused, on",
+            "span_{index}",
+            partial(_with_torch_profiler, _fast_record_functions),
+            "torch",
+        ),
     ]
 
 
@@ -94,7 +104,7 @@ def _fast_record_functions(names: Sequence[str]) -> Iterator[Variables]:
 
 
 @contextmanager
-def _profiled(
+def _with_torch_profiler(
     around: Callable[[Sequence[str]], AbstractContextManager[Variables]], names: Sequence[str]
 ) -> Iterator[Variables]:
     with torch_profiler(), around(names) as variables:
@@ -102,27 +112,27 @@ def _profiled(
 
 
 @contextmanager
-def _new(variable: str, make: Callable[[], Any], names: Sequence[str]) -> Iterator[Variables]:
+def _make_one(variable: str, make: Callable[[], Any], names: Sequence[str]) -> Iterator[Variables]:
     yield {variable: make()}
 
 
-def _lightning_ways() -> list[SpanWay]:
+def _make_lightning_variants() -> list[SpanVariant]:
     from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler  # pyright: ignore[reportMissingImports]
 
     expression = "profiler.profile('{name}')"
     return [
-        SpanWay("Lightning PassThroughProfiler", expression, partial(_new, "profiler", PassThroughProfiler)),
-        SpanWay("Lightning SimpleProfiler", expression, partial(_new, "profiler", SimpleProfiler)),
+        SpanVariant("Lightning PassThroughProfiler", expression, partial(_make_one, "profiler", PassThroughProfiler)),
+        SpanVariant("Lightning SimpleProfiler", expression, partial(_make_one, "profiler", SimpleProfiler)),
     ]
 
 
-def _opentelemetry_ways() -> list[SpanWay]:
+def _make_opentelemetry_variants() -> list[SpanVariant]:
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON  # pyright: ignore[reportMissingImports]
 
     expression = "tracer.start_as_current_span('{name}')"
     return [
-        SpanWay("OpenTelemetry SDK span, not sampled", expression, partial(_opentelemetry, ALWAYS_OFF)),
-        SpanWay("OpenTelemetry SDK span, kept in memory", expression, partial(_opentelemetry, ALWAYS_ON)),
+        SpanVariant("OpenTelemetry SDK span, not sampled", expression, partial(_opentelemetry, ALWAYS_OFF)),
+        SpanVariant("OpenTelemetry SDK span, kept in memory", expression, partial(_opentelemetry, ALWAYS_ON)),
     ]
 
 
@@ -138,12 +148,12 @@ def _opentelemetry(sampler: Any, names: Sequence[str]) -> Iterator[Variables]:
     provider.shutdown()
 
 
-def _viztracer_ways() -> list[SpanWay]:
+def _make_viztracer_variants() -> list[SpanVariant]:
     import viztracer  # noqa: F401 - whether it is there
 
     return [
-        SpanWay("viztracer log_event, off", "tracer.log_event('{name}')", partial(_viztracer, False), "viztracer"),
-        SpanWay("viztracer log_event, on", "tracer.log_event('{name}')", partial(_viztracer, True), "viztracer"),
+        SpanVariant("viztracer log_event, off", "tracer.log_event('{name}')", partial(_viztracer, False), "viztracer"),
+        SpanVariant("viztracer log_event, on", "tracer.log_event('{name}')", partial(_viztracer, True), "viztracer"),
     ]
 
 
@@ -163,9 +173,9 @@ def _viztracer(enabled: bool, names: Sequence[str]) -> Iterator[Variables]:
         threading.setprofile(None)
 
 
-_PEERS: Mapping[str, Callable[[], list[SpanWay]]] = {
-    "torch": _torch_ways,
-    "lightning": _lightning_ways,
-    "opentelemetry-sdk": _opentelemetry_ways,
-    "viztracer": _viztracer_ways,
+_PEERS: Mapping[str, Callable[[], list[SpanVariant]]] = {
+    "torch": _make_torch_variants,
+    "lightning": _make_lightning_variants,
+    "opentelemetry-sdk": _make_opentelemetry_variants,
+    "viztracer": _make_viztracer_variants,
 }

@@ -79,7 +79,7 @@ def _count_modules_under_run() -> tuple[int, int]:
     return counts
 
 
-class _Method:
+class _RebindByMethod:
     """Counted steps with a method in place of the attribute that is rebound."""
 
     def __init__(self, count_step: Callable[[int, int], bool]) -> None:
@@ -97,7 +97,7 @@ def compare_rebound_method() -> dict[str, float]:
         for _ in range(3):
             profiler.step()
         counted: Any = profiler._counted  # pyright: ignore[reportPrivateUsage]
-        ways: dict[str, Any] = {"rebound": counted, "method": _Method(counted.end_step)}
+        ways: dict[str, Any] = {"rebound": counted, "method": _RebindByMethod(counted.end_step)}
         for _ in range(_NUM_ROUNDS):
             for name, way in ways.items():
                 profiler._counted = way  # pyright: ignore[reportPrivateUsage]

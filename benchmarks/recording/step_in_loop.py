@@ -17,7 +17,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import kinetoscope
-from benchmarks.interleaved import measure, statement
+from benchmarks.interleaved import make_statement, measure
 from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import cyclic_schedule
@@ -40,23 +40,23 @@ def run(*, quick: bool) -> SuiteResult:
     torch.set_num_threads(1)
     measures = []
     for name, shape in _LOOPS.items():
-        step, optimizer = _training_step(*shape)
-        step_ns = _typical_ns(step, 20)
+        step, optimizer = _make_training_step(*shape)
+        step_ns = _median_step_ns(step, 20)
         most = max(_MIN_CALLS, int(_MAX_S * 1e9 / step_ns))
         count = _MIN_CALLS if quick else min(_NUM_CALLS, most)
-        empty_ns = _call_ns(step, lambda: None, count)
+        empty_ns = _measure_call_ns(step, lambda: None, count)
         with tempfile.TemporaryDirectory() as folder:
             never = cyclic_schedule(skip_first=10**9, per="run")
             with kinetoscope.profile(folder, schedule=never, quiet=True) as profiler:
-                cost_ns = _call_ns(step, profiler.step, count) - empty_ns
+                cost_ns = _measure_call_ns(step, profiler.step, count) - empty_ns
             with kinetoscope.profile(folder, schedule=never, quiet=True, slow_steps=True) as profiler:
-                compared_ns = _call_ns(step, profiler.step, count) - empty_ns
-            with _without_work(optimizer) as call:
-                plain_ns = _call_ns(step, call, count)
+                compared_ns = _measure_call_ns(step, profiler.step, count) - empty_ns
+            with _hooks_without_work(optimizer) as call:
+                plain_ns = _measure_call_ns(step, call, count)
                 with kinetoscope.profile(folder, schedule=never, quiet=True) as profiler:
-                    hooks_ns = _call_ns(step, call, count, profiler.step) - plain_ns
-                with _under_run(step, call, Path(folder) / "run"):
-                    unmodified_ns = _call_ns(step, call, count) - plain_ns
+                    hooks_ns = _measure_call_ns(step, call, count, profiler.step) - plain_ns
+                with _autoinstrumented(step, call, Path(folder) / "run"):
+                    unmodified_ns = _measure_call_ns(step, call, count) - plain_ns
         detail = f"a step takes {step_ns / 1e6:.2f} ms; median of {count:,}"
         measures += [
             Measure(f"step() with its pulse, skipped, in a loop of {name}", cost_ns / 1e3, "us", detail),
@@ -65,7 +65,7 @@ def run(*, quick: bool) -> SuiteResult:
             Measure(f"these and the step under kinetoscope run: {name}", unmodified_ns / 1e3, "us"),
         ]
     rounds = 8 if quick else 80
-    measures += [_of_whole_loop(rounds), _of_slow_steps(rounds // 2), *_of_writer()]
+    measures += [_measure_whole_loop(rounds), _measure_slow_steps(rounds // 2), *_measure_writer()]
     return SuiteResult(
         suite="step_in_loop",
         title="one call between real steps",
@@ -75,9 +75,9 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _of_whole_loop(rounds: int) -> Measure:
+def _measure_whole_loop(rounds: int) -> Measure:
     """Return the additional time per step of the whole loop of 0.3 ms with a DataLoader."""
-    (step, _), never = _training_step(*_LOOPS["0.3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
+    (step, _), never = _make_training_step(*_LOOPS["0.3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
 
     @contextlib.contextmanager
     def plain() -> Iterator[Mapping[str, Any]]:
@@ -95,7 +95,7 @@ def _of_whole_loop(rounds: int) -> Measure:
             yield {**variables, "end": profiler.step}
 
     text = "fetch()\nstep()\nend()"
-    candidates = [statement("plain", text, plain), statement("profiled", text, profiled)]
+    candidates = [make_statement("plain", text, plain), make_statement("profiled", text, profiled)]
     timings = measure(candidates, rounds=rounds, round_ms=150, collect_garbage=True)
     low, high = (100 * end for end in timings.slow_down_interval("profiled", "plain"))
     slow_down = 100 * timings.slow_down("profiled", "plain")
@@ -103,9 +103,9 @@ def _of_whole_loop(rounds: int) -> Measure:
     return Measure(name, slow_down, "%", f"between {low:.1f} and {high:.1f} %; {rounds} rounds, interleaved")
 
 
-def _of_slow_steps(rounds: int) -> Measure:
+def _measure_slow_steps(rounds: int) -> Measure:
     """Return the additional time per step of the whole loop of 3 ms with the detection and sampling of slow steps."""
-    (step, _), never = _training_step(*_LOOPS["3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
+    (step, _), never = _make_training_step(*_LOOPS["3 ms"]), cyclic_schedule(skip_first=10**9, per="run")
 
     @contextlib.contextmanager
     def profiled(*, slow_steps: bool) -> Iterator[Mapping[str, Any]]:
@@ -117,7 +117,7 @@ def _of_slow_steps(rounds: int) -> Measure:
             yield {"step": step, "end": profiler.step}
 
     both = {"with": partial(profiled, slow_steps=True), "without": partial(profiled, slow_steps=False)}
-    candidates = [statement(name, "step()\nend()", setting) for name, setting in both.items()]
+    candidates = [make_statement(name, "step()\nend()", setting) for name, setting in both.items()]
     timings = measure(candidates, rounds=rounds, round_ms=1000, collect_garbage=True)
     low, high = (100 * end for end in timings.slow_down_interval("with", "without"))
     slow_down = 100 * timings.slow_down("with", "without")
@@ -125,7 +125,7 @@ def _of_slow_steps(rounds: int) -> Measure:
     return Measure(name, slow_down, "%", f"between {low:.1f} and {high:.1f} %; {rounds} rounds, interleaved")
 
 
-def _of_writer() -> list[Measure]:
+def _measure_writer() -> list[Measure]:
     """Return the cost of the pulse itself in a tight loop: the end of a step and the start of a phase."""
     writer = native.PulseWriter(bytearray(FILE_BYTES), None)
     calls = {"end of a step": lambda: writer.end_step(7, 0), "begin of a phase": lambda: writer.enter(Phase.FORWARD)}
@@ -135,7 +135,7 @@ def _of_writer() -> list[Measure]:
     ]
 
 
-def _training_step(width: int, num_layers: int, batch: int) -> tuple[Callable[[], None], torch.optim.Optimizer]:
+def _make_training_step(width: int, num_layers: int, batch: int) -> tuple[Callable[[], None], torch.optim.Optimizer]:
     layers = [layer for _ in range(num_layers) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
     model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -150,7 +150,7 @@ def _training_step(width: int, num_layers: int, batch: int) -> tuple[Callable[[]
 
 
 @contextlib.contextmanager
-def _without_work(optimizer: torch.optim.Optimizer) -> Iterator[Callable[[], object]]:
+def _hooks_without_work(optimizer: torch.optim.Optimizer) -> Iterator[Callable[[], object]]:
     """A fetch, a backward pass and an optimizer's step without the work of any: what is left are the hooks of each."""
     autograd: Any = torch.autograd
     kind: Any = _BaseDataLoaderIter
@@ -173,7 +173,7 @@ def _without_work(optimizer: torch.optim.Optimizer) -> Iterator[Callable[[], obj
 
 
 @contextlib.contextmanager
-def _under_run(step: Callable[[], None], call: Callable[[], object], folder: Path) -> Iterator[None]:
+def _autoinstrumented(step: Callable[[], None], call: Callable[[], object], folder: Path) -> Iterator[None]:
     """An uninstrumented training run that has started and skips all its steps."""
     hooks: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     before = [dict(each) for each in hooks]
@@ -195,7 +195,7 @@ def _under_run(step: Callable[[], None], call: Callable[[], object], folder: Pat
             each.update(kept)
 
 
-def _typical_ns(step: Callable[[], None], count: int) -> float:
+def _median_step_ns(step: Callable[[], None], count: int) -> float:
     times = []
     for _ in range(count):
         begin = time.perf_counter_ns()
@@ -204,7 +204,7 @@ def _typical_ns(step: Callable[[], None], count: int) -> float:
     return median(times)
 
 
-def _call_ns(
+def _measure_call_ns(
     step: Callable[[], None], call: Callable[[], object], count: int, end_step: Callable[[], object] = lambda: None
 ) -> float:
     """Return the median time of a call after each step."""

@@ -23,9 +23,9 @@ from kinetoscope.server.run_lists import RunLists
 from kinetoscope.server.run_search import find_runs
 
 _NUM_RUNS, _QUICK_RUNS, _NUM_RANKS = 300, 20, 8
-_BEGAN_S = 1_790_000_000
-_SHARED_S = 1.1  # requests of the same second share a search
-_ALL_ROWS = "(number) => document.querySelectorAll('.runs tbody tr').length === number"
+_START_S = 1_790_000_000
+_SEARCH_SHARING_S = 1.1  # requests of the same second share a search
+_HAS_ALL_ROWS = "(number) => document.querySelectorAll('.runs tbody tr').length === number"
 
 
 def run(*, quick: bool) -> SuiteResult:
@@ -37,8 +37,8 @@ def run(*, quick: bool) -> SuiteResult:
             for number in range(num_runs):
                 _make_run(folder, number)
             _keep_rows(folder)
-            pages = [_first_page_s(folder, num_runs) for _ in range(1 if quick else 5)]
-            again, one_more = _searches(folder, num_runs, 3 if quick else 20)
+            pages = [_measure_first_page_s(folder, num_runs) for _ in range(1 if quick else 5)]
+            again, one_more = _measure_searches(folder, num_runs, 3 if quick else 20)
     link_s, page_s = (min(times) for times in zip(*pages, strict=True))
     measures = [
         Measure(f"first page of {num_runs} runs", page_s, "s", f"after opening the link, the best of {len(pages)}"),
@@ -56,7 +56,7 @@ def run(*, quick: bool) -> SuiteResult:
 
 def _make_run(folder: Path, number: int) -> None:
     """A run as it is left: a small trace and a manifest of each rank."""
-    began = time.gmtime(_BEGAN_S + 3600 * number)
+    began = time.gmtime(_START_S + 3600 * number)
     traces = folder / time.strftime("%Y%m%d-%H%M%S", began) / "traces"
     for rank in range(_NUM_RANKS):
         start = f"{time.strftime('%Y%m%dT%H%M%S', began)}-{rank}-{number:08x}"
@@ -82,7 +82,7 @@ def _keep_rows(folder: Path) -> None:
         write_row(folder / found.name, row)
 
 
-def _first_page_s(folder: Path, num_runs: int) -> tuple[float, float]:
+def _measure_first_page_s(folder: Path, num_runs: int) -> tuple[float, float]:
     """Return the time until the command shows its link, and then until a browser shows all rows."""
     from playwright.sync_api import sync_playwright
 
@@ -91,17 +91,17 @@ def _first_page_s(folder: Path, num_runs: int) -> tuple[float, float]:
         tab = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
         tab.goto("about:blank")
         began = time.perf_counter()
-        with _view(folder) as link:
+        with _open_view(folder) as link:
             linked = time.perf_counter()
             tab.goto(link)
-            tab.wait_for_function(_ALL_ROWS, arg=num_runs)
+            tab.wait_for_function(_HAS_ALL_ROWS, arg=num_runs)
             shown = time.perf_counter()
         browser.close()
     return linked - began, shown - linked
 
 
 @contextmanager
-def _view(folder: Path) -> Iterator[str]:
+def _open_view(folder: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "kinetoscope", "view", str(folder), "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -110,20 +110,20 @@ def _view(folder: Path) -> Iterator[str]:
         process.terminate()
 
 
-def _searches(folder: Path, num_runs: int, rounds: int) -> tuple[list[float], list[float]]:
+def _measure_searches(folder: Path, num_runs: int, rounds: int) -> tuple[list[float], list[float]]:
     """Milliseconds of the processor for the list again, and for the first one after a run was added."""
     lists = RunLists(RunFolder(folder), "https://ui.perfetto.dev")
     encode_list(lists.all())
     again, one_more = [], []
     for number in range(rounds):
-        again.append(_list_ms(lists))
+        again.append(_measure_list_ms(lists))
         _make_run(folder, num_runs + number)
-        one_more.append(_list_ms(lists))
+        one_more.append(_measure_list_ms(lists))
     return again, one_more
 
 
-def _list_ms(lists: RunLists) -> float:
-    time.sleep(_SHARED_S)
+def _measure_list_ms(lists: RunLists) -> float:
+    time.sleep(_SEARCH_SHARING_S)
     begin = time.process_time()
     encode_list(lists.all())
     return 1e3 * (time.process_time() - begin)

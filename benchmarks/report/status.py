@@ -33,8 +33,8 @@ def run(*, quick: bool) -> SuiteResult:
     with tempfile.TemporaryDirectory(prefix="status-") as name:
         folder = Path(name, "run")
         _write_pulses(folder, num_ranks)
-        looks = [_look_s(folder, num_ranks) for _ in range(3 if quick else 20)]
-        commands = [_command_s(folder) for _ in range(1 if quick else 5)]
+        looks = [_measure_table_s(folder, num_ranks) for _ in range(3 if quick else 20)]
+        commands = [_measure_command_s(folder) for _ in range(1 if quick else 5)]
     measures = [
         Measure(f"{num_ranks:,} pulses on the screen", statistics.median(looks), "s", f"at most {max(looks):.2f}"),
         Measure(f"kinetoscope status, {num_ranks:,} ranks", min(commands), "s", "the interpreter's start in it"),
@@ -66,7 +66,7 @@ def _write_pulses(folder: Path, num_ranks: int) -> None:
         (folder / FOLDER / f"{attempt.start}{SUFFIX}").write_bytes(content)
 
 
-def _look_s(folder: Path, num_ranks: int) -> float:
+def _measure_table_s(folder: Path, num_ranks: int) -> float:
     console = Console(file=open(os.devnull, "w"), width=120)  # noqa: SIM115 - it is closed with the process
     began_s = time.perf_counter()
     status = read_run_status(folder)
@@ -76,7 +76,7 @@ def _look_s(folder: Path, num_ranks: int) -> float:
     return took_s
 
 
-def _command_s(folder: Path) -> float:
+def _measure_command_s(folder: Path) -> float:
     began_s = time.perf_counter()
     subprocess.run([sys.executable, "-m", "kinetoscope", "status", folder], stdout=subprocess.DEVNULL, check=False)
     return time.perf_counter() - began_s

@@ -26,7 +26,7 @@ _TRACE_BYTES, _QUICK_BYTES = 250_000_000, 10_000_000
 _NUM_RANKS, _QUICK_RANKS = 64, 4
 _AREA_SPANS = 10_000
 _SIZE = {"width": 1600, "height": 800}
-_SEARCHED = ["o", "operator_12", "operator_1 float", "long"]
+_SEARCH_TEXTS = ["o", "operator_12", "operator_1 float", "long"]
 _TIMEOUT_S = 600
 
 # When the timeline is drawn for the first time, in milliseconds after the page was asked for.
@@ -140,23 +140,23 @@ open(sys.argv[2], "w", encoding="utf-8").write(text)
 
 def run(*, quick: bool) -> SuiteResult:
     """Write both pages, and open the one with a million spans."""
-    from benchmarks.report.spans import many_spans
+    from benchmarks.report.spans import make_page_data
     from kinetoscope.pages.html_file import render_page
 
     num_spans = _QUICK_SPANS if quick else _NUM_SPANS
     with tempfile.TemporaryDirectory(prefix="report-") as name:
         folder = Path(name)
         page = folder / "page.html"
-        page.write_text(render_page(many_spans(num_spans)))
+        page.write_text(render_page(make_page_data(num_spans)))
         written = _write(folder, folder / "large.html", _QUICK_BYTES if quick else _TRACE_BYTES)
         _write_ranks(folder, folder / "ranks.html", _QUICK_RANKS if quick else _NUM_RANKS)
-        seen = _in_chromium(page, 20 if quick else 120)
-        seen |= {"bytes": page.stat().st_size, "shell": _shell_bytes(), "written": written}
+        seen = _measure_in_chromium(page, 20 if quick else 120)
+        seen |= {"bytes": page.stat().st_size, "shell": _measure_shell_bytes(), "written": written}
         seen["pages"] = {name: (folder / f"{name}.html").stat().st_size for name in ("large", "ranks")}
-    return _result(seen, num_spans)
+    return _make_result(seen, num_spans)
 
 
-def _in_chromium(page: Path, num_turns: int) -> dict[str, Any]:
+def _measure_in_chromium(page: Path, num_turns: int) -> dict[str, Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -164,41 +164,43 @@ def _in_chromium(page: Path, num_turns: int) -> dict[str, Any]:
         tab = browser.new_context(viewport=_SIZE, offline=True).new_page()  # type: ignore[arg-type]
         tab.add_init_script(_WATCH + _MEASURE)
         opened = {
-            name: min(_open(tab, page.with_name(f"{name}.html")) for _ in range(3)) for name in ("large", "ranks")
+            name: min(_open_page(tab, page.with_name(f"{name}.html")) for _ in range(3)) for name in ("large", "ranks")
         }
-        interactive = [_open(tab, page) for _ in range(3)]
+        interactive = [_open_page(tab, page) for _ in range(3)]
         tab.get_by_role("button", name="Open all ranks").click()
-        heap = _heap_bytes(tab)
-        in_view = _spans_in_view(tab)
+        heap = _read_heap_bytes(tab)
+        in_view = _count_spans_in_view(tab)
         result = {
             "opened": opened,
             "interactive": interactive,
-            "area": min(_area(tab) for _ in range(5)),
+            "area": min(_measure_area(tab) for _ in range(5)),
             "heap": heap,
             "in_view": in_view,
-            "frames": min((sorted(tab.evaluate(_MOVE, _turns(num_turns))) for _ in range(3)), key=_late),
+            "frames": min(
+                (sorted(tab.evaluate(_MOVE, _make_wheel_turns(num_turns))) for _ in range(3)), key=_percentile_95
+            ),
             "naive": tab.evaluate(_FILL, [in_view, 5]),
-            "search": min(max(tab.evaluate(_SEARCH, _SEARCHED)) for _ in range(3)),
+            "search": min(max(tab.evaluate(_SEARCH, _SEARCH_TEXTS)) for _ in range(3)),
         }
         browser.close()
         return result
 
 
-def _open(tab: Any, page: Path) -> float:
+def _open_page(tab: Any, page: Path) -> float:
     tab.goto("about:blank")
     tab.goto(page.as_uri() + "#view=timeline")
     tab.wait_for_function("() => window.interactive")  # a function, since the page forbids eval
     return tab.evaluate("window.interactive")
 
 
-def _heap_bytes(tab: Any) -> float:
+def _read_heap_bytes(tab: Any) -> float:
     session = tab.context.new_cdp_session(tab)
     session.send("HeapProfiler.collectGarbage")
     used = session.send("Runtime.getHeapUsage")
     return used["usedSize"] + used.get("backingStorageSize", 0)
 
 
-def _spans_in_view(tab: Any) -> int:
+def _count_spans_in_view(tab: Any) -> int:
     """As the table of what is in view says."""
     tab.keyboard.press("t")
     text = tab.get_by_role("region", name="Spans in view").first.inner_text()
@@ -207,7 +209,7 @@ def _spans_in_view(tab: Any) -> int:
     return int(text.split(" spans in view")[0].split(" of ")[-1].replace(",", ""))
 
 
-def _area(tab: Any) -> tuple[float, int]:
+def _measure_area(tab: Any) -> tuple[float, int]:
     """Return the time from a drag to the table of an area with at least so many spans, and their number."""
     ruler = tab.locator(".timeline-ruler canvas").bounding_box()
     width = 8.0
@@ -228,19 +230,19 @@ def _area(tab: Any) -> tuple[float, int]:
         width *= 1.1
 
 
-def _turns(number: int) -> list[tuple[int, int]]:
+def _make_wheel_turns(number: int) -> list[tuple[int, int]]:
     """Return the times of the wheel: pans at several depths of zoom, and zooms in and out again."""
     depths = [*[(0, -300)] * 4, *[(0, 300)] * 4]
     turns = [turn for depth in depths for turn in (depth, *[(40, 0), (-60, 0)] * 2)]
     return (turns * (number // len(turns) + 1))[:number]
 
 
-def _late(frames: list[float]) -> float:
+def _percentile_95(frames: list[float]) -> float:
     """Return the 95th percentile of sorted times."""
     return frames[int(len(frames) * 0.95)]
 
 
-def _shell_bytes() -> int:
+def _measure_shell_bytes() -> int:
     return len(gzip.compress(files("kinetoscope.pages").joinpath("page.html").read_bytes(), 9))
 
 
@@ -260,7 +262,7 @@ def _write(folder: Path, page: Path, num_bytes: int) -> dict[str, float]:
     return dict(zip(("seconds", "bytes", "spans"), json.loads(done.stdout), strict=True))
 
 
-def _result(seen: dict[str, Any], num_spans: int) -> SuiteResult:
+def _make_result(seen: dict[str, Any], num_spans: int) -> SuiteResult:
     frames = seen["frames"]
     median = statistics.median(frames)
     naive = statistics.median(seen["naive"])
@@ -271,7 +273,7 @@ def _result(seen: dict[str, Any], num_spans: int) -> SuiteResult:
         Measure("page without data, compressed", seen["shell"] / 1e3, "kB"),
         Measure("interactive after opening", min(seen["interactive"]) / 1e3, "s", "the best of 3"),
         Measure("frame while zooming and panning, median", median, "ms", f"of {len(frames)} frames"),
-        Measure("frame while zooming and panning, 95 %", _late(frames), "ms", "the best of 3 rounds"),
+        Measure("frame while zooming and panning, 95 %", _percentile_95(frames), "ms", "the best of 3 rounds"),
         Measure("fillRect for each span / a frame", naive / median, "x", f"{seen['in_view']:,} in view"),
         Measure(
             "table of an area of 10,000 spans", area_ms, "ms", f"until it is painted; {in_area:,} spans, best of 5"

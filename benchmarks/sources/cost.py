@@ -29,23 +29,23 @@ _WINDOW = 5  # batches of each window with looks
 
 def run(*, quick: bool) -> SuiteResult:
     """Measure the loop without sources, with each, and with all of them, in one interleaved run."""
-    return on_one_thread("sources", _TITLE, lambda: _measured(quick))
+    return on_one_thread("sources", _TITLE, lambda: _measure(quick))
 
 
 _TITLE = "a step with sources: slow-down"
 
 
-def _measured(quick: bool) -> SuiteResult:
+def _measure(quick: bool) -> SuiteResult:
     together: list[Any] = kinetoscope.profile(torch=False, system=False, diagnose=True).run.sources
-    tried: dict[str, list[Any]] = {_OFF: [], _OFF_AGAIN: [], **{_name(source): [source] for source in together}}
+    tried: dict[str, list[Any]] = {_OFF: [], _OFF_AGAIN: [], **{_format_name(source): [source] for source in together}}
     tried[_ALL] = together
-    candidates = [Candidate(name, _recording(sources), over=_OFF) for name, sources in tried.items()]
+    candidates = [Candidate(name, _make_round(sources), over=_OFF) for name, sources in tried.items()]
     rounds, round_ms = (3, 15) if quick else (200, 150)
     timings = measure(candidates, rounds=rounds, round_ms=round_ms, collect_garbage=True)
     return SuiteResult(
         suite="sources",
         title=f"{_TITLE} (a step: {timings.median_ns(_OFF) / 1e6:.2f} ms)",
-        measures=[*(_slow_down(candidate, timings) for candidate in candidates[1:]), _look_at_memory(rounds)],
+        measures=[*(_make_slowdown(candidate, timings) for candidate in candidates[1:]), _measure_scans(rounds)],
         recorder=recorder_name(),
         notes=[
             "Median over the rounds of the ratio to the loop without sources, and its 95 % interval. A window opens",
@@ -55,77 +55,77 @@ def _measured(quick: bool) -> SuiteResult:
     )
 
 
-def _slow_down(candidate: Candidate, timings: Timings) -> Measure:
+def _make_slowdown(candidate: Candidate, timings: Timings) -> Measure:
     low, high = timings.slow_down_interval(candidate.name, candidate.over)
     detail = f"{100 * low:+.1f} to {100 * high:+.1f} %; {timings.median_cost_ns(candidate) / 1e3:+.1f} us a step"
     return Measure(candidate.name, 100 * timings.slow_down(candidate.name, candidate.over), "%", detail)
 
 
-def _look_at_memory(num_windows: int) -> Measure:
+def _measure_scans(num_windows: int) -> Measure:
     """Return the time in which `GrowingMemory` and `Float64Tensors` scan the loop's tensors at the ends of a window."""
     handler = MemoryTraceHandler()
     windows = cyclic_schedule(skip_first=0, wait=0, warmup=0, active=_WINDOW, repeat=0)
     with Profiler(windows, handler, sources=[GrowingMemory(), Float64Tensors()], spool_folder=False) as profiler:
-        _train(profiler, _step(), _WINDOW * num_windows)
-    looks = [event for event in handler.events("kinetoscope") if event.name == "kinetoscope/look at memory"]
-    took_us = [((look.end_ns or 0) - look.begin_ns) / 1e3 for look in looks]
-    return Measure("a look at memory, median", statistics.median(took_us), "us", f"of {len(looks)}")
+        _train(profiler, _make_step(), _WINDOW * num_windows)
+    scans = [event for event in handler.events("kinetoscope") if event.name == "kinetoscope/look at memory"]
+    took_us = [((look.end_ns or 0) - look.begin_ns) / 1e3 for look in scans]
+    return Measure("a look at memory, median", statistics.median(took_us), "us", f"of {len(scans)}")
 
 
-def _name(source: Any) -> str:
+def _format_name(source: Any) -> str:
     interval_ms = getattr(source, "interval_ms", None)
     return type(source).__name__ + (f", every {interval_ms:g} ms" if interval_ms else "")
 
 
-def _recording(sources: list[Any]) -> Callable[[], Any]:
+def _make_round(sources: list[Any]) -> Callable[[], Any]:
     @contextmanager
-    def one_round() -> Iterator[Loop]:
+    def open_round() -> Iterator[Loop]:
         profiler = Profiler(
             lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), sources=sources, strict=True, spool_folder=False
         )
-        step = _step()
+        step = _make_step()
         with profiler:
             yield lambda count: _train(profiler, step, count)
 
-    return one_round
+    return open_round
 
 
 def _train(profiler: Profiler, step: Callable[[Any], object], count: int) -> int:
-    loader = _loader(count)
+    loader = _make_loader(count)
     begin = time.perf_counter_ns()
     for batch in profiler.batches(loader):
         step(batch)
     return time.perf_counter_ns() - begin
 
 
-def _loader(count: int) -> Any:
+def _make_loader(count: int) -> Any:
     """Return a DataLoader of that many batches, which costs little itself."""
     from torch.utils.data import DataLoader, IterableDataset
 
     class Batches(IterableDataset[Any]):
         def __iter__(self) -> Iterator[Any]:
-            return repeat(_batch(), count)
+            return repeat(_make_batch(), count)
 
     return DataLoader(Batches(), batch_size=None)
 
 
 @cache
-def _batch() -> Any:
+def _make_batch() -> Any:
     import torch
 
     return torch.randn(_BATCH_SIZE, _WIDTH)
 
 
 @cache
-def _step() -> Callable[[Any], object]:
+def _make_step() -> Callable[[Any], object]:
     """Return a training step of about 3 ms: forward, backward, optimizer."""
     num_layers = 2
-    while (took_ns := _time_of(step := _step_of(num_layers))) < 0.9 * _STEP_NS:
+    while (took_ns := _measure_step(step := _make_step_of_depth(num_layers))) < 0.9 * _STEP_NS:
         num_layers = max(num_layers + 1, round(num_layers * _STEP_NS / took_ns))
     return step
 
 
-def _step_of(num_layers: int) -> Callable[[Any], object]:
+def _make_step_of_depth(num_layers: int) -> Callable[[Any], object]:
     import torch
 
     torch.manual_seed(0)
@@ -141,10 +141,10 @@ def _step_of(num_layers: int) -> Callable[[Any], object]:
     return step
 
 
-def _time_of(step: Callable[[Any], object]) -> int:
+def _measure_step(step: Callable[[Any], object]) -> int:
     def once() -> int:
         begin = time.perf_counter_ns()
-        step(_batch())
+        step(_make_batch())
         return time.perf_counter_ns() - begin
 
     return min(once() for _ in range(20))

@@ -21,7 +21,7 @@ def run(quick: bool) -> SuiteResult:
     num_rounds, seconds = (1, 0.5) if quick else (5, 2.0)
     measures, times = [], {}
     for name, options in {"by default": {}, "with everything": _EVERYTHING}.items():
-        costs = [_reading_ns(options, seconds) for _ in range(num_rounds)]
+        costs = [_measure_reading_ns(options, seconds) for _ in range(num_rounds)]
         best = min(costs)
         percent = 100 * best / (_DEFAULT_INTERVAL_S * 1e9)
         detail = f"{best / 1e3:.0f} us a reading"
@@ -36,7 +36,7 @@ def run(quick: bool) -> SuiteResult:
     )
 
 
-def _reading_ns(options: dict[str, bool], seconds: float) -> float:
+def _measure_reading_ns(options: dict[str, bool], seconds: float) -> float:
     """Processor time of one reading, and of recording it."""
     handler = MemoryTraceHandler()
     source = SystemProfiler(stats_thread_interval_seconds=_INTERVAL_S, **options)
@@ -44,12 +44,12 @@ def _reading_ns(options: dict[str, bool], seconds: float) -> float:
         batches = profiler.batches(count())
         next(batches)
         time.sleep(2 * _INTERVAL_S)  # until the first reading, which does more, is over
-        before = _processor_ns()
+        before = _read_cpu_ns()
         time.sleep(seconds)
-        took = _processor_ns() - before
+        took = _read_cpu_ns() - before
     return took / (seconds / _INTERVAL_S)
 
 
-def _processor_ns() -> float:
+def _read_cpu_ns() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return 1e9 * (usage.ru_utime + usage.ru_stime)

@@ -11,7 +11,7 @@ import tempfile
 
 from benchmarks.suite import Measure, SuiteResult
 
-_LOOP = """
+_PROGRAM = """
 import json, sys, time, torch
 folder, options = sys.argv[1], json.loads(sys.argv[2])
 torch.set_num_threads(1)
@@ -28,14 +28,14 @@ def timed(call):
     call()
     return time.perf_counter_ns() - begin, time.process_time_ns() - begin_cpu
 """
-_STOCK = """
+_TORCH = """
 profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], **options)
 times = timed(profiler.start)
 train()
 profiler.stop()
 print(json.dumps(times))
 """
-_OURS = """
+_KINETOSCOPE = """
 import kinetoscope
 schedule = kinetoscope.cyclic_schedule(skip_first=3, warmup=WARMUP, active=2, per="run")
 source = kinetoscope.TorchProfiler(folder + "/torch_traces", profile_memory=False, with_flops=False, **options)
@@ -48,7 +48,7 @@ with kinetoscope.profile(folder, schedule=schedule, torch=source, system=False, 
     train()
     profiler.step()
 """
-_WAYS = {"torch.profiler": _STOCK, "after a warm-up": _OURS, "without a warm-up": _OURS}
+_PROGRAMS = {"torch.profiler": _TORCH, "after a warm-up": _KINETOSCOPE, "without a warm-up": _KINETOSCOPE}
 _OPTIONS = {"plain": {}, "with stacks": {"with_stack": True}}
 
 
@@ -58,14 +58,14 @@ def run(*, quick: bool) -> SuiteResult:
     cpu: dict[str, list[float]] = {}
     for _ in range(2 if quick else 15):
         for kind, options in _OPTIONS.items():
-            for way, program in _WAYS.items():
+            for way, program in _PROGRAMS.items():
                 wall_ns, cpu_ns = _open_window(program.replace("WARMUP", str(int(way == "after a warm-up"))), options)
                 times.setdefault(f"{way}, {kind}", []).append(wall_ns / 1e6)
                 cpu.setdefault(f"{way}, {kind}", []).append(cpu_ns / 1e6)
     measures: list[Measure] = []
     for kind in _OPTIONS:
         stock = f"torch.profiler, {kind}"
-        for way in list(_WAYS)[1:]:
+        for way in list(_PROGRAMS)[1:]:
             name = f"{way}, {kind}"
             over_ms = statistics.median(times[name]) - statistics.median(times[stock])
             detail = (
@@ -83,7 +83,7 @@ def run(*, quick: bool) -> SuiteResult:
 
 def _open_window(program: str, options: dict[str, bool]) -> tuple[int, int]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", _LOOP + program, f"{folder}/run", json.dumps(options)]
+        command = [sys.executable, "-c", _PROGRAM + program, f"{folder}/run", json.dumps(options)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     wall_ns, cpu_ns = json.loads(done.stdout.splitlines()[-1])
     return wall_ns, cpu_ns

@@ -26,8 +26,8 @@ def run(*, quick: bool) -> SuiteResult:
     measures = []
     with warnings.catch_warnings(action="ignore"):
         for name, options in _OPTIONS.items():
-            bare, replacement, stock = _step_times_s(options, rounds)
-            mean, low, high = _ratio([mine / theirs for mine, theirs in zip(replacement, stock, strict=True)])
+            bare, replacement, stock = _measure_step_times_s(options, rounds)
+            mean, low, high = _make_ratio([mine / theirs for mine, theirs in zip(replacement, stock, strict=True)])
             slowdowns = [statistics.median(times) / statistics.median(bare) for times in (replacement, stock)]
             detail = f"{low:.3f} .. {high:.3f}; loop x{slowdowns[0]:.2f} / x{slowdowns[1]:.2f}"
             measures.append(Measure(f"recorded step / stock's, {name}", mean, "x", detail))
@@ -40,32 +40,32 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _step_times_s(options: dict[str, bool], rounds: int) -> tuple[list[float], list[float], list[float]]:
+def _measure_step_times_s(options: dict[str, bool], rounds: int) -> tuple[list[float], list[float], list[float]]:
     import torch.profiler
 
     import kinetoscope.torch
-    from benchmarks.torch.work import training_step
+    from benchmarks.torch.work import make_training_step
 
-    step = training_step()
+    step = make_training_step()
     modules = [None, kinetoscope.torch, torch.profiler]
     times: list[list[float]] = [[], [], []]
     for number in range(rounds + 1):  # the first round warms up
         for place in random.Random(number).sample(range(3), 3):
-            taken = _window_s(modules[place], step, options)
+            taken = _measure_window_s(modules[place], step, options)
             if number:
                 times[place].append(taken)
     return times[0], times[1], times[2]
 
 
-def _window_s(module: Any, step: Any, options: dict[str, bool]) -> float:
+def _measure_window_s(module: Any, step: Any, options: dict[str, bool]) -> float:
     gc.collect()
     if module is None:
-        return _steps_s(step)
+        return _measure_steps_s(step)
     with module.profile(**options):
-        return _steps_s(step)
+        return _measure_steps_s(step)
 
 
-def _steps_s(step: Any) -> float:
+def _measure_steps_s(step: Any) -> float:
     """Return the better of two halves, since other load often affects only one of them."""
     taken = []
     for _ in range(2):
@@ -76,7 +76,7 @@ def _steps_s(step: Any) -> float:
     return min(taken)
 
 
-def _ratio(ratios: list[float]) -> tuple[float, float, float]:
+def _make_ratio(ratios: list[float]) -> tuple[float, float, float]:
     """Return the geometric mean, and its interval."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)

@@ -20,7 +20,7 @@ from benchmarks.torch.work import record
 def status(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
 """
-_PEAK = """
+_PEAK_PROGRAM = """
 profiler = record(module, {num_events}, record_shapes=True)
 gc.collect()
 open("/proc/self/clear_refs", "w").write("5")  # the peak counts from here
@@ -29,13 +29,13 @@ with tempfile.TemporaryDirectory() as folder:
     {deed}
 print(status("VmHWM") - before)
 """
-_DEEDS = {
+_OPERATIONS = {
     "key_averages()": "profiler.key_averages().table()",
     "export and key_averages()": (
         'profiler.export_chrome_trace(f"{folder}/trace.json.gz"); profiler.key_averages().table()'
     ),
 }
-_LEAK = """
+_LEAK_PROGRAM = """
 for number in range({num_profiles}):
     if number == {num_profiles} * 2 // 5:
         gc.collect()
@@ -51,14 +51,16 @@ def run(*, quick: bool) -> SuiteResult:
     """Peaks of memory with many events, and growth over many profiles."""
     num_events, num_profiles, rounds = (3_000, 30, 1) if quick else (128_000, 300, 1)
     measures = []
-    for name, deed in _DEEDS.items():
+    for name, deed in _OPERATIONS.items():
         replacement, stock = (
-            _mb(_HEAD + _PEAK, module, rounds, num_events=num_events, deed=deed) for module in _MODULES
+            _measure_mb(_HEAD + _PEAK_PROGRAM, module, rounds, num_events=num_events, deed=deed) for module in _MODULES
         )
         measures.append(
             Measure(f"peak of {name} / stock's", replacement / stock, "x", f"{replacement:.1f} / {stock:.1f} MB")
         )
-    replacement, stock = (_mb(_HEAD + _LEAK, module, rounds, num_profiles=num_profiles) for module in _MODULES)
+    replacement, stock = (
+        _measure_mb(_HEAD + _LEAK_PROGRAM, module, rounds, num_profiles=num_profiles) for module in _MODULES
+    )
     measures.append(Measure("growth over the last 180 of 300 profiles, beyond stock's", replacement - stock, "MB"))
     return SuiteResult(
         suite="torch_memory",
@@ -68,14 +70,14 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _mb(program: str, module: str, rounds: int, **values: object) -> float:
+def _measure_mb(program: str, module: str, rounds: int, **values: object) -> float:
     source = program.replace("{module}", _MODULES[module])
     for name, value in values.items():
         source = source.replace("{" + name + "}", str(value))
-    return median(max(1, _printed(source)) / 1e6 for _ in range(rounds))
+    return median(max(1, _run_program(source)) / 1e6 for _ in range(rounds))
 
 
-def _printed(source: str) -> int:
+def _run_program(source: str) -> int:
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", source], cwd=root, capture_output=True, text=True, check=True, timeout=600

@@ -7,18 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.interleaved import Candidate, empty_loop, given, measure, statement
+from benchmarks.interleaved import Candidate, make_empty_loop, make_statement, measure, provide_variables
 from benchmarks.suite import Measure, SuiteResult
 
-_WHEN = ("off", "on", "on with shapes", "under an execution trace")
+_STATES = ("off", "on", "on with shapes", "under an execution trace")
 
 
 def run(*, quick: bool) -> SuiteResult:
     """Ours and stock's, in one interleaved run."""
-    candidates = [empty_loop(), *(candidate for when in _WHEN for candidate in _pair(when))]
+    candidates = [make_empty_loop(), *(candidate for when in _STATES for candidate in _make_pair(when))]
     timings = measure(candidates, rounds=6 if quick else 40, round_ms=2 if quick else 10)
     measures = []
-    for when in _WHEN:
+    for when in _STATES:
         replacement, stock = (timings.cost_ns(one) for one in candidates if one.name.endswith(f", {when}"))
         measures.append(
             Measure(
@@ -33,24 +33,26 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _pair(when: str) -> list[Candidate]:
+def _make_pair(when: str) -> list[Candidate]:
     import torch.profiler
 
     import kinetoscope.torch
 
     text = 'with record_function("forward"): pass'
     return [
-        statement(f"{name}, {when}", text, partial(_around(when), record_function=module.record_function))
+        make_statement(f"{name}, {when}", text, partial(_choose_context(when), record_function=module.record_function))
         for name, module in (("ours", kinetoscope.torch), ("stock", torch.profiler))
     ]
 
 
-def _around(when: str) -> Callable[..., AbstractContextManager[Mapping[str, Any]]]:
-    return {"off": given, "under an execution trace": _observed}.get(when, partial(_profiled, "shapes" in when))
+def _choose_context(when: str) -> Callable[..., AbstractContextManager[Mapping[str, Any]]]:
+    return {"off": provide_variables, "under an execution trace": _with_observer}.get(
+        when, partial(_with_profiler, "shapes" in when)
+    )
 
 
 @contextmanager
-def _profiled(record_shapes: bool, **variables: Any) -> Iterator[Mapping[str, Any]]:
+def _with_profiler(record_shapes: bool, **variables: Any) -> Iterator[Mapping[str, Any]]:
     from kinetoscope.torch import profile
 
     with profile(record_shapes=record_shapes):
@@ -58,7 +60,7 @@ def _profiled(record_shapes: bool, **variables: Any) -> Iterator[Mapping[str, An
 
 
 @contextmanager
-def _observed(**variables: Any) -> Iterator[Mapping[str, Any]]:
+def _with_observer(**variables: Any) -> Iterator[Mapping[str, Any]]:
     from kinetoscope.torch import ExecutionTraceObserver
 
     with tempfile.TemporaryDirectory() as folder:

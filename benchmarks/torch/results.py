@@ -26,34 +26,34 @@ def run(*, quick: bool) -> SuiteResult:
     modules = {"ours": kinetoscope.torch, "stock": torch.profiler}
     many, few, rounds = (3_000, 3_000, 1) if quick else (128_000, 37_000, 3)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
-        export = partial(_seconds, modules, rounds, many)
+        export = partial(_measure_s, modules, rounds, many)
         plain = export(lambda results: results.export_chrome_trace(f"{folder}/trace.json"))
         packed = export(lambda results: results.export_chrome_trace(f"{folder}/trace.json.gz"))
         tables = export(lambda results: results.key_averages())
-        memory = _seconds(
+        memory = _measure_s(
             modules, rounds, few, lambda results: results.export_memory_timeline(f"{folder}/m.json", "cpu"), _MEMORY
         )
-        ends = {name: _cycle_end_s(module, Path(folder), quick) for name, module in modules.items()}
+        ends = {name: _measure_cycle_end_s(module, Path(folder), quick) for name, module in modules.items()}
     return SuiteResult(
         suite="torch_results",
         title=f"after the recording, {many} events ({few} for the memory timeline)",
         measures=[
-            _ratio("export .json / stock's", plain["ours"], plain["stock"]),
-            _ratio("export .json.gz / our own .json", packed["ours"], plain["ours"]),
-            _ratio("export .json.gz / stock's", packed["ours"], packed["stock"]),
-            _ratio("key_averages() / stock's", tables["ours"], tables["stock"]),
-            _ratio("memory timeline .json / stock's", memory["ours"], memory["stock"]),
-            _ratio("lost at a cycle's end / stock's", ends["ours"][0], ends["stock"][0]),
-            _ratio("lost at a cycle's end / Kineto's stop alone", ends["ours"][0], ends["ours"][1]),
+            _make_ratio("export .json / stock's", plain["ours"], plain["stock"]),
+            _make_ratio("export .json.gz / our own .json", packed["ours"], plain["ours"]),
+            _make_ratio("export .json.gz / stock's", packed["ours"], packed["stock"]),
+            _make_ratio("key_averages() / stock's", tables["ours"], tables["stock"]),
+            _make_ratio("memory timeline .json / stock's", memory["ours"], memory["stock"]),
+            _make_ratio("lost at a cycle's end / stock's", ends["ours"][0], ends["stock"][0]),
+            _make_ratio("lost at a cycle's end / Kineto's stop alone", ends["ours"][0], ends["ours"][1]),
         ],
     )
 
 
-def _ratio(name: str, replacement_s: float, other_s: float) -> Measure:
+def _make_ratio(name: str, replacement_s: float, other_s: float) -> Measure:
     return Measure(name, replacement_s / other_s, "x", f"{replacement_s * 1e3:.0f} / {other_s * 1e3:.0f} ms")
 
 
-def _seconds(
+def _measure_s(
     modules: dict[str, Any],
     rounds: int,
     num_events: int,
@@ -75,25 +75,25 @@ def _seconds(
     return {name: min(found) for name, found in times.items()}
 
 
-def _cycle_end_s(module: Any, folder: Path, quick: bool) -> tuple[float, float]:
+def _measure_cycle_end_s(module: Any, folder: Path, quick: bool) -> tuple[float, float]:
     """Return the extra time of the end of a cycle of ten steps and of the 50 steps after it, and Kineto's stop in it.
     Extra means: beyond the average time of as many steps before the cycle. Other load on the machine is in both."""
-    from benchmarks.torch.work import training_step
+    from benchmarks.torch.work import make_training_step
 
     lost, stops = [], []
     for _ in range(1 if quick else 9):
-        step = training_step()
+        step = make_training_step()
         schedule = module.schedule(wait=_STEPS_AROUND + 10, warmup=1, active=10, repeat=1)
         handler = module.tensorboard_trace_handler(str(folder / "logs"), use_gzip=True)
         with module.profile(schedule=schedule, on_trace_ready=handler, record_shapes=True) as profiler:
-            times = [_timed_step(step, profiler) for _ in range(_LAST_STEP + 1 + _STEPS_AROUND)]
+            times = [_measure_step_s(step, profiler) for _ in range(_LAST_STEP + 1 + _STEPS_AROUND)]
             stops.append(profiler._stats().profiler_disable_call_duration_us / 1e6)
         before, since = times[8 : 8 + _STEPS_AROUND], times[_LAST_STEP:]
         lost.append(sum(since) - fmean(before) * len(since))
     return median(lost), median(stops)
 
 
-def _timed_step(step: Callable[[], None], profiler: Any) -> float:
+def _measure_step_s(step: Callable[[], None], profiler: Any) -> float:
     begin = time.perf_counter()
     step()
     profiler.step()

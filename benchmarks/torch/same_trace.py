@@ -10,15 +10,15 @@ from benchmarks.suite import Measure
 _OPERATOR, _ALLOCATION = "cpu_op", "cpu_instant_event"
 
 
-def contents_compared(recorded: Path, torchs: Path) -> Iterable[Measure]:
+def compare_contents(recorded: Path, stock: Path) -> Iterable[Measure]:
     """Yield the ratio of each number to that in the trace of torch.profiler. With equal contents all are 1."""
-    numbers, torchs_numbers = map(_numbers, (recorded, torchs))
+    numbers, torchs_numbers = map(_read_numbers, (recorded, stock))
     for name, number in torchs_numbers.items():
         detail = f"{numbers[name]:,} / {number:,}"
         yield Measure(f"{name} in the trace / torch.profiler's", numbers[name] / number, "x", detail)
 
 
-def _numbers(path: Path) -> dict[str, int]:
+def _read_numbers(path: Path) -> dict[str, int]:
     import kinetoscope
     from kinetoscope.formats.compression import read_unpacked
 

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.suite import Measure, SuiteResult
 
 Way = Callable[[Any, Path], object]
-_READ = ("name", "type", "timestamp", "duration", "device_id", "resource_id", "correlation_id", "metadata_json")
+_READ_FIELDS = ("name", "type", "timestamp", "duration", "device_id", "resource_id", "correlation_id", "metadata_json")
 
 
 def run(*, quick: bool) -> SuiteResult:
@@ -50,11 +50,11 @@ def run(*, quick: bool) -> SuiteResult:
     )
 
 
-def _with_the_lock(results: Any, folder: Path) -> None:
+def _save_with_gil(results: Any, folder: Path) -> None:
     results.save(str(folder / "trace.json"))
 
 
-def _without_the_lock(results: Any, folder: Path) -> None:
+def _save_without_gil(results: Any, folder: Path) -> None:
     from kinetoscope.torch.kineto_stream import open_kineto_stream
 
     with open_kineto_stream(results, folder) as stream, open(folder / "trace.json", "wb") as file:
@@ -62,7 +62,7 @@ def _without_the_lock(results: Any, folder: Path) -> None:
             file.write(piece)
 
 
-def _read_and_packed(results: Any, folder: Path) -> None:
+def _read_and_compress(results: Any, folder: Path) -> None:
     from kinetoscope.torch.kineto_stream import open_kineto_stream
     from kinetoscope.torch.kineto_text import read_text
 
@@ -70,13 +70,13 @@ def _read_and_packed(results: Any, folder: Path) -> None:
         read_text(stream, [])
 
 
-def _names(results: Any, folder: Path) -> None:
+def _read_names(results: Any, folder: Path) -> None:
     from kinetoscope.torch.original_names import find_original_names
 
     find_original_names(results)
 
 
-def _in_a_child(results: Any, folder: Path) -> None:
+def _fork(results: Any, folder: Path) -> None:
     """Only the fork. The child does the rest."""
     child = os.fork()
     if not child:
@@ -84,20 +84,20 @@ def _in_a_child(results: Any, folder: Path) -> None:
     os.waitpid(child, 0)
 
 
-def _field_by_field(results: Any, folder: Path) -> None:
+def _read_fields(results: Any, folder: Path) -> None:
     """Read what a trace needs of each event, and write nothing."""
     activities = results.trace_activities()
-    for method in _READ:
+    for method in _READ_FIELDS:
         list(map(getattr(type(activities[0]), method), activities))
 
 
 _WITH, _WITHOUT = "Kineto's save, with the lock", "Kineto's save, without the lock"
 _NAMES = "reading the names"
 _WAYS: dict[str, Way] = {
-    _WITH: _with_the_lock,
-    "a fork, for a child that saves": _in_a_child,
-    "reading field by field": _field_by_field,
-    _WITHOUT: _without_the_lock,
-    _NAMES: _names,
-    "saving without the lock, checking and packing": _read_and_packed,
+    _WITH: _save_with_gil,
+    "a fork, for a child that saves": _fork,
+    "reading field by field": _read_fields,
+    _WITHOUT: _save_without_gil,
+    _NAMES: _read_names,
+    "saving without the lock, checking and packing": _read_and_compress,
 }

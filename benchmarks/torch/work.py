@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 
-def training_step() -> Callable[[], None]:
+def make_training_step() -> Callable[[], None]:
     """One step of a small model whose optimizer works parameter by parameter: about a thousand operators."""
     layers = [layer for _ in range(10) for layer in (torch.nn.Linear(16, 16), torch.nn.ReLU())]
     model, batch = torch.nn.Sequential(*layers), torch.ones(4, 16)
@@ -23,7 +23,7 @@ def training_step() -> Callable[[], None]:
 
 def record(module: Any, num_events: int, **options: Any) -> Any:
     """Return a profiler of ``module`` that has recorded at least ``num_events``."""
-    step = training_step()
+    step = make_training_step()
     num_steps = max(1, num_events // _events_per_step(step, **options))
     with module.profile(**options) as profiler:
         for _ in range(num_steps):

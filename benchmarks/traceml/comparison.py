@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks.suite import Measure, SuiteResult
 from benchmarks.traceml import endings, healthy, unmodified
-from benchmarks.traceml.faults import FAULTS, VALIDATION, Judged, judge
-from benchmarks.traceml.tools import Ran, ToolReport, read_report
+from benchmarks.traceml.faults import FAULTS, VALIDATION, Judgement, judge
+from benchmarks.traceml.tools import FinishedRun, ToolReport, read_report
 
 _DOCS = Path(__file__).parents[2] / "docs" / "compat" / "traceml.md"
 _NAMES = {"traceml": "TraceML", "kinetoscope": "kinetoscope"}
@@ -56,34 +56,34 @@ def run(quick: bool) -> SuiteResult:
         suite="traceml",
         title="the same training runs under TraceML 0.5.0 and under ours",
         measures=[*_counts(judged), *slowdowns],
-        notes=["Ours records 40 steps of a run, with diagnose=True; TraceML times all steps.", _behind(judged)],
+        notes=["Ours records 40 steps of a run, with diagnose=True; TraceML times all steps.", _format_slower(judged)],
     )
 
 
-def _fault_rows(judged: Sequence[dict[str, Judged]]) -> Rows:
+def _fault_rows(judged: Sequence[dict[str, Judgement]]) -> Rows:
     rows = [["training with", "measured saving", "tool", "says", "line", "cost a step", "saving a step"]]
     for of_tools in judged:
         for tool, name in _NAMES.items():
             one = of_tools[tool]
             head = [one.fault.what, f"{one.gain:.1f} {one.fault.unit}"] if tool == _TOOLS[0] else ["", ""]
-            cost = _checked(one.cost, one.fault.unit, one.is_cost_right)
-            saving = _NO_TIME if one.fault.is_leak else _checked(one.report.saving_ms, "ms", one.is_saving_right)
+            cost = _format_check(one.cost, one.fault.unit, one.is_cost_right)
+            saving = _NO_TIME if one.fault.is_leak else _format_check(one.report.saving_ms, "ms", one.is_saving_right)
             rows.append([*head, name, one.verdict, one.line, cost, saving])
     return rows
 
 
-def _checked(value: float | None, unit: str, is_right: bool) -> str:
+def _format_check(value: float | None, unit: str, is_right: bool) -> str:
     if value is None:
         return "not said"
     return f"{value:.1f} {unit}" if is_right else f"{value:.1f} {unit}: not within 20 %"
 
 
-def _time_row(of_tools: dict[str, Judged]) -> list[str]:
+def _time_row(of_tools: dict[str, Judgement]) -> list[str]:
     shares = [f"{100 * of_tools[tool].share_of_loop:.0f} %" for tool in _TOOLS]
     return [f"{of_tools['traceml'].fault.what}: part of the loop's time in its report", *shares]
 
 
-def _validation_row(of_tools: dict[str, Judged]) -> list[str]:
+def _validation_row(of_tools: dict[str, Judgement]) -> list[str]:
     return ["an evaluation after every fifth step", *(_format_evaluation(of_tools[tool].report) for tool in _TOOLS)]
 
 
@@ -97,7 +97,10 @@ def _healthy_rows(rounds: healthy.Rounds, folder: Path) -> Rows:
     warned = [healthy.warnings(rounds, tool) for tool in _TOOLS]
     changed = [healthy.false_changes(rounds, tool, folder) for tool in _TOOLS]
     return [
-        [f"{num_runs} healthy runs: warnings, findings of high confidence", *(_warned(report) for report in warned)],
+        [
+            f"{num_runs} healthy runs: warnings, findings of high confidence",
+            *(_format_warnings(report) for report in warned),
+        ],
         [
             "pairs of them, compared: called faster or slower",
             *(f"{few} of {all_}" for few, all_ in changed),
@@ -105,7 +108,7 @@ def _healthy_rows(rounds: healthy.Rounds, folder: Path) -> Rows:
     ]
 
 
-def _warned(reports: Sequence[ToolReport]) -> str:
+def _format_warnings(reports: Sequence[ToolReport]) -> str:
     verdicts = sorted({f'"{one.verdict}"' for one in reports})
     return f"{len(reports)}: {', '.join(verdicts)}" if reports else "0"
 
@@ -114,18 +117,18 @@ def _ending_rows(folder: Path) -> Rows:
     rows = [
         [
             f"{what} (Python's own exit code: {endings.ENDINGS[how]})",
-            *(_left(endings.end_early(how, tool, folder)) for tool in _TOOLS),
+            *(_format_ending(endings.end_early(how, tool, folder)) for tool in _TOOLS),
         ]
         for how, what in {"exit": "`sys.exit(3)`", "wait": "SIGTERM", "kill": "SIGKILL"}.items()
     ]
-    neighbours = ["; ".join(map(_left, endings.run_two_at_once(tool, folder))) for tool in _TOOLS]
+    neighbours = ["; ".join(map(_format_ending, endings.run_two_at_once(tool, folder))) for tool in _TOOLS]
     return [
         *rows,
         ["two runs at once, as if each were alone", *neighbours],
     ]
 
 
-def _left(left: endings.Left) -> str:
+def _format_ending(left: endings.Ending) -> str:
     return f"{left.exit_code}, {left.num_steps} steps"
 
 
@@ -134,7 +137,7 @@ def _load_row(rounds: healthy.Rounds, folder: Path) -> list[str]:
     return ["steps of 0.2 ms in its report", *map(_format_steps, ran)]
 
 
-def _format_steps(ran: Ran) -> str:
+def _format_steps(ran: FinishedRun) -> str:
     numbers = f"{read_report(ran).num_steps:,} of {healthy.SIZES['small']:,}"
     return f'{numbers}, and "{_COMPLETE}"' if _COMPLETE in ran.printed else numbers
 
@@ -147,7 +150,7 @@ def _cost_rows(rounds: healthy.Rounds, step: str) -> Rows:
     ]
 
 
-def _counts(judged: Sequence[dict[str, Judged]]) -> list[Measure]:
+def _counts(judged: Sequence[dict[str, Judgement]]) -> list[Measure]:
     measures = []
     for tool, name in _NAMES.items():
         ones = [of_tools[tool] for of_tools in judged]
@@ -161,7 +164,7 @@ def _counts(judged: Sequence[dict[str, Judged]]) -> list[Measure]:
     return measures
 
 
-def _behind(judged: Sequence[dict[str, Judged]]) -> str:
+def _format_slower(judged: Sequence[dict[str, Judgement]]) -> str:
     """Return where TraceML was better, with the fault."""
     better = [
         f"{theirs.fault.what}: {mark}"

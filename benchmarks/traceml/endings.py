@@ -7,7 +7,7 @@ from pathlib import Path
 from subprocess import Popen
 
 from benchmarks.traceml.tools import (
-    Ran,
+    FinishedRun,
     Training,
     finish,
     kinetoscope,
@@ -23,7 +23,7 @@ _WAIT_S = 60
 
 
 @dataclass(frozen=True)
-class Left:
+class Ending:
     """End of a run, and its number of steps by the tool. ``exit_code`` is that of the process that the user started."""
 
     exit_code: int
@@ -34,7 +34,7 @@ ENDINGS = {"exit": 3, "wait": 128 + signal.SIGTERM, "kill": 128 + signal.SIGKILL
 """Ways to end, and the exit code that Python has then: after 31 steps, by `sys.exit(3)`, SIGTERM and SIGKILL."""
 
 
-def end_early(how: str, tool: str, folder: Path) -> Left:
+def end_early(how: str, tool: str, folder: Path) -> Ending:
     """Run a training job that ends early. SIGTERM goes to the process that the user started."""
     out = folder / f"{tool}-{how}"
     process = start(tool, _LONG.with_arguments("--ending", how), out)
@@ -44,16 +44,16 @@ def end_early(how: str, tool: str, folder: Path) -> Left:
     ran = finish(tool, out, process)
     if tool == "kinetoscope" and how == "kill":
         kinetoscope("recover", str(out))
-    return Left(ran.exit_code, _num_steps(ran))
+    return Ending(ran.exit_code, _num_steps(ran))
 
 
-def run_two_at_once(tool: str, folder: Path) -> list[Left]:
+def run_two_at_once(tool: str, folder: Path) -> list[Ending]:
     """Two runs at the same time, each started as if it were alone."""
     training = Training(script="long_training.py", arguments=("--steps", "1000"))
     outs = [folder / f"{tool}-neighbour-{number}" for number in (1, 2)]
     processes = [start(tool, training, out, on_free_ports=False) for out in outs]
     ran = [finish(tool, out, process) for out, process in zip(outs, processes, strict=True)]
-    return [Left(one.exit_code, _num_steps(one)) for one in ran]
+    return [Ending(one.exit_code, _num_steps(one)) for one in ran]
 
 
 def _wait_for(path: Path, process: "Popen[str]") -> None:
@@ -65,7 +65,7 @@ def _wait_for(path: Path, process: "Popen[str]") -> None:
         time.sleep(0.05)
 
 
-def _num_steps(ran: Ran) -> int:
+def _num_steps(ran: FinishedRun) -> int:
     try:
         return read_report(ran).num_steps
     except (OSError, ValueError):  # nothing is left that could be read

@@ -44,7 +44,7 @@ VALIDATION = Fault("evaluation", Training(script="validation.py"), [])
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """Report of a tool on a fault. ``gain`` is the measured saving per step of the fix, without a tool; ``loop_ms`` is
     the time of a step of the loop under this tool."""
 
@@ -99,7 +99,7 @@ class Judged:
         return value is not None and abs(value - self.gain) <= _RIGHT_WITHIN * self.gain
 
 
-def judge(fault: Fault, folder: Path) -> dict[str, Judged]:
+def judge(fault: Fault, folder: Path) -> dict[str, Judgement]:
     """Run the training fixed, with the fault, and with the fault under each tool."""
     name = Path(fault.training.script).stem
     fixed = run_training("none", fault.training.with_arguments("--fixed"), folder / f"{name}-fixed")
@@ -107,4 +107,4 @@ def judge(fault: Fault, folder: Path) -> dict[str, Judged]:
     faulty = run_training("none", fault.training, folder / f"{name}-none")
     kinetoscope = run_training("kinetoscope", fault.training, folder / f"{name}-kinetoscope")
     gain = int(faulty.printed) / 1024 if fault.is_leak else faulty.typical_step_ms() - fixed.typical_step_ms()
-    return {ran.tool: Judged(fault, read_report(ran), gain, ran.mean_step_ms()) for ran in (theirs, kinetoscope)}
+    return {ran.tool: Judgement(fault, read_report(ran), gain, ran.mean_step_ms()) for ran in (theirs, kinetoscope)}

@@ -8,8 +8,8 @@ from statistics import fmean, median
 
 from benchmarks.traceml.tools import (
     TOOLS,
-    Ran,
-    Said,
+    FinishedRun,
+    ToolReport,
     Training,
     kinetoscope,
     read_report,
@@ -28,7 +28,7 @@ SIZES = {"medium": 600, "small": 5000}
 class Rounds:
     """The runs of each tool, which took turns."""
 
-    ran: dict[str, list[Ran]]
+    ran: dict[str, list[FinishedRun]]
 
     def step_ms(self, tool: str, part: str) -> float:
         """Return a step's time, the median over the rounds: of the median recorded or other step, or the mean
@@ -47,14 +47,14 @@ class Rounds:
 
 def run_rounds(size: str, num_rounds: int, folder: Path) -> Rounds:
     """Run the training with none of the tools, and with each, in turns."""
-    ran: dict[str, list[Ran]] = {tool: [] for tool in TOOLS}
+    ran: dict[str, list[FinishedRun]] = {tool: [] for tool in TOOLS}
     for number in range(num_rounds):
         for tool in TOOLS:
             ran[tool].append(run_training(tool, _training(size), folder / f"{size}-{tool}-{number}"))
     return Rounds(ran)
 
 
-def warnings(rounds: Rounds, tool: str) -> list[Said]:
+def warnings(rounds: Rounds, tool: str) -> list[ToolReport]:
     """Return the certain diagnoses of the tool in runs without a fault."""
     return [report for report in map(read_report, rounds.ran[tool]) if report.is_sure]
 
@@ -81,7 +81,7 @@ def _traceml_differs(before: Path, after: Path, folder: Path) -> bool:
     )
 
 
-def run_recording_all(size: str, folder: Path) -> Ran:
+def run_recording_all(size: str, folder: Path) -> FinishedRun:
     """Return the training with all of its steps recorded by ours."""
     return run_training("kinetoscope", replace(_training(size), num_recorded=SIZES[size]), folder / f"{size}-all")
 

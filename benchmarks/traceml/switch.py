@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_SCRIPTS = [_HERE / "trainings", _HERE.parents[1] / "tests" / "support" / "validation" / "scripts"]
+_SCRIPTS = [_HERE / "scripts", _HERE.parents[1] / "tests" / "support" / "validation" / "scripts"]
 
 
 class Unprofiled:
@@ -85,29 +85,29 @@ _TOOLS: dict[str, Callable[[], Unprofiled]] = {"none": Unprofiled, "kinetoscope"
 def main() -> None:
     tool_name, out, script, *arguments = sys.argv[1:]
     sys.path[:0] = map(str, _SCRIPTS)
-    _put_into_watching(_TOOLS[tool_name](), Path(out))
+    _patch_watching(_TOOLS[tool_name](), Path(out))
     path = next(folder / script for folder in _SCRIPTS if (folder / script).exists())
     sys.argv = [str(path), out, *arguments]
     runpy.run_path(str(path), run_name="__main__")
 
 
-def _put_into_watching(tool: Unprofiled, out: Path) -> None:
+def _patch_watching(tool: Unprofiled, out: Path) -> None:
     import watching
 
     make_model = watching.make_model
 
-    def make_and_remember(*sizes: int, **named_sizes: int) -> Any:
+    def make_and_keep(*sizes: int, **named_sizes: int) -> Any:
         tool.model = make_model(*sizes, **named_sizes)
         return tool.model
 
-    watching.make_model = make_and_remember
-    watching.watched = lambda arguments: _timed_loop(tool, out)
+    watching.make_model = make_and_keep
+    watching.watched = lambda arguments: _time_loop(tool, out)
     watching.end_step = tool.end_step
     watching.evaluation = lambda: tool.evaluation()
 
 
 @contextlib.contextmanager
-def _timed_loop(tool: Unprofiled, out: Path) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
+def _time_loop(tool: Unprofiled, out: Path) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
     import torch
 
     torch.set_num_threads(1)
@@ -115,12 +115,12 @@ def _timed_loop(tool: Unprofiled, out: Path) -> Iterator[Callable[[Iterable[Any]
     moments_ns: list[int] = []
     try:
         with tool.running(out):
-            yield lambda loader: _timed(tool.batches(loader), moments_ns)
+            yield lambda loader: _time_batches(tool.batches(loader), moments_ns)
     finally:
         out.with_name(f"{out.name}-rank{os.environ.get('RANK', 0)}.json").write_text(json.dumps(moments_ns))
 
 
-def _timed(batches: Iterable[Any], moments_ns: list[int]) -> Iterator[Any]:
+def _time_batches(batches: Iterable[Any], moments_ns: list[int]) -> Iterator[Any]:
     moments_ns.append(time.monotonic_ns())
     for batch in batches:
         yield batch

@@ -17,8 +17,8 @@ TOOLS = ("none", "traceml", "kinetoscope")
 SWITCH = Path(__file__).parent / "switch.py"
 PYTHON = Path(sys.executable)
 BIN = PYTHON.parent
-_NOT_TIMED = 2  # warmup steps at the start
-_BLOCK = 12  # steps
+_NUM_WARM_UP_STEPS = 2  # warmup steps at the start
+_STEPS_PER_BLOCK = 12  # steps
 _TIMEOUT_S = 300
 
 _COSTS = {
@@ -47,7 +47,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Ran:
+class FinishedRun:
     """A finished training run: its exit code (128 and the signal's number, as in a shell), and its output."""
 
     tool: str
@@ -58,7 +58,7 @@ class Ran:
     def step_times_ms(self) -> list[float]:
         """From each request of a batch to the next one, of rank 0, without the first."""
         moments_ns = json.loads(self.out.with_name(f"{self.out.name}-rank0.json").read_text())
-        return [(later - earlier) / 1e6 for earlier, later in pairwise(moments_ns)][_NOT_TIMED:]
+        return [(later - earlier) / 1e6 for earlier, later in pairwise(moments_ns)][_NUM_WARM_UP_STEPS:]
 
     def mean_step_ms(self) -> float:
         return fmean(self.step_times_ms())
@@ -66,7 +66,10 @@ class Ran:
     def typical_step_ms(self) -> float:
         """Return the median of the means of 12 steps each, in which what comes in every second or third step counts."""
         times = self.step_times_ms()
-        return median(fmean(times[at : at + _BLOCK]) for at in range(0, len(times) - _BLOCK + 1, _BLOCK))
+        return median(
+            fmean(times[at : at + _STEPS_PER_BLOCK])
+            for at in range(0, len(times) - _STEPS_PER_BLOCK + 1, _STEPS_PER_BLOCK)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +109,14 @@ def start(tool: str, training: Training, out: Path, *, on_free_ports: bool = Tru
     )
 
 
-def finish(tool: str, out: Path, process: "subprocess.Popen[str]") -> Ran:
+def finish(tool: str, out: Path, process: "subprocess.Popen[str]") -> FinishedRun:
     """Wait until a training has ended."""
     printed, _ = process.communicate(timeout=_TIMEOUT_S)
     code = process.returncode
-    return Ran(tool, out, code if code >= 0 else 128 - code, printed)
+    return FinishedRun(tool, out, code if code >= 0 else 128 - code, printed)
 
 
-def run_training(tool: str, training: Training, out: Path) -> Ran:
+def run_training(tool: str, training: Training, out: Path) -> FinishedRun:
     """Run a training to its end, which must be a good one."""
     ran = finish(tool, out, start(tool, training, out))
     if ran.exit_code:
@@ -140,7 +143,7 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def read_report(ran: Ran) -> ToolReport:
+def read_report(ran: FinishedRun) -> ToolReport:
     """Return the tool's report on the run."""
     return _read_traceml_report(ran.out) if ran.tool == "traceml" else _read_kinetoscope_report(ran.out)
 
@@ -177,16 +180,16 @@ def _read_kinetoscope_report(out: Path) -> ToolReport:
         is_sure=False,
         num_steps=num_steps,
         step_ms=(last_ns - steps[0]["begin_ns"]) / 1e6 / num_steps,
-        evaluation_ms=sum(map(_evaluation_ns, steps)) / 1e6 / num_steps,
+        evaluation_ms=sum(map(_sum_evaluation_ns, steps)) / 1e6 / num_steps,
     )
-    return _with_finding(nothing, report["findings"][0]) if report["findings"] else nothing
+    return _add_finding(nothing, report["findings"][0]) if report["findings"] else nothing
 
 
-def _evaluation_ns(step: Mapping[str, Any]) -> int:
+def _sum_evaluation_ns(step: Mapping[str, Any]) -> int:
     return (step["evaluation_ns"] or 0) + (step["evaluation_inside_ns"] or 0)
 
 
-def _with_finding(tool_report: ToolReport, finding: Mapping[str, Any]) -> ToolReport:
+def _add_finding(tool_report: ToolReport, finding: Mapping[str, Any]) -> ToolReport:
     return replace(
         tool_report,
         verdict=finding["kind"],

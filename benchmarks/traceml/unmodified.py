@@ -17,7 +17,7 @@ from benchmarks.traceml.endings import ENDINGS
 from benchmarks.traceml.tools import BIN, PYTHON, free_port, traceml_command, traceml_summary
 from kinetoscope import load
 
-_SCRIPT = Path(__file__).parent / "trainings" / "unmodified_training.py"
+_SCRIPT = Path(__file__).parent / "scripts" / "unmodified_training.py"
 _END_AT = 300
 _NUM_STEPS = 400
 _NUM_QUICK_STEPS = 50_000
@@ -27,7 +27,7 @@ _NEVER = ("--after", "1000000000")
 
 
 @dataclass(frozen=True)
-class _Ran:
+class _FinishedRun:
     """An ended run: its exit code as a shell has it, when it began and was over, and what the script printed."""
 
     tool: str
@@ -69,37 +69,37 @@ def rows(folder: Path, *, quick: bool) -> list[list[str]]:
         ran = [_run(tool, folder / f"{tool}-{how}", "--end-at", str(_END_AT), "--ending", how) for tool in tools]
         head = f"{what} in step {_END_AT + 1} (Python's own exit code: {ENDINGS[how]})"
         table_rows.append([head, *(f"{one.exit_code}, {one.num_steps} steps" for one in ran)])
-    at_once = [_two_at_once(tool, folder) for tool in tools]
+    at_once = [_run_two_at_once(tool, folder) for tool in tools]
     table_rows.append(["two runs at once, as if each were alone", *("; ".join(both) for both in at_once)])
-    helpers = [str(_num_helpers(tool, folder)) for tool in tools]
+    helpers = [str(_count_helpers(tool, folder)) for tool in tools]
     table_rows.append(["processes beside the training, while nothing is recorded", *helpers])
     quickly = [_run(tool, folder / f"{tool}-quick", "--steps", str(_NUM_QUICK_STEPS)) for tool in tools]
     table_rows.append([f"{_NUM_QUICK_STEPS:,} short steps: in its report", *(f"{ran.num_steps:,}" for ran in quickly)])
-    return [*table_rows, *_times(folder, 2 if quick else _NUM_ROUNDS)]
+    return [*table_rows, *_measure_times(folder, 2 if quick else _NUM_ROUNDS)]
 
 
-def _times(folder: Path, num_rounds: int) -> list[list[str]]:
+def _measure_times(folder: Path, num_rounds: int) -> list[list[str]]:
     """Return the median additional time of start and end, compared with alternating runs without a tool."""
     ways = {"none": (), "traceml": (), "kinetoscope": _NEVER, "finding": (), "report": ("--report",)}
-    ran: dict[str, list[_Ran]] = {way: [] for way in ways}
+    ran: dict[str, list[_FinishedRun]] = {way: [] for way in ways}
     for number in range(num_rounds):
         for way, options in ways.items():
             tool = way if way in ("none", "traceml") else "kinetoscope"
             ran[way].append(_run(tool, folder / f"time-{way}-{number}", "--steps", "200", options=options))
 
-    def later(way: str, part: str) -> str:
+    def format_delay(way: str, part: str) -> str:
         times = [median(getattr(one, part) for one in ran[name]) for name in (way, "none")]
         return f"{times[0] - times[1]:.2f} s"
 
     return [
         [
             "import and start, to the end of the first step",
-            later("traceml", "start_s"),
-            later("kinetoscope", "start_s"),
+            format_delay("traceml", "start_s"),
+            format_delay("kinetoscope", "start_s"),
         ],
-        ["its end, where nothing was recorded", later("traceml", "end_s"), later("kinetoscope", "end_s")],
-        ["its end, with a trace and its first finding", "", later("finding", "end_s")],
-        ["its end, with the report, too", "", later("report", "end_s")],
+        ["its end, where nothing was recorded", format_delay("traceml", "end_s"), format_delay("kinetoscope", "end_s")],
+        ["its end, with a trace and its first finding", "", format_delay("finding", "end_s")],
+        ["its end, with the report, too", "", format_delay("report", "end_s")],
     ]
 
 
@@ -121,7 +121,7 @@ def _start(
     return began_ns, Popen(command, cwd=out.parent, env=environment, text=True, stdout=PIPE, stderr=STDOUT)
 
 
-def _run(tool: str, out: Path, *arguments: str, options: Sequence[str] = ()) -> _Ran:
+def _run(tool: str, out: Path, *arguments: str, options: Sequence[str] = ()) -> _FinishedRun:
     began_ns, process = _start(tool, out, *arguments, options=options)
     if "wait" in arguments:
         _wait_for_end(process)
@@ -129,12 +129,12 @@ def _run(tool: str, out: Path, *arguments: str, options: Sequence[str] = ()) -> 
     return _finish(tool, out, began_ns, process)
 
 
-def _finish(tool: str, out: Path, began_ns: int, process: "Popen[str]") -> _Ran:
+def _finish(tool: str, out: Path, began_ns: int, process: "Popen[str]") -> _FinishedRun:
     printed, _ = process.communicate(timeout=_TIMEOUT_S)
     ended_ns, code = time.time_ns(), process.returncode
     fields = [line.split() for line in printed.splitlines()]
     moments = {words[0]: int(words[1]) for words in fields if len(words) == 2 and words[1].isdigit()}
-    return _Ran(tool, out, code if code >= 0 else 128 - code, began_ns, ended_ns, moments)
+    return _FinishedRun(tool, out, code if code >= 0 else 128 - code, began_ns, ended_ns, moments)
 
 
 def _wait_for_end(process: "Popen[str]") -> None:
@@ -146,14 +146,14 @@ def _wait_for_end(process: "Popen[str]") -> None:
             printed += os.read(process.stdout.fileno(), 4096)
 
 
-def _two_at_once(tool: str, folder: Path) -> list[str]:
+def _run_two_at_once(tool: str, folder: Path) -> list[str]:
     outs = [folder / f"{tool}-neighbour-{number}" for number in (1, 2)]
     started = [_start(tool, out, "--steps", "3000", ports=False) for out in outs]
     ran = [_finish(tool, out, *one) for out, one in zip(outs, started, strict=True)]
     return [f"{one.exit_code}, {one.num_steps} steps" for one in ran]
 
 
-def _num_helpers(tool: str, folder: Path) -> int:
+def _count_helpers(tool: str, folder: Path) -> int:
     """Return the number of processes besides the training process after recording has ended."""
     _, process = _start(tool, folder / f"{tool}-helpers", "--end-at", str(_END_AT), "--ending", "wait")
     _wait_for_end(process)

@@ -23,7 +23,7 @@ from kinetoscope.integrations.lightning import KinetoscopeProfiler
 
 _NO_PROFILER = "no profiler"
 _WIDTH, _BATCH_SIZE = 256, 32
-_FIRST_TIMED = 4
+_NUM_WARM_UP_BATCHES = 4
 
 
 def run(quick: bool) -> SuiteResult:
@@ -32,65 +32,65 @@ def run(quick: bool) -> SuiteResult:
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero", "kinetoscope"):
         logging.getLogger(name).setLevel(logging.ERROR)
     num_rounds, num_batches = (2, 40) if quick else (12, 216)
-    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in _KINDS}
+    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in _PROFILERS}
     for _ in range(num_rounds):
-        for name in random.sample(list(_KINDS), len(_KINDS)):
-            make, first = _KINDS[name]
+        for name in random.sample(list(_PROFILERS), len(_PROFILERS)):
+            make, first = _PROFILERS[name]
             with tempfile.TemporaryDirectory() as folder:
-                rounds[name].append(_step_ms(make(folder), num_batches, first))
-    return _result(rounds, num_batches)
+                rounds[name].append(_measure_step_ms(make(folder), num_batches, first))
+    return _make_result(rounds, num_batches)
 
 
-def _simple(folder: str) -> Any:
+def _make_simple(folder: str) -> Any:
     from lightning.pytorch.profilers import SimpleProfiler
 
     return SimpleProfiler(dirpath=folder, filename="simple")
 
 
-def _pytorch(folder: str, **options: Any) -> Any:
+def _make_pytorch(folder: str, **options: Any) -> Any:
     from lightning.pytorch.profilers import PyTorchProfiler
 
     return PyTorchProfiler(dirpath=folder, filename="pytorch", **options)
 
 
-def _pytorch_in_window(folder: str) -> Any:
+def _make_pytorch_in_window(folder: str) -> Any:
     from torch.profiler import schedule
 
-    return _pytorch(folder, schedule=schedule(wait=0, warmup=1, active=10_000))
+    return _make_pytorch(folder, schedule=schedule(wait=0, warmup=1, active=10_000))
 
 
-def _profiler(folder: str, **options: Any) -> Any:
+def _make_kinetoscope(folder: str, **options: Any) -> Any:
     return KinetoscopeProfiler(f"{folder}/run", quiet=True, **options)
 
 
-def _profiler_in_window(folder: str) -> Any:
-    return _profiler(folder, schedule=kinetoscope.cyclic_schedule(warmup=1, active=10_000, per="run"))
+def _make_kinetoscope_in_window(folder: str) -> Any:
+    return _make_kinetoscope(folder, schedule=kinetoscope.cyclic_schedule(warmup=1, active=10_000, per="run"))
 
 
-def _profiler_outside_window(folder: str) -> Any:
-    return _profiler(folder, schedule=kinetoscope.cyclic_schedule(skip_first=1_000_000, per="run"))
+def _make_kinetoscope_outside_window(folder: str) -> Any:
+    return _make_kinetoscope(folder, schedule=kinetoscope.cyclic_schedule(skip_first=1_000_000, per="run"))
 
 
-def _profiler_of_actions(folder: str) -> Any:
+def _make_kinetoscope_without_operators(folder: str) -> Any:
     """In a window, without torch's operators: what SimpleProfiler records, and more."""
     schedule = kinetoscope.cyclic_schedule(warmup=1, active=10_000, per="run")
-    return _profiler(folder, schedule=schedule, torch=False, system=False)
+    return _make_kinetoscope(folder, schedule=schedule, torch=False, system=False)
 
 
-_KINDS: dict[str, tuple[Callable[[str], Any], int]] = {
-    _NO_PROFILER: (lambda folder: None, _FIRST_TIMED),
-    "SimpleProfiler": (_simple, _FIRST_TIMED),
-    "ours, without operators, in its window": (_profiler_of_actions, _FIRST_TIMED),
-    "PyTorchProfiler, in its window": (_pytorch_in_window, _FIRST_TIMED),
-    "ours, in its window": (_profiler_in_window, _FIRST_TIMED),
-    "ours, outside of its window": (_profiler_outside_window, _FIRST_TIMED),
-    "PyTorchProfiler, by default": (_pytorch, 1),
-    "ours, by default": (_profiler, 1),
+_PROFILERS: dict[str, tuple[Callable[[str], Any], int]] = {
+    _NO_PROFILER: (lambda folder: None, _NUM_WARM_UP_BATCHES),
+    "SimpleProfiler": (_make_simple, _NUM_WARM_UP_BATCHES),
+    "ours, without operators, in its window": (_make_kinetoscope_without_operators, _NUM_WARM_UP_BATCHES),
+    "PyTorchProfiler, in its window": (_make_pytorch_in_window, _NUM_WARM_UP_BATCHES),
+    "ours, in its window": (_make_kinetoscope_in_window, _NUM_WARM_UP_BATCHES),
+    "ours, outside of its window": (_make_kinetoscope_outside_window, _NUM_WARM_UP_BATCHES),
+    "PyTorchProfiler, by default": (_make_pytorch, 1),
+    "ours, by default": (_make_kinetoscope, 1),
 }
 """Return the factory of a fit's profiler, and the first step that is timed."""
 
 
-def _step_ms(profiler: Any, num_batches: int, first: int) -> tuple[float, float]:
+def _measure_step_ms(profiler: Any, num_batches: int, first: int) -> tuple[float, float]:
     """Elapsed time and processor time of a step, the means of a fit."""
     import lightning
     import torch
@@ -130,10 +130,10 @@ def _step_ms(profiler: Any, num_batches: int, first: int) -> tuple[float, float]
     return passed, processor
 
 
-def _result(rounds: dict[str, list[tuple[float, float]]], num_batches: int) -> SuiteResult:
+def _make_result(rounds: dict[str, list[tuple[float, float]]], num_batches: int) -> SuiteResult:
     measures: list[Measure] = []
     for column, what in enumerate(("step slower", "more processor time")):
-        typical = {name: _typical([times[column] for times in of_kind]) for name, of_kind in rounds.items()}
+        typical = {name: _mean_of_fastest([times[column] for times in of_kind]) for name, of_kind in rounds.items()}
         base = typical.pop(_NO_PROFILER)
         for name, ms in typical.items():
             detail = f"{ms - base:.3f} ms more than {base:.2f}"
@@ -153,5 +153,5 @@ def _result(rounds: dict[str, list[tuple[float, float]]], num_batches: int) -> S
     )
 
 
-def _typical(means: list[float]) -> float:
+def _mean_of_fastest(means: list[float]) -> float:
     return statistics.fmean(sorted(means)[: max(1, len(means) // 4)])

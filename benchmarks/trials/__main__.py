@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.machine import describe_machine
-from benchmarks.trials.programs import PROGRAMS, SAME_VARIANTS, Planted
+from benchmarks.trials.programs import PROGRAMS, SAME_VARIANTS, EditedProgram
 from kinetoscope.autoinstrument.trial_files import TrialSettings
 from kinetoscope.experiments.experiment import ExperimentRun, Options
 from kinetoscope.experiments.plan import Request, parse_requests
@@ -59,7 +59,7 @@ def main() -> None:
                 _append(measure(name, PROGRAMS[name], arguments.rounds, arguments.busy))
 
 
-def _measure(name: str, planted: Planted, num_rounds: int, num_busy: int) -> str:
+def _measure(name: str, planted: EditedProgram, num_rounds: int, num_busy: int) -> str:
     """Return the row of one run, whose verdict should be that of the edit."""
     load = _load()
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +74,7 @@ def _measure(name: str, planted: Planted, num_rounds: int, num_busy: int) -> str
     return _format_row([name, f"{edit:+.1%}", change, interval, row.verdict, right, str(num_busy)], load)
 
 
-def _measure_same(name: str, planted: Planted, num_rounds: int, num_busy: int) -> str:
+def _measure_same(name: str, planted: EditedProgram, num_rounds: int, num_busy: int) -> str:
     """Return the row of one run with six variants that change nothing: it is wrong if one has another verdict."""
     load = _load()
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +95,7 @@ def _try(command: Command, requests: Sequence[Request], options: Options, folder
     return run.run()
 
 
-def _write_program(planted: Planted, folder: Path) -> Command:
+def _write_program(planted: EditedProgram, folder: Path) -> Command:
     script = folder / "program.py"
     script.write_text(planted.text)
     words = [sys.executable]

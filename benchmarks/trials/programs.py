@@ -35,7 +35,7 @@ _SGD = "optimizer = torch.optim.SGD(model.parameters(), 1e-3)\n"
 
 
 @dataclass(frozen=True)
-class Planted:
+class EditedProgram:
     """A program, and the variant that stands for its edit."""
 
     text: str
@@ -49,15 +49,15 @@ def _program(body: str, num_layers: int = 4) -> str:
 
 _LOADER = "train(model, optimizer, DataLoader(Samples(NUM), 8, num_workers=2 if is_edited else 0))\n"
 PROGRAMS = {
-    "loader, heavy": Planted(_program(_SGD + _LOADER.replace("NUM", "30_000")), "num_workers=2"),
-    "loader, light": Planted(_program(_SGD + _LOADER.replace("NUM", "8_000")), "num_workers=2"),
-    "too many threads": Planted(
+    "loader, heavy": EditedProgram(_program(_SGD + _LOADER.replace("NUM", "30_000")), "num_workers=2"),
+    "loader, light": EditedProgram(_program(_SGD + _LOADER.replace("NUM", "8_000")), "num_workers=2"),
+    "too many threads": EditedProgram(
         _program(
             "torch.set_num_threads(1 if is_edited else 8)\n" + _SGD + "train(model, optimizer, without_loader())\n", 30
         ),
         "num_threads=1",
     ),
-    "GC pauses": Planted(
+    "GC pauses": EditedProgram(
         _program(
             "kept = [[number] for number in range(300_000)]\n"
             "def garbage(batches):\n"
@@ -74,7 +74,7 @@ PROGRAMS = {
         ),
         "relaxed_gc",
     ),
-    "unfused optimizer": Planted(
+    "unfused optimizer": EditedProgram(
         _program(
             "optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=is_edited or None)\n"
             "train(model, optimizer, without_loader())\n",
@@ -82,7 +82,7 @@ PROGRAMS = {
         ),
         "fused",
     ),
-    "validated distributions": Planted(
+    "validated distributions": EditedProgram(
         _program(
             _SGD + "class Policy(torch.nn.Module):\n"
             "    def forward(self, batch):\n"
@@ -96,7 +96,7 @@ PROGRAMS = {
         ),
         "validate_args",
     ),
-    "small buckets": Planted(
+    "small buckets": EditedProgram(
         _program(
             'torch.distributed.init_process_group("gloo")\n'
             "model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=25 if is_edited else 0.02)\n"
@@ -107,11 +107,11 @@ PROGRAMS = {
         "bucket_cap_mb=25",
         num_ranks=2,
     ),
-    "four workers for cheap batches": Planted(
+    "four workers for cheap batches": EditedProgram(
         _program(_SGD + "train(model, optimizer, DataLoader(Samples(10), 8, num_workers=4 if is_edited else 0))\n"),
         "num_workers=4",
     ),
-    "too few threads": Planted(
+    "too few threads": EditedProgram(
         _HEAD + "torch.set_num_threads(1 if is_edited else os.cpu_count())\n"
         "model = torch.nn.Linear(1024, 1024)\n" + _SGD + "train(model, optimizer, without_loader((256, 1024)))\n",
         "num_threads=1",

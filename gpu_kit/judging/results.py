@@ -41,7 +41,7 @@ class Results:
     notes: list[str]
 
     @property
-    def is_of_gpu(self) -> bool:
+    def has_gpu(self) -> bool:
         """Return whether the kit found a GPU."""
         return self.content["device"] == "gpu" and bool(self.gpu.get("name"))
 
@@ -55,7 +55,7 @@ class Results:
         """The GPU's name and properties; empty without one."""
         return self.environment.get("gpu") or {}
 
-    def of_part(self, name: str) -> list[TaskResult]:
+    def select_part(self, name: str) -> list[TaskResult]:
         """Return the tasks of a part that left anything."""
         return [task for task in self.tasks if task.part == name and task.values]
 

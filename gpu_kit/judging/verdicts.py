@@ -12,7 +12,7 @@ from gpu_kit.parts import PROGRAMS, Fault
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.run_report import RunReport
 
-OF_MACHINE = "processor_contention"
+MACHINE_KIND = "processor_contention"
 """Kind of a finding on what else the machine does: it is no finding on a planted program."""
 
 FAULTS_FOLDER = Path(__file__).parents[1] / "faults"
@@ -20,7 +20,7 @@ FAULTS_FOLDER = Path(__file__).parents[1] / "faults"
 
 def judge(results: Results) -> dict[str, Any]:
     """Return all verdicts as JSON: lists of rows, and the checks that were skipped or failed."""
-    faults = [_judge_program(task) for task in results.of_part("faults")]
+    faults = [_judge_program(task) for task in results.select_part("faults")]
     checked, not_checked = _check_traces(results)
     environment = results.environment
     return {
@@ -29,21 +29,21 @@ def judge(results: Results) -> dict[str, Any]:
         "device": results.content["device"],
         "elapsed_s": results.content["elapsed_s"],
         "environment": environment,
-        "tests": _tests(results),
+        "tests": _find_tests(results),
         "faults": [row for row in faults if row["expected"]],
         "healthy": [row for row in faults if not row["expected"]],
-        "mfu": [_judge_mfu(task) for task in results.of_part("hardware") if task.name != "nvml"],
-        "nvml": next((task.values for task in results.of_part("hardware") if task.name == "nvml"), None),
-        "overhead": [task.values for task in results.of_part("overhead") if "slow_down" in task.values],
+        "mfu": [_judge_mfu(task) for task in results.select_part("hardware") if task.name != "nvml"],
+        "nvml": next((task.values for task in results.select_part("hardware") if task.name == "nvml"), None),
+        "overhead": [task.values for task in results.select_part("overhead") if "slow_down" in task.values],
         "first_windows": {
             task.name.removeprefix("first_window_"): task.values
-            for task in results.of_part("overhead")
+            for task in results.select_part("overhead")
             if "open_ns" in task.values
         },
-        "ranks": [_judge_ranks(task) for task in results.of_part("ranks")],
+        "ranks": [_judge_ranks(task) for task in results.select_part("ranks")],
         "traces": checked,
-        "skipped": [*_skipped(results), *not_checked],
-        "failed": [*_failed(results, faults), *results.notes],
+        "skipped": [*_list_skipped(results), *not_checked],
+        "failed": [*_list_failed(results, faults), *results.notes],
     }
 
 
@@ -53,14 +53,14 @@ def judge(results: Results) -> dict[str, Any]:
 def _judge_program(task: TaskResult) -> dict[str, Any]:
     fault = PROGRAMS[task.name]
     row: dict[str, Any] = {"program": task.name, "title": fault.title, "expected": list(fault.kinds)}
-    row |= _measured(task.values.get("times") or {})
+    row |= _read_times(task.values.get("times") or {})
     report, row["error"] = _analyze(task.folder / "run")
     if report is not None:
         row |= {"num_steps": report.run["num_steps"], "num_kernels": sum(one.num_calls for one in report.kernels)}
         row |= {"step_ns": report.run["step_ns"], "bound_by": report.run["bound_by"]}
-        findings = [finding for finding in report.findings if finding.kind != OF_MACHINE]
+        findings = [finding for finding in report.findings if finding.kind != MACHINE_KIND]
         row["is_cpu_contended"] = len(findings) < len(report.findings)
-        row["findings"] = [_as_row(finding) for finding in findings]
+        row["findings"] = [_make_row(finding) for finding in findings]
         row |= _compare(fault, findings, row)
     return row
 
@@ -76,7 +76,7 @@ def _analyze(run: Path) -> tuple[RunReport | None, str]:
         return None, f"{type(error).__name__}: {error}"
 
 
-def _measured(times: dict[str, Any]) -> dict[str, Any]:
+def _read_times(times: dict[str, Any]) -> dict[str, Any]:
     """Return the unprofiled times of both variants, each the mean of its turns; and the growth of memory."""
     turns = times.get("turns") or []
     found: dict[str, Any] = {}
@@ -96,11 +96,11 @@ def _compare(fault: Fault, findings: list[Finding], row: dict[str, Any]) -> dict
         return {"false_alarms": [finding.kind for finding in findings if finding.confidence == "high"]}
     first = findings[0] if findings else None
     of_fault = next((finding for finding in findings if finding.kind in fault.kinds), None)
-    lines = fault_lines(fault.program)
+    lines = find_fault_lines(fault.program)
     found: dict[str, Any] = {
         "is_named": first is not None and first.kind in fault.kinds,
         "rank_of_fault": findings.index(of_fault) + 1 if of_fault else None,
-        "line": next((line for line in _lines(of_fault) if line in lines), None),
+        "line": next((line for line in _file_lines(of_fault) if line in lines), None),
         "predicted_ns": of_fault.saving_ns_per_step if of_fault else None,
     }
     faulty, fixed = row["faulty_ns"], row["fixed_ns"]
@@ -113,16 +113,16 @@ def _compare(fault: Fault, findings: list[Finding], row: dict[str, Any]) -> dict
     return found
 
 
-def _as_row(finding: Finding) -> dict[str, Any]:
+def _make_row(finding: Finding) -> dict[str, Any]:
     names = ("kind", "title", "confidence", "cost_ns_per_step", "saving_ns_per_step")
-    return {name: getattr(finding, name) for name in names} | {"lines": _lines(finding)}
+    return {name: getattr(finding, name) for name in names} | {"lines": _file_lines(finding)}
 
 
-def _lines(finding: Finding | None) -> list[str]:
+def _file_lines(finding: Finding | None) -> list[str]:
     return [line.rpartition("/")[2] for line in finding.where.lines] if finding else []
 
 
-def fault_lines(program: str) -> set[str]:
+def find_fault_lines(program: str) -> set[str]:
     """Return the lines of a program that are at fault, as findings name them."""
     text = (FAULTS_FOLDER / f"{program}.py").read_text(encoding="utf-8")
     return {f"{program}.py:{number}" for number, line in enumerate(text.splitlines(), 1) if line.endswith("# FAULT")}
@@ -155,7 +155,7 @@ def _judge_ranks(task: TaskResult) -> dict[str, Any]:
     report, row["error"] = _analyze(task.folder / str(backend))
     if report is not None:
         row |= {"num_ranks": len(report.run["ranks"]), "num_collectives": len(report.collectives)}
-        row["findings"] = [_as_row(finding) for finding in report.findings]
+        row["findings"] = [_make_row(finding) for finding in report.findings]
         stragglers = [finding for finding in report.findings if finding.kind == "straggler"]
         row["straggler_ranks"] = list(stragglers[0].where.ranks) if stragglers else []
     return row
@@ -164,13 +164,15 @@ def _judge_ranks(task: TaskResult) -> dict[str, Any]:
 # -- tests, traces, and what is missing
 
 
-def _tests(results: Results) -> dict[str, Any]:
-    return next((task.values.get("tests") or {} for task in results.of_part("tests")), {})
+def _find_tests(results: Results) -> dict[str, Any]:
+    return next((task.values.get("tests") or {} for task in results.select_part("tests")), {})
 
 
 def _check_traces(results: Results) -> tuple[list[dict[str, Any]], list[str]]:
     """Load every trace into Perfetto's trace processor; return its errors, and the checks that could not be made."""
-    traces = [(f"{task.name}/{path.name}", path) for task in results.tasks for path in sorted(_traces_in(task.folder))]
+    traces = [
+        (f"{task.name}/{path.name}", path) for task in results.tasks for path in sorted(_list_traces(task.folder))
+    ]
     try:
         from tests.support.trace_processor import trace_processor
     except ImportError as error:
@@ -185,16 +187,16 @@ def _check_traces(results: Results) -> tuple[list[dict[str, Any]], list[str]]:
     return rows, []
 
 
-def _traces_in(folder: Path) -> Iterator[Path]:
+def _list_traces(folder: Path) -> Iterator[Path]:
     for pattern in ("**/ep*.json*", "traces/*.json", "*.json.gz"):
         yield from folder.glob(pattern)
 
 
-def _skipped(results: Results) -> Iterator[str]:
+def _list_skipped(results: Results) -> Iterator[str]:
     for task in results.tasks:
         if task.status in ("skipped", "not started"):
             yield f"{task.part}/{task.name}: {task.status}: {task.reason}"
-    for name, test in _tests(results).items():
+    for name, test in _find_tests(results).items():
         if test["outcome"] == "skipped":
             yield f"{name}: {test.get('reason', '')}"
     for part, record in results.content["parts"].items():
@@ -202,11 +204,11 @@ def _skipped(results: Results) -> Iterator[str]:
             yield from (f"{part}: not kept: {left_out}" for left_out in task.get("left_out", ()))
 
 
-def _failed(results: Results, faults: list[dict[str, Any]]) -> Iterator[str]:
+def _list_failed(results: Results, faults: list[dict[str, Any]]) -> Iterator[str]:
     for task in results.tasks:
         if task.status not in ("done", "skipped", "not started"):
             yield f"{task.part}/{task.name}: {task.status}: {task.reason}"
-    for name, test in _tests(results).items():
+    for name, test in _find_tests(results).items():
         if test["outcome"] not in ("passed", "skipped"):
             yield f"{name}: {test['outcome']}: {test.get('reason', '')[-300:]}"
     yield from (f"{row['program']}: {row['error']}" for row in faults if row.get("error"))

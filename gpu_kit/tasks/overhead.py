@@ -26,11 +26,11 @@ NUM_BLOCKS = {5: 4, 20: 12, 100: 24}
 MAX_ROWS = 1 << 16
 NUM_WARM_UP = 3
 MIN_ROUNDS, MAX_ROUNDS = 2, 12
-_BLOCK_S = 0.25  # of one way's timed steps in a round
+_ROUND_S = 0.25  # of one way's timed steps in a round
 _RESERVE_S = 3.0
 
 EndStep = Callable[[], object]
-Way = Callable[[Path], AbstractContextManager[EndStep]]
+OpenLoop = Callable[[Path], AbstractContextManager[EndStep]]
 
 
 def main() -> None:
@@ -38,26 +38,26 @@ def main() -> None:
     target_ms = int(run.names[0])
     torch.manual_seed(0)
     step, step_ns = make_step(target_ms, run.device)
-    num_steps = max(4, round(_BLOCK_S * 1e9 / step_ns))
+    num_steps = max(4, round(_ROUND_S * 1e9 / step_ns))
     run.add(target_ms=target_ms, calibrated_ns=step_ns, steps_per_round=num_steps)
-    rounds: dict[str, list[float]] = {name: [] for name in WAYS}
+    rounds: dict[str, list[float]] = {name: [] for name in LOOPS}
     longest_s = 0.0
     for number in range(MIN_ROUNDS if run.cpu else MAX_ROUNDS):
         begin = time.monotonic()
-        for name in random.Random(number).sample(list(WAYS), len(WAYS)):
+        for name in random.Random(number).sample(list(LOOPS), len(LOOPS)):
             with tempfile.TemporaryDirectory() as folder:
-                rounds[name].append(_time(WAYS[name], Path(folder), step, num_steps, run.device))
-        run.add(**_summary(rounds))
+                rounds[name].append(_measure_ns(LOOPS[name], Path(folder), step, num_steps, run.device))
+        run.add(**_summarize(rounds))
         longest_s = max(longest_s, time.monotonic() - begin)
         if number + 1 >= MIN_ROUNDS and run.seconds_left() < longest_s + _RESERVE_S:
             break
 
 
-def _summary(rounds: dict[str, list[float]]) -> dict[str, Any]:
+def _summarize(rounds: dict[str, list[float]]) -> dict[str, Any]:
     timings = Timings(rounds)
-    slow_down = {name: timings.slow_down(name, "plain") for name in WAYS if name != "plain"}
+    slow_down = {name: timings.slow_down(name, "plain") for name in LOOPS if name != "plain"}
     interval = {name: timings.slow_down_interval(name, "plain") for name in slow_down}
-    medians = {name: timings.median_ns(name) for name in WAYS}
+    medians = {name: timings.median_ns(name) for name in LOOPS}
     return {"rounds_ns": rounds, "median_ns": medians, "slow_down": slow_down, "interval": interval}
 
 
@@ -71,7 +71,7 @@ def make_step(target_ms: int, device: str) -> tuple[Callable[[], None], float]:
     model = make_transformer(width, num_blocks, device)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-5, fused=True)
 
-    def step_of(num_rows: int) -> Callable[[], None]:
+    def make_step_of_rows(num_rows: int) -> Callable[[], None]:
         inputs = torch.randn(num_rows, length, width, device=device)
 
         def step() -> None:
@@ -83,14 +83,14 @@ def make_step(target_ms: int, device: str) -> tuple[Callable[[], None], float]:
 
         return step
 
-    step_ns = _quick_ns(step_of(rows), device)
+    step_ns = _measure_short_ns(make_step_of_rows(rows), device)
     while step_ns < target_ms * 0.8e6 and rows < MAX_ROWS:
         rows = min(MAX_ROWS, max(rows + 1, round(rows * min(4.0, target_ms * 1e6 / step_ns))))
-        step_ns = _quick_ns(step_of(rows), device)
-    return step_of(rows), step_ns
+        step_ns = _measure_short_ns(make_step_of_rows(rows), device)
+    return make_step_of_rows(rows), step_ns
 
 
-def _quick_ns(step: Callable[[], None], device: str) -> float:
+def _measure_short_ns(step: Callable[[], None], device: str) -> float:
     for _ in range(3):
         step()
     return time_steps(step, lambda: None, 4, device)
@@ -108,8 +108,8 @@ def time_steps(step: Callable[[], None], end_step: EndStep, num_steps: int, devi
     return (time.perf_counter_ns() - begin) / num_steps
 
 
-def _time(way: Way, folder: Path, step: Callable[[], None], num_steps: int, device: str) -> float:
-    with contextlib.redirect_stderr(io.StringIO()), way(folder) as end_step:  # a run reports its end there
+def _measure_ns(open_loop: OpenLoop, folder: Path, step: Callable[[], None], num_steps: int, device: str) -> float:
+    with contextlib.redirect_stderr(io.StringIO()), open_loop(folder) as end_step:  # a run reports its end there
         for _ in range(NUM_WARM_UP):
             step()
             end_step()
@@ -151,7 +151,7 @@ def _torch(folder: Path) -> Iterator[EndStep]:
         yield profiler.step
 
 
-WAYS: dict[str, Way] = {
+LOOPS: dict[str, OpenLoop] = {
     "plain": _plain,
     "plain once more": _plain,
     "kinetoscope run, outside of its window": _run_outside_of_window,

@@ -13,9 +13,9 @@ import kinetoscope
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))  # what is not installed
 from gpu_kit import archive, build, judge, runner  # noqa: E402
-from gpu_kit.judging.page import table  # noqa: E402
+from gpu_kit.judging.page import format_table  # noqa: E402
 from gpu_kit.judging.results import UnreadableResultsError  # noqa: E402
-from gpu_kit.judging.verdicts import fault_lines  # noqa: E402
+from gpu_kit.judging.verdicts import find_fault_lines  # noqa: E402
 from gpu_kit.parts import FAULTS, HEALTHY, PARTS, PROGRAMS, TIME_LIMIT_S, Part, Task  # noqa: E402
 from gpu_kit.tasks import gpu_tests  # noqa: E402
 
@@ -154,8 +154,8 @@ def test_there_are_twelve_faults_and_four_healthy_programs_each_with_a_program()
     assert (len(FAULTS), len(HEALTHY)) == (12, 4)
     folder = ROOT / "gpu_kit" / "faults"
     assert {path.stem for path in folder.glob("*.py")} == {*PROGRAMS, "program", "layers"}
-    assert [fault.program for fault in FAULTS if not fault_lines(fault.program)] == []
-    assert [fault.program for fault in HEALTHY if fault_lines(fault.program)] == []
+    assert [fault.program for fault in FAULTS if not find_fault_lines(fault.program)] == []
+    assert [fault.program for fault in HEALTHY if find_fault_lines(fault.program)] == []
 
 
 def test_modules_that_travel_import_nothing_that_a_gpu_machine_lacks():
@@ -165,11 +165,11 @@ def test_modules_that_travel_import_nothing_that_a_gpu_machine_lacks():
     for path in (ROOT / "gpu_kit").rglob("*.py"):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         if not any(name == one or name.startswith(f"{one}.") for one in stays):
-            assert build.imported_names(path) <= allowed, path
+            assert build.find_imported_packages(path) <= allowed, path
 
 
 def test_the_wheels_of_the_kit_are_what_a_gpu_machine_lacks_but_for_the_analysis():
-    assert {name.partition(">")[0] for name in build.needed_wheels()} == {"msgspec", "isal"}
+    assert {name.partition(">")[0] for name in build.select_requirements()} == {"msgspec", "isal"}
 
 
 # -- the judge
@@ -266,4 +266,4 @@ def test_a_folder_without_results_is_an_error_that_says_so(tmp_path):
 
 
 def test_cells_of_tables_cannot_break_them():
-    assert table(("a",), [["x | y\nz"]]) == "| a |\n| --- |\n| x \\| y z |\n"
+    assert format_table(("a",), [["x | y\nz"]]) == "| a |\n| --- |\n| x \\| y z |\n"
