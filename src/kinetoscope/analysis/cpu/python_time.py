@@ -155,9 +155,9 @@ class PythonTime:
         if len(window.steps) < MIN_STEPS:
             return spare
         spare = spare.with_columns(
-            place=pl.Series(window.steps["end"].search_sorted(spare["end"])), length=pl.col("end") - pl.col("begin")
+            index=pl.Series(window.steps["end"].search_sorted(spare["end"])), length=pl.col("end") - pl.col("begin")
         )
-        longest = spare.group_by("name", "place").agg(pl.col("length").max())
+        longest = spare.group_by("name", "index").agg(pl.col("length").max())
         recurring = (
             longest.group_by("name")
             .agg(pl.col("length").sort(descending=True))
@@ -166,7 +166,7 @@ class PythonTime:
         )
         spare = spare.join(recurring, on="name", nulls_equal=True, maintain_order="left")
         spare = spare.with_columns(begin=pl.max_horizontal("begin", pl.col("end") - pl.col("recurs_ns")))
-        return spare.drop("place", "length", "recurs_ns")
+        return spare.drop("index", "length", "recurs_ns")
 
     @cached_property
     def required_python(self) -> dict[str, int]:

@@ -164,8 +164,8 @@ def _samples(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
     lasts_ns = pl.col("end") - pl.col("begin")
     number = (lasts_ns / sampling.interval_ns).round().clip(1, _MAX_SAMPLES_IN_SPAN).cast(pl.Int64)
     samples = _stack_stretches(frames, sampling.state_tracks).with_columns(number=number, lasts_ns=lasts_ns // number)
-    samples = samples.with_columns(place=pl.int_ranges(0, "number")).explode("place")
-    at = pl.col("begin") + pl.col("place") * pl.col("lasts_ns")
+    samples = samples.with_columns(index=pl.int_ranges(0, "number")).explode("index")
+    at = pl.col("begin") + pl.col("index") * pl.col("lasts_ns")
     return samples.select("line", "call", "state", "lasts_ns", at=at).sort("at")
 
 

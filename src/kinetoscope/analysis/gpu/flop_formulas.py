@@ -29,7 +29,7 @@ class Work:
 @dataclass(frozen=True)
 class Formula:
     """How to work out the calls of one operator, from their shapes and the ``values`` of arguments that are no tensors.
-    ``first`` is the place of the first factor among the arguments."""
+    ``first`` is the index of the first factor among the arguments."""
 
     work: Callable[[Sequence[Any], Sequence[str]], Work]
     first_factor: int = 0
@@ -81,13 +81,13 @@ def _convolution_backward(shapes: Sequence[Any], values: Sequence[str]) -> Work:
 
 
 def _convolution_flops(positions: Shape, weights: Shape) -> int:
-    """The weights meet each place of each sample in the batch, in all channels of a group."""
+    """The weights meet each index of each sample in the batch, in all channels of a group."""
     return 2 * positions[0] * math.prod(positions[2:]) * math.prod(weights)
 
 
 def _convolution_shape(source: Shape, weights: Shape, values: Sequence[str]) -> list[int]:
     stride, padding, dilation, output_padding = (
-        _per_dimension(values[place], len(weights) - 2) for place in (3, 4, 5, 7)
+        _per_dimension(values[index], len(weights) - 2) for index in (3, 4, 5, 7)
     )
     extents = [step * (size - 1) for step, size in zip(dilation, weights[2:], strict=True)]
     sizes = list(zip(source[2:], stride, padding, extents, output_padding, strict=True))

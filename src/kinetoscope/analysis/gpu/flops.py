@@ -24,7 +24,7 @@ FLOP_SUMS = ("flops", "timed_flops", "timed_ns", "peak_ns")
 """What is added up over calls, or kernels: ``flops`` as torch counts them; of those whose time is known, the operations
 that were done, the time, and the time that the device would need at its peak, which is NaN where that is unknown."""
 
-_WORK_COLUMNS = ("done", "bytes")
+_WORK_COLUMNS = ("executed_flops", "bytes")
 
 
 class _Arguments(msgspec.Struct):
@@ -65,8 +65,8 @@ def estimate_window_work(window: RankWindow) -> WindowWork:
         return WindowWork(calls.hstack(_null_work(len(calls))), _add_is_matmul(window, _null_work(len(window.device))))
     calls = calls.hstack(_work_of_calls(window, calls))
     if not len(window.device):
-        time_ns = pl.when(pl.col("done").is_not_null()).then(pl.col("end") - pl.col("begin"))
-        calls = calls.with_columns(timed_flops="done", timed_ns=time_ns, peak_ns=pl.lit(None, pl.Float64))
+        time_ns = pl.when(pl.col("executed_flops").is_not_null()).then(pl.col("end") - pl.col("begin"))
+        calls = calls.with_columns(timed_flops="executed_flops", timed_ns=time_ns, peak_ns=pl.lit(None, pl.Float64))
         return WindowWork(calls, _add_is_matmul(window, _null_work(0)))
     runs = _kernel_runs(window, calls)
     return WindowWork(
@@ -87,7 +87,7 @@ def _add_is_matmul(window: RankWindow, kernels: pl.DataFrame, runs: pl.DataFrame
 
 def _null_work(num_rows: int) -> pl.DataFrame:
     """Rows of which nothing is known."""
-    schema = dict.fromkeys((*FLOP_SUMS, "done", "bytes"), pl.Float64) | {"timed_ns": pl.Int64}
+    schema = dict.fromkeys((*FLOP_SUMS, "executed_flops", "bytes"), pl.Float64) | {"timed_ns": pl.Int64}
     unknown = [pl.Series(name, [None], dtype=dtype).new_from_index(0, num_rows) for name, dtype in schema.items()]
     return pl.DataFrame(unknown)
 
@@ -108,7 +108,7 @@ def _work_of_calls(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     keys = ("name", "shapes", "types", "values")
     asked = calls[["name", "shapes", "types"]].hstack([_argument_values(window, calls).alias("values")])
     known = asked.unique()
-    schema = {"flops": pl.Float64, "done": pl.Float64, "bytes": pl.Float64, "dtype": pl.String}
+    schema = {"flops": pl.Float64, "executed_flops": pl.Float64, "bytes": pl.Float64, "dtype": pl.String}
     found = pl.DataFrame([_work_of_call(*row) for row in known.iter_rows()], schema=schema, orient="row")
     found = asked.join(known.hstack(found), on=keys, how="left", nulls_equal=True, maintain_order="left")
     return found[list(schema)]
@@ -150,8 +150,8 @@ def _decode_list(text: str | None) -> list[Any]:
         return []
 
 
-def _item_at(values: Sequence[Any], place: int) -> Any:
-    return values[place] if place < len(values) else None
+def _item_at(values: Sequence[Any], index: int) -> Any:
+    return values[index] if index < len(values) else None
 
 
 # -- on a device
@@ -159,7 +159,7 @@ def _item_at(values: Sequence[Any], place: int) -> Any:
 
 def _kernel_runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """The kernels of counted calls: their ``row``, and the share that each has of its ``call``, by its time."""
-    rows = drop_null_rows(calls.with_row_index("call"), "done")
+    rows = drop_null_rows(calls.with_row_index("call"), "executed_flops")
     device = window.device[["name", "device", "begin", "end", "launch_track", "launch_begin"]].with_row_index("row")
     device = filter_rows(device, window.device["kind"] == "compute")
     found = find_enclosing(rows[["call", "begin", "end", "track"]], device["launch_track"], device["launch_begin"])
@@ -184,7 +184,7 @@ def _peak_ns(window: RankWindow, runs: pl.DataFrame) -> pl.Series:
     ]
     known = known.with_columns(peak=pl.Series(peaks, dtype=pl.Float64))
     peak = asked.join(known, on=asked.columns, how="left", nulls_equal=True, maintain_order="left")["peak"]
-    peak_ns = runs.select(peak_ns=_quantize(pl.col("done") / peak * 1e9))["peak_ns"]
+    peak_ns = runs.select(peak_ns=_quantize(pl.col("executed_flops") / peak * 1e9))["peak_ns"]
     return peak_ns.fill_null(float("nan"))
 
 
@@ -196,7 +196,7 @@ def _quantize(time_ns: pl.Expr) -> pl.Expr:
 def _add_kernel_times(calls: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """The calls, with the time of their kernels; null where none was recorded."""
     times = runs.group_by("call").agg(
-        timed_flops=pl.col("done").first(), timed_ns=pl.col("ns").sum(), peak_ns=pl.col("peak_ns").first()
+        timed_flops=pl.col("executed_flops").first(), timed_ns=pl.col("ns").sum(), peak_ns=pl.col("peak_ns").first()
     )
     joined = calls.with_row_index("call").join(times, on="call", how="left", maintain_order="left")
     return joined[[name for name in joined.columns if name != "call"]]
@@ -208,7 +208,7 @@ def _share_among_kernels(runs: pl.DataFrame, num_rows: int) -> pl.DataFrame:
     shares = runs.select(
         "row",
         flops=(pl.col("flops") * share).round(),
-        timed_flops=(pl.col("done") * share).round(),
+        timed_flops=(pl.col("executed_flops") * share).round(),
         timed_ns="ns",
         peak_ns=_quantize(pl.col("peak_ns") * share),
         bytes=(pl.col("bytes") * share).round(),

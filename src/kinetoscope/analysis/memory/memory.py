@@ -58,7 +58,7 @@ def _row(window: RankWindow, loop: TrainingLoop, growth: MemoryGrowth, events: p
     """The row of one device, of its ``events``."""
     peak_row = events["total"].arg_max() or 0
     peak_bytes, device = int(events["total"][peak_row]), events["device"][0]
-    place = interval_index(window.steps, events["ts"][peak_row : peak_row + 1])[0] if len(window.steps) else None
+    index = interval_index(window.steps, events["ts"][peak_row : peak_row + 1])[0] if len(window.steps) else None
     lives = lifetimes(events)
     holders = growth.holders(events, lives)
     is_known = not events["address"].has_nulls()
@@ -66,7 +66,7 @@ def _row(window: RankWindow, loop: TrainingLoop, growth: MemoryGrowth, events: p
         rank=window.rank,
         device=device,
         peak_bytes=peak_bytes,
-        peak_step=None if place is None else window.steps["step"][place],
+        peak_step=None if index is None else window.steps["step"][index],
         by_category=_by_category(window, loop, _live_allocations_at(lives, peak_row), peak_bytes) if is_known else (),
         growth_bytes_per_step=None if holders is None else sum(holder.bytes_per_step for holder in holders),
         holders=holders or (),
@@ -120,11 +120,11 @@ def peak_memory_by_step(window: RankWindow) -> pl.Series | None:
         return None
     on_device = drop_null_rows(events, "device")
     events = on_device if len(on_device) else events
-    steps = window.steps[["begin", "end"]].with_row_index("place")
+    steps = window.steps[["begin", "end"]].with_row_index("index")
     before = steps.join_asof(events[["ts", "total"]], left_on="begin", right_on="ts", strategy="backward")
     within = (
-        events.hstack([interval_index(window.steps, events["ts"])]).group_by("place").agg(most=pl.col("total").max())
+        events.hstack([interval_index(window.steps, events["ts"])]).group_by("index").agg(most=pl.col("total").max())
     )
-    return before.join(within, on="place", how="left", maintain_order="left").select(
+    return before.join(within, on="index", how="left", maintain_order="left").select(
         pl.max_horizontal("total", "most")
     )["total"]

@@ -61,7 +61,7 @@ class MemoryGrowth:
                 operator=row["operator"],
                 line=row["line"],
                 category=row["category"],
-                steps=tuple(numbers[place] for place in row["places"]),
+                steps=tuple(numbers[index] for index in row["rise_indices"]),
                 bytes_per_step=round(row["bytes_per_step"]),
             )
             for row in growing.iter_rows(named=True)
@@ -93,20 +93,20 @@ class MemoryGrowth:
 
     def _find_growing(self, alive: pl.DataFrame) -> pl.DataFrame:
         """Of those who hold memory, those that hold more and more: ``bytes_per_step`` from their first rise to their
-        last one, and the ``places`` of all their rises among the steps."""
-        place, rise, given_back = pl.col("place"), pl.col("rise"), (pl.col("held") - pl.col("lasting")).max()
+        last one, and the ``rise_indices`` of all their rises among the steps."""
+        index, rise, given_back = pl.col("index"), pl.col("rise"), (pl.col("held") - pl.col("lasting")).max()
         held = self._held_by_step(alive).with_columns(
             rise=pl.col("lasting").diff().over(_HOLDER), given_back=given_back.over(_HOLDER)
         )
         found = held.filter(rise > 0).group_by(_HOLDER, maintain_order=True)
         found = found.agg(
-            places=place,
-            pause=place.diff().max(),
-            before=place.first(),
-            after=len(self._steps) - place.last(),
+            rise_indices=index,
+            pause=index.diff().max(),
+            before=index.first(),
+            after=len(self._steps) - index.last(),
             grown=rise.sum(),
             is_even=rise.n_unique() == 1,
-            bytes_per_step=(rise.sum() - rise.first()) / (place.last() - place.first()),
+            bytes_per_step=(rise.sum() - rise.first()) / (index.last() - index.first()),
             given_back=pl.col("given_back").first(),
         )
         return found.filter(_is_growing()).sort("bytes_per_step", descending=True, maintain_order=True)
@@ -120,14 +120,14 @@ class MemoryGrowth:
         return growing.join(most, on=_HOLDER, how="left", nulls_equal=True, maintain_order="left")
 
     def _held_by_step(self, alive: pl.DataFrame) -> pl.DataFrame:
-        """For each holder and each ``place`` among the steps: the bytes ``held`` at its end, and of these those
+        """For each holder and each ``index`` among the steps: the bytes ``held`` at its end, and of these those
         ``lasting``, the least that is held then and later."""
-        gained = alive.select(*_HOLDER, place="first", change="bytes")
-        freed = alive.select(*_HOLDER, place="beyond", change=-pl.col("bytes"))
-        places = pl.DataFrame({"place": pl.int_range(len(self._steps), dtype=pl.UInt32, eager=True)})
-        changes = pl.concat([gained, freed]).group_by(*_HOLDER, "place").agg(pl.col("change").sum())
+        gained = alive.select(*_HOLDER, index="first", change="bytes")
+        freed = alive.select(*_HOLDER, index="beyond", change=-pl.col("bytes"))
+        places = pl.DataFrame({"index": pl.int_range(len(self._steps), dtype=pl.UInt32, eager=True)})
+        changes = pl.concat([gained, freed]).group_by(*_HOLDER, "index").agg(pl.col("change").sum())
         every = changes.select(_HOLDER).unique().join(places, how="cross")
-        series = every.join(changes, on=[*_HOLDER, "place"], how="left", nulls_equal=True).sort(*_HOLDER, "place")
+        series = every.join(changes, on=[*_HOLDER, "index"], how="left", nulls_equal=True).sort(*_HOLDER, "index")
         series = series.with_columns(held=pl.col("change").fill_null(0).cum_sum().over(_HOLDER))
         return series.with_columns(lasting=pl.col("held").cum_min(reverse=True).over(_HOLDER))
 
@@ -154,6 +154,6 @@ def allocating_operators(window: RankWindow, allocations: pl.DataFrame) -> pl.Se
 def _is_growing() -> pl.Expr:
     """Whether there was never a longer pause than between rises, and what was given back is little beside these."""
     is_continuing = (pl.col("before") <= pl.col("pause")) & (pl.col("after") <= pl.col("pause"))
-    num_rises = pl.col("places").list.len()
+    num_rises = pl.col("rise_indices").list.len()
     is_often = (num_rises > _MIN_RISES) | (num_rises == _MIN_RISES) & pl.col("is_even")
     return is_continuing & is_often & (pl.col("grown") >= _MIN_GROWTH_PER_FREED * pl.col("given_back"))

@@ -97,19 +97,19 @@ def step_times(sums: pl.DataFrame, ranks_by_step: dict[int, int]) -> list[StepTi
     """The times of all ranks, as those of the average rank, the longest first. ``ranks_by_step`` has, in the order of
     steps, how many ranks recorded each."""
     schema = {"step": pl.Int64, "ranks": pl.Int64}
-    steps = pl.DataFrame(list(ranks_by_step.items()), schema=schema, orient="row").with_row_index("place")
+    steps = pl.DataFrame(list(ranks_by_step.items()), schema=schema, orient="row").with_row_index("index")
     sums = sums.explode("step", "time").join(steps, on="step")
     means = sums.with_columns((pl.col("time") / pl.col("ranks")).round().cast(pl.Int64))
     found = [
-        StepTimes(**dict(zip(_KEY, key, strict=True)), times_ns=_fill_steps(places, times, len(steps)))
-        for *key, places, times in means.group_by(_KEY).agg("place", "time").iter_rows()
+        StepTimes(**dict(zip(_KEY, key, strict=True)), times_ns=_fill_steps(indices, times, len(steps)))
+        for *key, indices, times in means.group_by(_KEY).agg("index", "time").iter_rows()
     ]
     return sorted(found, key=lambda row: (row.kind, -sum(row.times_ns), row.name, row.shapes or "", row.module or ""))
 
 
-def _fill_steps(places: Sequence[int], times_ns: Sequence[int], num_steps: int) -> tuple[int, ...]:
-    """The times at their places; 0 where there is none."""
+def _fill_steps(indices: Sequence[int], times_ns: Sequence[int], num_steps: int) -> tuple[int, ...]:
+    """The times at their indices; 0 where there is none."""
     values = [0] * num_steps
-    for place, time_ns in zip(places, times_ns, strict=True):
-        values[place] = time_ns
+    for index, time_ns in zip(indices, times_ns, strict=True):
+        values[index] = time_ns
     return tuple(values)

@@ -94,15 +94,15 @@ class Stretch:
                 for row, following in pairwise(self.rows)
             ] + last
         known = [
-            (place, row, end_ns) for place, row in enumerate(self.rows) if (end_ns := device_end_ns(row)) is not None
+            (index, row, end_ns) for index, row in enumerate(self.rows) if (end_ns := device_end_ns(row)) is not None
         ]
         times = [
             (
                 row.step,
-                (end_ns - before_ns) / (place - before),
-                any(row.evaluation_ns for row in self.rows[before:place]),
+                (end_ns - before_ns) / (index - before),
+                any(row.evaluation_ns for row in self.rows[before:index]),
             )
-            for (before, _, before_ns), (place, row, end_ns) in pairwise(known)
+            for (before, _, before_ns), (index, row, end_ns) in pairwise(known)
         ]
         alone = [(step, time_ns) for step, time_ns, has_evaluation in times if not has_evaluation]
         return alone or [(step, time_ns) for step, time_ns, _ in times]

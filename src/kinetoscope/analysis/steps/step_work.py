@@ -21,7 +21,7 @@ _BEYOND_PEAK = (
     "FLOP/s and MFU are unknown: by the shapes in the trace, a step computes more than its devices can, so the "
     "shapes are not those of what ran."
 )
-_SUMS = ("flops", "done", "peak_ns", "product_ns", "covered_ns")
+_SUMS = ("flops", "executed_flops", "peak_ns", "matmul_ns", "covered_ns")
 
 
 class ComputeRates(TypedDict):
@@ -35,39 +35,41 @@ class ComputeRates(TypedDict):
 
 
 def work_by_step(window: RankWindow, work: WindowWork) -> pl.DataFrame:
-    """A row for each step of the window: ``flops``, as torch counts them, ``done``, the operations that were done, and
-    ``peak_ns``, the time that the device would need, all null unless known of each counted call; ``product_ns``, the
+    """A row for each step of the window: ``flops``, as torch counts them, ``executed_flops``, those that were executed,
+    and ``peak_ns``, the time that the device would need, all null unless known of each counted call; ``matmul_ns``, the
     time of kernels that compute products, and ``covered_ns``, that of those whose operations are known."""
-    calls = work.calls[["flops", "done", "peak_ns"]].hstack([interval_index(window.steps, work.calls["begin"])])
-    calls = drop_null_rows(calls, "place")
+    calls = work.calls[["flops", "executed_flops", "peak_ns"]].hstack(
+        [interval_index(window.steps, work.calls["begin"])]
+    )
+    calls = drop_null_rows(calls, "index")
     if calls["flops"].has_nulls():
-        calls = calls.filter(pl.col("flops").is_not_null().all().over("place"))
-    sums = calls.group_by("place").agg(pl.col("flops", "done").sum(), sum_or_null("peak_ns"))
-    place = pl.int_range(len(window.steps), eager=True).cast(sums.schema["place"])
-    found = place.alias("place").to_frame().join(sums, on="place", how="left", maintain_order="left")
-    products = _matmul_times(window, work).group_by("place").agg(pl.col("product_ns", "covered_ns").sum())
-    found = found.join(products, on="place", how="left", maintain_order="left")
+        calls = calls.filter(pl.col("flops").is_not_null().all().over("index"))
+    sums = calls.group_by("index").agg(pl.col("flops", "executed_flops").sum(), sum_or_null("peak_ns"))
+    index = pl.int_range(len(window.steps), eager=True).cast(sums.schema["index"])
+    found = index.alias("index").to_frame().join(sums, on="index", how="left", maintain_order="left")
+    products = _matmul_times(window, work).group_by("index").agg(pl.col("matmul_ns", "covered_ns").sum())
+    found = found.join(products, on="index", how="left", maintain_order="left")
     return found.select(*_SUMS[:3], pl.col(_SUMS[3:]).fill_null(0))
 
 
 def _matmul_times(window: RankWindow, work: WindowWork) -> pl.DataFrame:
-    """The kernels that compute products and were launched in a step, with its ``place``."""
+    """The kernels that compute products and were launched in a step, with its ``index``."""
     device, timed_ns = window.device, work.kernels["timed_ns"]
-    lengths = (device["end"] - device["begin"]).alias("product_ns")
+    lengths = (device["end"] - device["begin"]).alias("matmul_ns")
     covered = lengths.zip_with(timed_ns.is_not_null(), zeros(len(lengths))) if timed_ns.has_nulls() else lengths
     kernels = build_frame(lengths, covered.alias("covered_ns"), interval_index(window.steps, device["launch_begin"]))
-    return drop_null_rows(filter_rows(kernels, work.kernels["is_matmul"]), "place")
+    return drop_null_rows(filter_rows(kernels, work.kernels["is_matmul"]), "index")
 
 
 def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> pl.DataFrame:
     """For each step ``flops``, ``flops_per_s``, ``mfu`` and ``mfu_coverage``. With a device, the first three are told
     only where enough of the time of its products is covered."""
-    coverage = pl.when(pl.col("product_ns") > 0).then(pl.col("covered_ns") / pl.col("product_ns"))
+    coverage = pl.when(pl.col("matmul_ns") > 0).then(pl.col("covered_ns") / pl.col("matmul_ns"))
     is_reliable = (coverage >= MIN_COVERAGE).fill_null(num_devices == 0)
     length_ns = null_unless(lengths_ns, lengths_ns != 0).cast(pl.Float64)
     rates = {
         "flops": pl.col("flops").cast(pl.Int64, strict=False),
-        "flops_per_s": pl.col("done") / length_ns * 1e9,
+        "flops_per_s": pl.col("executed_flops") / length_ns * 1e9,
         "mfu": (pl.col("peak_ns") / length_ns / max(1, num_devices)).fill_nan(None),
     }
     is_reliable &= (rates["mfu"] <= 1).fill_null(True)  # no device is faster than its peak
@@ -82,19 +84,21 @@ class WorkSums:
     num_steps: int = 0
     has_device: bool = False
     flops: float = 0.0
-    done: float = 0.0
+    executed_flops: float = 0.0
     peak_ns: float = 0.0
-    product_ns: int = 0
+    matmul_ns: int = 0
     covered_ns: int = 0
 
     @classmethod
     def of(cls, sums: pl.DataFrame, is_recorded: pl.Series, num_devices: int) -> "WorkSums":
         """The sums of the steps that torch recorded."""
         rows = filter_rows(sums, is_recorded)
-        known = drop_null_rows(rows, "done").select("flops", "done", pl.col("peak_ns").fill_null(float("nan")))
-        flops, done, peak_ns = (float(known[name].sum()) for name in ("flops", "done", "peak_ns"))
-        products = (int(rows[name].sum()) for name in ("product_ns", "covered_ns"))
-        return cls(len(known), num_devices > 0, flops, done, peak_ns / max(1, num_devices), *products)
+        known = drop_null_rows(rows, "executed_flops").select(
+            "flops", "executed_flops", pl.col("peak_ns").fill_null(float("nan"))
+        )
+        flops, executed_flops, peak_ns = (float(known[name].sum()) for name in ("flops", "executed_flops", "peak_ns"))
+        products = (int(rows[name].sum()) for name in ("matmul_ns", "covered_ns"))
+        return cls(len(known), num_devices > 0, flops, executed_flops, peak_ns / max(1, num_devices), *products)
 
 
 def compute_rates(parts: Iterable[WorkSums], step_ns: float | None) -> ComputeRates:
@@ -106,13 +110,15 @@ def compute_rates(parts: Iterable[WorkSums], step_ns: float | None) -> ComputeRa
     is_reliable = coverage >= MIN_COVERAGE if coverage is not None else not has_device
     if not num_steps or not step_ns or not is_reliable:
         return ComputeRates(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=coverage)
-    flops, done, peak_ns = (sum(getattr(part, name) for part in parts) for name in ("flops", "done", "peak_ns"))
+    flops, executed_flops, peak_ns = (
+        sum(getattr(part, name) for part in parts) for name in ("flops", "executed_flops", "peak_ns")
+    )
     mfu = peak_ns / num_steps / step_ns
     if _is_beyond_peak(parts, step_ns):
         return ComputeRates(flops_per_step=None, flops_per_s=None, mfu=None, mfu_coverage=coverage)
     return ComputeRates(
         flops_per_step=flops / num_steps,
-        flops_per_s=done / num_steps / step_ns * 1e9,
+        flops_per_s=executed_flops / num_steps / step_ns * 1e9,
         mfu=mfu if mfu <= 1 else None,  # it may be NaN
         mfu_coverage=coverage,
     )
@@ -125,8 +131,8 @@ def _is_beyond_peak(parts: Sequence[WorkSums], step_ns: float | None) -> bool:
 
 
 def _coverage(parts: Sequence[WorkSums]) -> float | None:
-    product_ns = sum(part.product_ns for part in parts)
-    return sum(part.covered_ns for part in parts) / product_ns if product_ns else None
+    matmul_ns = sum(part.matmul_ns for part in parts)
+    return sum(part.covered_ns for part in parts) / matmul_ns if matmul_ns else None
 
 
 def notes_on_rates(parts: Sequence[WorkSums], step_ns: float | None) -> list[str]:

@@ -102,9 +102,9 @@ def step_rows(window: RankWindow, loop: TrainingLoop, work: pl.DataFrame) -> lis
             step=number,
             begin_ns=begin_ns,
             duration_ns=end_ns - begin_ns,
-            **{name: column[place] for name, column in columns.items()},
+            **{name: column[index] for name, column in columns.items()},
         )
-        for place, (number, begin_ns, end_ns) in enumerate(window.steps[["step", "begin", "end"]].iter_rows())
+        for index, (number, begin_ns, end_ns) in enumerate(window.steps[["step", "begin", "end"]].iter_rows())
     ]
 
 
@@ -157,20 +157,20 @@ class _StepColumns:
         null where there are none, when the first one began, and when the last of its computing kernels ended, or of all
         its events if it has none (``first_begin``, ``last_end``)."""
         device = self._window.device[["begin", "end", "kind", "launch_begin", "launch_track"]]
-        places = interval_index(self._window.steps, device["launch_begin"])
-        events = drop_null_rows(device.hstack([places]), "place")
+        indices = interval_index(self._window.steps, device["launch_begin"])
+        events = drop_null_rows(device.hstack([indices]), "index")
         end, kind = pl.col("end"), pl.col("kind")
         taken = {"busy": pl.lit(True), "compute": kind == "compute", "communication": kind == "communication"}
         taken["kernels"] = kind != "copy"
-        sums = events.group_by("place").agg(
+        sums = events.group_by("index").agg(
             **{name: union_ns(is_wanted) for name, is_wanted in taken.items()},
             num_kernels=(kind != "copy").sum().cast(pl.Int64),
             num_launches=pl.struct("launch_begin", "launch_track").n_unique().cast(pl.Int64),
             first_begin=pl.col("begin").min(),
             last_end=pl.coalesce(end.filter(kind == "compute").max(), end.max()),
         )
-        steps = self._window.steps.select(place=pl.int_range(pl.len(), dtype=pl.UInt32))
-        found = steps.join(sums, on="place", how="left", maintain_order="left")
+        steps = self._window.steps.select(index=pl.int_range(pl.len(), dtype=pl.UInt32))
+        found = steps.join(sums, on="index", how="left", maintain_order="left")
         return found.with_columns(pl.col(*taken, "num_kernels", "num_launches").fill_null(0))
 
     @cached_property

@@ -27,8 +27,8 @@ def assign_call_order(calls: pl.DataFrame) -> pl.DataFrame:
     )
     return (
         calls.join(offsets, on=["channel", "part"], how="left", maintain_order="left")
-        .with_columns(order=pl.col("order") + pl.when(pl.col("first_step").is_null()).then("move").fill_null(0))
-        .drop("move")
+        .with_columns(order=pl.col("order") + pl.when(pl.col("first_step").is_null()).then("offset").fill_null(0))
+        .drop("offset")
     )
 
 
@@ -39,8 +39,10 @@ def _find_offsets(calls: pl.DataFrame) -> pl.DataFrame:
         parts = of_channel.partition_by("part", as_dict=True)
         ends = {part: _ends(of_part) for (part,), of_part in parts.items()}
         longest = max(ends.values(), key=len)
-        found += [{"channel": channel, "part": part, "move": _best_offset(own, longest)} for part, own in ends.items()]
-    return pl.DataFrame(found, schema={"channel": pl.String, "part": pl.UInt32, "move": pl.Int64})
+        found += [
+            {"channel": channel, "part": part, "offset": _best_offset(own, longest)} for part, own in ends.items()
+        ]
+    return pl.DataFrame(found, schema={"channel": pl.String, "part": pl.UInt32, "offset": pl.Int64})
 
 
 def _ends(calls: pl.DataFrame) -> dict[_Call, int]:

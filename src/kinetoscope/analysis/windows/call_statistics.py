@@ -51,32 +51,32 @@ def combine_call_sums(groups: Sequence[pl.DataFrame], by: Sequence[str], sums: S
             pl.col("durations", "occurs").explode(),
         )
     )
-    added = added.with_row_index("place")
-    durations = added.select("place", "durations", "occurs").explode("durations", "occurs")
-    durations = durations.group_by("place", "durations").agg(pl.col("occurs").sum())
-    lists = durations.group_by("place").agg("durations", "occurs")
-    return added.drop("durations", "occurs").join(lists, on="place").drop("place")
+    added = added.with_row_index("index")
+    durations = added.select("index", "durations", "occurs").explode("durations", "occurs")
+    durations = durations.group_by("index", "durations").agg(pl.col("occurs").sum())
+    lists = durations.group_by("index").agg("durations", "occurs")
+    return added.drop("durations", "occurs").join(lists, on="index").drop("index")
 
 
 def add_quantiles(groups: pl.DataFrame) -> pl.DataFrame:
     """The groups with ``mean_ns``, ``p50_ns`` and ``p95_ns`` (nearest rank), and without lists."""
-    groups = groups.with_row_index("place")
-    durations = groups.select("place", "num_calls", "durations", "occurs").explode("durations", "occurs")
-    durations = durations.sort("place", "durations")
+    groups = groups.with_row_index("index")
+    durations = groups.select("index", "num_calls", "durations", "occurs").explode("durations", "occurs")
+    durations = durations.sort("index", "durations")
     before = pl.col("num_calls").cum_sum() - pl.col("num_calls")  # of all groups that stand before
-    starts = groups.select("place", start=before)
+    starts = groups.select("index", start=before)
     so_far = pl.col("occurs").cast(pl.Int64).cum_sum()
-    durations = durations.with_columns(so_far=so_far).join(starts, on="place", maintain_order="left")
+    durations = durations.with_columns(so_far=so_far).join(starts, on="index", maintain_order="left")
     is_reached = {
         percent: pl.col("so_far") - pl.col("start") >= (pl.col("num_calls") * percent + 99) // 100
         for percent in (50, 95)
     }
-    quantiles = durations.group_by("place").agg(
+    quantiles = durations.group_by("index").agg(
         pl.col("durations").filter(reached).min().alias(f"p{percent}_ns") for percent, reached in is_reached.items()
     )
     mean = pl.col("total_ns") / pl.col("num_calls")
-    groups = groups.join(quantiles, on="place").with_columns(mean.alias("mean_ns"))
-    return groups.drop("place", "durations", "occurs")
+    groups = groups.join(quantiles, on="index").with_columns(mean.alias("mean_ns"))
+    return groups.drop("index", "durations", "occurs")
 
 
 def add_quantiles_by_name(groups: pl.DataFrame) -> pl.DataFrame:

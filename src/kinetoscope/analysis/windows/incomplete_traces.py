@@ -43,11 +43,11 @@ def _whole_steps(window: RankWindow) -> list[int]:
     is_launch = calls["name"].str.contains(LAUNCHES)
     calls = calls.select("begin", is_missing=~window.has_launched)
     calls = filter_rows(calls, is_launch)
-    missing = calls.hstack([interval_index(steps, calls["begin"])]).drop_nulls("place")
-    shares = dict(missing.group_by("place").agg(pl.col("is_missing").mean()).iter_rows())
+    missing = calls.hstack([interval_index(steps, calls["begin"])]).drop_nulls("index")
+    shares = dict(missing.group_by("index").agg(pl.col("is_missing").mean()).iter_rows())
     whole: list[int] = []
-    for place, step in enumerate(steps["step"].to_list()[:-1]):
-        if shares.get(place, 0.0) > MAX_MISSING_SHARE:
+    for index, step in enumerate(steps["step"].to_list()[:-1]):
+        if shares.get(index, 0.0) > MAX_MISSING_SHARE:
             break
         whole.append(step)
     return whole

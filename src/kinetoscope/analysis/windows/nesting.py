@@ -22,7 +22,7 @@ def find_outermost(spans: pl.DataFrame) -> pl.DataFrame:
 
 def interval_index(stretches: pl.DataFrame, times: pl.Series) -> pl.Series:
     """Return the row of the interval around each time; null for none. Intervals are apart and in order."""
-    begun = stretches["begin"].search_sorted(times, side="right").alias("place")
+    begun = stretches["begin"].search_sorted(times, side="right").alias("index")
     ends = pl.concat([_NEVER, stretches["end"]])  # of none, if none has begun
     return null_unless(begun - 1, times < ends[begun])
 

@@ -202,7 +202,7 @@ WORK = pl.Schema(
         "timed_flops": pl.Float64,
         "timed_ns": pl.Int64,
         "peak_ns": pl.Float64,
-        "done": pl.Float64,
+        "executed_flops": pl.Float64,
         "bytes": pl.Float64,
         "is_matmul": pl.Boolean,
     }

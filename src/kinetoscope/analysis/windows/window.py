@@ -223,10 +223,10 @@ class RankWindow:
 
     @cached_property
     def _names(self) -> tuple[pl.Series, pl.Series]:
-        """The names of spans of host threads, and the place of each span's name among them."""
-        names = self.cpu_spans[["name"]].unique().with_row_index("place")
-        places = self.cpu_spans[["name"]].join(names, on="name", how="left", maintain_order="left")
-        return names["name"], places["place"]
+        """The names of spans of host threads, and the index of each span's name among them."""
+        names = self.cpu_spans[["name"]].unique().with_row_index("index")
+        indices = self.cpu_spans[["name"]].join(names, on="name", how="left", maintain_order="left")
+        return names["name"], indices["index"]
 
     @cached_property
     def _matches(self) -> dict[str, pl.Series]:
