@@ -1,21 +1,26 @@
-"""analysis: which calls of several ranks are the same where they carry no number: by their order."""
+"""Matching of collective calls of several ranks by their order, where they have no sequence number."""
 
 from statistics import median
 
 import polars as pl
 
 _MAX_MISSED_CALLS = 8
-"""By so many calls at most a rank without steps may be ahead of or behind another one at the end of its recording."""
+"""Largest offset tried between two ranks without steps: the calls that one of them missed at either end."""
 
 _Call = tuple[int, str, int | None]
 
 
 def assign_call_order(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls up to the end of the first step that all ranks have recorded count as that step's, from its last call back.
+    """Assign the same ``order`` to the same call of all ranks.
 
-    Ranks may have missed first calls, or have had other calls in flight, when their recordings began; but none of them
-    has missed a later one. Windows of different ranks belong together if they have the same last step. Where there are
-    no steps, a rank may also have recorded other last calls: it is moved so that the ends of calls differ least.
+    Calls up to the end of the first step that all ranks have recorded count as that step's, from its last call back.
+    Ranks may have missed the first calls, or have had other calls in flight, when their recordings began; but none of
+    them has missed a later one. Windows of different ranks belong together if they have the same last step. Where there
+    are no steps, a rank may also have recorded other last calls: its order is shifted so that the ends of calls differ
+    least.
+
+    Args:
+        calls: all calls, as `schemas.CALLS` with ``part``, the window of a rank.
     """
     common = pl.col("first_step").max().over("channel", "last_step")
     is_early = pl.col("after").is_null() | (pl.col("after") <= common)
@@ -33,7 +38,7 @@ def assign_call_order(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_offsets(calls: pl.DataFrame) -> pl.DataFrame:
-    """``move`` of each ``part`` of a ``channel``: how much later than it seems each of its calls comes in the run."""
+    """Return the ``offset`` to add to the order of the calls of each ``part`` of a ``channel``."""
     found = []
     for (channel,), of_channel in calls.partition_by("channel", as_dict=True).items():
         parts = of_channel.partition_by("part", as_dict=True)
@@ -53,7 +58,7 @@ def _ends(calls: pl.DataFrame) -> dict[_Call, int]:
 
 
 def _best_offset(calls: dict[_Call, int], others: dict[_Call, int]) -> int:
-    """The move by which the ends of calls differ least, of those that leave most calls in both."""
+    """Return the offset by which the ends of calls differ least, of those that leave most calls in both."""
     tried = [
         (_spread_of_ends(calls, others, offset), offset)
         for offset in sorted(range(-_MAX_MISSED_CALLS, _MAX_MISSED_CALLS + 1), key=abs)
@@ -62,7 +67,7 @@ def _best_offset(calls: dict[_Call, int], others: dict[_Call, int]) -> int:
 
 
 def _spread_of_ends(calls: dict[_Call, int], others: dict[_Call, int], offset: int) -> tuple[bool, float]:
-    """Whether few calls are in both, and how far the differences of their ends spread."""
+    """Return True if few calls are in both, and the median deviation of the differences of their ends in ns."""
     apart = [
         others[shifted] - end
         for (order, name, elements), end in calls.items()

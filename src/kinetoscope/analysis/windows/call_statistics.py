@@ -1,4 +1,4 @@
-"""analysis: how often things of one name were called and how long that took, in sums that can be added up."""
+"""Statistics of calls by name: counts, sums and quantiles that can be combined across windows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,18 +6,27 @@ from typing import Any
 import polars as pl
 
 MAX_EXACT_CALLS = 4096
-"""Of more calls in one window, durations are kept to 9 bits, so quantiles are sure to 0.4 %. Sums and the
-longest call are exact."""
+"""With more calls in one window, durations are rounded to 9 bits: quantiles are exact to 0.4 %, sums and maxima fully.
+"""
 
 _SIGNIFICANT_BITS = 9
 _UNITS = [1 << max(0, bits - _SIGNIFICANT_BITS) for bits in range(64)]
 _MASKS, _HALF_UNITS = pl.Series([-unit for unit in _UNITS]), pl.Series([unit // 2 for unit in _UNITS])
-"""Of a number of so many bits, those that are kept, and the middle of what the others can be."""
+"""Masks of the kept bits of numbers with so many bits, and half of the unit of the last kept bit."""
 
 
 def sum_calls(calls: pl.DataFrame, by: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
-    """The calls (``dur`` and ``sums``) of one window for each group: ``num_calls``, ``total_ns``, ``sums``, ``max_ns``,
-    and the different ``durations`` with how often each ``occurs``, as lists. A sum of nothing known is null."""
+    """Sum up the calls of one window by group.
+
+    Args:
+        calls: a row per call: ``dur`` (ns), and the columns of ``by`` and ``sums``.
+        by: columns to group by.
+        sums: columns to sum; a sum without any known value is null.
+
+    Returns:
+        A frame with ``by``, ``num_calls``, ``total_ns``, ``sums``, ``max_ns``, and as lists the distinct ``durations``
+            (ns) and how often each ``occurs``.
+    """
     dur = pl.col("dur")
     known = [name for name in by if calls[name].count()] or by  # often nothing says shapes
     kept = dur.alias("durations")
@@ -38,7 +47,7 @@ def sum_calls(calls: pl.DataFrame, by: Sequence[str], sums: Sequence[str]) -> pl
 
 
 def combine_call_sums(groups: Sequence[pl.DataFrame], by: Sequence[str], sums: Sequence[str]) -> pl.DataFrame:
-    """The groups of some windows, or of what was added up of others, as those of one window."""
+    """Combine the groups of several windows, or of earlier combinations, as those of one window."""
     if len(groups) == 1:
         return groups[0]
     added = (
@@ -59,7 +68,7 @@ def combine_call_sums(groups: Sequence[pl.DataFrame], by: Sequence[str], sums: S
 
 
 def add_quantiles(groups: pl.DataFrame) -> pl.DataFrame:
-    """The groups with ``mean_ns``, ``p50_ns`` and ``p95_ns`` (nearest rank), and without lists."""
+    """Add ``mean_ns``, ``p50_ns`` and ``p95_ns`` (nearest rank) to groups, and drop their lists."""
     groups = groups.with_row_index("index")
     durations = groups.select("index", "num_calls", "durations", "occurs").explode("durations", "occurs")
     durations = durations.sort("index", "durations")
@@ -80,7 +89,7 @@ def add_quantiles(groups: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_quantiles_by_name(groups: pl.DataFrame) -> pl.DataFrame:
-    """The same, also with ``name_p50_ns`` and ``name_p95_ns``: those of all groups of one name together."""
+    """Add quantiles, and ``name_p50_ns`` and ``name_p95_ns`` of all groups with the same name together."""
     several = groups.filter(pl.len().over("name") > 1)
     sums = pl.col("num_calls", "total_ns").sum()
     together = add_quantiles(several.group_by("name").agg(sums, pl.col("durations", "occurs").explode()))
@@ -91,16 +100,16 @@ def add_quantiles_by_name(groups: pl.DataFrame) -> pl.DataFrame:
 
 
 def sum_or_null(name: str) -> pl.Expr:
-    """The sum of a column's values that are known; null if none is."""
+    """Return the sum of the known values of a column; null if all are null."""
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
 def _lists_of_field(name: str, dtype: Any) -> pl.Expr:
-    """A list of the values that structs in a list have of one field."""
+    """Return a field of the structs in ``counts`` as a list."""
     return pl.col("counts").list.eval(pl.element().struct.field(name)).cast(pl.List(dtype)).alias(name)
 
 
 def _round_durations(durations: pl.Series) -> pl.Series:
-    """Integers with their first bits, and the middle of what the others can be."""
+    """Round integers to their first 9 bits, and to the middle of the interval of the other bits."""
     bits = 64 - durations.clip(0).bitwise_leading_zeros()
     return (durations & _MASKS[bits]) + _HALF_UNITS[bits]

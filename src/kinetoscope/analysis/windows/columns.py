@@ -1,19 +1,21 @@
-"""analysis: rows and columns of frames, taken from their series: a query of polars takes longer for the few rows of a
-window of one rank."""
+"""Operations on rows and columns of frames by their series.
+
+A query of polars takes longer for the few rows of a window of one rank.
+"""
 
 import polars as pl
 
 _MIN_ROWS_OF_QUERY = 20_000
-"""Of so many rows, a query takes the columns in parallel."""
+"""From so many rows on a query is faster, since it filters columns in parallel."""
 
 
 def build_frame(first: pl.Series, *others: pl.Series) -> pl.DataFrame:
-    """These columns as a frame, in a third of the time that `pl.DataFrame` takes."""
+    """Build a frame of columns, in a third of the time that `pl.DataFrame` takes."""
     return first.to_frame().hstack([*others])
 
 
 def filter_rows(frame: pl.DataFrame, is_wanted: pl.Series) -> pl.DataFrame:
-    """The rows of which this is true; where it is null, it is not."""
+    """Return the rows where a mask is true; null counts as false."""
     if not len(frame):
         return frame
     if len(frame) >= _MIN_ROWS_OF_QUERY:
@@ -22,7 +24,7 @@ def filter_rows(frame: pl.DataFrame, is_wanted: pl.Series) -> pl.DataFrame:
 
 
 def drop_null_rows(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
-    """The rows that have a value in each of these columns."""
+    """Return the rows without a null in any of the named columns."""
     for name in names:
         if (column := frame[name]).has_nulls():
             frame = filter_rows(frame, column == column)  # null where it is null; `is_not_null` is a query
@@ -30,34 +32,34 @@ def drop_null_rows(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
 
 
 def select_columns(frame: pl.DataFrame, *names: str, **renamed: str) -> pl.DataFrame:
-    """The columns of these names, and some under another name: ``at="begin"`` is ``begin``, called ``at``."""
+    """Select columns by name, and some under another name: ``at="begin"`` is ``begin``, called ``at``."""
     return build_frame(*(frame[name] for name in names), *(frame[name].alias(new) for new, name in renamed.items()))
 
 
 def sort_rows(frame: pl.DataFrame, by: str) -> pl.DataFrame:
-    """The rows sorted by a column, as most are already."""
+    """Sort the rows by a column, unless they are sorted."""
     return frame if frame[by].is_sorted() else frame.sort(by)
 
 
 def constant_column(name: str, value: object, dtype: pl.DataType | type[pl.DataType], number: int) -> pl.Series:
-    """A column of one value, or of nulls."""
+    """Return a column of one value, or of nulls."""
     return pl.Series(name, [value], dtype=dtype).new_from_index(0, number)
 
 
 def add_constant_column(
     frame: pl.DataFrame, name: str, value: object, dtype: pl.DataType | type[pl.DataType]
 ) -> pl.DataFrame:
-    """The frame with one more column, which is the same in all rows."""
+    """Add a column with the same value in all rows."""
     return frame.hstack([constant_column(name, value, dtype, len(frame))])
 
 
 def clip_negative(numbers: pl.Series) -> pl.Series:
-    """The numbers, of which none is null, and 0 for those below it."""
+    """Return the numbers with 0 for negative ones; none may be null."""
     return numbers.zip_with(numbers > 0, pl.Series([0], dtype=numbers.dtype))
 
 
 def null_unless(values: pl.Series, is_known: pl.Series) -> pl.Series:
-    """The values, null where they are not known."""
+    """Return the values, null where a condition is not true."""
     if is_known.all(ignore_nulls=False):
         return values
     return values.zip_with(is_known, pl.Series([None], dtype=values.dtype))

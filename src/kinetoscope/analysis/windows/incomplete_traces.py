@@ -16,13 +16,13 @@ MAX_MISSING_SHARE = 0.02
 """A step is whole if device events of at most this share of its launches are missing: the cut is in its last ones."""
 
 _OPEN_AT_END = r'"cut": ?"'
-"""In the args of our spans: the span was open when its window closed."""
+"""Pattern in the args of our spans that were open when their window closed."""
 
 _MAX_KEPT_SHARE = 0.1
 _MIN_GAPS = 100
 _MAX_EVENTS = 2_000
 _LARGE_GAP_SHARE = 0.02
-"""So many of the gaps between numbers, the largest, are where a part of the time was cut out, not single events."""
+"""Share of the gaps between event numbers, the largest, that count as cut time instead of removed events."""
 
 
 def last_whole_step(windows: Sequence[RankWindow]) -> int | None:

@@ -16,34 +16,40 @@ _ARGUMENTS = re.compile("[<(]")
 
 
 def strip_arguments(kernel: str) -> str:
-    """The name of a kernel with its namespaces, without its arguments and those of its template."""
+    """Return the name of a kernel with its namespaces, without its arguments and those of its template."""
     return _ARGUMENTS.split(_ANONYMOUS_NAMESPACE.sub("", kernel), maxsplit=1)[0]
 
 
 COPY = r"(?i)^(memcpy |mem(ory_)?copy_|copy(host|device)to)"
-"""Copies, also those that ROCm reports as kernels: ``MEMORY_COPY_HOST_TO_DEVICE`` of rocprofiler-sdk, which Kineto has
-as a kernel before its pull request 1295, and roctracer's ``CopyHostToDevice``."""
+"""Names of copies, also of those that ROCm reports as kernels.
+
+Those are ``MEMORY_COPY_HOST_TO_DEVICE`` of rocprofiler-sdk, which Kineto has as a kernel before its pull request 1295,
+and ``CopyHostToDevice`` of roctracer.
+"""
 
 COPY_TO_DEVICE = r"(?i)^(memcpy (htod|[hm]2d)\b|mem(ory_)?copy_host_to_device|copyhosttodevice)"
-"""Copies from the host to a device: ``HtoD`` of CUDA and ROCm, ``M2D`` and, from pinned memory, ``H2D`` of XPU."""
+"""Names of copies from the CPU to a device: ``HtoD`` of CUDA and ROCm, ``M2D`` and, from pinned memory, ``H2D`` of XPU.
+"""
 
 COPY_TO_HOST = r"(?i)^(memcpy (dtoh|d2[hm])\b|mem(ory_)?copy_device_to_host|copydevicetohost)"
-"""Copies from a device to the host."""
+"""Names of copies from a device to the CPU."""
 
 COPY_OF_PINNED_MEMORY = r"(?i)^memcpy (htod \(pinned|h2d)\b"
-"""Those of them that say that the host's memory was pinned. ROCm does not say it."""
+"""Names of copies to a device from memory that is known to be pinned. ROCm does not report it."""
 
 
 class KernelFamily(NamedTuple):
-    """Kernels that communicate. ``pattern`` is found in a kernel's own name, without template and other arguments;
-    ``source`` says where their names come from."""
+    """Communication kernels of one library.
+
+    ``pattern`` is found in a kernel's name without arguments; ``source`` is where the library defines the names.
+    """
 
     pattern: str
     source: str
 
 
 _WORD_START = r"(?:^|[^a-z])"
-"""Where a word of a name begins: in a mangled name, behind the number of its letters."""
+"""Start of a word in a name; in a mangled name, it follows the number of its letters."""
 
 COMMUNICATION_KERNELS = (
     KernelFamily(
@@ -78,7 +84,7 @@ COMMUNICATION_KERNELS = (
     KernelFamily("userbuffers_", "userbuffers of Transformer Engine and TensorRT-LLM: userbuffers.cu"),
     KernelFamily(_WORD_START + r"Ep(Dispatch|Combine)\w*Kernel", "AMD's MORI-EP: intranode.hpp, internode.hpp"),
 )
-"""All that is known. What a kernel is called for a collective of torch is in its arguments, too, whatever its name."""
+"""The known libraries. Kernels of torch's collectives also have the collective's name in their args."""
 
 _KNOWN = re.compile("|".join(f"(?:{family.pattern})" for family in COMMUNICATION_KERNELS), re.IGNORECASE)
 _LOOKS_LIKE = re.compile(
@@ -108,7 +114,7 @@ def looks_like_communication(name: str) -> bool:
 
 
 def notes_on_communication(kernels: Iterable[str]) -> list[str]:
-    """A sentence on kernels whose names look like communication, of the names of all that compute."""
+    """Return a sentence on compute kernels whose names look like communication; none if there are no such kernels."""
     found = [name for name in kernels if looks_like_communication(name)]
     if not found:
         return []

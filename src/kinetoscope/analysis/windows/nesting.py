@@ -21,7 +21,10 @@ def find_outermost(spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def interval_index(stretches: pl.DataFrame, times: pl.Series) -> pl.Series:
-    """Return the row of the interval around each time; null for none. Intervals are apart and in order."""
+    """Return the row of the interval around each time, as ``index``; null for none.
+
+    ``stretches`` are disjoint and in order.
+    """
     begun = stretches["begin"].search_sorted(times, side="right").alias("index")
     ends = pl.concat([_NEVER, stretches["end"]])  # of none, if none has begun
     return null_unless(begun - 1, times < ends[begun])
@@ -32,6 +35,8 @@ def find_enclosing(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) 
 
     Args:
         stretches: intervals with a ``track``, in the order of ``begin``.
+        track: the track of each time.
+        times: times in ns, in any order.
     """
     names = [name for name in stretches.columns if name != "track"]
     if not len(stretches) or not times.count():

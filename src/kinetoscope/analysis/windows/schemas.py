@@ -4,7 +4,7 @@ import polars as pl
 
 INTERVALS = pl.Schema({"begin": pl.Int64, "end": pl.Int64})
 STEPS = pl.Schema({"step": pl.Int64, **INTERVALS, "track": pl.UInt32, "is_batch": pl.Boolean})
-"""``track`` is the loop's thread; ``is_batch`` is true for ``event/batch``."""
+"""Steps of the loop. ``track`` is the loop's thread; ``is_batch`` is true for ``event/batch``."""
 
 SPANS = pl.Schema(
     {
@@ -41,8 +41,11 @@ DEVICE_EVENTS = pl.Schema(
         "launch_name": pl.String,
     }
 )
-"""Kernels, copies and sets. ``kind`` is ``compute``, ``communication`` or ``copy``; ``launch_begin``, ``launch_end``,
-``launch_track`` and ``launch_name`` describe the call that launched each, null if unknown."""
+"""Kernels, copies and sets.
+
+``kind`` is ``compute``, ``communication`` or ``copy``; ``launch_begin``, ``launch_end``, ``launch_track`` and
+``launch_name`` describe the call that launched each, null if unknown.
+"""
 
 OPERATORS = pl.Schema(
     {name: SPANS[name] for name in ("begin", "end", "track", "name", "shapes", "types")} | {"label": pl.Categorical()}
@@ -59,8 +62,10 @@ ALLOCATIONS = pl.Schema(
         "device": pl.Int64,
     }
 )
-"""Allocations and, with negative ``bytes``, releases; ``total`` is allocated after each. ``device`` is null for the
-memory of the CPU."""
+"""Allocations and, with negative ``bytes``, releases.
+
+``total`` is the allocated memory after each event; ``device`` is null for the memory of the CPU.
+"""
 
 SOURCE_INSTANTS = pl.Schema(
     {"ts": pl.Int64, "track": pl.UInt32, "category": pl.String, "name": pl.String, "args": pl.String}

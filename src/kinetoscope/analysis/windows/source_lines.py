@@ -1,4 +1,4 @@
-"""analysis: which line of the user's code was running, where Python's stacks were recorded."""
+"""Source lines of the user's code, where Python stacks were recorded."""
 
 import polars as pl
 
@@ -12,9 +12,9 @@ _LIBRARY_FRAME = r"^torch/|site-packages/|(^|/)(contextlib|copy|functools|runpy|
 
 
 def source_lines(window: RankWindow, times: pl.DataFrame) -> pl.Series:
-    """For each of ``times`` (``ts``, ``track``): ``file:line`` of the innermost of the user's functions on its track.
+    """Return ``file:line`` of the innermost of the user's functions around each time, null where no stack was recorded.
 
-    Null where no stack was recorded. The line is the one with which the function begins.
+    The line is the first one of the function. ``times`` has ``ts`` (ns) and ``track``.
     """
     frames = window.python_functions
     if not len(frames):

@@ -20,7 +20,7 @@ _IS_OPERATOR = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.s
 _MEMORY = "[memory]"
 _CPU_DEVICE_TYPE = 0  # c10::DeviceType
 MIN_STEPS = 8
-"""With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
+"""With fewer steps in a recording, growth from step to step and periods are not reported."""
 
 MIN_RECURRING_STEPS = 3
 """Stalls of the loop in fewer steps of a recording may be noise."""
@@ -29,7 +29,7 @@ _NO_TRACK = 2**32 - 1
 
 
 class DeviceTime(NamedTuple):
-    """When one device computes, when its kernels run, which also communicate, and when it does anything."""
+    """Time of one device: in compute kernels, in all kernels including communication, and in any event."""
 
     compute: IntervalUnion
     kernels: IntervalUnion
@@ -50,8 +50,8 @@ class RankWindow:
     ``cpu_spans`` has the spans of threads, ``device`` the kernels, copies and sets, of ``kind`` ``compute``,
     ``communication`` or ``copy``, with ``launch_begin``, ``launch_end`` and ``launch_track`` of the call that launched
     each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop, ``samples`` the frames of
-    sampled stacks, which are on tracks of their own. ``unclear`` counts, by category, events that seem to be of a
-    device, and are of an unknown kind. ``trace_with_warmup`` is the trace with warm-up batches, if it has some.
+    sampled stacks, which are on tracks of their own. ``unknown_device_events`` counts, by category, events that seem to
+    be of a device, and are of an unknown kind. ``trace_with_warmup`` is the trace with warm-up batches, if it has some.
     ``inferred_from`` is the name of the spans between steps that were inferred, None for steps that have spans.
     """
 
@@ -87,8 +87,7 @@ class RankWindow:
 
     @cached_property
     def operators(self) -> pl.DataFrame:
-        """The spans of operators, on every thread, without columns that others have, but with ``label``. Old traces
-        count steps among them."""
+        """The spans of operators on every thread, as `schemas.OPERATORS`. Old traces count steps among them."""
         return filter_rows(self.cpu_spans.hstack([self.labels])[[*schemas.OPERATORS]], self.is_operator)
 
     @cached_property
@@ -103,12 +102,12 @@ class RankWindow:
 
     @cached_property
     def loop_operators(self) -> pl.DataFrame:
-        """Those of the thread of the loop."""
+        """The operators of the loop's thread."""
         return self.on_loop_thread(self.operators)
 
     @cached_property
     def operator_time(self) -> IntervalUnion:
-        """When the thread of the loop is in an operator."""
+        """The time of the loop's thread in operators."""
         return IntervalUnion(self.loop_operators)
 
     @cached_property
@@ -144,12 +143,12 @@ class RankWindow:
 
     @cached_property
     def device_times(self) -> list[DeviceTime]:
-        """When each of these devices did something."""
+        """The time of each of these devices."""
         return [DeviceTime.of(events) for events in self.devices]
 
     @cached_property
     def device_time(self) -> DeviceTime:
-        """When any device did something."""
+        """The time of all devices together."""
         return self.device_times[0] if len(self.devices) == 1 else DeviceTime.of(self.device)
 
     @cached_property
@@ -158,7 +157,7 @@ class RankWindow:
         return {device: str(about["name"]) for device, about in self.trace.devices.items() if "name" in about}
 
     def on_loop_thread(self, spans: pl.DataFrame) -> pl.DataFrame:
-        """Those of the thread of the loop."""
+        """Return the spans of the loop's thread."""
         if not len(spans):
             return spans
         is_on_loop = spans["track"] == self.loop_track
@@ -170,7 +169,7 @@ class RankWindow:
         return filter_rows(self.cpu_spans, is_wanted[self._names[1]]) if is_wanted.any() else self._nothing
 
     def spans_in_category(self, *wanted: str) -> pl.DataFrame:
-        """Spans of host threads of these categories."""
+        """Return the spans of CPU threads of some categories."""
         found = [one for one in wanted if one in self._categories]
         if not found:
             return self._nothing
@@ -179,7 +178,7 @@ class RankWindow:
         return filter_rows(self.cpu_spans, is_wanted)
 
     def operators_named(self, *names: str) -> pl.DataFrame:
-        """The operators of these names."""
+        """Return the operators of some names."""
         known, name_of_each = self._names
         is_wanted = pl.Series([name in names for name in known], dtype=pl.Boolean)
         if not is_wanted.any():
@@ -187,7 +186,7 @@ class RankWindow:
         return filter_rows(self.operators, is_wanted[name_of_each].filter(self.is_operator))
 
     def spans_of_source(self, category: str, *args: str) -> pl.DataFrame:
-        """The spans of a source, with these of their args as columns of text."""
+        """Return the spans of a source with some of their args as columns of strings."""
         spans = self.spans_in_category(category)
         values = [pl.col("args").cast(pl.String).str.json_path_match(f"$.{arg}").alias(arg) for arg in args]
         if not len(spans):
@@ -198,8 +197,7 @@ class RankWindow:
 
     @cached_property
     def source_instants(self) -> pl.DataFrame:
-        """The instants of sources, in order: ``ts``, ``track``, ``category``, ``name`` and ``args`` as JSON. They are
-        on the whole window: those of warm-up batches count."""
+        """The instants of sources, as `schemas.SOURCE_INSTANTS`, in order, including those of warm-up batches."""
         trace = self.trace if self.trace_with_warmup is None else self.trace_with_warmup
         found = trace.instants.filter(_IS_SOURCE_INSTANT).select("ts", "track", "category", "name", "args").collect()
         return found.with_columns(pl.col("args").cast(pl.String)).sort("ts", maintain_order=True)
@@ -210,11 +208,11 @@ class RankWindow:
         return self.trace.counters.collect()
 
     def instant_args(self, category: str) -> list[dict[str, Any]]:
-        """The args of the instants that a source recorded, in order, without those that cannot be read."""
+        """Return the args of the instants that a source recorded, in order, without malformed ones."""
         return decode_args(self.instants_of(category))
 
     def instants_of(self, category: str) -> pl.DataFrame:
-        """The instants that a source recorded, in order."""
+        """Return the instants that a source recorded, in order."""
         return (
             filter_rows(self.source_instants, self.source_instants["category"] == category)
             if len(self.source_instants)
@@ -223,7 +221,7 @@ class RankWindow:
 
     @cached_property
     def _names(self) -> tuple[pl.Series, pl.Series]:
-        """The names of spans of host threads, and the index of each span's name among them."""
+        """The distinct names of the spans of CPU threads, and the index of each span's name among them."""
         names = self.cpu_spans[["name"]].unique().with_row_index("index")
         indices = self.cpu_spans[["name"]].join(names, on="name", how="left", maintain_order="left")
         return names["name"], indices["index"]
@@ -258,8 +256,10 @@ def _decode_json(text: str) -> Any:
 
 
 def _rebase_cpu_totals(allocations: pl.DataFrame) -> pl.DataFrame:
-    """With totals of the host's memory that are the window's own. Torch's run on from window to window, and still have
-    what was released in between."""
+    """Subtract memory from before the window from the totals of the CPU's memory.
+
+    Torch's totals run on from window to window, and still contain what was released in between.
+    """
     if not allocations["device"].has_nulls():
         return allocations
     is_host = pl.col("device").is_null()

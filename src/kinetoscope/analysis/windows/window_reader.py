@@ -42,6 +42,7 @@ def read_windows(trace: Trace, step_name: str | None = None) -> list[RankWindow]
     """Return the windows in a trace, one per rank.
 
     Args:
+        trace: a trace of one rank, or a merged one.
         step_name: name of the spans that are steps, if not the usual. Then a window lasts from the first to the last.
     """
     return [_build_window(part, _read_spans(part), step_name) for part in trace.parts]
@@ -170,9 +171,10 @@ def _build_frame(columns: list[pl.Series]) -> pl.DataFrame:
 
 
 def _count_unknown_device_events(spans: pl.DataFrame, counts: pl.DataFrame) -> dict[str, int]:
-    """Return the number of events of each category that is `UNCLEAR`, or unknown and of a stream of a device.
+    """Return the number of events of each category that is of an unknown device, or unknown and on a stream.
 
     Args:
+        spans: all spans of a trace.
         counts: the number of events of each category.
     """
     known = (
