@@ -1,23 +1,23 @@
-"""analysis: how many floating-point operations a second a device can do at most, by its name and the type of number."""
+"""Peak FLOP/s of devices by name and dtype."""
 
 import re
 from typing import NamedTuple
 
 FULL_FLOAT32 = r"(?:^|[^A-Za-z])sgemm(?:[^a-z]|$)|f32f32_f32f32"
-"""Kernels that say that they compute in full float32."""
+"""Names of kernels that compute in full float32."""
 
 TENSOR_FLOAT32 = r"(?i)tf32|tensorop"
-"""Kernels that say that they compute in TF32."""
+"""Names of kernels that compute in TF32."""
 
 TYPES = {"double": "float64", "float": "float32", "c10::Half": "float16", "c10::BFloat16": "bfloat16"}
 TYPES |= {f"c10::Float8_{kind}": "float8" for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")}
-"""The types of numbers in products, as traces call them, and what we call them."""
+"""Dtypes of matmuls, by their names in traces."""
 
 NUM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
 
 
 class _Peaks(NamedTuple):
-    """TFLOP/s of dense products; None where the maker does not say it, or the device has no units for it."""
+    """Peak TFLOP/s of dense matmuls; None where the vendor gives none, or the device has no units for it."""
 
     float64: float | None
     float32: float
@@ -45,7 +45,8 @@ _DEVICES: dict[str, _Peaks] = {
     "MI250X": _Peaks(47.9, 47.9, None, 191.5, 191.5),
     "MI300X|MI325X": _Peaks(163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9),
 }
-"""By name, what the makers' data sheets say of products without sparsity, on matrix units where the device has them.
+"""Peaks from the vendors' data sheets, by name: of dense matmuls, on matrix units where the device has them.
+
 The first name that is a word, or words, of the device's name counts.
 
 - NVIDIA: the data sheets of V100, T4, A10, A30, A40, A100, L4, L40, L40S, H100, H200 and GH200, and the white papers on
@@ -57,10 +58,12 @@ The first name that is a word, or words, of the device's name counts.
 
 
 def peak_flops_per_s(device_name: str, dtype: str, *, is_full_float32: bool = False) -> float | None:
-    """What a device can do at most in products of numbers of a type; None if that is not known, as of a part of a
-    device (MIG).
+    """Return the peak FLOP/s of a device in matmuls of a dtype; None if unknown, as for a part of a device (MIG).
 
-    Products of float32 may run in TF32, which is faster, unless ``is_full_float32``.
+    Args:
+        device_name: name of the device as in the trace.
+        dtype: one of the values of `TYPES`.
+        is_full_float32: whether matmuls of float32 do not run in TF32, which is faster.
     """
     if "MIG" in device_name.split():
         return None

@@ -1,7 +1,7 @@
-"""analysis: the floating-point operations of one call of an operator, from the shapes of its arguments.
+"""FLOPs of one call of an operator, from the shapes of its arguments.
 
-They are those of torch's `FlopCounterMode`: a product of matrices takes two for each pair of elements that meet;
-attention counts as if nothing were masked; biases, and everything that is no product, count nothing.
+They equal those of torch's `FlopCounterMode`: a matmul takes two for each pair of elements that meet; attention counts
+as if nothing were masked; biases, and everything outside matmuls, convolutions and attention, count nothing.
 """
 
 import math
@@ -17,9 +17,12 @@ _MAX_FLOPS = 2**53
 
 @dataclass(frozen=True)
 class Work:
-    """What one call does. ``flops`` is what torch counts, ``done`` what is computed: torch counts the gradient of the
-    weights of a convolution in groups as if each group had all channels. ``elements`` are those of all matrices that
-    are read and written, each once."""
+    """The work of one call.
+
+    ``flops`` is what torch counts, ``executed_flops`` what is computed: torch counts the gradient of the weights of a
+    grouped convolution as if each group had all channels. ``elements`` counts the elements of all matrices that are
+    read and written, each once.
+    """
 
     flops: int
     executed_flops: int
@@ -28,8 +31,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Formula:
-    """How to work out the calls of one operator, from their shapes and the ``values`` of arguments that are no tensors.
-    ``first`` is the index of the first factor among the arguments."""
+    """The formula of one operator: from the shapes of its arguments, and the ``values`` of those that are no tensors.
+
+    ``first_factor`` is the index of the first factor among the arguments.
+    """
 
     work: Callable[[Sequence[Any], Sequence[str]], Work]
     first_factor: int = 0
@@ -37,8 +42,13 @@ class Formula:
 
 
 def estimate_work(name: str, shapes: Sequence[Any], values: Sequence[str] = ()) -> Work | None:
-    """What a call of an operator does; None where that is not known. ``shapes`` and ``values`` are as in
-    ``Input Dims`` and ``Concrete Inputs``."""
+    """Return the work of a call of an operator; None where it is unknown.
+
+    Args:
+        name: name of the operator, a key of `FORMULAS`.
+        shapes: shapes of its arguments, as in ``Input Dims``.
+        values: values of its arguments, as in ``Concrete Inputs``.
+    """
     formula = FORMULAS[name]
     try:
         work = formula.work(shapes[formula.first_factor :], values)
@@ -52,7 +62,7 @@ def estimate_work(name: str, shapes: Sequence[Any], values: Sequence[str] = ()) 
 
 
 def _matmul(shapes: Sequence[Any], _: Sequence[str]) -> Work:
-    """Of two matrices, or of as many pairs of them."""
+    """Return the work of a matmul, batched or not."""
     (*rows, inner), (*_, same, columns) = shapes[:2]
     if inner != same:
         raise ValueError(f"{inner} columns cannot meet {same} rows")
@@ -61,7 +71,12 @@ def _matmul(shapes: Sequence[Any], _: Sequence[str]) -> Work:
 
 
 def _convolution(shapes: Sequence[Any], values: Sequence[str]) -> Work:
-    """``values`` has stride, padding, dilation, whether it is transposed, padding of the output, groups, from 3 on."""
+    """Return the work of a convolution.
+
+    Args:
+        shapes: those of the source and of the weights.
+        values: from 3 on stride, padding, dilation, whether it is transposed, output padding, groups.
+    """
     source, weights = shapes[:2]
     is_transposed = _is_true(values[6])
     result = _convolution_shape(source, weights, values)
@@ -70,7 +85,7 @@ def _convolution(shapes: Sequence[Any], values: Sequence[str]) -> Work:
 
 
 def _convolution_backward(shapes: Sequence[Any], values: Sequence[str]) -> Work:
-    """The gradients of the source and of the weights, as far as ``values`` has them in its mask."""
+    """Return the work of the gradients of the source and of the weights, as far as the mask in ``values`` has them."""
     gradient, source, weights = shapes[:3]
     is_transposed, mask = _is_true(values[7]), [_is_true(value) for value in _split_list(values[10])]
     positions, channels = (source, gradient[1]) if is_transposed else (gradient, source[1])
@@ -81,7 +96,7 @@ def _convolution_backward(shapes: Sequence[Any], values: Sequence[str]) -> Work:
 
 
 def _convolution_flops(positions: Shape, weights: Shape) -> int:
-    """The weights meet each index of each sample in the batch, in all channels of a group."""
+    """Return the FLOPs of a convolution: its weights meet each position of each sample, in all channels of a group."""
     return 2 * positions[0] * math.prod(positions[2:]) * math.prod(weights)
 
 
@@ -98,14 +113,14 @@ def _convolution_shape(source: Shape, weights: Shape, values: Sequence[str]) -> 
 
 
 def _attention(shapes: Sequence[Any], _: Sequence[str]) -> Work:
-    """Two products: of queries with keys, and of that with values."""
+    """Return the work of attention: of queries with keys, and of the result with values."""
     queries, keys, values = shapes[:3]
     pairs, width, result = _attention_sizes(queries, keys, values)
     return _sum_work(2 * pairs * (width + result[-1]), queries, keys, values, result)
 
 
 def _attention_backward(shapes: Sequence[Any], _: Sequence[str]) -> Work:
-    """Five products: the scores once more, and the gradients of scores, values, queries and keys."""
+    """Return the work of five matmuls: the scores once more, and the gradients of scores, values, queries and keys."""
     gradient, queries, keys, values = shapes[:4]
     pairs, width, result = _attention_sizes(queries, keys, values)
     if list(gradient) != result:
@@ -115,7 +130,7 @@ def _attention_backward(shapes: Sequence[Any], _: Sequence[str]) -> Work:
 
 
 def _attention_sizes(queries: Shape, keys: Shape, values: Shape) -> tuple[int, int, list[int]]:
-    """How many pairs of query and key there are in all heads, how wide they are, and the shape of the result."""
+    """Return the number of query-key pairs in all heads, their width, and the shape of the result."""
     batch, heads, num_queries, width = queries
     _, heads_of_keys, num_keys, width_of_keys = keys
     _, _, num_values, width_of_values = values
@@ -125,8 +140,14 @@ def _attention_sizes(queries: Shape, keys: Shape, values: Shape) -> tuple[int, i
 
 
 def _token_major(work: Callable[[Sequence[Any], Sequence[str]], Work], num_tensors: int, lengths: int) -> Formula:
-    """Attention whose first ``num_tensors`` tensors have the heads after the places. If there is an argument number
-    ``lengths``, samples differ in length, which the shapes do not tell."""
+    """Return the formula of attention whose first ``num_tensors`` tensors have positions before heads.
+
+    Args:
+        work: the work of head-major attention.
+        num_tensors: number of tensors whose dimensions are swapped.
+        lengths: index of the argument with the lengths of samples. Where it is there, the work is unknown: shapes do
+            not show them.
+    """
 
     def of_samples(shapes: Sequence[Any], values: Sequence[str]) -> Work:
         if len(shapes) > lengths and shapes[lengths]:
@@ -150,7 +171,7 @@ def _split_list(value: str) -> list[str]:
 
 
 def _per_dimension(value: str, count: int) -> list[int]:
-    """One number for each dimension; a single one stands for all."""
+    """Return one number for each dimension; a single one stands for all."""
     numbers = [int(item) for item in _split_list(value)]
     return numbers * count if len(numbers) == 1 else numbers
 
@@ -173,5 +194,7 @@ FORMULAS: dict[str, Formula] = {
     "aten::_efficient_attention_forward": _token_major(_attention, 3, lengths=4),
     "aten::_efficient_attention_backward": _token_major(_attention_backward, 4, lengths=6),
 }
-"""By name, the operators whose calls are counted, unless they are in another one that is. The mathematical form of
-attention consists of products."""
+"""The operators whose calls are counted, by name, unless they are inside another one.
+
+The mathematical form of attention consists of matmuls.
+"""

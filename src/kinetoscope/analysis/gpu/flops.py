@@ -1,4 +1,4 @@
-"""analysis: the floating-point operations of a window: of which call, how fast, and at what share of the device's peak.
+"""FLOPs of a window, by call and by kernel, with their time and the time at the device's peak.
 
 Each call of an operator in `FORMULAS` counts, unless it is within another one. Its work is done by the kernels that it
 launched, or by itself where there is no device.
@@ -21,35 +21,43 @@ from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.frames.tracks import nest_spans
 
 FLOP_SUMS = ("flops", "timed_flops", "timed_ns", "peak_ns")
-"""What is added up over calls, or kernels: ``flops`` as torch counts them; of those whose time is known, the operations
-that were done, the time, and the time that the device would need at its peak, which is NaN where that is unknown."""
+"""Columns that are summed over calls, or kernels.
+
+``flops`` as torch counts them; ``timed_flops``, ``timed_ns`` and ``peak_ns`` of those whose time is known: the executed
+FLOPs, the time, and the time that the device would need at its peak, NaN where that is unknown.
+"""
 
 _WORK_COLUMNS = ("executed_flops", "bytes")
 
 
 class _Arguments(msgspec.Struct):
-    """The arguments of an event of which the values are needed."""
+    """The arguments of an event whose values are required."""
 
     values: list[Any] = msgspec.field(name="Concrete Inputs", default_factory=list[Any])
 
 
 @dataclass(frozen=True)
 class WindowWork:
-    """What was computed in a window. ``calls`` has the counted calls: ``name``, ``shapes``, ``track``, ``begin``,
-    `FLOP_SUMS` and ``done``, the operations that were done, also where no time is known. ``kernels`` has `FLOP_SUMS`,
-    ``bytes``, what was read and written at least, and ``is_matmul``, for each row of the window's ``device``."""
+    """The work of a window.
+
+    ``calls`` has the counted calls: ``name``, ``shapes``, ``track``, ``begin``, `FLOP_SUMS` and ``executed_flops``,
+    also where no time is known. ``kernels`` has `FLOP_SUMS`, ``bytes``, a lower bound of what was read and written, and
+    ``is_matmul``, for each row of the window's ``device``.
+    """
 
     calls: pl.DataFrame
     kernels: pl.DataFrame
 
     def by_name(self) -> pl.DataFrame:
-        """The sums of all calls with one name and shapes."""
+        """Return the sums of all calls with one name and shapes."""
         return self.calls.group_by("name", "shapes").agg(map(sum_or_null, FLOP_SUMS))
 
 
 def add_rates(sums: pl.DataFrame) -> pl.DataFrame:
-    """Sums with ``flops_per_s`` and ``mfu``, the share of the device's peak, instead of what these are made from. No
-    device is faster than its peak: where one seems to be, what was computed is not known."""
+    """Add ``flops_per_s`` and ``mfu``, the share of the device's peak, and drop the sums that they are computed from.
+
+    No device is faster than its peak: where one seems to be, both are null.
+    """
     time_ns = pl.when(pl.col("timed_ns") > 0).then("timed_ns")
     rate, share = pl.col("timed_flops") / time_ns * 1e9, (pl.col("peak_ns") / time_ns).fill_nan(None)
     is_possible = (share <= 1).fill_null(True)
@@ -59,7 +67,7 @@ def add_rates(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def estimate_window_work(window: RankWindow) -> WindowWork:
-    """What was computed in a window."""
+    """Estimate the FLOPs of a window."""
     calls = _counted_calls(window)
     if not calls["shapes"].count():
         return WindowWork(calls.hstack(_null_work(len(calls))), _add_is_matmul(window, _null_work(len(window.device))))
@@ -75,7 +83,7 @@ def estimate_window_work(window: RankWindow) -> WindowWork:
 
 
 def _add_is_matmul(window: RankWindow, kernels: pl.DataFrame, runs: pl.DataFrame | None = None) -> pl.DataFrame:
-    """With ``is_matmul``: by the name, and where no kernel of a counted call has such a name, all kernels of it."""
+    """Add ``is_matmul``: by the name, and all kernels of a counted call none of whose kernels has such a name."""
     device = window.device
     names = [name for name in device["name"].unique() if is_matmul(name)]
     is_named = (device["kind"] == "compute") & device["name"].is_in(names)
@@ -86,14 +94,14 @@ def _add_is_matmul(window: RankWindow, kernels: pl.DataFrame, runs: pl.DataFrame
 
 
 def _null_work(num_rows: int) -> pl.DataFrame:
-    """Rows of which nothing is known."""
+    """Return rows of unknown work."""
     schema = dict.fromkeys((*FLOP_SUMS, "executed_flops", "bytes"), pl.Float64) | {"timed_ns": pl.Int64}
     unknown = [pl.Series(name, [None], dtype=dtype).new_from_index(0, num_rows) for name, dtype in schema.items()]
     return pl.DataFrame(unknown)
 
 
 def _counted_calls(window: RankWindow) -> pl.DataFrame:
-    """The calls of operators that are counted, but for those within another one."""
+    """Return the calls of operators that are counted, without those inside another one."""
     found = window.operators_named(*FORMULAS)
     durations = (found["end"] - found["begin"]).alias("dur")
     parents = nest_spans(select_columns(found, "track", ts="begin").hstack([durations]))["parent"]
@@ -104,7 +112,7 @@ def _counted_calls(window: RankWindow) -> pl.DataFrame:
 
 
 def _work_of_calls(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
-    """The ``flops``, ``done``, ``bytes`` and ``dtype`` of each call."""
+    """Return the ``flops``, ``executed_flops``, ``bytes`` and ``dtype`` of each call."""
     keys = ("name", "shapes", "types", "values")
     asked = calls[["name", "shapes", "types"]].hstack([_argument_values(window, calls).alias("values")])
     known = asked.unique()
@@ -115,7 +123,7 @@ def _work_of_calls(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _work_of_call(name: str, shapes: str | None, types: str | None, values: str | None) -> tuple[Any, ...]:
-    """The operations that torch counts and those that are done, the bytes, and the type of the first factor."""
+    """Return the FLOPs that torch counts, the executed FLOPs, the bytes, and the dtype of the first factor."""
     dtype = TYPES.get(str(_item_at(_decode_list(types), FORMULAS[name].first_factor)))
     work = estimate_work(name, _decode_list(shapes), _decode_list(values))
     if work is None:
@@ -124,7 +132,7 @@ def _work_of_call(name: str, shapes: str | None, types: str | None, values: str 
 
 
 def _argument_values(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
-    """The values of arguments that are no tensors, as JSON, of calls that need them."""
+    """Return the values of arguments that are no tensors, as JSON, for calls whose formula requires them."""
     names = [name for name, formula in FORMULAS.items() if formula.has_values]
     if not any(name in names for name in drop_null_rows(calls[["name", "shapes"]], "shapes")["name"].unique()):
         return pl.Series("values", [None], dtype=pl.String).new_from_index(0, len(calls))
@@ -158,7 +166,7 @@ def _item_at(values: Sequence[Any], index: int) -> Any:
 
 
 def _kernel_runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
-    """The kernels of counted calls: their ``row``, and the share that each has of its ``call``, by its time."""
+    """Return the kernels of counted calls: their ``row``, and the share that each has of its ``call``, by its time."""
     rows = drop_null_rows(calls.with_row_index("call"), "executed_flops")
     device = window.device[["name", "device", "begin", "end", "launch_track", "launch_begin"]].with_row_index("row")
     device = filter_rows(device, window.device["kind"] == "compute")
@@ -173,7 +181,7 @@ def _kernel_runs(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _peak_ns(window: RankWindow, runs: pl.DataFrame) -> pl.Series:
-    """How long each kernel's device would need for its call, at its peak."""
+    """Return the time that each kernel's device would need for its call at its peak."""
     name = pl.col("name")
     is_full = name.str.contains(FULL_FLOAT32) & ~name.str.contains(TENSOR_FLOAT32)
     asked = runs.select("device", "dtype", is_full=is_full.any().over("call"))
@@ -189,12 +197,12 @@ def _peak_ns(window: RankWindow, runs: pl.DataFrame) -> pl.Series:
 
 
 def _quantize(time_ns: pl.Expr) -> pl.Expr:
-    """Times of which sums are exact, so that they do not depend on the order."""
+    """Round times so that their sums are exact and do not depend on the order."""
     return (time_ns * 1024).round() / 1024
 
 
 def _add_kernel_times(calls: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """The calls, with the time of their kernels; null where none was recorded."""
+    """Add the time of the kernels of each call; null where none was recorded."""
     times = runs.group_by("call").agg(
         timed_flops=pl.col("executed_flops").first(), timed_ns=pl.col("ns").sum(), peak_ns=pl.col("peak_ns").first()
     )
@@ -203,7 +211,7 @@ def _add_kernel_times(calls: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _share_among_kernels(runs: pl.DataFrame, num_rows: int) -> pl.DataFrame:
-    """What each row of a window's device did."""
+    """Return the share of each row of the window's device in the work of its call."""
     share = pl.col("share")
     shares = runs.select(
         "row",

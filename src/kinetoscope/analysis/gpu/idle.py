@@ -1,4 +1,4 @@
-"""analysis: why a device was idle. Each gap between its events is charged to what the event that ends it waited for."""
+"""Idle time of a device, by what the event that ends each gap waited for."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from kinetoscope.analysis.windows.intervals import latest_end_before
 from kinetoscope.analysis.windows.span_names import GRAPH_LAUNCH
 
 MAX_KERNEL_WAIT_NS = 30_000
-"""A shorter rest of a gap, once its event was launched, is the device's own pause between two kernels (HTA's bound)."""
+"""A shorter rest of a gap, once its event was launched, is the device's pause between two kernels (HTA's bound)."""
 
 
 @dataclass(frozen=True)
 class IdleTime:
-    """How long a device was idle, and what for: nanoseconds.
+    """Idle time of a device by reason, in nanoseconds.
 
     ``host_wait_ns``: the next event was not launched yet. ``kernel_wait_ns``: it was, and began within 30 us of that.
     ``other_ns``: it waited longer, as for another stream, or its launch was not recorded.
@@ -25,7 +25,11 @@ class IdleTime:
 
 
 def idle_time(device: pl.DataFrame) -> IdleTime:
-    """The idle time between the first and the last of a device's events, which are in the order of ``begin``."""
+    """Return the idle time between the first and the last event of a device.
+
+    Args:
+        device: its events, in the order of ``begin``.
+    """
     gaps, is_short = _find_gaps(device), pl.col("is_short")
     rest = pl.col("rest")
     sums = gaps.select(
@@ -35,7 +39,7 @@ def idle_time(device: pl.DataFrame) -> IdleTime:
 
 
 def idle_before_graphs_ns(device: pl.DataFrame) -> int:
-    """The part of ``other_ns`` that ends in a kernel of a CUDA graph, which was launched with all of its others."""
+    """Return the part of ``other_ns`` that ends in a kernel of a CUDA graph, whose kernels share one launch."""
     if not device["launch_name"].unique().cast(pl.String).str.contains(GRAPH_LAUNCH).any():
         return 0
     is_of_graph = pl.col("launch_name").cast(pl.String).str.contains(GRAPH_LAUNCH).fill_null(False)
@@ -43,8 +47,12 @@ def idle_before_graphs_ns(device: pl.DataFrame) -> int:
 
 
 def _find_gaps(device: pl.DataFrame) -> pl.DataFrame:
-    """The gap before each event of a device, often 0: ``host_wait``, until the event was launched; the ``rest``, and
-    whether that ``is_short``; the name of the launch."""
+    """Return the gap before each event of a device, often 0.
+
+    Returns:
+        A frame with ``launch_name``; ``host_wait``, the ns until the event was launched; ``rest``, the ns after that;
+            and ``is_short``, whether the rest is a pause between kernels.
+    """
     idle_from = latest_end_before()
     gap = (pl.col("begin") - idle_from).clip(0)
     gaps = device.select("launch_begin", "launch_name", gap=gap, idle_from=idle_from)

@@ -1,4 +1,4 @@
-"""analysis: kernels and copies by name, on all devices."""
+"""Kernels and copies by name, on all devices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,9 +23,8 @@ class KernelRow(PlainData):
     ``kind`` is ``compute``, ``communication`` or ``copy``. ``flops`` is the number of floating-point operations, of
     runs whose operator's shapes give it, None if none do: kernels of one call of an operator share its work by their
     time. ``flops_per_s`` is how many these runs did in a second, and ``mfu`` the share of the device's peak. ``bytes``
-    is what copies moved, and what those runs read and wrote at least; None where that is unknown.
-    ``uses_tensor_cores`` is whether a kernel that computes uses units for products of matrices, as far as its name
-    tells; else None.
+    is what copies moved, and a lower bound of what those runs read and wrote; None where that is unknown.
+    ``uses_tensor_cores`` is whether a compute kernel uses matrix units, as far as its name shows; else None.
     """
 
     name: str
@@ -45,36 +44,37 @@ class KernelRow(PlainData):
 
 
 class TensorCores(TypedDict):
-    """How much of the time of kernels that compute is that of kernels which use units for products of matrices.
+    """Use of tensor cores, as shares of the time of compute kernels.
 
-    ``tensor_core_share`` is at least so much of it: names do not tell of every kernel; None where none tells.
-    ``tensor_core_coverage`` is the share of that time of which names tell; None where no kernel computes."""
+    ``tensor_core_share`` is a lower bound: some names do not show it; None where none does. ``tensor_core_coverage`` is
+    the share of kernels whose names show it; None without compute kernels.
+    """
 
     tensor_core_share: float | None
     tensor_core_coverage: float | None
 
 
 def kernel_sums(window: RankWindow, work: WindowWork) -> pl.DataFrame:
-    """The device events of one window by name, for `kernel_rows`."""
+    """Sum up the device events of one window by name, for `kernel_rows`."""
     runs = window.device.select("name", "kind", "bytes", dur=pl.col("end") - pl.col("begin"))
     runs = runs.hstack(work.kernels.select(*FLOP_SUMS, least_bytes="bytes"))
     return sum_calls(runs.with_columns(bytes=pl.coalesce(pl.col("bytes").cast(pl.Float64), "least_bytes")), _KEY, _SUMS)
 
 
 def combine_kernel_sums(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The sums of several windows as those of one."""
+    """Combine the sums of several windows as those of one."""
     return combine_call_sums(sums, _KEY, _SUMS)
 
 
 def kernel_rows(sums: pl.DataFrame) -> list[KernelRow]:
-    """The device events, those that took the most time first."""
+    """Return a row per kernel, the largest total time first."""
     rows = add_rates(add_quantiles(sums)).with_columns(self_ns="total_ns")
     rows = rows.sort("total_ns", "name", "kind", descending=[True, False, False])
     return [KernelRow(**row, uses_tensor_cores=_uses_tensor_cores(row)) for row in rows.iter_rows(named=True)]
 
 
 def tensor_core_usage(rows: Sequence[KernelRow]) -> TensorCores:
-    """What the names of all kernels tell together."""
+    """Return the use of tensor cores by all kernels, from their names."""
     computing = [row for row in rows if row.kind == "compute"]
     whole_ns = sum(row.total_ns for row in computing)
     classified_ns = sum(row.total_ns for row in computing if row.uses_tensor_cores is not None)

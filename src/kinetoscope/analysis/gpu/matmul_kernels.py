@@ -1,6 +1,6 @@
-"""analysis: which kernels compute products (of matrices, convolutions, attention), and which use tensor cores, by name.
+"""Classification of kernels by name: matmul, convolution or attention, and use of tensor cores.
 
-The names are those of cuBLAS, cuBLASLt, CUTLASS and cuDNN on NVIDIA's devices, Tensile (rocBLAS, hipBLASLt), Composable
+The patterns cover cuBLAS, cuBLASLt, CUTLASS and cuDNN on NVIDIA's devices, Tensile (rocBLAS, hipBLASLt), Composable
 Kernel and MIOpen on AMD's, oneDNN on Intel's, FlashAttention, DeepGEMM, and Inductor's Triton templates.
 """
 
@@ -32,13 +32,13 @@ _MAX_CACHED_NAMES = 1 << 14
 
 @lru_cache(maxsize=_MAX_CACHED_NAMES)
 def is_matmul(name: str) -> bool:
-    """Whether a kernel of this name computes products, not something beside them, such as the sum of their parts."""
+    """Return whether a kernel computes matmuls, convolutions or attention, not their helpers such as split-k sums."""
     return _MATMUL.search(name) is not None and _HELPER.search(strip_arguments(name)) is None
 
 
 @lru_cache(maxsize=_MAX_CACHED_NAMES)
 def uses_tensor_cores(name: str) -> bool | None:
-    """Whether a kernel of this name uses units for products of matrices; None if the name does not tell."""
+    """Return whether a kernel uses tensor cores, or other matrix units; None if its name does not show it."""
     if _TENSOR_CORES.search(name):
         return True
     return False if _NO_TENSOR_CORES.search(name) else None
