@@ -31,11 +31,12 @@ class CollectiveWaits:
 
     @cached_property
     def waits(self) -> pl.DataFrame:
-        """The loop's waits for a collective on the CPU: ``track``, ``begin`` and ``end`` of a call, or of a pause, in
-        which one ends; ``row``, that of the collective; and ``waited_until``, its end.
+        """The loop's waits for a collective on the CPU.
 
-        A pause in which a collective ends counts if most of it was before that, or if it follows the backward pass, at
-        whose end DDP waits for its buckets; else the loop may as well have computed something in Python.
+        A row is a call, or a pause, before whose end a collective ends: ``track``, ``begin`` and ``end``; ``row``, that
+        of the collective; and ``waited_until``, its end. A pause counts if most of it was before that end, or if it
+        follows the backward pass, at whose end DDP waits for its buckets; else the loop may as well have computed
+        something in Python.
         """
         if len(self.window.device):
             times = dict.fromkeys(("begin", "end", "waited_until"), pl.Int64)

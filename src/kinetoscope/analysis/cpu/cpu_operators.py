@@ -35,14 +35,15 @@ def find_cpu_operators(
     A stretch is time of an operator itself, outside of the operators and runtime calls inside it.
 
     Args:
+        window: a window of one rank.
         others: spans that are no work of operators, such as garbage collections.
         elsewhere: time that does not count, such as fetches.
         optimizing: time of the optimizer.
 
     Returns:
         A frame with ``track``, ``begin``, ``end``, ``name``, ``idle_ns`` of the GPU in it, and ``part``, one of
-        `CPU_OPERATORS`, of operators that recur in several steps. Without a GPU, or where its runtime calls were not
-        recorded, no rows.
+            `CPU_OPERATORS`, of operators that recur in several steps. Without a GPU, or where its runtime calls were
+            not recorded, no rows.
     """
     stretches = (
         _self_time_stretches(window, others) if len(window.device) and len(window.runtime_calls) else _no_stretches()
@@ -78,6 +79,7 @@ def are_of_cpu_optimizer(
     """Return whether each device event is a copy for an optimizer on the CPU: of gradients, or of weights.
 
     Args:
+        device: the device events of a window.
         operators: the stretches of `find_cpu_operators`, by part.
         optimizing: time of the optimizer.
     """

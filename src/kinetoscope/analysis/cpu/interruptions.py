@@ -24,13 +24,15 @@ class Interruptions:
 
     @cached_property
     def gc_runs(self) -> pl.DataFrame:
-        """Runs of the garbage collector, with the ``line`` at which each began, and the function of the ``library``
-        that this line had called, if recorded."""
+        """Runs of the garbage collector, also those for the compiler.
+
+        ``line`` is where each began, and ``library`` the function that this line had called, if recorded.
+        """
         return self.window.spans_of_source("gc", "line", "library")
 
     @cached_property
     def program_gc_runs(self) -> pl.DataFrame:
-        """Runs of the garbage collector, without those for the compiler's objects, which are part of compiling."""
+        """Runs of the garbage collector without those for the compiler's objects, which are part of compiling."""
         return filter_rows(self.gc_runs, ~self._is_of_compiler)
 
     @cached_property

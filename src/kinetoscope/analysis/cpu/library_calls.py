@@ -1,5 +1,7 @@
-"""analysis: where the time goes inside of a library that has the training loop, such as a trainer, where stacks were
-sampled: the line of the user's is then the one that calls ``train()``, for the whole run."""
+"""Time of library functions where a library has the training loop, such as a trainer, from sampled stacks.
+
+The user's line is then the call of ``train()`` for the whole run, so that the library's function is more useful.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,7 +21,7 @@ _FUNCTION = r"^(.+)\((\d+)\): (.*)$"
 _LIBRARY = "library"
 _MAX_FRAMES = 256
 _MIN_NAMED_SHARE = 0.5
-"""The function that is named is the innermost one that has more than this part of the time of the user's line."""
+"""The innermost function with more than this share of the time of the user's line is named."""
 
 _MIN_SHARE_OF_ALL_SAMPLES = 0.995
 _MIN_KEPT_SHARE = 0.25
@@ -27,16 +29,23 @@ _MIN_LOOP_SHARE = 0.9
 
 
 class LibraryCall(NamedTuple):
-    """A function of a library, and the line in which it mostly was."""
+    """A function of a library, and its line with the most time."""
 
     function: str
     line: str
 
 
 def library_calls(window: RankWindow, spans: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """How much time the functions of libraries had in ``spans`` of each kind (``begin``, ``end``), of all that the
-    user's lines called in which the loop itself is: ``kind``, ``line``, ``function``, ``library_line``, ``total_ns``,
-    and ``depth_ns``, that times how far inside it is. Without a function: the time of the line."""
+    """Return the time of library functions that the user's lines around the loop called.
+
+    Args:
+        window: a window with sampled stacks.
+        spans: spans (``begin``, ``end``) by kind.
+
+    Returns:
+        A frame with ``kind``, ``line``, ``function``, ``library_line``, ``total_ns``, and ``depth_ns``, the product of
+            that time and the depth below the user's line. Rows without a function have the time of the line.
+    """
     nothing = pl.DataFrame(schema=LIBRARY_CALLS)
     if not len(window.samples):
         return nothing
@@ -92,7 +101,7 @@ def _find_loop_callers(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
 
 
 def find_library_call(calls: pl.DataFrame, kind: str, line: str) -> LibraryCall | None:
-    """The function that has most of the time of a line, of several windows; None if none has."""
+    """Return the innermost function with most of the time of a line, of several windows; None if none has most."""
     of_line = calls.filter(kind=kind, line=line)
     all_ns = int(of_line.filter(pl.col("function").is_null())["total_ns"].sum())
     inside = of_line.drop_nulls("function").sort("total_ns", descending=True)
@@ -105,8 +114,10 @@ def find_library_call(calls: pl.DataFrame, kind: str, line: str) -> LibraryCall 
 
 
 def library_call_of_stalls(stalls: pl.DataFrame, line: str) -> LibraryCall | None:
-    """The function of a library in which most of the stops (``line``, ``library``, ``num_calls``) of a line began, of
-    those that say it; None if in none."""
+    """Return the library function in which most of the stalls of a line began; None if there is none.
+
+    ``stalls`` has ``line``, ``library`` and ``num_calls``; those without a library do not count.
+    """
     of_line = stalls.filter(pl.col("line") == line)
     frame = pl.col("library")
     by_line = of_line.filter(frame.str.contains(FRAME)).group_by(
@@ -123,8 +134,11 @@ def library_call_of_stalls(stalls: pl.DataFrame, line: str) -> LibraryCall | Non
 
 
 def _find_call_stretches(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """The stretches between changes of stacks in which the innermost of the user's lines calls a library that has the
-    loop: ``begin``, ``end``, ``line``, the rows of that line's frame, ``user``, and of the innermost one, ``inner``."""
+    """Return the stretches between changes of stacks in which the user's innermost line calls a library with the loop.
+
+    They have ``begin``, ``end``, ``line``, and the rows of that line's frame, ``user``, and of the innermost one,
+    ``inner``.
+    """
     callers = _find_loop_callers(frames, steps)
     if not len(callers):
         return pl.DataFrame(schema=dict.fromkeys(("stretch", "begin", "end", "line", "user", "inner"), pl.Int64))
@@ -142,13 +156,13 @@ def _find_call_stretches(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFr
 
 
 def _count_steps_inside(frames: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
-    """How many steps are inside of each frame from begin to end."""
+    """Return the number of whole steps inside of each frame."""
     ended = pl.Series(steps["end"].sort().search_sorted(frames["end"], side="right")).cast(pl.Int64)
     return ended - pl.Series(steps["begin"].sort().search_sorted(frames["begin"], side="left")).cast(pl.Int64)
 
 
 def _filter_loop_callers(callers: pl.DataFrame, frames: pl.DataFrame) -> pl.Series:
-    """The rows of those frames of the user's that are in one function of a library nearly all the time."""
+    """Return the rows of the user's frames that are in one function of a library nearly all the time."""
     if not len(callers):
         return callers["row"]
     parent = nest_spans(frames.select("track", ts="begin", dur="dur"))["parent"]
@@ -160,9 +174,11 @@ def _filter_loop_callers(callers: pl.DataFrame, frames: pl.DataFrame) -> pl.Seri
 
 
 def _find_library_frames(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
-    """The functions of the library that each stretch has inside of the user's line: ``stretch``, ``function``,
-    ``library_line``, and how far inside it is, ``depth``. Functions of others, such as torch, that it calls say less
-    about what it does."""
+    """Return the functions of the library inside of the user's line in each stretch.
+
+    They have ``stretch``, ``function``, ``library_line`` and ``depth``. Functions of others that the library calls,
+    such as torch, are left out: they show less of its purpose.
+    """
     nested = nest_spans(frames.select("track", ts="begin", dur="dur"))
     frames = frames.with_columns(
         nested["parent"],
@@ -191,7 +207,7 @@ def _find_library_frames(frames: pl.DataFrame, stretches: pl.DataFrame) -> pl.Da
 
 
 def _sum_by_function(timed: pl.DataFrame, library_frames: pl.DataFrame) -> pl.DataFrame:
-    """The time of lines, and of the functions that have a good part of it."""
+    """Return the time of lines, and of the functions with at least `_MIN_KEPT_SHARE` of it."""
     lines = timed.group_by("line").agg(total_ns=pl.col("time_ns").sum())
     inside = timed.join(library_frames, on="stretch")
     by_line = inside.group_by("line", "file", "function", "library_line").agg(

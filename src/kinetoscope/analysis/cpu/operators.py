@@ -1,4 +1,4 @@
-"""analysis: operators by name and shape, with the device time of the kernels that they launched."""
+"""Operators by name and shape, with the device time of the kernels that they launched."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ class OperatorRow(PlainData):
     kernels and copies that its thread launched within it, None where there is no device, or no launch was recorded. A
     call ends with the operator around it, if not before. ``flops`` is the number of floating-point operations that
     torch counts for it, None where shapes do not give it; ``flops_per_s`` is how many its kernels did in a second of
-    their time, or the operator in one of its own where there is no device; ``mfu`` is the share of the device's peak.
-    ``name_p50_ns`` and ``name_p95_ns`` are of all calls of the operator, whatever their shapes.
+    their time, or the operator in one of its self time where there is no device; ``mfu`` is the share of the device's
+    peak. ``name_p50_ns`` and ``name_p95_ns`` are of all calls of the operator, whatever their shapes.
     """
 
     name: str
@@ -57,8 +57,12 @@ class OperatorRow(PlainData):
 
 
 def operator_calls(window: RankWindow) -> pl.DataFrame:
-    """One row per call of an operator: ``name``, ``shapes``, ``track``, ``begin``, ``dur``, ``self_ns``, ``device_ns``,
-    and ``own_device_ns``, the part of it that was launched by no operator within it."""
+    """Return a row per call of an operator.
+
+    Returns:
+        A frame with ``name``, ``shapes``, ``track``, ``begin``, ``dur``, ``self_ns``, ``device_ns``, and
+            ``own_device_ns``, the part of it that no operator within the call launched.
+    """
     host = window.cpu_spans
     calls = select_columns(host, "shapes", "track", ts="begin").hstack(
         [window.labels.alias("name"), (host["end"] - host["begin"]).alias("dur"), window.is_operator]
@@ -77,7 +81,7 @@ def operator_calls(window: RankWindow) -> pl.DataFrame:
 
 
 def _device_ns_of_callees(device_ns: pl.Series, is_operator: pl.Series, parents: pl.Series) -> pl.Series:
-    """What operators within each call launched: of each, what it launched counts for the one around it only."""
+    """Return the device time launched by the operators within each call, counted for the innermost call around them."""
     called = build_frame(_calling_operators(parents, is_operator).alias("caller"), device_ns.alias("called_ns"))
     called = drop_null_rows(filter_rows(called, is_operator & (device_ns > 0)), "caller")
     called = called.group_by("caller").agg(pl.col("called_ns").sum())
@@ -85,7 +89,7 @@ def _device_ns_of_callees(device_ns: pl.Series, is_operator: pl.Series, parents:
 
 
 def _calling_operators(parents: pl.Series, is_operator: pl.Series) -> pl.Series:
-    """The row of the innermost operator around each call, beyond annotations; null for none."""
+    """Return the row of the innermost operator around each call, beyond annotations; null for none."""
     rows = pl.int_range(len(parents), dtype=pl.UInt32, eager=True)
     while len(others := rows.filter(~is_operator[parents])):  # not of those without a parent
         parents = parents.scatter(others, parents[parents[others]])
@@ -93,24 +97,24 @@ def _calling_operators(parents: pl.Series, is_operator: pl.Series) -> pl.Series:
 
 
 def operator_sums(calls: pl.DataFrame, work: WindowWork) -> pl.DataFrame:
-    """The operators of one window by name and shape, for `operator_rows`."""
+    """Sum up the operators of one window by name and shape, for `operator_rows`."""
     sums = sum_calls(calls, _KEY, _SUMS).with_columns(pl.col(_KEY).cast(pl.String))
     return sums.join(work.by_name(), on=_KEY, how="left", nulls_equal=True)
 
 
 def combine_operator_sums(sums: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The sums of several windows as those of one."""
+    """Combine the sums of several windows as those of one."""
     return combine_call_sums(sums, _KEY, (*_SUMS, *FLOP_SUMS))
 
 
 def operator_rows(sums: pl.DataFrame) -> list[OperatorRow]:
-    """The operators, those with the most time of their own first."""
+    """Return a row per operator and shape, the largest self time first."""
     rows = add_rates(add_quantiles_by_name(sums)).sort("self_ns", "name", "shapes", descending=[True, False, False])
     return [OperatorRow(**row) for row in rows.iter_rows(named=True)]
 
 
 def notes_on_flops(rows: Sequence[OperatorRow]) -> list[str]:
-    """A sentence on why operations are not known, where other settings would record them."""
+    """Return a sentence on how to record shapes if they are missing for all operators with FLOPs."""
     counted = [row for row in rows if row.name in FORMULAS]
     if not counted or any(row.shapes is not None for row in counted):
         return []
@@ -118,7 +122,7 @@ def notes_on_flops(rows: Sequence[OperatorRow]) -> list[str]:
 
 
 def _device_ns(calls: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
-    """The device time that each call launched: what its thread had launched when it ended, less that when it began."""
+    """Return the device time that each call launched: that of its thread until its end, less that until its begin."""
     spent = (device["end"] - device["begin"]).alias("spent")
     launched = select_columns(device, track="launch_track", time="launch_begin").hstack([spent])
     launched = sort_rows(drop_null_rows(launched, "time"), "time").with_columns(pl.col("spent").cum_sum().over("track"))

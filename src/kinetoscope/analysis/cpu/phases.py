@@ -1,4 +1,4 @@
-"""analysis: in which phase of a step its thread was: by names that say it, else by torch's operators and threads."""
+"""Phases of a step on the loop's thread, by names of spans, or else by torch's operators and threads."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +29,7 @@ from kinetoscope.analysis.windows.window import RankWindow
 
 FORWARD, BACKWARD, OPTIMIZER, CLOSURE = "forward", "backward", "optimizer", "closure"
 _IS_NAMED = ~pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, PYTHON_FUNCTION])
-"""Whether a span has a name to say what a step does: not with these categories."""
+"""True for spans that may name a phase: not those of these categories."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +129,11 @@ class Phases:
 
     @cached_property
     def closures(self) -> pl.DataFrame:
-        """Where torch's optimizer calls the user's closure (``begin``, ``end``): from the first operator that autograd
-        keeps to the end of the backward pass that follows. It keeps none of the optimizer's own."""
+        """The calls of the user's closure by torch's optimizer: ``begin``, ``end``.
+
+        Each lasts from the first operator that autograd keeps to the end of the backward pass that follows. Autograd
+        keeps none of the optimizer's operators.
+        """
         window = self.window
         steps = sort_rows(window.on_loop_thread(self.optimizer), "begin")
         backward = self.backward[["begin", "end"]]
@@ -152,7 +155,7 @@ class Phases:
         return found.drop_nulls("end").filter("is_complete").select("begin", "end")
 
     def _kept_by_autograd(self, steps: pl.DataFrame, backward: pl.DataFrame) -> pl.DataFrame:
-        """Operators in optimizer ``steps`` that have a number of autograd's, but those of the backward pass."""
+        """Return operators in optimizer ``steps`` with a sequence number of autograd, outside the backward pass."""
         window = self.window
         is_operator = pl.col("category").is_in(list(OPERATORS)) & (pl.col("track") == window.loop_track)
         is_within = pl.col("ts").is_between(steps["begin"].min(), steps["end"].max())

@@ -1,4 +1,4 @@
-"""analysis: which line of the user's code was executing, where stacks were sampled, and how sure that is."""
+"""Source lines in sampled stacks, with the confidence of their shares."""
 
 import math
 from typing import NamedTuple
@@ -15,10 +15,10 @@ from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLED_EVERY, SAMPLED_S
 from kinetoscope.frames.tracks import nest_spans
 
 _MIN_SAMPLES = 5
-"""A line with fewer samples may be chance, unless nearly all samples agree on it."""
+"""A line with fewer samples may be noise, unless nearly all samples agree on it."""
 
 _MIN_CERTAIN_SHARE = 0.25
-"""They agree if the line is surely executing in this part of the steps."""
+"""Samples agree if the line runs in this share of the steps, with 95 % confidence."""
 
 _ERROR_PROBABILITY = 0.05
 _NUM_HALVINGS = 30
@@ -26,10 +26,10 @@ _INTERVAL = f"^{SAMPLED_EVERY}$".format(r"([\d.]+)")
 _DEFAULT_INTERVAL_MS = 10.0
 _MIN_INTERVAL_MS = 0.01
 _MAX_SAMPLES_IN_SPAN = 100_000
-"""What is below or beyond these is no sampling, but a damaged trace, whose samples would fill the memory."""
+"""Limits of a sampling. Beyond them the trace is damaged, and its samples would fill the memory."""
 
 RUNNING = "running"
-"""The state of samples of a thread that ran, or would have if it had had a processor; one that is `LATE` ran, too."""
+"""The state of samples of a thread that ran, or was ready to; one that is `LATE` ran, too."""
 
 ANOTHER_THREAD = "another thread"
 """The state of a thread that waits for another one, at a lock, a queue or a join."""
@@ -62,22 +62,23 @@ class SampledLine(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """Whether code before the line may have run in most of its samples."""
+        """True if code before the line may have run in most of its samples."""
         return self.late_share is None or self.late_share > MAX_LATE_SHARE
 
     @property
     def is_title(self) -> bool:
-        """Whether a title may name this line."""
+        """True if a title may name this line."""
         return self.share >= _MIN_TITLE_SHARE and not self.is_late
 
 
 def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The samples of the loop's thread, and of workers while they make batches.
+    """Return the samples of the loop's thread, and those of workers while they build batches.
 
-    Each has ``at``, when it was taken, ``line``, the innermost of the user's lines (null if none of the user's code was
-    running), ``call``, the function of a library that this line has called (null for none), and ``lasts_ns``, for how
-    long it counts: until the next sample. ``state`` is what the thread waited for, `RUNNING` if for nothing, or `LATE`
-    if it ran on until its line was read; null where the system does not say.
+    Returns:
+        Two frames with ``at``, the time of a sample; ``line``, the innermost of the user's lines (null if none was
+            running); ``call``, the function of a library that this line has called (null for none); ``lasts_ns``, the
+            time until the next sample; and ``state``, the object of the thread's wait, `RUNNING` without a wait, or
+            `LATE` if it ran on until its line was read (null where the system does not report it).
     """
     frames = window.samples
     if not len(frames):
@@ -91,8 +92,7 @@ def sampled_lines(window: RankWindow) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def find_worker_batches(window: RankWindow) -> tuple[pl.DataFrame, float]:
-    """Where samples show that a ``worker`` made a batch, ``begin`` and ``end``; and the time from one sample to the
-    next."""
+    """Return the spans in which samples show a ``worker`` building a batch, and the ns between two samples."""
     tracks = window.trace.tracks.select("track", worker=pl.col("thread").str.extract(WORKER_TRACK)).collect()
     frames = window.samples.filter(pl.col("name").str.contains(_FETCHING))
     frames = frames.join(tracks.drop_nulls("worker"), on="track")
@@ -100,10 +100,15 @@ def find_worker_batches(window: RankWindow) -> tuple[pl.DataFrame, float]:
 
 
 def is_line_certain(num_samples: int, num_steps: int, num_all_steps: int) -> bool:
-    """Whether a line that so many samples in ``num_steps`` hit, of ``num_all_steps`` with samples, was no chance.
+    """Return whether a line in samples is no noise.
 
     Few samples are enough where nearly all steps agree: 3 of 3, or 4 of 5. Samples of one step may all have hit the
     same disturbance, so a step counts once.
+
+    Args:
+        num_samples: samples of the line.
+        num_steps: steps with samples of the line.
+        num_all_steps: steps with samples.
     """
     return (
         num_samples >= _MIN_SAMPLES or share_lower_bound(num_steps / num_all_steps, num_all_steps) >= _MIN_CERTAIN_SHARE
@@ -111,8 +116,10 @@ def is_line_certain(num_samples: int, num_steps: int, num_all_steps: int) -> boo
 
 
 def share_lower_bound(share: float, num_samples: int) -> float:
-    """What a share that was seen in so many independent samples is at least, with 95 % confidence: Chernoff's bound for
-    the binomial distribution."""
+    """Return the lower bound of a share seen in independent samples, with 95 % confidence.
+
+    It is Chernoff's bound for the binomial distribution.
+    """
     low, high = 0.0, share
     for _ in range(_NUM_HALVINGS):
         middle = (low + high) / 2
@@ -124,14 +131,13 @@ def share_lower_bound(share: float, num_samples: int) -> float:
 
 
 def _relative_entropy(seen: float, share: float) -> float:
-    """The relative entropy of two shares, in nats."""
+    """Return the relative entropy of two shares, in nats."""
     pairs = (seen, share), (1 - seen, 1 - share)
     return sum(one * math.log(one / other) for one, other in pairs if one > 0)
 
 
 class _Sampling(NamedTuple):
-    """What the samplers say of themselves: about how long it is from one sample to the next, and the tracks of threads
-    whose states the system tells."""
+    """The settings of the samplers: the ns between two samples, and the tracks of threads whose states are recorded."""
 
     interval_ns: float
     state_tracks: pl.Series
@@ -158,7 +164,7 @@ def _samples_in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFra
 
 
 def _samples(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
-    """One row for each sample, of any track. Equal ones in a row were recorded as one span, which is cut again."""
+    """Return a row per sample, of any track. Equal samples in a row were recorded as one span, which is cut again."""
     if not len(frames):
         return pl.DataFrame(schema=schemas.SAMPLES)
     lasts_ns = pl.col("end") - pl.col("begin")
@@ -170,7 +176,7 @@ def _samples(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
 
 
 def _stack_stretches(frames: pl.DataFrame, state_tracks: pl.Series) -> pl.DataFrame:
-    """The stretches (``begin``, ``end``) between changes of stacks, with the innermost of the user's lines."""
+    """Return the stretches (``begin``, ``end``) between changes of stacks, with the innermost of the user's lines."""
     times = pl.concat([frames.select("track", begin="begin"), frames.select("track", begin="end")]).unique()
     times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
     times = times.filter(pl.col("end") - pl.col("begin") > _MIN_STRETCH_NS)
@@ -190,7 +196,7 @@ def _stack_stretches(frames: pl.DataFrame, state_tracks: pl.Series) -> pl.DataFr
 
 
 def _calls(frames: pl.DataFrame, middles: pl.DataFrame, since: pl.Series) -> pl.Series:
-    """The function of a library that the innermost of the user's lines has called; that line is there ``since``."""
+    """Return the library function that the innermost of the user's lines has called; that line is there ``since``."""
     is_library = pl.col("category").str.contains(_LIBRARY)
     rows = frames.select("track", ts="begin", dur=pl.col("end") - pl.col("begin"))
     parents = nest_spans(rows)["parent"] if len(rows) else pl.Series("parent", [], dtype=pl.Int64)
@@ -203,8 +209,11 @@ def _calls(frames: pl.DataFrame, middles: pl.DataFrame, since: pl.Series) -> pl.
 
 
 def _states(states: pl.DataFrame, middles: pl.DataFrame, state_tracks: pl.Series) -> pl.Series:
-    """What the thread waited for, `RUNNING` or `LATE`; null on tracks of which no state is told, or where a name says
-    nothing, as after redaction: then nobody knows which of the other samples ran."""
+    """Return the object of the thread's wait, `RUNNING` or `LATE`.
+
+    It is null on tracks without states, and on those with an unreadable name, as after redaction: then it is unknown
+    which of the other samples ran.
+    """
     is_readable = (pl.col("name") == LATE) | pl.col("name").str.contains(_WAITS)
     readable = states.group_by("track").agg(is_readable.all())
     known, unknown = (

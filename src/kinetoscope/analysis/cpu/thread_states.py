@@ -1,4 +1,4 @@
-"""analysis: whether the loop's thread ran, was blocked, or had no processor: by its clocks, and by samples of it."""
+"""States of the loop's thread, by its clocks and by samples: running, blocked, or waiting for a CPU."""
 
 from functools import cached_property
 from typing import NamedTuple
@@ -14,26 +14,32 @@ from kinetoscope.formats.own_names import LATE, LOOP_CLOCKS
 
 _STATES = ("running_ns", "starved_ns", "blocked_ns")
 _CLOCK_ERROR_SHARE, _CLOCK_ERROR_NS = 0.02, 300_000
-"""What is less than this share of a batch, or less than this, is within the error of the clocks, and counts as 0."""
+"""Less than this share of a batch, or than this time, is within the error of the clocks, and counts as 0."""
 
 _MIN_UNSAMPLED_WAIT_NS = 1_000_000
-"""Without samples the clocks do not show whether the thread waited in an operator, for another thread of torch, or in
-Python. Two operators are rarely so far apart, unless the loop waits or computes between them."""
+"""Shortest wait between two operators that counts without samples.
+
+The clocks alone do not show whether the thread waited in an operator, for another thread of torch, or in Python. Two
+operators are rarely so far apart, unless the loop waits or computes between them.
+"""
 
 _MAX_CLOCK_DIFFERENCE_SHARE = 0.1
-"""Where samples and clocks differ by more than this part of the time, the clocks are right."""
+"""Where samples and clocks differ by more than this share of the time, the clocks are right."""
 
 
 class ThreadStates:
-    """What the clocks of the loop's thread said at the end of each batch of a window."""
+    """The readings of the clocks of the loop's thread at the end of each batch of a window."""
 
     def __init__(self, window: RankWindow) -> None:
         self._window = window
 
     @cached_property
     def readings(self) -> pl.DataFrame:
-        """The stretches between two readings: ``begin``, ``end``, and ``running_ns``, ``starved_ns`` and ``blocked_ns``
-        in each; the last two are null where the system does not tell them apart."""
+        """The stretches between two readings.
+
+        They have ``begin``, ``end``, and ``running_ns``, ``starved_ns`` and ``blocked_ns`` in each; the last two are
+        null where the system does not distinguish them.
+        """
         counters = self._window.counters
         values = filter_rows(counters[["ts", "series", "value"]], counters["name"] == LOOP_CLOCKS)
         if not len(values):
@@ -54,8 +60,10 @@ class ThreadStates:
         return pl.when(is_nothing).then(0).otherwise(name).alias(name)
 
     def by_step(self) -> dict[str, pl.Series]:
-        """For each step the reading at its end, of the time since the reading before, null where there is none; nothing
-        without any reading."""
+        """Return the time in each state since the reading before a step's end, null without a reading.
+
+        The dict is empty without any reading.
+        """
         steps, readings = self._window.steps, self.readings
         if not len(readings):
             return {}
@@ -69,7 +77,7 @@ class ThreadStates:
         return {name: columns[name] for name in _STATES}
 
     def starved_share(self, times: pl.Series) -> pl.Series:
-        """How much of the time in which the thread was ready it had no processor, around each of these times."""
+        """Return the share of run-queue delay in the time in which the thread was ready, around each of these times."""
         readings = self.readings
         if not len(readings):
             return _zero_shares(len(times))
@@ -77,7 +85,7 @@ class ThreadStates:
         return share[interval_index(readings, times)].fill_null(0).fill_nan(0)
 
     def blocked_share(self, stretches: pl.DataFrame, waits: IntervalUnion) -> pl.Series:
-        """How much of each of ``stretches`` the thread was blocked, if it was for all of ``waits``, and else evenly."""
+        """Return the blocked share of each stretch, evenly, if the thread was blocked for all of ``waits``."""
         readings = self.readings
         begins, ends = readings["begin"], readings["end"]
         blocked = readings["blocked_ns"] - waits.overlap_ns(begins, ends)
@@ -88,9 +96,11 @@ class ThreadStates:
 
 
 class StateStretches(NamedTuple):
-    """Stretches of the loop's own time, each in three pieces, one after the other: ``blocked``, without a processor
-    (``starved``), and ``running``. All have ``begin``, ``end`` and what the stretches had besides; ``since`` and
-    ``until`` are those of the whole stretch."""
+    """Stretches of Python time, each in three pieces, one after the other.
+
+    They are ``blocked``, waiting for a CPU (``starved``), and ``running``. All have ``begin``, ``end`` and the other
+    columns of the stretches; ``since`` and ``until`` bound the whole stretch.
+    """
 
     blocked: pl.DataFrame
     starved: pl.DataFrame
@@ -100,8 +110,17 @@ class StateStretches(NamedTuple):
 def split_stretches(
     stretches: pl.DataFrame, states: ThreadStates, samples: pl.DataFrame, waits: IntervalUnion
 ) -> StateStretches:
-    """Splits stretches (``begin``, ``end``, ``name``). Where ``samples`` say what the thread waited for, a stretch is
-    blocked for as large a part as the samples in all stretches of its name; else the clocks tell, if they do."""
+    """Split stretches into blocked, starved and running pieces.
+
+    Where ``samples`` have states, a stretch is blocked for the same share as the samples in all stretches of its name;
+    else the clocks decide, if there are readings.
+
+    Args:
+        stretches: stretches with ``begin``, ``end`` and ``name``.
+        states: readings of the clocks.
+        samples: samples of the loop's thread.
+        waits: time in which the thread was blocked anyway.
+    """
     if not len(samples) and not len(states.readings):
         running = filter_rows(stretches, stretches["begin"] < stretches["end"])
         running = running.hstack([running["begin"].alias("since"), running["end"].alias("until")])
@@ -145,12 +164,12 @@ def _blocked_share(
 
 
 def _zero_shares(number: int) -> pl.Series:
-    """A share of nothing for each of so many stretches."""
+    """Return a share of 0 for each of so many stretches."""
     return pl.Series([0.0]).new_from_index(0, number)
 
 
 def _clock_correction(states: ThreadStates, samples: pl.DataFrame) -> float:
-    """By how much samples must be multiplied so that they agree with the clocks, if they do not."""
+    """Return the factor by which sampled blocked time must be multiplied to agree with the clocks."""
     readings = states.readings.drop_nulls("blocked_ns")
     sampled_ns = int(samples.filter("is_blocked")["lasts_ns"].sum())
     length_ns = int((readings["end"] - readings["begin"]).sum())
@@ -163,5 +182,5 @@ def _clock_correction(states: ThreadStates, samples: pl.DataFrame) -> float:
 
 
 def is_waiting() -> pl.Expr:
-    """Whether a sample was of a thread that waited; null where that is not known."""
+    """Return whether a sample was of a thread that waited; null where that is unknown."""
     return ~pl.col("state").is_in([RUNNING, LATE])

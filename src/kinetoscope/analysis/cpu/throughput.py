@@ -1,4 +1,4 @@
-"""analysis: how many samples and tokens the loop says that its batches had, and how many that is in a second."""
+"""Samples and tokens per second, from the counts of the loop."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from kinetoscope.frames.trace import Trace
 
 
 class LoopCounts(NamedTuple):
-    """What a loop counted while it was recorded. Each rank counts for itself; Composer's loop counts all ranks'."""
+    """Counts of a loop while it was recorded. Each rank counts for itself; Composer's loop counts all ranks'."""
 
     num_batches: int = 0
     num_samples: int = 0
@@ -15,13 +15,15 @@ class LoopCounts(NamedTuple):
 
 
 def read_loop_counts(trace: Trace) -> LoopCounts:
-    """The counts of all windows of a trace, also of a merged one: what the loop counted from the begin of each to its
-    end, with the batches that only warm up. A window of a killed process does not know its end."""
+    """Return the counts of all windows of a trace, also of a merged one, including those of warm-up batches.
+
+    A window of a killed process has no counts: its end is missing.
+    """
     return _sum_counts(_counts_between(begin, end) for begin, end in _window_bounds(trace.header))
 
 
 def throughput(counts: Iterable[LoopCounts], step_ns: float | None) -> tuple[float | None, float | None]:
-    """Samples and tokens in a second, at the time that a step takes; None where the loop did not count them."""
+    """Return samples and tokens per second at a step time; None where the loop did not count them."""
     num_batches, num_samples, num_tokens = _sum_counts(counts)
     if not step_ns or not num_batches:
         return None, None
@@ -35,7 +37,7 @@ def _sum_counts(counts: Iterable[LoopCounts]) -> LoopCounts:
 
 
 def _window_bounds(header: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Where the loop was when each window of a trace began and ended."""
+    """Yield the loop's counts at the start and at the end of each window of a trace."""
     own = header.get("kinetoscope")
     if not isinstance(own, dict) or header.get("recovered") is True:
         return
@@ -49,7 +51,7 @@ def _window_bounds(header: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
 
 
 def _counts_between(begin: dict[str, Any], end: dict[str, Any]) -> LoopCounts:
-    """What was counted between two moments; nothing if one of them does not say it, or if the loop counted anew."""
+    """Return the differences of the counts at two moments; zeros if one is missing, or if the loop counted anew."""
     counts: list[int] = []
     for name in ("batch", "sample", "token"):
         first, last = (moment.get(name) for moment in (begin, end))
