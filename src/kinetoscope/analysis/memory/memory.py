@@ -1,4 +1,4 @@
-"""analysis: how much memory was allocated, and what of it grows from step to step."""
+"""Memory of each device and rank: peak, by category, and growth per step."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,16 +17,16 @@ from kinetoscope.analysis.windows.window import RankWindow
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRow(PlainData):
-    """The memory of one device of one rank; that of its host has no device. Sizes are bytes.
+    """The memory of one device of one rank; that of its CPU has no device. Sizes are bytes.
 
-    ``peak_bytes`` is the most that was allocated while torch recorded, in any window. Of the host's memory torch sees
+    ``peak_bytes`` is the most that was allocated while torch recorded, in any window. Of the CPU's memory torch sees
     what is allocated and freed in a window: what was there before it, and was not freed in it, does not count.
-    ``growth_bytes_per_step`` is of what is alive at the end of each step, counted from after the first optimizer step;
+    ``growth_bytes_per_step`` is of what is live at the end of each step, counted from after the first optimizer step;
     None where fewer than `MIN_STEPS` steps follow each other, or where addresses are missing, as in old traces.
-    ``holders`` are those who allocated what grows, the most first. ``owners`` are variables and attributes that hold
-    it, where `GrowingMemory` looked for them, else None. ``by_category`` shares ``peak_bytes`` out to what allocated it
-    (`CATEGORIES`), without those that have none; it is empty where addresses are missing. To which tensor memory
-    belongs, a trace does not say: `kinetoscope.torch` exports a timeline of that.
+    ``holders`` are those who allocated what grows, the most first. ``owners`` are variables and attributes that
+    reference it, where `GrowingMemory` searched for them, else None. ``by_category`` shares ``peak_bytes`` out to what
+    allocated it (`CATEGORIES`), without those that have none; it is empty where addresses are missing. To which tensor
+    memory belongs, a trace does not show: `kinetoscope.torch` exports a timeline of that.
     """
 
     _pairs = ("by_category",)
@@ -42,7 +42,7 @@ class MemoryRow(PlainData):
 
 
 def memory_rows(window: RankWindow, loop: TrainingLoop) -> list[MemoryRow]:
-    """The rows of one window's rank."""
+    """Return a row per device of one window's rank."""
     events = drop_null_rows(window.allocations, "total")
     if not len(events):
         return []
@@ -55,7 +55,7 @@ def memory_rows(window: RankWindow, loop: TrainingLoop) -> list[MemoryRow]:
 
 
 def _row(window: RankWindow, loop: TrainingLoop, growth: MemoryGrowth, events: pl.DataFrame) -> MemoryRow:
-    """The row of one device, of its ``events``."""
+    """Return the row of one device, from its ``events``."""
     peak_row = events["total"].arg_max() or 0
     peak_bytes, device = int(events["total"][peak_row]), events["device"][0]
     index = interval_index(window.steps, events["ts"][peak_row : peak_row + 1])[0] if len(window.steps) else None
@@ -74,7 +74,7 @@ def _row(window: RankWindow, loop: TrainingLoop, growth: MemoryGrowth, events: p
 
 
 def _live_allocations_at(lives: pl.DataFrame, row: int) -> pl.DataFrame:
-    """What was allocated up to an event of a device, and not freed by then."""
+    """Return the allocations before an event of a device that were not freed by then."""
     lives = filter_rows(lives, (lives["bytes"] > 0) & (lives["row"] <= row))
     return lives.filter((lives["end_row"] > row).fill_null(True))
 
@@ -82,8 +82,11 @@ def _live_allocations_at(lives: pl.DataFrame, row: int) -> pl.DataFrame:
 def _by_category(
     window: RankWindow, loop: TrainingLoop, alive: pl.DataFrame, total_bytes: int
 ) -> tuple[tuple[str, int], ...]:
-    """What is alive of a device's allocations, by category. What is missing to the total was allocated before the
-    recording; nothing is said where there is more than the total, since some of it was freed unseen."""
+    """Return the bytes of live allocations by category.
+
+    What is missing to the total was allocated before the recording; the result is empty where there is more than the
+    total, since some of it was freed unseen.
+    """
     spans_in_category = (
         alive.with_columns(classify_allocations(window, loop, alive)).group_by("category").agg(pl.col("bytes").sum())
     )
@@ -95,9 +98,9 @@ def _by_category(
 
 
 def combine_memory_rows(rows: Iterable[MemoryRow]) -> list[MemoryRow]:
-    """The rows of all windows, which come in the order of time: one for each rank and device.
+    """Combine the rows of all windows, in the order of time, into one for each rank and device.
 
-    The growth is that of the last window that knows it.
+    The growth is that of the last window with a known one.
     """
     joined: dict[tuple[int | None, int | None], MemoryRow] = {}
     for row in rows:
@@ -114,7 +117,7 @@ def _merge_rows(one: MemoryRow, later: MemoryRow) -> MemoryRow:
 
 
 def peak_memory_by_step(window: RankWindow) -> pl.Series | None:
-    """The most that was allocated during each step, bytes: on the device where the trace has that, else on the host."""
+    """Return the peak allocated bytes during each step: on the device where the trace has that, else on the CPU."""
     events = drop_null_rows(window.allocations, "total")
     if not len(events):
         return None

@@ -1,7 +1,7 @@
-"""analysis: what memory was allocated for, told by the part of a step that allocated it, and how long it lived.
+"""Categories of allocations: the part of a step that allocated them, and their lifetimes.
 
-To which tensor memory belongs, a trace does not say. What lasts of the memory of a forward pass is mostly activations,
-of a backward pass gradients, and of an optimizer its state.
+To which tensor memory belongs, a trace does not show. Lasting memory of a forward pass is mostly activations, of a
+backward pass gradients, and of an optimizer its state.
 """
 
 import polars as pl
@@ -17,13 +17,15 @@ CATEGORIES = (BEFORE, "data", "forward", "backward", "optimizer", "evaluation", 
 
 
 def memory_allocations(window: RankWindow, loop: TrainingLoop) -> pl.DataFrame:
-    """Each piece of memory that was allocated at some moment of a window: ``device``, ``category`` (of `CATEGORIES`),
-    ``begin``, ``end`` and ``bytes``.
+    """Return each allocation of a window with its category and lifetime.
 
-    ``begin`` is null for what was allocated before the window, ``end`` for what was not freed in it; ``row`` and
-    ``end_row`` are the same as rows of that device's part of `RankWindow.allocations`. Where torch saw all that
-    happened, what is alive after an event adds up to its ``total``. There is no piece of a device whose events do not
-    say which memory was freed, as in old traces.
+    Memory from before the window is included. There is no row of a device whose events do not show which memory was
+    freed, as in old traces. Where torch saw all events, the live bytes after an event add up to its ``total``.
+
+    Returns:
+        A frame with ``device``, ``category`` (of `CATEGORIES`), ``begin``, null if before the window, ``end``, null if
+            not freed in it, and ``bytes``; ``row`` and ``end_row`` are the same as rows of that device's part of
+            `RankWindow.allocations`.
     """
     schema = pl.Schema({"device": pl.Int64, "category": pl.String, "row": pl.UInt32, "end_row": pl.UInt32})
     schema.update(dict.fromkeys(("begin", "end", "bytes"), pl.Int64()))
@@ -40,8 +42,12 @@ def memory_allocations(window: RankWindow, loop: TrainingLoop) -> pl.DataFrame:
 
 
 def lifetimes(events: pl.DataFrame) -> pl.DataFrame:
-    """The events of one device, sorted by address: ``row``, that of ``events``, ``begin``, and ``end`` and ``end_row``,
-    those of the next event of the same address, null for its last. ``is_first`` is whether there was none before."""
+    """Add the lifetimes of the allocations of one device to its events, sorted by address.
+
+    Returns:
+        The events with ``row``, that of ``events``, ``begin``, and ``end`` and ``end_row``, those of the next event of
+            the same address, null for its last. ``is_first`` is true for the first event of an address.
+    """
     events = drop_null_rows(events.with_row_index("row"), "address").rename({"ts": "begin"})
     events = events.sort("address", "begin", maintain_order=True)
     is_next = pl.col("address").shift(-1) == pl.col("address")
@@ -53,7 +59,7 @@ def lifetimes(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _allocations_before_window(events: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
-    """What was allocated before all events: each piece that one of them frees, and one piece for all others."""
+    """Return the memory from before all events: each block that one of them frees, and one for the rest."""
     freed = lives.filter(pl.col("is_first") & (pl.col("bytes") < 0))
     freed = freed.select("device", -pl.col("bytes"), end="begin", end_row="row")
     before = events.head(1).select("device", (pl.col("total") - pl.col("bytes") - freed["bytes"].sum()).alias("bytes"))
@@ -62,8 +68,10 @@ def _allocations_before_window(events: pl.DataFrame, lives: pl.DataFrame) -> pl.
 
 
 def classify_allocations(window: RankWindow, loop: TrainingLoop, allocated: pl.DataFrame) -> pl.Series:
-    """The category of each allocation. Forward is, as for the time of a step, what is left of the loop's thread in a
-    step, where no spans of ours tell it."""
+    """Return the category of each allocation.
+
+    Without spans of ours, forward is the rest of the loop's thread in a step, as for the time of a step.
+    """
     by_category = {
         "data": loop.loader.fetches,
         "forward": loop.phases.forward,

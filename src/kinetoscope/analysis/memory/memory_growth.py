@@ -1,7 +1,8 @@
-"""analysis: what of a rank's memory grows from step to step, and who allocates it.
+"""Growth of a rank's memory from step to step, and the operators that allocate it.
 
-What is alive at the end of each step is counted by who allocated it. What is given back later is no growth: the counts
-are lowered to the least that any later step has. What then still rises, again and again until the last step, grows.
+The bytes that are live at the end of each step are counted by operator and line. Memory that is freed later is no
+growth: the counts are lowered to the least that any later step has. Counts that still rise, again and again until the
+last step, grow.
 """
 
 from dataclasses import dataclass
@@ -44,8 +45,14 @@ class MemoryGrowth:
         self._window, self._loop = window, loop
 
     def holders(self, events: pl.DataFrame, lives: pl.DataFrame) -> tuple[MemoryHolder, ...] | None:
-        """Who allocated what grows, the most first, of the allocations of one device and their `lifetimes`; None if
-        steps are too few, or nothing tells which memory was freed."""
+        """Return the operators that allocated growing memory of one device, the most first.
+
+        None if steps are too few, or the trace does not show which memory was freed.
+
+        Args:
+            events: the allocations of the device.
+            lives: their `lifetimes`.
+        """
         if len(self._steps) < MIN_STEPS or not len(lives):
             return None
         rise = self._total_growth(events)
@@ -80,8 +87,10 @@ class MemoryGrowth:
         return max(runs, key=len, default=steps)
 
     def _live_allocations(self, lives: pl.DataFrame) -> pl.DataFrame:
-        """Allocations that live at the end of a step, from that of the step in row ``first`` until before that in row
-        ``beyond``, with who made them."""
+        """Return allocations that are live at the end of a step, with their operator and line.
+
+        Each is live from the end of the step in row ``first`` until before that in row ``beyond``.
+        """
         ends = self._steps["end"]
         allocated = filter_rows(lives, lives["bytes"] > 0)
         beyond = ends.search_sorted(allocated["end"].fill_null(ends[-1] + 1))
@@ -92,8 +101,11 @@ class MemoryGrowth:
         return allocated.with_columns(operators.alias("operator"), line=source_lines(self._window, moments))
 
     def _find_growing(self, alive: pl.DataFrame) -> pl.DataFrame:
-        """Of those who hold memory, those that hold more and more: ``bytes_per_step`` from their first rise to their
-        last one, and the ``rise_indices`` of all their rises among the steps."""
+        """Return the holders whose memory keeps growing.
+
+        ``bytes_per_step`` is from their first rise to their last one, ``rise_indices`` are the indices of the steps of
+        all rises.
+        """
         index, rise, given_back = pl.col("index"), pl.col("rise"), (pl.col("held") - pl.col("lasting")).max()
         held = self._held_by_step(alive).with_columns(
             rise=pl.col("lasting").diff().over(_HOLDER), given_back=given_back.over(_HOLDER)
@@ -112,7 +124,7 @@ class MemoryGrowth:
         return found.filter(_is_growing()).sort("bytes_per_step", descending=True, maintain_order=True)
 
     def _add_categories(self, growing: pl.DataFrame, alive: pl.DataFrame) -> pl.DataFrame:
-        """Those who hold memory, with the category of most of it."""
+        """Add the category of most of its memory to each holder."""
         allocated = alive.join(growing, on=_HOLDER, how="semi", nulls_equal=True)
         spans_in_category = allocated.with_columns(category=classify_allocations(self._window, self._loop, allocated))
         spans_in_category = spans_in_category.group_by(*_HOLDER, "category").agg(pl.col("bytes").sum())
@@ -120,8 +132,10 @@ class MemoryGrowth:
         return growing.join(most, on=_HOLDER, how="left", nulls_equal=True, maintain_order="left")
 
     def _held_by_step(self, alive: pl.DataFrame) -> pl.DataFrame:
-        """For each holder and each ``index`` among the steps: the bytes ``held`` at its end, and of these those
-        ``lasting``, the least that is held then and later."""
+        """Return the bytes of each holder at the end of each step, ``index``.
+
+        ``held`` are those at its end, and ``lasting`` of these the least that is held then and later.
+        """
         gained = alive.select(*_HOLDER, index="first", change="bytes")
         freed = alive.select(*_HOLDER, index="beyond", change=-pl.col("bytes"))
         places = pl.DataFrame({"index": pl.int_range(len(self._steps), dtype=pl.UInt32, eager=True)})
@@ -132,15 +146,17 @@ class MemoryGrowth:
         return series.with_columns(lasting=pl.col("held").cum_min(reverse=True).over(_HOLDER))
 
     def _total_growth(self, events: pl.DataFrame) -> int:
-        """How much more was allocated at the end of the last step than at that of the first."""
+        """Return the bytes by which the total grew from the end of the first step to that of the last."""
         totals = self._steps.join_asof(events.select("ts", "total"), left_on="end", right_on="ts", strategy="backward")
         first, last = totals["total"].fill_null(0).gather([0, -1])
         return last - first
 
 
 def allocating_operators(window: RankWindow, allocations: pl.DataFrame) -> pl.Series:
-    """The innermost operator around each of ``allocations`` (``ts``, ``track``), if possible one that does more than to
-    allocate."""
+    """Return the innermost operator around each of ``allocations`` (``ts``, ``track``).
+
+    An operator that only allocates, such as ``aten::empty``, is passed over where there is another one around it.
+    """
     operators = window.operators
     names = operators["name"].unique()
     others = names.filter(~names.str.contains(_ALLOCATION_OPERATORS))
@@ -152,7 +168,7 @@ def allocating_operators(window: RankWindow, allocations: pl.DataFrame) -> pl.Se
 
 
 def _is_growing() -> pl.Expr:
-    """Whether there was never a longer pause than between rises, and what was given back is little beside these."""
+    """Return whether rises continue at the usual pause until the end, and outweigh freed memory."""
     is_continuing = (pl.col("before") <= pl.col("pause")) & (pl.col("after") <= pl.col("pause"))
     num_rises = pl.col("rise_indices").list.len()
     is_often = (num_rises > _MIN_RISES) | (num_rises == _MIN_RISES) & pl.col("is_even")

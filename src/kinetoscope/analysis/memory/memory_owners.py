@@ -1,4 +1,4 @@
-"""analysis: what holds memory that grows, as the source `GrowingMemory` saw it in the functions around the loop."""
+"""Variables that reference growing memory, as the source `GrowingMemory` saw them around the loop."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +9,12 @@ from kinetoscope.formats.own_names import MEMORY_HOLDER
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryOwner:
-    """Something that got ``num_tensors`` tensors in ``num_steps`` steps, ``num_graphs`` of them with a graph that keeps
-    memory for a backward pass.
+    """A variable or attribute that got ``num_tensors`` tensors in ``num_steps`` steps.
 
-    ``name`` is the expression for it in code, such as ``self.losses``, ``kind`` what it is, such as ``list``, ``place``
-    where it is held, in words. ``line`` is the only line that adds to it, None if that is not sure. ``bytes_per_step``
-    is of its tensors and their graphs, as far as they were looked at; None for a sum that drags its graphs along.
+    ``num_graphs`` of them have a graph that keeps memory for a backward pass. ``name`` is the expression for it in
+    code, such as ``self.losses``, ``kind`` its type, such as ``list``, ``place`` a description of its location.
+    ``line`` is the only line that adds to it, None if that is uncertain. ``bytes_per_step`` is of the scanned tensors
+    and their graphs; None for a sum that retains its graphs.
     """
 
     name: str
@@ -29,7 +29,7 @@ class MemoryOwner:
 
 
 def memory_owners(window: RankWindow) -> tuple[MemoryOwner, ...] | None:
-    """What was seen to hold more and more tensors, the most first; None if nobody looked, or not everywhere."""
+    """Return the variables that reference more and more tensors, the most first; None if not all were scanned."""
     notes = window.instant_args(MEMORY_HOLDER)
     owners = tuple(owner for note in notes if (owner := _owner(note)) is not None)
     has_seen_all = any(note.get("complete") == 1 for note in notes)
@@ -37,7 +37,7 @@ def memory_owners(window: RankWindow) -> tuple[MemoryOwner, ...] | None:
 
 
 def _owner(note: dict[str, Any]) -> MemoryOwner | None:
-    """What a note says; None if it lacks something, has numbers that cannot be, or is somebody else's."""
+    """Return the owner in a note; None if a field is missing, out of range or of another type."""
     texts = {key: note.get(key) for key in ("holder", "kind", "place")}
     counts = {key: note.get(key) for key in ("steps", "tensors", "graphs")} | {"bytes": note.get("bytes", 0)}
     if not all(isinstance(text, str) for text in texts.values()) or not all(map(_is_count, counts.values())):
