@@ -1,4 +1,4 @@
-"""analysis: what a run took for all its steps, as its pulses tell, and whether recorded ones are like the others."""
+"""All steps of a run, from its pulses: durations, changes, and whether recorded steps are like the others."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -16,32 +16,35 @@ from kinetoscope.pulse.pulses import Pulse, StepsRow
 
 _MAX_PIECES = 256
 _MIN_STEPS_OF_CHANGE = 100
-"""Fewer steps do not tell whether they have changed."""
+"""A change of the step time requires so many steps."""
 
 _WARMUP_STEPS, _WARMUP_SHARE = 10, 0.01
 _MAX_SAVING_NS = 10_000_000_000
-"""So long after a recorded step its trace may still be saved, which takes processor time that steps then lack."""
+"""Steps so long after a recorded one may lack the CPU time that saves its trace."""
 
 _MIN_PIECES, _MIN_SHARE_OF_PIECES = 8, 0.03
 _MIN_CHANGE, _MIN_STANDARD_ERRORS, _MIN_SHARE_BEYOND = 0.05, 6.0, 0.75
 _MAX_DEVIATIONS = 4.0
 _STD_PER_MEDIAN_DEVIATION = 1.4826
-"""The standard deviation of a normal distribution whose median deviation is 1."""
+"""The standard deviation of a normal distribution with a median deviation of 1."""
 
 _SUMS = ("duration_ns", "num_steps")
 _MIN_ABNORMAL_CHANGE, _MIN_ABNORMAL_ERRORS = 0.1, 3.0
-"""Recorded steps are odd if they take this part more or less than the others, and by so many standard errors."""
+"""Recorded steps are abnormal if they differ from the others by this share, and by so many standard errors."""
 
 _MIN_LONG_STEP_RATIO, _MIN_PERIODIC_SHARE = 1.1, 0.02
-"""A step is long beyond so many medians; what periodic steps take longer matters from this share of the run on."""
+"""A step is long beyond so many medians; the extra time of periodic steps matters from this share of the run on."""
 
 _MIN_UNRECORDED_STEPS = 20
-"""Fewer other steps do not tell how far they are apart."""
+"""The spread of the other steps requires so many of them."""
 
 
 class Piece(TypedDict):
-    """Some steps that follow one another: the numbers of the first and the last, how many, of which so many were
-    recorded, what one takes on average, and what the slowest took. In a picture of all steps it is ``width`` wide."""
+    """Consecutive steps: ``num_steps`` from ``step`` to ``last_step``, ``num_recorded`` of them recorded.
+
+    ``mean_ns`` is their mean duration, ``most_ns`` that of the slowest. In a plot of all steps the piece is ``width``
+    wide.
+    """
 
     step: int
     last_step: int
@@ -53,18 +56,19 @@ class Piece(TypedDict):
 
 
 class AllSteps(TypedDict):
-    """What is said of all steps of a run, on the host.
+    """Facts about all steps of a run, in CPU time.
 
-    ``num_recorded`` are those in this report. ``mean_ns`` is of all ranks; ``most_ns`` is what the slowest step took,
-    ``slowest_step`` its number and ``slowest_rank`` its rank; ``slowest_phase`` is the phase that took most of it, and
-    of what it took longer than others, None where there is none or that is not known. From the step ``changed_at`` on,
-    a step takes ``change`` more of what it took before, -0.1 being a tenth less; None where nothing has changed. Steps
-    that were recorded, or that ran while their trace was saved, do not count there: these take longer by that.
-    ``recorded_ns`` and ``unrecorded_ns`` are the median durations of steps that were recorded and of others, without
-    evaluations and the first step after a window, in which ranks wait for others that close theirs. They are None where
-    too few steps are known one by one.
-    ``recorded_change`` is what recorded steps take more than the others, None where that is not known; ``is_odd``
-    whether that is so much that what they show may not hold for the others. ``pieces`` are those of the first rank.
+    ``num_recorded`` counts those in this report. ``mean_ns`` is of all ranks; ``most_ns`` is the duration of the
+    slowest step, ``slowest_step`` its number and ``slowest_rank`` its rank; ``slowest_phase`` is the phase with most of
+    it, and with most of its excess over other steps, None if there is none or it is unknown. From the step
+    ``changed_at`` on, the step time differs by the share ``change``, -0.1 being a tenth less; None without a change.
+    Steps that were recorded, or that ran while their trace was saved, do not count there: they take longer.
+
+    ``recorded_ns`` and ``unrecorded_ns`` are the median durations of steps that were recorded and of others.
+    Evaluations do not count, nor the first step after a window, when ranks wait for others that close theirs. They are
+    None where too few steps are known one by one. ``recorded_change`` is the relative excess of recorded steps, None if
+    unknown; ``is_odd`` is true if it is so large that the report may not hold for the other steps. ``pieces`` are those
+    of the first rank.
     """
 
     num_steps: int
@@ -84,7 +88,13 @@ class AllSteps(TypedDict):
 
 
 def summarize_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recorded: int) -> AllSteps | None:
-    """What pulses say of all steps, of which ``steps`` were recorded; None if they have none."""
+    """Summarize all steps of a run from its pulses; None if these have no rows.
+
+    Args:
+        pulses: the pulse of each rank.
+        steps: the recorded steps.
+        num_recorded: number of recorded steps.
+    """
     pulses = [pulse for pulse in pulses if pulse.rows]
     if not pulses:
         return None
@@ -117,7 +127,7 @@ def summarize_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_r
 
 
 def _slow_phase(slowest: StepsRow, rows: Sequence[StepsRow]) -> str | None:
-    """The phase that made this step slow. Older steps are kept together, without the phases of each."""
+    """Return the phase that made this step slow; None for a block of older steps, whose phases are summed."""
     if slowest.num_steps > 1:
         return None
     for phase in Phase:
@@ -132,7 +142,7 @@ def _slow_phase(slowest: StepsRow, rows: Sequence[StepsRow]) -> str | None:
 
 
 def describe_abnormal_recording(about: AllSteps, what: str = "It rests on recorded steps, which") -> str:
-    """A sentence on recorded steps that are odd; "" if they are not."""
+    """Return a sentence on recorded steps that differ from the others; "" if they do not."""
     change = about["recorded_change"]
     if not about["is_odd"] or change is None:
         return ""
@@ -142,7 +152,7 @@ def describe_abnormal_recording(about: AllSteps, what: str = "It rests on record
 
 
 class _RecordedSteps:
-    """When steps of a rank were recorded, in order."""
+    """Times of the recorded steps of a rank, in order."""
 
     def __init__(self, steps: Sequence[StepRow], rank: int) -> None:
         rows = sorted((row.begin_ns, row.begin_ns + row.duration_ns) for row in steps if row.rank in (rank, None))
@@ -151,7 +161,7 @@ class _RecordedSteps:
         self.middles: list[int] = [(begin + end) // 2 for begin, end in rows]
 
     def has(self, row: StepsRow) -> bool:
-        """Whether the step of this row was recorded. In a pulse a step has the wait for its batch, too."""
+        """Return whether the step of this row was recorded. In a pulse a step includes the wait for its batch."""
         index = bisect_right(self.middles, row.begin_ns)
         return index < len(self.middles) and self.middles[index] < row.begin_ns + row.duration_ns
 
@@ -163,7 +173,9 @@ class _RecordedSteps:
         return index >= 0 and row.begin_ns - row.duration_ns // 2 < self._window_ends[index]
 
     def may_slow(self, row: StepsRow) -> bool:
-        """Whether recording may have made steps of this row longer: some were recorded, or some shortly before."""
+        """Return whether recording may have slowed down steps of this row: some of them, or shortly before, were
+        recorded.
+        """
         index = bisect_right(self._begins, row.begin_ns + row.duration_ns) - 1
         return index >= 0 and row.begin_ns < self._ends[index] + _MAX_SAVING_NS
 
@@ -207,8 +219,11 @@ class _ChangePoint(NamedTuple):
 
 
 def _find_change(pieces: Sequence[Piece]) -> _ChangePoint | None:
-    """From which step on all take longer, or less, than before: the split of pieces that divides them best, if it is
-    sure. A first few steps that are slow are a warm-up, and single slow ones no change."""
+    """Return the step from which on the step time changed; None without a certain change.
+
+    The pieces are split where that divides them best. A few slow steps at the start are a warm-up, and single slow ones
+    no change.
+    """
     num_steps = sum(piece["num_steps"] for piece in pieces)
     if num_steps < _MIN_STEPS_OF_CHANGE:
         return None
@@ -230,7 +245,7 @@ def _find_change(pieces: Sequence[Piece]) -> _ChangePoint | None:
 
 
 def _winsorize(values: Sequence[float]) -> list[float]:
-    """The values, those that are far out brought in to where the others are."""
+    """Winsorize the values at `_MAX_DEVIATIONS` around their median."""
     center = median(values) if values else 0.0
     max_distance = (
         _MAX_DEVIATIONS * _STD_PER_MEDIAN_DEVIATION * median([abs(value - center) for value in values] or [0.0])
@@ -239,13 +254,13 @@ def _winsorize(values: Sequence[float]) -> list[float]:
 
 
 def _between_variance(values: Sequence[float], index: int) -> float:
-    """How much of the values' variance is that between what is before a place and what is after it."""
+    """Return the variance between the values before an index and those from it on, times the square of their number."""
     before, after = values[:index], values[index:]
     return (fmean(after) - fmean(before)) ** 2 * len(before) * len(after)
 
 
 def _are_separated(before: Sequence[float], after: Sequence[float]) -> bool:
-    """Whether most of each side is beyond the middle of the other one: not where slow and quick times alternate."""
+    """Return whether most of each side is beyond the other side's median: not where slow and fast steps alternate."""
     sign = 1 if median(after) > median(before) else -1
     is_beyond = [sign * value > sign * median(before) for value in after]
     is_below = [sign * value < sign * median(after) for value in before]
@@ -261,8 +276,10 @@ def _variance(values: Sequence[float]) -> float:
 
 
 def _compare_recorded(rows: Sequence[StepsRow], recorded: _RecordedSteps) -> tuple[float | None, bool]:
-    """What recorded steps take more than the others, and whether that is no chance. Nobody knows it once they are in a
-    block with others."""
+    """Return the relative excess of recorded steps over others, and whether it is beyond noise.
+
+    It is None once recorded steps are in a block with others.
+    """
     alone = [row for row in rows if row.num_steps == 1]
     recorded_times = [row.duration_ns for row in alone if recorded.has(row)]
     if not recorded_times or len(recorded_times) < len(recorded.middles):

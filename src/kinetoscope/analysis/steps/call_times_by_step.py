@@ -1,4 +1,4 @@
-"""analysis: how long the calls of each operator and kernel took in each step, for the intervals of `compare`."""
+"""Time of the calls of each operator and kernel in each step, for the intervals of `compare`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,7 @@ from kinetoscope.analysis.windows.span_names import MODULE
 from kinetoscope.analysis.windows.window import RankWindow
 
 _MIN_SHARE_OF_NAME, _MIN_SHARE_OF_SHAPE = 0.001, 0.0001
-"""A name that took less of a window's time is left out, as is one shape of it that took less than the second, so that a
-summary is small."""
+"""Names with a smaller share of a window's time, and shapes with less than the second, are left out of summaries."""
 
 _KEY = ("kind", "name", "shapes", "module")
 
@@ -23,8 +22,8 @@ _KEY = ("kind", "name", "shapes", "module")
 class StepTimes(PlainData):
     """The time of all calls with one name in each step, on the average rank: nanoseconds, in the order of steps.
 
-    ``kind`` is ``operator`` (time of its own on the host), ``operator on device`` (what it launched itself) or
-    ``kernel``. ``module`` is the module in which it was called. Both it and ``shapes`` are None if not recorded.
+    ``kind`` is ``operator`` (self time on the CPU), ``operator on device`` (kernels that it launched itself) or
+    ``kernel``. ``module`` is the module that called it. It and ``shapes`` are None if not recorded.
     """
 
     kind: str
@@ -35,9 +34,18 @@ class StepTimes(PlainData):
 
 
 def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) -> pl.DataFrame:
-    """One row per name of an operator or kernel: ``kind``, ``name``, ``shapes``, ``module``, and the lists ``step`` and
-    ``time``. ``operators`` are the window's, of `operator_calls`; ``whole_ns`` is what its steps took. A call belongs
-    to the last step that began before it, a device event to that of its launch."""
+    """Return a row per name of an operator or kernel, with the time of its calls in each step.
+
+    A call belongs to the last step that began before it, a device event to that of its launch.
+
+    Args:
+        window: a window of one rank.
+        operators: its calls of operators, from `operator_calls`.
+        whole_ns: time of its steps.
+
+    Returns:
+        A frame with ``kind``, ``name``, ``shapes``, ``module``, and the lists ``step`` and ``time`` (ns).
+    """
     calls = _add_step(window, operators[["name", "shapes", "track", "begin", "self_ns", "own_device_ns"]])
     calls = calls.with_columns(_modules(window, calls))
     lengths = (window.device["end"] - window.device["begin"]).alias("time")
@@ -52,7 +60,7 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
 
 
 def _modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
-    """The ``module`` of each call."""
+    """Return the ``module`` of each call."""
     modules = window.spans_named(MODULE)[["name", "track", "begin", "end"]]
     if not len(modules):
         return pl.lit(None, dtype=pl.String).alias("module")
@@ -61,7 +69,7 @@ def _modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
 
 
 def _add_step(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls that belong to a step, in the order of ``begin``, with the number of that ``step``."""
+    """Add the number of the ``step`` to calls that belong to one, in the order of ``begin``."""
     steps = window.steps
     calls = calls if calls["begin"].is_sorted() else calls.sort("begin")
     outer = pl.concat([steps["begin"].head(1), steps["end"].tail(1)])
@@ -71,7 +79,7 @@ def _add_step(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum_by_step(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFrame:
-    """The calls' times added up by name and step, without names that took hardly any."""
+    """Sum up the time of calls by name and step, without names below `_MIN_SHARE_OF_NAME`."""
     calls = drop_null_rows(calls, "time")
     if not len(calls):
         lists = pl.List(pl.Int64)
@@ -86,7 +94,7 @@ def _sum_by_step(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFram
 
 
 def combine_step_times(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The times in several windows as those in one."""
+    """Combine the times in several windows as those in one."""
     if len(parts) == 1:
         return parts[0]
     sums = pl.concat(parts).explode("step", "time").group_by(*_KEY, "step").agg(pl.col("time").sum())
@@ -94,8 +102,12 @@ def combine_step_times(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def step_times(sums: pl.DataFrame, ranks_by_step: dict[int, int]) -> list[StepTimes]:
-    """The times of all ranks, as those of the average rank, the longest first. ``ranks_by_step`` has, in the order of
-    steps, how many ranks recorded each."""
+    """Return the times on the average rank, the longest first.
+
+    Args:
+        sums: times of all ranks, from `combine_step_times`.
+        ranks_by_step: number of ranks that recorded each step, in the order of steps.
+    """
     schema = {"step": pl.Int64, "ranks": pl.Int64}
     steps = pl.DataFrame(list(ranks_by_step.items()), schema=schema, orient="row").with_row_index("index")
     sums = sums.explode("step", "time").join(steps, on="step")
@@ -108,7 +120,7 @@ def step_times(sums: pl.DataFrame, ranks_by_step: dict[int, int]) -> list[StepTi
 
 
 def _fill_steps(indices: Sequence[int], times_ns: Sequence[int], num_steps: int) -> tuple[int, ...]:
-    """The times at their indices; 0 where there is none."""
+    """Return the times at their indices, and 0 elsewhere."""
     values = [0] * num_steps
     for index, time_ns in zip(indices, times_ns, strict=True):
         values[index] = time_ns

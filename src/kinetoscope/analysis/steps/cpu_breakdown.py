@@ -1,4 +1,4 @@
-"""analysis: the host's ledger of a stretch of steps: what its loop spent the time with, disjoint and complete."""
+"""CPU time breakdown of a stretch of steps."""
 
 from collections.abc import Sequence
 from typing import TypedDict
@@ -8,8 +8,11 @@ from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 
 
 class CpuBreakdown(TypedDict):
-    """What the loop's thread did in a step: nanoseconds, disjoint; None is not known. With ``ahead_ns``, by which the
-    device's step is longer than the host's, they add up to the step. ``unknown_ns`` is what no evidence covers."""
+    """Time of the loop's thread in a step by activity: disjoint nanoseconds, None if unknown.
+
+    They add up to the step with ``ahead_ns``, by which the device's step time is longer than the CPU's. ``unknown_ns``
+    is time without evidence.
+    """
 
     data_wait_ns: float | None
     forward_ns: float | None
@@ -35,7 +38,7 @@ STEP_PARTS = (
     "python_ns",
     "unknown_ns",
 )
-"""The parts of a step's host that a row of steps has, but for the wait for data."""
+"""The parts of a step's CPU time that a row of steps has, except for the wait for data."""
 
 
 def cpu_breakdown(rows: Sequence[StepRow], begin_ns: int, end_ns: int) -> CpuBreakdown:

@@ -1,4 +1,4 @@
-"""analysis: the host's ledger of each step: what the loop's thread spent the time with, in parts that share nothing."""
+"""CPU time breakdown of each step of a window."""
 
 from functools import cached_property
 
@@ -13,9 +13,9 @@ from kinetoscope.analysis.windows.intervals import IntervalUnion, time_bounds
 class CpuTimeByStep:
     """The columns of a window's steps that share out the loop's time. Within a step they add up to its duration.
 
-    Evaluations take their time first, then garbage collections, waits, and phases by `Phases`: a wait in a phase counts
-    as the wait. Forward without a name is what is left of the operators; Python is what is left outside of operators
-    and calls, if operators were recorded. Nobody knows what is left then.
+    Evaluations claim their time first, then garbage collections, waits, and phases by `Phases`: a wait in a phase
+    counts as the wait. Forward without a name is the rest of the operators; Python is the rest outside of operators and
+    calls, if operators were recorded. Other time is unknown.
     """
 
     def __init__(self, loop: TrainingLoop) -> None:
@@ -27,7 +27,7 @@ class CpuTimeByStep:
         self._covered = self._claimed.overlap_ns(self._begins, self._ends)
 
     def columns(self) -> dict[str, pl.Series | None]:
-        """The columns by name; None for what is not known of any step."""
+        """Return the columns by name; None for those that are unknown for all steps."""
         evaluated, fetched = self._gaps
         inside = (
             {"evaluation_inside_ns": self._claim(self._loop.loader.evaluations)}
@@ -50,7 +50,7 @@ class CpuTimeByStep:
 
     @cached_property
     def _gaps(self) -> tuple[pl.Series, pl.Series]:
-        """Of the time from each step's end to the next one's begin: evaluation, and waiting for data."""
+        """The evaluation and the wait for data between each step's end and the next one's begin."""
         loader = self._loop.loader
         evaluated = loader.evaluating.overlap_ns(self._ends, self._next_begins)
         both = loader.evaluating.union(loader.fetches)
@@ -58,11 +58,11 @@ class CpuTimeByStep:
 
     @property
     def _wait_before_first_step(self) -> pl.Series:
-        """How long the loop waited for the batch with which the recording begins."""
+        """The loop's wait for the batch of the first recorded step."""
         return self._loop.loader.fetching.covered_before(self._begins[:1])
 
     def _claim(self, *spans: pl.DataFrame) -> pl.Series:
-        """How much of each step these spans cover of what none has covered before."""
+        """Claim the time of spans in each step that no earlier spans cover, and return it."""
         self._claimed = self._claimed.union(*spans)
         covered = self._claimed.overlap_ns(self._begins, self._ends)
         own, self._covered = covered - self._covered, covered
@@ -82,7 +82,7 @@ class CpuTimeByStep:
         }
 
     def _phase_times(self) -> dict[str, pl.Series | None]:
-        """Backward and optimizer first: what a phase without a name has not is forward's."""
+        """Claim backward and optimizer first: forward without a name is the rest."""
         phases, window = self._phases, self._window
         by_torch, pieces, found = phases.backward_of_torch, phases.pieces, {}
         for phase in (BACKWARD, OPTIMIZER, FORWARD):
@@ -101,7 +101,7 @@ class CpuTimeByStep:
 
     @property
     def _python(self) -> pl.DataFrame:
-        """The stretches in which the loop's thread is in none of its operators and calls, and waits for nothing."""
+        """The stretches in which the loop's thread is in none of its operators and calls, and does not wait."""
         return self._loop.busy.complement(*time_bounds(self._window.steps)).pieces
 
     def _null_unless_recorded(self, values: pl.Series) -> pl.Series:
@@ -113,13 +113,13 @@ class CpuTimeByStep:
 
 
 def are_recorded_by_torch(loop: TrainingLoop) -> pl.Series:
-    """Whether torch recorded each step from its begin; a step of ours may begin before torch's recording did."""
+    """Return whether torch recorded each step from its begin. A marked step may begin before the recording."""
     begins, recording = loop.window.steps["begin"], loop.time.recordings
     return begins >= (recording["begin"].min() if len(recording) else begins.min())
 
 
 def _null_last(values: pl.Series) -> pl.Series:
-    """The values without the last one: what follows the last step was not recorded."""
+    """Return the values with null for the last one: the time after the last step was not recorded."""
     return pl.concat([values[:-1], constant_column(values.name, None, values.dtype, min(1, len(values)))])
 
 

@@ -1,4 +1,4 @@
-"""analysis: what comes in every n-th step, as far as the times of single steps tell."""
+"""Periods of faults: the n of a fault that recurs in every n-th step."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -13,12 +13,15 @@ _MIN_REGULAR_SHARE = 0.7
 
 
 def find_period(times: Mapping[int, float], num_steps: int) -> int | None:
-    """The n of what comes in every n-th step, by the time that it takes in each step; 1 if in nearly every step. None
-    where it comes at no regular distance, less than three times, or where fewer than 8 steps were recorded.
+    """Return n if a fault recurs in every n-th step, 1 if in nearly every one, else None.
 
-    It comes in a step in which it takes at least half as long as in one of the few steps that together have most of
+    A fault occurs in the steps with at least half the time of the shortest of the few steps that together have most of
     its time. Nearly all distances between these are multiples of the usual one, and there are as many of them as a
     recording of this length would have.
+
+    Args:
+        times: time of the fault by step.
+        num_steps: number of recorded steps; None is returned for fewer than `MIN_STEPS`.
     """
     if not sum(times.values()):
         return None
@@ -27,7 +30,7 @@ def find_period(times: Mapping[int, float], num_steps: int) -> int | None:
 
 
 def find_period_of_steps(steps: Sequence[int], num_steps: int) -> int | None:
-    """The same of what comes in these ``steps``, in order, of ``num_steps``."""
+    """Return n if a fault in these ordered ``steps`` of ``num_steps`` recurs in every n-th step, else None."""
     if num_steps < MIN_STEPS or len(steps) < _MIN_OCCURRENCES:
         return None
     distances = [other - one for one, other in pairwise(steps)]
@@ -37,7 +40,7 @@ def find_period_of_steps(steps: Sequence[int], num_steps: int) -> int | None:
 
 
 def format_ordinal(number: int) -> str:
-    """A number as in ``every 3rd step``."""
+    """Return a number as in ``every 3rd step``."""
     unfinished_notice = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number:,}{unfinished_notice}"
 
@@ -55,7 +58,7 @@ def format_frequency(num_times: int, num_steps: int, period: int | None) -> str:
 
 
 def _shortest_main_time(times: Mapping[int, float]) -> float:
-    """The shortest of the longest times that together are most of all."""
+    """Return the shortest of the longest times that together have `_MAIN_SHARE` of all."""
     rest = _MAIN_SHARE * sum(times.values())
     for time in sorted(times.values(), reverse=True):
         rest -= time

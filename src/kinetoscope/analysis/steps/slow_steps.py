@@ -16,7 +16,7 @@ _PHASE_ORDER = (
     Phase.OPTIMIZER,
     Phase.OTHER,
 )
-"""Ranks wait for each other in a backward pass, or after it: what is slow before it holds the others up."""
+"""Order in which a slow phase is the cause: ranks wait for each other in a backward pass, or after it."""
 
 PHASE_LABELS = {
     "data_wait": "data wait",
@@ -33,10 +33,10 @@ class SlowStepRow(TypedDict):
     """A step that took much longer than the steps before it, on ``ranks``.
 
     It took ``duration_ns`` on ``rank``, ``excess_ns`` more than usual, most of that in ``phase`` and at ``line``
-    (``file:line``), None where that is not known. ``rank`` is where it began, as far as the phases tell: others may
-    have waited for it. ``starved_ns`` of the excess its thread was ready without a processor, None where the system
-    does not say; ``is_machines`` is whether that is half of it. Such a step comes ``every`` so many, None if it does
-    not come regularly; then ``num_kept`` of them were kept, and this is the slowest.
+    (``file:line``), None if unknown. ``rank`` is where it began, as far as the phases show: others may have waited for
+    it. ``starved_ns`` of the excess is run-queue delay of its thread, None where the system does not report it;
+    ``is_machines`` is whether that is half of it. Such a step recurs ``every`` so many steps, None if not regularly;
+    then ``num_kept`` of them were kept, and this is the slowest.
     """
 
     step: int
@@ -53,7 +53,7 @@ class SlowStepRow(TypedDict):
 
 
 def slow_step_rows(kept: Iterable[SlowStep]) -> list[SlowStepRow]:
-    """A row per step, the slowest first; regular ones have one together."""
+    """Return a row per outlier step, the slowest first; regular ones share one."""
     by_step: defaultdict[int, list[SlowStep]] = defaultdict(list)
     for slow in kept:
         by_step[slow.step].append(slow)

@@ -1,4 +1,4 @@
-"""analysis: how long a run takes for a step, on its host or on its device: the rule, from the rows of steps alone."""
+"""Step time of a run, CPU-limited or GPU-limited, from the rows of steps alone."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -8,13 +8,13 @@ from itertools import pairwise
 from kinetoscope.analysis.steps.steps import StepRow
 
 _MIN_RUN_AHEAD_SHARE = 0.01
-"""If the device ends its work for a step so much of the host's time after the host, the device is what takes time."""
+"""Share of the CPU's time by which the device must end its work for a step later, for a GPU-limited step time."""
 
 _MAX_GAP_SHARE = 0.005
 """Steps adjoin, as torch's ProfilerStep spans do, if the gaps between them take at most this share of their time."""
 
 MIN_TIMED_STEPS = 3
-"""Of fewer steps, one that took longer than usual is much of the whole."""
+"""With fewer steps, one that took longer than usual is much of the whole."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Stretch:
 
     @property
     def has_last(self) -> bool:
-        """Return whether the last step counts: its end is known where steps adjoin, and the host's pace holds.
+        """True if the last step counts: its end is known where steps adjoin, and the step time is CPU-limited.
 
         With evaluations it does not: one that follows the last step is not recorded.
         """
@@ -38,29 +38,31 @@ class Stretch:
 
     @property
     def num_steps(self) -> int:
-        """Return the number of steps in its time: from one begin, or end, to the next; a step alone counts as one."""
+        """The number of steps in its time: from one begin, or end, to the next; a single step counts as one."""
         return len(self.timed_rows)
 
     @property
     def is_single_step(self) -> bool:
-        """Whether it is one step, of which only the begin and the end are known."""
+        """True for one step, whose begin and end alone are known."""
         return len(self.rows) == 1
 
     @property
     def host_ns(self) -> int:
-        """The host's time for its ``num_steps``: to the end of the last step if that counts, else to its begin."""
+        """The CPU time of its ``num_steps``: to the end of the last step if that counts, else to its begin."""
         return self.recorded_ns if self.has_last else self._between_begins_ns
 
     @property
     def recorded_ns(self) -> int:
-        """From the begin of the first step to the end of the last one, on the host."""
+        """The time from the first step's begin to the last one's end, on the CPU."""
         first, last = self.rows[0], self.rows[-1]
         return last.begin_ns + last.duration_ns - first.begin_ns
 
     @property
     def device_ns(self) -> int | None:
-        """From the end of what the first step computes on the device to that of the last; of a step alone, how long its
-        kernels take; None if that is not known."""
+        """The time from the device's end of the first step to that of the last; None if unknown.
+
+        For a single step it is the time of its kernels.
+        """
         if self.is_single_step:
             return _kernels_ns(self.rows[0])
         first, last = (device_end_ns(row) for row in (self.rows[0], self.rows[-1]))
@@ -68,7 +70,7 @@ class Stretch:
 
     @property
     def is_on_device(self) -> bool:
-        """Whether the device's pace holds: it ends its work after the host."""
+        """True if the step time is GPU-limited: the device ends its work after the CPU."""
         if self.device_ns is None:
             return False
         if self.is_single_step:
@@ -77,13 +79,13 @@ class Stretch:
 
     @property
     def time_ns(self) -> int:
-        """How long it took for its ``num_steps``."""
+        """The time of its ``num_steps``."""
         return self.device_ns if self.is_on_device and self.device_ns is not None else self.host_ns
 
     def times_ns(self) -> list[tuple[int, float]]:
-        """How long each step took, without the evaluation after it, with its number.
+        """Return the number and the time of each step, without the evaluation after it.
 
-        What an evaluation takes on the device is not known: a step beside one is left out, if there are others.
+        The time of an evaluation on the device is unknown: a step beside one is left out, if there are others.
         """
         if self.is_single_step:
             return [(self.rows[0].step, float(self.time_ns))]
@@ -109,7 +111,7 @@ class Stretch:
 
     @property
     def _between_begins_ns(self) -> int:
-        """From the begin of the first step to that of the last one; of a step alone, to its end."""
+        """The time from the first step's begin to the last one's; to its end for a single step."""
         return self.recorded_ns if self.is_single_step else self.rows[-1].begin_ns - self.rows[0].begin_ns
 
     @property
@@ -119,14 +121,14 @@ class Stretch:
 
 
 def device_end_ns(row: StepRow) -> int | None:
-    """When the device ended what it computes for a step."""
+    """Return the time at which the device ended its work for a step, in unix ns; None if unknown."""
     if row.device_end_after_ns is None:
         return None
     return row.begin_ns + row.duration_ns + row.device_end_after_ns
 
 
 def stretches(steps: Iterable[StepRow]) -> list[Stretch]:
-    """The stretches in which each rank recorded without a pause. A window's last row does not know what follows it."""
+    """Return the stretches in which each rank recorded without a pause. The last row of a window ends one."""
     found: list[list[StepRow]] = []
     for rows in _by_rank(steps).values():
         is_new = True
@@ -139,28 +141,39 @@ def stretches(steps: Iterable[StepRow]) -> list[Stretch]:
 
 
 def timed_stretches(steps: Iterable[StepRow]) -> list[Stretch]:
-    """Those that tell the time of a step: steps alone do only where there are no others."""
+    """Return the stretches that have a step time: single steps only where there are no others."""
     found = stretches(steps)
     return [stretch for stretch in found if not stretch.is_single_step] or found
 
 
 def step_time_ns(steps: Iterable[StepRow]) -> float | None:
-    """How long the run takes for a step on average, in whole nanoseconds; None where there is no step."""
+    """Return the mean step time in whole nanoseconds; None without steps."""
     timed = timed_stretches(steps)
     num_steps = sum(stretch.num_steps for stretch in timed)
     return float(round(sum(stretch.time_ns for stretch in timed) / num_steps)) if timed else None
 
 
 def ratio_to_recorded_mean(steps: Sequence[StepRow], step_ns: float) -> float:
-    """What a step of ``step_ns`` is of the mean of all that was recorded. A stretch's last step has no begin after it:
-    it is not in the time of a step, but it is in what a replay saves. Below 1 it took longer than the others."""
+    """Return the ratio of a step of ``step_ns`` to the mean of all recorded time.
+
+    The last step of a stretch is not in the step time, since no begin follows it, but a replay saves its time too.
+    Below 1 it took longer than the others.
+    """
     recorded_ns = sum(stretch.recorded_ns for stretch in stretches(steps))
     return step_ns * len(steps) / recorded_ns if recorded_ns > 0 else 1.0
 
 
 def saving_per_step_ns(saved_ns: float, num_steps: int, step_ns: float, share: float) -> float:
-    """What a step of ``step_ns`` gains if all ``num_steps`` recorded ones together take ``saved_ns`` less, where it is
-    this ``share`` of their mean: never more than it takes, and no larger part than of all that was recorded."""
+    """Return the saving per step if all recorded steps together take ``saved_ns`` less.
+
+    It is never more than a step takes, and no larger a share than of all recorded time.
+
+    Args:
+        saved_ns: time saved in all recorded steps.
+        num_steps: number of recorded steps.
+        step_ns: step time.
+        share: the result of `ratio_to_recorded_mean`.
+    """
     return min(saved_ns / num_steps * min(1.0, share), step_ns)
 
 
@@ -172,7 +185,7 @@ def _by_rank(steps: Iterable[StepRow]) -> dict[int | None, list[StepRow]]:
 
 
 def _kernels_ns(row: StepRow) -> int | None:
-    """The union of a step's kernels. Copies may belong to the next batch."""
+    """Return the union of a step's kernels in ns. Copies may belong to the next batch."""
     if row.device_compute_ns is None:
         return None
     return row.device_compute_ns + (row.device_exposed_communication_ns or 0)

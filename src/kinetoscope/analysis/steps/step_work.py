@@ -1,4 +1,4 @@
-"""analysis: what was computed in each step, how fast, and how much of what the device computed is known."""
+"""FLOPs of each step, their rate, and the covered share of matmul time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.core.text.wording import format_percent
 
 MIN_COVERAGE = 0.8
-"""If less of the time of kernels that compute products is covered by shapes, rates are not told."""
+"""With known FLOPs for a smaller share of the time of matmul kernels, there are no rates."""
 
 _BEYOND_PEAK = (
     "FLOP/s and MFU are unknown: by the shapes in the trace, a step computes more than its devices can, so the "
@@ -25,8 +25,10 @@ _SUMS = ("flops", "executed_flops", "peak_ns", "matmul_ns", "covered_ns")
 
 
 class ComputeRates(TypedDict):
-    """What a rank computes in a step, on average, and how fast; None where that is not known. ``mfu_coverage`` is the
-    share of the time of kernels that compute products of which it is known; None where there are none."""
+    """FLOPs and their rate for one rank, on average; None if unknown.
+
+    ``mfu_coverage`` is the share of the time of matmul kernels with known FLOPs; None without such kernels.
+    """
 
     flops_per_step: float | None
     flops_per_s: float | None
@@ -35,9 +37,13 @@ class ComputeRates(TypedDict):
 
 
 def work_by_step(window: RankWindow, work: WindowWork) -> pl.DataFrame:
-    """A row for each step of the window: ``flops``, as torch counts them, ``executed_flops``, those that were executed,
-    and ``peak_ns``, the time that the device would need, all null unless known of each counted call; ``matmul_ns``, the
-    time of kernels that compute products, and ``covered_ns``, that of those whose operations are known."""
+    """Return the work of each step of the window.
+
+    Returns:
+        A row per step with ``flops``, as torch counts them, ``executed_flops``, and ``peak_ns``, the time at the
+            device's peak, all null unless known for each counted call; ``matmul_ns``, the time of matmul kernels, and
+            ``covered_ns``, that of those with known FLOPs.
+    """
     calls = work.calls[["flops", "executed_flops", "peak_ns"]].hstack(
         [interval_index(window.steps, work.calls["begin"])]
     )
@@ -53,7 +59,7 @@ def work_by_step(window: RankWindow, work: WindowWork) -> pl.DataFrame:
 
 
 def _matmul_times(window: RankWindow, work: WindowWork) -> pl.DataFrame:
-    """The kernels that compute products and were launched in a step, with its ``index``."""
+    """Return the ns of each matmul kernel that was launched in a step, with the step's ``index``."""
     device, timed_ns = window.device, work.kernels["timed_ns"]
     lengths = (device["end"] - device["begin"]).alias("matmul_ns")
     covered = lengths.zip_with(timed_ns.is_not_null(), zeros(len(lengths))) if timed_ns.has_nulls() else lengths
@@ -62,8 +68,10 @@ def _matmul_times(window: RankWindow, work: WindowWork) -> pl.DataFrame:
 
 
 def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> pl.DataFrame:
-    """For each step ``flops``, ``flops_per_s``, ``mfu`` and ``mfu_coverage``. With a device, the first three are told
-    only where enough of the time of its products is covered."""
+    """Return ``flops``, ``flops_per_s``, ``mfu`` and ``mfu_coverage`` of each step.
+
+    With a device, the first three are null where too little of the time of its matmuls is covered.
+    """
     coverage = pl.when(pl.col("matmul_ns") > 0).then(pl.col("covered_ns") / pl.col("matmul_ns"))
     is_reliable = (coverage >= MIN_COVERAGE).fill_null(num_devices == 0)
     length_ns = null_unless(lengths_ns, lengths_ns != 0).cast(pl.Float64)
@@ -79,7 +87,7 @@ def step_rates(sums: pl.DataFrame, lengths_ns: pl.Series, num_devices: int) -> p
 
 @dataclass(frozen=True)
 class WorkSums:
-    """The work of some steps, ``num_steps`` of which are known, added up; ``peak_ns`` is by device."""
+    """Sums of the work of steps, ``num_steps`` with known work; ``peak_ns`` is per device."""
 
     num_steps: int = 0
     has_device: bool = False
@@ -91,7 +99,7 @@ class WorkSums:
 
     @classmethod
     def of(cls, sums: pl.DataFrame, is_recorded: pl.Series, num_devices: int) -> "WorkSums":
-        """The sums of the steps that torch recorded."""
+        """Return the sums of the steps that torch recorded."""
         rows = filter_rows(sums, is_recorded)
         known = drop_null_rows(rows, "executed_flops").select(
             "flops", "executed_flops", pl.col("peak_ns").fill_null(float("nan"))
@@ -102,7 +110,7 @@ class WorkSums:
 
 
 def compute_rates(parts: Iterable[WorkSums], step_ns: float | None) -> ComputeRates:
-    """What a rank computes in a step, which takes ``step_ns``."""
+    """Return the FLOPs of a step of ``step_ns`` on one rank, and their rate."""
     parts = list(parts)
     coverage = _coverage(parts)
     has_device = any(part.has_device for part in parts)
@@ -125,7 +133,7 @@ def compute_rates(parts: Iterable[WorkSums], step_ns: float | None) -> ComputeRa
 
 
 def _is_beyond_peak(parts: Sequence[WorkSums], step_ns: float | None) -> bool:
-    """Whether devices seem to have computed more than they can: then nobody knows what they computed."""
+    """Return whether devices seem to have computed more than they can: then the FLOPs are wrong."""
     num_steps = sum(part.num_steps for part in parts)
     return bool(num_steps and step_ns) and sum(part.peak_ns for part in parts) > num_steps * (step_ns or 0.0)
 
@@ -136,7 +144,7 @@ def _coverage(parts: Sequence[WorkSums]) -> float | None:
 
 
 def notes_on_rates(parts: Sequence[WorkSums], step_ns: float | None) -> list[str]:
-    """A sentence on why FLOP/s are not told: the shapes of few products are known, or they cannot be right."""
+    """Return a sentence on missing FLOP/s: shapes of too few matmuls are known, or they are wrong."""
     coverage = _coverage(parts)
     if coverage is None or coverage >= MIN_COVERAGE:
         return [_BEYOND_PEAK] if _is_beyond_peak(parts, step_ns) else []

@@ -1,4 +1,4 @@
-"""analysis: where the time of each step went, on the host and on the device. One row per rank and step."""
+"""Rows of steps: where the time of each step of each rank went, on the CPU and on the device."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,19 +20,20 @@ from kinetoscope.analysis.windows.window import RankWindow
 
 @dataclass(frozen=True, kw_only=True)
 class StepRow(PlainData):
-    """One step of one rank. Times are nanoseconds, memory bytes; what is not known is None.
+    """One step of one rank. Times are nanoseconds, memory bytes; None is unknown.
 
-    What the host did shares nothing (`CpuTimeByStep`): from ``data_wait_ns`` as far as it is within the step, to
-    ``unknown_ns``, which no evidence covers, it adds up to ``duration_ns`` with ``evaluation_inside_ns``.
-    A device event belongs to the step in which its launch began. ``evaluation_ns`` is between a step and the next one,
-    ``evaluation_inside_ns`` within the step. ``device_end_after_ns`` is how long after the step's end on the host the
-    device ended what the step computes there, negative if before. ``flops`` is the number of floating-point operations
-    that torch counts for operators that began in the step, None unless shapes give it for all of them. ``flops_per_s``
-    and ``mfu``, the share of the device's peak, are of the time from the step's first device event to the next step's
-    first; of the last step, and where there is no device, of ``duration_ns``, or of what its kernels take, if that is
-    more. ``mfu_coverage`` is the share of the time of kernels that compute products which operators with known shapes
-    launched; below 80 % nothing else is told. ``running_ns``, ``blocked_ns`` and ``starved_ns`` (ready, but without a
-    processor) are what the loop's thread did from the end of the step before to the end of this one.
+    The CPU times are disjoint (`CpuTimeByStep`): from ``data_wait_ns`` as far as it is within the step, to
+    ``unknown_ns``, which has no evidence, they add up to ``duration_ns`` with ``evaluation_inside_ns``. A device event
+    belongs to the step in which its launch began. ``evaluation_ns`` is between a step and the next one,
+    ``evaluation_inside_ns`` within the step. ``device_end_after_ns`` is how long after the step's end on the CPU the
+    device ended its work for it, negative if before.
+
+    ``flops`` is the number of floating-point operations that torch counts for operators that began in the step, None
+    unless shapes give it for all of them. ``flops_per_s`` and ``mfu``, the share of the device's peak, are of the time
+    from the step's first device event to the next step's first; of the last step, and where there is no device, of
+    ``duration_ns``, or of the time of its kernels, if that is more. ``mfu_coverage`` is the share of the time of matmul
+    kernels that operators with known shapes launched; below 80 % there are no rates. ``running_ns``, ``blocked_ns`` and
+    ``starved_ns`` (run-queue delay) are of the loop's thread, from the end of the step before to the end of this one.
     """
 
     rank: int | None
@@ -75,7 +76,7 @@ class StepRow(PlainData):
 
 
 def missing_share(steps: Sequence[StepRow]) -> float:
-    """Which part of all steps a rank has not recorded, at most."""
+    """Return the largest share of all steps that a rank has not recorded."""
     by_rank: defaultdict[int | None, set[int]] = defaultdict(set)
     for row in steps:
         by_rank[row.rank].add(row.step)
@@ -84,7 +85,13 @@ def missing_share(steps: Sequence[StepRow]) -> float:
 
 
 def step_rows(window: RankWindow, loop: TrainingLoop, work: pl.DataFrame) -> list[StepRow]:
-    """The rows of one window, in the order of time. ``work`` is what `work_by_step` found."""
+    """Return the rows of one window, in the order of time.
+
+    Args:
+        window: a window of one rank.
+        loop: its loop.
+        work: the result of `work_by_step`.
+    """
     if not len(window.steps):
         return []
     steps = _StepColumns(window, loop)
@@ -109,7 +116,7 @@ def step_rows(window: RankWindow, loop: TrainingLoop, work: pl.DataFrame) -> lis
 
 
 class _StepColumns:
-    """Works out the columns of a window's steps, each in one pass over the spans it needs."""
+    """Builder of the columns of a window's steps, each in one pass over its spans."""
 
     def __init__(self, window: RankWindow, loop: TrainingLoop) -> None:
         self._window = window
@@ -117,7 +124,7 @@ class _StepColumns:
         self._is_recorded = are_recorded_by_torch(loop)
 
     def device(self) -> dict[str, pl.Series | None]:
-        """What the device did for each step: the events that were launched in it."""
+        """Return the times of the device events that were launched in each step."""
         window = self._window
         if not len(window.device):
             return {}
@@ -134,13 +141,15 @@ class _StepColumns:
         }
 
     def flops(self, work: pl.DataFrame) -> dict[str, pl.Series | None]:
-        """What operators computed in each step, and how fast."""
+        """Return the FLOPs of each step, and their rate."""
         rates = step_rates(work, self._device_lengths_ns(), num_devices(self._window))
         return {column.name: self._null_unless_recorded(column) for column in rates}
 
     def _device_lengths_ns(self) -> pl.Series:
-        """From each step's first device event to the next one's; the last one's are as long as its host or its kernels
-        take, whichever is more."""
+        """Return the time from each step's first device event to the next one's.
+
+        The last step's is that of its CPU or of its kernels, whichever is longer.
+        """
         durations = self._ends - self._begins
         if not len(self._window.device):
             return durations
@@ -152,10 +161,12 @@ class _StepColumns:
 
     @cached_property
     def _launched(self) -> pl.DataFrame:
-        """A row for each step on the device events that were launched in it: how many nanoseconds all of them, or some,
-        take together (``busy``, ``compute``, ``communication``, ``kernels``), ``num_kernels`` and ``num_launches``; and
-        null where there are none, when the first one began, and when the last of its computing kernels ended, or of all
-        its events if it has none (``first_begin``, ``last_end``)."""
+        """A row per step on the device events that were launched in it.
+
+        ``busy``, ``compute``, ``communication`` and ``kernels`` are unions in ns, ``num_kernels`` and ``num_launches``
+        are counts. ``first_begin`` is the first event's begin, and ``last_end`` the end of the last compute kernel, or
+        of all events without one; both are null without events.
+        """
         device = self._window.device[["begin", "end", "kind", "launch_begin", "launch_track"]]
         indices = interval_index(self._window.steps, device["launch_begin"])
         events = drop_null_rows(device.hstack([indices]), "index")
@@ -175,16 +186,16 @@ class _StepColumns:
 
     @cached_property
     def _on_device(self) -> tuple[pl.Series, pl.Series]:
-        """When each step's first device event began, and the next one's, or when the last one ended."""
+        """The start of each step's first device event, and of the next one's, or the end of the last event."""
         first, last_end = pl.col("first_begin"), self._window.device["end"].max()
         found = self._launched.select(first, until=first.shift(-1).backward_fill().fill_null(last_end))
         return found["first_begin"], found["until"]
 
     def _null_unless_recorded(self, values: pl.Series) -> pl.Series:
-        """The values, null for steps that torch did not record."""
+        """Return the values, null for steps that torch did not record."""
         return null_unless(values, self._is_recorded)
 
 
 def num_devices(window: RankWindow) -> int:
-    """How many devices did something in the window."""
+    """Return the number of devices with events in the window."""
     return max(1, drop_null_rows(window.device[["device"]], "device")["device"].n_unique()) if len(window.device) else 0

@@ -1,4 +1,4 @@
-"""analysis: what a step is made of: the host's ledger and the device's, each of which adds up to the step exactly."""
+"""Time breakdown of a step on the CPU and on the device; each adds up to the step exactly."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from kinetoscope.analysis.windows.window import DeviceTime, RankWindow
 
 
 class DeviceBreakdown(TypedDict):
-    """What a device did in a step: nanoseconds, disjoint. They add up to the step."""
+    """Time of a device in a step by activity: disjoint nanoseconds that add up to the step."""
 
     compute_ns: float | None
     exposed_communication_ns: float | None
@@ -22,8 +22,10 @@ class DeviceBreakdown(TypedDict):
 
 
 class StepBreakdown(TypedDict):
-    """The two ledgers of a step. ``device`` is None where the work of a device was not recorded for every step, or is
-    not understood."""
+    """The two breakdowns of a step.
+
+    ``device`` is None where the work of a device was not recorded for every step, or is of an unknown kind.
+    """
 
     host: CpuBreakdown
     device: DeviceBreakdown | None
@@ -31,8 +33,10 @@ class StepBreakdown(TypedDict):
 
 @dataclass(frozen=True)
 class StretchBreakdown:
-    """The ledgers of one rank's stretch, in whole nanoseconds. ``time_ns`` is what it took for ``num_steps`` of its
-    ``num_recorded`` steps."""
+    """The breakdowns of one rank's stretch, in whole nanoseconds.
+
+    ``time_ns`` is the time of ``num_steps`` of its ``num_recorded`` steps.
+    """
 
     num_steps: int
     num_recorded: int
@@ -44,24 +48,24 @@ class StretchBreakdown:
 
     @property
     def host_ns(self) -> float:
-        """What the host took for them."""
+        """The CPU time of these steps."""
         return self.time_ns - (self.host["ahead_ns"] or 0)
 
     @property
     def steps_ns(self) -> float:
-        """What all its steps took; the last one, where it has no end, as long as the others."""
+        """The time of all its steps; the last one, where it has no end, counts as long as the others."""
         return self.time_ns / self.num_steps * self.num_recorded
 
 
 def step_to_cpu_ratio(parts: Sequence[StretchBreakdown]) -> float:
-    """How many times as long steps take as the host takes for them; 1 where nothing tells."""
+    """Return the ratio of the step time to its CPU time; 1 if unknown."""
     timed = [one for one in parts if not one.is_single_step]
     host_ns = sum(one.host_ns for one in timed)
     return sum(one.time_ns for one in timed) / host_ns if host_ns > 0 else 1.0
 
 
 def stretch_breakdowns(window: RankWindow, rows: Sequence[StepRow], *, is_partial: bool) -> list[StretchBreakdown]:
-    """The ledgers of each stretch of a window. There is none of the device where not all that it did is here."""
+    """Return the breakdowns of each stretch of a window, without the device's if ``is_partial``."""
     devices = [] if is_partial else window.device_times
     return [_stretch_breakdown(devices, stretch) for stretch in stretches(rows)]
 
@@ -110,7 +114,7 @@ def _fill_idle(time_ns: int, compute: int, communication: int, copy: int) -> Dev
 
 
 def _busy_times(device: DeviceTime, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
-    """Of a stretch of time on one device: computing, communication without that, copies without both."""
+    """Return the time of computing, of communication without that, and of copies without both, on one device."""
     asked = pl.Series([begin_ns, end_ns])
     compute, kernels, busy = (int(both[1] - both[0]) for both in (covered.covered_before(asked) for covered in device))
     return compute, kernels - compute, busy - kernels
@@ -122,8 +126,11 @@ def _busy_times(device: DeviceTime, begin_ns: int, end_ns: int) -> tuple[int, in
 def run_breakdown(
     parts: Sequence[StretchBreakdown], late_wait_ns: float = 0
 ) -> tuple[float | None, StepBreakdown | None, str]:
-    """The time of a step, its ledgers, and what bounds it, on average over ranks; steps alone count where there is
-    nothing else. ``late_wait_ns`` is what a rank waits for late ones in a step."""
+    """Return the step time, its breakdown, and its bound, as means over ranks.
+
+    Single steps count where there are no others. ``late_wait_ns`` is the time per step that a rank waits for
+    stragglers.
+    """
     timed = [one for one in parts if not one.is_single_step] or list(parts)
     if not timed:
         return None, None, "unknown"
@@ -141,7 +148,7 @@ def run_breakdown(
 
 
 def _mean(breakdowns: Sequence[Mapping[str, float | None]], num_steps: int) -> dict[str, float | None]:
-    """The parts of a step in whole nanoseconds. Each is rounded with all before it, so that they add up."""
+    """Return the mean parts of a step in whole nanoseconds. Each is rounded with all before it, so that they add up."""
     means: dict[str, float | None] = {}
     whole, before = 0.0, 0
     for name in breakdowns[0] if breakdowns else ():
@@ -158,23 +165,28 @@ _BOUNDS = {
     "communication_wait_ns": "communication",
     "unknown_ns": "unknown",
 }
-"""What bounds a step whose largest part this is; by default the host does."""
+"""The bound of a step by its largest part; ``host`` for all other parts."""
 
 _MAX_IDLE_SHARE = 0.15
-"""Share of a step from which a GPU is idle too often to bound it. At the host's pace its exposed communication counts
-as well."""
+"""Share of a step from which on a GPU is idle too often to bound it.
+
+Where the step time is CPU-limited, exposed communication counts as well.
+"""
 
 _MIN_LATE_WAIT_SHARE = 0.5
-"""Communication with a larger share of waits for late ranks is bound by those ranks."""
+"""Communication with a larger share of waits for stragglers is bound by those ranks."""
 
 
 def classify_bound(parts: StepBreakdown, step_ns: float, *, on_device: bool, late_wait_ns: float = 0) -> str:
-    """Return what bounds a step: ``data``, ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``.
+    """Return the bound of a step: ``data``, ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``.
 
     Args:
-        on_device: whether steps follow each other at the device's pace. Then the larger of its compute and its exposed
-            communication bounds them, unless it is often idle; else it is the largest part of the host's time.
-        late_wait_ns: time that a rank waits for late ranks in a step.
+        parts: the breakdown of the step.
+        step_ns: step time.
+        on_device: whether the step time is GPU-limited. Then the larger of the device's compute and its exposed
+            communication bounds the step, unless the device is often idle; else the largest part of the CPU's time
+            does.
+        late_wait_ns: time per step that a rank waits for stragglers.
     """
     device = cast("Mapping[str, float | None] | None", parts["device"])
     if on_device and device is not None and (device["idle_ns"] or 0) < _MAX_IDLE_SHARE * step_ns:
@@ -194,7 +206,7 @@ def classify_bound(parts: StepBreakdown, step_ns: float, *, on_device: bool, lat
 def _classify_sync(
     device: Mapping[str, float | None], host: Mapping[str, float], step_ns: float, late_wait_ns: float
 ) -> str:
-    """Return what bounds a step in which the host mostly waits for the device: what the device does meanwhile."""
+    """Return the bound of a step in which the CPU mostly waits for the device, by the device's time."""
     communication_ns, idle_ns = device["exposed_communication_ns"] or 0, device["idle_ns"] or 0
     is_largest = (device["compute_ns"] or 0) >= max(communication_ns, idle_ns)
     if is_largest and communication_ns + idle_ns < _MAX_IDLE_SHARE * step_ns:
