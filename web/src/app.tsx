@@ -1,6 +1,6 @@
 import { useEffect } from "preact/hooks";
 import { Header } from "./header";
-import { follow, useLink } from "./link";
+import { navigate, useLink } from "./link";
 import { Empty } from "./parts/empty";
 import { usePrinting } from "./printing";
 import type { Payload } from "./payload";
@@ -11,7 +11,7 @@ import { VIEWS } from "./views";
 export function App({ payload }: { payload: Payload }) {
   const { page } = payload;
   const link = useLink();
-  const offered = VIEWS.filter((view) => view.isThere(page));
+  const offered = VIEWS.filter((view) => view.isOffered(page));
   const chosen = offered.find((view) => view.name === link.view) ?? offered[0];
   const Chosen = chosen?.component;
   useKeys(offered);
@@ -21,7 +21,7 @@ export function App({ payload }: { payload: Payload }) {
       <>
         <Header page={page} offered={[]} />
         {offered
-          .filter((view) => view.hasSomething(page))
+          .filter((view) => view.hasContent(page))
           .map(({ name, title, component: Printed }) => (
             <main class="printed" data-view={name} key={name} aria-label={title}>
               <h2 class="printed-title">{title}</h2>
@@ -53,7 +53,7 @@ function useKeys(offered: View[]): void {
       if (event.ctrlKey || event.metaKey || event.altKey || isWriting(event.target)) return;
       const view = names.split(" ")[Number(event.key) - 1];
       if (event.key === "?") document.getElementById("help")?.click();
-      else if (view) follow({ view });
+      else if (view) navigate({ view });
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);

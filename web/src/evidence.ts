@@ -95,7 +95,7 @@ const LABELS: Record<string, string> = {
 };
 
 /** Evidence that means something at zero: no workers, and no core that is idle. */
-const AT_ZERO = new Set(["num_workers", "num_free_cores"]);
+const SHOWN_AT_ZERO = new Set(["num_workers", "num_free_cores"]);
 
 /** Return the evidence to show: without the cost again, and without zeros that say nothing. */
 export function evidenceOf(finding: Pick<Finding, "cost_ns_per_step" | "evidence">): [string, number][] {
@@ -104,7 +104,7 @@ export function evidenceOf(finding: Pick<Finding, "cost_ns_per_step" | "evidence
     ([name, value]) =>
       !(name.endsWith("_ns") && Math.abs(value - cost) <= 1) &&
       !(name.endsWith("_longer_ns") && value <= 0) &&
-      (value !== 0 || AT_ZERO.has(name)),
+      (value !== 0 || SHOWN_AT_ZERO.has(name)),
   );
 }
 

@@ -25,11 +25,11 @@ const OPERATIONS: [number, string][] = [
 const UNKNOWN = "–";
 
 export function formatDuration(ns: number | null | undefined): string {
-  return inUnits(ns, DURATIONS, "ns");
+  return formatWithUnit(ns, DURATIONS, "ns");
 }
 
 export function formatBytes(bytes: number | null | undefined): string {
-  return inUnits(bytes, SIZES, "B");
+  return formatWithUnit(bytes, SIZES, "B");
 }
 
 export function formatRate(bytesPerSecond: number | null | undefined): string {
@@ -38,7 +38,7 @@ export function formatRate(bytesPerSecond: number | null | undefined): string {
 
 /** Floating-point operations. */
 export function formatOperations(operations: number | null | undefined): string {
-  return inUnits(operations, OPERATIONS, "FLOP");
+  return formatWithUnit(operations, OPERATIONS, "FLOP");
 }
 
 /** Made once: a new one takes longer than a hundred numbers. */
@@ -48,7 +48,7 @@ export function formatCount(count: number | null | undefined): string {
   return count == null ? UNKNOWN : COUNTS.format(count);
 }
 
-/** Numbers in order; those that follow one another become one range, as in `11-25`. */
+/** Numbers in order; those that navigate one another become one range, as in `11-25`. */
 export function rangesOf(numbers: number[]): string[] {
   const ranges: [number, number][] = [];
   for (const number of numbers) {
@@ -59,16 +59,16 @@ export function rangesOf(numbers: number[]): string[] {
   return ranges.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`));
 }
 
-const LEAST_SHARE = 0.0005;
+const MIN_SHOWN_SHARE = 0.0005;
 
 /** What is little is never told as nothing. */
 export function formatShare(share: number | null | undefined): string {
   if (share == null || !Number.isFinite(share)) return UNKNOWN;
-  if (share > 0 && share < LEAST_SHARE) return "<0.1 %";
+  if (share > 0 && share < MIN_SHOWN_SHARE) return "<0.1 %";
   return `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 }
 
-function inUnits(value: number | null | undefined, units: [number, string][], least: string): string {
+function formatWithUnit(value: number | null | undefined, units: [number, string][], least: string): string {
   if (value == null || !Number.isFinite(value)) return UNKNOWN;
   if (value === 0) return `0 ${least}`;
   const [size, unit] = units.find(([size]) => Math.abs(value) >= size) ?? units[units.length - 1];
@@ -85,14 +85,14 @@ export function counted(count: number, noun: string, plural = `${noun}s`): strin
   return `${formatCount(count)} ${count === 1 ? noun : plural}`;
 }
 
-const MANY_TIMES = 9;
-const MOST_TIMES = 1000;
+const FACTOR_THRESHOLD = 9;
+const MAX_FACTOR = 1000;
 
 /** "+4.2 %", "x12" for what is many times as much, and no number above a thousand. */
 export function formatChange(part: number | null): string {
   if (part === null) return "–";
-  if (part >= MOST_TIMES) return `x${MOST_TIMES.toLocaleString("en-US")}+`;
-  if (part >= MANY_TIMES) return `x${Math.round(1 + part).toLocaleString("en-US")}`;
+  if (part >= MAX_FACTOR) return `x${MAX_FACTOR.toLocaleString("en-US")}+`;
+  if (part >= FACTOR_THRESHOLD) return `x${Math.round(1 + part).toLocaleString("en-US")}`;
   const percent = Math.abs(100 * part).toFixed(Math.abs(part) >= 1 ? 0 : 1);
   const sign = Number(percent) === 0 ? "" : part > 0 ? "+" : "−";
   return `${sign}${percent} %`;

@@ -20,7 +20,7 @@ export function Header({ page, offered, chosen }: HeaderProps) {
     <header>
       <div class="title-line">
         <h1>
-          <Name text={page.title} most={80} />
+          <Name text={page.title} maxLength={80} />
         </h1>
         <Facts page={page} />
         <span class="title-buttons">

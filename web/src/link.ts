@@ -18,13 +18,13 @@ export function linkTo(link: Link): string {
   return `#${parameters}`;
 }
 
-/** Goes to another place, which the Back button leaves again. */
-export function follow(link: Link): void {
+/** Goes to another href, which the Back button leaves again. */
+export function navigate(link: Link): void {
   location.hash = linkTo(link);
 }
 
 /** Remembers where in a view the reader is, without a step for the Back button. */
-export function remember(changes: Record<string, string | undefined>): void {
+export function updateLink(changes: Record<string, string | undefined>): void {
   const address = location.href.replace(/#.*$/, "") + linkTo({ ...readLink(), ...changes });
   history.replaceState(null, "", address);
 }
@@ -33,10 +33,10 @@ export function remember(changes: Record<string, string | undefined>): void {
 export function followLinks(): void {
   document.addEventListener("click", (event) => {
     const link = event.target instanceof Element ? event.target.closest("a") : null;
-    const place = link?.getAttribute("href");
-    if (!place?.startsWith("#") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const href = link?.getAttribute("href");
+    if (!href?.startsWith("#") || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    location.hash = place;
+    location.hash = href;
   });
 }
 

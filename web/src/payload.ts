@@ -42,11 +42,11 @@ function fromBase64(text: string): Uint8Array<ArrayBuffer> {
 function decode(column: Column, bytes: Uint8Array): Numbers {
   const { length, num_bytes } = column;
   const numbers = column.is_delta ? new Float64Array(length) : emptyNumbers(length, num_bytes);
-  for (let place = 0, weight = 1; place < num_bytes; place++, weight *= 256) {
-    const plane = bytes.subarray(place * length, (place + 1) * length);
+  for (let index = 0, weight = 1; index < num_bytes; index++, weight *= 256) {
+    const plane = bytes.subarray(index * length, (index + 1) * length);
     for (let at = 0; at < length; at++) numbers[at] += plane[at] * weight;
   }
-  if (column.is_delta) addUp(numbers);
+  if (column.is_delta) addDeltas(numbers);
   return numbers;
 }
 
@@ -56,7 +56,7 @@ function emptyNumbers(length: number, num_bytes: number): Numbers {
   return num_bytes <= 4 ? new Uint32Array(length) : new Float64Array(length);
 }
 
-function addUp(numbers: Numbers): void {
+function addDeltas(numbers: Numbers): void {
   let sum = 0;
   for (let at = 0; at < numbers.length; at++) {
     const written = numbers[at];

@@ -1,7 +1,7 @@
 /** Printing: all views that have something are drawn before the browser takes its picture of the page. */
 import { useEffect, useState } from "preact/hooks";
 
-const ASKED = "kinetoscope-print";
+const PRINT_EVENT = "kinetoscope-print";
 const isPrint = matchMedia("print");
 
 /** Whether the page is printed, or is just about to be. */
@@ -17,7 +17,7 @@ export function usePrinting(): boolean {
       event.preventDefault();
       printAll();
     };
-    const listeners = { [ASKED]: begin, beforeprint: begin, afterprint: end, keydown: onKey as EventListener };
+    const listeners = { [PRINT_EVENT]: begin, beforeprint: begin, afterprint: end, keydown: onKey as EventListener };
     for (const [kind, listener] of Object.entries(listeners)) addEventListener(kind, listener);
     isPrint.addEventListener("change", change);
     return () => {
@@ -28,10 +28,10 @@ export function usePrinting(): boolean {
   return isPrinting;
 }
 
-const DRAWN_MS = 500;
+const DRAW_DELAY_MS = 500;
 
 /** Draws all views, and prints them. Canvases are drawn with a frame or two, for which `beforeprint` leaves no time. */
 export function printAll(): void {
-  dispatchEvent(new Event(ASKED));
-  setTimeout(() => print(), DRAWN_MS);
+  dispatchEvent(new Event(PRINT_EVENT));
+  setTimeout(() => print(), DRAW_DELAY_MS);
 }

@@ -3,36 +3,36 @@ import { useEffect, useState } from "preact/hooks";
 
 export type Theme = "light" | "dark";
 
-const KEPT_AS = "kinetoscope-theme";
-const CHANGED = "kinetoscope-theme-changed";
+const STORAGE_KEY = "kinetoscope-theme";
+const CHANGE_EVENT = "kinetoscope-theme-changed";
 const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
 
-export function presentTheme(): Theme {
+export function currentTheme(): Theme {
   return (document.documentElement.dataset.theme as Theme) || (systemIsDark.matches ? "dark" : "light");
 }
 
 /** Shows the theme that the reader chose in an earlier visit. */
 export function restoreTheme(): void {
-  const kept = reading(() => localStorage.getItem(KEPT_AS));
+  const kept = tryStorage(() => localStorage.getItem(STORAGE_KEY));
   if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
 }
 
 export function switchTheme(): void {
-  const theme = presentTheme() === "dark" ? "light" : "dark";
+  const theme = currentTheme() === "dark" ? "light" : "dark";
   document.documentElement.dataset.theme = theme;
-  reading(() => localStorage.setItem(KEPT_AS, theme));
-  dispatchEvent(new Event(CHANGED));
+  tryStorage(() => localStorage.setItem(STORAGE_KEY, theme));
+  dispatchEvent(new Event(CHANGE_EVENT));
 }
 
 /** The present theme; the component is drawn again when it changes. A canvas asks for its colours anew then. */
 export function useTheme(): Theme {
-  const [theme, setTheme] = useState(presentTheme);
+  const [theme, setTheme] = useState(currentTheme);
   useEffect(() => {
-    const update = () => setTheme(presentTheme());
-    addEventListener(CHANGED, update);
+    const update = () => setTheme(currentTheme());
+    addEventListener(CHANGE_EVENT, update);
     systemIsDark.addEventListener("change", update);
     return () => {
-      removeEventListener(CHANGED, update);
+      removeEventListener(CHANGE_EVENT, update);
       systemIsDark.removeEventListener("change", update);
     };
   }, []);
@@ -40,7 +40,7 @@ export function useTheme(): Theme {
 }
 
 /** Storage raises in a sandboxed frame, and in some browsers for files; the page works without it. */
-function reading<Value>(use: () => Value): Value | null {
+function tryStorage<Value>(use: () => Value): Value | null {
   try {
     return use();
   } catch {

@@ -2,13 +2,13 @@ import type { FunctionComponent } from "preact";
 import type { PageData } from "./page_data";
 import type { Payload } from "./payload";
 
-/** A view of the page. It is offered where `isThere`; views that are not there are not in the menu. */
+/** A view of the page. It is offered where `isOffered`; views that are not there are not in the menu. */
 export interface View {
   name: string;
   title: string;
-  isThere: (page: PageData) => boolean;
+  isOffered: (page: PageData) => boolean;
   /** Whether it has more to show than why it is empty; only then it is printed. */
-  hasSomething: (page: PageData) => boolean;
+  hasContent: (page: PageData) => boolean;
   component: FunctionComponent<ViewProps>;
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { columnAt, placesOf, timeScale, toldColumns } from "../src/parts/axis";
+import { columnAt, layOutColumns, timeScale, labelledColumns } from "../src/parts/axis";
 
 const labels = (highest: number, most: number) => timeScale(highest, most).map(({ label }) => label);
 
@@ -19,7 +19,7 @@ test("a scale of nothing, of a nanosecond and of a day still has two ends", () =
 });
 
 test("columns of windows stand apart, and a pointer in a gap is at the column before it", () => {
-  const places = placesOf([3, 4, 5, 26, 27, 49]);
+  const places = layOutColumns([3, 4, 5, 26, 27, 49]);
   expect(places).toEqual({
     lefts: [0, 1, 2, 4, 5, 7],
     width: 8,
@@ -31,10 +31,10 @@ test("columns of windows stand apart, and a pointer in a gap is at the column be
   expect([0, 1.5, 2.9, 3.5, 4.1, 7.9, 9].map((place) => columnAt(places, place))).toEqual([0, 1, 2, 2, 3, 5, 5]);
 });
 
-test("of many columns round numbers are told, and the first of each window, as far as there is room", () => {
+test("of many columns round numbers are labelled, and the first of each window, as far as there is room", () => {
   const steps = [...Array.from({ length: 20 }, (_, at) => 3 + at), ...Array.from({ length: 20 }, (_, at) => 103 + at)];
-  const told = toldColumns(steps, placesOf(steps), 8).map((at) => steps[at]);
-  expect(told).toEqual([3, 10, 15, 20, 103, 110, 115, 120]);
-  expect(toldColumns([7], placesOf([7]), 8)).toEqual([0]);
-  expect(toldColumns([], placesOf([]), 8)).toEqual([]);
+  const labelled = labelledColumns(steps, layOutColumns(steps), 8).map((at) => steps[at]);
+  expect(labelled).toEqual([3, 10, 15, 20, 103, 110, 115, 120]);
+  expect(labelledColumns([7], layOutColumns([7]), 8)).toEqual([0]);
+  expect(labelledColumns([], layOutColumns([]), 8)).toEqual([]);
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { verdictOf } from "../src/compare/words";
+import { labelVerdict } from "../src/compare/labels";
 import { formatChange } from "../src/format";
 import type { ComparisonRow } from "../src/page_data";
 
@@ -21,5 +21,5 @@ test("a change has a sign, unless it is nothing", () => {
 });
 
 test("memory gets larger, not slower", () => {
-  expect(verdictOf({ ...STEP, unit: "bytes" })).toBe("larger");
+  expect(labelVerdict({ ...STEP, unit: "bytes" })).toBe("larger");
 });

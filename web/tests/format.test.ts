@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { formatBytes, formatDuration, formatShare, rangesOf } from "../src/format";
 
-test("numbers that follow one another are one range", () => {
+test("numbers that navigate one another are one range", () => {
   expect(rangesOf([11, 12, 13, 17, 19, 20])).toEqual(["11-13", "17", "19-20"]);
   expect(rangesOf([])).toEqual([]);
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { placeAt, stacked, zoomed, type MemorySeries } from "../src/memory/series";
+import { indexAt, stacked, zoomed, type MemorySeries } from "../src/memory/series";
 
 const SERIES: MemorySeries = {
   categories: ["forward", "backward"],
@@ -21,7 +21,7 @@ test("areas are stacked: each begins where the one below ends", () => {
 });
 
 test("memory stays as it was until the next moment", () => {
-  expect([9, 10, 19, 20, 99].map((time) => placeAt(SERIES.times, time))).toEqual([-1, 0, 0, 1, 2]);
+  expect([9, 10, 19, 20, 99].map((time) => indexAt(SERIES.times, time))).toEqual([-1, 0, 0, 1, 2]);
 });
 
 test("a zoom keeps the moment under the cursor, and stays within all", () => {

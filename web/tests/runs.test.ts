@@ -1,21 +1,21 @@
 import { expect, test } from "vitest";
 import type { ListedRun } from "../src/runs/list_data";
 import {
-  CHOICES,
+  FILTERS,
   changeClass,
-  changeOf,
-  comparisonOf,
-  findingOf,
+  formatRunChange,
+  orderForComparison,
+  formatFinding,
   formatMoment,
-  memoryHelp,
-  memoryOf,
-  mfuOf,
-  namesOf,
-  ranksOf,
-  savingOf,
-  searchedText,
-  stepTimeOf,
-} from "../src/runs/words";
+  describePeakMemory,
+  formatPeakMemory,
+  formatRunMfu,
+  formatNames,
+  formatRankCount,
+  formatSaving,
+  buildFilterText,
+  formatStepTime,
+} from "../src/runs/labels";
 
 /** A run of which nothing is known but that it is there. */
 const UNKNOWN: ListedRun = {
@@ -27,16 +27,21 @@ const UNKNOWN: ListedRun = {
 };
 
 test("what is not known is blank, and 0 is not", () => {
-  const shown = [ranksOf, stepTimeOf, changeOf, changeClass, findingOf, savingOf, mfuOf, memoryOf];
+  const shown = [
+    formatRankCount,
+    formatStepTime,
+    formatRunChange,
+    changeClass,
+    formatFinding,
+    formatSaving,
+    formatRunMfu,
+    formatPeakMemory,
+  ];
   expect(shown.map((say) => say(UNKNOWN))).toEqual(shown.map(() => ""));
   const none = { ...UNKNOWN, num_ranks: 0, step_ns: 0, change: 0, mfu: 0, peak_bytes: 0 };
-  expect([ranksOf, stepTimeOf, changeOf, mfuOf, memoryOf].map((say) => say(none))).toEqual([
-    "0",
-    "0 ns",
-    "0.0 %",
-    "0.0 %",
-    "0 B",
-  ]);
+  expect(
+    [formatRankCount, formatStepTime, formatRunChange, formatRunMfu, formatPeakMemory].map((say) => say(none)),
+  ).toEqual(["0", "0 ns", "0.0 %", "0.0 %", "0 B"]);
 });
 
 test("a moment that is none, or that no calendar has, is blank", () => {
@@ -46,7 +51,8 @@ test("a moment that is none, or that no calendar has, is blank", () => {
 });
 
 test("ranks that are missing are told, and more ranks than the world has are not", () => {
-  const of = (num_ranks: number | null, world_size: number | null) => ranksOf({ ...UNKNOWN, num_ranks, world_size });
+  const of = (num_ranks: number | null, world_size: number | null) =>
+    formatRankCount({ ...UNKNOWN, num_ranks, world_size });
   expect([of(1, 1), of(3, 8), of(4096, 131_072), of(9, 8), of(null, 8), of(2, null)]).toEqual([
     "1",
     "3 of 8",
@@ -58,10 +64,10 @@ test("ranks that are missing are told, and more ranks than the world has are not
 });
 
 test("few hosts and devices are named, without who made them, and many are counted", () => {
-  expect(namesOf(["NVIDIA H100 80GB", "AMD MI300X"], "device")).toBe("H100 80GB, MI300X");
-  expect(namesOf(["a", "b", "c"], "host")).toBe("3 hosts");
-  expect(namesOf([], "host")).toBe("");
-  expect(namesOf(["Intel(R) <b>Arc</b>"], "device")).toBe("<b>Arc</b>");
+  expect(formatNames(["NVIDIA H100 80GB", "AMD MI300X"], "device")).toBe("H100 80GB, MI300X");
+  expect(formatNames(["a", "b", "c"], "host")).toBe("3 hosts");
+  expect(formatNames([], "host")).toBe("");
+  expect(formatNames(["Intel(R) <b>Arc</b>"], "device")).toBe("<b>Arc</b>");
 });
 
 test("a change has a colour from 5 % on, in both directions", () => {
@@ -70,21 +76,21 @@ test("a change has a colour from 5 % on, in both directions", () => {
 });
 
 test("where no finding is known it says why, and where there is none, that", () => {
-  expect(findingOf({ ...UNKNOWN, why_unknown: "too large" })).toBe("too large");
-  expect(findingOf({ ...UNKNOWN, finding: "" })).toBe("nothing found");
-  expect(findingOf({ ...UNKNOWN, finding: "Steps wait" })).toBe("Steps wait");
-  expect([0, 2e6].map((saving_ns) => savingOf({ ...UNKNOWN, saving_ns }))).toEqual(["", "2.00 ms a step to save"]);
+  expect(formatFinding({ ...UNKNOWN, why_unknown: "too large" })).toBe("too large");
+  expect(formatFinding({ ...UNKNOWN, finding: "" })).toBe("nothing found");
+  expect(formatFinding({ ...UNKNOWN, finding: "Steps wait" })).toBe("Steps wait");
+  expect([0, 2e6].map((saving_ns) => formatSaving({ ...UNKNOWN, saving_ns }))).toEqual(["", "2.00 ms a step to save"]);
 });
 
 test("sizes of any order have three digits that count", () => {
-  const sizes = [1, 1023, 2 ** 40, 2 ** 60].map((peak_bytes) => memoryOf({ ...UNKNOWN, peak_bytes }));
+  const sizes = [1, 1023, 2 ** 40, 2 ** 60].map((peak_bytes) => formatPeakMemory({ ...UNKNOWN, peak_bytes }));
   expect(sizes).toEqual(["1 B", "1023 B", "1.00 TiB", "1048576 TiB"]);
-  expect(memoryHelp({ ...UNKNOWN, peak_is_of_cpu: true })).toContain("host");
+  expect(describePeakMemory({ ...UNKNOWN, peak_is_of_cpu: true })).toContain("host");
 });
 
 test("the filter looks in what is known, and choices take runs of unknown state in no state", () => {
-  expect(searchedText({ ...UNKNOWN, hosts: ["node1"], finding: "Steps wait" })).toBe("digits node1 Steps wait");
-  const taken = Object.entries(CHOICES).filter(([, fits]) => fits(UNKNOWN));
+  expect(buildFilterText({ ...UNKNOWN, hosts: ["node1"], finding: "Steps wait" })).toBe("digits node1 Steps wait");
+  const taken = Object.entries(FILTERS).filter(([, fits]) => fits(UNKNOWN));
   expect(taken.map(([name]) => name)).toEqual(["all runs", "without traces"]);
 });
 
@@ -93,6 +99,6 @@ test("of two runs the earlier one comes first; one whose begin nobody knows is t
     { ...UNKNOWN, key: "b", when_ms: 2 },
     { ...UNKNOWN, key: "a", when_ms: 1 },
   ];
-  expect(comparisonOf([late, early]).address).toBe("/made/?before=a&after=b");
-  expect(comparisonOf([late, { ...UNKNOWN, key: "u" }]).before.key).toBe("u");
+  expect(orderForComparison([late, early]).address).toBe("/made/?before=a&after=b");
+  expect(orderForComparison([late, { ...UNKNOWN, key: "u" }]).before.key).toBe("u");
 });

@@ -4,8 +4,8 @@ import { TimelineData } from "../src/timeline/data";
 import { colourOfName } from "../src/timeline/palette";
 import { longestIn, summarizeRange } from "../src/timeline/range";
 import { callersOf, launchedBy } from "../src/timeline/relations";
-import { findMatches, longestMatch, nextMatch, placeOf } from "../src/timeline/search";
-import { fillStrip, spanAt } from "../src/timeline/strip";
+import { findMatches, longestMatch, nextMatch, matchNumber } from "../src/timeline/search";
+import { fillStrip, spanAt } from "../src/timeline/pixel_row";
 import { viewOf, within, zoomed } from "../src/timeline/view";
 
 type Box = [name: string, begin: number, duration: number, launch?: number];
@@ -112,7 +112,7 @@ test("matches are found in the order of time, around the end", () => {
   const forward = [null, 2, 3, 4].map((from) => nextMatch(NESTED, matches, from, true));
   expect(forward).toEqual([2, 3, 4, 2]);
   expect([null, 2, 4].map((from) => nextMatch(NESTED, matches, from, false))).toEqual([4, 4, 3]);
-  expect([2, 3, 4, 0].map((span) => placeOf(NESTED, matches, span))).toEqual([1, 2, 3, 0]);
+  expect([2, 3, 4, 0].map((span) => matchNumber(NESTED, matches, span))).toEqual([1, 2, 3, 0]);
 });
 
 test("the longest match is one of the very name that was searched, where there is one", () => {
@@ -165,7 +165,7 @@ test("a counter has its last value until the next, and a peak between two pixels
     times: [10, 20, 21, 40],
     values: new Float64Array([1, 9, 2, 3]),
   };
-  const memory = { ...counter, least: 0, most: 9 };
+  const memory = { ...counter, min: 0, max: 9 };
   expect([5, 10, 19, 30, 99].map((time) => valueAt(memory, time))).toEqual([null, 1, 1, 2, 3]);
   expect([...linePoints(memory, 4, 0, 40)]).toEqual([1, 9, 9, 3]);
   expect([formatValue(0.05, "GiB"), formatValue(39.7, "%"), formatValue(null, "B")]).toEqual([

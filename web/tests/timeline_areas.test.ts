@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { Finding, StepRow } from "../src/page_data";
 import { TimelineData, type LeftOutColumns } from "../src/timeline/data";
 import { Fold } from "../src/timeline/fold";
-import { outlinedBy } from "../src/timeline/outlined";
+import { outlinedBy } from "../src/timeline/outlined_spans";
 import { leftOutIn, summarizeRange } from "../src/timeline/range";
 import { stepsSaid } from "../src/timeline/ruler";
 import { Stage } from "../src/timeline/stage";

@@ -1,13 +1,13 @@
 import { useMemo } from "preact/hooks";
 import { formatBytes, formatDuration, formatRate } from "../format";
-import { follow } from "../link";
+import { navigate } from "../link";
 import type { CollectiveRow, Communication } from "../page_data";
 import { Table, type TableColumn } from "../parts/table";
 import type { Payload } from "../payload";
-import { callPlace } from "../places";
+import { buildCallLink } from "../view_links";
 import { callTitle, lengthsOf } from "./calls";
 
-const MOST = 100;
+const MAX_CALLS = 100;
 
 type LongCall = CollectiveRow & { length_ns: number };
 
@@ -15,7 +15,7 @@ type LongCall = CollectiveRow & { length_ns: number };
 export function WorstCalls({ payload, communication }: { payload: Payload; communication: Communication }) {
   const { page } = payload;
   const worst = useMemo(() => longestCalls(payload, communication), [payload, communication]);
-  const show = (call: LongCall) => follow({ view: "timeline", ...callPlace(call, call.length_ns) });
+  const show = (call: LongCall) => navigate({ view: "timeline", ...buildCallLink(call, call.length_ns) });
   return (
     <section aria-labelledby="worst-calls-title">
       <h2 id="worst-calls-title">The longest calls</h2>
@@ -26,7 +26,7 @@ export function WorstCalls({ payload, communication }: { payload: Payload; commu
         rows={worst}
         sortedBy="Took"
         noun="call"
-        most={15}
+        maxRows={15}
         onChoose={page.timeline ? show : undefined}
       />
     </section>
@@ -36,7 +36,7 @@ export function WorstCalls({ payload, communication }: { payload: Payload; commu
 function longestCalls(payload: Payload, communication: Communication): LongCall[] {
   const lengths = lengthsOf(communication, payload);
   const calls = (payload.page.report?.collectives ?? []).map((call, at) => ({ ...call, length_ns: lengths[at] }));
-  return calls.sort((one, other) => other.length_ns - one.length_ns).slice(0, MOST);
+  return calls.sort((one, other) => other.length_ns - one.length_ns).slice(0, MAX_CALLS);
 }
 
 const COLUMNS: TableColumn<LongCall>[] = [

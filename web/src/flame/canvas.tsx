@@ -5,7 +5,7 @@ import { useTheme } from "../theme";
 import { drawBoxes, LEVEL_PX } from "./draw";
 import type { Box, Frames } from "./frames";
 
-const MOST_LEVELS = 600; // browsers draw no canvas that is much higher
+const MAX_LEVELS = 600; // browsers draw no canvas that is much higher
 
 interface FrameCanvasProps {
   frames: Frames;
@@ -35,7 +35,7 @@ export function FrameCanvas(props: FrameCanvasProps) {
   const [selected, setSelected] = useState(top);
   const [hover, setHover] = useState<Hover | null>(null);
   const { boxes, height } = useMemo(
-    () => placed(frames.boxes(top, width, MOST_LEVELS), isUp),
+    () => layOut(frames.boxes(top, width, MAX_LEVELS), isUp),
     [frames, top, width, isUp],
   );
   useLayoutEffect(() => setSelected(top), [top]); // before the next key
@@ -97,7 +97,7 @@ const LABELS = ["Flame graph", "Callers"];
 const UPSIDE_DOWN: Record<string, string> = { ArrowUp: "ArrowDown", ArrowDown: "ArrowUp" };
 
 /** The boxes where they are drawn, and the height of all: upwards, the first one is at the bottom. */
-function placed(boxes: Box[], isUp: boolean): { boxes: Box[]; height: number } {
+function layOut(boxes: Box[], isUp: boolean): { boxes: Box[]; height: number } {
   const most = boxes.reduce((most, box) => Math.max(most, box.level), 0);
   const drawn = isUp ? boxes.map((box) => ({ ...box, level: most - box.level })) : boxes;
   return { boxes: drawn, height: (1 + most) * LEVEL_PX };

@@ -2,7 +2,7 @@ import { canvasColour, type ColourNumber } from "../colours";
 import { kindOf, shortName, type Box, type Frames, type Kind } from "./frames";
 
 export const LEVEL_PX = 19;
-const LEAST_LABELLED_PX = 26;
+const MIN_LABELLED_PX = 26;
 const FILL_ALPHA = 0.5;
 const UNFOUND_ALPHA = 0.2;
 
@@ -32,7 +32,7 @@ export function drawBoxes(canvas: HTMLCanvasElement, picture: Picture, width: nu
   context.direction = "ltr";
   fillBoxes(context, picture);
   context.fillStyle = text;
-  for (const box of picture.boxes) if (box.width >= LEAST_LABELLED_PX) writeLabel(context, picture.frames, box);
+  for (const box of picture.boxes) if (box.width >= MIN_LABELLED_PX) writeLabel(context, picture.frames, box);
   context.strokeStyle = text;
   context.lineWidth = 2;
   const selected = picture.boxes.find((box) => box.frame === picture.selected);

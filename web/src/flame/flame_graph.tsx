@@ -1,11 +1,11 @@
 import { useMemo, useState } from "preact/hooks";
 import { counted, formatCount, formatDuration, formatShare } from "../format";
-import { readLink, remember } from "../link";
+import { readLink, updateLink } from "../link";
 import { cssColour } from "../colours";
 import { Choice, useLinkedChoice } from "../parts/choice";
 import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
-import { graphName } from "../places";
+import { nameGraph } from "../view_links";
 import { Table, type TableColumn } from "../parts/table";
 import { timeColumn } from "../views/calls";
 import type { ViewProps } from "../view";
@@ -18,7 +18,7 @@ import { sandwichOf } from "./sandwich";
 /** Who called whom, and how long that took: each box is as wide as its part of the time. */
 export function FlameGraphs({ payload }: ViewProps) {
   const graphs = payload.page.flame_graphs;
-  const titles = graphs.map(graphName);
+  const titles = graphs.map(nameGraph);
   const [title, setTitle] = useLinkedChoice("graph", titles);
   const graph = graphs[titles.indexOf(title)];
   const [order, setOrder] = useLinkedChoice("order", [...ORDERS]);
@@ -58,19 +58,19 @@ function Graph({ frames, order, children }: GraphProps) {
   const isFound = useMemo(() => (search.trim() ? frames.matching(search) : null), [frames, search]);
   const zoom = (frame: number) => {
     setTop(frame);
-    remember({ frame: frame === frames.root ? undefined : String(frame) });
+    updateLink({ frame: frame === frames.root ? undefined : String(frame) });
   };
   const onSearch = (text: string) => {
     setSearch(text);
-    remember({ q: text || undefined });
+    updateLink({ q: text || undefined });
   };
   const onTable = () => {
     setIsTable(!isTable);
-    remember({ table: isTable ? undefined : "yes" });
+    updateLink({ table: isTable ? undefined : "yes" });
   };
   const onSandwich = (name: string | undefined) => {
     setChosen(name);
-    remember({ function: name });
+    updateLink({ function: name });
   };
   if (chosen !== undefined && frames.texts.includes(chosen)) {
     return <Sandwich frames={frames} order={order} name={chosen} onChoose={onSandwich} />;
@@ -121,7 +121,7 @@ function Sandwich({ frames, order, name, onChoose }: SandwichProps) {
         <span>
           Calls of{" "}
           <strong>
-            <Name text={name} most={120} />
+            <Name text={name} maxLength={120} />
           </strong>
           , all together; those within others of them are not counted again
         </span>
@@ -180,11 +180,11 @@ function Path({ frames, top, onZoom }: { frames: Frames; top: number; onZoom: (f
           {at > 0 && <span aria-hidden="true">{at === 1 && shown.length < path.length ? " › … › " : " › "}</span>}
           {frame === top ? (
             <strong>
-              <Name text={frames.nameOf(frame)} most={80} />
+              <Name text={frames.nameOf(frame)} maxLength={80} />
             </strong>
           ) : (
             <button type="button" class="as-link" onClick={() => onZoom(frame)}>
-              <Name text={frames.nameOf(frame)} most={60} />
+              <Name text={frames.nameOf(frame)} maxLength={60} />
             </button>
           )}
         </span>

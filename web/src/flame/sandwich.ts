@@ -33,10 +33,10 @@ function outermost(frames: Frames, name: string): number[] {
 
 /** Each caller, and its callers below it, have the time that the function took for them. */
 function addCallers(tree: Tree, frames: Frames, frame: number): void {
-  let place = 0;
+  let index = 0;
   for (let caller = frames.callers[frame]; caller >= 0 && caller !== frames.root; caller = frames.callers[caller]) {
-    place = tree.place(place, frames.names[caller]);
-    tree.add(place, 0, frames.total[frame], frames.calls[frame]);
+    index = tree.index(index, frames.names[caller]);
+    tree.add(index, 0, frames.total[frame], frames.calls[frame]);
   }
 }
 
@@ -44,9 +44,9 @@ function addCallees(tree: Tree, frames: Frames, top: number): void {
   const open = inReverse(frames, top, 0);
   for (let next = open.pop(); next; next = open.pop()) {
     const { frame, below } = next;
-    const place = tree.place(below, frames.names[frame]);
-    tree.add(place, frames.own[frame], frames.total[frame], frames.calls[frame]);
-    open.push(...inReverse(frames, frame, place));
+    const index = tree.index(below, frames.names[frame]);
+    tree.add(index, frames.own[frame], frames.total[frame], frames.calls[frame]);
+    open.push(...inReverse(frames, frame, index));
   }
 }
 
@@ -55,33 +55,33 @@ function inReverse(frames: Frames, frame: number, below: number): { frame: numbe
   return [...frames.calleesOf(frame)].reverse().map((frame) => ({ frame, below }));
 }
 
-/** Frames by who called whom, each chain of calls once. A place is a frame's plus 1; 0 is the function itself. */
+/** Frames by who called whom, each chain of calls once. A index is a frame's plus 1; 0 is the function itself. */
 class Tree {
   ownNs = 0;
   totalNs = 0;
   readonly #names: number[] = [];
   readonly #callers: number[] = [];
   readonly #sums: [own: number, total: number, calls: number][] = [];
-  readonly #places = new Map<string, number>();
+  readonly #indices = new Map<string, number>();
 
   constructor(
     readonly frames: Frames,
     readonly title: string,
   ) {}
 
-  place(caller: number, name: number): number {
+  index(caller: number, name: number): number {
     const key = `${caller} ${name}`;
-    const known = this.#places.get(key);
+    const known = this.#indices.get(key);
     if (known) return known;
     this.#names.push(name);
     this.#callers.push(caller);
     this.#sums.push([0, 0, 0]);
-    this.#places.set(key, this.#names.length);
+    this.#indices.set(key, this.#names.length);
     return this.#names.length;
   }
 
-  add(place: number, own: number, total: number, calls: number): void {
-    const sums = this.#sums[place - 1];
+  add(index: number, own: number, total: number, calls: number): void {
+    const sums = this.#sums[index - 1];
     sums[0] += own;
     sums[1] += total;
     sums[2] += calls;

@@ -7,7 +7,7 @@ import { useTheme } from "../theme";
 import { stacked, wholeRange, zoomed, type MemorySeries, type Range } from "./series";
 
 const HEIGHT_PX = 340;
-const LEAST_LABELLED_PX = 18;
+const MIN_LABELLED_PX = 18;
 const NS = [1, 2, 5].flatMap((digit) => [...Array(16).keys()].map((power) => digit * 10 ** power));
 
 interface AreaChartProps {
@@ -142,7 +142,7 @@ function labelAreas(plot: uPlot, series: MemorySeries): void {
     const top = plot.valToPos(areas[number][highest] ?? 0, "y", true);
     const bottom = plot.valToPos((areas[number][highest] ?? 0) - sizes[highest], "y", true);
     const x = plot.valToPos(series.times[highest], "x", true) + 6 * devicePixelRatio;
-    if (bottom - top < LEAST_LABELLED_PX * devicePixelRatio) return;
+    if (bottom - top < MIN_LABELLED_PX * devicePixelRatio) return;
     writeOnPlate(plot, category, x, (top + bottom) / 2);
   });
   ctx.restore();

@@ -82,7 +82,7 @@ function AliveAtPeak({
         sortedBy="Size"
         filterText={(row) => `${row.name} ${row.category} ${row.line ?? ""}`}
         noun="kind"
-        most={20}
+        maxRows={20}
       />
     </section>
   );
@@ -115,7 +115,7 @@ function Peaks({ rows, highest }: { rows: MemoryRow[]; highest: number | null })
   return (
     <section>
       <h2>Peak of each device</h2>
-      <Table caption="Peak of each device" columns={columns} rows={rows} noun="device" most={16} />
+      <Table caption="Peak of each device" columns={columns} rows={rows} noun="device" maxRows={16} />
     </section>
   );
 }
@@ -179,7 +179,7 @@ const HOLDER_COLUMNS: TableColumn<HolderRow>[] = [
   {
     title: "Steps",
     value: (row) => row.steps.length,
-    show: (row) => <Name text={stepsText(row.steps)} most={60} />,
+    show: (row) => <Name text={stepsText(row.steps)} maxLength={60} />,
     help: "In which it left memory behind",
   },
   bytesColumn("Growth per step", (row) => row.bytes_per_step),

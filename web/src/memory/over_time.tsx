@@ -2,11 +2,11 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { cssColour } from "../colours";
 import { formatBytes, formatDuration } from "../format";
-import { readLink, remember } from "../link";
+import { readLink, updateLink } from "../link";
 import type { StepEnd, StepRow } from "../page_data";
 import { Table, type TableColumn } from "../parts/table";
 import { AreaChart } from "./chart";
-import { placeAt, wholeRange, type MemorySeries, type Range } from "./series";
+import { indexAt, wholeRange, type MemorySeries, type Range } from "./series";
 
 interface OverTimeProps {
   series: MemorySeries;
@@ -67,8 +67,8 @@ function linkedRange(series: MemorySeries): Range {
 /** Remembers a range when it stays for a moment: browsers refuse many changes of the link in a second. */
 function useRememberedRange({ from, to }: Range, isWhole: boolean): void {
   useEffect(() => {
-    const places = [from, to].map((time) => (isWhole ? undefined : String(Math.round(time))));
-    const waiting = setTimeout(() => remember({ from: places[0], to: places[1] }), 150);
+    const bounds = [from, to].map((time) => (isWhole ? undefined : String(Math.round(time))));
+    const waiting = setTimeout(() => updateLink({ from: bounds[0], to: bounds[1] }), 150);
     return () => clearTimeout(waiting);
   }, [from, to]);
 }
@@ -102,11 +102,11 @@ function Legend(props: { series: MemorySeries; at: number; isCursor: boolean; st
 /** The shown times as rows, for those who cannot see the chart. */
 function TimeTable({ series, range }: { series: MemorySeries; range: Range }) {
   const rows = useMemo(() => {
-    const first = Math.max(0, placeAt(series.times, range.from));
-    return Array.from({ length: placeAt(series.times, range.to) - first + 1 }, (_, number) => first + number);
+    const first = Math.max(0, indexAt(series.times, range.from));
+    return Array.from({ length: indexAt(series.times, range.to) - first + 1 }, (_, number) => first + number);
   }, [series, range]);
   const columns = useMemo(() => timeColumns(series), [series]);
-  return <Table caption="Memory over time" columns={columns} rows={rows} noun="moment" most={50} />;
+  return <Table caption="Memory over time" columns={columns} rows={rows} noun="moment" maxRows={50} />;
 }
 
 function timeColumns(series: MemorySeries): TableColumn<number>[] {
@@ -128,11 +128,11 @@ function StepEnds({ ends }: { ends: StepEnd[] }) {
   if (ends.length < 2) return null;
   const most = Math.max(...ends.map((end) => end.size_bytes), 1);
   const [first, last] = [ends[0], ends[ends.length - 1]];
-  const says = `Alive as each step ends: ${formatBytes(first.size_bytes)} in step ${first.step}, ${formatBytes(last.size_bytes)} in step ${last.step}`;
+  const description = `Alive as each step ends: ${formatBytes(first.size_bytes)} in step ${first.step}, ${formatBytes(last.size_bytes)} in step ${last.step}`;
   return (
     <>
-      <h3>{says}</h3>
-      <div class="step-ends" role="img" aria-label={says} onPointerLeave={() => setShown(null)}>
+      <h3>{description}</h3>
+      <div class="step-ends" role="img" aria-label={description} onPointerLeave={() => setShown(null)}>
         {ends.map((end) => (
           <span key={end.time} onPointerEnter={() => setShown(end)}>
             <span style={{ height: `${(BAR_PX * end.size_bytes) / most}px` }} />

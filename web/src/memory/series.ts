@@ -47,7 +47,7 @@ export function stacked(sizes: Numbers[], length: number): Float64Array[] {
 }
 
 /** The last place whose time is not after a moment; -1 if all are. */
-export function placeAt(times: Numbers, moment: number): number {
+export function indexAt(times: Numbers, moment: number): number {
   let [low, high] = [0, times.length];
   while (low < high) {
     const middle = (low + high) >> 1;

@@ -2,7 +2,7 @@ import { formatDuration, formatShare } from "../format";
 import type { BreakdownPart, PageData } from "../page_data";
 import { Bar, lengthOf } from "../parts/stack";
 import { Term } from "../parts/term";
-import { stackOf } from "../step_parts";
+import { toStackParts } from "../step_breakdowns";
 
 const SIDES = { host: "CPU", device: "GPU" };
 
@@ -22,7 +22,7 @@ export function Breakdowns({ page: { breakdowns } }: { page: PageData }) {
 }
 
 function Breakdown({ side, parts: breakdown }: { side: keyof typeof SIDES; parts: BreakdownPart[] }) {
-  const parts = stackOf(breakdown);
+  const parts = toStackParts(breakdown);
   const shown = parts.filter(({ share }) => (share ?? 0) >= MIN_SHARE || (share ?? 0) <= -MIN_SHARE);
   const unknown = parts.filter(({ value, isPhase }) => value === null && isPhase);
   if (!shown.length) return null;

@@ -5,9 +5,9 @@ import { CopyButton } from "../parts/copy";
 import { Name } from "../parts/name";
 import { Prose } from "../parts/prose";
 import { Term } from "../parts/term";
-import { placesOf } from "../places";
+import { findViewLinks } from "../view_links";
 
-const MOST_NAMED = 6;
+const MAX_NAMED = 6;
 
 interface FindingsProps {
   page: PageData;
@@ -38,7 +38,7 @@ export function Findings({ page, findings, offered }: FindingsProps) {
                   explanation={page.explanations[finding.kind]}
                 />
                 <p class="places">
-                  {placesOf(finding, page, offered, at).map(({ href, title }) => (
+                  {findViewLinks(finding, page, offered, at).map(({ href, title }) => (
                     <a key={href} href={href}>
                       {title}
                     </a>
@@ -69,7 +69,7 @@ function Card({ finding, cost, saving, fix, explanation }: CardProps & { fix: st
         </h3>
         <Saving finding={finding} share={saving} />
       </div>
-      <Place finding={finding} />
+      <Location finding={finding} />
       {fix && (
         <div class="fix">
           <pre>
@@ -144,7 +144,7 @@ function Saving({ finding, share }: { finding: Finding; share: number | null }) 
 }
 
 /** Source lines first: that is where the change is made. */
-function Place({ finding }: { finding: Finding }) {
+function Location({ finding }: { finding: Finding }) {
   const { lines, spans, ranks, steps } = finding.where;
   return (
     <p class="where">
@@ -159,7 +159,7 @@ function Place({ finding }: { finding: Finding }) {
         <span key={span}>
           at{" "}
           <code>
-            <Name text={span} most={80} />
+            <Name text={span} maxLength={80} />
           </code>
         </span>
       ))}
@@ -170,8 +170,8 @@ function Place({ finding }: { finding: Finding }) {
 /** Ranks or steps, as a terminal names them. */
 function listed(noun: string, numbers: number[]): string {
   const ranges = rangesOf(numbers);
-  const more = ranges.length > MOST_NAMED ? ` and ${counted(ranges.length - MOST_NAMED, "more group")}` : "";
-  return `${noun}${numbers.length > 1 ? "s" : ""} ${ranges.slice(0, MOST_NAMED).join(", ")}${more}`;
+  const more = ranges.length > MAX_NAMED ? ` and ${counted(ranges.length - MAX_NAMED, "more group")}` : "";
+  return `${noun}${numbers.length > 1 ? "s" : ""} ${ranges.slice(0, MAX_NAMED).join(", ")}${more}`;
 }
 
 function ofStep(timeNs: number, share: number | null): string {

@@ -33,7 +33,7 @@ export function RunFacts({ page, report }: RunFactsProps) {
         <ul class="notes">
           {notes.map((note) => (
             <li key={note}>
-              <Name text={note} most={600} />
+              <Name text={note} maxLength={600} />
             </li>
           ))}
         </ul>
@@ -48,42 +48,45 @@ function facts(page: PageData, report: RunReport): [string, string][] {
   const found: [string, string | null][] = [
     ["Run", run.name],
     ["Recorded", formatDate(page.origin_ns)],
-    ["Ranks", ranksSaid(run.ranks, run.world_size)],
+    ["Ranks", formatRanks(run.ranks, run.world_size)],
     ["Hosts", run.hosts.join(", ")],
     ["Devices", [...new Set(ranks.map((row) => row.device_name ?? ""))].filter(Boolean).join(", ")],
     ["Steps recorded", formatCount(run.num_steps)],
-    ["A rank computes", computedSaid(run)],
-    ["MFU", mfuSaid(run)],
-    ["Clocks", clocks(page)],
-    ["Profiler's own cost", cost === null ? null : costSaid(cost, page)],
+    ["A rank computes", formatComputation(run)],
+    ["MFU", formatMfu(run)],
+    ["Clocks", formatClocks(page)],
+    ["Profiler's own cost", cost === null ? null : formatCost(cost, page)],
     ["Written by", `Kinetoscope ${page.version}`],
   ];
   return found.filter((fact): fact is [string, string] => Boolean(fact[1]));
 }
 
-function ranksSaid(ranks: number[], worldSize: number | null): string | null {
+function formatRanks(ranks: number[], worldSize: number | null): string | null {
   if (!ranks.length) return null;
   const of = worldSize === null ? "" : ` of ${worldSize}`;
   return `${ranks.length}${of}`;
 }
 
-function clocks({ overview: { clock_bound_ns: bound } }: PageData): string | null {
+function formatClocks({ overview: { clock_bound_ns: bound } }: PageData): string | null {
   if (bound === null) return null;
   return bound ? `agree within ${formatDuration(bound)}` : "all ranks have the same";
 }
 
-function costSaid(cost: number, { overview: { profiler_share: share }, profiler_ns_around: around }: PageData): string {
+function formatCost(
+  cost: number,
+  { overview: { profiler_share: share }, profiler_ns_around: around }: PageData,
+): string {
   const ofStep = share === null ? "" : ` (${formatShare(share)})`;
   return `${formatDuration(cost)} a step${ofStep}${around ? `; ${formatDuration(around)} around the steps of a window` : ""}`;
 }
 
-function computedSaid(run: RunReport["run"]): string | null {
+function formatComputation(run: RunReport["run"]): string | null {
   if (run.flops_per_step === null) return null;
   const rate = run.flops_per_s === null ? "FLOP/s unknown" : `${formatOperations(run.flops_per_s)}/s`;
   return `${formatOperations(run.flops_per_step)} a step, ${rate}`;
 }
 
-function mfuSaid({ flops_per_step, mfu, mfu_coverage }: RunReport["run"]): string | null {
+function formatMfu({ flops_per_step, mfu, mfu_coverage }: RunReport["run"]): string | null {
   if (flops_per_step === null || (mfu === null && mfu_coverage === null)) return null;
   const covered = mfu_coverage === null ? "" : `; known for ${formatShare(mfu_coverage)} of the time of matmuls`;
   return `${mfu === null ? "unknown" : `${formatShare(mfu)} of the devices' peak`}${covered}`;

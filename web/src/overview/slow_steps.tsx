@@ -18,7 +18,7 @@ export function SlowSteps({ rows }: { rows: SlowStepRow[] }) {
         rows={rows}
         sortedBy="Longer by"
         noun="slow step"
-        most={10}
+        maxRows={10}
       />
     </section>
   );
@@ -55,13 +55,13 @@ const COLUMNS: TableColumn<SlowStepRow>[] = [
   {
     title: "Rank",
     value: (row) => row.rank,
-    show: (row) => <span>{ranksSaid(row)}</span>,
+    show: (row) => <span>{formatRanks(row)}</span>,
     help: "Where it was slow first; others may have waited for it",
   },
   { title: "Known of it", value: whySlow, width: "narrow" },
 ];
 
-function ranksSaid({ rank, ranks }: SlowStepRow): string {
+function formatRanks({ rank, ranks }: SlowStepRow): string {
   return ranks.length > 1 ? `${rank} and ${formatCount(ranks.length - 1)} more` : String(rank);
 }
 

@@ -1,13 +1,13 @@
 import { useMemo, useState } from "preact/hooks";
 import { formatDuration } from "../format";
-import { readLink, remember } from "../link";
+import { readLink, updateLink } from "../link";
 import type { RankBreakdown } from "../page_data";
-import { Columns, saysOf } from "../parts/columns";
+import { Columns, describeColumn } from "../parts/columns";
 import { Legend } from "../parts/legend";
 import { numShownFirst, Stack, type StackPart } from "../parts/stack";
 import type { Payload } from "../payload";
-import { stepPlace } from "../places";
-import { meanSteps, rankSteps, shownParts, stackOf, type StepParts } from "../step_parts";
+import { linkToStep } from "../view_links";
+import { meanSteps, rankSteps, shownParts, toStackParts, type StepParts } from "../step_breakdowns";
 
 const ALL = "all";
 
@@ -35,7 +35,7 @@ export function StepPicture({ payload }: { payload: Payload }) {
     setShown((was) => (at !== null ? { of, at } : was?.of === of ? null : was));
   const choose = (rank: string) => {
     setRank(rank);
-    remember({ steprank: rank === ALL ? undefined : rank });
+    updateLink({ steprank: rank === ALL ? undefined : rank });
   };
   const numFirst = numShownFirst(ranks);
   const pointed = (shown && (shown.of === "rank" ? ranks : steps)[shown.at]) ?? ranks[0];
@@ -108,16 +108,16 @@ function goTo(step: number | undefined, rank: string, payload: Payload): void {
     ({ row }) => row.step === step && (rank === ALL || String(row.rank) === rank),
   );
   const [longest] = steps.sort((one, other) => other.row.duration_ns - one.row.duration_ns);
-  const place = longest && stepPlace(longest.row, payload.page);
-  if (place) location.hash = place.href;
+  const link = longest && linkToStep(longest.row, payload.page);
+  if (link) location.hash = link.href;
 }
 
 function barOf({ title, timeNs, parts, below }: ShownBreakdown) {
-  const device = below ? ` ${saysOf({ title: "Its GPU", timeNs, parts: below })}` : "";
+  const device = below ? ` ${describeColumn({ title: "Its GPU", timeNs, parts: below })}` : "";
   return {
     ...{ title, parts, below: below ?? undefined },
     length: formatDuration(timeNs),
-    says: `${saysOf({ title, timeNs, parts })}.${device}`,
+    description: `${describeColumn({ title, timeNs, parts })}.${device}`,
   };
 }
 
@@ -149,7 +149,15 @@ function toShownBreakdown({
   stands_out: standsOut,
 }: RankBreakdown): ShownBreakdown {
   const title = rank === null ? "All" : `Rank ${rank}`;
-  return { title, timeNs, parts: stackOf(host), below: device && stackOf(device), rank, number: 0, standsOut };
+  return {
+    title,
+    timeNs,
+    parts: toStackParts(host),
+    below: device && toStackParts(device),
+    rank,
+    number: 0,
+    standsOut,
+  };
 }
 
 /** Single steps: of one rank, or the means of all. */

@@ -24,7 +24,7 @@ export function TopCalls({ calls }: { calls: TopCallsData }) {
           {calls.names.map((name, at) => (
             <tr key={at}>
               <th scope="row">
-                <Name text={name} most={80} />
+                <Name text={name} maxLength={80} />
               </th>
               <td class="number">{formatDuration(calls.times_ns[at])}</td>
               <td class="number">{formatShare(calls.shares[at])}</td>

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { readLink, remember } from "../link";
+import { readLink, updateLink } from "../link";
 
 /** One of several, chosen from a list, which the link has under a name. The first is chosen unless a link says else. */
 export function useLinkedChoice(linkName: string, options: string[]): [string, (option: string) => void] {
@@ -7,7 +7,7 @@ export function useLinkedChoice(linkName: string, options: string[]): [string, (
   const [chosen, setChosen] = useState(linked && options.includes(linked) ? linked : (options[0] ?? ""));
   const choose = (option: string) => {
     setChosen(option);
-    remember({ [linkName]: option });
+    updateLink({ [linkName]: option });
   };
   return [chosen, choose];
 }

@@ -1,14 +1,14 @@
 /** Stacked columns side by side: one for each step, say. Pointer and arrow keys choose one. */
 import { useRef } from "preact/hooks";
 import { counted, formatDuration } from "../format";
-import { columnAt, placesOf, timeScale, toldColumns, type Places } from "./axis";
+import { columnAt, layOutColumns, timeScale, labelledColumns, type ColumnLayout } from "./axis";
 import type { StackPart } from "./stack";
 
 export interface StackColumn {
   title: string;
   /** Where one is missing, there is a gap. */
   number: number;
-  /** What is written below it in place of its number. */
+  /** What is written below it in partIndex of its number. */
   name?: string;
   /** How long it takes, in all. */
   timeNs: number | null;
@@ -25,32 +25,32 @@ interface ColumnsProps {
 }
 
 /** A column that is so many times as high as the middle one is cut, so that the others can be seen. */
-const CUT_AT = 3;
+const TRUNCATION_FACTOR = 3;
 const HEIGHT = 1000;
-const MOST_TICKS = 4;
-const MOST_TOLD = 8;
+const MAX_TICKS = 4;
+const MAX_LABELS = 8;
 const STEPS: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 };
 
 export function Columns({ label, noun, columns, shown, onShow, onChoose }: ColumnsProps) {
   const heights = columns.map((column) => column.timeNs ?? 0);
-  const scale = timeScale(topOf(heights), MOST_TICKS);
+  const scale = timeScale(topOf(heights), MAX_TICKS);
   const top = scale[scale.length - 1].value;
   const cut = heights.filter((height) => height > top).length;
-  const places = placesOf(columns.map(({ number }) => number));
+  const layout = layOutColumns(columns.map(({ number }) => number));
   const last = useRef(-1); // keys go on from there, also after the pointer was elsewhere
   last.current = Math.min(shown ?? last.current, columns.length - 1);
-  const said = Math.max(0, last.current);
-  const pointed = (event: { offsetX: number; currentTarget: Element }) =>
-    columnAt(places, (event.offsetX / event.currentTarget.clientWidth) * places.width);
+  const focused = Math.max(0, last.current);
+  const toColumn = (event: { offsetX: number; currentTarget: Element }) =>
+    columnAt(layout, (event.offsetX / event.currentTarget.clientWidth) * layout.width);
   const onKeyDown = (event: KeyboardEvent) => {
-    if (event.key === "Enter") return onChoose(said);
+    if (event.key === "Enter") return onChoose(focused);
     if (!STEPS[event.key]) return;
     event.preventDefault();
     onShow(Math.max(0, Math.min(columns.length - 1, last.current + STEPS[event.key])));
   };
   const notes = [
     cut > 0 && `${counted(cut, noun)} cut, up to ${formatDuration(Math.max(...heights))}`,
-    places.gaps.length > 0 && `In gaps, ${noun}s were not recorded`,
+    layout.gaps.length > 0 && `In gaps, ${noun}s were not recorded`,
   ].filter(Boolean);
   return (
     <div class="columns">
@@ -63,42 +63,42 @@ export function Columns({ label, noun, columns, shown, onShow, onChoose }: Colum
         <span class="columns-widest">{scale[scale.length - 1].label}</span>
       </div>
       <svg
-        viewBox={`0 0 ${places.width} ${HEIGHT}`}
+        viewBox={`0 0 ${layout.width} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="slider"
         tabindex={0}
         aria-label={label}
         aria-valuemin={0}
         aria-valuemax={columns.length - 1}
-        aria-valuenow={said}
-        aria-valuetext={saysOf(columns[said])}
+        aria-valuenow={focused}
+        aria-valuetext={describeColumn(columns[focused])}
         onKeyDown={onKeyDown}
-        onPointerMove={(event) => onShow(pointed(event))}
+        onPointerMove={(event) => onShow(toColumn(event))}
         onPointerLeave={() => onShow(null)}
-        onClick={(event) => onChoose(pointed(event))}
+        onClick={(event) => onChoose(toColumn(event))}
       >
         {scale.map(({ value }) => (
-          <path key={value} class="columns-line" d={`M0 ${y(value, top)}H${places.width}`} />
+          <path key={value} class="columns-line" d={`M0 ${y(value, top)}H${layout.width}`} />
         ))}
-        {places.gaps.map(([left, width]) => (
+        {layout.gaps.map(([left, width]) => (
           <rect key={left} class="columns-gap" x={left} y={0} width={width} height={HEIGHT} />
         ))}
-        <Drawn columns={columns} places={places} top={top} />
-        {shown !== null && <rect class="pointed" x={places.lefts[shown]} y={0} width={1} height={HEIGHT} />}
+        <Drawn columns={columns} layout={layout} top={top} />
+        {shown !== null && <rect class="pointed" x={layout.lefts[shown]} y={0} width={1} height={HEIGHT} />}
       </svg>
-      <Numbers columns={columns} places={places} noun={noun} />
+      <Numbers columns={columns} layout={layout} noun={noun} />
       {notes.length > 0 && <p class="columns-said quiet">{`${notes.join(". ")}.`}</p>}
     </div>
   );
 }
 
 /** The numbers of some columns, below them. */
-function Numbers({ columns, places, noun }: { columns: StackColumn[]; places: Places; noun: string }) {
+function Numbers({ columns, layout, noun }: { columns: StackColumn[]; layout: ColumnLayout; noun: string }) {
   const numbers = columns.map(({ number }) => number);
   return (
     <div class="columns-names quiet" aria-hidden="true">
-      {toldColumns(numbers, places, MOST_TOLD).map((at) => (
-        <span key={at} style={{ left: `${(100 * (places.lefts[at] + 0.5)) / places.width}%` }}>
+      {labelledColumns(numbers, layout, MAX_LABELS).map((at) => (
+        <span key={at} style={{ left: `${(100 * (layout.lefts[at] + 0.5)) / layout.width}%` }}>
           {columns[at].name ?? numbers[at]}
         </span>
       ))}
@@ -108,15 +108,15 @@ function Numbers({ columns, places, noun }: { columns: StackColumn[]; places: Pl
 }
 
 /** One path for each part, through all columns. */
-function Drawn({ columns, places, top }: { columns: StackColumn[]; places: Places; top: number }) {
+function Drawn({ columns, layout, top }: { columns: StackColumn[]; layout: ColumnLayout; top: number }) {
   const bases = columns.map(() => 0);
   const gap = columns.length > 200 ? 0 : 0.12;
-  return (columns[0]?.parts ?? []).map((part, place) => {
+  return (columns[0]?.parts ?? []).map((part, partIndex) => {
     const boxes = columns.map((column, at) => {
-      const value = column.parts[place].value ?? 0;
+      const value = column.parts[partIndex].value ?? 0;
       const [low, high] = [bases[at], bases[at] + value].map((height) => y(height, top));
       bases[at] += value;
-      return high < low ? `M${places.lefts[at] + gap / 2} ${low}V${high}h${1 - gap}V${low}z` : "";
+      return high < low ? `M${layout.lefts[at] + gap / 2} ${low}V${high}h${1 - gap}V${low}z` : "";
     });
     return <path key={part.name} d={boxes.join("")} style={{ fill: part.colour }} />;
   });
@@ -129,12 +129,12 @@ function y(value: number, top: number): number {
 function topOf(heights: number[]): number {
   const sorted = [...heights].sort((one, other) => one - other);
   const highest = sorted.at(-1) ?? 1;
-  return Math.max(1, Math.min(highest, CUT_AT * (sorted[Math.floor(sorted.length / 2)] || highest)));
+  return Math.max(1, Math.min(highest, TRUNCATION_FACTOR * (sorted[Math.floor(sorted.length / 2)] || highest)));
 }
 
-export function saysOf(column?: Omit<StackColumn, "number">): string {
+export function describeColumn(column?: Omit<StackColumn, "number">): string {
   if (!column) return "";
   const parts = column.parts.filter((part) => (part.value ?? 0) !== 0);
-  const said = parts.map((part) => `${part.name} ${formatDuration(part.value)}`);
-  return `${column.title}: ${formatDuration(column.timeNs)}. ${said.join(", ")}`;
+  const texts = parts.map((part) => `${part.name} ${formatDuration(part.value)}`);
+  return `${column.title}: ${formatDuration(column.timeNs)}. ${texts.join(", ")}`;
 }

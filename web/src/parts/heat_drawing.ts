@@ -8,40 +8,41 @@ export interface HeatCells {
 }
 
 export interface HeatRange {
-  least: number;
-  most: number;
-  /** Whether some numbers are above `most`. */
+  min: number;
+  max: number;
+  /** Whether some numbers are above `max`. */
   isCut: boolean;
 }
 
 export const LEFT = 62;
-const CUT_AT = 3;
-/** At most this part of all numbers is shown as if it were less. */
-const CUT_SHARE = 1 / 200;
+const TRUNCATION_FACTOR = 3;
+/** At max this part of all numbers is shown as if it were less. */
+const MAX_TRUNCATED_SHARE = 1 / 200;
 const SHADES = 256;
-const LEAST_ROW = 7;
-const MOST_ROW = 26;
+const MIN_ROW_HEIGHT = 7;
+const MAX_ROW_HEIGHT = 26;
 const HEIGHT = 420;
 
 export function rowHeight(cells: HeatCells): number {
-  return Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(HEIGHT / Math.max(1, cells.rows.length))));
+  return Math.max(MIN_ROW_HEIGHT, Math.min(MAX_ROW_HEIGHT, Math.floor(HEIGHT / Math.max(1, cells.rows.length))));
 }
 
-/** From the least, or from 0, to the most; a few numbers far above the middle one do not make all others look alike. */
+/** From the min, or from 0, to the max; a few numbers far above the middle one do not make all others look alike. */
 export function rangeOf(cells: HeatCells, isFromZero = false): HeatRange {
   const values: number[] = [];
   forEachCell(cells, (value) => values.push(value));
   const sorted = Float64Array.from(values).sort();
   const highest = sorted.at(-1) ?? 0;
-  const cut = CUT_AT * (sorted[Math.floor(sorted.length / 2)] ?? 0);
-  const isCut = cut > 0 && highest > cut && values.filter((value) => value > cut).length < values.length * CUT_SHARE;
-  const least = isFromZero ? Math.min(0, sorted[0] ?? 0) : (sorted[0] ?? 0);
-  return { least, most: isCut ? cut : highest, isCut };
+  const cut = TRUNCATION_FACTOR * (sorted[Math.floor(sorted.length / 2)] ?? 0);
+  const isCut =
+    cut > 0 && highest > cut && values.filter((value) => value > cut).length < values.length * MAX_TRUNCATED_SHARE;
+  const min = isFromZero ? Math.min(0, sorted[0] ?? 0) : (sorted[0] ?? 0);
+  return { min, max: isCut ? cut : highest, isCut };
 }
 
 /** The number for each row and each column of pixels: the highest where several cells share one. */
-function binned(cells: HeatCells, most: number): { numColumns: number; values: Float64Array } {
-  const numColumns = Math.min(cells.columns.length, Math.floor(most));
+function binned(cells: HeatCells, maxColumns: number): { numColumns: number; values: Float64Array } {
+  const numColumns = Math.min(cells.columns.length, Math.floor(maxColumns));
   const values = new Float64Array(numColumns * cells.rows.length).fill(NaN);
   forEachCell(cells, (value, row, column) => {
     const at = row * numColumns + Math.floor((column * numColumns) / cells.columns.length);
@@ -103,17 +104,17 @@ export function drawShades(
   cells: HeatCells,
   range: HeatRange,
   ramp: Uint8ClampedArray,
-  most: number,
+  max: number,
 ): HTMLCanvasElement {
-  const bins = binned(cells, most);
-  const { least } = range;
+  const bins = binned(cells, max);
+  const { min } = range;
   const small = document.createElement("canvas");
   [small.width, small.height] = [bins.numColumns, cells.rows.length];
   if (!small.width || !small.height) return small;
   const image = new ImageData(small.width, small.height);
   bins.values.forEach((value, at) => {
     if (Number.isNaN(value)) return;
-    const share = range.most > least ? Math.min(1, (value - least) / (range.most - least)) : 0;
+    const share = range.max > min ? Math.min(1, (value - min) / (range.max - min)) : 0;
     const shade = Math.round(share * (SHADES - 1)) * 3;
     image.data.set([...ramp.subarray(shade, shade + 3), 255], at * 4);
   });

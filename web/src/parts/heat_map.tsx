@@ -18,10 +18,10 @@ interface HeatMapProps {
   label: string;
   cells: HeatCells;
   format: (value: number | null) => string;
-  /** What the chosen cell says beside its number. */
-  says: (row: number, column: number) => string;
+  /** What the chosen cell describeCell beside its number. */
+  describeCell: (row: number, column: number) => string;
   onChoose?: (row: number, column: number) => void;
-  /** Whether the palest colour is 0, not the least number. */
+  /** Whether the palest colour is 0, not the min number. */
   isFromZero?: boolean;
 }
 
@@ -37,7 +37,7 @@ const MOVES: Record<string, [number, number]> = {
   ArrowRight: [0, 1],
 };
 
-export function HeatMap({ label, cells, format, says, onChoose, isFromZero }: HeatMapProps) {
+export function HeatMap({ label, cells, format, describeCell, onChoose, isFromZero }: HeatMapProps) {
   const [shown, setShown] = useState<Cell | null>(null);
   const range = useMemo(() => rangeOf(cells, isFromZero), [cells, isFromZero]);
   const { canvas, width } = useDrawing(cells, range, shown);
@@ -52,12 +52,12 @@ export function HeatMap({ label, cells, format, says, onChoose, isFromZero }: He
   return (
     <div class="heat-map">
       <div class="heat-scale">
-        <span>{format(range.least)}</span>
+        <span>{format(range.min)}</span>
         <span class="heat-ramp" />
-        <span>{range.isCut ? `${format(range.most)} and more` : format(range.most)}</span>
+        <span>{range.isCut ? `${format(range.max)} and more` : format(range.max)}</span>
         <output>
           {shown
-            ? `${says(shown.row, shown.column)}: ${format(cells.value(shown.row, shown.column))}`
+            ? `${describeCell(shown.row, shown.column)}: ${format(cells.value(shown.row, shown.column))}`
             : "Point at a cell, or choose one with the arrow keys."}
         </output>
       </div>

@@ -1,22 +1,22 @@
-const MOST_CHARACTERS = 200;
+const MAX_CHARACTERS = 200;
 
 /** A name from a trace: it stays text, and its direction of writing does not reach what is around it. A long one is cut in
  * its middle, since names that begin alike often differ at their ends. */
-export function Name({ text, most = MOST_CHARACTERS }: { text: string; most?: number }) {
-  if (text.length <= most) return <bdi>{text}</bdi>;
+export function Name({ text, maxLength = MAX_CHARACTERS }: { text: string; maxLength?: number }) {
+  if (text.length <= maxLength) return <bdi>{text}</bdi>;
   return (
     <span title={text.slice(0, 2000)}>
-      <bdi>{cutInMiddle(text, most)}</bdi>
+      <bdi>{cutInMiddle(text, maxLength)}</bdi>
       {` (${text.length} characters)`}
     </span>
   );
 }
 
 /** The begin and the end of a text, of about so many letters together. */
-export function cutInMiddle(text: string, most: number): string {
-  if (text.length <= most) return text;
-  const end = Math.floor((most - 1) / 2);
-  return `${whole(text.slice(0, most - 1 - end), true)}…${whole(text.slice(text.length - end), false)}`;
+export function cutInMiddle(text: string, maxLength: number): string {
+  if (text.length <= maxLength) return text;
+  const end = Math.floor((maxLength - 1) / 2);
+  return `${whole(text.slice(0, maxLength - 1 - end), true)}…${whole(text.slice(text.length - end), false)}`;
 }
 
 /** Without half of a letter that takes two places, where the text was cut. */

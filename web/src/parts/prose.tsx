@@ -7,16 +7,16 @@ export function Prose({ text }: { text: string }) {
   const pieces = text.split("`");
   // Without a closing backtick, the last one is a character like any other.
   const isPaired = pieces.length % 2 === 1;
-  if (!isPaired) return <Name text={text} most={MAX_CHARACTERS} />;
+  if (!isPaired) return <Name text={text} maxLength={MAX_CHARACTERS} />;
   return (
     <>
       {pieces.map((piece, index) =>
         index % 2 ? (
           <code key={index}>
-            <Name text={piece} most={MAX_CHARACTERS} />
+            <Name text={piece} maxLength={MAX_CHARACTERS} />
           </code>
         ) : (
-          <Name key={index} text={piece} most={MAX_CHARACTERS} />
+          <Name key={index} text={piece} maxLength={MAX_CHARACTERS} />
         ),
       )}
     </>

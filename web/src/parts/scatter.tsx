@@ -26,8 +26,8 @@ interface ScatterProps {
 
 const [WIDTH, HEIGHT] = [460, 304];
 const [LEFT, RIGHT, TOP, BOTTOM] = [96, 28, 10, 44];
-const MOST_POINTS = 3000;
-const MOST_MARKS = 5;
+const MAX_POINTS = 3000;
+const MAX_MARKS = 5;
 const SHAPES = [
   "m-3 -3h6v6h-6z",
   "m0 -4l4 4l-4 4l-4 -4z",
@@ -55,7 +55,7 @@ export function Scatter({ label, series, x, y, diagonal }: ScatterProps) {
       points.map(([, value]) => value),
       y.base,
     );
-  const place = ([a, b]: [number, number]) => `M${placeX(a, across)} ${placeY(b, up)}`;
+  const pathOf = ([a, b]: [number, number]) => `M${toX(a, across)} ${toY(b, up)}`;
   return (
     <figure class="scatter">
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={label}>
@@ -71,8 +71,8 @@ export function Scatter({ label, series, x, y, diagonal }: ScatterProps) {
         {series.map((one, at) => (
           <path
             key={one.name}
-            d={thinned(one.points)
-              .map((point) => place(point) + shapeOf(at))
+            d={downsample(one.points)
+              .map((point) => pathOf(point) + shapeOf(at))
               .join("")}
             style={fill(at)}
           />
@@ -84,7 +84,7 @@ export function Scatter({ label, series, x, y, diagonal }: ScatterProps) {
             <svg viewBox="-5 -5 10 10" aria-hidden="true">
               <path d={`M0 0${shapeOf(at)}`} style={fill(at)} />
             </svg>
-            <Name text={one.name} most={60} />
+            <Name text={one.name} maxLength={60} />
           </span>
         ))}
       </figcaption>
@@ -97,16 +97,16 @@ function Axes({ x, y, across, up }: { x: Scale; y: Scale; across: Range; up: Ran
     <>
       {marks(across).map((value) => (
         <g key={value}>
-          <line x1={placeX(value, across)} x2={placeX(value, across)} y1={TOP} y2={HEIGHT - BOTTOM} />
-          <text x={placeX(value, across)} y={HEIGHT - BOTTOM + 20} text-anchor="middle">
+          <line x1={toX(value, across)} x2={toX(value, across)} y1={TOP} y2={HEIGHT - BOTTOM} />
+          <text x={toX(value, across)} y={HEIGHT - BOTTOM + 20} text-anchor="middle">
             {x.format(value)}
           </text>
         </g>
       ))}
       {marks(up).map((value) => (
         <g key={value}>
-          <line x1={LEFT} x2={WIDTH - RIGHT} y1={placeY(value, up)} y2={placeY(value, up)} />
-          <text x={LEFT - 6} y={placeY(value, up) + 4} text-anchor="end">
+          <line x1={LEFT} x2={WIDTH - RIGHT} y1={toY(value, up)} y2={toY(value, up)} />
+          <text x={LEFT - 6} y={toY(value, up) + 4} text-anchor="end">
             {y.format(value)}
           </text>
         </g>
@@ -130,14 +130,14 @@ interface Range {
 
 function range(values: number[], base: number): Range {
   const known = values.filter((value) => value > 0);
-  const least = known.reduce((one, other) => Math.min(one, other), Infinity);
-  const most = known.reduce((one, other) => Math.max(one, other), 1);
-  const low = Math.floor(logarithm(Number.isFinite(least) ? least : 1, base));
-  return { base, low, high: Math.max(low + 1, Math.ceil(logarithm(most, base))) };
+  const min = known.reduce((one, other) => Math.min(one, other), Infinity);
+  const max = known.reduce((one, other) => Math.max(one, other), 1);
+  const low = Math.floor(logarithm(Number.isFinite(min) ? min : 1, base));
+  return { base, low, high: Math.max(low + 1, Math.ceil(logarithm(max, base))) };
 }
 
 function marks({ base, low, high }: Range): number[] {
-  const every = Math.ceil((high - low) / MOST_MARKS);
+  const every = Math.ceil((high - low) / MAX_MARKS);
   return Array.from({ length: Math.floor((high - low) / every) + 1 }, (_, at) => base ** (low + at * every));
 }
 
@@ -150,17 +150,17 @@ function logarithm(value: number, base: number): number {
   return Math.log2(value) / Math.log2(base);
 }
 
-function placeX(value: number, across: Range): number {
+function toX(value: number, across: Range): number {
   return Math.round(LEFT + share(value, across) * (WIDTH - LEFT - RIGHT));
 }
 
-function placeY(value: number, up: Range): number {
+function toY(value: number, up: Range): number {
   return Math.round(HEIGHT - BOTTOM - share(value, up) * (HEIGHT - TOP - BOTTOM));
 }
 
 /** Evenly fewer points, where there are more than can be told apart. */
-function thinned(points: [number, number][]): [number, number][] {
-  const every = Math.ceil(points.length / MOST_POINTS);
+function downsample(points: [number, number][]): [number, number][] {
+  const every = Math.ceil(points.length / MAX_POINTS);
   return every > 1 ? points.filter((_, at) => at % every === 0) : points;
 }
 

@@ -1,4 +1,4 @@
-/** Stacked bars: one for each rank, say. Pointer and arrow keys choose a bar; what it says is shown elsewhere. */
+/** Stacked bars: one for each rank, say. Pointer and arrow keys choose a bar; what it description is shown elsewhere. */
 import { useRef, useState } from "preact/hooks";
 import { counted } from "../format";
 import "./stack.css";
@@ -23,7 +23,7 @@ export interface StackBar {
   /** The length, with its unit. */
   length: string;
   /** All numbers, for readers of screens. */
-  says: string;
+  description: string;
 }
 
 interface StackProps {
@@ -38,7 +38,7 @@ interface StackProps {
 }
 
 const STEPS: Record<string, number> = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 };
-const MANY = 16;
+const DENSE_THRESHOLD = 16;
 
 export function Stack({ label, bars: all, shown, onShow, onChoose, numFirst = all.length, noun = "bar" }: StackProps) {
   const [isOpen, setIsOpen] = useState(false);
@@ -55,7 +55,7 @@ export function Stack({ label, bars: all, shown, onShow, onChoose, numFirst = al
     <>
       <ul
         ref={list}
-        class={bars.length > MANY ? "stack dense" : "stack"}
+        class={bars.length > DENSE_THRESHOLD ? "stack dense" : "stack"}
         aria-label={label}
         onMouseLeave={() => onShow(null)}
       >
@@ -64,7 +64,7 @@ export function Stack({ label, bars: all, shown, onShow, onChoose, numFirst = al
             <button
               type="button"
               tabIndex={at === (shown ?? 0) ? 0 : -1}
-              aria-label={bar.says}
+              aria-label={bar.description}
               onKeyDown={onKeyDown}
               // Not on enter, which a change of layout under a resting pointer causes, too.
               onMouseMove={() => at !== shown && onShow(at)}
@@ -109,11 +109,11 @@ export function lengthOf(parts: StackPart[]): number {
   return parts.reduce((sum, part) => sum + (part.value ?? 0), 0);
 }
 
-const FEW = 8;
-const MOST_STANDING_OUT = 16;
+const MAX_UNFOLDED = 8;
+const MAX_UNUSUAL = 16;
 
 /** How many bars to show first: few are all shown; of many, those that stand out, which come first, and at least some. */
 export function numShownFirst(bars: { standsOut: boolean }[]): number {
   const standing = bars.filter(({ standsOut }) => standsOut).length;
-  return bars.length <= FEW ? bars.length : Math.max(FEW / 2, Math.min(MOST_STANDING_OUT, standing));
+  return bars.length <= MAX_UNFOLDED ? bars.length : Math.max(MAX_UNFOLDED / 2, Math.min(MAX_UNUSUAL, standing));
 }

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useId, useMemo, useState } from "preact/hooks";
 import { counted, formatCount } from "../format";
-import { readLink, remember } from "../link";
+import { readLink, updateLink } from "../link";
 import "./table.css";
 import { CopyButton } from "./copy";
 import { Name } from "./name";
@@ -18,7 +18,7 @@ interface TableProps<Row> {
   filterText?: (row: Row) => string;
   noun?: string;
   onChoose?: (row: Row) => void;
-  most?: number;
+  maxRows?: number;
   /** What a row is known by where rows come and go while the page is shown. */
   rowKey?: (row: Row) => string;
   /** Whether the link has the filter (`q`) and the order (`sort`). For one table of a view. */
@@ -27,19 +27,19 @@ interface TableProps<Row> {
   children?: ComponentChildren;
 }
 
-const MOST_ROWS = 200;
+const MAX_ROWS = 200;
 
 /** Rows to sort, filter and copy. Only the first ones are in the page, until the reader asks for more. */
 export function Table<Row>(props: TableProps<Row>) {
   const { columns, rows, noun = "row", filterText } = props;
   const [sorting, setSorting] = useLinkedSorting(props);
   const [filter, setFilter] = useState((props.isLinked && readLink().q) || "");
-  const [most, setMost] = useState(props.most ?? MOST_ROWS);
+  const [maxRows, setMaxRows] = useState(props.maxRows ?? MAX_ROWS);
   const matching = useMemo(() => matchingRows(rows, filter, filterText), [rows, filter]);
   const sorted = useMemo(() => sortedRows(matching, columns, sorting), [matching, columns, sorting]);
   const onFilter = (text: string) => {
     setFilter(text);
-    if (props.isLinked) remember({ q: text || undefined });
+    if (props.isLinked) updateLink({ q: text || undefined });
   };
   return (
     <div class="table-box">
@@ -51,10 +51,10 @@ export function Table<Row>(props: TableProps<Row>) {
         </span>
         <CopyButton title="Copy as TSV" text={() => toTsv(columns, sorted)} />
       </div>
-      <Rows {...props} rows={sorted.slice(0, most)} sorting={sorting} onSort={setSorting} />
-      {sorted.length > most && (
-        <button type="button" onClick={() => setMost(most * 5)}>
-          {`Show more of the ${counted(sorted.length - most, noun)} left out`}
+      <Rows {...props} rows={sorted.slice(0, maxRows)} sorting={sorting} onSort={setSorting} />
+      {sorted.length > maxRows && (
+        <button type="button" onClick={() => setMaxRows(maxRows * 5)}>
+          {`Show more of the ${counted(sorted.length - maxRows, noun)} left out`}
         </button>
       )}
     </div>
@@ -70,7 +70,7 @@ function useLinkedSorting<Row>({ sortedBy = "", isLinked }: TableProps<Row>): [S
   });
   const sort = (sorting: Sorting) => {
     setSorting(sorting);
-    if (isLinked) remember({ sort: `${sorting.isRising ? "" : "-"}${sorting.title}` });
+    if (isLinked) updateLink({ sort: `${sorting.isRising ? "" : "-"}${sorting.title}` });
   };
   return [sorting, sort];
 }
@@ -94,8 +94,8 @@ interface RowsProps<Row> extends TableProps<Row> {
 
 function Rows<Row>({ caption, columns, rows, sorting, onSort, onChoose, rowKey }: RowsProps<Row>) {
   const areNumbers = columns.map((column) => hasNumbers(column, rows));
-  const [asked, setAsked] = useState<string | null>(null);
-  const help = columns.find((column) => column.title === asked)?.help;
+  const [helpTitle, setHelpTitle] = useState<string | null>(null);
+  const help = columns.find((column) => column.title === helpTitle)?.help;
   const id = useId();
   return (
     <>
@@ -103,7 +103,7 @@ function Rows<Row>({ caption, columns, rows, sorting, onSort, onChoose, rowKey }
         <p class="table-help quiet" id={id}>
           {help ? (
             <>
-              <strong>{asked}</strong>
+              <strong>{helpTitle}</strong>
               {`: ${help}`}
             </>
           ) : (
@@ -124,8 +124,8 @@ function Rows<Row>({ caption, columns, rows, sorting, onSort, onChoose, rowKey }
                   isNumber={areNumbers[at]}
                   order={sorting.title === column.title ? (sorting.isRising ? "ascending" : "descending") : "none"}
                   onSort={onSort}
-                  onAsk={setAsked}
-                  helpId={column.title === asked ? id : undefined}
+                  onHelp={setHelpTitle}
+                  helpId={column.title === helpTitle ? id : undefined}
                 />
               ))}
             </tr>
@@ -156,15 +156,15 @@ interface HeadingProps<Row> {
   isNumber: boolean;
   order: "ascending" | "descending" | "none";
   onSort: (sorting: Sorting) => void;
-  /** Where the column's help is asked for, or no longer. */
-  onAsk: (title: string | null) => void;
+  /** Where the column's help is helpTitle for, or no longer. */
+  onHelp: (title: string | null) => void;
   helpId?: string;
 }
 
 const ARROWS = { ascending: " ▲", descending: " ▼", none: "" };
 
 /** Sorts by its column: numbers first from the largest, texts first from A; then the other way round. */
-function Heading<Row>({ column, isNumber, order, onSort, onAsk, helpId }: HeadingProps<Row>) {
+function Heading<Row>({ column, isNumber, order, onSort, onHelp, helpId }: HeadingProps<Row>) {
   const isRising = order === "none" ? !isNumber : order === "descending";
   return (
     <th aria-sort={order} class={isNumber ? "number" : undefined} scope="col">
@@ -173,10 +173,10 @@ function Heading<Row>({ column, isNumber, order, onSort, onAsk, helpId }: Headin
         class={column.help ? "has-help" : undefined}
         aria-describedby={helpId}
         onClick={() => onSort({ title: column.title, isRising })}
-        onMouseEnter={() => onAsk(column.title)}
-        onMouseLeave={() => onAsk(null)}
-        onFocus={() => onAsk(column.title)}
-        onBlur={() => onAsk(null)}
+        onMouseEnter={() => onHelp(column.title)}
+        onMouseLeave={() => onHelp(null)}
+        onFocus={() => onHelp(column.title)}
+        onBlur={() => onHelp(null)}
       >
         {column.title}
         <span aria-hidden="true">{ARROWS[order]}</span>

@@ -1,17 +1,23 @@
 import { useState } from "preact/hooks";
 import { formatDuration } from "../format";
 import type { DeviceTimes, PageData } from "../page_data";
-import { saysOf } from "../parts/columns";
+import { describeColumn } from "../parts/columns";
 import { Legend } from "../parts/legend";
 import { Stack } from "../parts/stack";
-import { stackOf } from "../step_parts";
+import { toStackParts } from "../step_breakdowns";
 
 /** What the device of each rank did, and why it was idle. */
 export function Devices({ page: { devices } }: { page: PageData }) {
   const [shown, setShown] = useState<number | null>(null);
   const [mean, ...each] = devices.map((one) => {
-    const [title, timeNs, parts] = [titleOf(one, devices), one.window_ns, stackOf(one.parts)];
-    return { title, timeNs, parts, length: formatDuration(timeNs), says: saysOf({ title, timeNs, parts }) };
+    const [title, timeNs, parts] = [titleOf(one, devices), one.window_ns, toStackParts(one.parts)];
+    return {
+      title,
+      timeNs,
+      parts,
+      length: formatDuration(timeNs),
+      description: describeColumn({ title, timeNs, parts }),
+    };
   });
   if (!mean) return <NoDevice />;
   const { title, length, parts } = shown === null ? mean : each[shown];

@@ -1,7 +1,7 @@
 /** What a heat map of ranks and steps can show of each step. */
 import { formatBytes, formatDuration } from "../format";
 import type { RunReport } from "../page_data";
-import type { RankStep } from "../step_parts";
+import type { RankStep } from "../step_breakdowns";
 
 export interface Measure {
   name: string;

@@ -1,12 +1,12 @@
 import { useMemo, useState } from "preact/hooks";
-import { readLink, remember } from "../link";
+import { readLink, updateLink } from "../link";
 import type { RunReport } from "../page_data";
-import { placesOf } from "../parts/axis";
+import { layOutColumns } from "../parts/axis";
 import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
 import type { Payload } from "../payload";
-import { stepPlace } from "../places";
-import { rankSteps, type RankStep } from "../step_parts";
+import { linkToStep } from "../view_links";
+import { rankSteps, type RankStep } from "../step_breakdowns";
 import { firstMeasure, knownMeasures, type Measure } from "./measures";
 
 /** Every step of every rank, as colours. */
@@ -20,12 +20,12 @@ export function StepMap({ payload, report }: { payload: Payload; report: RunRepo
   const cells = useMemo(() => cellsOf(grid, measure), [grid, measure]);
   const choose = (name: string) => {
     setName(name);
-    remember({ measure: name });
+    updateLink({ measure: name });
   };
   const onChoose = (row: number, column: number) => {
     const step = grid.steps[row][column];
-    const place = step && stepPlace(step.row, page);
-    if (place) location.hash = place.href;
+    const link = step && linkToStep(step.row, page);
+    if (link) location.hash = link.href;
   };
   return (
     <section aria-labelledby="step-map-title">
@@ -47,7 +47,7 @@ export function StepMap({ payload, report }: { payload: Payload; report: RunRepo
         cells={cells}
         format={measure.format}
         isFromZero={measure.isFromZero}
-        says={(row, column) =>
+        describeCell={(row, column) =>
           `${cells.rows[row]}, ${grid.numbers[column] === null ? GAP : `step ${grid.numbers[column]}`}`
         }
         onChoose={onChoose}
@@ -71,7 +71,7 @@ function AsTable({ steps, measures }: { steps: RankStep[]; measures: Measure[] }
   return (
     <details onToggle={(event) => setIsOpen(event.currentTarget.open)}>
       <summary>As a table</summary>
-      {isOpen && <Table caption="Steps of all ranks" columns={columns} rows={steps} noun="step" most={50} />}
+      {isOpen && <Table caption="Steps of all ranks" columns={columns} rows={steps} noun="step" maxRows={50} />}
     </details>
   );
 }
@@ -89,12 +89,12 @@ const GAP = "steps that were not recorded";
 function gridOf(steps: RankStep[]): Grid {
   const ranks = [...new Set(steps.map((step) => step.row.rank))];
   const recorded = [...new Set(steps.map((step) => step.row.step))].sort((one, other) => one - other);
-  const { lefts, width } = placesOf(recorded);
+  const { lefts, width } = layOutColumns(recorded);
   const numbers = new Array<number | null>(width).fill(null);
   recorded.forEach((number, at) => (numbers[lefts[at]] = number));
-  const places = new Map(recorded.map((number, at) => [number, lefts[at]]));
+  const columnOf = new Map(recorded.map((number, at) => [number, lefts[at]]));
   const grid = new Map(ranks.map((rank) => [rank, new Array<RankStep | undefined>(width)]));
-  for (const step of steps) grid.get(step.row.rank)![places.get(step.row.step)!] = step;
+  for (const step of steps) grid.get(step.row.rank)![columnOf.get(step.row.step)!] = step;
   return { ranks, numbers, steps: [...grid.values()] };
 }
 

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { ListData } from "./list_data";
 
-const GONE = "This run is no longer in the folder. What is shown is as it was.";
+const RUN_REMOVED = "This run is no longer in the folder. What is shown is as it was.";
 const NO_ANSWER = '"kinetoscope view" does not answer: it may have ended. What is shown is as it was when it last did.';
 
 export function useRefreshed(first: ListData): { data: ListData; problem: string } {
@@ -10,13 +10,13 @@ export function useRefreshed(first: ListData): { data: ListData; problem: string
   const [problem, setProblem] = useState("");
   useEffect(() => {
     let [timer, refreshMs, shown] = [0, first.refresh_ms, ""];
-    const ask = async () => {
+    const refresh = async () => {
       clearTimeout(timer);
       if (!document.hidden) {
         try {
           const answer = await fetch(`/data${location.pathname}`);
           const text = await answer.text();
-          setProblem(answer.ok ? "" : GONE);
+          setProblem(answer.ok ? "" : RUN_REMOVED);
           if (answer.ok && text !== shown) {
             const next = JSON.parse(text) as ListData;
             [shown, refreshMs] = [text, next.refresh_ms];
@@ -26,10 +26,10 @@ export function useRefreshed(first: ListData): { data: ListData; problem: string
           setProblem(NO_ANSWER);
         }
       }
-      timer = window.setTimeout(ask, refreshMs);
+      timer = window.setTimeout(refresh, refreshMs);
     };
-    const onVisible = () => void (document.hidden || ask());
-    timer = window.setTimeout(ask, refreshMs);
+    const onVisible = () => void (document.hidden || refresh());
+    timer = window.setTimeout(refresh, refreshMs);
     document.addEventListener("visibilitychange", onVisible);
     return () => {
       clearTimeout(timer);

@@ -2,10 +2,10 @@ import { useState } from "preact/hooks";
 import { counted, formatBytes } from "../format";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
-import { handOver } from "./hand_over";
+import { openInPerfetto } from "./open_in_perfetto";
 import type { ListedFile, RunFiles, StatusScreen } from "./list_data";
 import { Change, FirstFinding, Several, State, When } from "./run_table";
-import * as words from "./words";
+import * as labels from "./labels";
 
 /** One run: what is known of it, its reports and its traces. */
 export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }) {
@@ -14,10 +14,10 @@ export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: 
       <Facts files={files} />
       {files.run.notes.map((note) => (
         <p class="page-note" key={note}>
-          <Name text={note} most={1000} />
+          <Name text={note} maxLength={1000} />
         </p>
       ))}
-      {files.live_status && <Now now={files.live_status} />}
+      {files.live_status && <LiveStatus status={files.live_status} />}
       <Reports files={files} />
       <Traces files={files} perfettoUrl={perfettoUrl} />
     </div>
@@ -31,13 +31,16 @@ function Facts({ files: { run } }: { files: RunFiles }) {
     { title: "Last written", shown: run.changed_ms && <When unixMs={run.changed_ms} what="last written" /> },
     { title: "Host", shown: run.hosts.length && <Several names={run.hosts} noun="host" /> },
     { title: "Devices", shown: run.devices.length && <Several names={run.devices} noun="kind" /> },
-    { title: "Ranks", shown: words.ranksOf(run) },
+    { title: "Ranks", shown: labels.formatRankCount(run) },
     { title: "Steps", shown: run.num_steps && run.num_steps.toLocaleString("en-US") },
-    { title: "Step time", shown: words.stepTimeOf(run) },
+    { title: "Step time", shown: labels.formatStepTime(run) },
     { title: "Against the run before", shown: run.before_key !== null && <Change run={run} /> },
-    { title: "First finding", shown: words.findingOf(run) && <FirstFinding run={run} /> },
-    { title: "MFU", shown: words.mfuOf(run) },
-    { title: "Memory", shown: words.memoryOf(run) && `${words.memoryOf(run)} ${words.memoryHelp(run)}` },
+    { title: "First finding", shown: labels.formatFinding(run) && <FirstFinding run={run} /> },
+    { title: "MFU", shown: labels.formatRunMfu(run) },
+    {
+      title: "Memory",
+      shown: labels.formatPeakMemory(run) && `${labels.formatPeakMemory(run)} ${labels.describePeakMemory(run)}`,
+    },
   ];
   return (
     <dl class="facts-list">
@@ -53,33 +56,33 @@ function Facts({ files: { run } }: { files: RunFiles }) {
   );
 }
 
-/** What the ranks do now, as `kinetoscope status` says it. */
-function Now({ now }: { now: StatusScreen }) {
+/** What the ranks do status, as `kinetoscope status` says it. */
+function LiveStatus({ status }: { status: StatusScreen }) {
   return (
     <section class="now">
       <h2>Now</h2>
-      <p class={`state ${now.state}`}>{now.headline}</p>
-      {now.sentences.map((sentence) => (
+      <p class={`state ${status.state}`}>{status.headline}</p>
+      {status.sentences.map((sentence) => (
         <p key={sentence}>
-          <Name text={sentence} most={1000} />
+          <Name text={sentence} maxLength={1000} />
         </p>
       ))}
-      {now.rows.length > 0 && <RanksNow now={now} />}
-      {now.rest && <p>{now.rest}</p>}
+      {status.rows.length > 0 && <RankTable status={status} />}
+      {status.rest && <p>{status.rest}</p>}
     </section>
   );
 }
 
-function RanksNow({ now: { columns, rows } }: { now: StatusScreen }) {
-  const isNumber = (place: number) => rows.every(({ cells }) => /^\d|^$/.test(cells[place]));
+function RankTable({ status: { columns, rows } }: { status: StatusScreen }) {
+  const isNumber = (index: number) => rows.every(({ cells }) => /^\d|^$/.test(cells[index]));
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
-    <section class="table-scroll" aria-label="What each rank does now" tabIndex={0}>
+    <section class="table-scroll" aria-label="What each rank does status" tabIndex={0}>
       <table>
         <thead>
           <tr>
-            {columns.map((column, place) => (
-              <th key={column} scope="col" class={isNumber(place) ? "number" : ""}>
+            {columns.map((column, index) => (
+              <th key={column} scope="col" class={isNumber(index) ? "number" : ""}>
                 {column}
               </th>
             ))}
@@ -88,9 +91,9 @@ function RanksNow({ now: { columns, rows } }: { now: StatusScreen }) {
         <tbody>
           {rows.map(({ state, cells }) => (
             <tr key={cells[0]}>
-              {cells.map((cell, place) => (
-                <td key={columns[place]} class={isNumber(place) ? "number" : "short"}>
-                  {columns[place] === "state" ? <span class={`state ${state}`}>{cell}</span> : <Name text={cell} />}
+              {cells.map((cell, index) => (
+                <td key={columns[index]} class={isNumber(index) ? "number" : "short"}>
+                  {columns[index] === "state" ? <span class={`state ${state}`}>{cell}</span> : <Name text={cell} />}
                 </td>
               ))}
             </tr>
@@ -109,7 +112,7 @@ function Reports({ files: { run, reports, path } }: { files: RunFiles }) {
         <p>
           <a href={run.report}>Make the report and show it</a>, or keep it in the run's folder:{" "}
           <code>
-            kinetoscope report <Name text={path} most={500} />
+            kinetoscope report <Name text={path} maxLength={500} />
           </code>
         </p>
       )}
@@ -133,7 +136,7 @@ function Reports({ files: { run, reports, path } }: { files: RunFiles }) {
 }
 
 function Traces({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }) {
-  const [said, say] = useState("");
+  const [message, showMessage] = useState("");
   const { run, traces, num_left_out } = files;
   if (!traces.length) {
     return (
@@ -156,16 +159,16 @@ function Traces({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }
       </p>
       <Table
         caption="Traces"
-        columns={columnsOf(origin, (file) => handOver(file, run.title, perfettoUrl, say))}
+        columns={columnsOf(origin, (file) => openInPerfetto(file, run.title, perfettoUrl, showMessage))}
         rows={traces}
         rowKey={(file) => file.address}
         filterText={(file) => file.name}
         noun="trace"
-        most={1000}
+        maxRows={1000}
       />
       {num_left_out > 0 && <p>And {counted(num_left_out, "more trace")}: view a folder further down to see them.</p>}
       <p id="handed-over" role="status">
-        {said}
+        {message}
       </p>
     </section>
   );

@@ -3,58 +3,58 @@ import { Choice, useLinkedChoice } from "../parts/choice";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
 import type { ListedRun } from "./list_data";
-import { CHOICES, comparisonAddress, comparisonOf, formatMoment, searchedText } from "./words";
-import * as words from "./words";
+import { FILTERS, buildComparisonAddress, orderForComparison, formatMoment, buildFilterText } from "./labels";
+import * as labels from "./labels";
 
-const MOST_TICKED = 2;
+const MAX_SELECTED = 2;
 
 /** Columns that are left out where no run had a device: on a small screen the findings need their place. */
-const OF_DEVICES = ["Devices", "MFU"];
+const DEVICE_COLUMNS = ["Devices", "MFU"];
 
 /** All runs, to sort, filter and compare. */
 export function RunTable({ runs }: { runs: ListedRun[] }) {
-  const [choice, choose] = useLinkedChoice("state", Object.keys(CHOICES));
+  const [choice, choose] = useLinkedChoice("state", Object.keys(FILTERS));
   const [keys, setKeys] = useState<string[]>([]);
-  const ticked = runs.filter((run) => keys.includes(run.key));
-  const tick = ({ key }: ListedRun, isTicked: boolean) =>
-    setKeys(isTicked ? [...keys, key].slice(-MOST_TICKED) : keys.filter((other) => other !== key));
+  const selected = runs.filter((run) => keys.includes(run.key));
+  const select = ({ key }: ListedRun, isSelected: boolean) =>
+    setKeys(isSelected ? [...keys, key].slice(-MAX_SELECTED) : keys.filter((other) => other !== key));
   return (
     <div class="runs">
       <Table
         caption="Runs"
-        columns={columnsOf(keys, tick).filter(
-          (column) => !OF_DEVICES.includes(column.title) || runs.some((run) => column.value(run) !== null),
+        columns={columnsOf(keys, select).filter(
+          (column) => !DEVICE_COLUMNS.includes(column.title) || runs.some((run) => column.value(run) !== null),
         )}
-        rows={runs.filter(CHOICES[choice] ?? CHOICES["all runs"])}
+        rows={runs.filter(FILTERS[choice] ?? FILTERS["all runs"])}
         rowKey={(run) => run.key}
-        filterText={searchedText}
+        filterText={buildFilterText}
         noun="run"
-        most={1000}
+        maxRows={1000}
         isLinked
       >
-        <Choice title="Show" options={Object.keys(CHOICES)} chosen={choice} onChoose={choose} />
-        <CompareLink ticked={ticked} />
+        <Choice title="Show" options={Object.keys(FILTERS)} chosen={choice} onChoose={choose} />
+        <CompareLink selected={selected} />
       </Table>
     </div>
   );
 }
 
-function CompareLink({ ticked }: { ticked: ListedRun[] }) {
-  if (ticked.length < MOST_TICKED) return <span class="quiet">Tick two runs to compare them</span>;
-  const { address, before, after } = comparisonOf(ticked);
+function CompareLink({ selected }: { selected: ListedRun[] }) {
+  if (selected.length < MAX_SELECTED) return <span class="quiet">Tick two runs to compare them</span>;
+  const { address, before, after } = orderForComparison(selected);
   return (
     <a class="as-button" href={address}>
-      Compare <Name text={before.title} most={40} /> with <Name text={after.title} most={40} />
+      Compare <Name text={before.title} maxLength={40} /> with <Name text={after.title} maxLength={40} />
     </a>
   );
 }
 
-function columnsOf(keys: string[], tick: (run: ListedRun, isTicked: boolean) => void): TableColumn<ListedRun>[] {
+function columnsOf(keys: string[], select: (run: ListedRun, isSelected: boolean) => void): TableColumn<ListedRun>[] {
   return [
     {
       title: "Run",
       value: (run) => run.title,
-      show: (run) => <RunName run={run} isTicked={keys.includes(run.key)} tick={tick} />,
+      show: (run) => <RunName run={run} isSelected={keys.includes(run.key)} select={select} />,
     },
     { title: "State", value: (run) => run.state, show: (run) => <State state={run.state} /> },
     {
@@ -74,14 +74,14 @@ function columnsOf(keys: string[], tick: (run: ListedRun, isTicked: boolean) => 
       value: (run) => run.devices.join(", ") || null,
       show: (run) => <Several names={run.devices} noun="kind" />,
     },
-    { title: "Ranks", value: (run) => run.num_ranks, show: (run) => words.ranksOf(run) },
+    { title: "Ranks", value: (run) => run.num_ranks, show: (run) => labels.formatRankCount(run) },
     {
       title: "Steps",
       value: (run) => run.num_steps,
-      show: (run) => words.knownOr(run.num_steps, (number) => number.toLocaleString("en-US")),
+      show: (run) => labels.formatKnown(run.num_steps, (number) => number.toLocaleString("en-US")),
       help: "How many were recorded",
     },
-    { title: "Step time", value: (run) => run.step_ns, unit: "ns", show: (run) => words.stepTimeOf(run) },
+    { title: "Step time", value: (run) => run.step_ns, unit: "ns", show: (run) => labels.formatStepTime(run) },
     {
       title: "Change",
       value: (run) => run.change,
@@ -93,12 +93,12 @@ function columnsOf(keys: string[], tick: (run: ListedRun, isTicked: boolean) => 
       value: (run) => run.finding || null,
       show: (run) => <FirstFinding run={run} />,
     },
-    { title: "MFU", value: (run) => run.mfu, show: (run) => words.mfuOf(run), help: "Model FLOPs utilisation" },
+    { title: "MFU", value: (run) => run.mfu, show: (run) => labels.formatRunMfu(run), help: "Model FLOPs utilisation" },
     {
       title: "Memory",
       value: (run) => run.peak_bytes,
       unit: "bytes",
-      show: (run) => <span title={words.memoryHelp(run)}>{words.memoryOf(run)}</span>,
+      show: (run) => <span title={labels.describePeakMemory(run)}>{labels.formatPeakMemory(run)}</span>,
       help: "The most that was allocated on one device; on the host where no device was seen",
     },
     { title: "Report", value: () => null, show: (run) => <ReportLink run={run} /> },
@@ -107,11 +107,11 @@ function columnsOf(keys: string[], tick: (run: ListedRun, isTicked: boolean) => 
 
 interface RunNameProps {
   run: ListedRun;
-  isTicked: boolean;
-  tick: (run: ListedRun, isTicked: boolean) => void;
+  isSelected: boolean;
+  select: (run: ListedRun, isSelected: boolean) => void;
 }
 
-function RunName({ run, isTicked, tick }: RunNameProps) {
+function RunName({ run, isSelected, select }: RunNameProps) {
   return (
     <div class="run-name">
       <input
@@ -119,16 +119,16 @@ function RunName({ run, isTicked, tick }: RunNameProps) {
         aria-label={`Compare ${run.title}`}
         title={run.num_traces ? "Tick two runs to compare them" : "It has no trace to compare"}
         disabled={!run.num_traces}
-        checked={isTicked}
-        onChange={(event) => tick(run, event.currentTarget.checked)}
+        checked={isSelected}
+        onChange={(event) => select(run, event.currentTarget.checked)}
       />
       <div>
         <a href={run.address}>
-          <Name text={run.title} most={80} />
+          <Name text={run.title} maxLength={80} />
         </a>
         {run.notes.map((note) => (
           <p class="run-note" key={note}>
-            <Name text={note} most={400} />
+            <Name text={note} maxLength={400} />
           </p>
         ))}
       </div>
@@ -148,7 +148,7 @@ export function When({ unixMs, what }: { unixMs: number | null; what: string }) 
 export function Several({ names, noun }: { names: string[]; noun: string }) {
   return (
     <span class="several" title={names.join(", ")}>
-      <Name text={words.namesOf(names, noun)} most={60} />
+      <Name text={labels.formatNames(names, noun)} maxLength={60} />
     </span>
   );
 }
@@ -157,19 +157,22 @@ export function Change({ run }: { run: ListedRun }) {
   if (run.before_key === null) return null;
   return (
     <a
-      class={`change-link ${words.changeClass(run)}`}
-      href={comparisonAddress(run.before_key, run.key)}
+      class={`change-link ${labels.changeClass(run)}`}
+      href={buildComparisonAddress(run.before_key, run.key)}
       title={`against ${run.before_title}: compare them`}
     >
-      {words.changeOf(run)}
+      {labels.formatRunChange(run)}
     </a>
   );
 }
 
 export function FirstFinding({ run }: { run: ListedRun }) {
   return (
-    <span class={`first-finding ${run.finding ? "" : "quiet"}`} title={words.savingOf(run) || words.findingOf(run)}>
-      <Name text={words.findingOf(run)} most={400} />
+    <span
+      class={`first-finding ${run.finding ? "" : "quiet"}`}
+      title={labels.formatSaving(run) || labels.formatFinding(run)}
+    >
+      <Name text={labels.formatFinding(run)} maxLength={400} />
     </span>
   );
 }

@@ -15,9 +15,9 @@ export function RunsApp({ first }: { first: ListData }) {
       <header class="runs-header">
         <div class="title-line">
           <h1>
-            <Name text={data.title} most={120} />
+            <Name text={data.title} maxLength={120} />
           </h1>
-          <p class="quiet facts">{data.files ? null : <Name text={saysOf(data.runs)} />}</p>
+          <p class="quiet facts">{data.files ? null : <Name text={describeRuns(data.runs)} />}</p>
           <span class="title-buttons">
             <ThemeButton />
           </span>
@@ -48,7 +48,7 @@ export function RunsApp({ first }: { first: ListData }) {
   );
 }
 
-function saysOf(runs: ListedRun[]): string {
+function describeRuns(runs: ListedRun[]): string {
   const numbers: [number, string][] = [
     [runs.filter((run) => run.state === "recording").length, "recording"],
     [runs.filter((run) => run.state === "hanging").length, "hanging"],
@@ -56,8 +56,8 @@ function saysOf(runs: ListedRun[]): string {
     [runs.filter((run) => run.state === "killed").length, "killed"],
     [runs.filter((run) => run.is_queued).length, "being analysed"],
   ];
-  const said = numbers.filter(([number]) => number).map(([number, what]) => `${number} ${what}`);
-  return [counted(runs.length, "run"), ...said].join(" · ");
+  const parts = numbers.filter(([number]) => number).map(([number, what]) => `${number} ${what}`);
+  return [counted(runs.length, "run"), ...parts].join(" · ");
 }
 
 function NoRuns({ folder }: { folder: string }) {

@@ -11,16 +11,16 @@ export interface CounterData {
   unit: string;
   times: ArrayLike<number>;
   values: Float64Array;
-  least: number;
-  most: number;
+  min: number;
+  max: number;
 }
 
 /** The counters in folded time. */
 export function readCounters(payload: Payload, timeline: Timeline, fold: Fold): CounterData[] {
   return timeline.counters.map((counter) => {
     const values = Float64Array.from(payload.numbers(counter.values), (value) => value * counter.scale);
-    const most = values.reduce((most, value) => Math.max(most, value), 0);
-    const least = values.reduce((least, value) => Math.min(least, value), 0);
+    const max = values.reduce((max, value) => Math.max(max, value), 0);
+    const min = values.reduce((min, value) => Math.min(min, value), 0);
     const { rank, name, unit } = counter;
     return {
       rank,
@@ -28,8 +28,8 @@ export function readCounters(payload: Payload, timeline: Timeline, fold: Fold): 
       unit,
       times: Float64Array.from(payload.numbers(counter.times), (time) => fold.folded(time)),
       values,
-      least,
-      most,
+      min,
+      max,
     };
   });
 }
@@ -58,12 +58,12 @@ export function linePoints(counter: CounterData, width: number, from: number, to
   let last = at > 0 ? values[at - 1] : NaN;
   for (let pixel = 0; pixel < width; pixel++) {
     const end = from + (pixel + 1) * perPixel;
-    let most = last;
+    let max = last;
     for (; at < times.length && times[at] <= end; at++) {
       last = values[at];
-      if (!(most >= last)) most = last;
+      if (!(max >= last)) max = last;
     }
-    points[pixel] = most;
+    points[pixel] = max;
   }
   return points;
 }

@@ -27,7 +27,7 @@ export interface FlowColumns {
   names: ArrayLike<number>;
 }
 
-/** Stacks: the innermost line of each, and the place plus 1 of its caller's stack. */
+/** Stacks: the innermost line of each, and the index plus 1 of its caller's stack. */
 export interface StackColumns {
   lines: ArrayLike<number>;
   callers: ArrayLike<number>;
@@ -43,7 +43,7 @@ export interface LeftOutColumns {
 
 const NONE_LEFT_OUT: LeftOutColumns = { cellNs: 1, tracks: [], cells: [], counts: [] };
 
-/** The spans of all tracks, as they are looked up while drawing. A span is its place in the columns. */
+/** The spans of all tracks, as they are looked up while drawing. A span is its index in the columns. */
 export class TimelineData {
   readonly begins: Float64Array;
   readonly durations: Float64Array;
@@ -158,12 +158,12 @@ export class TimelineData {
 
   /** The arguments of a span; null where they were not kept. */
   argsOf(span: number): Record<string, unknown> | null {
-    const place = this.columns.details[span];
-    return place ? this.details[place - 1] : null;
+    const index = this.columns.details[span];
+    return index ? this.details[index - 1] : null;
   }
 
   /** The lines of a span's stack, the innermost first; none where it was not kept. */
-  stackOf(span: number): string[] {
+  toStackParts(span: number): string[] {
     const lines: string[] = [];
     for (let at = this.columns.stacks[span]; at; at = this.stacks.callers[at - 1]) {
       lines.push(this.texts[this.stacks.lines[at - 1]]);
@@ -177,7 +177,7 @@ export class TimelineData {
     if (!filled.length) return [0, 0];
     return [
       filled.reduce((least, row) => Math.min(least, this.begins[row.first]), Infinity),
-      filled.reduce((most, row) => Math.max(most, this.end(row.end - 1)), -Infinity),
+      filled.reduce((latest, row) => Math.max(latest, this.end(row.end - 1)), -Infinity),
     ];
   }
 }

@@ -2,13 +2,13 @@ import { formatValue, linePoints, valueAt } from "./counters";
 import { UNIT, type Lane } from "./lanes";
 import type { Palette } from "./palette";
 import type { Pane, Stage } from "./stage";
-import { fillStrip } from "./strip";
+import { fillStrip } from "./pixel_row";
 
 const GAP = 2;
 const LABEL_PIXELS = 40;
 const PADDING = 4;
 const FONT = "11px system-ui, sans-serif";
-const MOST_ARROWS = 200;
+const MAX_ARROWS = 200;
 const FAR_PIXELS = 60;
 
 /** Draws the tracks: lines of pixels for all boxes, stretched at once, then names on those that have room. */
@@ -62,7 +62,7 @@ export class TrackPainter {
       for (const row of line ? lane.rows : []) {
         const from = wide.length;
         fillStrip(line!, stage.data, stage.data.rows[row], stage.view, palette.names, names, LABEL_PIXELS * ratio);
-        for (let placed = from; placed < wide.length; placed += 4) wide[placed + 3] = top;
+        for (let offset = from; offset < wide.length; offset += 4) wide[offset + 3] = top;
       }
     }
     this.#strips.getContext("2d")!.putImageData(image, 0, 0, 0, 0, columns, units);
@@ -159,8 +159,8 @@ function drawCounter(context: CanvasRenderingContext2D, pane: Pane, lane: Lane, 
   const { from, to } = stage.view;
   const top = lane.unit * UNIT - pane.scrollTop + 3;
   const height = lane.units * UNIT - 6;
-  const perValue = height / (counter.most - counter.least || 1);
-  const yOf = (value: number) => top + height - (value - counter.least) * perValue;
+  const perValue = height / (counter.max - counter.min || 1);
+  const yOf = (value: number) => top + height - (value - counter.min) * perValue;
   context.fillStyle = palette.accent;
   linePoints(counter, Math.round(stage.width), from, to).forEach((value, x) => {
     if (Number.isNaN(value)) return;
@@ -199,7 +199,7 @@ function drawValue(
   context.fillText(text, left + PADDING, top);
 }
 
-const MOST_OUTLINED = 500;
+const MAX_OUTLINED = 500;
 
 /** The spans of a finding, what is selected, its arrows, what the pointer is on, and the range that is measured. */
 function drawMarks(context: CanvasRenderingContext2D, pane: Pane, palette: Palette): void {
@@ -207,7 +207,7 @@ function drawMarks(context: CanvasRenderingContext2D, pane: Pane, palette: Palet
   const { hover, range } = stage;
   outlineAll(context, pane, palette);
   if (hover?.pane === pane && hover.span !== null) outline(context, pane, hover.span, palette.text, 1);
-  for (const arrow of stage.arrows.slice(0, MOST_ARROWS)) drawArrow(context, pane, arrow.from, arrow.to, palette);
+  for (const arrow of stage.arrows.slice(0, MAX_ARROWS)) drawArrow(context, pane, arrow.from, arrow.to, palette);
   if (stage.selected !== null) outline(context, pane, stage.selected, palette.text, 2.5);
   if (hover) {
     context.fillStyle = palette.quiet;
@@ -226,7 +226,7 @@ function drawMarks(context: CanvasRenderingContext2D, pane: Pane, palette: Palet
 function outlineAll(context: CanvasRenderingContext2D, pane: Pane, palette: Palette): void {
   const { outlined, data, view } = pane.stage;
   const inView = (outlined?.spans ?? []).filter((span) => data.begins[span] < view.to && data.end(span) > view.from);
-  for (const span of inView.slice(0, MOST_OUTLINED)) outline(context, pane, span, palette.bad, 2);
+  for (const span of inView.slice(0, MAX_OUTLINED)) outline(context, pane, span, palette.bad, 2);
 }
 
 function outline(context: CanvasRenderingContext2D, pane: Pane, span: number, colour: string, thickness: number): void {

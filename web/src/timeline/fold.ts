@@ -11,7 +11,7 @@ export interface Gap {
 
 const GAP_SHARE = 0.02;
 /** A gap that is not this many times as long as it would be drawn stays as it is. */
-const LEAST_TIMES = 2;
+const MIN_FOLDED_RATIO = 2;
 
 /** Where each moment is on the folded axis, and back. Outside of gaps, lengths stay as they are. */
 export class Fold {
@@ -27,7 +27,7 @@ export class Fold {
     windows.slice(1).forEach(([next], at) => {
       const end = windows[at][1];
       const lengthNs = next - end;
-      if (lengthNs < LEAST_TIMES * width) return;
+      if (lengthNs < MIN_FOLDED_RATIO * width) return;
       this.gaps.push({ from: end - removed, to: end - removed + width, lengthNs });
       this.#begins.push(end);
       this.#lefts.push(end - removed);
@@ -35,7 +35,7 @@ export class Fold {
     });
   }
 
-  /** The place of a moment on the folded axis. */
+  /** The folded of a moment on the folded axis. */
   folded(time: number): number {
     const at = this.#before(this.#begins, time);
     if (at < 0) return time;
@@ -44,12 +44,12 @@ export class Fold {
     return since < lengthNs ? from + (since * (to - from)) / lengthNs : to + since - lengthNs;
   }
 
-  /** The moment at a place of the folded axis. */
-  real(place: number): number {
-    const at = this.#before(this.#lefts, place);
-    if (at < 0) return place;
+  /** The moment at a folded of the folded axis. */
+  real(folded: number): number {
+    const at = this.#before(this.#lefts, folded);
+    if (at < 0) return folded;
     const { from, to, lengthNs } = this.gaps[at];
-    const within = place < to ? ((place - from) * lengthNs) / (to - from) : place - to + lengthNs;
+    const within = folded < to ? ((folded - from) * lengthNs) / (to - from) : folded - to + lengthNs;
     return this.#begins[at] + within;
   }
 

@@ -29,8 +29,8 @@ interface Group {
   counters: number[];
 }
 
-const MOST_OPEN_RANKS = 4;
-const MOST_OPEN_COUNTERS = 8;
+const MAX_OPEN_RANKS = 4;
+const MAX_OPEN_COUNTERS = 8;
 const COUNTER_UNITS = 2;
 const DEVICE = /stream|device|gpu|kernel/i;
 
@@ -41,8 +41,8 @@ const countersKey = (rank: number | null) => `counters ${rank}`;
 /** What is closed at first: of many ranks all but the first, of many counters all. */
 export function closedAtFirst(data: TimelineData, counters: CounterData[]): Set<string> {
   const groups = groupsOf(data.tracks, counters);
-  const closed = groups.length > MOST_OPEN_RANKS ? groups.slice(1).map((group) => groupKey(group.rank)) : [];
-  const full = groups.filter((group) => group.counters.length > MOST_OPEN_COUNTERS);
+  const closed = groups.length > MAX_OPEN_RANKS ? groups.slice(1).map((group) => groupKey(group.rank)) : [];
+  const full = groups.filter((group) => group.counters.length > MAX_OPEN_COUNTERS);
   return new Set([...closed, ...full.map((group) => countersKey(group.rank))]);
 }
 
@@ -60,12 +60,12 @@ export function buildLanes(data: TimelineData, counters: CounterData[], closed: 
     const tracks = group.tracks.flatMap((track) => trackLanes(data, track, closed));
     return [head, ...tracks, ...counterLanes(group, counters, closed)];
   });
-  return placed(lanes);
+  return layOut(lanes);
 }
 
 /** The pinned tracks, in the order in which they were pinned; of several ranks with their names. */
 export function pinnedLanes(data: TimelineData, tracks: readonly number[], closed: ReadonlySet<string>): Lane[] {
-  return placed(
+  return layOut(
     tracks.flatMap((track) => {
       const { rank } = data.tracks[track];
       const [head, ...others] = trackLanes(data, track, closed);
@@ -74,7 +74,7 @@ export function pinnedLanes(data: TimelineData, tracks: readonly number[], close
   );
 }
 
-function placed(lanes: Lane[]): Lane[] {
+function layOut(lanes: Lane[]): Lane[] {
   let unit = 0;
   for (const lane of lanes) {
     lane.unit = unit;

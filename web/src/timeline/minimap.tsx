@@ -5,11 +5,11 @@ import { useTheme } from "../theme";
 import { readPalette, type Palette } from "./palette";
 import { formatMoment } from "./ruler";
 import { useStage, type Stage } from "./stage";
-import { fillStrip } from "./strip";
+import { fillStrip } from "./pixel_row";
 import type { View } from "./view";
 
 const HEIGHT = 30;
-const MOST_ROWS = 24;
+const MAX_ROWS = 24;
 const EDGE_PIXELS = 6;
 const MOVES: Record<string, number> = { ArrowLeft: -0.1, ArrowRight: 0.1, PageUp: -0.9, PageDown: 0.9 };
 
@@ -18,8 +18,8 @@ export function Minimap({ stage }: { stage: Stage }) {
   const theme = useTheme();
   useEffect(() => drawAfterChanges(canvas.current!, stage), [stage, theme]);
   useEffect(() => followDrags(canvas.current!, stage), [stage]);
-  const said = useStage(stage, viewSaid);
-  const place = useStage(stage, ({ view, whole }) => (100 * (view.from - whole.from)) / (whole.to - whole.from));
+  const valueText = useStage(stage, formatView);
+  const percent = useStage(stage, ({ view, whole }) => (100 * (view.from - whole.from)) / (whole.to - whole.from));
   const onKeyDown = (event: KeyboardEvent) => {
     const { view } = stage;
     const length = view.to - view.from;
@@ -40,8 +40,8 @@ export function Minimap({ stage }: { stage: Stage }) {
         aria-label="What is in view, of all that was recorded"
         aria-valuemin={0}
         aria-valuemax={100}
-        aria-valuenow={Math.round(place)}
-        aria-valuetext={said}
+        aria-valuenow={Math.round(percent)}
+        aria-valuetext={valueText}
         onKeyDown={onKeyDown}
       />
     </div>
@@ -52,7 +52,7 @@ function moved({ from, to }: View, by: number): View {
   return { from: from + by, to: to + by };
 }
 
-function viewSaid({ view, fold }: Stage): string {
+function formatView({ view, fold }: Stage): string {
   const [from, to] = [fold.real(view.from), fold.real(view.to)];
   return `${formatDuration(to - from)} from ${formatMoment(from, { from, to })}`;
 }
@@ -95,7 +95,7 @@ function drawAfterChanges(canvas: HTMLCanvasElement, stage: Stage): () => void {
 function drawPicture(stage: Stage, palette: Palette, columns: number): HTMLCanvasElement {
   const { data } = stage;
   const rows = data.rowsOfTrack.flatMap((rows) => rows.slice(0, 3)).map((at) => data.rows[at]);
-  const every = Math.max(1, rows.length / MOST_ROWS);
+  const every = Math.max(1, rows.length / MAX_ROWS);
   const chosen = Array.from({ length: Math.ceil(rows.length / every) }, (_, at) => rows[Math.floor(at * every)]);
   const picture = document.createElement("canvas");
   [picture.width, picture.height] = [columns, Math.max(1, chosen.length)];
@@ -109,7 +109,7 @@ function drawPicture(stage: Stage, palette: Palette, columns: number): HTMLCanva
 }
 
 function drawView(context: CanvasRenderingContext2D, stage: Stage, palette: Palette, width: number): void {
-  const [left, right] = [stage.view.from, stage.view.to].map((time) => placeOf(stage, time, width));
+  const [left, right] = [stage.view.from, stage.view.to].map((time) => toPixel(stage, time, width));
   context.globalAlpha = 0.65;
   context.fillStyle = palette.ground;
   context.fillRect(0, 0, left, HEIGHT);
@@ -120,7 +120,7 @@ function drawView(context: CanvasRenderingContext2D, stage: Stage, palette: Pale
   context.strokeRect(left + 1, 1, Math.max(3, right - left - 2), HEIGHT - 2);
 }
 
-function placeOf({ whole }: Stage, time: number, width: number): number {
+function toPixel({ whole }: Stage, time: number, width: number): number {
   return ((time - whole.from) / (whole.to - whole.from)) * width;
 }
 
@@ -157,7 +157,7 @@ function followDrags(canvas: HTMLCanvasElement, stage: Stage): () => void {
 }
 
 function gripAt(stage: Stage, x: number, width: number): Grip {
-  const [left, right] = [stage.view.from, stage.view.to].map((time) => placeOf(stage, time, width));
+  const [left, right] = [stage.view.from, stage.view.to].map((time) => toPixel(stage, time, width));
   if (Math.abs(x - left) <= EDGE_PIXELS && right - left > 3 * EDGE_PIXELS) return "from";
   return Math.abs(x - right) <= EDGE_PIXELS && right - left > 3 * EDGE_PIXELS ? "to" : "whole";
 }

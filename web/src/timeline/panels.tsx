@@ -7,8 +7,8 @@ import { formatMoment } from "./ruler";
 import { SpanPanel } from "./span_panel";
 import { useStage, type Range, type Stage } from "./stage";
 
-const MOST_IN_TABLE = 300;
-const MOST_NAMES = 100;
+const MAX_IN_TABLE = 300;
+const MAX_NAMES = 100;
 const SETTLED_MS = 200;
 
 /** Below the tracks: what is known of the selected span, of the measured range, or of the spans in view. */
@@ -50,9 +50,9 @@ function RangePanel({ stage, range }: { stage: Stage; range: Range }) {
   const settled = useSettled(range, range.isMoving ? SETTLED_MS : 0);
   const { fold } = stage;
   const { rows, numLeftOut } = useMemo(() => {
-    const places = settled.rows ?? stage.data.rows.map((_, at) => at);
-    const numLeftOut = leftOutIn(stage.data, fold, places, settled);
-    return { rows: summarizeRange(stage.data, places, settled), numLeftOut };
+    const rowIndices = settled.rows ?? stage.data.rows.map((_, at) => at);
+    const numLeftOut = leftOutIn(stage.data, fold, rowIndices, settled);
+    return { rows: summarizeRange(stage.data, rowIndices, settled), numLeftOut };
   }, [stage, settled]);
   const count = rows.reduce((sum, row) => sum + row.count, 0);
   const [from, to] = [fold.real(settled.from), fold.real(settled.to)];
@@ -79,7 +79,7 @@ function RangePanel({ stage, range }: { stage: Stage; range: Range }) {
         columns={columns}
         rows={rows}
         sortedBy="Self"
-        most={MOST_NAMES}
+        maxRows={MAX_NAMES}
         onChoose={(row) => stage.select(row.longest, true)}
       />
     </section>
@@ -109,7 +109,7 @@ function TablePanel({ stage }: { stage: Stage }) {
   const scrollTop = useSettled(useStage(stage, ({ main }) => main.scrollTop));
   const lanes = useStage(stage, ({ main }) => main.lanes);
   const { spans, count } = useMemo(
-    () => longestIn(stage.data, stage.main.visibleRows(), view, MOST_IN_TABLE),
+    () => longestIn(stage.data, stage.main.visibleRows(), view, MAX_IN_TABLE),
     [stage, view, scrollTop, lanes],
   );
   const { data } = stage;
@@ -138,7 +138,7 @@ function TablePanel({ stage }: { stage: Stage }) {
         columns={columns}
         rows={spans}
         onChoose={(span) => stage.select(span, !stage.isInView(span))}
-        most={MOST_IN_TABLE}
+        maxRows={MAX_IN_TABLE}
       />
     </section>
   );

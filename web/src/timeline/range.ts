@@ -13,7 +13,7 @@ export interface RangeRow {
   longest: number;
 }
 
-/** What is in a range of time on some rows, by name, the most time of its own first. */
+/** What is in a range of time on some rows, by name, the maxSpans time of its own first. */
 export function summarizeRange(data: TimelineData, rows: readonly number[], range: View): RangeRow[] {
   const found = new Map<number, RangeRow>();
   for (const at of rows) addRow(data, at, range, found);
@@ -24,7 +24,7 @@ export function summarizeRange(data: TimelineData, rows: readonly number[], rang
 export function leftOutIn(data: TimelineData, fold: Fold, rows: readonly number[], range: View): number {
   const { cellNs, tracks, cells, counts } = data.leftOut;
   const wanted = new Set(rows.map((row) => data.rows[row].track));
-  const [first, last] = [range.from, range.to].map((place) => Math.floor(fold.real(place) / cellNs));
+  const [first, last] = [range.from, range.to].map((folded) => Math.floor(fold.real(folded) / cellNs));
   let count = 0;
   for (let at = 0; at < tracks.length; at++) {
     if (cells[at] >= first && cells[at] <= last && wanted.has(tracks[at])) count += counts[at];
@@ -70,26 +70,26 @@ export function* spansIn(data: TimelineData, row: Row, range: View): Generator<n
   for (let span = first; span < end; span++) yield span;
 }
 
-/** The longest spans in a range, at most `most`, by begin; and how many there are. */
+/** The longest spans in a range, at maxSpans `maxSpans`, by begin; and how many there are. */
 export function longestIn(
   data: TimelineData,
   rows: readonly number[],
   range: View,
-  most: number,
+  maxSpans: number,
 ): { spans: number[]; count: number } {
   const spans: number[] = [];
-  let [least, count] = [0, 0];
+  let [minDuration, count] = [0, 0];
   const keepLongest = () => {
     spans.sort((one, other) => data.durations[other] - data.durations[one]);
-    spans.length = Math.min(spans.length, most);
-    least = spans.length === most ? data.durations[spans[most - 1]] : 0;
+    spans.length = Math.min(spans.length, maxSpans);
+    minDuration = spans.length === maxSpans ? data.durations[spans[maxSpans - 1]] : 0;
   };
   for (const at of rows) {
     for (const span of spansIn(data, data.rows[at], range)) {
       count++;
-      if (spans.length >= most && data.durations[span] <= least) continue;
+      if (spans.length >= maxSpans && data.durations[span] <= minDuration) continue;
       spans.push(span);
-      if (spans.length >= 4 * most) keepLongest();
+      if (spans.length >= 4 * maxSpans) keepLongest();
     }
   }
   keepLongest();

@@ -6,7 +6,7 @@ export interface Relation {
   how: string;
 }
 
-const MOST_LAUNCHED = 200;
+const MAX_LAUNCHED = 200;
 const PYTHON = /python_function/;
 
 /** What a kernel was launched by: the launch, then what that is in, the innermost first. For a host's span its callers. */
@@ -36,7 +36,7 @@ export function launchedBy(data: TimelineData, span: number): number[] {
   const [first, end] = [rows[0].first, rows[rows.length - 1].end];
   const [begin, finish] = [data.begins[span], data.end(span)];
   const found: number[] = [];
-  for (let kernel = 0; kernel < launches.length && found.length < MOST_LAUNCHED; kernel++) {
+  for (let kernel = 0; kernel < launches.length && found.length < MAX_LAUNCHED; kernel++) {
     const launch = launches[kernel] - 1;
     if (launch < first || launch >= end) continue;
     if (data.begins[launch] >= begin && data.end(launch) <= finish) found.push(kernel);

@@ -46,17 +46,17 @@ export function nextMatch(data: TimelineData, matches: Matches, from: number | n
 }
 
 /** Which match a span is, from 1; 0 if it is none. */
-export function placeOf(data: TimelineData, matches: Matches, span: number | null): number {
+export function matchNumber(data: TimelineData, matches: Matches, span: number | null): number {
   const { begins } = data;
   const { names } = data.columns;
   if (span === null || !matches.texts[names[span]]) return 0;
   const time = begins[span];
-  let place = 1;
+  let number = 1;
   for (let other = 0; other < names.length; other++) {
     const isBefore = begins[other] < time || (begins[other] === time && other < span);
-    if (isBefore && matches.texts[names[other]]) place++;
+    if (isBefore && matches.texts[names[other]]) number++;
   }
-  return place;
+  return number;
 }
 
 /** The longest match; of those that have the very name that was searched, if there are any. -1 if there is none. */

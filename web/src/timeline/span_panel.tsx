@@ -7,8 +7,8 @@ import { arrowsAt, callersOf, launchedBy, type Relation } from "./relations";
 import { formatMoment } from "./ruler";
 import type { Stage } from "./stage";
 
-const MOST_CALLERS = 40;
-const MOST_KERNELS = 30;
+const MAX_CALLERS = 40;
+const MAX_KERNELS = 30;
 
 interface SpanProps {
   stage: Stage;
@@ -57,7 +57,7 @@ function Facts({ stage, span }: SpanProps) {
         <div key={title}>
           <dt>{title}</dt>
           <dd>
-            <Name text={value} most={120} />
+            <Name text={value} maxLength={120} />
           </dd>
         </div>
       ))}
@@ -79,7 +79,7 @@ function Related({ stage, span }: SpanProps) {
               <li key={relation.span}>
                 <span class="quiet">{relation.how}</span>{" "}
                 <button type="button" class="as-link" onClick={() => go(relation.span)}>
-                  <Name text={data.name(relation.span)} most={120} />
+                  <Name text={data.name(relation.span)} maxLength={120} />
                 </button>{" "}
                 <span class="quiet">{formatDuration(data.durations[relation.span])}</span>
               </li>
@@ -109,14 +109,14 @@ function relatedTo({ data }: Stage, span: number): Group[] {
   });
   const title = kernels.length === 1 ? "Launched" : `Launched ${counted(kernels.length, "kernel")}`;
   return [
-    groupOf(isKernel ? "Launched by" : "Called by", callers, MOST_CALLERS),
-    groupOf(title, kernels, MOST_KERNELS),
-    groupOf("Flows", flowing, MOST_KERNELS),
+    groupOf(isKernel ? "Launched by" : "Called by", callers, MAX_CALLERS),
+    groupOf(title, kernels, MAX_KERNELS),
+    groupOf("Flows", flowing, MAX_KERNELS),
   ].filter((group) => group.relations.length);
 }
 
-function groupOf(title: string, relations: Relation[], most: number): Group {
-  return { title, relations: relations.slice(0, most), more: Math.max(0, relations.length - most) };
+function groupOf(title: string, relations: Relation[], maxRelations: number): Group {
+  return { title, relations: relations.slice(0, maxRelations), more: Math.max(0, relations.length - maxRelations) };
 }
 
 const NOT_KEPT =
@@ -136,7 +136,7 @@ function Args({ stage: { data }, span }: SpanProps) {
                   <Name text={name} />
                 </th>
                 <td>
-                  <Name text={typeof value === "string" ? value : JSON.stringify(value)} most={400} />
+                  <Name text={typeof value === "string" ? value : JSON.stringify(value)} maxLength={400} />
                 </td>
               </tr>
             ))}
@@ -150,7 +150,7 @@ function Args({ stage: { data }, span }: SpanProps) {
 }
 
 function Stack({ stage: { data }, span }: SpanProps) {
-  const lines = data.stackOf(span);
+  const lines = data.toStackParts(span);
   if (!lines.length) return null;
   return (
     <div class="timeline-stack">

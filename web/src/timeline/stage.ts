@@ -8,7 +8,7 @@ import { allKeys, buildLanes, closedAtFirst, groupKey, pinnedLanes, trackKey, UN
 import { arrowsAt, type Arrow } from "./relations";
 import { stepsOf } from "./ruler";
 import { findMatches, nextMatch, type Matches } from "./search";
-import { spanAt } from "./strip";
+import { spanAt } from "./pixel_row";
 import { moved, viewOf, wholeView, within, zoomed, type View } from "./view";
 
 const SLACK_PIXELS = 3;

@@ -7,9 +7,9 @@ import { readCounters } from "./counters";
 import { readTimeline } from "./data";
 import { followKeys } from "./gestures";
 import { Panels } from "./panels";
-import { goTo, rememberPlace } from "./place";
+import { applyLink, keepLink } from "./link_state";
 import { Fold } from "./fold";
-import { outlinedBy } from "./outlined";
+import { outlinedBy } from "./outlined_spans";
 import { Stage } from "./stage";
 import "./timeline.css";
 import { Toolbar } from "./toolbar";
@@ -60,11 +60,11 @@ function Loaded({ payload }: { payload: Payload }) {
       const link = readLink();
       const finding = payload.page.report?.findings[Number(link.finding ?? NaN)];
       if (finding) stage.change({ outlined: outlinedBy(finding, stage.data, stage.allSteps) });
-      goTo(stage, link);
+      applyLink(stage, link);
     };
     arrive();
     addEventListener("hashchange", arrive);
-    const stopRemembering = rememberPlace(stage);
+    const stopRemembering = keepLink(stage);
     return () => {
       removeEventListener("hashchange", arrive);
       stopRemembering();

@@ -2,7 +2,7 @@ import type { RefObject } from "preact";
 import { useMemo } from "preact/hooks";
 import { counted, formatCount, formatDuration } from "../format";
 import { Name } from "../parts/name";
-import { placeOf } from "./search";
+import { matchNumber } from "./search";
 import { useStage, type Stage } from "./stage";
 
 /** Search, and what else can be done with the whole timeline. */
@@ -54,7 +54,7 @@ function Search({ stage, input }: { stage: Stage; input: RefObject<HTMLInputElem
     stage.search("");
     event.stopPropagation();
   };
-  const place = useMemo(() => (matches ? placeOf(stage.data, matches, selected) : 0), [stage, matches, selected]);
+  const number = useMemo(() => (matches ? matchNumber(stage.data, matches, selected) : 0), [stage, matches, selected]);
   return (
     <span class="timeline-buttons timeline-search">
       <input
@@ -67,7 +67,7 @@ function Search({ stage, input }: { stage: Stage; input: RefObject<HTMLInputElem
         onKeyDown={onKeyDown}
       />
       <span role="status" class="timeline-count">
-        {matches && `${place ? `${formatCount(place)} of ` : ""}${formatCount(matches.count)}`}
+        {matches && `${number ? `${formatCount(number)} of ` : ""}${formatCount(matches.count)}`}
       </span>
       <button type="button" aria-label="Match before" disabled={!matches?.count} onClick={() => stage.goToMatch(false)}>
         ↑
@@ -94,7 +94,7 @@ function OutlinedFinding({ stage }: { stage: Stage }) {
   if (!outlined) return null;
   return (
     <span class="timeline-outlined" role="status">
-      <Name text={outlined.title} most={80} />
+      <Name text={outlined.title} maxLength={80} />
       <span class="quiet">{`: ${counted(outlined.spans.length, "span")} outlined`}</span>
       <button type="button" aria-label="Outline them no more" onClick={() => stage.change({ outlined: null })}>
         ×

@@ -43,11 +43,13 @@ function Ruler({ stage }: { stage: Stage }) {
 
 /** Which step the pointer is in, or else which are in view. */
 function StepsInView({ stage }: { stage: Stage }) {
-  const said = useStage(stage, ({ steps, hover, view }) =>
+  const stepsText = useStage(stage, ({ steps, hover, view }) =>
     stepsSaid(steps, hover ? { from: hover.time, to: hover.time } : view),
   );
   const rank = useStage(stage, ({ steps }) => steps[0]?.rank ?? null);
-  return <span class="timeline-corner quiet">{rank === null ? said : `Rank ${rank}: ${said.toLowerCase()}`}</span>;
+  return (
+    <span class="timeline-corner quiet">{rank === null ? stepsText : `Rank ${rank}: ${stepsText.toLowerCase()}`}</span>
+  );
 }
 
 type Ref<Kind> = { readonly current: Kind | null };
@@ -187,17 +189,17 @@ function Labels({ pane }: { pane: Pane }) {
 
 function Label({ lane, stage, isMarked }: { lane: Lane; stage: Stage; isMarked: boolean }) {
   const counter = lane.counter === null ? null : stage.counters[lane.counter];
-  const most = counter ? `most ${formatValue(counter.most, counter.unit)}` : "";
+  const maxText = counter ? `maxText ${formatValue(counter.max, counter.unit)}` : "";
   const kind = `timeline-label timeline-${lane.kind}`;
   const isHead = lane.kind === "group" && isMarked;
   return (
     <div
       class={isHead ? `${kind} timeline-marked` : kind}
       style={{ top: `${lane.unit * UNIT}px`, height: `${lane.units * UNIT}px` }}
-      title={[lane.title.slice(0, 500), lane.note, most].filter(Boolean).join("\n")}
+      title={[lane.title.slice(0, 500), lane.note, maxText].filter(Boolean).join("\n")}
     >
       {lane.key === null ? (
-        <Name text={lane.title} most={80} />
+        <Name text={lane.title} maxLength={80} />
       ) : (
         <button
           type="button"
@@ -205,10 +207,10 @@ function Label({ lane, stage, isMarked }: { lane: Lane; stage: Stage; isMarked: 
           aria-expanded={lane.isOpen}
           onClick={() => stage.toggle(lane.key!)}
         >
-          <span aria-hidden="true">{lane.isOpen ? "▾" : "▸"}</span> <Name text={lane.title} most={80} />
+          <span aria-hidden="true">{lane.isOpen ? "▾" : "▸"}</span> <Name text={lane.title} maxLength={80} />
         </button>
       )}
-      {counter && <span class="quiet">{most}</span>}
+      {counter && <span class="quiet">{maxText}</span>}
       {lane.track !== null && <PinButton stage={stage} track={lane.track} title={lane.title} />}
     </div>
   );
@@ -251,9 +253,9 @@ function TooltipBox({ pane, hover, span }: { pane: Pane; hover: Hover; span: num
   };
   return (
     <div class="timeline-tooltip" style={style} aria-hidden="true">
-      <strong>{formatDuration(data.durations[span])}</strong> <Name text={data.name(span)} most={120} />
+      <strong>{formatDuration(data.durations[span])}</strong> <Name text={data.name(span)} maxLength={120} />
       <div class="quiet">
-        <Name text={data.track(span).name} most={60} />
+        <Name text={data.track(span).name} maxLength={60} />
       </div>
     </div>
   );

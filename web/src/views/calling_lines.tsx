@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { formatCount } from "../format";
-import { follow } from "../link";
+import { navigate } from "../link";
 import type { CallingLine } from "../page_data";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
@@ -29,7 +29,7 @@ export function LineTable({ caption, rows, wholeNs, hasTimeline, children }: Lin
       rows={rows}
       sortedBy="Own time"
       filterText={(row) => `${row.name} ${row.line ?? ""}`}
-      onChoose={hasTimeline ? (row) => follow({ view: "timeline", q: row.name }) : undefined}
+      onChoose={hasTimeline ? (row) => navigate({ view: "timeline", q: row.name }) : undefined}
       isLinked
     >
       {children}
@@ -39,7 +39,7 @@ export function LineTable({ caption, rows, wholeNs, hasTimeline, children }: Lin
 
 function lineColumns(wholeNs?: number): TableColumn<CallingLine>[] {
   return [
-    { title: "Name", value: (row) => row.name, show: (row) => <Name text={row.name} most={120} /> },
+    { title: "Name", value: (row) => row.name, show: (row) => <Name text={row.name} maxLength={120} /> },
     { title: "Line", value: (row) => row.line, help: "Where the innermost of your functions begins that called it" },
     { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) },
     timeColumn("Own time", (row) => row.self_ns, undefined, wholeNs),

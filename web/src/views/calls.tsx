@@ -56,7 +56,7 @@ function formatFlopRate(flopsPerS: number | null): string {
 }
 
 export function nameColumn(title: string): TableColumn<CallSums> {
-  return { title, value: (row) => row.name, show: (row) => <Name text={row.name} most={120} /> };
+  return { title, value: (row) => row.name, show: (row) => <Name text={row.name} maxLength={120} /> };
 }
 
 export function callsColumn(): TableColumn<CallSums> {

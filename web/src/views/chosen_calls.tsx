@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { follow } from "../link";
+import { navigate } from "../link";
 import type { ViewProps } from "../view";
 
 /** What a click on a row of calls does: it searches for the name in the timeline, or shows the row where there is none. */
@@ -11,7 +11,7 @@ export function useChosen<Row extends { name: string }>({
 } {
   const [chosen, setChosen] = useState<Row | null>(null);
   const choose = (row: Row | null) => {
-    if (row && payload.page.timeline) follow({ view: "timeline", q: row.name, span: "longest" });
+    if (row && payload.page.timeline) navigate({ view: "timeline", q: row.name, span: "longest" });
     else setChosen(row);
   };
   return { chosen, choose };

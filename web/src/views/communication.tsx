@@ -3,17 +3,17 @@ import { callTitle, sizeTitle } from "../communication/calls";
 import { WorstCalls } from "../communication/worst_calls";
 import { formatBytes, formatDuration, formatRate, formatShare } from "../format";
 import type { CallGroup, CollectiveRow, Communication as Calls } from "../page_data";
-import { saysOf } from "../parts/columns";
+import { describeColumn } from "../parts/columns";
 import { Empty } from "../parts/empty";
 import { Legend } from "../parts/legend";
 import { Scatter, type Series } from "../parts/scatter";
 import { Stack } from "../parts/stack";
 import { Table, type TableColumn } from "../parts/table";
-import { stackOf } from "../step_parts";
+import { toStackParts } from "../step_breakdowns";
 import type { ViewProps } from "../view";
 
-const MOST_BARS = 12;
-const MOST_SERIES = 8;
+const MAX_BARS = 12;
+const MAX_SERIES = 8;
 
 /** What collectives took, and how much of that was waiting for late ranks. */
 export function Communication({ payload }: ViewProps) {
@@ -31,7 +31,7 @@ export function Communication({ payload }: ViewProps) {
         sortedBy="Total"
         filterText={(row) => callTitle(row)}
         noun="row"
-        most={25}
+        maxRows={25}
         isLinked
       />
       <div class="thirds">
@@ -86,12 +86,23 @@ function Parts({ calls }: { calls: Calls }) {
   const [shown, setShown] = useState<number | null>(null);
   const known = calls.groups.filter((group) => group.parts.length);
   if (!known.length) return null;
-  const bars = known.slice(0, MOST_BARS).map((group, at) => {
+  const bars = known.slice(0, MAX_BARS).map((group, at) => {
     const title = `${at + 1}. ${group.name}${group.bytes === null ? "" : ` ${sizeTitle(group)}`}`;
-    const [parts, timeNs, full] = [stackOf(group.parts), group.total_ns, `${callTitle(group)}, ${sizeTitle(group)}`];
-    return { title, full, timeNs, parts, length: formatDuration(timeNs), says: saysOf({ title: full, timeNs, parts }) };
+    const [parts, timeNs, full] = [
+      toStackParts(group.parts),
+      group.total_ns,
+      `${callTitle(group)}, ${sizeTitle(group)}`,
+    ];
+    return {
+      title,
+      full,
+      timeNs,
+      parts,
+      length: formatDuration(timeNs),
+      description: describeColumn({ title: full, timeNs, parts }),
+    };
   });
-  const all = { full: "All calls", timeNs: calls.total_ns, parts: stackOf(calls.parts) };
+  const all = { full: "All calls", timeNs: calls.total_ns, parts: toStackParts(calls.parts) };
   const { full, timeNs, parts } = shown === null ? all : bars[shown];
   return (
     <section aria-labelledby="skew-title">
@@ -145,7 +156,7 @@ function seriesOf(calls: CollectiveRow[], pair: (call: CollectiveRow) => [number
     const [x, y] = pair(call);
     if (x === null || y === null) continue;
     const title = callTitle(call);
-    const name = found.has(title) || found.size < MOST_SERIES - 1 ? title : "others";
+    const name = found.has(title) || found.size < MAX_SERIES - 1 ? title : "others";
     const points = found.get(name);
     if (points) points.push([x, y]);
     else found.set(name, [[x, y]]);

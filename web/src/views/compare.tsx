@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import { ChangeBar, widestChange } from "../compare/change_bar";
-import { aboutRun, formatAmount, nameOf, verdictOf } from "../compare/words";
+import { describeRun, formatAmount, labelRow, labelVerdict } from "../compare/labels";
 import { formatChange } from "../format";
-import { readLink, remember } from "../link";
+import { readLink, updateLink } from "../link";
 import type { Comparison, ComparisonRow } from "../page_data";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
@@ -30,7 +30,7 @@ export function Compare({ payload }: ViewProps) {
       <ul class="notes">
         {others.map((sentence) => (
           <li key={sentence}>
-            <Name text={sentence} most={600} />
+            <Name text={sentence} maxLength={600} />
           </li>
         ))}
       </ul>
@@ -38,13 +38,13 @@ export function Compare({ payload }: ViewProps) {
         <div>
           <dt>Before</dt>
           <dd>
-            <Name text={aboutRun(comparison.before)} />
+            <Name text={describeRun(comparison.before)} />
           </dd>
         </div>
         <div>
           <dt>After</dt>
           <dd>
-            <Name text={aboutRun(comparison.after)} />
+            <Name text={describeRun(comparison.after)} />
           </dd>
         </div>
       </dl>
@@ -59,7 +59,7 @@ function Rows({ comparison }: { comparison: Comparison }) {
   const fits = CHOICES[choice] ?? CHOICES["all rows"];
   const choose = (choice: string) => {
     setChoice(choice);
-    remember({ rows: choice });
+    updateLink({ rows: choice });
   };
   return (
     <Table
@@ -67,8 +67,8 @@ function Rows({ comparison }: { comparison: Comparison }) {
       caption="What changed"
       columns={columnsOf(comparison)}
       rows={rows.filter((row) => fits(row, threshold))}
-      filterText={(row) => `${row.kind} ${nameOf(row)} ${verdictOf(row)}`}
-      most={100}
+      filterText={(row) => `${row.kind} ${labelRow(row)} ${labelVerdict(row)}`}
+      maxRows={100}
       isLinked
     >
       <label>
@@ -86,10 +86,10 @@ function Rows({ comparison }: { comparison: Comparison }) {
 }
 
 function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[] {
-  const most = widestChange(rows.map((row) => row.change));
+  const scale = widestChange(rows.map((row) => row.change));
   return [
     { title: "Kind", value: (row) => row.kind, width: "narrow" },
-    { title: "Name", value: nameOf, show: (row) => <Name text={nameOf(row)} most={100} />, width: "wide" },
+    { title: "Name", value: labelRow, show: (row) => <Name text={labelRow(row)} maxLength={100} />, width: "wide" },
     { title: "Before", value: (row) => row.before, show: (row) => <span>{formatAmount(row, row.before)}</span> },
     { title: "After", value: (row) => row.after, show: (row) => <span>{formatAmount(row, row.after)}</span> },
     {
@@ -100,7 +100,7 @@ function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[
           change={row.change}
           interval={row.interval}
           verdict={row.verdict}
-          most={most}
+          scale={scale}
           threshold={threshold}
         />
       ),
@@ -114,7 +114,7 @@ function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[
     },
     {
       title: "Verdict",
-      value: verdictOf,
+      value: labelVerdict,
       show: (row) => <Verdict row={row} />,
       width: "short",
     },
@@ -126,7 +126,7 @@ const SIGNS: Record<string, string> = { slower: "▲", faster: "▼", new: "＋"
 function Verdict({ row }: { row: ComparisonRow }) {
   return (
     <span class={`verdict ${row.verdict}${row.is_worse ? " worse" : ""}`}>
-      <span aria-hidden="true">{SIGNS[row.verdict]}</span> {verdictOf(row)}
+      <span aria-hidden="true">{SIGNS[row.verdict]}</span> {labelVerdict(row)}
     </span>
   );
 }

@@ -9,8 +9,8 @@ import { Chosen, useChosen } from "./chosen_calls";
 interface GroupedCallsProps extends Pick<ViewProps, "payload"> {
   caption: string;
   heading: string;
-  /** What is said of all calls below the heading. */
-  said?: string | null;
+  /** What is summary of all calls below the heading. */
+  summary?: string | null;
   /** What the tables are of, in the data. */
   of: string;
   /** The calls by the line that they came from, where that is known. */
@@ -74,11 +74,11 @@ export function GroupedCalls(props: GroupedCallsProps) {
   );
 }
 
-function Head({ heading, said }: Pick<GroupedCallsProps, "heading" | "said">) {
+function Head({ heading, summary }: Pick<GroupedCallsProps, "heading" | "summary">) {
   return (
     <>
       <h2>{heading}</h2>
-      {said && <p class="facts">{said}</p>}
+      {summary && <p class="facts">{summary}</p>}
     </>
   );
 }

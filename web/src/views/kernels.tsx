@@ -30,7 +30,7 @@ export function Kernels({ payload }: ViewProps) {
       payload={payload}
       caption="Kernels"
       heading={heading(totals)}
-      said={payload.page.tensor_core_sentence}
+      summary={payload.page.tensor_core_sentence}
       of="kernels"
       lines={lines}
       groupings={GROUPS}

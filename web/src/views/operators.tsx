@@ -68,7 +68,7 @@ const DEVICE_TIME = "Of the kernels and copies that were launched in them";
 const SHAPES: TableColumn<CallSums> = {
   title: "Shapes",
   value: shapesSaid,
-  show: (row) => <Name text={shapesSaid(row) ?? "–"} most={80} />,
+  show: (row) => <Name text={shapesSaid(row) ?? "–"} maxLength={80} />,
 };
 
 function shapesSaid({ shapes, num_rows }: CallSums): string | null {

@@ -1,7 +1,7 @@
 import { Empty } from "../parts/empty";
 import { Devices } from "../ranks/devices";
 import { StepMap } from "../ranks/step_map";
-import { WhoWaits } from "../ranks/who_waits";
+import { RankWaits } from "../ranks/rank_waits";
 import type { ViewProps } from "../view";
 
 /** How the ranks differ: their steps, who waits for whom, and what their devices did. */
@@ -20,7 +20,7 @@ export function Ranks({ payload }: ViewProps) {
         </Empty>
       )}
       <div class="halves">
-        <WhoWaits page={page} report={report} />
+        <RankWaits page={page} report={report} />
         <Devices page={page} />
       </div>
     </>

@@ -2,7 +2,7 @@
 import { linkTo } from "./link";
 import type { CollectiveRow, Finding, FlameGraph, PageData, StepRow } from "./page_data";
 
-export interface Place {
+export interface ViewLink {
   href: string;
   title: string;
 }
@@ -11,7 +11,7 @@ const MARGIN = 0.03;
 const CALL_MARGIN = 0.5;
 
 /** The column in which a finding's worst step has the most. */
-const WORST_BY: Record<string, keyof StepRow> = {
+const WORST_COLUMN: Record<string, keyof StepRow> = {
   input_bound: "data_wait_ns",
   synchronisation: "sync_ns",
   garbage_collection: "gc_ns",
@@ -26,7 +26,7 @@ const WORST_BY: Record<string, keyof StepRow> = {
 };
 
 /** Views that show more about a kind of finding. */
-const VIEWS_OF: Record<string, string> = {
+const VIEW_OF_KIND: Record<string, string> = {
   straggler: "ranks",
   exposed_communication: "communication",
   memory_growth: "memory",
@@ -42,19 +42,17 @@ const VIEWS_OF: Record<string, string> = {
 };
 
 /** Findings on lines that were sampled, which the timeline and a flame graph have as frames, `train.py(41): loss`. */
-const ON_SAMPLED_LINES = ["blocked", "hot_line"];
+const SAMPLED_KINDS = ["blocked", "hot_line"];
 const SAMPLED_GRAPH = "Python lines, sampled";
 
-/** Where to look at a finding, which has a place in the report (`at`): its worst step in the timeline, and the view that says more about it. */
-export function placesOf(finding: Finding, page: PageData, offered: Map<string, string>, at?: number): Place[] {
+/** Where to look at a finding, which has a range in the report (`at`): its worst step in the timeline, and the view that says more about it. */
+export function findViewLinks(finding: Finding, page: PageData, offered: Map<string, string>, at?: number): ViewLink[] {
   const row = worstStep(finding, page);
-  const frame = ON_SAMPLED_LINES.includes(finding.kind)
-    ? finding.where.lines[0]?.replace(/:(\d+)$/, "($1)")
-    : undefined;
-  const inTimeline = row && stepPlace(row, page, finding.where.spans[0] ?? frame, at);
-  const view = VIEWS_OF[finding.kind] ?? "";
+  const frame = SAMPLED_KINDS.includes(finding.kind) ? finding.where.lines[0]?.replace(/:(\d+)$/, "($1)") : undefined;
+  const inTimeline = row && linkToStep(row, page, finding.where.spans[0] ?? frame, at);
+  const view = VIEW_OF_KIND[finding.kind] ?? "";
   const sampled = page.flame_graphs.find((graph) => graph.title === SAMPLED_GRAPH);
-  const graph = frame && sampled && { graph: graphName(sampled), q: frame };
+  const graph = frame && sampled && { graph: nameGraph(sampled), q: frame };
   const title = offered.get(view);
   return [
     ...(inTimeline ? [inTimeline] : []),
@@ -63,22 +61,22 @@ export function placesOf(finding: Finding, page: PageData, offered: Map<string, 
 }
 
 /** What a flame graph is called among others. */
-export function graphName({ title, rank }: Pick<FlameGraph, "title" | "rank">): string {
+export function nameGraph({ title, rank }: Pick<FlameGraph, "title" | "rank">): string {
   return `${title}, ${rank === null ? "all ranks" : `rank ${rank}`}`;
 }
 
 /** A step of a rank in the timeline; null if the timeline does not have it. */
-export function stepPlace(row: StepRow, page: PageData, q?: string, finding?: number): Place | null {
+export function linkToStep(row: StepRow, page: PageData, q?: string, finding?: number): ViewLink | null {
   if (!timelineHas(row, page)) return null;
   const margin = MARGIN * row.duration_ns;
-  const place = {
+  const range = {
     from: String(Math.max(0, Math.floor(row.begin_ns - margin))),
     to: String(Math.ceil(row.begin_ns + row.duration_ns + margin)),
     rank: row.rank === null ? undefined : String(row.rank),
   };
   const rank = row.rank === null ? "" : ` of rank ${row.rank}`;
   return {
-    href: linkTo({ view: "timeline", ...place, q, finding: finding?.toString() }),
+    href: linkTo({ view: "timeline", ...range, q, finding: finding?.toString() }),
     title: `Show step ${row.step}${rank} in the timeline`,
   };
 }
@@ -93,7 +91,7 @@ function worstStep(finding: Finding, page: PageData): StepRow | null {
   const tracks = page.timeline?.tracks ?? [];
   const inTimeline = new Set(tracks.filter((track) => track.kind !== "steps").map((track) => track.rank));
   const { ranks, steps } = finding.where;
-  const column = WORST_BY[finding.kind] ?? "duration_ns";
+  const column = WORST_COLUMN[finding.kind] ?? "duration_ns";
   const rows = (page.report?.steps ?? []).filter(
     (row) =>
       inTimeline.has(row.rank) &&
@@ -107,7 +105,7 @@ function worstStep(finding: Finding, page: PageData): StepRow | null {
 }
 
 /** The late rank of a collective call, and the time from its first begin to its last end. */
-export function callPlace(call: CollectiveRow, lengthNs: number): Record<string, string> {
+export function buildCallLink(call: CollectiveRow, lengthNs: number): Record<string, string> {
   const begin = call.starts_ns.reduce((one, other) => Math.min(one, other));
   const margin = CALL_MARGIN * lengthNs;
   return {

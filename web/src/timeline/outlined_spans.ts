@@ -3,7 +3,7 @@ import type { Finding, StepRow } from "../page_data";
 import type { TimelineData } from "./data";
 import type { Outlined } from "./stage";
 
-const MOST = 2000;
+const MAX_SPANS = 2000;
 
 /** What shows a kind of finding that names no span. */
 const SHOWN_BY: Record<string, RegExp> = {
@@ -35,7 +35,7 @@ export function outlinedBy(finding: Finding, data: TimelineData, steps: StepRow[
     }
   }
   spans.sort((one, other) => data.durations[other] - data.durations[one]);
-  return { title: finding.title, spans: spans.slice(0, MOST) };
+  return { title: finding.title, spans: spans.slice(0, MAX_SPANS) };
 }
 
 /** For each text, whether it is the name of such a span; the steps themselves where the finding tells nothing else. */

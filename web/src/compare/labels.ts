@@ -9,16 +9,16 @@ export function formatAmount(row: ComparisonRow, value: number | null): string {
 }
 
 /** Memory gets larger, not slower. */
-export function verdictOf(row: ComparisonRow): string {
+export function labelVerdict(row: ComparisonRow): string {
   return row.unit === "bytes" ? (LARGER[row.verdict] ?? row.verdict) : row.verdict;
 }
 
-export function nameOf(row: ComparisonRow): string {
+export function labelRow(row: ComparisonRow): string {
   const name = row.kind === "phase" ? row.name.replaceAll("_", " ") : row.name;
   const shapes = row.shapes ? ` ${row.shapes}` : "";
   return `${name}${shapes}${row.module ? ` in ${row.module}` : ""}`;
 }
 
-export function aboutRun(run: RunFacts): string {
+export function describeRun(run: RunFacts): string {
   return `${run.title ?? "run"}, ${counted(run.ranks.length || 1, "rank")}, ${counted(run.num_steps, "step")}`;
 }

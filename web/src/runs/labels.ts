@@ -3,78 +3,78 @@ import { counted, formatBytes, formatChange, formatCount, formatDuration, format
 import type { ListedRun } from "./list_data";
 
 /** A change that is worth a colour: what `kinetoscope diff` fails at unless told otherwise. */
-const NOTABLE = 0.05;
+const CHANGE_THRESHOLD = 0.05;
 
-const IN_SHORT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
-const IN_FULL = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "long" });
+const SHORT_FORMAT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
+const FULL_FORMAT = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "long" });
 
 /** A moment in the reader's own time zone, in short or with the zone. */
 export function formatMoment(unixMs: number | null, isInFull = false): string {
   const moment = new Date(unixMs ?? Number.NaN);
-  return Number.isNaN(moment.valueOf()) ? "" : (isInFull ? IN_FULL : IN_SHORT).format(moment);
+  return Number.isNaN(moment.valueOf()) ? "" : (isInFull ? FULL_FORMAT : SHORT_FORMAT).format(moment);
 }
 
-export function knownOr<Value>(value: Value | null, show: (value: Value) => string, otherwise = ""): string {
+export function formatKnown<Value>(value: Value | null, show: (value: Value) => string, otherwise = ""): string {
   return value === null ? otherwise : show(value);
 }
 
-export function ranksOf({ num_ranks, world_size }: ListedRun): string {
+export function formatRankCount({ num_ranks, world_size }: ListedRun): string {
   const of =
     world_size !== null && num_ranks !== null && world_size > num_ranks ? ` of ${formatCount(world_size)}` : "";
-  return knownOr(num_ranks, (number) => `${formatCount(number)}${of}`);
+  return formatKnown(num_ranks, (number) => `${formatCount(number)}${of}`);
 }
 
-const MOST_NAMED = 2;
+const MAX_NAMED = 2;
 /** What tells devices apart is not who made them. */
-const MAKERS = /^(NVIDIA|AMD|Intel)(\(R\))? /;
+const VENDOR_PREFIX = /^(NVIDIA|AMD|Intel)(\(R\))? /;
 
 /** Hosts or kinds of devices, by name if they are few. */
-export function namesOf(names: string[], noun: string): string {
-  if (names.length > MOST_NAMED) return counted(names.length, noun);
-  return names.map((name) => name.replace(MAKERS, "")).join(", ");
+export function formatNames(names: string[], noun: string): string {
+  if (names.length > MAX_NAMED) return counted(names.length, noun);
+  return names.map((name) => name.replace(VENDOR_PREFIX, "")).join(", ");
 }
 
-export function stepTimeOf(run: ListedRun): string {
-  return knownOr(run.step_ns, formatDuration);
+export function formatStepTime(run: ListedRun): string {
+  return formatKnown(run.step_ns, formatDuration);
 }
 
-export function changeOf(run: ListedRun): string {
-  return knownOr(run.change, formatChange);
+export function formatRunChange(run: ListedRun): string {
+  return formatKnown(run.change, formatChange);
 }
 
 export function changeClass({ change }: ListedRun): string {
-  if (change === null || (change < NOTABLE && change > -NOTABLE)) return "";
+  if (change === null || (change < CHANGE_THRESHOLD && change > -CHANGE_THRESHOLD)) return "";
   return change > 0 ? "slower" : "faster";
 }
 
 /** The first finding; where nothing is known, why. */
-export function findingOf(run: ListedRun): string {
+export function formatFinding(run: ListedRun): string {
   return run.finding === null ? run.why_unknown : run.finding || "nothing found";
 }
 
-export function savingOf({ saving_ns }: ListedRun): string {
+export function formatSaving({ saving_ns }: ListedRun): string {
   return saving_ns ? `${formatDuration(saving_ns)} a step to save` : "";
 }
 
-export function mfuOf(run: ListedRun): string {
-  return knownOr(run.mfu, formatShare);
+export function formatRunMfu(run: ListedRun): string {
+  return formatKnown(run.mfu, formatShare);
 }
 
-export function memoryOf(run: ListedRun): string {
-  return knownOr(run.peak_bytes, formatBytes);
+export function formatPeakMemory(run: ListedRun): string {
+  return formatKnown(run.peak_bytes, formatBytes);
 }
 
-export function memoryHelp(run: ListedRun): string {
+export function describePeakMemory(run: ListedRun): string {
   return run.peak_is_of_cpu ? "of tensors on the host, at most" : "of tensors on one device, at most";
 }
 
 /** What the filter looks in. */
-export function searchedText(run: ListedRun): string {
+export function buildFilterText(run: ListedRun): string {
   return [run.title, run.state, ...run.hosts, ...run.devices, run.finding, ...run.notes].filter(Boolean).join(" ");
 }
 
 /** Which runs are shown, by what is chosen. */
-export const CHOICES: Record<string, (run: ListedRun) => boolean> = {
+export const FILTERS: Record<string, (run: ListedRun) => boolean> = {
   "all runs": () => true,
   recording: (run) => run.state === "recording",
   "hanging or silent": (run) => run.state === "hanging" || run.state === "silent",
@@ -84,11 +84,11 @@ export const CHOICES: Record<string, (run: ListedRun) => boolean> = {
 };
 
 /** The address of the comparison of two runs; the one that began earlier is the one before. */
-export function comparisonOf(runs: ListedRun[]): { address: string; before: ListedRun; after: ListedRun } {
+export function orderForComparison(runs: ListedRun[]): { address: string; before: ListedRun; after: ListedRun } {
   const [before, after] = runs.toSorted((one, other) => Number(one.when_ms) - Number(other.when_ms));
-  return { address: comparisonAddress(before.key, after.key), before, after };
+  return { address: buildComparisonAddress(before.key, after.key), before, after };
 }
 
-export function comparisonAddress(beforeKey: string, afterKey: string): string {
+export function buildComparisonAddress(beforeKey: string, afterKey: string): string {
   return `/made/?before=${beforeKey}&after=${afterKey}`;
 }

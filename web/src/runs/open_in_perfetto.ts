@@ -5,27 +5,33 @@
  */
 import type { ListedFile } from "./list_data";
 
-const PING_EVERY_MS = 100;
-const SLOW_AFTER_MS = 15_000;
+const PING_INTERVAL_MS = 100;
+const SLOW_THRESHOLD_MS = 15_000;
 
-type Say = (sentence: string) => void;
+type ShowMessage = (sentence: string) => void;
 
-export async function handOver(file: ListedFile, run: string, perfettoUrl: string, say: Say): Promise<void> {
+export async function openInPerfetto(
+  file: ListedFile,
+  run: string,
+  perfettoUrl: string,
+  showMessage: ShowMessage,
+): Promise<void> {
   const tab = window.open(perfettoUrl);
-  if (tab === null) return say("The browser has blocked the new tab. Allow pop-ups for this page, and click again.");
+  if (tab === null)
+    return showMessage("The browser has blocked the new tab. Allow pop-ups for this page, and click again.");
   const origin = new URL(perfettoUrl).origin;
-  say(`Reading ${file.name} ...`);
+  showMessage(`Reading ${file.name} ...`);
   try {
-    const [buffer] = await Promise.all([contentOf(file), answerOf(tab, perfettoUrl, say)]);
+    const [buffer] = await Promise.all([readContent(file), waitForAnswer(tab, perfettoUrl, showMessage)]);
     const fileName = file.name.replace(/^.*\//, "");
     tab.postMessage({ perfetto: { buffer, title: `${run} ${fileName}`, fileName } }, origin, [buffer]);
-    say(`${file.name} is open in the tab of ${origin}.`);
+    showMessage(`${file.name} is open in the tab of ${origin}.`);
   } catch (error) {
-    say(error instanceof Error ? error.message : String(error));
+    showMessage(error instanceof Error ? error.message : String(error));
   }
 }
 
-async function contentOf(file: ListedFile): Promise<ArrayBuffer> {
+async function readContent(file: ListedFile): Promise<ArrayBuffer> {
   let response: Response;
   try {
     response = await fetch(file.address);
@@ -40,14 +46,14 @@ async function contentOf(file: ListedFile): Promise<ArrayBuffer> {
 }
 
 /** Resolves when the page in the tab is ready. */
-function answerOf(tab: Window, perfettoUrl: string, say: Say): Promise<void> {
+function waitForAnswer(tab: Window, perfettoUrl: string, showMessage: ShowMessage): Promise<void> {
   const origin = new URL(perfettoUrl).origin;
   const slow = window.setTimeout(() => {
-    say(
+    showMessage(
       `${perfettoUrl} has not answered yet. If it cannot be reached from here, close its tab, and start ` +
         '"kinetoscope view" with --perfetto-url and the address of a Perfetto that can.',
     );
-  }, SLOW_AFTER_MS);
+  }, SLOW_THRESHOLD_MS);
   let timer = 0;
   let listen: (event: MessageEvent) => void;
   const answered = new Promise<void>((resolve, reject) => {
@@ -59,7 +65,7 @@ function answerOf(tab: Window, perfettoUrl: string, say: Say): Promise<void> {
       tab.postMessage("PING", origin);
     };
     window.addEventListener("message", listen);
-    timer = window.setInterval(ping, PING_EVERY_MS);
+    timer = window.setInterval(ping, PING_INTERVAL_MS);
   });
   return answered.finally(() => {
     window.clearInterval(timer);

@@ -6,7 +6,7 @@ const NARROWEST_WITH_GAP = 4;
 /** Draws the spans of a row into one line of pixels, which is then stretched to the row's height.
  *
  * Of the spans that are narrower than a pixel one is drawn for each pixel, and the others are skipped by a search: so a
- * line costs as much as it has pixels, whatever the number of spans. What is at least `leastWide` pixels wide is added
+ * line costs as much as it has pixels, whatever the number of spans. What is at least `minWidth` pixels wide is added
  * to `wide`: the span, its left, its right, and a place for the caller.
  */
 export function fillStrip(
@@ -16,7 +16,7 @@ export function fillStrip(
   view: View,
   colours: Uint32Array,
   wide: number[] | null = null,
-  leastWide = Infinity,
+  minWidth = Infinity,
 ): void {
   const { begins, durations } = data;
   const { names } = data.columns;
@@ -30,7 +30,7 @@ export function fillStrip(
     if (right - left > 1) {
       const gap = right - left >= NARROWEST_WITH_GAP && right < width ? 1 : 0;
       pixels.fill(colour, left, right - gap);
-      if (right - left >= leastWide) wide?.push(span, left, right, 0);
+      if (right - left >= minWidth) wide?.push(span, left, right, 0);
       span++;
     } else {
       if (left < width) pixels[left] = colour;

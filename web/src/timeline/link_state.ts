@@ -1,37 +1,37 @@
-import { readLink, remember, type Link } from "../link";
+import { readLink, updateLink, type Link } from "../link";
 import { longestMatch } from "./search";
 import type { Stage } from "./stage";
 import type { View } from "./view";
 
 const WAIT_MS = 300;
-const PLACE = ["from", "to", "rank", "q", "span", "range", "finding", "pin"];
+const LINK_NAMES = ["from", "to", "rank", "q", "span", "range", "finding", "pin"];
 
 /** Goes where a link says: to a view (`from`, `to`), a rank, what is searched (`q`), a `span` (the longest that matches
  * for `longest`), a measured `range` as in `1000~2000`, pinned tracks (`pin`, as in `3~7`). Times are true ones. A link that names nothing leaves all as it was. */
-export function goTo(stage: Stage, link: Link): void {
-  if (PLACE.every((name) => link[name] === undefined)) return;
+export function applyLink(stage: Stage, link: Link): void {
+  if (LINK_NAMES.every((name) => link[name] === undefined)) return;
   const [from, to, rank] = [link.from, link.to, link.rank].map(numberOf);
   if ((link.q ?? "") !== (stage.matches?.query ?? "")) stage.search(link.q ?? "");
   if (rank !== null) stage.goToRank(rank);
   else stage.change({ markedRank: null });
   if (from !== null && to !== null && to > from) stage.show(foldedView(stage, from, to));
   if (link.pin !== undefined) stage.pin(link.pin.split("~").map(Number));
-  measureAsIn(stage, link);
-  selectAsIn(stage, link, from === null);
+  applyRange(stage, link);
+  applySelection(stage, link, from === null);
 }
 
 function foldedView({ fold }: Stage, from: number, to: number): View {
   return { from: fold.folded(from), to: fold.folded(to) };
 }
 
-function measureAsIn(stage: Stage, link: Link): void {
+function applyRange(stage: Stage, link: Link): void {
   const [from, to] = (link.range ?? "").split("~").map(numberOf);
   if (from !== null && to != null)
     stage.change({ range: { ...foldedView(stage, from, to), rows: null }, panel: "range" });
   else if (stage.range) stage.clearRange();
 }
 
-function selectAsIn(stage: Stage, link: Link, shouldMove: boolean): void {
+function applySelection(stage: Stage, link: Link, shouldMove: boolean): void {
   const longest = link.span === "longest" && stage.matches ? longestMatch(stage.data, stage.matches) : -1;
   const span = longest >= 0 ? longest : numberOf(link.span);
   if (span === null || span < 0 || span >= stage.data.size) stage.select(null);
@@ -47,11 +47,11 @@ function numberOf(text: string | undefined): number | null {
 }
 
 /** Keeps the address a link to where the reader is. Returns what stops that. */
-export function rememberPlace(stage: Stage): () => void {
+export function keepLink(stage: Stage): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const save = () => {
     timer = undefined;
-    if (readLink().view === "timeline") remember(placeOf(stage));
+    if (readLink().view === "timeline") updateLink(buildLink(stage));
   };
   const stopListening = stage.listen(() => {
     timer ??= setTimeout(save, WAIT_MS);
@@ -62,9 +62,9 @@ export function rememberPlace(stage: Stage): () => void {
   };
 }
 
-function placeOf(stage: Stage): Record<string, string | undefined> {
+function buildLink(stage: Stage): Record<string, string | undefined> {
   const { view, whole, range, selected, matches, fold, pins } = stage;
-  const real = (place: number) => String(Math.round(fold.real(place)));
+  const real = (folded: number) => String(Math.round(fold.real(folded)));
   const isWhole = view.from <= whole.from && view.to >= whole.to;
   return {
     from: isWhole ? undefined : real(view.from),

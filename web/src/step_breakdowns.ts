@@ -37,9 +37,9 @@ const CALL_COLOURS: Record<string, string> = {
 };
 
 /** The parts of a whole, with their colours. */
-export function stackOf(parts: BreakdownPart[]): StackPart[] {
+export function toStackParts(parts: BreakdownPart[]): StackPart[] {
   return parts.map(({ part, label, time_ns, share, is_phase }) => ({
-    name: capitalised(label),
+    name: capitalize(label),
     value: time_ns,
     share,
     colour: { ...CALL_COLOURS, ...DEVICE_COLOURS_OF, ...HOST_COLOURS }[part] ?? "var(--unknown)",
@@ -47,7 +47,7 @@ export function stackOf(parts: BreakdownPart[]): StackPart[] {
   }));
 }
 
-function capitalised(word: string): string {
+function capitalize(word: string): string {
   return word.charAt(0).toUpperCase() + word.slice(1);
 }
 
@@ -56,8 +56,8 @@ export function shownParts(stacks: StackPart[][]): StackPart[][] {
   const isShown = (at: number) =>
     stacks.some((stack) => (stack[at].value ?? 0) !== 0) ||
     (stacks.some((stack) => stack[at].isPhase) && stacks.every((stack) => stack[at].value === null));
-  const places = (stacks[0] ?? []).map((_, at) => at).filter(isShown);
-  return stacks.map((stack) => places.map((at) => stack[at]));
+  const indices = (stacks[0] ?? []).map((_, at) => at).filter(isShown);
+  return stacks.map((stack) => indices.map((at) => stack[at]));
 }
 
 /** One step: its time on the host, and what that and the device's are made of. */
@@ -104,12 +104,12 @@ export function meanSteps(payload: Payload): StepParts[] {
 function reader(payload: Payload, breakdowns: StepBreakdowns): (at: number, step: number) => StepParts {
   const [times, work] = [payload.numbers(breakdowns.times), payload.numbers(breakdowns.work)];
   const [host, device] = [breakdowns.host, breakdowns.device].map((columns) => columnsOf(payload, columns));
-  return (place, step) => ({
+  return (index, step) => ({
     step,
-    timeNs: known(times[place]),
-    workNs: known(work[place]),
-    host: stackOf(partsAt(host, place)),
-    device: device.length ? stackOf(partsAt(device, place)) : null,
+    timeNs: known(times[index]),
+    workNs: known(work[index]),
+    host: toStackParts(readParts(host, index)),
+    device: device.length ? toStackParts(readParts(device, index)) : null,
   });
 }
 
@@ -126,8 +126,8 @@ function columnsOf(payload: Payload, columns: Record<string, Column>): PartColum
 }
 
 /** Shares of a single step are not told: its parts are the host's, and the device's are no parts of that. */
-function partsAt(columns: PartColumn[], place: number): BreakdownPart[] {
-  return columns.map(({ numbers, ...part }) => ({ ...part, time_ns: known(numbers[place]), share: null }));
+function readParts(columns: PartColumn[], index: number): BreakdownPart[] {
+  return columns.map(({ numbers, ...part }) => ({ ...part, time_ns: known(numbers[index]), share: null }));
 }
 
 /** Numbers of breakdowns are written plus 1, and 0 where they are not known. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Finding, PageData, StepRow } from "../src/page_data";
-import { placesOf, stepPlace } from "../src/places";
+import { findViewLinks, linkToStep } from "../src/view_links";
 
 const STEPS = [0, 1].flatMap((rank) =>
   [5, 6].map((step) => ({
@@ -22,7 +22,7 @@ function finding(kind: string, where: Partial<Finding["where"]> = {}): Finding {
 const BOTH = [0, 1].map((rank) => ({ rank, kind: "thread" }));
 
 test("a finding leads to the step in which it takes most, of those that it names", () => {
-  const titles = (one: Finding) => placesOf(one, pageWith(BOTH), new Map()).map(({ title }) => title);
+  const titles = (one: Finding) => findViewLinks(one, pageWith(BOTH), new Map()).map(({ title }) => title);
 
   expect(titles(finding("input_bound"))).toEqual(["Show step 6 of rank 1 in the timeline"]);
   expect(titles(finding("input_bound", { steps: [5], ranks: [0] }))).toEqual(["Show step 5 of rank 0 in the timeline"]);
@@ -31,15 +31,15 @@ test("a finding leads to the step in which it takes most, of those that it names
 test("a finding does not lead to a rank of which the timeline has only the steps", () => {
   const page = pageWith([BOTH[0], { rank: 1, kind: "steps" }]);
 
-  const [place] = placesOf(finding("input_bound"), page, new Map());
+  const [place] = findViewLinks(finding("input_bound"), page, new Map());
 
   expect(place.title).toBe("Show step 6 of rank 0 in the timeline");
-  expect(stepPlace(STEPS[3], page)?.href).toContain("rank=1");
+  expect(linkToStep(STEPS[3], page)?.href).toContain("rank=1");
 });
 
 test("what the loop's thread does leads to the step in which it does that most, and to its line among the samples", () => {
   const offered = new Map([["flame", "Flame graph"]]);
-  const places = (kind: string) => placesOf(finding(kind, { lines: ["train.py:41"] }), pageWith(BOTH), offered);
+  const places = (kind: string) => findViewLinks(finding(kind, { lines: ["train.py:41"] }), pageWith(BOTH), offered);
   const [blocked, hotLine] = ["blocked", "hot_line"].map(places);
 
   expect(blocked.map(({ title }) => title)).toEqual([
@@ -55,7 +55,7 @@ test("what the loop's thread does leads to the step in which it does that most, 
 test("without a timeline a finding leads to the view that says more", () => {
   const page = { ...pageWith([]), timeline: null };
 
-  const places = placesOf(finding("memory_growth"), page, new Map([["memory", "Memory"]]));
+  const places = findViewLinks(finding("memory_growth"), page, new Map([["memory", "Memory"]]));
 
   expect(places).toEqual([{ href: "#view=memory", title: "More under Memory" }]);
 });

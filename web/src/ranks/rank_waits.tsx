@@ -6,8 +6,8 @@ import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
 
 /** Which ranks the others wait for, why, and who waits. */
-export function WhoWaits({ page, report }: { page: PageData; report: RunReport }) {
-  const { ranks, waited, delaying } = page.waits ?? NOBODY;
+export function RankWaits({ page, report }: { page: PageData; report: RunReport }) {
+  const { ranks, waited, delaying } = page.waits ?? NO_WAITS;
   const cells = useMemo(
     () => ({
       rows: ranks.map((rank) => `Rank ${rank}`),
@@ -19,8 +19,8 @@ export function WhoWaits({ page, report }: { page: PageData; report: RunReport }
   return (
     <section aria-labelledby="waits-title">
       <h2 id="waits-title">Who waits for whom</h2>
-      {report.stragglers.map((row, place) => (
-        <Straggler key={row.rank} row={row} said={page.straggler_sentences[place]} />
+      {report.stragglers.map((row, index) => (
+        <Straggler key={row.rank} row={row} sentence={page.straggler_sentences[index]} />
       ))}
       {delaying.length ? (
         <>
@@ -30,7 +30,7 @@ export function WhoWaits({ page, report }: { page: PageData; report: RunReport }
             cells={cells}
             format={formatDuration}
             isFromZero
-            says={(row, column) => `Rank ${ranks[row]} waited for rank ${ranks[column]}`}
+            describeCell={(row, column) => `Rank ${ranks[row]} waited for rank ${ranks[column]}`}
           />
           <Table
             caption="Ranks that others waited for"
@@ -38,7 +38,7 @@ export function WhoWaits({ page, report }: { page: PageData; report: RunReport }
             rows={delaying}
             sortedBy="Waited for it"
             noun="rank"
-            most={10}
+            maxRows={10}
           />
         </>
       ) : (
@@ -48,7 +48,7 @@ export function WhoWaits({ page, report }: { page: PageData; report: RunReport }
   );
 }
 
-const NOBODY: Waits = { ranks: [], waited: [], delaying: [] };
+const NO_WAITS: Waits = { ranks: [], waited: [], delaying: [] };
 
 const COLUMNS: TableColumn<DelayingRank>[] = [
   {
@@ -72,13 +72,13 @@ const COLUMNS: TableColumn<DelayingRank>[] = [
   { title: "Calls", value: (delaying) => delaying.num_calls },
 ];
 
-function Straggler({ row, said }: { row: StragglerRow; said: string }) {
+function Straggler({ row, sentence }: { row: StragglerRow; sentence: string }) {
   const numbers = evidenceOf(row).map(
     ([name, value]) => `${evidenceName(name).toLowerCase()}: ${evidenceValue(name, value)}`,
   );
   return (
     <p>
-      <strong>{said}</strong>
+      <strong>{sentence}</strong>
       {`. Each other rank waits ${formatDuration(row.cost_ns_per_step)}/step for it`}
       {numbers.length ? ` (${numbers.join("; ")}).` : "."}
     </p>
