@@ -2,7 +2,7 @@ import a11y from "eslint-plugin-jsx-a11y";
 import { defineConfig } from "eslint/config";
 import tseslint from "typescript-eslint";
 
-/** What is shown of a report was worked out in Python: there it is the same for a terminal, a page and a notebook. */
+/** Numbers of a report are computed in Python, so that terminal, page and notebook show the same ones. */
 const NO_ARITHMETIC = [
   "BinaryExpression[operator=/^([*\\/%]|\\*\\*)$/]",
   "AssignmentExpression[operator=/^[-+*\\/]=$/]",
@@ -19,15 +19,15 @@ export default defineConfig(
     rules: { "@typescript-eslint/no-non-null-assertion": "off", "no-console": "error", eqeqeq: ["error", "smart"] },
   },
   {
-    // What draws (parts/, charts, timeline/, flame/), where a link leads (places.ts) and how numbers are written
-    // (format.ts, evidence.ts) has arithmetic of its own, and so has what a reader selects in a drawing.
+    // Code that draws (parts/, charts, timeline/, flame/), that builds links (view_links.ts) and that formats numbers
+    // (format.ts, evidence.ts) may compute, as may selections in a drawing.
     files: [
       "src/*.{ts,tsx}",
       "src/{views,overview,ranks,communication,compare,runs}/*.{ts,tsx}",
       "src/memory/memory.tsx",
       "src/parts/legend.tsx",
     ],
-    ignores: ["src/{colours,format,evidence,payload,places}.ts", "src/compare/change_bar.tsx"],
+    ignores: ["src/{colours,format,evidence,payload,view_links}.ts", "src/compare/change_bar.tsx"],
     rules: { "no-restricted-syntax": ["error", ...NO_ARITHMETIC] },
   },
 );

@@ -54,7 +54,7 @@ def test_click_zooms_in_path_zooms_out_and_keys_do_both(page, open_file, tmp_pat
     assert "45 %" in page.locator(".tip").inner_text()
     canvas.click(position={"x": box["width"] * 0.9, "y": 19 * 2 + 9})
     assert "train.py(40): load" in page.locator(".flame-path strong").inner_text()
-    assert "45.0 ms, of which own 25.0 ms" in facts(page)
+    assert "45.0 ms, self 25.0 ms" in facts(page)
     assert "100 % of the shown, 45 % of all" in facts(page)
     page.reload()
     assert "load" in page.locator(".flame-path strong").inner_text()
@@ -149,7 +149,7 @@ def test_a_sandwich_shows_who_called_a_function_and_what_it_called(page, open_fi
     page.get_by_role("button", name="Its callers and callees").click()
 
     callers, callees = page.get_by_role("application").all()
-    assert "38.0 ms, of which own 30.0 ms" in facts_of(page, 1)
+    assert "38.0 ms, self 30.0 ms" in facts_of(page, 1)
     height = callers.bounding_box()["height"]
     callers.hover(position={"x": 40, "y": height - 19 - 9})  # above the function: its callers
     assert page.locator(".tip").inner_text().startswith("b")

@@ -117,7 +117,7 @@ def test_unrecorded_memory_is_reported_as_such(page, open_file, tmp_path):
 
     unknown = ROW | {"growth_bytes_per_step": None, "holders": [], "by_category": {}}
     open_file(write_page(tmp_path / "rows.html", memory=[unknown]), "#view=memory")
-    assert "It is not known" in page.locator("main").inner_text()
+    assert "Unknown: memory must" in page.locator("main").inner_text()
 
 
 def test_the_memory_timeline_of_torch_is_the_same_page_with_nothing_else(page, open_file, tmp_path):

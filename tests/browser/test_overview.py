@@ -45,7 +45,7 @@ def test_numbers_of_a_rank_and_a_step_are_available_by_pointer_and_keys(slow_loa
     expect(legend).to_contain_text("Waiting for data")
 
     page.get_by_role("button", name="Rank 1:").click()
-    expect(page.get_by_label("Steps of which rank")).to_have_value("1")
+    expect(page.get_by_label("Rank of the steps")).to_have_value("1")
     steps.focus()
     for step in (3, 4):  # keys go on where they were, whatever the pointer did
         page.get_by_role("button", name="Rank 0:").hover()
@@ -54,7 +54,7 @@ def test_numbers_of_a_rank_and_a_step_are_available_by_pointer_and_keys(slow_loa
     page.mouse.move(0, 0)
     expect(legend).to_contain_text("Step 4: ")
     page.reload()
-    expect(page.get_by_label("Steps of which rank")).to_have_value("1")
+    expect(page.get_by_label("Rank of the steps")).to_have_value("1")
 
 
 def test_one_click_shows_the_worst_step_of_the_worst_finding_in_the_timeline(slow_loader, page, open_file):
@@ -191,7 +191,7 @@ def test_abnormal_ranks_come_first_and_others_are_collapsed(analyze_sources, pag
     page.keyboard.press("Enter")
     expect(ranks).to_have_count(12)
     expect(others).to_have_attribute("aria-expanded", "true")
-    assert page.get_by_label("Steps of which rank").locator("option").all_inner_texts()[1:3] == ["rank 0", "rank 1"]
+    assert page.get_by_label("Rank of the steps").locator("option").all_inner_texts()[1:3] == ["rank 0", "rank 1"]
     assert_accessible(page)
 
 

@@ -323,7 +323,7 @@ def test_names_of_a_trace_stay_text_and_counters_show_their_values(page, open_fi
     spans = [(HOSTILE, 0, 400_000), ("\u202egnirts", 500_000, 400_000), ("x" * 10_000, 950_000, 50_000)]
     open_file(write_timeline(tmp_path / "page.html", spans, counters=[memory]), "#view=timeline")
 
-    expect(label(page, "GPU memory")).to_contain_text("most 3.00 GiB")
+    expect(label(page, "GPU memory")).to_contain_text("max 3.00 GiB")
     expect(page.locator("main")).to_contain_text("Spans below 1 µs are not shown.")
     canvas = boxes(page)
     page.mouse.move(canvas["x"] + 100, canvas["y"] + 26)

@@ -7,7 +7,7 @@ import type { Payload } from "./payload";
 import type { View } from "./view";
 import { VIEWS } from "./views";
 
-/** The page: a menu of the views that this run has, and the chosen one. */
+/** The report page: a menu of its views, and the chosen view. */
 export function App({ payload }: { payload: Payload }) {
   const { page } = payload;
   const link = useLink();
@@ -45,7 +45,7 @@ export function App({ payload }: { payload: Payload }) {
   );
 }
 
-/** 1 to 9 go to a view, ? tells the keys; not while the reader writes. */
+/** Keyboard shortcuts: 1 to 9 open a view, ? opens the help; inactive in text fields. */
 function useKeys(offered: View[]): void {
   const names = offered.map((view) => view.name).join(" ");
   useEffect(() => {

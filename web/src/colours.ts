@@ -1,4 +1,4 @@
-/** What each colour stands for. A colour never stands alone: a word or a pattern says the same. */
+/** Meanings of colours. A label or a pattern always repeats the meaning. */
 
 export type ColourNumber = 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9;
 
@@ -22,17 +22,17 @@ export const DEVICE_COLOURS = {
 
 export const KERNEL_KIND_COLOURS: Record<string, ColourNumber> = DEVICE_COLOURS;
 
-/** The colour of one of several, in order; after eight they come again. */
+/** The n-th colour; colours repeat after eight. */
 export function nthColour(at: number): ColourNumber {
   return ((at % 8) + 1) as ColourNumber;
 }
 
-/** A colour for the style of an element. */
+/** A CSS value of a colour. */
 export function cssColour(number: ColourNumber): string {
   return `var(--colour-${number})`;
 }
 
-/** A variable of style.css as a canvas understands it, light or dark as the page is now. */
+/** Value of a CSS variable in the current theme, for canvases. */
 export function canvasColour(variable: string): string {
   const probe = document.createElement("span");
   probe.style.color = `var(--${variable})`;

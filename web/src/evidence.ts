@@ -1,4 +1,4 @@
-/** Labels and units of evidence: the unit follows from the ending of a name. */
+/** Labels and units of evidence; the suffix of a name determines the unit. */
 import { counted, formatBytes, formatCount, formatDuration, formatShare } from "./format";
 import type { Finding } from "./page_data";
 
@@ -94,10 +94,10 @@ const LABELS: Record<string, string> = {
   window_overhead_ns: "Profiler time outside steps",
 };
 
-/** Evidence that means something at zero: no workers, and no core that is idle. */
+/** Evidence that is shown at zero, too. */
 const SHOWN_AT_ZERO = new Set(["num_workers", "num_free_cores"]);
 
-/** Return the evidence to show: without the cost again, and without zeros that say nothing. */
+/** The evidence to show: without the cost, which is shown before, and without zeros. */
 export function evidenceOf(finding: Pick<Finding, "cost_ns_per_step" | "evidence">): [string, number][] {
   const cost = finding.cost_ns_per_step ?? NaN;
   return Object.entries(finding.evidence).filter(
@@ -108,14 +108,14 @@ export function evidenceOf(finding: Pick<Finding, "cost_ns_per_step" | "evidence
   );
 }
 
-/** Return the label of a number. */
+/** The label of a number. */
 export function evidenceName(name: string): string {
   const plain = name.replace(/^num_/, "").replace(/_(ns|bytes|percent)$/, "");
   const words = plain.replaceAll("_", " ");
   return LABELS[name] ?? words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** Return the number with its unit. */
+/** The number with its unit. */
 export function evidenceValue(name: string, value: number): string {
   if (name.endsWith("_ns")) return formatDuration(value);
   if (name.endsWith("_bytes") || name.startsWith("bytes_")) return formatBytes(value);

@@ -1,4 +1,4 @@
-/** Numbers as people read them: always with a unit, three digits that count. */
+/** Formatting of numbers with units, to three significant digits. */
 
 const DURATIONS: [number, string][] = [
   [60e9, "min"],
@@ -36,19 +36,19 @@ export function formatRate(bytesPerSecond: number | null | undefined): string {
   return bytesPerSecond == null ? UNKNOWN : `${formatBytes(bytesPerSecond)}/s`;
 }
 
-/** Floating-point operations. */
+/** FLOP with a unit. */
 export function formatOperations(operations: number | null | undefined): string {
   return formatWithUnit(operations, OPERATIONS, "FLOP");
 }
 
-/** Made once: a new one takes longer than a hundred numbers. */
+/** Cached: creating one takes longer than formatting a hundred numbers. */
 const COUNTS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
 
 export function formatCount(count: number | null | undefined): string {
   return count == null ? UNKNOWN : COUNTS.format(count);
 }
 
-/** Numbers in order; those that navigate one another become one range, as in `11-25`. */
+/** Numbers in order, with consecutive ones as ranges such as `11-25`. */
 export function rangesOf(numbers: number[]): string[] {
   const ranges: [number, number][] = [];
   for (const number of numbers) {
@@ -61,7 +61,7 @@ export function rangesOf(numbers: number[]): string[] {
 
 const MIN_SHOWN_SHARE = 0.0005;
 
-/** What is little is never told as nothing. */
+/** A small share is never shown as 0. */
 export function formatShare(share: number | null | undefined): string {
   if (share == null || !Number.isFinite(share)) return UNKNOWN;
   if (share > 0 && share < MIN_SHOWN_SHARE) return "<0.1 %";
@@ -88,7 +88,7 @@ export function counted(count: number, noun: string, plural = `${noun}s`): strin
 const FACTOR_THRESHOLD = 9;
 const MAX_FACTOR = 1000;
 
-/** "+4.2 %", "x12" for what is many times as much, and no number above a thousand. */
+/** A relative change such as "+4.2 %"; a large one as a factor such as "x12", capped. */
 export function formatChange(part: number | null): string {
   if (part === null) return "–";
   if (part >= MAX_FACTOR) return `x${MAX_FACTOR.toLocaleString("en-US")}+`;
@@ -98,7 +98,7 @@ export function formatChange(part: number | null): string {
   return `${sign}${percent} %`;
 }
 
-/** A moment in the reader's own time zone; null if its clock was not the world's. */
+/** A time in the reader's time zone; null for clocks that do not count from 1970. */
 export function formatDate(unixNs: string): string | null {
   const milliseconds = Number(BigInt(unixNs) / 1_000_000n);
   if (milliseconds < 1e12) return null;

@@ -14,7 +14,7 @@ interface HeaderProps {
   chosen?: View;
 }
 
-/** The top of the page: which run it is, the views, and what is said of all of them. */
+/** The header of the page: the run, the menu, and notes on all views. */
 export function Header({ page, offered, chosen }: HeaderProps) {
   return (
     <header>

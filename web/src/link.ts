@@ -1,7 +1,9 @@
 import { useEffect, useState } from "preact/hooks";
 
-/** Where the reader is: the part of the address after "#", so that a link to it works when the file is opened anew.
- * `from` and `to` are nanoseconds after the origin; what else a view remembers is under a name of its own. */
+/**
+ * State of the page in the fragment of the address, so that a link restores it. `from` and `to` are nanoseconds
+ * after the origin; views add further names.
+ */
 export interface Link {
   view: string;
   [name: string]: string | undefined;
@@ -18,18 +20,18 @@ export function linkTo(link: Link): string {
   return `#${parameters}`;
 }
 
-/** Goes to another href, which the Back button leaves again. */
+/** Navigate to a link, which the Back button undoes. */
 export function navigate(link: Link): void {
   location.hash = linkTo(link);
 }
 
-/** Remembers where in a view the reader is, without a step for the Back button. */
+/** Replace the link of the current state, without an entry for the Back button. */
 export function updateLink(changes: Record<string, string | undefined>): void {
   const address = location.href.replace(/#.*$/, "") + linkTo({ ...readLink(), ...changes });
   history.replaceState(null, "", address);
 }
 
-/** Follows links to places in the page. In a notebook's frame a browser would look for them in the notebook. */
+/** Follow links within the page: in the frame of a notebook, a browser would apply them to the notebook. */
 export function followLinks(): void {
   document.addEventListener("click", (event) => {
     const link = event.target instanceof Element ? event.target.closest("a") : null;
@@ -40,7 +42,7 @@ export function followLinks(): void {
   });
 }
 
-/** The present link; the component is drawn again when it changes. */
+/** The current link; the component is rendered again when it changes. */
 export function useLink(): Link {
   const [link, setLink] = useState(() => readLink());
   useEffect(() => {

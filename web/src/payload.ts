@@ -1,9 +1,9 @@
 import type { Column, PageData } from "./page_data";
 
-/** Numbers of a column. Those that need more than four bytes are exact up to 2 ** 53. */
+/** Numbers of a column. Those of more than four bytes are exact up to 2 ** 53. */
 export type Numbers = Uint8Array | Uint16Array | Uint32Array | Float64Array;
 
-/** What the page was given: its data, and the bytes of the columns in it. */
+/** The data of the page, and the bytes of its columns. */
 export class Payload {
   readonly page: PageData;
   readonly #columns: Uint8Array;
@@ -15,7 +15,7 @@ export class Payload {
     this.#columns = bytes.subarray(4 + textLength);
   }
 
-  /** The numbers of a column, decoded when they are first asked for. */
+  /** The numbers of a column, decoded on first use. */
   numbers(column: Column): Numbers {
     let numbers = this.#decoded.get(column);
     if (!numbers) {
@@ -26,7 +26,7 @@ export class Payload {
   }
 }
 
-/** The data in the page, which is base64 of gzip. */
+/** Decode the data of the page: base64 of gzip. */
 export async function readPayload(base64: string): Promise<Payload> {
   const stream = new Blob([fromBase64(base64)]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Payload(new Uint8Array(await new Response(stream).arrayBuffer()));

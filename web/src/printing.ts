@@ -1,10 +1,10 @@
-/** Printing: all views that have something are drawn before the browser takes its picture of the page. */
+/** Printing: all views with content are rendered before the browser takes its snapshot. */
 import { useEffect, useState } from "preact/hooks";
 
 const PRINT_EVENT = "kinetoscope-print";
 const isPrint = matchMedia("print");
 
-/** Whether the page is printed, or is just about to be. */
+/** True while the page is printed or about to be. */
 export function usePrinting(): boolean {
   const [isPrinting, setIsPrinting] = useState(isPrint.matches);
   useEffect(() => {
@@ -30,7 +30,7 @@ export function usePrinting(): boolean {
 
 const DRAW_DELAY_MS = 500;
 
-/** Draws all views, and prints them. Canvases are drawn with a frame or two, for which `beforeprint` leaves no time. */
+/** Render all views, then print. Canvases need a frame or two, and `beforeprint` does not wait for them. */
 export function printAll(): void {
   dispatchEvent(new Event(PRINT_EVENT));
   setTimeout(() => print(), DRAW_DELAY_MS);

@@ -1,10 +1,10 @@
-/** What steps, windows and calls are made of, as pictures want it: parts with colours, and single steps. */
+/** Time breakdowns of steps, windows and calls as coloured parts. */
 import { cssColour, DEVICE_COLOURS, PHASE_COLOURS } from "./colours";
 import type { Column, HostParts, BreakdownPart, StepBreakdowns, StepRow } from "./page_data";
 import type { StackPart } from "./parts/stack";
 import type { Numbers, Payload } from "./payload";
 
-/** The colours of the parts, in the order in which they are stacked; their words come with the data. */
+/** Colours of the parts, in the order of the stack; their labels come with the data. */
 const HOST_COLOURS: Record<keyof HostParts, string> = {
   data_wait_ns: cssColour(PHASE_COLOURS.data),
   forward_ns: cssColour(PHASE_COLOURS.forward),
@@ -36,7 +36,7 @@ const CALL_COLOURS: Record<string, string> = {
   unknown_ns: "var(--unknown)",
 };
 
-/** The parts of a whole, with their colours. */
+/** The parts of a whole with their colours. */
 export function toStackParts(parts: BreakdownPart[]): StackPart[] {
   return parts.map(({ part, label, time_ns, share, is_phase }) => ({
     name: capitalize(label),
@@ -51,7 +51,7 @@ function capitalize(word: string): string {
   return word.charAt(0).toUpperCase() + word.slice(1);
 }
 
-/** The parts that take something in one of several stacks, and the phases that are not known. */
+/** The parts with time in one of several stacks, and the unknown phases. */
 export function shownParts(stacks: StackPart[][]): StackPart[][] {
   const isShown = (at: number) =>
     stacks.some((stack) => (stack[at].value ?? 0) !== 0) ||
@@ -60,7 +60,7 @@ export function shownParts(stacks: StackPart[][]): StackPart[][] {
   return stacks.map((stack) => indices.map((at) => stack[at]));
 }
 
-/** One step: its time on the host, and what that and the device's are made of. */
+/** A step with its times and breakdowns. */
 export interface StepParts {
   step: number;
   timeNs: number | null;
@@ -76,7 +76,7 @@ export interface RankStep extends StepParts {
 
 const found = new WeakMap<StepBreakdowns, RankStep[]>();
 
-/** All steps, those of a rank in the order of time. */
+/** All steps, by rank and time. */
 export function rankSteps(payload: Payload): RankStep[] {
   const { steps, report } = payload.page;
   if (!steps || !report) return [];
@@ -93,7 +93,7 @@ function readSteps(payload: Payload, breakdowns: StepBreakdowns, rows: StepRow[]
   );
 }
 
-/** The means over all ranks of each step. */
+/** The mean over all ranks of each step. */
 export function meanSteps(payload: Payload): StepParts[] {
   const breakdowns = payload.page.mean_steps;
   if (!breakdowns) return [];
@@ -125,12 +125,12 @@ function columnsOf(payload: Payload, columns: Record<string, Column>): PartColum
   });
 }
 
-/** Shares of a single step are not told: its parts are the host's, and the device's are no parts of that. */
+/** Parts of a single step, without shares: those of the GPU are not parts of the CPU's time. */
 function readParts(columns: PartColumn[], index: number): BreakdownPart[] {
   return columns.map(({ numbers, ...part }) => ({ ...part, time_ns: known(numbers[index]), share: null }));
 }
 
-/** Numbers of breakdowns are written plus 1, and 0 where they are not known. */
+/** Times are stored plus 1, and 0 if unknown. */
 function known(written: number): number | null {
   return written ? written - 1 : null;
 }

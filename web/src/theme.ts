@@ -1,4 +1,4 @@
-/** Light or dark: as the system is, until the reader switches. */
+/** Theme of the page: that of the system, until the reader switches. */
 import { useEffect, useState } from "preact/hooks";
 
 export type Theme = "light" | "dark";
@@ -11,7 +11,7 @@ export function currentTheme(): Theme {
   return (document.documentElement.dataset.theme as Theme) || (systemIsDark.matches ? "dark" : "light");
 }
 
-/** Shows the theme that the reader chose in an earlier visit. */
+/** Apply the stored theme. */
 export function restoreTheme(): void {
   const kept = tryStorage(() => localStorage.getItem(STORAGE_KEY));
   if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
@@ -24,7 +24,7 @@ export function switchTheme(): void {
   dispatchEvent(new Event(CHANGE_EVENT));
 }
 
-/** The present theme; the component is drawn again when it changes. A canvas asks for its colours anew then. */
+/** The current theme; the component is rendered again when it changes, and canvases read their colours again. */
 export function useTheme(): Theme {
   const [theme, setTheme] = useState(currentTheme);
   useEffect(() => {
@@ -39,7 +39,7 @@ export function useTheme(): Theme {
   return theme;
 }
 
-/** Storage raises in a sandboxed frame, and in some browsers for files; the page works without it. */
+/** Access the storage, which raises in sandboxed frames, and in some browsers for files. */
 function tryStorage<Value>(use: () => Value): Value | null {
   try {
     return use();

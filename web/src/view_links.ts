@@ -1,4 +1,4 @@
-/** Links from a finding or a step to where it can be seen. */
+/** Links from findings and steps to the views that show them. */
 import { linkTo } from "./link";
 import type { CollectiveRow, Finding, FlameGraph, PageData, StepRow } from "./page_data";
 
@@ -10,7 +10,7 @@ export interface ViewLink {
 const MARGIN = 0.03;
 const CALL_MARGIN = 0.5;
 
-/** The column in which a finding's worst step has the most. */
+/** The column that determines the worst step of a finding. */
 const WORST_COLUMN: Record<string, keyof StepRow> = {
   input_bound: "data_wait_ns",
   synchronisation: "sync_ns",
@@ -25,7 +25,7 @@ const WORST_COLUMN: Record<string, keyof StepRow> = {
   hot_line: "running_ns",
 };
 
-/** Views that show more about a kind of finding. */
+/** The view with details on a kind of finding. */
 const VIEW_OF_KIND: Record<string, string> = {
   straggler: "ranks",
   exposed_communication: "communication",
@@ -41,11 +41,14 @@ const VIEW_OF_KIND: Record<string, string> = {
   hot_line: "flame",
 };
 
-/** Findings on lines that were sampled, which the timeline and a flame graph have as frames, `train.py(41): loss`. */
+/** Findings on sampled lines, which are frames such as `train.py(41): loss` in timeline and flame graph. */
 const SAMPLED_KINDS = ["blocked", "hot_line"];
 const SAMPLED_GRAPH = "Python lines, sampled";
 
-/** Where to look at a finding, which has a range in the report (`at`): its worst step in the timeline, and the view that says more about it. */
+/**
+ * Links for a finding, which has the index `at` in the report: its worst step in the timeline, and the view with
+ * details.
+ */
 export function findViewLinks(finding: Finding, page: PageData, offered: Map<string, string>, at?: number): ViewLink[] {
   const row = worstStep(finding, page);
   const frame = SAMPLED_KINDS.includes(finding.kind) ? finding.where.lines[0]?.replace(/:(\d+)$/, "($1)") : undefined;
@@ -60,12 +63,12 @@ export function findViewLinks(finding: Finding, page: PageData, offered: Map<str
   ];
 }
 
-/** What a flame graph is called among others. */
+/** The title of a flame graph with its rank. */
 export function nameGraph({ title, rank }: Pick<FlameGraph, "title" | "rank">): string {
   return `${title}, ${rank === null ? "all ranks" : `rank ${rank}`}`;
 }
 
-/** A step of a rank in the timeline; null if the timeline does not have it. */
+/** A link to a step in the timeline; null if the timeline does not have it. */
 export function linkToStep(row: StepRow, page: PageData, q?: string, finding?: number): ViewLink | null {
   if (!timelineHas(row, page)) return null;
   const margin = MARGIN * row.duration_ns;
@@ -85,8 +88,10 @@ function timelineHas(row: StepRow, page: PageData): boolean {
   return page.timeline?.tracks.some((track) => track.rank === row.rank) ?? false;
 }
 
-/** Of the steps that a finding names, or of all, the one in which it takes most, on a rank of which more than the steps
- * themselves is in the timeline. */
+/**
+ * The worst step of a finding among the steps that it names, or all, on a rank with more than steps in the
+ * timeline.
+ */
 function worstStep(finding: Finding, page: PageData): StepRow | null {
   const tracks = page.timeline?.tracks ?? [];
   const inTimeline = new Set(tracks.filter((track) => track.kind !== "steps").map((track) => track.rank));
@@ -104,7 +109,7 @@ function worstStep(finding: Finding, page: PageData): StepRow | null {
   );
 }
 
-/** The late rank of a collective call, and the time from its first begin to its last end. */
+/** Link parameters of a collective call: its late rank, and the time from its first start to its last end. */
 export function buildCallLink(call: CollectiveRow, lengthNs: number): Record<string, string> {
   const begin = call.starts_ns.reduce((one, other) => Math.min(one, other));
   const margin = CALL_MARGIN * lengthNs;

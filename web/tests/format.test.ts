@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { formatBytes, formatDuration, formatShare, rangesOf } from "../src/format";
 
-test("numbers that navigate one another are one range", () => {
+test("consecutive numbers are one range", () => {
   expect(rangesOf([11, 12, 13, 17, 19, 20])).toEqual(["11-13", "17", "19-20"]);
   expect(rangesOf([])).toEqual([]);
 });
@@ -17,10 +17,10 @@ test("a number has three digits that count, and a unit", () => {
   expect([512, 3 * 2 ** 30].map(formatBytes)).toEqual(["512 B", "3.00 GiB"]);
 });
 
-test("what is not known is a dash", () => {
+test("unknown numbers are a dash", () => {
   expect([formatDuration(null), formatBytes(undefined), formatShare(NaN)]).toEqual(["–", "–", "–"]);
 });
 
-test("a share that is little is not told as nothing", () => {
+test("a small share is not shown as 0", () => {
   expect([0, 0.0002, 0.0006, 0.5].map(formatShare)).toEqual(["0.0 %", "<0.1 %", "0.1 %", "50 %"]);
 });

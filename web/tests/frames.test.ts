@@ -18,7 +18,7 @@ function someFrames(order?: Order): Frames {
   return new Frames<number[]>(graph, { numbers: (column) => column }, order);
 }
 
-/** Each frame of a tree, with its callers, its time and its own. */
+/** Each frame of a tree with its callers, total time and self time. */
 function framesOf(frames: Frames): [string, number, number][] {
   return Array.from({ length: frames.root }, (_, frame) => [
     frames
@@ -62,7 +62,7 @@ test("of a function that calls itself a sandwich has the outermost calls", () =>
   const { callers, callees } = sandwichOf(someFrames(), "work", "Left-heavy");
   expect([callees.total[callees.root], framesOf(callers)]).toEqual([60, [["work > main", 60, 0]]]);
   expect(framesOf(callees)).toEqual([["work > work", 40, 40]]);
-  expect(framesOf(sandwichOf(someFrames(), "nobody", "Left-heavy").callees)).toEqual([]);
+  expect(framesOf(sandwichOf(someFrames(), "missing", "Left-heavy").callees)).toEqual([]);
 });
 
 test("boxes lie below their caller, the longest first, and none is narrower than a pixel", () => {

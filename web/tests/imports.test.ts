@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 
 const SOURCE = join(import.meta.dirname, "..", "src");
 
-/** The modules that each module imports, types included. */
+/** The imports of each module, types included. */
 function readImports(): Map<string, string[]> {
   const files = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((path) => /\.tsx?$/.test(path));
   return new Map(
@@ -19,7 +19,7 @@ function readImports(): Map<string, string[]> {
   );
 }
 
-/** A chain of imports that ends in one of its own modules; else null. */
+/** A cyclic chain of imports; null without one. */
 function findCycle(imports: Map<string, string[]>): string[] | null {
   const done = new Set<string>();
   function visit(file: string, chain: string[]): string[] | null {

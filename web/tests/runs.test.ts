@@ -17,7 +17,7 @@ import {
   formatStepTime,
 } from "../src/runs/labels";
 
-/** A run of which nothing is known but that it is there. */
+/** A run with unknown values only. */
 const UNKNOWN: ListedRun = {
   ...{ key: "k", title: "digits", address: "/", state: null, when_ms: null, has_start_time: false, changed_ms: null },
   ...{ hosts: [], devices: [], num_ranks: null, world_size: null, num_steps: null, step_ns: null, change: null },
@@ -26,7 +26,7 @@ const UNKNOWN: ListedRun = {
   ...{ why_unknown: "", is_queued: false },
 };
 
-test("what is not known is blank, and 0 is not", () => {
+test("unknown values are blank, and 0 is not", () => {
   const shown = [
     formatRankCount,
     formatStepTime,
@@ -50,7 +50,7 @@ test("a moment that is none, or that no calendar has, is blank", () => {
   expect(formatMoment(0, true)).toMatch(/19(69|70)/);
 });
 
-test("ranks that are missing are told, and more ranks than the world has are not", () => {
+test("missing ranks are shown, and more ranks than the world size are not", () => {
   const of = (num_ranks: number | null, world_size: number | null) =>
     formatRankCount({ ...UNKNOWN, num_ranks, world_size });
   expect([of(1, 1), of(3, 8), of(4096, 131_072), of(9, 8), of(null, 8), of(2, null)]).toEqual([
@@ -94,7 +94,7 @@ test("the filter looks in what is known, and choices take runs of unknown state 
   expect(taken.map(([name]) => name)).toEqual(["all runs", "without traces"]);
 });
 
-test("of two runs the earlier one comes first; one whose begin nobody knows is the earlier", () => {
+test("the earlier of two runs comes first; one without a start counts as earlier", () => {
   const [late, early] = [
     { ...UNKNOWN, key: "b", when_ms: 2 },
     { ...UNKNOWN, key: "a", when_ms: 1 },

@@ -6,7 +6,7 @@ const part = (part: string, label: string, time_ns: number | null, is_phase = fa
   return { part, label, time_ns, share: time_ns === null ? null : 0.5, is_phase };
 };
 
-test("a phase that is unknown is told, and one that takes no time is not", () => {
+test("an unknown phase is shown, and one without time is not", () => {
   const parts = [part("forward_ns", "forward", 0, true), part("backward_ns", "backward", null, true)];
   const [shown] = shownParts([toStackParts([...parts, part("unknown_ns", "unknown", 5)])]);
 

@@ -10,7 +10,7 @@ import { viewOf, within, zoomed } from "../src/timeline/view";
 
 type Box = [name: string, begin: number, duration: number, launch?: number];
 
-/** Tracks of rows of boxes; spans are counted through all of them. */
+/** Tracks with rows of spans, which are numbered over all rows. */
 function timeline(...tracks: Box[][][]): TimelineData {
   const boxes = tracks.flat(2);
   const texts = [...new Set(boxes.map(([name]) => name))];

@@ -4,12 +4,12 @@ import { TimelineData, type LeftOutColumns } from "../src/timeline/data";
 import { Fold } from "../src/timeline/fold";
 import { outlinedBy } from "../src/timeline/outlined_spans";
 import { leftOutIn, summarizeRange } from "../src/timeline/range";
-import { stepsSaid } from "../src/timeline/ruler";
+import { formatSteps } from "../src/timeline/ruler";
 import { Stage } from "../src/timeline/stage";
 
 type Box = [name: string, begin: number, duration: number];
 
-/** A track for each rank, with one row of boxes. */
+/** A track per rank, with one row of spans. */
 function timeline(ranks: Box[][], leftOut?: LeftOutColumns): TimelineData {
   const boxes = ranks.flat();
   const texts = [...new Set(boxes.map(([name]) => name))];
@@ -78,12 +78,12 @@ test("of an area it is known how many spans are left out there, and not of other
 
 test("the ruler says which step it is wherever the reader is", () => {
   const steps = [step(0, 3, 100, 50), step(0, 4, 200, 50)];
-  const said = (from: number, to = from) => stepsSaid(steps, { from, to });
+  const text = (from: number, to = from) => formatSteps(steps, { from, to });
 
-  expect([said(0), said(100), said(120), said(149)]).toEqual(["Before step 3", "Step 3", "Step 3", "Step 3"]);
-  expect([said(170), said(200), said(300)]).toEqual(["After step 3, before 4", "Step 4", "After step 4"]);
-  expect([said(0, 400), said(110, 120)]).toEqual(["Steps 3 to 4", "Step 3"]);
-  expect(stepsSaid([], { from: 0, to: 1 })).toBe("No steps");
+  expect([text(0), text(100), text(120), text(149)]).toEqual(["Before step 3", "Step 3", "Step 3", "Step 3"]);
+  expect([text(170), text(200), text(300)]).toEqual(["After step 3, before 4", "Step 4", "After step 4"]);
+  expect([text(0, 400), text(110, 120)]).toEqual(["Steps 3 to 4", "Step 3"]);
+  expect(formatSteps([], { from: 0, to: 1 })).toBe("No steps");
 });
 
 test("a finding's spans are those that it names, on its ranks and in its steps", () => {
@@ -113,7 +113,7 @@ test("of a finding that names a line its frames are outlined, and of one that na
   expect(outlinedBy(finding("processor_contention", {}), data, []).spans).toEqual([0]);
 });
 
-test("pinned tracks keep their order, and say of which rank they are", () => {
+test("pinned tracks keep their order, and show their rank", () => {
   const stage = new Stage(timeline([[["a", 0, 1]], [["b", 0, 1]]]), [], []);
 
   stage.pin([1, 0, 1, 99]);
@@ -123,7 +123,7 @@ test("pinned tracks keep their order, and say of which rank they are", () => {
   expect(stage.pinned.lanes.map(({ title, unit }) => [title, unit])).toEqual([["Rank 0: main", 0]]);
 });
 
-test("the steps of the ruler are those of the rank that a link names", () => {
+test("the ruler shows the steps of the rank in a link", () => {
   const stage = new Stage(timeline([[["a", 0, 1]], [["b", 0, 1]]]), [], [step(0, 3, 0, 1), step(1, 3, 5, 1)]);
   stage.goToRank(1);
   expect(stage.steps).toMatchObject([{ rank: 1, begin_ns: 5 }]);

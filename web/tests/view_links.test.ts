@@ -21,14 +21,14 @@ function finding(kind: string, where: Partial<Finding["where"]> = {}): Finding {
 
 const BOTH = [0, 1].map((rank) => ({ rank, kind: "thread" }));
 
-test("a finding leads to the step in which it takes most, of those that it names", () => {
+test("a finding links to the worst of its named steps", () => {
   const titles = (one: Finding) => findViewLinks(one, pageWith(BOTH), new Map()).map(({ title }) => title);
 
   expect(titles(finding("input_bound"))).toEqual(["Show step 6 of rank 1 in the timeline"]);
   expect(titles(finding("input_bound", { steps: [5], ranks: [0] }))).toEqual(["Show step 5 of rank 0 in the timeline"]);
 });
 
-test("a finding does not lead to a rank of which the timeline has only the steps", () => {
+test("a finding does not link to a rank with only steps in the timeline", () => {
   const page = pageWith([BOTH[0], { rank: 1, kind: "steps" }]);
 
   const [place] = findViewLinks(finding("input_bound"), page, new Map());
@@ -37,7 +37,7 @@ test("a finding does not lead to a rank of which the timeline has only the steps
   expect(linkToStep(STEPS[3], page)?.href).toContain("rank=1");
 });
 
-test("what the loop's thread does leads to the step in which it does that most, and to its line among the samples", () => {
+test("a finding on the loop's thread links to its worst step and to its sampled line", () => {
   const offered = new Map([["flame", "Flame graph"]]);
   const places = (kind: string) => findViewLinks(finding(kind, { lines: ["train.py:41"] }), pageWith(BOTH), offered);
   const [blocked, hotLine] = ["blocked", "hot_line"].map(places);

@@ -11,7 +11,7 @@ const MAX_CALLS = 100;
 
 type LongCall = CollectiveRow & { length_ns: number };
 
-/** The longest calls; each leads to its place in the timeline, if the page has one. */
+/** The longest calls; each links to the timeline, if the page has one. */
 export function WorstCalls({ payload, communication }: { payload: Payload; communication: Communication }) {
   const { page } = payload;
   const worst = useMemo(() => longestCalls(payload, communication), [payload, communication]);

@@ -1,11 +1,11 @@
-/** A change as a bar from 0, with the ends between which it lies as whiskers. */
+/** A change as a bar from 0, with its interval as whiskers. */
 import { formatChange } from "../format";
 
 interface ChangeBarProps {
   change: number | null;
   interval: [number, number] | null;
   verdict: string;
-  /** The change at either end of the picture. */
+  /** The change at either end of the bar. */
   scale: number;
   threshold: number;
 }
@@ -13,10 +13,10 @@ interface ChangeBarProps {
 const [WIDTH, HEIGHT] = [200, 18];
 const MIDDLE = WIDTH / 2;
 
-/** The longest bars show at least such a change, and at scale the other. */
+/** Limits of `widestChange`. */
 const [MIN_SCALE, MAX_SCALE] = [0.1, 0.5];
 
-/** The change at either end of the pictures of these changes. */
+/** The largest of the changes, as the scale of their bars. */
 export function widestChange(changes: (number | null)[]): number {
   const widest = changes.reduce<number>((scale, change) => Math.max(scale, Math.abs(change ?? 0)), 0);
   return Math.max(MIN_SCALE, Math.min(MAX_SCALE, widest));

@@ -1,4 +1,4 @@
-/** What is said of two runs: as `kinetoscope diff` says it. */
+/** Labels of a comparison, as in `kinetoscope diff`. */
 import { counted, formatBytes, formatDuration } from "../format";
 import type { ComparisonRow, RunFacts } from "../page_data";
 
@@ -8,7 +8,7 @@ export function formatAmount(row: ComparisonRow, value: number | null): string {
   return row.unit === "bytes" ? formatBytes(value) : formatDuration(value);
 }
 
-/** Memory gets larger, not slower. */
+/** Memory is larger or smaller, time slower or faster. */
 export function labelVerdict(row: ComparisonRow): string {
   return row.unit === "bytes" ? (LARGER[row.verdict] ?? row.verdict) : row.verdict;
 }

@@ -5,18 +5,18 @@ import { useTheme } from "../theme";
 import { drawBoxes, LEVEL_PX } from "./draw";
 import type { Box, Frames } from "./frames";
 
-const MAX_LEVELS = 600; // browsers draw no canvas that is much higher
+const MAX_LEVELS = 600; // browsers limit the height of a canvas
 
 interface FrameCanvasProps {
   frames: Frames;
   top: number;
   isFound: Uint8Array | null;
   onZoom: (frame: number) => void;
-  /** Whether callees lie above their caller. */
+  /** Draw callees above their caller. */
   isUp?: boolean;
-  /** Whether a frame lies below what it called, as the callers of a function do. */
+  /** Draw a frame below the frames that it called, as for callers of a function. */
   areCallers?: boolean;
-  /** Shows who called a function, and what it called. */
+  /** Show the callers and callees of a function. */
   onSandwich?: (name: string) => void;
 }
 
@@ -26,7 +26,7 @@ interface Hover {
   y: number;
 }
 
-/** The picture: a frame above what it called. A click, or Enter, makes a frame as wide as the picture. */
+/** The flame graph on a canvas. A click or Enter makes a frame as wide as the picture. */
 export function FrameCanvas(props: FrameCanvasProps) {
   const { frames, top, isFound, onZoom, isUp = false, areCallers = false, onSandwich } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -38,7 +38,7 @@ export function FrameCanvas(props: FrameCanvasProps) {
     () => layOut(frames.boxes(top, width, MAX_LEVELS), isUp),
     [frames, top, width, isUp],
   );
-  useLayoutEffect(() => setSelected(top), [top]); // before the next key
+  useLayoutEffect(() => setSelected(top), [top]); // before the next key press
   useLayoutEffect(() => {
     if (canvas.current && width) drawBoxes(canvas.current, { frames, boxes, isFound, selected }, width, height);
   }, [boxes, isFound, selected, theme]);
@@ -96,7 +96,7 @@ export function FrameCanvas(props: FrameCanvasProps) {
 const LABELS = ["Flame graph", "Callers"];
 const UPSIDE_DOWN: Record<string, string> = { ArrowUp: "ArrowDown", ArrowDown: "ArrowUp" };
 
-/** The boxes where they are drawn, and the height of all: upwards, the first one is at the bottom. */
+/** The boxes with their vertical positions, and the total height; upwards, the first one is at the bottom. */
 function layOut(boxes: Box[], isUp: boolean): { boxes: Box[]; height: number } {
   const most = boxes.reduce((most, box) => Math.max(most, box.level), 0);
   const drawn = isUp ? boxes.map((box) => ({ ...box, level: most - box.level })) : boxes;
@@ -124,7 +124,7 @@ function hoverAt(boxes: Box[], event: MouseEvent): Hover | null {
   return box ? { box, x: event.clientX, y: event.clientY } : null;
 }
 
-/** The frame to zoom to, if a key says so. */
+/** The frame that a key press zooms to. */
 function zoomByKey(frames: Frames, top: number, selected: number, key: string): number | null {
   if (key === "Enter" || key === " ") return selected;
   if (key === "Home") return frames.root;
@@ -166,7 +166,7 @@ function Facts({ frames, frame, top, areCallers }: FactsProps) {
       <span>
         {areCallers && frame !== frames.root
           ? `${formatDuration(frames.total[frame])} for it`
-          : `${formatDuration(frames.total[frame])}, of which own ${formatDuration(frames.own[frame])}`}
+          : `${formatDuration(frames.total[frame])}, self ${formatDuration(frames.own[frame])}`}
       </span>
       <span>
         {top === frames.root ? formatShare(share) : `${formatShare(share)} of the shown, ${formatShare(ofAll)} of all`}

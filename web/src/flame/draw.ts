@@ -23,7 +23,7 @@ export interface Picture {
   selected: number;
 }
 
-/** Draws all boxes. Where something is searched, the others are pale. */
+/** Draw all boxes; those that do not match the search are pale. */
 export function drawBoxes(canvas: HTMLCanvasElement, picture: Picture, width: number, height: number): void {
   const context = prepared(canvas, width, height);
   const text = canvasColour("text");
@@ -39,7 +39,7 @@ export function drawBoxes(canvas: HTMLCanvasElement, picture: Picture, width: nu
   if (selected) context.strokeRect(selected.x + 1, selected.level * LEVEL_PX + 1, selected.width - 2, LEVEL_PX - 3);
 }
 
-/** The canvas, empty, as large as its pixels on the screen. */
+/** Clear the canvas and fit it to its pixels on the screen. */
 function prepared(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * scale);
@@ -70,7 +70,7 @@ function writeLabel(context: CanvasRenderingContext2D, frames: Frames, { frame, 
   if (label) context.fillText(label, x + 4, level * LEVEL_PX + LEVEL_PX / 2);
 }
 
-/** As much of a text as fits. */
+/** The longest start of a text that fits. */
 function fitting(context: CanvasRenderingContext2D, text: string, width: number): string {
   let length = Math.min(text.length, Math.ceil(width / 4));
   for (; length > 1; length = Math.floor(length * 0.9)) {

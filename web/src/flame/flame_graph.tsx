@@ -15,7 +15,7 @@ import "./flame.css";
 import { Frames, kindOf, KINDS, ORDERS, type NameRow, type Order } from "./frames";
 import { sandwichOf } from "./sandwich";
 
-/** Who called whom, and how long that took: each box is as wide as its part of the time. */
+/** Flame graphs: call paths as boxes whose width is their share of the time. */
 export function FlameGraphs({ payload }: ViewProps) {
   const graphs = payload.page.flame_graphs;
   const titles = graphs.map(nameGraph);
@@ -109,7 +109,7 @@ interface SandwichProps extends Omit<GraphProps, "children"> {
   onChoose: (name: string | undefined) => void;
 }
 
-/** One function: who called it above, and what it called below; beside it, all functions. */
+/** Callers of one function above it and its callees below, beside a list of all functions. */
 function Sandwich({ frames, order, name, onChoose }: SandwichProps) {
   const { callers, callees } = useMemo(() => sandwichOf(frames, name, order), [frames, name, order]);
   return (
@@ -169,7 +169,7 @@ function whatWasFound(frames: Frames, top: number, isFound: Uint8Array): string 
   return `Found ${counted(count, "frame")}: ${formatDuration(totalNs)}, ${formatShare(totalNs / frames.total[top])}`;
 }
 
-/** The frames around the one that is as wide as the picture: each goes back to it. */
+/** The callers of the frame that fills the width; a click zooms out to one of them. */
 function Path({ frames, top, onZoom }: { frames: Frames; top: number; onZoom: (frame: number) => void }) {
   const path = frames.pathTo(top);
   const shown = path.length > 8 ? [path[0], ...path.slice(-6)] : path;
@@ -207,7 +207,7 @@ function Legend({ frames }: { frames: Frames }) {
   );
 }
 
-/** The same numbers by name, for those who cannot see the picture. */
+/** The times by name as a table, for readers who cannot see the picture. */
 function NameTable({ frames, top, onChoose }: { frames: Frames; top: number; onChoose: (name: string) => void }) {
   const rows = useMemo(() => frames.byName(top), [frames, top]);
   const columns = useMemo(() => nameColumns(frames.total[top]), [frames, top]);

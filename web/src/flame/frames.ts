@@ -1,6 +1,6 @@
 import type { FlameGraph } from "../page_data";
 
-/** A box of the picture: a frame, how deep it is below the one that fills the width, and where it is, in pixels. */
+/** A box of the picture: a frame, its depth below the frame that fills the width, and its position in pixels. */
 export interface Box {
   frame: number;
   level: number;
@@ -11,7 +11,7 @@ export interface Box {
 export const ORDERS = ["Left-heavy", "In order of time"] as const;
 export type Order = (typeof ORDERS)[number];
 
-/** What frames are made of: columns of the page's data, or plain numbers. `own_ns` is the own time of the root. */
+/** Columns of frames, from the page's data or computed. `own_ns` is the self time of the root. */
 export type FrameColumns<Column> = Pick<FlameGraph, "title" | "texts" | "total_ns"> & {
   names: Column;
   callers: Column;
@@ -22,7 +22,7 @@ export type FrameColumns<Column> = Pick<FlameGraph, "title" | "texts" | "total_n
   own_ns?: number;
 };
 
-/** The frames of a flame graph, and one more, `root`, which called all that have no caller. Times are nanoseconds. */
+/** The frames of a flame graph below an added `root`. Times are nanoseconds. */
 export class Frames<Column extends { length: number } = { length: number }> {
   readonly root: number;
   readonly texts: string[];
@@ -62,19 +62,19 @@ export class Frames<Column extends { length: number } = { length: number }> {
     return this.texts[this.names[frame]];
   }
 
-  /** What a frame called, in the chosen order. */
+  /** The callees of a frame, in the chosen order. */
   calleesOf(frame: number): Uint32Array {
     return this.#callees.subarray(this.#begins[frame], this.#begins[frame + 1]);
   }
 
-  /** The frames from the root to one, with both. */
+  /** The frames from the root to a frame, both included. */
   pathTo(frame: number): number[] {
     const path = [frame];
     while (this.callers[path[0]] >= 0) path.unshift(this.callers[path[0]]);
     return path;
   }
 
-  /** Which frames have all words of a search in their name. */
+  /** The frames whose names contain all words of a search. */
   matching(search: string): Uint8Array {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
     const isFound = this.texts.map((text) => {
@@ -84,7 +84,7 @@ export class Frames<Column extends { length: number } = { length: number }> {
     return Uint8Array.from(this.names, (name, frame) => Number(frame !== this.root && isFound[name]));
   }
 
-  /** The number of found frames below one, itself included, and their time, of which no part counts twice. */
+  /** The number of matching frames at or below a frame, and their time without nested duplicates. */
   foundBelow(top: number, isFound: Uint8Array): { count: number; totalNs: number } {
     const found = { count: 0, totalNs: 0 };
     const open = [{ frame: top, isWithin: false }];
@@ -97,7 +97,7 @@ export class Frames<Column extends { length: number } = { length: number }> {
     return found;
   }
 
-  /** The boxes of a frame, which is as wide as the picture, and of all below it that are a pixel wide or more. */
+  /** The boxes of a frame, which fills the width, and of all frames below it of at least a pixel. */
   boxes(top: number, width: number, mostLevels: number): Box[] {
     const boxes: Box[] = [{ frame: top, level: 0, x: 0, width }];
     const pixelsPerNs = width / (this.total[top] || 1);
@@ -114,7 +114,7 @@ export class Frames<Column extends { length: number } = { length: number }> {
     return boxes;
   }
 
-  /** The times of each name below a frame. Of a function that calls itself, only the outermost call counts in `total`. */
+  /** The times by name at or below a frame. Recursive calls count once in `total`, by their outermost call. */
   byName(top: number): NameRow[] {
     const rows = new Map<number, NameRow>();
     const numOpen = new Uint32Array(this.texts.length);
@@ -151,7 +151,7 @@ function withRoot(numbers: ArrayLike<number>): Float64Array {
   return longer;
 }
 
-/** The callees of all frames, one frame after the other, and where each begins. */
+/** The callees of all frames in one list, and where those of each frame start. */
 function calleesOf(callers: Int32Array, compare: (one: number, other: number) => number): [Uint32Array, Uint32Array] {
   const begins = new Uint32Array(callers.length + 1);
   for (const caller of callers) if (caller >= 0) begins[caller + 1]++;
@@ -176,12 +176,12 @@ export const KINDS = [
 export type Kind = (typeof KINDS)[number];
 
 const PYTHON = /^(.*?)([^/\\]*)\((\d+)\): (.*)$/;
-/** Whether it is one; `PYTHON` takes long for a name of many thousand letters. */
+/** A test with a length limit: `PYTHON` is slow for names of many thousand characters. */
 const IS_PYTHON = /\(\d+\): /;
 const LIBRARY =
   /^(torch|site-packages)\/|\/(site-packages|dist-packages|lib\/python[\d.]+)\/|^<|^(importlib|runpy|threading|contextlib|functools)/;
 
-/** What a frame is, by its name. */
+/** The kind of a frame, from its name. */
 export function kindOf(name: string): Kind {
   if (name.startsWith("nn.Module: ")) return "modules";
   if (IS_PYTHON.test(name)) return LIBRARY.test(name) ? "Python of libraries" : "your code";
@@ -191,7 +191,7 @@ export function kindOf(name: string): Kind {
   return name.includes("::") ? "operators" : "markers and others";
 }
 
-/** A name for a small box: of a line of Python, what is called comes first. */
+/** A short name for a small box; for a line of Python, the function comes first. */
 export function shortName(name: string): string {
   const python = name.length < 1000 ? PYTHON.exec(name) : null;
   return python ? `${python[4]} (${python[2]}:${python[3]})` : name;

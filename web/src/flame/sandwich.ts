@@ -1,4 +1,4 @@
-/** All calls of one function together: who called it, and what it called. */
+/** All calls of one function: its callers and its callees, merged. */
 import { Frames, type Order } from "./frames";
 
 export interface Sandwich {
@@ -6,7 +6,7 @@ export interface Sandwich {
   callees: Frames;
 }
 
-/** Of a function that calls itself, the outermost calls. */
+/** The outermost calls of a recursive function. */
 export function sandwichOf(frames: Frames, name: string, order: Order): Sandwich {
   const callers = new Tree(frames, name);
   const callees = new Tree(frames, name);
@@ -31,7 +31,7 @@ function outermost(frames: Frames, name: string): number[] {
   return found;
 }
 
-/** Each caller, and its callers below it, have the time that the function took for them. */
+/** Callers with the time that the function took for them. */
 function addCallers(tree: Tree, frames: Frames, frame: number): void {
   let index = 0;
   for (let caller = frames.callers[frame]; caller >= 0 && caller !== frames.root; caller = frames.callers[caller]) {
@@ -50,12 +50,12 @@ function addCallees(tree: Tree, frames: Frames, top: number): void {
   }
 }
 
-/** Callees in an order in which the first one is taken first from the end. */
+/** Callees in reverse order, for a stack. */
 function inReverse(frames: Frames, frame: number, below: number): { frame: number; below: number }[] {
   return [...frames.calleesOf(frame)].reverse().map((frame) => ({ frame, below }));
 }
 
-/** Frames by who called whom, each chain of calls once. A index is a frame's plus 1; 0 is the function itself. */
+/** A tree of merged frames by call path. An index is that of a frame plus 1; 0 is the function itself. */
 class Tree {
   ownNs = 0;
   totalNs = 0;

@@ -18,7 +18,7 @@ interface AreaChartProps {
   onCursor: (at: number | null) => void;
 }
 
-/** Areas, one above the other. A drag zooms, a double click shows all; so do the keys that the label tells. */
+/** Stacked areas of memory. A drag zooms, a double click resets; the label names the keys. */
 export function AreaChart({ series, label, range, onRange, onCursor }: AreaChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -67,7 +67,7 @@ function useWidth(box: { current: HTMLElement | null }): number {
   return width;
 }
 
-/** The sum of all first: areas are drawn over it, down to that of the first category. */
+/** Series with the total first: areas are drawn over each other, down to the first category. */
 function plotData(series: MemorySeries): uPlot.AlignedData {
   return [series.times, ...stacked(series.sizes, series.times.length).reverse()] as uPlot.AlignedData;
 }
@@ -113,7 +113,7 @@ export function rangeOf(plot: uPlot): Range {
   return { from: plot.scales.x.min ?? 0, to: plot.scales.x.max ?? 0 };
 }
 
-/** Nothing is known of the time between windows. */
+/** Hide the time between windows, where memory is unknown. */
 function coverGaps(plot: uPlot, series: MemorySeries): void {
   const { ctx, bbox } = plot;
   const within = (time: number) =>
@@ -127,7 +127,7 @@ function coverGaps(plot: uPlot, series: MemorySeries): void {
   ctx.restore();
 }
 
-/** The name of each category, where it is highest, if there is room. */
+/** Draw the name of each category where its area is highest, if it fits. */
 function labelAreas(plot: uPlot, series: MemorySeries): void {
   const { ctx } = plot;
   const areas = [...plot.data.slice(1)].reverse();
@@ -148,7 +148,7 @@ function labelAreas(plot: uPlot, series: MemorySeries): void {
   ctx.restore();
 }
 
-/** A text on a plate of the page's ground, within the plot. */
+/** Draw a text on a background within the plot. */
 function writeOnPlate(plot: uPlot, text: string, x: number, y: number): void {
   const { ctx, bbox } = plot;
   const [pad, width] = [3 * devicePixelRatio, ctx.measureText(text).width];
@@ -186,7 +186,7 @@ function markPeak(plot: uPlot, series: MemorySeries): void {
   ctx.restore();
 }
 
-/** Whether the key meant something. */
+/** Handle a key; false if it has no meaning. */
 function actOnKey(plot: uPlot, series: MemorySeries, key: string, onRange: (range: Range) => void): boolean {
   const { from, to } = rangeOf(plot);
   const left = plot.cursor.left ?? -1;

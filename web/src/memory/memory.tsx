@@ -11,7 +11,7 @@ import "./memory.css";
 import { OverTime } from "./over_time";
 import { readSeries } from "./series";
 
-/** How much memory each category had over time, what was alive at the peak, and what grows from step to step. */
+/** Memory by category over time, live allocations at the peak, and growth per step. */
 export function Memory({ payload }: ViewProps) {
   const { memory: all, report } = payload.page;
   const memory = all.filter(({ times }) => times.length > 0);
@@ -55,7 +55,7 @@ function Devices({ payload, memory }: { payload: Payload; memory: MemoryOverTime
   );
 }
 
-/** A device of the recording, as the rest of the report calls it. */
+/** The label of a device, as in the rest of the report. */
 function nameOf(device: string): string {
   return device === "CPU" ? "the host" : device;
 }
@@ -109,7 +109,7 @@ function bytesColumn<Row>(
   return { title, value, show: (row) => formatBytes(value(row)), unit: "B", whole, help };
 }
 
-/** The peak of each device of each rank, and what it was for. */
+/** The peak of each device of each rank, by category. */
 function Peaks({ rows, highest }: { rows: MemoryRow[]; highest: number | null }) {
   const columns = useMemo(() => peakColumns(rows, highest), [rows]);
   return (
@@ -143,7 +143,7 @@ function sharesOf(row: MemoryRow): string | null {
 
 type HolderRow = MemoryHolder & { rank: number | null; device: string };
 
-/** Who allocated what grows. */
+/** Allocations that grow, by their source. */
 function Growth({ rows }: { rows: MemoryRow[] }) {
   const holders = rows.flatMap((row) =>
     row.holders.map((holder) => ({ ...holder, rank: row.rank, device: deviceOf(row) })),
@@ -164,7 +164,7 @@ function Growth({ rows }: { rows: MemoryRow[] }) {
         <p class="quiet">
           {isKnown
             ? "Nothing does: as each step ends, about as much is alive as when the one before ended."
-            : "It is not known: for that, memory must be recorded in several steps that follow each other."}
+            : "Unknown: memory must be recorded in several consecutive steps."}
         </p>
       )}
     </section>
@@ -180,7 +180,7 @@ const HOLDER_COLUMNS: TableColumn<HolderRow>[] = [
     title: "Steps",
     value: (row) => row.steps.length,
     show: (row) => <Name text={stepsText(row.steps)} maxLength={60} />,
-    help: "In which it left memory behind",
+    help: "Steps after which more memory was live",
   },
   bytesColumn("Growth per step", (row) => row.bytes_per_step),
 ];

@@ -15,7 +15,7 @@ interface OverTimeProps {
   children: ComponentChildren;
 }
 
-/** The chart of a device, the numbers under the cursor, and the same as a table. */
+/** The chart of a device, the values at the cursor, and a table. */
 export function OverTime({ series, steps, title, children }: OverTimeProps) {
   const [range, setRange] = useState(() => linkedRange(series));
   const [cursor, setCursor] = useState<number | null>(null);
@@ -64,7 +64,7 @@ function linkedRange(series: MemorySeries): Range {
   return from !== undefined && to !== undefined && range.from < range.to ? range : whole;
 }
 
-/** Remembers a range when it stays for a moment: browsers refuse many changes of the link in a second. */
+/** Store a range in the link after a pause: browsers limit the rate of changes. */
 function useRememberedRange({ from, to }: Range, isWhole: boolean): void {
   useEffect(() => {
     const bounds = [from, to].map((time) => (isWhole ? undefined : String(Math.round(time))));
@@ -73,7 +73,7 @@ function useRememberedRange({ from, to }: Range, isWhole: boolean): void {
   }, [from, to]);
 }
 
-/** What each category had under the cursor, or else at the peak; in the order of the areas, the highest first. */
+/** The values of categories at the cursor or at the peak, in the order of the areas, the highest first. */
 function Legend(props: { series: MemorySeries; at: number; isCursor: boolean; steps: StepRow[] }) {
   const { series, at, isCursor, steps } = props;
   const time = series.times[at] ?? 0;
@@ -99,7 +99,7 @@ function Legend(props: { series: MemorySeries; at: number; isCursor: boolean; st
   );
 }
 
-/** The shown times as rows, for those who cannot see the chart. */
+/** The visible samples as rows, for readers who cannot see the chart. */
 function TimeTable({ series, range }: { series: MemorySeries; range: Range }) {
   const rows = useMemo(() => {
     const first = Math.max(0, indexAt(series.times, range.from));
@@ -122,7 +122,7 @@ function timeColumns(series: MemorySeries): TableColumn<number>[] {
 
 const BAR_PX = 60;
 
-/** A bar for what was alive as each step ended: it shows whether memory grows. */
+/** A bar per step with the live memory at its end, which shows a leak. */
 function StepEnds({ ends }: { ends: StepEnd[] }) {
   const [shown, setShown] = useState<StepEnd | null>(null);
   if (ends.length < 2) return null;

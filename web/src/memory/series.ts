@@ -2,7 +2,7 @@ import { nthColour, PHASE_COLOURS, type ColourNumber } from "../colours";
 import type { MemoryOverTime, StepEnd } from "../page_data";
 import type { Numbers, Payload } from "../payload";
 
-/** The memory of one device over time, decoded. `sizes` has bytes for each category, at each of `times`. */
+/** Decoded memory of one device over time. `sizes` has bytes per category at each of `times`. */
 export interface MemorySeries {
   categories: string[];
   colours: ColourNumber[];
@@ -12,7 +12,7 @@ export interface MemorySeries {
   peak: number;
   peakBytes: number;
   stepEnds: StepEnd[];
-  /** Between windows, where nothing was recorded, as far as the page has them. */
+  /** Gaps between windows, without data. */
   gaps: Range[];
 }
 
@@ -31,13 +31,13 @@ export function readSeries(memory: MemoryOverTime, payload: Pick<Payload, "numbe
   };
 }
 
-/** A part of a step has its own colour on all of the page. */
+/** Phases have the same colours on the whole page. */
 function colourOf(category: string, at: number, categories: string[]): ColourNumber {
   const phases: Record<string, ColourNumber> = { ...PHASE_COLOURS, before_recording: 5 };
   return categories.every((category) => category in phases) ? phases[category] : nthColour(at);
 }
 
-/** Each category with those below it, as areas are drawn: the last one is the sum of all. */
+/** Cumulative sums of the categories, as areas are drawn; the last one is the total. */
 export function stacked(sizes: Numbers[], length: number): Float64Array[] {
   let below = new Float64Array(length);
   return sizes.map((size) => {
@@ -46,7 +46,7 @@ export function stacked(sizes: Numbers[], length: number): Float64Array[] {
   });
 }
 
-/** The last place whose time is not after a moment; -1 if all are. */
+/** The last index whose time is not after a moment; -1 without one. */
 export function indexAt(times: Numbers, moment: number): number {
   let [low, high] = [0, times.length];
   while (low < high) {

@@ -6,12 +6,12 @@ import { Columns, type StackColumn } from "../parts/columns";
 import { Legend } from "../parts/legend";
 
 interface AllStepsProps {
-  /** Sentences on them. */
+  /** Sentences on all steps. */
   summary: string;
   pieces: Piece[];
 }
 
-/** How long all steps of the run took, from the first to the last, and which of them were recorded. */
+/** The times of all steps of the run, and the recorded ones among them. */
 export function AllSteps({ summary, pieces }: AllStepsProps) {
   const [shown, setShown] = useState<number | null>(null);
   const places = spread(pieces);
@@ -38,7 +38,7 @@ export function AllSteps({ summary, pieces }: AllStepsProps) {
   );
 }
 
-/** Those that are only known together have several columns, which are alike. */
+/** One column per step; steps with a common mean have equal columns. */
 function spread(pieces: Piece[]): Piece[] {
   return pieces.flatMap((piece) => Array<Piece>(piece.width).fill(piece));
 }

@@ -6,7 +6,7 @@ import { toStackParts } from "../step_breakdowns";
 
 const SIDES = { host: "CPU", device: "GPU" };
 
-/** Parts of a smaller share of the step are in the tables of ranks and steps only. */
+/** Smaller parts are only in the tables of ranks and steps. */
 const MIN_SHARE = 0.001;
 
 /** Time breakdowns of a step, one stacked bar each. */

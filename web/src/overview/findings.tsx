@@ -15,7 +15,7 @@ interface FindingsProps {
   offered: Map<string, string>;
 }
 
-/** What is wrong with the run, most to save first. */
+/** The findings, the largest saving first. */
 export function Findings({ page, findings, offered }: FindingsProps) {
   const { costs, savings } = page.overview;
   const num_savings = findings.filter((finding) => finding.saving_ns_per_step !== null).length;
@@ -55,7 +55,7 @@ export function Findings({ page, findings, offered }: FindingsProps) {
 
 interface CardProps {
   finding: Finding;
-  /** Their parts of a step. */
+  /** Shares of a step. */
   cost: number | null;
   saving: number | null;
 }
@@ -98,7 +98,7 @@ function Card({ finding, cost, saving, fix, explanation }: CardProps & { fix: st
       {explanation && (
         <details class="explanation">
           <summary>{`What ${finding.kind.replaceAll("_", " ")} means, and what helps`}</summary>
-          {/* Ours alone: it was made from a file of the package. */}
+          {/* Trusted: it comes from a file of the package. */}
           <div dangerouslySetInnerHTML={{ __html: explanation }} />
         </details>
       )}
@@ -106,7 +106,7 @@ function Card({ finding, cost, saving, fix, explanation }: CardProps & { fix: st
   );
 }
 
-/** A finding that is worth little, and not sure: one line. */
+/** A minor finding, on one line. */
 function Minor({ finding, cost, saving }: CardProps) {
   const isSaved = finding.saving_ns_per_step !== null;
   const worth = isSaved ? finding.saving_ns_per_step : finding.cost_ns_per_step;
@@ -143,7 +143,7 @@ function Saving({ finding, share }: { finding: Finding; share: number | null }) 
   );
 }
 
-/** Source lines first: that is where the change is made. */
+/** The location of a finding, source lines first. */
 function Location({ finding }: { finding: Finding }) {
   const { lines, spans, ranks, steps } = finding.where;
   return (
@@ -167,7 +167,7 @@ function Location({ finding }: { finding: Finding }) {
   );
 }
 
-/** Ranks or steps, as a terminal names them. */
+/** Ranks or steps as ranges, as in the terminal. */
 function listed(noun: string, numbers: number[]): string {
   const ranges = rangesOf(numbers);
   const more = ranges.length > MAX_NAMED ? ` and ${counted(ranges.length - MAX_NAMED, "more group")}` : "";

@@ -7,7 +7,7 @@ interface HeroProps {
   report: RunReport;
 }
 
-/** The step time, what bounds it, what the first fix saves, and the other key figures of a run. */
+/** Key figures: the step time, what limits it, the first saving, throughput and memory. */
 export function Hero({ page: { overview }, report }: HeroProps) {
   const { step_ns: stepNs } = report.run;
   return (
@@ -59,7 +59,7 @@ function figures({ run }: RunReport, overview: Overview): [string, string][] {
   return found.filter((figure): figure is [string, string] => figure[1] !== null);
 }
 
-/** Tokens first, where the loop counts both. */
+/** Throughput, tokens first. */
 function throughput({ samples_per_s: samples, tokens_per_s: tokens }: RunReport["run"]): string | null {
   const rates = [
     ...(tokens === null ? [] : [`${formatCount(tokens)} tokens/s`]),

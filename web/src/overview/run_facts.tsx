@@ -8,7 +8,7 @@ interface RunFactsProps {
   report: RunReport;
 }
 
-/** What was recorded, where, how exactly, and at what cost; and what the reader should know about it. */
+/** Facts on the recording: ranks, devices, clocks, overhead, and notes. */
 export function RunFacts({ page, report }: RunFactsProps) {
   const notes = [
     ...report.run.notes.filter((note) => !page.overview.warnings.includes(note)),

@@ -3,7 +3,7 @@ import type { SlowStepRow } from "../page_data";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
 
-/** The steps that were kept because they were slow while nothing was recorded. */
+/** Outlier steps outside profiling windows. */
 export function SlowSteps({ rows }: { rows: SlowStepRow[] }) {
   return (
     <section class="slow-steps" aria-labelledby="slow-steps-title">

@@ -13,24 +13,24 @@ const ALL = "all";
 
 type Shown = "rank" | "step";
 
-/** A step, and what its host and its device did in it. */
+/** A time breakdown with its title, and that of the GPU `below`. */
 interface ShownBreakdown {
   title: string;
   timeNs: number | null;
   parts: StackPart[];
   below: StackPart[] | null;
-  /** Of a rank, or of a step. */
+  /** The rank or step number. */
   rank: number | null;
   number: number;
   standsOut: boolean;
 }
 
-/** Where a step's time goes: of each rank on average, and of each step. */
+/** Time breakdowns by rank, and by step. */
 export function StepPicture({ payload }: { payload: Payload }) {
   const [rank, setRank] = useState(() => readLink().steprank ?? ALL);
   const [shown, setShown] = useState<{ of: Shown; at: number } | null>(null);
   const { ranks, steps } = useMemo(() => picture(payload, rank), [payload, rank]);
-  // A pointer that leaves a rank takes no step away that keys have chosen since.
+  // A pointer that leaves a rank does not deselect a step that keys have selected since.
   const show = (of: Shown) => (at: number | null) =>
     setShown((was) => (at !== null ? { of, at } : was?.of === of ? null : was));
   const choose = (rank: string) => {
@@ -90,7 +90,7 @@ function Numbers({ of: { title, timeNs, parts, below } }: { of: ShownBreakdown }
 function RankChoice(props: { ranks: (number | null)[]; chosen: string; onChoose: (rank: string) => void }) {
   return (
     <select
-      aria-label="Steps of which rank"
+      aria-label="Rank of the steps"
       value={props.chosen}
       onChange={(event) => props.onChoose(event.currentTarget.value)}
     >
@@ -102,7 +102,7 @@ function RankChoice(props: { ranks: (number | null)[]; chosen: string; onChoose:
   );
 }
 
-/** Shows a step in the timeline: of the chosen rank, or of the one on which it takes longest. */
+/** Show a step in the timeline: on the chosen rank, or on the slowest one. */
 function goTo(step: number | undefined, rank: string, payload: Payload): void {
   const steps = rankSteps(payload).filter(
     ({ row }) => row.step === step && (rank === ALL || String(row.rank) === rank),
@@ -126,7 +126,7 @@ interface Picture {
   steps: ShownBreakdown[];
 }
 
-/** The step of each rank, and single steps: all with the same parts, so that what is below stays there. */
+/** The breakdowns of ranks and steps with the same parts, so that the legend does not move. */
 function picture(payload: Payload, rank: string): Picture {
   const ranks = payload.page.breakdowns.filter(({ is_run: isRun }) => !isRun).map(toShownBreakdown);
   const all = [...ranks, ...stepBreakdowns(payload, rank)];
@@ -140,7 +140,7 @@ function picture(payload: Payload, rank: string): Picture {
   return { ranks: alike.slice(0, ranks.length), steps: alike.slice(ranks.length) };
 }
 
-/** The step of a rank. */
+/** The breakdown of a rank. */
 function toShownBreakdown({
   rank,
   step_ns: timeNs,
@@ -160,7 +160,7 @@ function toShownBreakdown({
   };
 }
 
-/** Single steps: of one rank, or the means of all. */
+/** The breakdowns of single steps: of one rank, or the means of all. */
 function stepBreakdowns(payload: Payload, rank: string): ShownBreakdown[] {
   const own: StepParts[] = rankSteps(payload).filter(({ row }) => String(row.rank) === rank);
   const steps = rank === ALL || !own.length ? meanSteps(payload) : own;

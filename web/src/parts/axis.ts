@@ -1,4 +1,4 @@
-/** Round numbers on axes, and where columns stand of which some are not there. */
+/** Ticks of axes, and the layout of numbered columns with gaps. */
 
 const UNITS: [number, string][] = [
   [1e9, "s"],
@@ -12,13 +12,13 @@ export interface Tick {
   label: string;
 }
 
-/** 1, 2 or 5 times a power of ten, not less than this, and at min 1. */
+/** The smallest of 1, 2 or 5 times a power of ten that is at least `min` and 1. */
 export function roundStep(min: number): number {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, min)));
   return (([1, 2, 5].find((digit) => digit * power >= min) ?? 10) || 1) * power;
 }
 
-/** Round times between two, at min `apart` nanoseconds from each other, with the unit of the larger one. */
+/** Round times in a range, at least `apart` nanoseconds from each other, with the unit of the larger end. */
 export function timeTicks(from: number, to: number, apart: number): Tick[] {
   const step = roundStep(apart);
   const [size, unit] = UNITS.find(([size]) => Math.max(Math.abs(from), Math.abs(to)) >= size) ?? UNITS[3];
@@ -30,18 +30,18 @@ export function timeTicks(from: number, to: number, apart: number): Tick[] {
   return ticks;
 }
 
-/** The round times of a scale from 0; the last one is the first that is not below the highest. */
+/** The ticks of a scale from 0; the last one is not below the highest value. */
 export function timeScale(highest: number, maxTicks: number): Tick[] {
   const step = roundStep(highest / maxTicks);
   return timeTicks(0, Math.max(1, Math.ceil(highest / step - 1e-9)) * step, step);
 }
 
-/** Where numbered columns stand: side by side, and apart where numbers between them are missing. */
+/** Layout of numbered columns: adjacent numbers side by side, with gaps where numbers are missing. */
 export interface ColumnLayout {
-  /** The left of each column, which is 1 wide. */
+  /** The left edge of each column of width 1. */
   lefts: number[];
   width: number;
-  /** The left and the width of each gap. */
+  /** The left edge and width of each gap. */
   gaps: [left: number, width: number][];
 }
 
@@ -60,13 +60,13 @@ export function layOutColumns(numbers: number[]): ColumnLayout {
   return layout;
 }
 
-/** The column at a position, or the one beside the gap there. */
+/** The column at a position, or the one before the gap there. */
 export function columnAt({ lefts }: ColumnLayout, position: number): number {
   const next = lefts.findIndex((left) => left > position);
   return next < 0 ? lefts.length - 1 : Math.max(0, next - 1);
 }
 
-/** Which columns are labelled by their number: the first of each stretch, and round ones, as far as there is room. */
+/** The columns that get a label: the first of each run of numbers, and round numbers, where they fit. */
 export function labelledColumns(numbers: number[], { lefts, width }: ColumnLayout, maxLabels: number): number[] {
   const every = roundStep(numbers.length / maxLabels);
   const apart = width / (maxLabels * 1.6);

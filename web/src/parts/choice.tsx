@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { readLink, updateLink } from "../link";
 
-/** One of several, chosen from a list, which the link has under a name. The first is chosen unless a link says else. */
+/** A choice that is stored in the link; the first option is the default. */
 export function useLinkedChoice(linkName: string, options: string[]): [string, (option: string) => void] {
   const linked = readLink()[linkName];
   const [chosen, setChosen] = useState(linked && options.includes(linked) ? linked : (options[0] ?? ""));

@@ -1,4 +1,4 @@
-/** Stacked columns side by side: one for each step, say. Pointer and arrow keys choose one. */
+/** Stacked columns side by side, such as one per step. Pointer and arrow keys select one. */
 import { useRef } from "preact/hooks";
 import { counted, formatDuration } from "../format";
 import { columnAt, layOutColumns, timeScale, labelledColumns, type ColumnLayout } from "./axis";
@@ -6,11 +6,11 @@ import type { StackPart } from "./stack";
 
 export interface StackColumn {
   title: string;
-  /** Where one is missing, there is a gap. */
+  /** Missing numbers are gaps. */
   number: number;
-  /** What is written below it in partIndex of its number. */
+  /** Label below the column instead of its number. */
   name?: string;
-  /** How long it takes, in all. */
+  /** Total time. */
   timeNs: number | null;
   parts: StackPart[];
 }
@@ -24,7 +24,7 @@ interface ColumnsProps {
   onChoose: (at: number) => void;
 }
 
-/** A column that is so many times as high as the middle one is cut, so that the others can be seen. */
+/** A column higher than this multiple of the median is truncated, so that the others are visible. */
 const TRUNCATION_FACTOR = 3;
 const HEIGHT = 1000;
 const MAX_TICKS = 4;
@@ -37,7 +37,7 @@ export function Columns({ label, noun, columns, shown, onShow, onChoose }: Colum
   const top = scale[scale.length - 1].value;
   const cut = heights.filter((height) => height > top).length;
   const layout = layOutColumns(columns.map(({ number }) => number));
-  const last = useRef(-1); // keys go on from there, also after the pointer was elsewhere
+  const last = useRef(-1); // keys continue from here, also after the pointer was elsewhere
   last.current = Math.min(shown ?? last.current, columns.length - 1);
   const focused = Math.max(0, last.current);
   const toColumn = (event: { offsetX: number; currentTarget: Element }) =>
@@ -92,7 +92,7 @@ export function Columns({ label, noun, columns, shown, onShow, onChoose }: Colum
   );
 }
 
-/** The numbers of some columns, below them. */
+/** Numbers below some of the columns. */
 function Numbers({ columns, layout, noun }: { columns: StackColumn[]; layout: ColumnLayout; noun: string }) {
   const numbers = columns.map(({ number }) => number);
   return (
@@ -107,7 +107,7 @@ function Numbers({ columns, layout, noun }: { columns: StackColumn[]; layout: Co
   );
 }
 
-/** One path for each part, through all columns. */
+/** One path per part, through all columns. */
 function Drawn({ columns, layout, top }: { columns: StackColumn[]; layout: ColumnLayout; top: number }) {
   const bases = columns.map(() => 0);
   const gap = columns.length > 200 ? 0 : 0.12;

@@ -1,7 +1,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { counted } from "../format";
 
-/** A button that copies a text. Where the browser refuses that, as in a notebook's frame, the text is shown, selected. */
+/**
+ * A button that copies a text. If the browser refuses, as in the frame of a notebook, the text is shown and
+ * selected.
+ */
 export function CopyButton({ title, text }: { title: string; text: () => string }) {
   const [copied, setCopied] = useState<string | null>(null);
   const [refused, setRefused] = useState<string | null>(null);

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 
-/** What a view says where it has nothing to show: why, and how to get it. */
+/** An empty view: the reason, and the remedy. */
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">

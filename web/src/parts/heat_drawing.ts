@@ -1,6 +1,6 @@
-/** What a heat map looks like: its range, its colours, and the drawing of it. */
+/** Range, colours and drawing of a heat map. */
 
-/** The titles of rows and columns, and the number of each cell; null where there is none. */
+/** Titles of rows and columns, and the value of each cell; null for empty cells. */
 export interface HeatCells {
   rows: string[];
   columns: string[];
@@ -10,13 +10,13 @@ export interface HeatCells {
 export interface HeatRange {
   min: number;
   max: number;
-  /** Whether some numbers are above `max`. */
+  /** Some values are above `max`. */
   isCut: boolean;
 }
 
 export const LEFT = 62;
 const TRUNCATION_FACTOR = 3;
-/** At max this part of all numbers is shown as if it were less. */
+/** Largest share of values that may be truncated. */
 const MAX_TRUNCATED_SHARE = 1 / 200;
 const SHADES = 256;
 const MIN_ROW_HEIGHT = 7;
@@ -27,7 +27,7 @@ export function rowHeight(cells: HeatCells): number {
   return Math.max(MIN_ROW_HEIGHT, Math.min(MAX_ROW_HEIGHT, Math.floor(HEIGHT / Math.max(1, cells.rows.length))));
 }
 
-/** From the min, or from 0, to the max; a few numbers far above the middle one do not make all others look alike. */
+/** The range of values, optionally from 0; a few outliers far above the median do not determine it. */
 export function rangeOf(cells: HeatCells, isFromZero = false): HeatRange {
   const values: number[] = [];
   forEachCell(cells, (value) => values.push(value));
@@ -40,7 +40,7 @@ export function rangeOf(cells: HeatCells, isFromZero = false): HeatRange {
   return { min, max: isCut ? cut : highest, isCut };
 }
 
-/** The number for each row and each column of pixels: the highest where several cells share one. */
+/** The value per row and column of pixels: the highest where several cells share one. */
 function binned(cells: HeatCells, maxColumns: number): { numColumns: number; values: Float64Array } {
   const numColumns = Math.min(cells.columns.length, Math.floor(maxColumns));
   const values = new Float64Array(numColumns * cells.rows.length).fill(NaN);
@@ -60,7 +60,7 @@ function forEachCell(cells: HeatCells, use: (value: number, row: number, column:
   }
 }
 
-/** So many shades between colours, as numbers of red, green and blue. */
+/** A colour gradient as red, green and blue bytes. */
 export function colourRamp(colours: string[]): Uint8ClampedArray {
   const points = colours.map((colour) => (colour.match(/[\d.]+/g) ?? []).slice(0, 3).map(Number));
   const ramp = new Uint8ClampedArray(SHADES * 3);
@@ -99,7 +99,7 @@ export function drawHeatMap(canvas: HTMLCanvasElement, picture: HeatPicture): vo
   context.strokeRect(LEFT + shown.column * column, shown.row * height, Math.max(2, column), height);
 }
 
-/** A pixel for each row, and each column or several of them. */
+/** An image with a pixel per row, and per column or group of columns. */
 export function drawShades(
   cells: HeatCells,
   range: HeatRange,

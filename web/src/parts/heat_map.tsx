@@ -1,4 +1,4 @@
-/** Numbers of rows and columns as colours: of ranks and steps, say. Pointer and arrow keys choose a cell. */
+/** Values of rows and columns as colours, such as of ranks and steps. Pointer and arrow keys select a cell. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { canvasColour } from "../colours";
 import { useTheme } from "../theme";
@@ -18,10 +18,10 @@ interface HeatMapProps {
   label: string;
   cells: HeatCells;
   format: (value: number | null) => string;
-  /** What the chosen cell describeCell beside its number. */
+  /** Label of a cell, before its value. */
   describeCell: (row: number, column: number) => string;
   onChoose?: (row: number, column: number) => void;
-  /** Whether the palest colour is 0, not the min number. */
+  /** Start the colour scale at 0 instead of the lowest value. */
   isFromZero?: boolean;
 }
 
@@ -78,7 +78,7 @@ export function HeatMap({ label, cells, format, describeCell, onChoose, isFromZe
   );
 }
 
-/** A canvas that is drawn anew when cells, theme or width change. */
+/** A canvas that is drawn again when cells, theme or width change. */
 function useDrawing(cells: HeatCells, range: HeatRange, shown: Cell | null) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);

@@ -1,4 +1,4 @@
-/** What the colours of a picture mean, and the numbers of the part that is pointed at. */
+/** Legend of a picture, with the values of the selected part. */
 import { formatDuration, formatShare } from "../format";
 import type { StackPart } from "./stack";
 import { Term } from "./term";
@@ -36,7 +36,7 @@ export function Legend({ title, noun, parts }: LegendProps) {
   );
 }
 
-/** Where nothing is pointed at, a colour may stand for itself, without a number. */
+/** Without a selection, a colour may have no value. */
 function valueOf({ value, isPhase }: StackPart): string {
   if (value !== null) return formatDuration(value);
   return isPhase ? "unknown" : "";

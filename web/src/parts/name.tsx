@@ -1,7 +1,9 @@
 const MAX_CHARACTERS = 200;
 
-/** A name from a trace: it stays text, and its direction of writing does not reach what is around it. A long one is cut in
- * its middle, since names that begin alike often differ at their ends. */
+/**
+ * A name from a trace as plain text, with an isolated writing direction. A long one is shortened in the middle,
+ * since similar names often differ at the end.
+ */
 export function Name({ text, maxLength = MAX_CHARACTERS }: { text: string; maxLength?: number }) {
   if (text.length <= maxLength) return <bdi>{text}</bdi>;
   return (
@@ -12,14 +14,14 @@ export function Name({ text, maxLength = MAX_CHARACTERS }: { text: string; maxLe
   );
 }
 
-/** The begin and the end of a text, of about so many letters together. */
+/** A text shortened in the middle. */
 export function cutInMiddle(text: string, maxLength: number): string {
   if (text.length <= maxLength) return text;
   const end = Math.floor((maxLength - 1) / 2);
   return `${whole(text.slice(0, maxLength - 1 - end), true)}…${whole(text.slice(text.length - end), false)}`;
 }
 
-/** Without half of a letter that takes two places, where the text was cut. */
+/** Remove half of a surrogate pair at the cut. */
 function whole(text: string, isBegin: boolean): string {
   return isBegin ? text.replace(/[\ud800-\udbff]$/, "") : text.replace(/^[\udc00-\udfff]/, "");
 }

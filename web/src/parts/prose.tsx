@@ -5,7 +5,7 @@ const MAX_CHARACTERS = 1000;
 /** Sentences whose code is between backticks, as in a finding's advice. */
 export function Prose({ text }: { text: string }) {
   const pieces = text.split("`");
-  // Without a closing backtick, the last one is a character like any other.
+  // An unpaired backtick is a plain character.
   const isPaired = pieces.length % 2 === 1;
   if (!isPaired) return <Name text={text} maxLength={MAX_CHARACTERS} />;
   return (

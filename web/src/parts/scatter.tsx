@@ -1,4 +1,4 @@
-/** Points on two logarithmic scales. Each series has a colour and a shape of its own. */
+/** Points on two logarithmic scales. Each series has a colour and a shape. */
 import { cssColour, nthColour } from "../colours";
 import { Name } from "./name";
 import "./scatter.css";
@@ -8,7 +8,7 @@ export interface Series {
   points: [number, number][];
 }
 
-/** Its marks are powers of `base`. */
+/** Ticks are powers of `base`. */
 export interface Scale {
   title: string;
   base: number;
@@ -20,7 +20,7 @@ interface ScatterProps {
   series: Series[];
   x: Scale;
   y: Scale;
-  /** What lies on the line of equal numbers; both scales are the same then. */
+  /** Label of the diagonal; both scales are the same then. */
   diagonal?: string;
 }
 
@@ -121,7 +121,7 @@ function Axes({ x, y, across, up }: { x: Scale; y: Scale; across: Range; up: Ran
   );
 }
 
-/** Logarithms to a base, from a whole number to a whole number. */
+/** Integer exponents of a logarithmic scale. */
 interface Range {
   base: number;
   low: number;
@@ -141,7 +141,7 @@ function marks({ base, low, high }: Range): number[] {
   return Array.from({ length: Math.floor((high - low) / every) + 1 }, (_, at) => base ** (low + at * every));
 }
 
-/** Where a number lies between the ends of a range; what is 0 lies at its begin. */
+/** The position of a value in a range, from 0 to 1; 0 is at the start. */
 function share(value: number, { base, low, high }: Range): number {
   return value > 0 ? Math.max(0, Math.min(1, (logarithm(value, base) - low) / (high - low))) : 0;
 }
@@ -158,7 +158,7 @@ function toY(value: number, up: Range): number {
   return Math.round(HEIGHT - BOTTOM - share(value, up) * (HEIGHT - TOP - BOTTOM));
 }
 
-/** Evenly fewer points, where there are more than can be told apart. */
+/** Every n-th point, if there are too many. */
 function downsample(points: [number, number][]): [number, number][] {
   const every = Math.ceil(points.length / MAX_POINTS);
   return every > 1 ? points.filter((_, at) => at % every === 0) : points;

@@ -1,28 +1,28 @@
-/** Stacked bars: one for each rank, say. Pointer and arrow keys choose a bar; what it description is shown elsewhere. */
+/** Stacked bars, such as one per rank. Pointer and arrow keys select a bar, whose values are shown elsewhere. */
 import { useRef, useState } from "preact/hooks";
 import { counted } from "../format";
 import "./stack.css";
 
-/** A part of a bar; a colour never stands alone: the legend has the parts in the same order. */
+/** A part of a bar; the legend has the parts in the same order. */
 export interface StackPart {
   name: string;
-  /** Null is not known. */
+  /** Null is unknown. */
   value: number | null;
-  /** Of the whole; null is not told. */
+  /** Share of the whole; null hides it. */
   share?: number | null;
   colour: string;
-  /** Whether it is told that it is not known. */
+  /** Show the part if it is unknown. */
   isPhase?: boolean;
 }
 
 export interface StackBar {
   title: string;
   parts: StackPart[];
-  /** A second, thinner bar below. */
+  /** A second, thinner bar. */
   below?: StackPart[];
-  /** The length, with its unit. */
+  /** Total with its unit. */
   length: string;
-  /** All numbers, for readers of screens. */
+  /** All values, for screen readers. */
   description: string;
 }
 
@@ -32,7 +32,7 @@ interface StackProps {
   shown: number | null;
   onShow: (at: number | null) => void;
   onChoose?: (at: number) => void;
-  /** So many bars are shown at first; the others, each of which is a `noun`, are folded. */
+  /** Number of bars to show at first; the others, each a `noun`, are folded. */
   numFirst?: number;
   noun?: string;
 }
@@ -66,7 +66,7 @@ export function Stack({ label, bars: all, shown, onShow, onChoose, numFirst = al
               tabIndex={at === (shown ?? 0) ? 0 : -1}
               aria-label={bar.description}
               onKeyDown={onKeyDown}
-              // Not on enter, which a change of layout under a resting pointer causes, too.
+              // Not on enter, which also fires when the layout changes under a resting pointer.
               onMouseMove={() => at !== shown && onShow(at)}
               onFocus={() => onShow(at)}
               onClick={() => onChoose?.(at)}
@@ -104,7 +104,7 @@ export function Bar({ parts, longest, isThin = false }: { parts: StackPart[]; lo
   );
 }
 
-/** How long a bar is drawn. */
+/** The length of a bar. */
 export function lengthOf(parts: StackPart[]): number {
   return parts.reduce((sum, part) => sum + (part.value ?? 0), 0);
 }
@@ -112,7 +112,7 @@ export function lengthOf(parts: StackPart[]): number {
 const MAX_UNFOLDED = 8;
 const MAX_UNUSUAL = 16;
 
-/** How many bars to show first: few are all shown; of many, those that stand out, which come first, and at least some. */
+/** The number of bars to show first: all if there are few, else the unusual ones and some more. */
 export function numShownFirst(bars: { standsOut: boolean }[]): number {
   const standing = bars.filter(({ standsOut }) => standsOut).length;
   return bars.length <= MAX_UNFOLDED ? bars.length : Math.max(MAX_UNFOLDED / 2, Math.min(MAX_UNUSUAL, standing));

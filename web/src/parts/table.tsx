@@ -14,22 +14,22 @@ interface TableProps<Row> {
   columns: TableColumn<Row>[];
   rows: Row[];
   sortedBy?: string;
-  /** The texts of a row that the filter looks in; without it there is no filter. */
+  /** Text of a row for the filter; without it there is no filter. */
   filterText?: (row: Row) => string;
   noun?: string;
   onChoose?: (row: Row) => void;
   maxRows?: number;
-  /** What a row is known by where rows come and go while the page is shown. */
+  /** Key of a row, where rows are added and removed. */
   rowKey?: (row: Row) => string;
-  /** Whether the link has the filter (`q`) and the order (`sort`). For one table of a view. */
+  /** Store the filter (`q`) and the order (`sort`) in the link; for one table per view. */
   isLinked?: boolean;
-  /** More controls, before the number of rows. */
+  /** Further controls. */
   children?: ComponentChildren;
 }
 
 const MAX_ROWS = 200;
 
-/** Rows to sort, filter and copy. Only the first ones are in the page, until the reader asks for more. */
+/** A table to sort, filter and copy. The page has the first rows only, until the reader requests more. */
 export function Table<Row>(props: TableProps<Row>) {
   const { columns, rows, noun = "row", filterText } = props;
   const [sorting, setSorting] = useLinkedSorting(props);
@@ -61,7 +61,7 @@ export function Table<Row>(props: TableProps<Row>) {
   );
 }
 
-/** The order of rows, which the link has as a column's title, after "-" if the largest come first. */
+/** The order of rows, stored in the link as the title of a column, after "-" if descending. */
 function useLinkedSorting<Row>({ sortedBy = "", isLinked }: TableProps<Row>): [Sorting, (sorting: Sorting) => void] {
   const [sorting, setSorting] = useState<Sorting>(() => {
     const linked = isLinked ? readLink().sort : undefined;
@@ -156,14 +156,14 @@ interface HeadingProps<Row> {
   isNumber: boolean;
   order: "ascending" | "descending" | "none";
   onSort: (sorting: Sorting) => void;
-  /** Where the column's help is helpTitle for, or no longer. */
+  /** Show or hide the help of the column. */
   onHelp: (title: string | null) => void;
   helpId?: string;
 }
 
 const ARROWS = { ascending: " ▲", descending: " ▼", none: "" };
 
-/** Sorts by its column: numbers first from the largest, texts first from A; then the other way round. */
+/** A heading that sorts by its column: numbers descending and texts ascending first, then reversed. */
 function Heading<Row>({ column, isNumber, order, onSort, onHelp, helpId }: HeadingProps<Row>) {
   const isRising = order === "none" ? !isNumber : order === "descending";
   return (
@@ -210,7 +210,7 @@ function Cell<Row>({ row, column, className, onChoose }: CellProps<Row>) {
   );
 }
 
-/** A bar as long as the part of the whole. */
+/** A bar for a share. */
 function Bar({ part, whole }: { part: number; whole: number }) {
   return (
     <span class="share" aria-hidden="true">

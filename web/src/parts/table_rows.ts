@@ -1,20 +1,20 @@
 import type { ComponentChildren } from "preact";
 
-/** A column of a table. `value` is what rows are sorted by and what is copied; `show` how a cell looks. */
+/** A column of a table. `value` is sorted and copied; `show` renders a cell. */
 export interface TableColumn<Row> {
   title: string;
   value: (row: Row) => string | number | null;
   show?: (row: Row) => ComponentChildren;
-  /** The unit of `value`, for the heading of what is copied. */
+  /** Unit of `value`, for the heading of copied rows. */
   unit?: string;
-  /** What the numbers are parts of: a bar beside each is as long as its part. */
+  /** The whole of shares: each cell has a bar. */
   whole?: number | null;
   help?: string;
-  /** How much room its texts get at least; else the first column is wide. Short texts are never broken. */
+  /** Minimal width of texts; by default, the first column is wide. Short texts are never wrapped. */
   width?: "short" | "narrow" | "wide";
 }
 
-/** The column that rows are sorted by, if there is one of that title. */
+/** The sorted column, if one has this title. */
 export interface Sorting {
   title: string;
   isRising: boolean;
@@ -31,7 +31,7 @@ export function matchingRows<Row>(rows: Row[], filter: string, filterText?: (row
 
 const TEXT_ORDER = new Intl.Collator("en", { numeric: true });
 
-/** Unknown values come last in both directions. */
+/** Unknown values come last in both orders. */
 export function sortedRows<Row>(rows: Row[], columns: TableColumn<Row>[], sorting: Sorting): Row[] {
   const column = columns.find((column) => column.title === sorting.title);
   if (!column) return rows;
@@ -45,13 +45,13 @@ export function sortedRows<Row>(rows: Row[], columns: TableColumn<Row>[], sortin
   return keyed.map(({ row }) => row);
 }
 
-/** Whether a column has numbers, by the first value that is known. */
+/** A column is numeric if its first known value is a number. */
 export function hasNumbers<Row>(column: TableColumn<Row>, rows: Row[]): boolean {
   const known = rows.find((row) => column.value(row) !== null);
   return known !== undefined && typeof column.value(known) === "number";
 }
 
-/** Rows for a spreadsheet. A cell that it would take for a formula is quoted by an apostrophe. */
+/** Rows as TSV. A cell that a spreadsheet would read as a formula gets an apostrophe. */
 export function toTsv<Row>(columns: TableColumn<Row>[], rows: Row[]): string {
   const lines = [
     columns.map(({ title, unit }) => (unit ? `${title} (${unit})` : title)),

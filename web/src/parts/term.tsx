@@ -3,7 +3,7 @@ import { meaningOf } from "../terms";
 import { Name } from "./name";
 import "./term.css";
 
-/** A word that says what it means where a pointer or the focus is on it. Other words stay as they are. */
+/** A term with an explanation on hover and focus; other texts are unmodified. */
 export function Term({ children: word }: { children: string }) {
   const meaning = meaningOf(word);
   return meaning === null ? <Name text={word} /> : <Explained word={word} meaning={meaning} />;

@@ -6,7 +6,7 @@ import { Legend } from "../parts/legend";
 import { Stack } from "../parts/stack";
 import { toStackParts } from "../step_breakdowns";
 
-/** What the device of each rank did, and why it was idle. */
+/** Use of each rank's GPU, with reasons for idle time. */
 export function Devices({ page: { devices } }: { page: PageData }) {
   const [shown, setShown] = useState<number | null>(null);
   const [mean, ...each] = devices.map((one) => {

@@ -1,4 +1,4 @@
-/** What a heat map of ranks and steps can show of each step. */
+/** Measures of the heat map of ranks and steps. */
 import { formatBytes, formatDuration } from "../format";
 import type { RunReport } from "../page_data";
 import type { RankStep } from "../step_breakdowns";
@@ -8,7 +8,7 @@ export interface Measure {
   title: string;
   value: (step: RankStep) => number | null;
   format: (value: number | null) => string;
-  /** Whether its colours begin at 0: those of waits and of idle time. */
+  /** Start the colours at 0, as for waits and idle time. */
   isFromZero: boolean;
 }
 
@@ -34,12 +34,12 @@ function time(name: string, title: string, value: Measure["value"], isFromZero =
   return { name, title, value, format: formatDuration, isFromZero };
 }
 
-/** Those of which some step has a number other than 0. */
+/** The measures that are not zero in all steps. */
 export function knownMeasures(steps: RankStep[]): Measure[] {
   return MEASURES.filter((measure) => steps.some((step) => measure.value(step)));
 }
 
-/** What shows best why the worst late rank is late; the step time where none is. */
+/** The measure that explains the worst straggler; the step time without one. */
 export function firstMeasure(report: RunReport): string {
   const cause = report.stragglers[0]?.cause;
   return { data: "data", host: "host", device: "compute" }[cause ?? ""] ?? "step";

@@ -5,7 +5,7 @@ import type { DelayingRank, PageData, RunReport, StragglerRow, Waits } from "../
 import { HeatMap } from "../parts/heat_map";
 import { Table, type TableColumn } from "../parts/table";
 
-/** Which ranks the others wait for, why, and who waits. */
+/** Stragglers with their causes, and the waits of other ranks for them. */
 export function RankWaits({ page, report }: { page: PageData; report: RunReport }) {
   const { ranks, waited, delaying } = page.waits ?? NO_WAITS;
   const cells = useMemo(
@@ -86,8 +86,8 @@ function Straggler({ row, sentence }: { row: StragglerRow; sentence: string }) {
 }
 
 function whyNone(report: RunReport): string {
-  if (report.run.ranks.length < 2) return "Only one rank is in this report, so nobody waits for another.";
+  if (report.run.ranks.length < 2) return "This report has one rank, so no rank waits for another.";
   if (!report.collectives.length)
-    return "No collective was recorded on all ranks, so waits for late ranks are not known.";
+    return "No collective was recorded on all ranks, so waits for late ranks are unknown.";
   return "No rank waited for another in a collective.";
 }

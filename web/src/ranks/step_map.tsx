@@ -9,7 +9,7 @@ import { linkToStep } from "../view_links";
 import { rankSteps, type RankStep } from "../step_breakdowns";
 import { firstMeasure, knownMeasures, type Measure } from "./measures";
 
-/** Every step of every rank, as colours. */
+/** All steps of all ranks as a heat map. */
 export function StepMap({ payload, report }: { payload: Payload; report: RunReport }) {
   const { page } = payload;
   const steps = useMemo(() => rankSteps(payload), [payload]);
@@ -78,14 +78,14 @@ function AsTable({ steps, measures }: { steps: RankStep[]; measures: Measure[] }
 
 interface Grid {
   ranks: (number | null)[];
-  /** Null in gaps: the steps there were not recorded. */
+  /** Null in gaps between recorded steps. */
   numbers: (number | null)[];
   steps: (RankStep | undefined)[][];
 }
 
 const GAP = "steps that were not recorded";
 
-/** By rank and step, with gaps between windows; of a step that was recorded several times, the last one. */
+/** Steps by rank and number, with gaps between windows; of a step that was recorded several times, the last one. */
 function gridOf(steps: RankStep[]): Grid {
   const ranks = [...new Set(steps.map((step) => step.row.rank))];
   const recorded = [...new Set(steps.map((step) => step.row.step))].sort((one, other) => one - other);

@@ -1,14 +1,14 @@
-/** How the list says what it knows of runs. What nobody knows is blank. */
+/** Labels in the list of runs. Unknown values are blank. */
 import { counted, formatBytes, formatChange, formatCount, formatDuration, formatShare } from "../format";
 import type { ListedRun } from "./list_data";
 
-/** A change that is worth a colour: what `kinetoscope diff` fails at unless told otherwise. */
+/** A change of this size gets a colour: the default threshold of `kinetoscope diff`. */
 const CHANGE_THRESHOLD = 0.05;
 
 const SHORT_FORMAT = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
 const FULL_FORMAT = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "long" });
 
-/** A moment in the reader's own time zone, in short or with the zone. */
+/** A time in the reader's time zone, short or with the zone. */
 export function formatMoment(unixMs: number | null, isInFull = false): string {
   const moment = new Date(unixMs ?? Number.NaN);
   return Number.isNaN(moment.valueOf()) ? "" : (isInFull ? FULL_FORMAT : SHORT_FORMAT).format(moment);
@@ -25,10 +25,10 @@ export function formatRankCount({ num_ranks, world_size }: ListedRun): string {
 }
 
 const MAX_NAMED = 2;
-/** What tells devices apart is not who made them. */
+/** The vendor does not distinguish devices. */
 const VENDOR_PREFIX = /^(NVIDIA|AMD|Intel)(\(R\))? /;
 
-/** Hosts or kinds of devices, by name if they are few. */
+/** Names of hosts or devices; their number if there are many. */
 export function formatNames(names: string[], noun: string): string {
   if (names.length > MAX_NAMED) return counted(names.length, noun);
   return names.map((name) => name.replace(VENDOR_PREFIX, "")).join(", ");
@@ -47,7 +47,7 @@ export function changeClass({ change }: ListedRun): string {
   return change > 0 ? "slower" : "faster";
 }
 
-/** The first finding; where nothing is known, why. */
+/** The top finding; the reason if it is unknown. */
 export function formatFinding(run: ListedRun): string {
   return run.finding === null ? run.why_unknown : run.finding || "nothing found";
 }
@@ -68,12 +68,12 @@ export function describePeakMemory(run: ListedRun): string {
   return run.peak_is_of_cpu ? "of tensors on the host, at most" : "of tensors on one device, at most";
 }
 
-/** What the filter looks in. */
+/** Text for the filter. */
 export function buildFilterText(run: ListedRun): string {
   return [run.title, run.state, ...run.hosts, ...run.devices, run.finding, ...run.notes].filter(Boolean).join(" ");
 }
 
-/** Which runs are shown, by what is chosen. */
+/** Filters of the list by label. */
 export const FILTERS: Record<string, (run: ListedRun) => boolean> = {
   "all runs": () => true,
   recording: (run) => run.state === "recording",
@@ -83,7 +83,7 @@ export const FILTERS: Record<string, (run: ListedRun) => boolean> = {
   "without traces": (run) => run.num_traces === 0,
 };
 
-/** The address of the comparison of two runs; the one that began earlier is the one before. */
+/** The address of the comparison of two runs, the earlier one first. */
 export function orderForComparison(runs: ListedRun[]): { address: string; before: ListedRun; after: ListedRun } {
   const [before, after] = runs.toSorted((one, other) => Number(one.when_ms) - Number(other.when_ms));
   return { address: buildComparisonAddress(before.key, after.key), before, after };

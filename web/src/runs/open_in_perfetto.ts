@@ -1,7 +1,7 @@
 /**
- * Gives a trace to Perfetto's page, which is opened in another tab, when the reader has clicked on the button that says
- * so. The other page does not keep messages that come too early, so it is sent PING until it answers PONG. It answers
- * anybody, so we look who has answered; and we name the origin in all that we send, so that nobody else can get it.
+ * Open a trace in Perfetto, in another tab. Perfetto does not queue early messages, so it gets PING until it
+ * answers PONG. It answers any page: the sender of the answer is checked, and each message names Perfetto's
+ * origin, so that no other page receives it.
  */
 import type { ListedFile } from "./list_data";
 
@@ -45,7 +45,7 @@ async function readContent(file: ListedFile): Promise<ArrayBuffer> {
   throw new Error(`The trace could not be read: the server answered ${response.status}. Load this page again.`);
 }
 
-/** Resolves when the page in the tab is ready. */
+/** Resolve when the page in the tab is ready. */
 function waitForAnswer(tab: Window, perfettoUrl: string, showMessage: ShowMessage): Promise<void> {
   const origin = new URL(perfettoUrl).origin;
   const slow = window.setTimeout(() => {

@@ -1,4 +1,4 @@
-/** Asks the server now and then what there is now; not while nobody sees the page. */
+/** Refresh the data while the page is visible. */
 import { useEffect, useState } from "preact/hooks";
 import type { ListData } from "./list_data";
 

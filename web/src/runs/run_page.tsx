@@ -7,7 +7,7 @@ import type { ListedFile, RunFiles, StatusScreen } from "./list_data";
 import { Change, FirstFinding, Several, State, When } from "./run_table";
 import * as labels from "./labels";
 
-/** One run: what is known of it, its reports and its traces. */
+/** One run with its status, reports and traces. */
 export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }) {
   return (
     <div class="run-page">
@@ -56,7 +56,7 @@ function Facts({ files: { run } }: { files: RunFiles }) {
   );
 }
 
-/** What the ranks do status, as `kinetoscope status` says it. */
+/** Live status of the ranks, as in `kinetoscope status`. */
 function LiveStatus({ status }: { status: StatusScreen }) {
   return (
     <section class="now">
@@ -77,7 +77,7 @@ function RankTable({ status: { columns, rows } }: { status: StatusScreen }) {
   const isNumber = (index: number) => rows.every(({ cells }) => /^\d|^$/.test(cells[index]));
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
-    <section class="table-scroll" aria-label="What each rank does status" tabIndex={0}>
+    <section class="table-scroll" aria-label="Status of each rank" tabIndex={0}>
       <table>
         <thead>
           <tr>

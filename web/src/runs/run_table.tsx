@@ -8,10 +8,10 @@ import * as labels from "./labels";
 
 const MAX_SELECTED = 2;
 
-/** Columns that are left out where no run had a device: on a small screen the findings need their place. */
+/** Columns that are hidden if no run had a device, to leave space for the findings. */
 const DEVICE_COLUMNS = ["Devices", "MFU"];
 
-/** All runs, to sort, filter and compare. */
+/** All runs, with sorting, filters and comparison. */
 export function RunTable({ runs }: { runs: ListedRun[] }) {
   const [choice, choose] = useLinkedChoice("state", Object.keys(FILTERS));
   const [keys, setKeys] = useState<string[]>([]);

@@ -7,7 +7,7 @@ import { useRefreshed } from "./refresh";
 import { RunPage } from "./run_page";
 import { RunTable } from "./run_table";
 
-/** The runs in a folder, or the files of one of them, as they are now. */
+/** The list of runs in a folder, or one run; refreshed. */
 export function RunsApp({ first }: { first: ListData }) {
   const { data, problem } = useRefreshed(first);
   return (

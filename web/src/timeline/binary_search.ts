@@ -1,4 +1,4 @@
-/** The first index from `low` up to `high` at which a condition holds that holds for all later ones, too; else `high`. */
+/** The first index from `low` to `high` from which on a condition holds; else `high`. */
 export function firstWhere(low: number, high: number, holds: (at: number) => boolean): number {
   while (low < high) {
     const middle = (low + high) >>> 1;

@@ -4,7 +4,7 @@ import type { Payload } from "../payload";
 import { firstWhere } from "./binary_search";
 import type { Fold } from "./fold";
 
-/** A number over time, ready to be drawn. */
+/** Values over time, ready to draw. */
 export interface CounterData {
   rank: number | null;
   name: string;
@@ -34,7 +34,7 @@ export function readCounters(payload: Payload, timeline: Timeline, fold: Fold): 
   });
 }
 
-/** The value that a counter had at a time, null before its first. */
+/** The value of a counter at a time; null before its first. */
 export function valueAt({ times, values }: CounterData, time: number): number | null {
   const next = firstWhere(0, times.length, (at) => times[at] > time);
   return next > 0 ? values[next - 1] : null;
@@ -49,7 +49,7 @@ export function formatValue(value: number | null, unit: string): string {
   return unit ? `${formatCount(value)} ${unit}` : formatCount(value);
 }
 
-/** The largest value in each pixel, from the left; NaN where there is none yet. */
+/** The largest value per pixel; NaN before the first. */
 export function linePoints(counter: CounterData, width: number, from: number, to: number): Float64Array {
   const { times, values } = counter;
   const points = new Float64Array(width);

@@ -3,7 +3,7 @@ import type { Payload } from "../payload";
 import { firstWhere } from "./binary_search";
 import type { Fold } from "./fold";
 
-/** The spans of one depth of one track: places `first` to `end - 1`, by begin. They do not overlap. */
+/** Spans of one row of a track: indices `first` to `end - 1`, by start. They do not overlap. */
 export interface Row {
   track: number;
   depth: number;
@@ -33,7 +33,7 @@ export interface StackColumns {
   callers: ArrayLike<number>;
 }
 
-/** How many spans are not shown, by track and by when they begin, in true time. In the order of tracks and cells. */
+/** Numbers of hidden spans by track and start, in recorded time, in the order of tracks and cells. */
 export interface LeftOutColumns {
   cellNs: number;
   tracks: ArrayLike<number>;
@@ -43,12 +43,12 @@ export interface LeftOutColumns {
 
 const NONE_LEFT_OUT: LeftOutColumns = { cellNs: 1, tracks: [], cells: [], counts: [] };
 
-/** The spans of all tracks, as they are looked up while drawing. A span is its index in the columns. */
+/** The spans of all tracks, for fast lookup while drawing. A span is an index into the columns. */
 export class TimelineData {
   readonly begins: Float64Array;
   readonly durations: Float64Array;
   readonly rows: Row[];
-  /** The rows of each track, from the outermost. */
+  /** The rows of each track, the outermost first. */
   readonly rowsOfTrack: number[][];
 
   constructor(
@@ -91,7 +91,7 @@ export class TimelineData {
     return firstWhere(0, this.rows.length, (at) => this.rows[at].end > span);
   }
 
-  /** The first span of a row from `first` on that ends after a time; `end` if none does. Fast where it is near. */
+  /** The first span of a row from `first` on that ends after a time; else `end`. Fast if it is near. */
   firstEndingAfter(time: number, first: number, end: number): number {
     const { begins, durations } = this;
     if (first >= end || begins[first] + durations[first] > time) return first;
@@ -110,7 +110,7 @@ export class TimelineData {
     return low;
   }
 
-  /** The span that contains this one, one row further up. */
+  /** The parent of a span. */
   parent(span: number): number | null {
     const at = this.rowOf(span);
     const above = this.rows[at - 1];
@@ -121,14 +121,14 @@ export class TimelineData {
     return found >= above.first && this.end(found) >= this.end(span) ? found : null;
   }
 
-  /** The spans that contain this one, the innermost first. */
+  /** The ancestors of a span, the innermost first. */
   ancestors(span: number): number[] {
     const found: number[] = [];
     for (let outer = this.parent(span); outer !== null; outer = this.parent(outer)) found.push(outer);
     return found;
   }
 
-  /** The spans directly in this one: from the first to before the second number. */
+  /** The children of a span: from the first number to before the second. */
   children(span: number): [number, number] {
     const at = this.rowOf(span);
     const below = this.rows[at + 1];
@@ -138,7 +138,7 @@ export class TimelineData {
     return [first, firstWhere(first, below.end, (other) => this.begins[other] >= end)];
   }
 
-  /** The span before or after this one on its row, the one around it, or the first one in it. */
+  /** The neighbour of a span: before or after it in its row, its parent, or its first child. */
   neighbour(span: number, where: "before" | "after" | "around" | "inside"): number | null {
     const row = this.rows[this.rowOf(span)];
     if (where === "before") return span > row.first ? span - 1 : null;
@@ -148,7 +148,7 @@ export class TimelineData {
     return first < end ? first : null;
   }
 
-  /** A span's time without that of the spans in it. */
+  /** The self time of a span. */
   selfTime(span: number): number {
     const [first, end] = this.children(span);
     let time = this.durations[span];
@@ -156,13 +156,13 @@ export class TimelineData {
     return Math.max(0, time);
   }
 
-  /** The arguments of a span; null where they were not kept. */
+  /** The arguments of a span; null if they were not kept. */
   argsOf(span: number): Record<string, unknown> | null {
     const index = this.columns.details[span];
     return index ? this.details[index - 1] : null;
   }
 
-  /** The lines of a span's stack, the innermost first; none where it was not kept. */
+  /** The lines of a span's stack, the innermost first; empty if it was not kept. */
   toStackParts(span: number): string[] {
     const lines: string[] = [];
     for (let at = this.columns.stacks[span]; at; at = this.stacks.callers[at - 1]) {
@@ -171,7 +171,7 @@ export class TimelineData {
     return lines;
   }
 
-  /** The begin of the first span and the end of the last. */
+  /** The start of the first span and the end of the last. */
   extent(): [number, number] {
     const filled = this.rows.filter((row) => row.end > row.first);
     if (!filled.length) return [0, 0];

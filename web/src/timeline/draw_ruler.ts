@@ -3,7 +3,7 @@ import type { StepRow } from "../page_data";
 import { timeTicks } from "../parts/axis";
 import type { Gap } from "./fold";
 import type { Palette } from "./palette";
-import { formatMoment, stepsSaid } from "./ruler";
+import { formatMoment, formatSteps } from "./ruler";
 import type { Stage } from "./stage";
 import type { View } from "./view";
 
@@ -12,7 +12,7 @@ const HALF = RULER_HEIGHT / 2;
 const TICK_PIXELS = 120;
 const FONT = "11px system-ui, sans-serif";
 
-/** Draws the axis of time, and the steps with their numbers below it. */
+/** Draw the time axis, and the steps with their numbers. */
 export function drawRuler(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
   const ratio = context.canvas.width / stage.width;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -46,7 +46,7 @@ function drawTicks(context: CanvasRenderingContext2D, stage: Stage, palette: Pal
   for (const gap of stage.fold.gaps) drawGap(context, stage, gap, palette);
 }
 
-/** A gap between windows, with its length where there is room. */
+/** Draw a gap between windows, with its length if it fits. */
 function drawGap(context: CanvasRenderingContext2D, stage: Stage, gap: Gap, palette: Palette): void {
   const [left, right] = [stage.xOf(gap.from), stage.xOf(gap.to)];
   if (right < 0 || left > stage.width) return;
@@ -61,7 +61,7 @@ function drawGap(context: CanvasRenderingContext2D, stage: Stage, gap: Gap, pale
   }
 }
 
-/** All boxes first: a number may reach into the boxes of later steps. */
+/** Boxes before numbers: a number may extend into later boxes. */
 function drawSteps(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
   const { from, to } = stage.view;
   const steps = stage.steps.filter((step) => step.begin_ns + step.duration_ns >= from && step.begin_ns <= to);
@@ -78,7 +78,7 @@ function drawStep(context: CanvasRenderingContext2D, stage: Stage, step: StepRow
   context.fillRect(left, HALF, 1, HALF - 2);
 }
 
-/** A step's number where there is room; returns where room is left. */
+/** Draw the number of a step if it fits; returns where free space starts. */
 function drawNumber(
   context: CanvasRenderingContext2D,
   stage: Stage,
@@ -110,11 +110,11 @@ function drawRange(context: CanvasRenderingContext2D, stage: Stage, palette: Pal
 
 function drawMoment(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
   const { x, time } = stage.hover!;
-  const step = stage.steps.length ? `, ${stepsSaid(stage.steps, { from: time, to: time }).toLowerCase()}` : "";
+  const step = stage.steps.length ? `, ${formatSteps(stage.steps, { from: time, to: time }).toLowerCase()}` : "";
   writeBoxed(context, stage, `${formatMoment(stage.fold.real(time), realView(stage))}${step}`, x, palette);
 }
 
-/** What is in view, as moments. */
+/** The visible range as times. */
 function realView({ view, fold }: Stage): View {
   return { from: fold.real(view.from), to: fold.real(view.to) };
 }

@@ -11,7 +11,7 @@ const FONT = "11px system-ui, sans-serif";
 const MAX_ARROWS = 200;
 const FAR_PIXELS = 60;
 
-/** Draws the tracks: lines of pixels for all boxes, stretched at once, then names on those that have room. */
+/** Draw the tracks: each row as a line of pixels that is stretched, then the names that fit. */
 export class TrackPainter {
   readonly #strips = document.createElement("canvas");
   #image: ImageData | null = null;
@@ -39,7 +39,7 @@ export class TrackPainter {
     drawMarks(context, pane, palette);
   }
 
-  /** All boxes in view. Returns those with room for a name: span, left, right and top of each. */
+  /** Draw all visible boxes; returns those wide enough for a name: span, left, right and top of each. */
   #drawStrips(
     context: CanvasRenderingContext2D,
     pane: Pane,
@@ -94,7 +94,7 @@ export class TrackPainter {
     }
   }
 
-  /** As much of a text as there is room for. */
+  /** The longest start of a text that fits. */
   #shortened(context: CanvasRenderingContext2D, text: string, room: number): string {
     let free = room;
     for (let at = 0; at < text.length; at++) {
@@ -129,7 +129,7 @@ function drawHeadings(context: CanvasRenderingContext2D, pane: Pane, lanes: Lane
 
 const CLOSEST_STEPS = 8;
 
-/** A line at the begin of each step, where they are not too close. */
+/** Draw a line at the start of each step, unless they are too close. */
 function drawSteps(context: CanvasRenderingContext2D, { stage, height }: Pane, palette: Palette): void {
   context.fillStyle = palette.line;
   let last = -Infinity;
@@ -141,7 +141,7 @@ function drawSteps(context: CanvasRenderingContext2D, { stage, height }: Pane, p
   }
 }
 
-/** The gaps between windows, which are folded. */
+/** Draw the folded gaps between windows. */
 function drawGaps(context: CanvasRenderingContext2D, { stage, height }: Pane, palette: Palette): void {
   for (const gap of stage.fold.gaps) {
     const [left, right] = [stage.xOf(gap.from), stage.xOf(gap.to)];
@@ -201,7 +201,7 @@ function drawValue(
 
 const MAX_OUTLINED = 500;
 
-/** The spans of a finding, what is selected, its arrows, what the pointer is on, and the range that is measured. */
+/** Outline the spans of a finding, the selection, its arrows, the hovered span and the measured range. */
 function drawMarks(context: CanvasRenderingContext2D, pane: Pane, palette: Palette): void {
   const { stage, height } = pane;
   const { hover, range } = stage;
@@ -222,7 +222,7 @@ function drawMarks(context: CanvasRenderingContext2D, pane: Pane, palette: Palet
   for (const x of [left, right]) context.fillRect(x - 0.5, 0, 1, height);
 }
 
-/** The spans of a finding that are in view, as far as they can be told apart. */
+/** Outline the visible spans of a finding, as far as they can be distinguished. */
 function outlineAll(context: CanvasRenderingContext2D, pane: Pane, palette: Palette): void {
   const { outlined, data, view } = pane.stage;
   const inView = (outlined?.spans ?? []).filter((span) => data.begins[span] < view.to && data.end(span) > view.from);
@@ -242,7 +242,9 @@ function outline(context: CanvasRenderingContext2D, pane: Pane, span: number, co
   context.strokeRect(left - 0.5, top - 0.5, Math.max(2, right - left) + 1, UNIT - GAP + 1);
 }
 
-/** From the end of one span, or where the other begins if that is earlier, to the begin of the other. */
+/**
+ * Draw an arrow from the end of one span, or the start of the other if that is earlier, to the start of the other.
+ */
 function drawArrow(context: CanvasRenderingContext2D, pane: Pane, from: number, to: number, palette: Palette): void {
   const { stage } = pane;
   const { data } = stage;

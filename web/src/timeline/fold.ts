@@ -1,22 +1,22 @@
-/** Time without the gaps between recorded windows: each gap is as long as a small part of all that was recorded. */
+/** Folded time: recorded windows with short gaps between them. */
 import { firstWhere } from "./binary_search";
 
 export interface Gap {
-  /** Where it is drawn, in folded time. */
+  /** Start of the gap in folded time. */
   from: number;
   to: number;
-  /** How long it is in truth. */
+  /** Recorded length of the gap. */
   lengthNs: number;
 }
 
 const GAP_SHARE = 0.02;
-/** A gap that is not this many times as long as it would be drawn stays as it is. */
+/** Shorter gaps, relative to their drawn width, are not folded. */
 const MIN_FOLDED_RATIO = 2;
 
-/** Where each moment is on the folded axis, and back. Outside of gaps, lengths stay as they are. */
+/** Conversion between recorded and folded time. Lengths differ in gaps only. */
 export class Fold {
   readonly gaps: Gap[] = [];
-  /** Where folded gaps begin in truth. */
+  /** Recorded starts of folded gaps. */
   readonly #begins: number[] = [];
   readonly #lefts: number[] = [];
 
@@ -35,7 +35,7 @@ export class Fold {
     });
   }
 
-  /** The folded of a moment on the folded axis. */
+  /** Convert recorded to folded time. */
   folded(time: number): number {
     const at = this.#before(this.#begins, time);
     if (at < 0) return time;
@@ -44,7 +44,7 @@ export class Fold {
     return since < lengthNs ? from + (since * (to - from)) / lengthNs : to + since - lengthNs;
   }
 
-  /** The moment at a folded of the folded axis. */
+  /** Convert folded to recorded time. */
   real(folded: number): number {
     const at = this.#before(this.#lefts, folded);
     if (at < 0) return folded;
@@ -53,12 +53,12 @@ export class Fold {
     return this.#begins[at] + within;
   }
 
-  /** How much time passes between two places. */
+  /** Recorded time between two folded times. */
   lengthOf(from: number, to: number): number {
     return this.real(to) - this.real(from);
   }
 
-  /** How much of what lies between two places lies in no gap. */
+  /** Time between two folded times outside of gaps. */
   recordedIn(from: number, to: number): number {
     return this.gaps.reduce(
       (left, gap) => left - Math.max(0, Math.min(to, gap.to) - Math.max(from, gap.from)),
@@ -66,7 +66,7 @@ export class Fold {
     );
   }
 
-  /** The parts between gaps of what is in view: places, and how much later the moments are. */
+  /** The visible parts between gaps, with the difference of recorded and folded time. */
   stretches(from: number, to: number): { from: number; to: number; later: number }[] {
     const ends = [-Infinity, ...this.gaps.flatMap((gap) => [gap.from, gap.to]), Infinity];
     const found: { from: number; to: number; later: number }[] = [];

@@ -16,8 +16,10 @@ interface Drag {
   hasMoved: boolean;
 }
 
-/** Lets the pointer act on a canvas: a wheel zooms, a drag measures an area or moves, a click selects. On the ruler, which
- * has no `pane`, a drag measures all tracks. Returns what stops that. */
+/**
+ * Pointer gestures on a canvas: the wheel zooms, a drag measures an area or moves, a click selects. On the ruler,
+ * which has no `pane`, a drag measures all tracks. Returns a function that removes the listeners.
+ */
 export function followPointer(canvas: HTMLCanvasElement, stage: Stage, pane: Pane | null): () => void {
   let drag: Drag | null = null;
   const stop = new AbortController();
@@ -49,7 +51,7 @@ export function followPointer(canvas: HTMLCanvasElement, stage: Stage, pane: Pan
   return () => stop.abort();
 }
 
-/** A finger moves; a mouse does so with Shift, or where the reader chose it. */
+/** A finger moves the view; a mouse does so with Shift, or in that mode. */
 function beginDrag(event: PointerEvent, stage: Stage, pane: Pane | null): Drag {
   const { from, to } = stage.view;
   const isMoving = pane !== null && (event.pointerType === "touch" || event.shiftKey !== stage.isMoving);
@@ -87,7 +89,7 @@ function hover(event: PointerEvent, stage: Stage, pane: Pane | null): void {
   stage.change({ hover: { pane, x, y, time: stage.timeAt(x), span: pane?.spanAt(x, y) ?? null } });
 }
 
-/** Up and down zooms at the cursor, or scrolls the tracks with Alt; left and right, or with Shift, moves. */
+/** The wheel zooms at the cursor, or scrolls the tracks with Alt; sideways, or with Shift, it moves. */
 function turnWheel(event: WheelEvent, stage: Stage, pane: Pane): void {
   const scale = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? PIXELS_PER_LINE : 1;
   const [right, down] = [event.deltaX * scale, event.deltaY * scale];
@@ -96,7 +98,7 @@ function turnWheel(event: WheelEvent, stage: Stage, pane: Pane): void {
   else stage.zoom(ZOOM_PER_PIXEL ** down, event.offsetX);
 }
 
-/** What keys do, as the reader is told. */
+/** The keys for the help. */
 export const TIMELINE_KEYS: [keys: string[], deed: string][] = [
   [["W", "S", "+", "-"], "zoom in and out"],
   [["A", "D", "←", "→"], "earlier and later"],
@@ -143,7 +145,9 @@ const DEEDS: Record<string, KeyDeed> = {
   Escape: (stage) => stage.escape(),
 };
 
-/** Lets keys move the timeline, wherever in its view the focus is, but for what is typed. Returns what stops that. */
+/**
+ * Keys of the timeline, wherever the focus is except in text fields. Returns a function that removes the listener.
+ */
 export function followKeys(stage: Stage, focusSearch: () => void): () => void {
   const stop = new AbortController();
   const press = (event: KeyboardEvent) => {
@@ -158,7 +162,7 @@ export function followKeys(stage: Stage, focusSearch: () => void): () => void {
   return () => stop.abort();
 }
 
-/** Keys that the focused part of the page needs itself. */
+/** Keys that the focused element handles. */
 function isForOthers({ key, target }: KeyboardEvent): boolean {
   const focused = target as Element | null;
   if (!focused?.closest) return false;

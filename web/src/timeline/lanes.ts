@@ -2,12 +2,12 @@ import type { Track } from "../page_data";
 import type { CounterData } from "./counters";
 import type { TimelineData } from "./data";
 
-/** The height of a row of boxes, in pixels of CSS. */
+/** Height of a row in CSS pixels. */
 export const UNIT = 18;
 
-/** What is at one height: a heading, the rows of boxes drawn there (one over the other), or a counter. */
+/** A horizontal strip: a heading, the rows drawn there, or a counter. */
 export interface Lane {
-  /** What opens and closes with it; null where nothing does. */
+  /** Key of the group that it opens and closes; null without one. */
   key: string | null;
   kind: "group" | "track" | "row" | "counters" | "counter";
   title: string;
@@ -15,7 +15,7 @@ export interface Lane {
   isOpen: boolean;
   rows: number[];
   counter: number | null;
-  /** Of a track's first lane. */
+  /** Set for the first lane of a track. */
   track: number | null;
   unit: number;
   units: number;
@@ -38,7 +38,7 @@ export const groupKey = (rank: number | null) => `rank ${rank}`;
 export const trackKey = (track: number) => `track ${track}`;
 const countersKey = (rank: number | null) => `counters ${rank}`;
 
-/** What is closed at first: of many ranks all but the first, of many counters all. */
+/** The groups that are closed at first: all ranks but the first if there are many, and many counters. */
 export function closedAtFirst(data: TimelineData, counters: CounterData[]): Set<string> {
   const groups = groupsOf(data.tracks, counters);
   const closed = groups.length > MAX_OPEN_RANKS ? groups.slice(1).map((group) => groupKey(group.rank)) : [];
@@ -46,7 +46,7 @@ export function closedAtFirst(data: TimelineData, counters: CounterData[]): Set<
   return new Set([...closed, ...full.map((group) => countersKey(group.rank))]);
 }
 
-/** Everything that can be closed. */
+/** All groups that can be closed. */
 export function allKeys(data: TimelineData, counters: CounterData[]): string[] {
   return groupsOf(data.tracks, counters).map((group) => groupKey(group.rank));
 }
@@ -63,7 +63,7 @@ export function buildLanes(data: TimelineData, counters: CounterData[], closed: 
   return layOut(lanes);
 }
 
-/** The pinned tracks, in the order in which they were pinned; of several ranks with their names. */
+/** The pinned tracks in order; of several ranks, with rank names. */
 export function pinnedLanes(data: TimelineData, tracks: readonly number[], closed: ReadonlySet<string>): Lane[] {
   return layOut(
     tracks.flatMap((track) => {
@@ -144,7 +144,7 @@ function lane(given: Partial<Lane> & Pick<Lane, "kind">): Lane {
   return { ...rest, ...given };
 }
 
-/** What a closed rank shows: its device, or else its threads. */
+/** Content of a closed rank: its device, or else its threads. */
 function summaryRows(data: TimelineData, group: Group): number[] {
   const device = group.tracks.filter((track) => DEVICE.test(data.tracks[track].kind));
   return (device.length ? device : group.tracks).flatMap((track) => data.rowsOfTrack[track]);

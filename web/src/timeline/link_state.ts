@@ -6,8 +6,11 @@ import type { View } from "./view";
 const WAIT_MS = 300;
 const LINK_NAMES = ["from", "to", "rank", "q", "span", "range", "finding", "pin"];
 
-/** Goes where a link says: to a view (`from`, `to`), a rank, what is searched (`q`), a `span` (the longest that matches
- * for `longest`), a measured `range` as in `1000~2000`, pinned tracks (`pin`, as in `3~7`). Times are true ones. A link that names nothing leaves all as it was. */
+/**
+ * Restore the state of a link: the visible range (`from`, `to`), a rank, a search (`q`), a `span` (`longest` is
+ * the longest match), a measured `range` as in `1000~2000`, and pinned tracks (`pin`, as in `3~7`), in recorded
+ * time. A link without any of these changes nothing.
+ */
 export function applyLink(stage: Stage, link: Link): void {
   if (LINK_NAMES.every((name) => link[name] === undefined)) return;
   const [from, to, rank] = [link.from, link.to, link.rank].map(numberOf);
@@ -46,7 +49,7 @@ function numberOf(text: string | undefined): number | null {
   return Number.isFinite(number) ? Math.round(number) : null;
 }
 
-/** Keeps the address a link to where the reader is. Returns what stops that. */
+/** Keep the link in step with the state. Returns a function that stops it. */
 export function keepLink(stage: Stage): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const save = () => {

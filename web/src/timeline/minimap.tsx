@@ -1,4 +1,4 @@
-/** All that was recorded, small: what is in view is marked, and can be moved and resized. */
+/** Overview of all recorded time: the visible range is marked, and can be moved and resized. */
 import { useEffect, useRef } from "preact/hooks";
 import { formatDuration } from "../format";
 import { useTheme } from "../theme";
@@ -57,7 +57,7 @@ function formatView({ view, fold }: Stage): string {
   return `${formatDuration(to - from)} from ${formatMoment(from, { from, to })}`;
 }
 
-/** The spans are drawn once for a size and a theme; what is in view is drawn over them after each change. */
+/** The spans are drawn once per size and theme; the visible range is drawn over them after each change. */
 function drawAfterChanges(canvas: HTMLCanvasElement, stage: Stage): () => void {
   const palette = readPalette(stage.data);
   let picture: HTMLCanvasElement | null = null;
@@ -91,7 +91,7 @@ function drawAfterChanges(canvas: HTMLCanvasElement, stage: Stage): () => void {
   };
 }
 
-/** A line of pixels for the outermost spans of some tracks, evenly chosen where there are many. */
+/** A line of pixels per track for its outermost spans; every n-th track if there are many. */
 function drawPicture(stage: Stage, palette: Palette, columns: number): HTMLCanvasElement {
   const { data } = stage;
   const rows = data.rowsOfTrack.flatMap((rows) => rows.slice(0, 3)).map((at) => data.rows[at]);
@@ -126,7 +126,7 @@ function toPixel({ whole }: Stage, time: number, width: number): number {
 
 type Grip = "from" | "to" | "whole";
 
-/** A drag on an edge of what is in view moves that edge; elsewhere, it brings the middle to the pointer. */
+/** A drag of an edge of the visible range moves that edge; elsewhere it centres the range. */
 function followDrags(canvas: HTMLCanvasElement, stage: Stage): () => void {
   let grip: Grip | null = null;
   const stop = new AbortController();

@@ -1,11 +1,11 @@
-/** The spans that a finding is about: those that it names, on its ranks and in its steps. */
+/** Spans of a finding: those that it names, on its ranks and in its steps. */
 import type { Finding, StepRow } from "../page_data";
 import type { TimelineData } from "./data";
 import type { Outlined } from "./stage";
 
 const MAX_SPANS = 2000;
 
-/** What shows a kind of finding that names no span. */
+/** Spans that show kinds of findings without named spans. */
 const SHOWN_BY: Record<string, RegExp> = {
   input_bound: /dataloader|event\/(wait_)?data|next_?batch|_next_data/i,
   synchronisation: /synchronize|^cu(da)?memcpy|aten::(item|_local_scalar_dense)|memcpy dtoh/i,
@@ -16,7 +16,7 @@ const SHOWN_BY: Record<string, RegExp> = {
   memory_limit: /^step /,
 };
 
-/** Those spans, the longest first where there are too many. `steps` are of all ranks, in the time of the data. */
+/** The outlined spans, the longest ones if there are too many. `steps` are of all ranks, in the time of the data. */
 export function outlinedBy(finding: Finding, data: TimelineData, steps: StepRow[]): Outlined {
   const { ranks, steps: numbers } = finding.where;
   const names = namesOf(finding, data);
@@ -38,7 +38,7 @@ export function outlinedBy(finding: Finding, data: TimelineData, steps: StepRow[
   return { title: finding.title, spans: spans.slice(0, MAX_SPANS) };
 }
 
-/** For each text, whether it is the name of such a span; the steps themselves where the finding tells nothing else. */
+/** For each text: is it the name of an outlined span; of the steps, if the finding names nothing else. */
 function namesOf({ kind, where }: Finding, data: TimelineData): Uint8Array {
   const frames = where.lines.map((line) => line.replace(/:(\d+)$/, "($1): "));
   const isNamed = (text: string) => where.spans.includes(text) || frames.some((frame) => isFrame(text, frame));
@@ -49,7 +49,7 @@ function namesOf({ kind, where }: Finding, data: TimelineData): Uint8Array {
   return found.includes(1) ? found : Uint8Array.from(data.texts, (text) => Number(/^step \d+$/.test(text)));
 }
 
-/** Whether a text is the frame of a line: the path before the file's name may be longer than the line's. */
+/** Is a text the frame of a source line; its path may be longer than that of the line. */
 function isFrame(text: string, frame: string): boolean {
   return text.startsWith(frame) || (text.length < 1000 && text.includes(`/${frame}`));
 }

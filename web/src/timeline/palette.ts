@@ -4,7 +4,7 @@ import type { Matches } from "./search";
 
 type Rgb = [red: number, green: number, blue: number];
 
-/** The colours of the timeline, light or dark as the page is now. */
+/** Colours of the timeline in the current theme. */
 export interface Palette {
   ground: string;
   panel: string;
@@ -13,9 +13,9 @@ export interface Palette {
   quiet: string;
   accent: string;
   bad: string;
-  /** For each text of the timeline, the colour of spans with that name, as a pixel. */
+  /** For each text, the pixel colour of spans with that name. */
   names: Uint32Array;
-  /** For each text, what is written on such a span. */
+  /** For each text, the label on such a span. */
   inks: string[];
 }
 
@@ -32,9 +32,9 @@ const PHASES: [RegExp, ColourNumber][] = [
 ];
 const PLAIN = /python_function|cuda_runtime|cuda_driver|overhead/;
 const STEP = /^(step |ProfilerStep#)\d+$/;
-const HUES: ColourNumber[] = [1, 3, 4, 5]; // the others are too much like data and communication, or like white
+const HUES: ColourNumber[] = [1, 3, 4, 5]; // the others resemble data and communication, or white
 
-/** The colours as the page is now. */
+/** Colours in the current theme. */
 export function readPalette(data: TimelineData): Palette {
   const plain = ["ground", "panel", "line", "text", "quiet", "accent", "bad"].map(canvasColour);
   const [ground, panel, line, text, quiet, accent, bad] = plain;
@@ -48,7 +48,7 @@ export function readPalette(data: TimelineData): Palette {
   return { ground, panel, line, text, quiet, accent, bad, names, inks: rgbs.map(inkOn) };
 }
 
-/** The same, where spans that a search does not find are grey. */
+/** The same colours, with grey for spans that do not match. */
 export function searched(palette: Palette, matches: Matches | null): Palette {
   if (!matches) return palette;
   const grey = pixelOf(rgbOf(palette.line));
@@ -59,8 +59,9 @@ export function searched(palette: Palette, matches: Matches | null): Palette {
   };
 }
 
-/** The colour of a name is always the same: that of its phase, or else, lighter, one by its letters; `light` is how much
- * lighter. */
+/**
+ * The colour of a name: that of its phase, or a lighter one by a hash of its letters; `light` is how much lighter.
+ */
 export function colourOfName(name: string, category: string): { colour: ColourNumber; light: number } {
   const hash = hashOf(name);
   if (STEP.test(name)) return { colour: PHASE_COLOURS.other, light: LIGHT[2] };
@@ -95,7 +96,7 @@ function pixelOf([red, green, blue]: Rgb): number {
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
-/** Black or white, whichever is easier to read. */
+/** Black or white, the more readable one. */
 function inkOn(rgb: Rgb): string {
   const [red, green, blue] = rgb.map((value) => {
     const part = value / 255;

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 
-/** The first line of a panel, with the button that closes it. */
+/** Head of a panel, with a button that closes it. */
 export function PanelHead({ children, onClose }: { children: ComponentChildren; onClose: () => void }) {
   return (
     <div class="timeline-panel-head">

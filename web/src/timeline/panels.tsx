@@ -11,7 +11,7 @@ const MAX_IN_TABLE = 300;
 const MAX_NAMES = 100;
 const SETTLED_MS = 200;
 
-/** Below the tracks: what is known of the selected span, of the measured range, or of the spans in view. */
+/** Panel below the tracks: the selected span, the measured range, or the visible spans. */
 export function Panels({ stage, notes }: { stage: Stage; notes: string[] }) {
   const panel = useStage(stage, (stage) => stage.panel);
   const selected = useStage(stage, (stage) => stage.selected);
@@ -30,7 +30,7 @@ export function Panels({ stage, notes }: { stage: Stage; notes: string[] }) {
   );
 }
 
-/** Gives the focus to the next panel where the button that was pressed is gone with the last one. */
+/** Focus the next panel when the pressed button is gone with the last one. */
 function useFocusOf(section: { readonly current: HTMLElement | null }, selected: number | null): void {
   const isInPanel = useRef(false);
   useEffect(() => {
@@ -86,7 +86,7 @@ function RangePanel({ stage, range }: { stage: Stage; range: Range }) {
   );
 }
 
-/** With `isLacking`, some spans are not on the page. */
+/** With `isLacking`, some spans are hidden. */
 function rangeColumns(isLacking: boolean, wholeNs: number): TableColumn<RangeRow>[] {
   const least = isLacking ? "≥ " : "";
   const time = (title: string, value: (row: RangeRow) => number, help: string, whole?: number) => {
@@ -144,7 +144,7 @@ function TablePanel({ stage }: { stage: Stage }) {
   );
 }
 
-/** A value that has not changed for a moment: what follows it is not worked out anew in each frame of a drag. */
+/** A debounced value: nothing is computed again in each frame of a drag. */
 function useSettled<Value>(value: Value, waitMs = SETTLED_MS): Value {
   const [settled, setSettled] = useState(value);
   useEffect(() => {

@@ -3,11 +3,11 @@ import type { View } from "./view";
 
 const NARROWEST_WITH_GAP = 4;
 
-/** Draws the spans of a row into one line of pixels, which is then stretched to the row's height.
- *
- * Of the spans that are narrower than a pixel one is drawn for each pixel, and the others are skipped by a search: so a
- * line costs as much as it has pixels, whatever the number of spans. What is at least `minWidth` pixels wide is added
- * to `wide`: the span, its left, its right, and a place for the caller.
+/**
+ * Draw the spans of a row into one line of pixels, which is then stretched to the row's height. Of spans narrower
+ * than a pixel one is drawn per pixel, and the others are skipped by binary search: the cost depends on the number
+ * of pixels, not of spans. Spans of at least `minWidth` pixels are added to `wide`: the span, its left, its right,
+ * and a slot for the caller.
  */
 export function fillStrip(
   pixels: Uint32Array,
@@ -39,7 +39,7 @@ export function fillStrip(
   }
 }
 
-/** The span of a row that is drawn at a time, where a pixel is `slack` nanoseconds; null if there is none. */
+/** The span of a row that is drawn at a time, where a pixel is `slack` nanoseconds; null without one. */
 export function spanAt(data: TimelineData, row: Row, time: number, slack: number): number | null {
   const span = data.firstEndingAfter(time, row.first, row.end);
   if (span < row.end && data.begins[span] <= time) return span;

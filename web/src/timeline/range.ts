@@ -3,24 +3,24 @@ import type { Row, TimelineData } from "./data";
 import type { Fold } from "./fold";
 import type { View } from "./view";
 
-/** The spans of one name in a range of time. Times are those within the range. */
+/** Spans of one name in a time range, with their times within it. */
 export interface RangeRow {
   name: string;
   count: number;
   totalNs: number;
   selfNs: number;
-  /** The longest of them. */
+  /** The longest span. */
   longest: number;
 }
 
-/** What is in a range of time on some rows, by name, the maxSpans time of its own first. */
+/** Spans in a time range on some rows, by name, the largest self time first. */
 export function summarizeRange(data: TimelineData, rows: readonly number[], range: View): RangeRow[] {
   const found = new Map<number, RangeRow>();
   for (const at of rows) addRow(data, at, range, found);
   return [...found.values()].sort((one, other) => other.selfNs - one.selfNs);
 }
 
-/** How many spans that begin in a range, on the tracks of some rows, are not on the page. */
+/** The number of hidden spans that start in a range, on the tracks of some rows. */
 export function leftOutIn(data: TimelineData, fold: Fold, rows: readonly number[], range: View): number {
   const { cellNs, tracks, cells, counts } = data.leftOut;
   const wanted = new Set(rows.map((row) => data.rows[row].track));
@@ -63,14 +63,14 @@ function timeIn(data: TimelineData, span: number, range: View): number {
   return Math.max(0, Math.min(data.end(span), range.to) - Math.max(data.begins[span], range.from));
 }
 
-/** The spans of a row that are in a range, also in part. */
+/** The spans of a row that overlap a range. */
 export function* spansIn(data: TimelineData, row: Row, range: View): Generator<number> {
   const first = data.firstEndingAfter(range.from, row.first, row.end);
   const end = firstWhere(first, row.end, (span) => data.begins[span] >= range.to);
   for (let span = first; span < end; span++) yield span;
 }
 
-/** The longest spans in a range, at maxSpans `maxSpans`, by begin; and how many there are. */
+/** The longest spans in a range, at most `maxSpans`, by start; and their total number. */
 export function longestIn(
   data: TimelineData,
   rows: readonly number[],

@@ -1,6 +1,6 @@
 import type { TimelineData } from "./data";
 
-/** Another span that has to do with one, and how. */
+/** A related span, with its relation. */
 export interface Relation {
   span: number;
   how: string;
@@ -9,7 +9,7 @@ export interface Relation {
 const MAX_LAUNCHED = 200;
 const PYTHON = /python_function/;
 
-/** What a kernel was launched by: the launch, then what that is in, the innermost first. For a host's span its callers. */
+/** The launch of a kernel, then its ancestors, the innermost first; for a CPU span its callers. */
 export function callersOf(data: TimelineData, span: number): Relation[] {
   const launch = launchOf(data, span);
   const inner = launch ?? span;
@@ -28,7 +28,7 @@ function howItCalls(data: TimelineData, span: number): string {
   return /^cpu_op$|operator/.test(category) ? "Operator" : /annotation|marker/.test(category) ? "Marker" : "Call";
 }
 
-/** The kernels that a span launched, itself or by what is in it, in the order of their launches, at most some. */
+/** Kernels launched by a span or its descendants, in the order of their launches, up to a limit. */
 export function launchedBy(data: TimelineData, span: number): number[] {
   const { launches } = data.columns;
   const track = data.rows[data.rowOf(span)].track;
@@ -51,7 +51,7 @@ export interface Arrow {
   name: string;
 }
 
-/** The arrows at a span: from its launch, to the kernels that it launched, and the flows of the trace. */
+/** The arrows of a span: from its launch, to its kernels, and the flows of the trace. */
 export function arrowsAt(data: TimelineData, span: number): Arrow[] {
   const launch = launchOf(data, span);
   const launches = launch === null ? [] : [{ from: launch, to: span, name: "launch" }];

@@ -9,21 +9,21 @@ const UNITS: [number, string][] = [
   [1, "ns"],
 ];
 
-/** The time of a moment, to three digits below the length of the view. */
+/** A time, to three digits below the length of the visible range. */
 export function formatMoment(time: number, view: View): string {
   const [size, unit] = UNITS.find(([size]) => Math.max(Math.abs(view.from), Math.abs(view.to)) >= size) ?? UNITS[3];
   const decimals = Math.max(0, Math.min(9, Math.ceil(Math.log10((size / (view.to - view.from)) * 1000))));
   return `${(time / size).toFixed(decimals)} ${unit}`;
 }
 
-/** The steps of one rank, by begin: of the one that was asked for, or of the first that has any. */
+/** The steps of one rank, by start: of the requested rank, or of the first one with steps. */
 export function stepsOf(steps: StepRow[], rank: number | null): StepRow[] {
   const found = steps.some((step) => step.rank === rank) ? rank : steps[0]?.rank;
   return steps.filter((step) => step.rank === found).sort((one, other) => one.begin_ns - other.begin_ns);
 }
 
-/** Which steps lie in a stretch of time, in words: what the ruler says wherever the reader is. */
-export function stepsSaid(steps: StepRow[], { from, to }: View): string {
+/** The steps in a time range as text. */
+export function formatSteps(steps: StepRow[], { from, to }: View): string {
   if (!steps.length) return "No steps";
   const first = firstWhere(0, steps.length, (at) => steps[at].begin_ns + steps[at].duration_ns > from);
   const end = firstWhere(

@@ -1,9 +1,9 @@
 import type { TimelineData } from "./data";
 
-/** The spans whose names have all words of what was searched. */
+/** Spans whose names contain all words of a search. */
 export interface Matches {
   query: string;
-  /** For each text, whether it matches. */
+  /** For each text: does it match. */
   texts: Uint8Array;
   count: number;
 }
@@ -26,8 +26,7 @@ function countMatches(data: TimelineData, texts: Uint8Array): number {
   return count;
 }
 
-/** The next match in time, or the one before, and around at the end; -1 if there is none. Among equal begins the order
- * is that of places. */
+/** The next or previous match in time, cyclic; -1 without one. Equal starts are ordered by index. */
 export function nextMatch(data: TimelineData, matches: Matches, from: number | null, isForward: boolean): number {
   const { begins } = data;
   const { names } = data.columns;
@@ -45,7 +44,7 @@ export function nextMatch(data: TimelineData, matches: Matches, from: number | n
   return next < 0 ? first : next;
 }
 
-/** Which match a span is, from 1; 0 if it is none. */
+/** The number of a match, from 1; 0 for other spans. */
 export function matchNumber(data: TimelineData, matches: Matches, span: number | null): number {
   const { begins } = data;
   const { names } = data.columns;
@@ -59,7 +58,7 @@ export function matchNumber(data: TimelineData, matches: Matches, span: number |
   return number;
 }
 
-/** The longest match; of those that have the very name that was searched, if there are any. -1 if there is none. */
+/** The longest match, with the exact name if there is one; -1 without one. */
 export function longestMatch(data: TimelineData, matches: Matches): number {
   const { durations } = data;
   const { names } = data.columns;

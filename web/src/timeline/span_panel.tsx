@@ -15,7 +15,7 @@ interface SpanProps {
   span: number;
 }
 
-/** All that is known of a span, and ways to what it has to do with. */
+/** Details of a span, and links to related spans. */
 export function SpanPanel({ stage, span, section }: SpanProps & { section: Ref<HTMLElement> }) {
   const { data } = stage;
   return (
@@ -98,7 +98,7 @@ interface Group {
   more: number;
 }
 
-/** What called it, what it launched, and what its flows lead to. */
+/** Callers, launched kernels and flows of a span. */
 function relatedTo({ data }: Stage, span: number): Group[] {
   const callers = callersOf(data, span);
   const isKernel = data.columns.launches[span] > 0;

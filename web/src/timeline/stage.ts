@@ -13,10 +13,10 @@ import { moved, viewOf, wholeView, within, zoomed, type View } from "./view";
 
 const SLACK_PIXELS = 3;
 
-/** A range of time that is measured, on some rows or on all. */
+/** A measured time range, on some rows or on all. */
 export interface Range extends View {
   rows: number[] | null;
-  /** Whether the reader still drags. */
+  /** True while the reader drags. */
   isMoving?: boolean;
 }
 
@@ -43,25 +43,25 @@ interface Parts {
   outlined: Outlined | null;
 }
 
-/** The spans of a finding, which are outlined. */
+/** The outlined spans of a finding. */
 export interface Outlined {
   title: string;
   spans: number[];
 }
 
-/** What of the timeline is in view, selected and searched: gestures change it, canvases and panels show it. */
+/** State of the timeline: visible range, selection and search. Gestures change it, canvases and panels show it. */
 export class Stage implements Parts {
   view: View;
-  /** All tracks, and those that stay above them. */
+  /** All tracks, and the pinned ones above them. */
   readonly main = new Pane(this, false);
   readonly pinned = new Pane(this, true);
-  /** Those of one rank. */
+  /** Steps of one rank. */
   steps: StepRow[];
   selected: number | null = null;
   range: Range | null = null;
   hover: Hover | null = null;
   matches: Matches | null = null;
-  /** Whether a drag moves the view; else it measures an area. */
+  /** A drag moves the view; otherwise it measures an area. */
   isMoving = false;
   panel: Panel | null = null;
   markedRank: number | null = null;
@@ -73,7 +73,7 @@ export class Stage implements Parts {
   #closed: Set<string>;
   readonly #listeners = new Set<() => void>();
 
-  /** `allSteps` have their begins in folded time, as all that is drawn. */
+  /** `allSteps` have their starts in folded time, as all drawn data. */
   constructor(
     readonly data: TimelineData,
     readonly counters: CounterData[],
@@ -87,7 +87,7 @@ export class Stage implements Parts {
     this.#layOut();
   }
 
-  /** Calls after each change; what it returns stops that. */
+  /** Call a function after each change; returns a function that removes it. */
   listen(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -122,7 +122,7 @@ export class Stage implements Parts {
     this.show(moved(this.view, pixels * this.nsPerPixel));
   }
 
-  /** Selects a span, and moves there where asked to. */
+  /** Select a span, and optionally move the view there. */
   select(span: number | null, shouldMove = false): void {
     this.arrows = span === null ? [] : arrowsAt(this.data, span);
     const panel = span === null ? (this.panel === "span" ? null : this.panel) : "span";
@@ -130,13 +130,13 @@ export class Stage implements Parts {
     if (span !== null && shouldMove) this.reveal(span);
   }
 
-  /** Moves so that a span is in the middle, and opens what it is in. */
+  /** Centre a span, and open its group. */
   reveal(span: number): void {
     this.show(viewOf(this.view, this.data.begins[span], this.data.durations[span]));
     this.scrollToSpan(span);
   }
 
-  /** Opens what a span is in, and scrolls to its row. */
+  /** Open the group of a span, and scroll to its row. */
   scrollToSpan(span: number): void {
     this.#openTrackOf(span);
     const { main } = this;
@@ -150,7 +150,7 @@ export class Stage implements Parts {
     this.#open([groupKey(this.data.tracks[track].rank), trackKey(track)]);
   }
 
-  /** Opens a rank, scrolls to it, and marks its name; the ruler has its steps. */
+  /** Open a rank, scroll to it, and mark its name; the ruler shows its steps. */
   goToRank(rank: number): void {
     this.#open([groupKey(rank)]);
     const lane = this.main.lanes.find((lane) => lane.kind === "group" && lane.rank === rank);
@@ -167,7 +167,7 @@ export class Stage implements Parts {
     this.#close([key], !this.#closed.has(key));
   }
 
-  /** Closes all ranks, or opens all. */
+  /** Close all ranks, or open all. */
   closeAll(shouldClose: boolean): void {
     this.#close(allKeys(this.data, this.counters), shouldClose);
   }
@@ -190,7 +190,7 @@ export class Stage implements Parts {
     return this.#pins;
   }
 
-  /** The tracks that stay in view above the others. */
+  /** Pin tracks above the others. */
   pin(tracks: number[]): void {
     this.#pins = [...new Set(tracks)].filter((track) => this.data.tracks[track] !== undefined);
     this.#layOut();
@@ -205,13 +205,13 @@ export class Stage implements Parts {
     this.change({ matches: findMatches(this.data, query) });
   }
 
-  /** Selects the next match in time, or the one before. */
+  /** Select the next or previous match in time. */
   goToMatch(isForward: boolean): void {
     if (!this.matches?.count) return;
     this.select(nextMatch(this.data, this.matches, this.selected, isForward), true);
   }
 
-  /** Selects a neighbour of the selected span on its track. */
+  /** Select a neighbour of the selected span on its track. */
   selectNear(where: "before" | "after" | "around" | "inside"): void {
     if (this.selected === null) return;
     const near = this.data.neighbour(this.selected, where);
@@ -234,7 +234,7 @@ export class Stage implements Parts {
     this.change({ range: null, panel: this.panel === "range" ? null : this.panel });
   }
 
-  /** Undoes one thing: the panel, then what is selected, then the search. */
+  /** Undo one thing: the panel, then the selection, then the search. */
   escape(): void {
     if (this.panel === "table") this.change({ panel: null });
     else if (this.range) this.clearRange();
@@ -255,7 +255,7 @@ function extentWith(data: TimelineData, counters: CounterData[], steps: StepRow[
   return [Math.min(...extents.map(([from]) => from)), Math.max(...extents.map(([, to]) => to))];
 }
 
-/** A part of the stage; the component is drawn again when it changes. */
+/** A part of the state; the component is rendered again when it changes. */
 export function useStage<T>(stage: Stage, pick: (stage: Stage) => T): T {
   const [part, setPart] = useState(() => pick(stage));
   useEffect(() => {
@@ -266,12 +266,12 @@ export function useStage<T>(stage: Stage, pick: (stage: Stage) => T): T {
   return part;
 }
 
-/** A part of the page that shows tracks and scrolls by itself: all of them, or those that are pinned above. */
+/** A scrolling area with tracks: all of them, or the pinned ones. */
 export class Pane {
   lanes: Lane[] = [];
   height = 500;
   scrollTop = 0;
-  /** Scrolls the tracks; the component that has them sets it. */
+  /** Scrolls the tracks; set by the component. */
   scrollTo: (top: number) => void = () => undefined;
   #laneOfRow = new Map<number, Lane>();
 
@@ -304,7 +304,7 @@ export class Pane {
     return null;
   }
 
-  /** Where a span's row is: that of its rank where the rank is closed. */
+  /** The vertical position of a span's row; of its rank if that is closed. */
   laneOf(span: number): Lane | undefined {
     const { data } = this.stage;
     const row = data.rowOf(span);
@@ -313,14 +313,14 @@ export class Pane {
     return this.#laneOfRow.get(row) ?? head;
   }
 
-  /** Rows of boxes that are on the screen. */
+  /** The visible rows. */
   visibleRows(): number[] {
     const [top, bottom] = [this.scrollTop / UNIT, (this.scrollTop + this.height) / UNIT];
     const shown = this.lanes.filter((lane) => lane.unit + lane.units > top && lane.unit < bottom);
     return shown.flatMap((lane) => lane.rows);
   }
 
-  /** All rows of the tracks between two heights. */
+  /** All rows between two heights. */
   rowsBetween(y: number, other: number): number[] {
     const { data } = this.stage;
     const [top, bottom] = [Math.min(y, other), Math.max(y, other)].map((y) => Math.floor((y + this.scrollTop) / UNIT));

@@ -15,7 +15,7 @@ import "./timeline.css";
 import { Toolbar } from "./toolbar";
 import { Tracks } from "./tracks";
 
-/** All spans over time, by rank and track. */
+/** The timeline: all spans over time, by rank and track. */
 export function TimelineView({ payload }: ViewProps) {
   const { timeline } = payload.page;
   if (!timeline) {
@@ -36,7 +36,7 @@ export function TimelineView({ payload }: ViewProps) {
   return <Loaded payload={payload} />;
 }
 
-/** Where the reader was, when the view is opened again. */
+/** Restore the state when the view is opened again. */
 const stages = new WeakMap<Payload, Stage>();
 
 function stageOf(payload: Payload): Stage {

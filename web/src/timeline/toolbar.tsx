@@ -5,7 +5,7 @@ import { Name } from "../parts/name";
 import { matchNumber } from "./search";
 import { useStage, type Stage } from "./stage";
 
-/** Search, and what else can be done with the whole timeline. */
+/** Search field and buttons of the timeline. */
 export function Toolbar({ stage, search }: { stage: Stage; search: RefObject<HTMLInputElement | null> }) {
   const isMoving = useStage(stage, (stage) => stage.isMoving);
   const panel = useStage(stage, (stage) => stage.panel);
@@ -88,7 +88,7 @@ function FoldButton({ stage }: { stage: Stage }) {
   );
 }
 
-/** Which finding's spans are outlined. */
+/** The finding whose spans are outlined. */
 function OutlinedFinding({ stage }: { stage: Stage }) {
   const outlined = useStage(stage, (stage) => stage.outlined);
   if (!outlined) return null;

@@ -9,10 +9,10 @@ import { followPointer } from "./gestures";
 import { UNIT, type Lane } from "./lanes";
 import { Minimap } from "./minimap";
 import { readPalette, searched, type Palette } from "./palette";
-import { stepsSaid } from "./ruler";
+import { formatSteps } from "./ruler";
 import { useStage, type Hover, type Pane, type Stage } from "./stage";
 
-/** The map of all there is, the ruler, the pinned tracks, and all tracks. */
+/** The overview of all time, the ruler, the pinned tracks, and all tracks. */
 export function Tracks({ stage }: { stage: Stage }) {
   const isMoving = useStage(stage, (stage) => stage.isMoving);
   const hasPins = useStage(stage, ({ pins }) => pins.length > 0);
@@ -41,10 +41,10 @@ function Ruler({ stage }: { stage: Stage }) {
   );
 }
 
-/** Which step the pointer is in, or else which are in view. */
+/** The step at the pointer, or else the visible steps. */
 function StepsInView({ stage }: { stage: Stage }) {
   const stepsText = useStage(stage, ({ steps, hover, view }) =>
-    stepsSaid(steps, hover ? { from: hover.time, to: hover.time } : view),
+    formatSteps(steps, hover ? { from: hover.time, to: hover.time } : view),
   );
   const rank = useStage(stage, ({ steps }) => steps[0]?.rank ?? null);
   return (
@@ -54,7 +54,7 @@ function StepsInView({ stage }: { stage: Stage }) {
 
 type Ref<Kind> = { readonly current: Kind | null };
 
-/** Draws once before the next frame, after each change. */
+/** Draw once before the next frame, after each change. */
 function useDrawing(
   stage: Stage,
   canvas: Ref<HTMLCanvasElement>,
@@ -113,7 +113,7 @@ function PaneView({ pane, title }: { pane: Pane; title: string }) {
   );
 }
 
-/** Keeps the pane's size and place, and the canvas's, as those of the part of the page that scrolls. */
+/** Keep the size and position of the pane, and of its canvas, equal to those of the scrolling element. */
 function useScrolling(
   pane: Pane,
   scroller: Ref<HTMLElement>,
@@ -158,7 +158,7 @@ function useScrolling(
   }, [pane, scroller, content, tracks]);
 }
 
-/** As many pixels as the screen has in that size. */
+/** Set the pixels of a canvas to those of the screen. */
 export function sizeCanvas(canvas: HTMLCanvasElement, width: number, height: number): void {
   const [columns, lines] = [width, height].map((size) => Math.max(1, Math.round(size * devicePixelRatio)));
   canvas.style.width = `${width}px`;
@@ -189,7 +189,7 @@ function Labels({ pane }: { pane: Pane }) {
 
 function Label({ lane, stage, isMarked }: { lane: Lane; stage: Stage; isMarked: boolean }) {
   const counter = lane.counter === null ? null : stage.counters[lane.counter];
-  const maxText = counter ? `maxText ${formatValue(counter.max, counter.unit)}` : "";
+  const maxText = counter ? `max ${formatValue(counter.max, counter.unit)}` : "";
   const kind = `timeline-label timeline-${lane.kind}`;
   const isHead = lane.kind === "group" && isMarked;
   return (
@@ -234,7 +234,7 @@ function PinButton({ stage, track, title }: { stage: Stage; track: number; title
 
 const TOOLTIP_SHIFT = 14;
 
-/** What the pointer is on. */
+/** Tooltip of the hovered span. */
 function Tooltip({ pane }: { pane: Pane }) {
   const hover = useStage(pane.stage, ({ hover }) => (hover?.pane === pane ? hover : null));
   if (!hover || hover.span === null) return null;

@@ -1,4 +1,4 @@
-/** The part of time that is in view, in nanoseconds after the origin. */
+/** The visible time range, in nanoseconds after the origin. */
 export interface View {
   from: number;
   to: number;
@@ -7,20 +7,20 @@ export interface View {
 const SHORTEST_NS = 20;
 const MARGIN = 0.02;
 
-/** All there is, with a little room at both ends. */
+/** The whole range, with margins. */
 export function wholeView([from, to]: [number, number]): View {
   const room = Math.max(SHORTEST_NS, (to - from) * MARGIN);
   return { from: from - room, to: to + room };
 }
 
-/** The view within the whole, and not shorter than can be shown. */
+/** The range limited to the whole, and to the minimal length. */
 export function within({ from, to }: View, whole: View): View {
   const length = Math.min(Math.max(to - from, SHORTEST_NS), whole.to - whole.from);
   const begin = Math.min(Math.max(from, whole.from), whole.to - length);
   return { from: begin, to: begin + length };
 }
 
-/** Zooms so that what is at a time stays where it is; a factor below 1 zooms in. */
+/** Zoom around a time, which keeps its position; a factor below 1 zooms in. */
 export function zoomed(view: View, factor: number, time: number): View {
   const length = Math.max((view.to - view.from) * factor, SHORTEST_NS);
   const share = (time - view.from) / (view.to - view.from);
@@ -31,7 +31,7 @@ export function moved(view: View, by: number): View {
   return { from: view.from + by, to: view.to + by };
 }
 
-/** A view that has a span in its middle, and long enough to be seen. */
+/** A range with a span in its middle, long enough to show it. */
 export function viewOf(view: View, begin: number, duration: number): View {
   const length = view.to - view.from;
   const isFine = duration > length / 60 && duration < length * 0.9;

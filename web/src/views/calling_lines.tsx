@@ -12,14 +12,14 @@ export const BY_LINE = "Name and line";
 interface LineTableProps {
   caption: string;
   rows: CallingLine[];
-  /** The own time of all calls. */
+  /** Self time of all calls. */
   wholeNs?: number;
   hasTimeline: boolean;
-  /** The choice of how rows are grouped. */
+  /** The control for the grouping. */
   children: ComponentChildren;
 }
 
-/** Calls by name and by the line of the user's code that they came from. */
+/** Calls by name and source line of the user's code. */
 export function LineTable({ caption, rows, wholeNs, hasTimeline, children }: LineTableProps) {
   const columns = useMemo(() => lineColumns(wholeNs), [wholeNs]);
   return (

@@ -3,19 +3,19 @@ import type { CallSums, CallTable } from "../page_data";
 import { Name } from "../parts/name";
 import type { TableColumn } from "../parts/table";
 
-/** The calls of a table, by what the reader chooses. */
+/** Groupings of a table of calls. */
 export function rowsBy(tables: CallTable[], of: string, by: string): CallSums[] {
   return tables.find((table) => table.of === of && table.by === by)?.rows ?? [];
 }
 
-/** What calls computed. */
+/** Work of calls. */
 export interface Computed {
   flops: number | null;
   flops_per_s: number | null;
   mfu: number | null;
 }
 
-/** FLOPs, FLOP/s and the share of the device's peak, as far as some row has them. */
+/** Columns of FLOP, FLOP/s and MFU, as far as rows have them. */
 export function computedColumns(rows: Computed[]): TableColumn<Computed>[] {
   const columns: (TableColumn<Computed> & { value: (row: Computed) => number | null })[] = [
     {
@@ -42,7 +42,7 @@ export function computedColumns(rows: Computed[]): TableColumn<Computed>[] {
   return columns.filter((column) => rows.some((row) => column.value(row) !== null));
 }
 
-/** The same of one row, in words. */
+/** The work of one row as text. */
 export function computedFacts(row: Computed): [string, string][] {
   return [
     ["FLOPs", formatOperations(row.flops)],
@@ -72,7 +72,7 @@ export function timeColumn<Row>(
   return { title, value, show: (row) => formatDuration(value(row)), unit: "ns", help, whole: wholeNs };
 }
 
-/** Mean, median, 95th percentile and longest call; `unknown` says where the two in the middle are not known. */
+/** Columns of mean, median, p95 and longest call; `unknown` explains missing quantiles. */
 export function callTimeColumns(unknown?: string): TableColumn<CallSums>[] {
   return [
     timeColumn("Mean", (row) => row.mean_ns),

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { navigate } from "../link";
 import type { ViewProps } from "../view";
 
-/** What a click on a row of calls does: it searches for the name in the timeline, or shows the row where there is none. */
+/** Action of a click on a row of calls: a search in the timeline, or the row in full without one. */
 export function useChosen<Row extends { name: string }>({
   payload,
 }: Pick<ViewProps, "payload">): {
@@ -23,7 +23,7 @@ interface ChosenProps {
   onClose: () => void;
 }
 
-/** One row in full: its whole name, and its numbers in words. */
+/** One row in full, with its whole name. */
 export function Chosen({ name, facts, onClose }: ChosenProps) {
   return (
     <section class="chosen" aria-label="The chosen row">

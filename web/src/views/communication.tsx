@@ -15,7 +15,7 @@ import type { ViewProps } from "../view";
 const MAX_BARS = 12;
 const MAX_SERIES = 8;
 
-/** What collectives took, and how much of that was waiting for late ranks. */
+/** Collectives: their time, and the part of it that is waiting for late ranks. */
 export function Communication({ payload }: ViewProps) {
   const { page } = payload;
   const calls = page.report?.collectives ?? [];
@@ -81,7 +81,7 @@ function duration(title: string, value: (row: CallGroup) => number | null, help:
   return { title, value, unit: "ns", help, show: (row) => <span>{formatDuration(value(row))}</span> };
 }
 
-/** Skew against transfer, of those that took most. */
+/** Skew against transfer of the longest groups. */
 function Parts({ calls }: { calls: Calls }) {
   const [shown, setShown] = useState<number | null>(null);
   const known = calls.groups.filter((group) => group.parts.length);
@@ -149,7 +149,7 @@ function Pictures({ calls }: { calls: CollectiveRow[] }) {
   );
 }
 
-/** The points of each kind of call, of the first kinds. */
+/** Points by kind of call, for the first kinds. */
 function seriesOf(calls: CollectiveRow[], pair: (call: CollectiveRow) => [number | null, number | null]): Series[] {
   const found = new Map<string, [number, number][]>();
   for (const call of calls) {

@@ -9,7 +9,7 @@ import { Table, type TableColumn } from "../parts/table";
 import type { ViewProps } from "../view";
 import "./compare.css";
 
-/** Which rows are shown, by what is chosen. */
+/** Filters of the rows. */
 const CHOICES: Record<string, (row: ComparisonRow, threshold: number) => boolean> = {
   "all rows": () => true,
   "slower or larger": (row) => row.verdict === "slower",
@@ -19,7 +19,7 @@ const CHOICES: Record<string, (row: ComparisonRow, threshold: number) => boolean
   same: (row) => row.verdict === "same",
 };
 
-/** What got slower or larger between two runs, and how sure that is. */
+/** Regressions and improvements between two runs, with their certainty. */
 export function Compare({ payload }: ViewProps) {
   const { comparison, comparison_summary } = payload.page;
   const [first, ...others] = comparison_summary;

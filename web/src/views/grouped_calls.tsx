@@ -9,15 +9,15 @@ import { Chosen, useChosen } from "./chosen_calls";
 interface GroupedCallsProps extends Pick<ViewProps, "payload"> {
   caption: string;
   heading: string;
-  /** What is summary of all calls below the heading. */
+  /** Summary of all calls, below the heading. */
   summary?: string | null;
-  /** What the tables are of, in the data. */
+  /** Name of the tables in the data. */
   of: string;
-  /** The calls by the line that they came from, where that is known. */
+  /** Calls by source line, where recorded. */
   lines: CallingLine[];
-  /** What the ways to group calls are called, by their names in the data. In the first, a row is one `noun`. */
+  /** Labels of the groupings, by their names in the data. In the first one, a row is one `noun`. */
   groupings: Record<string, string>;
-  /** A grouping in which a row's name is no name of calls. */
+  /** A grouping whose rows are not names of calls. */
   withoutNames?: string;
   noun: string;
   columns: TableColumn<CallSums>[];
@@ -27,7 +27,7 @@ interface GroupedCallsProps extends Pick<ViewProps, "payload"> {
   facts: (row: CallSums) => [string, string][];
 }
 
-/** A table of calls, grouped as the reader chooses, also by line. A click on a row shows the calls. */
+/** A table of calls with a choice of the grouping, also by line. A click on a row shows its calls. */
 export function GroupedCalls(props: GroupedCallsProps) {
   const { payload, caption, of, lines, facts } = props;
   const tables = payload.page.call_tables;

@@ -60,7 +60,7 @@ function kernelColumns(rows: KernelRow[], wholeNs?: number): TableColumn<CallSum
     { title: "Kind", value: (row) => row.kind, show: (row) => <Kind kind={row.kind ?? ""} /> },
     { ...callsColumn(), title: "Runs" },
     timeColumn("Time", (row) => row.total_ns, undefined, wholeNs),
-    ...callTimeColumns("It is not known for several kernels together."),
+    ...callTimeColumns("Unknown for several kernels together."),
   ];
   columns.push(...computedColumns(rows));
   if (rows.some((row) => row.bytes !== null)) columns.push(...BYTES);

@@ -10,7 +10,7 @@ import { GroupedCalls } from "./grouped_calls";
 
 const GROUPS = { name: "Name", shapes: "Name and shapes" };
 
-/** Operators by name, or by name and shapes, of all ranks. */
+/** Operators by name, or by name and shapes, over all ranks. */
 export function Operators({ payload }: ViewProps) {
   const rows = payload.page.report?.operators ?? [];
   const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind === "operator"), [payload]);
@@ -67,11 +67,11 @@ const OWN_TIME = "Without the time in operators that they called. The bar is the
 const DEVICE_TIME = "Of the kernels and copies that were launched in them";
 const SHAPES: TableColumn<CallSums> = {
   title: "Shapes",
-  value: shapesSaid,
-  show: (row) => <Name text={shapesSaid(row) ?? "–"} maxLength={80} />,
+  value: formatShapes,
+  show: (row) => <Name text={formatShapes(row) ?? "–"} maxLength={80} />,
 };
 
-function shapesSaid({ shapes, num_rows }: CallSums): string | null {
+function formatShapes({ shapes, num_rows }: CallSums): string | null {
   return num_rows === 1 ? shapes : `${num_rows} different`;
 }
 
@@ -87,7 +87,7 @@ function facts(group: CallSums, rows: OperatorRow[]): [string, string][] {
   ];
 }
 
-/** The shapes with the most time first. */
+/** The largest time first. */
 function shapesOf(rows: OperatorRow[]): string {
   const known = rows.filter((row) => row.shapes !== null).sort((one, other) => other.self_ns - one.self_ns);
   const first = known.slice(0, 20).map((row) => `${row.shapes}: ${formatDuration(row.self_ns)}`);

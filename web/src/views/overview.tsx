@@ -11,7 +11,7 @@ import { Devices } from "../ranks/devices";
 import type { ViewProps } from "../view";
 import "./overview.css";
 
-/** What is wrong with the run, most to save first, and where its time goes. */
+/** Overview: key figures, time breakdowns and findings. */
 export function Overview({ payload, offered }: ViewProps) {
   const { page } = payload;
   const { report } = page;

@@ -4,7 +4,7 @@ import { StepMap } from "../ranks/step_map";
 import { RankWaits } from "../ranks/rank_waits";
 import type { ViewProps } from "../view";
 
-/** How the ranks differ: their steps, who waits for whom, and what their devices did. */
+/** Differences between ranks: their steps, their waits for each other, and the use of their GPUs. */
 export function Ranks({ payload }: ViewProps) {
   const { page } = payload;
   const { report } = page;
