@@ -20,8 +20,8 @@ def test_a_term_says_what_it_means_to_pointer_and_keys_and_escape_closes_that(la
     open_file(late_rank)
     tooltip = page.get_by_role("tooltip")
     for name, meaning in (
-        ("Between steps", "What else lies between the end"),
-        ("Peak memory", "The most that was allocated"),
+        ("Between steps", "Other time between the end"),
+        ("Peak memory", "Largest allocation at one time"),
     ):
         term = page.get_by_role("button", name=name, exact=True).first
         term.focus()
@@ -42,8 +42,8 @@ def test_a_term_says_what_it_means_to_pointer_and_keys_and_escape_closes_that(la
 @pytest.mark.parametrize(
     ("view", "heading", "meaning"),
     [
-        ("communication", "Skew", "From the first rank's begin to the last one's begin"),
-        ("operators", "Own time", "Without the time in operators that they called"),
+        ("communication", "Skew", "From the first rank's start to the last one's start"),
+        ("operators", "Self time", "Without the time in operators that they called"),
     ],
 )
 def test_a_heading_says_what_its_column_means_to_pointer_and_keys(view, heading, meaning, late_rank, page, open_file):

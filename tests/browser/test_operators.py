@@ -76,7 +76,7 @@ def test_hostile_names_stay_text_and_no_formula_is_copied(page, open_file, tmp_p
     page.get_by_text("Copied: 5 lines").wait_for()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert "\n'=HYPERLINK(1)\t1\t" in copied
-    assert "Own time (ns)" in copied.split("\n")[0]
+    assert "Self time (ns)" in copied.split("\n")[0]
     assert HOSTILE[3] in copied
     page.get_by_role("button", name="longlong").click()
     assert page.locator(".chosen bdi").first.inner_text() == HOSTILE[3]

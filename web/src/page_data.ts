@@ -148,7 +148,7 @@ export interface TopCalls {
   num_calls: number[];
 }
 
-export interface HostParts {
+export interface CpuBreakdown {
   data_wait_ns: number | null;
   forward_ns: number | null;
   backward_ns: number | null;
@@ -163,16 +163,16 @@ export interface HostParts {
   ahead_ns: number | null;
 }
 
-export interface DeviceParts {
+export interface DeviceBreakdown {
   compute_ns: number | null;
   exposed_communication_ns: number | null;
   exposed_copy_ns: number | null;
   idle_ns: number | null;
 }
 
-export interface StepParts {
-  host: HostParts;
-  device: DeviceParts | null;
+export interface StepBreakdown {
+  host: CpuBreakdown;
+  device: DeviceBreakdown | null;
 }
 
 export interface Piece {
@@ -239,7 +239,7 @@ export interface RunFacts {
   num_steps: number;
   step_ns: number | null;
   bound_by: string;
-  parts: StepParts | null;
+  parts: StepBreakdown | null;
   samples_per_s: number | null;
   tokens_per_s: number | null;
   all_steps: AllSteps | null;
@@ -271,7 +271,7 @@ export interface RankRow {
   idle_kernel_wait_ns: number | null;
   idle_other_ns: number | null;
   step_ns: number | null;
-  parts: StepParts | null;
+  parts: StepBreakdown | null;
 }
 
 export interface StepRow {

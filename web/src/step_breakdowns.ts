@@ -1,11 +1,11 @@
 /** Time breakdowns of steps, windows and calls as coloured parts. */
 import { cssColour, DEVICE_COLOURS, PHASE_COLOURS } from "./colours";
-import type { Column, HostParts, BreakdownPart, StepBreakdowns, StepRow } from "./page_data";
+import type { Column, CpuBreakdown, BreakdownPart, StepBreakdowns, StepRow } from "./page_data";
 import type { StackPart } from "./parts/stack";
 import type { Numbers, Payload } from "./payload";
 
 /** Colours of the parts, in the order of the stack; their labels come with the data. */
-const HOST_COLOURS: Record<keyof HostParts, string> = {
+const HOST_COLOURS: Record<keyof CpuBreakdown, string> = {
   data_wait_ns: cssColour(PHASE_COLOURS.data),
   forward_ns: cssColour(PHASE_COLOURS.forward),
   backward_ns: cssColour(PHASE_COLOURS.backward),

@@ -216,7 +216,7 @@ function NameTable({ frames, top, onChoose }: { frames: Frames; top: number; onC
       caption="Frames by name"
       columns={columns}
       rows={rows}
-      sortedBy="Own time"
+      sortedBy="Self time"
       filterText={(row) => row.name}
       noun="name"
       onChoose={(row) => onChoose(row.name)}
@@ -227,7 +227,7 @@ function NameTable({ frames, top, onChoose }: { frames: Frames; top: number; onC
 function nameColumns(wholeNs: number): TableColumn<NameRow>[] {
   return [
     { title: "Name", value: (row) => row.name, help: "Choose one to see who called it, and what it called" },
-    timeColumn("Own time", (row) => row.own_ns, "Without what it called", wholeNs),
+    timeColumn("Self time", (row) => row.own_ns, "Without what it called", wholeNs),
     timeColumn("Time", (row) => row.total_ns, "With what it called; of calls within calls, the outermost", wholeNs),
     { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) },
   ];

@@ -46,7 +46,7 @@ function Facts({ stage, span }: SpanProps) {
   const facts: [string, string][] = [
     ["Duration", formatDuration(duration)],
     ["Self time", formatDuration(data.selfTime(span))],
-    ["Begin", formatMoment(begin, { from: begin, to: begin + 1e5 })],
+    ["Start", formatMoment(begin, { from: begin, to: begin + 1e5 })],
     ["Category", data.category(span) || "–"],
     ["Rank", track.rank === null ? "–" : String(track.rank)],
     ["Track", [track.process, track.name].filter(Boolean).join(", ")],

@@ -27,7 +27,7 @@ export function LineTable({ caption, rows, wholeNs, hasTimeline, children }: Lin
       caption={caption}
       columns={columns}
       rows={rows}
-      sortedBy="Own time"
+      sortedBy="Self time"
       filterText={(row) => `${row.name} ${row.line ?? ""}`}
       onChoose={hasTimeline ? (row) => navigate({ view: "timeline", q: row.name }) : undefined}
       isLinked
@@ -42,7 +42,7 @@ function lineColumns(wholeNs?: number): TableColumn<CallingLine>[] {
     { title: "Name", value: (row) => row.name, show: (row) => <Name text={row.name} maxLength={120} /> },
     { title: "Line", value: (row) => row.line, help: "Where the innermost of your functions begins that called it" },
     { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) },
-    timeColumn("Own time", (row) => row.self_ns, undefined, wholeNs),
+    timeColumn("Self time", (row) => row.self_ns, undefined, wholeNs),
     timeColumn("Time", (row) => row.total_ns),
     timeColumn("Mean", (row) => row.mean_ns),
     timeColumn("Longest", (row) => row.max_ns),

@@ -58,9 +58,9 @@ const COLUMNS: TableColumn<CallGroup>[] = [
   { title: "Size", value: (row) => row.bytes, unit: "bytes", show: (row) => <span>{sizeTitle(row)}</span> },
   { title: "Ranks", value: (row) => row.num_ranks },
   { title: "Calls", value: (row) => row.num_calls },
-  duration("Total", (row) => row.total_ns, "From the first rank's begin to the last one's end, summed over calls"),
-  duration("Skew", (row) => row.skew_ns, "From the first rank's begin to the last one's begin: others waited for it"),
-  duration("Transfer", (row) => row.transfer_ns, "From the last rank's begin to the last one's end"),
+  duration("Total", (row) => row.total_ns, "From the first rank's start to the last one's end, summed over calls"),
+  duration("Skew", (row) => row.skew_ns, "From the first rank's start to the last one's start: others waited for it"),
+  duration("Transfer", (row) => row.transfer_ns, "From the last rank's start to the last one's end"),
   {
     title: "Skew's share",
     value: (row) => row.skew_share,

@@ -34,7 +34,7 @@ export function Operators({ payload }: ViewProps) {
       groupings={GROUPS}
       noun="operator"
       columns={columns}
-      sortedBy="Own time"
+      sortedBy="Self time"
       filterText={(row) => `${row.name} ${row.shapes ?? ""}`}
       wholeNs={total?.self_ns}
       facts={(sums) => facts(sums, rows)}
@@ -52,7 +52,7 @@ function operatorColumns(rows: OperatorRow[], wholeNs?: number): TableColumn<Cal
   const columns: TableColumn<CallSums>[] = [
     nameColumn("Operator"),
     callsColumn(),
-    timeColumn("Own time", (row) => row.self_ns, OWN_TIME, wholeNs),
+    timeColumn("Self time", (row) => row.self_ns, SELF_TIME, wholeNs),
     timeColumn("Time", (row) => row.total_ns, "With the operators that they called"),
     ...callTimeColumns(),
   ];
@@ -63,7 +63,7 @@ function operatorColumns(rows: OperatorRow[], wholeNs?: number): TableColumn<Cal
   return columns;
 }
 
-const OWN_TIME = "Without the time in operators that they called. The bar is the part of all operators' own time.";
+const SELF_TIME = "Without the time in operators that they called. The bar is the part of all operators' self time.";
 const DEVICE_TIME = "Of the kernels and copies that were launched in them";
 const SHAPES: TableColumn<CallSums> = {
   title: "Shapes",
@@ -78,7 +78,7 @@ function formatShapes({ shapes, num_rows }: CallSums): string | null {
 function facts(group: CallSums, rows: OperatorRow[]): [string, string][] {
   return [
     ["Calls", formatCount(group.num_calls)],
-    ["Own time", formatDuration(group.self_ns)],
+    ["Self time", formatDuration(group.self_ns)],
     ["Time", formatDuration(group.total_ns)],
     ["Longest call", formatDuration(group.max_ns)],
     ["On the device", formatDuration(group.device_ns)],
