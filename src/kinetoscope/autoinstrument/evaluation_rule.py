@@ -62,4 +62,5 @@ class EvaluationRule:
 
 
 def _find_dataset_id(iterator: object) -> int:
+    """Return the id of the dataset that a DataLoader's iterator reads."""
     return id(getattr(iterator, loader_dataset.attribute, None))

@@ -50,6 +50,7 @@ class FirstWindow(CyclicSchedule):
 
 
 def _find_driver(state: ScheduleState) -> "Driver | None":
+    """Return the driver of the profiler in ``state``, or None."""
     return getattr(getattr(state, "profiler", None), "driver", None)
 
 

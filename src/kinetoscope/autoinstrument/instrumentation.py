@@ -136,6 +136,7 @@ class AutoInstrumentation:
     # -- events of the training loop --
 
     def _fetch_before_start(self, fetch: Callable[[Any], Any], iterator: Any) -> Any:
+        """Fetch a batch before the profiler has started, which this may start."""
         if not self._start_lock.locked():
             self._thread = threading.get_ident()
         has_many_steps = self._detector.on_fetch() and self._count_by != "optimizer"
@@ -147,11 +148,13 @@ class AutoInstrumentation:
         return fetch(iterator)
 
     def _start_and_end_first_step(self) -> None:
+        """Start the profiler after an optimizer step on a thread of autograd, and end that step."""
         self._is_start_due = False
         self._start()
         self._step(1)
 
     def _on_optimizer_step(self, optimizer: object, *arguments: object) -> None:
+        """Count an optimizer's step; the first one starts the profiler."""
         del arguments
         self._num_stepped += 1
         self._stepped_ns = time.monotonic_ns()
@@ -184,6 +187,7 @@ class AutoInstrumentation:
     def _count_optimizer_step(
         self, driver: "Driver", rule: StepRule, optimizer: object, is_on_loop_thread: bool
     ) -> None:
+        """End the steps of the run that end with this optimizer step, or start the next run."""
         num_steps = rule.on_optimizer_step(optimizer)
         if rule.next_run is not None:
             self._next_run, self._rule = rule.next_run, rule.next_run.rule
@@ -213,6 +217,7 @@ class AutoInstrumentation:
             driver.on_evaluation(is_evaluation)
 
     def _detect_backward(self, rule: StepRule) -> None:
+        """Report backward passes since the last call to the step rule and the evaluation rule."""
         num_backward = self._count_backward()
         if self._num_backward != num_backward:
             self._num_backward = num_backward
@@ -220,6 +225,7 @@ class AutoInstrumentation:
             rule.on_backward()
 
     def _step(self, num_steps: int) -> None:
+        """End a number of steps of the recorded run."""
         if self._driver is not None:
             for _ in range(num_steps):
                 self._driver.on_step()
@@ -256,6 +262,7 @@ class AutoInstrumentation:
     # -- runs --
 
     def _start(self) -> None:
+        """Start recording, unless another thread has or the process has another Profiler."""
         if not self._start_lock.acquire(blocking=False):
             return
         if active_profiler() is not None:
@@ -310,6 +317,7 @@ class AutoInstrumentation:
         return not self._training_thread.is_alive() and _is_python_thread(threading.get_ident())
 
     def _end_with_process(self) -> None:
+        """Register the end of the run at the exit of the process, before Python refuses new threads."""
         register = None if _REFUSES_THREADS else register_thread_exit.find()
         if register is not None:
             register(training_safe(self._close_at_exit))

@@ -100,6 +100,7 @@ class StepRule:
         return num_released + self._count_candidate(candidate, optimizer)
 
     def _count_leader(self, num_steps: int) -> int:
+        """Count steps of the leading optimizer; return how many steps of the run end with them."""
         self._has_stepped = True
         if self.counts_by == "optimizer":
             return num_steps
@@ -110,6 +111,7 @@ class StepRule:
         return self._unfetched
 
     def _count_candidate(self, candidate: _Candidate, optimizer: object) -> int:
+        """Count a step of a candidate, which may become the leader or start the next run."""
         is_over = self._leader() is None or len(candidate.ends_ns) >= MIN_STEPS_OF_TRAINING
         if candidate.shares_parameters:
             self._has_stepped = True
@@ -124,6 +126,7 @@ class StepRule:
         return 0
 
     def _lead(self, optimizer: object, num_steps: int = 1) -> int:
+        """Make an optimizer the leader, and count its steps so far."""
         self._leader = weakref.ref(optimizer)
         self._parameters |= _index_parameters(optimizer)
         self._candidates.clear()
@@ -220,6 +223,7 @@ class StepRule:
 
 
 def _index_parameters(optimizer: object) -> dict[int, Callable[[], object]]:
+    """Return weak references to an optimizer's parameters, by id."""
     groups = getattr(optimizer, "param_groups", ())
     return {id(parameter): weakref.ref(parameter) for group in groups for parameter in group["params"]}
 

@@ -74,9 +74,9 @@ class TrainingDetector:
 
     def describe(self) -> str:
         """Return the criterion for training, the counts in this process, and advice."""
-        seen = _describe(self.num_optimizer_steps, self.num_fetches, self.num_backward)
+        counts = _describe(self.num_optimizer_steps, self.num_fetches, self.num_backward)
         few = f" Without an optimizer, {self._min_steps:,} such steps are needed." if self.step_ends_ns else ""
-        return f"{seen}.{few} {_ADVICE}"
+        return f"{counts}.{few} {_ADVICE}"
 
 
 def _has_optimizer() -> bool:

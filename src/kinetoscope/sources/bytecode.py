@@ -59,6 +59,7 @@ def find_expressions(retained: RetainedObject) -> Iterator[Expression]:
 
 
 def _expressions_in_scope(scope: Scope, path: tuple[Step, ...]) -> Iterator[Expression]:
+    """Yield the expressions for a path in all code of a scope."""
     variable, steps = str(path[0].key), path[1:]
     if scope.owner is not None:
         for method in method_codes(scope.owner):

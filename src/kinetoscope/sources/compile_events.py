@@ -99,10 +99,12 @@ class _CompilationHooks:
                 remove()
 
     def _on_start(self, *_: Any) -> None:
+        """Remember the start of a compilation, and its thread."""
         self.record_finished()
         self._started = self._run.clock.monotonic_ns(), threading.get_native_id()
 
     def _on_end(self, *args: Any) -> None:
+        """Remember the end of a compilation, whose metrics are not complete yet."""
         started, self._started = self._started, None
         if started is not None and self._run.is_recording:
             compile_id = str(getattr(args[0], "compile_id", "")) if args else ""

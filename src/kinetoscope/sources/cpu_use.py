@@ -52,6 +52,7 @@ def _read_torch_threads() -> CPUUse:
 
 
 def _read_machine_use(cores: set[int]) -> CPUUse:
+    """Return busy and stolen time of the given CPUs, from /proc/stat."""
     tick_ns, busy, steal = _NS // os.sysconf("SC_CLK_TCK"), 0, 0
     for line in read_lines("/proc/stat"):
         name, _, rest = line.partition(" ")
@@ -63,6 +64,7 @@ def _read_machine_use(cores: set[int]) -> CPUUse:
 
 
 def _read_children_ns(native_id: int | None) -> int:
+    """Return the CPU time of ended children, and of the running ones that a thread has started."""
     times = os.times()
     ended_s = times.children_user + times.children_system
     ticks = 0

@@ -73,7 +73,7 @@ class Float64Tensors(WindowSource):
             ]
         else:
             found_args = [
-                _make_args(retained.name, _kind_of(retained), retained.location, _find_origin(retained))
+                _make_args(retained.name, _describe_kind(retained), retained.location, _find_origin(retained))
                 for retained in _find_float64(scan)
             ]
         found_args.sort(key=lambda args: "line" not in args)
@@ -83,11 +83,12 @@ class Float64Tensors(WindowSource):
 
 
 def _make_args(name: str, kind: str, location: str, line: Location | None) -> dict[str, Any]:
+    """Return the args of the instant for one float64 object."""
     args = {"holder": name, "kind": kind, "place": location}
     return args if line is None else args | {"line": f"{source_name(line[0])}:{line[1]}"}
 
 
-def _kind_of(retained: RetainedObject) -> str:
+def _describe_kind(retained: RetainedObject) -> str:
     return "tensor" if retained.kind == "tensor" else "module"
 
 
@@ -108,6 +109,7 @@ def _find_float64(scan: ObjectScan) -> Iterator[RetainedObject]:
 
 
 def _is_below(retained: RetainedObject, outer_paths: list[tuple[Any, ...]]) -> bool:
+    """Return whether an object is inside one of the modules at ``outer_paths``."""
     path = retained.path
     return any(path[: len(above)] == above for above in outer_paths)
 
@@ -136,6 +138,7 @@ def _find_origin(retained: RetainedObject) -> Location | None:
 
 
 def _find_origin_lines(expression: Expression) -> Iterator[int]:
+    """Yield the lines whose statements make the expression float64."""
     operations = list(read_operations(expression.code))
     loads = set(find_loads(expression, operations))
     for statement in split_statements(operations):

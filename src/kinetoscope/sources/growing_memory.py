@@ -97,6 +97,7 @@ class GrowingMemory(WindowSource):
         self._baseline, self._num_steps = None, 0
 
     def _scan_first(self, run: RunContext) -> None:
+        """Scan the loop's objects and keep the lengths of its containers."""
         frame = sys._getframe().f_back
         with scan_objects(run, frame) as scan:
             containers = (retained for retained in scan.objects if is_container(retained.kind))
@@ -111,6 +112,7 @@ class GrowingMemory(WindowSource):
                     run.call(source, source.record_float64, scan)
 
     def _scan_last(self, run: RunContext, frame: FrameType | None, baseline: _Baseline, num_steps: int) -> None:
+        """Scan the loop's objects again and record those that grew."""
         reader = make_tensor_reader()
         if reader is None:
             return
@@ -148,6 +150,7 @@ class _Growth(NamedTuple):
         return self._tensor_args(retained.value) if retained.kind == "tensor" else None
 
     def _tensor_args(self, tensor: Any) -> dict[str, Any] | None:
+        """Return the args for a tensor whose graph has grown with each step, or None."""
         since, until, num_steps = self.baseline.sequence_number, self.sequence_number, self.num_steps
         graph = self.reader.graph(tensor)
         if graph is None or since is None or until is None or not grows_each_step(graph, since, until, num_steps):
@@ -157,6 +160,7 @@ class _Growth(NamedTuple):
         return _make_args(num_steps, num_steps, num_steps, None, self.reader.device(tensor))
 
     def _container_args(self, retained: RetainedObject) -> dict[str, Any] | None:
+        """Return the args for a container that has got tensors in each step, or None."""
         num_new = self.baseline.growth(retained)
         if (
             retained.kind == "deque" and deque.maxlen.__get__(retained.value) is not None

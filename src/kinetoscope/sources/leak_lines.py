@@ -34,6 +34,7 @@ def find_leak_line(retained: RetainedObject) -> Location | None:
 
 
 def _find_lines(expression: Expression, kind: str) -> Iterator[int]:
+    """Yield the lines of a function that make the expression's object grow."""
     operations = list(read_operations(expression.code))
     for end in find_loads(expression, operations):
         line = _find_growth(operations, end, expression, kind)

@@ -115,6 +115,7 @@ class Gpus:
             self._nvml.nvmlShutdown()
 
     def _counters(self, handle: Any) -> Iterator[tuple[str, Callable[[], float]]]:
+        """Yield the name of each counter and the function that reads it."""
         nvml = self._nvml
         yield "busy_percent", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu
         yield "memory_used_gib", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / _GIB

@@ -115,6 +115,7 @@ class RetainedObject(NamedTuple):
 
     @property
     def _plain_key(self) -> Any:
+        """The key if it is a string or an int, else None."""
         return self.key if type(self.key) in (str, int) else None
 
     @property
@@ -183,6 +184,7 @@ class ObjectScan:
         self._find(self._find_variables(frame))
 
     def _find(self, variables: list[Members]) -> None:
+        """Collect all objects below these variables, breadth first."""
         kinds, objects, seen = self.kinds, self.objects, set[int]()
         for members in chain(variables, self._iterate_members()):
             for key, value in members.values:
@@ -239,6 +241,7 @@ class ObjectScan:
     # -- members of an object
 
     def _read_members(self, retained: RetainedObject) -> list[tuple[Any, Any]]:
+        """Return the keys and values inside an object, by its kind."""
         value, kind = retained.value, retained.kind
         try:
             if kind == "object":
@@ -264,10 +267,12 @@ class ObjectScan:
         return [(key, value) for key, value in values if kinds[type(value)]]
 
     def _read_namespace(self, names: dict[str, Any]) -> list[tuple[Any, Any]]:
+        """Return the scannable names of a namespace, without dunder names."""
         values = self._keep_scannable(list(names.items()))
         return [(name, value) for name, value in values if type(name) is str and not name.startswith("__")]
 
     def _read_object(self, value: object) -> list[tuple[Any, Any]]:
+        """Return the attributes of an object, and for a torch module its children and hooks."""
         (descriptor, is_module, hidden, shared), kinds = self._class_info(type(value)), self.kinds
         attributes = _read_attributes(value, descriptor)
         instance_values = [
@@ -281,6 +286,7 @@ class ObjectScan:
         return [*shared, *instance_values]
 
     def _class_info(self, owner: type) -> _ClassInfo:
+        """Return the cached properties of a class."""
         if owner not in self._classes:
             bases = _get_mro(owner)
             is_module = self._torch_module in bases
@@ -305,6 +311,7 @@ class ObjectScan:
             yield self._make_variables(names, Scope(len(path), names=names))._replace(path=path)
 
     def _read_module(self, module: ModuleType) -> list[tuple[Any, Any]]:
+        """Return the names of a module of user code, once per scan."""
         names = module.__dict__
         file = names.get("__file__")
         if type(file) is not str or not is_user_code(file) or id(names) in self._namespaces:
@@ -336,6 +343,7 @@ def _optimizer_internals(owner: type) -> frozenset[str]:
 
 
 def _make_members(retained: RetainedObject, values: list[tuple[Any, Any]]) -> Members:
+    """Return the members of an object, with the path and scopes in which they are written."""
     value, kind, path, scopes = retained.value, retained.kind, retained.path, retained.scopes
     if kind in _READERS or kind == "method":
         return Members(values, "attribute" if kind == "method" else "item", path, scopes)
@@ -453,6 +461,7 @@ def defined_classes(names: dict[str, Any]) -> list[type]:
 
 
 def _dict_descriptor(owner: type) -> Any:
+    """Return the descriptor that reads the dict of a class's objects; None if they have none."""
     for base in _get_mro(owner):
         found = _get_dict(base).get("__dict__")
         if found is not None:

@@ -178,6 +178,7 @@ def _iterate_nodes(graph: Any) -> Iterator[Any]:
 
 
 def _iterate_tensors(value: Any, kinds: ObjectKinds, depth: int = 3) -> Iterator[Any]:
+    """Yield the tensors in a value, down to ``depth`` levels."""
     kind = kinds[type(value)]
     if kind == "tensor":
         yield value
@@ -207,4 +208,5 @@ def grows_each_step(graph: Any, since: int, until: int, num_steps: int) -> bool:
 
 
 def _read_number(node: Any) -> int:
+    """Return the sequence number that autograd gave an operation."""
     return int(getattr(node, sequence_number.attribute)())

@@ -142,6 +142,7 @@ class SystemProfiler(WindowSource):
             self._thread = None
 
     def _loop(self, state: ProfiledState) -> None:
+        """Read the counters until `close`; this is the thread's function."""
         gpus = self._open_gpus(state.profiler)
         readers = [*self._readers, gpus] if gpus else list(self._readers)
         while not self._closing:
@@ -158,6 +159,7 @@ class SystemProfiler(WindowSource):
             gpus.close()
 
     def _open_gpus(self, profiler: ProfilerContext) -> "nvml.Gpus | None":
+        """Return the GPUs to read; None if there are none or they are not wanted."""
         if not self._profile_gpu:
             return None
         try:

@@ -222,6 +222,7 @@ class TorchProfiler(Callback):
                 self.profiler.finish_window()
 
     def _deliver(self, state: ProfiledState, results: KinetoResults | None) -> None:
+        """Add a finished window's trace, and its memory timeline, to the run's cycle."""
         if results is not None:
             run = state.profiler.run
             run.contribute(partial(self._save, run, results, state.timestamp, self._num_windows))
@@ -255,6 +256,7 @@ class TorchProfiler(Callback):
             self.process_results(results)
 
     def _save_memory(self, results: KinetoResults, timestamp: Moment, contributions: Contributions) -> None:
+        """Write a window's memory timeline."""
         del contributions  # the timeline is a web page, not a trace
         name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
         results.memory_timeline().save(self._folder.path / name)

@@ -52,6 +52,7 @@ def visible_gpus(gpus: Iterable[Gpu], find: FindGpu, environment: Mapping[str, s
 
 
 def _match_by_uuid(uuids: Iterable[str], gpus: list[Gpu], find: FindGpu) -> dict[int, Gpu]:
+    """Return the GPUs with these UUIDs, by their position."""
     known = {_normalize_uuid(gpu.uuid): gpu for gpu in gpus if gpu.uuid}
     found = {
         number: known.get(_normalize_uuid(uuid)) or find(f"MIG-{_normalize_uuid(uuid)}")
@@ -65,6 +66,7 @@ def _normalize_uuid(uuid: str) -> str:
 
 
 def _match_by_environment(gpus: list[Gpu], find: FindGpu, environment: Mapping[str, str]) -> list[Gpu]:
+    """Return the GPUs that CUDA will use, in its order; empty if that is undetermined."""
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     names = [] if chosen is None else [name.strip() for name in chosen.split(",")]
     if chosen is not None and chosen.startswith("MIG-"):
@@ -93,6 +95,7 @@ def _choose(names: Iterable[str], find: FindGpu) -> list[Gpu]:
 
 
 def _require_single(gpus: list[Gpu]) -> Gpu | None:
+    """Return the only GPU of a list, else None."""
     return gpus[0] if len(gpus) == 1 else None
 
 

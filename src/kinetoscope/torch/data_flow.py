@@ -135,6 +135,7 @@ class _DataFlowReader:
     def _read_operator(
         self, event: Any, fields: Any, is_backward: bool, node: _UnversionedNode | None
     ) -> tuple[bool, _UnversionedNode | None]:
+        """Read an operator's tensors; return whether it is backward, and the node that contains it."""
         is_function = fields.scope.name == _BACKWARD
         tensors = [self._tensors(value) for value in fields.inputs]
         has_schema, mutable = self._schema(event.name, fields, tensors)
@@ -157,6 +158,7 @@ class _DataFlowReader:
         return [self._tensor(item) for item in value] if isinstance(value, list) else None
 
     def _tensor(self, metadata: Any) -> Tensor | None:
+        """Return the tensor of torch's metadata, and keep its largest size."""
         tensor = self._key(metadata)
         if tensor is not None and metadata.layout == torch.strided:
             shape = zip(metadata.sizes or [1], metadata.strides or [1], strict=True)
@@ -195,6 +197,7 @@ class _DataFlowReader:
         return found
 
     def _read_new_gradient(self, event: Any) -> None:
+        """Add the gradient that AccumulateGrad stores."""
         first = next(iter(event.children), None)
         if first is None or first.typed[0] != EventType.TorchOp or first.name not in ("aten::detach", "aten::add_"):
             return
@@ -203,6 +206,7 @@ class _DataFlowReader:
             _append_known(self._flow.gradients, self._key(inputs[0]))
 
     def _read_allocation(self, event: Any, fields: Any, is_backward: bool, node: _UnversionedNode | None) -> None:
+        """Add an allocation or deallocation, and a node for it if there is no operator."""
         device, time_ns, num_bytes = self._device(fields.device), event.start_time_ns, fields.alloc_size
         tensor = self._identity(fields, device) if fields.ptr is not None else None
         self._flow.allocations.append(Allocation(time_ns, num_bytes, fields.ptr, tensor, device))
@@ -243,6 +247,7 @@ def _append_known(tensors: list[Tensor], tensor: Tensor | None) -> None:
 
 
 def _make_node(node: _UnversionedNode, versions: dict[Tensor, int]) -> FlowNode:
+    """Return the node with the versions that it reads; advance the versions that it changes."""
     edges = {
         tensor: Edge(versions.setdefault(tensor, 0), True in may_change or may_change == {None})
         for tensor, may_change in node.uses.items()

@@ -208,7 +208,8 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     return columns
 
 
-def _drop_profiler_frames(events: list[Any], names: list[str], own: ProfilerFrames) -> list[Any]:
+def _drop_profiler_frames(events: list[Any], names: list[str], known_frames: ProfilerFrames) -> list[Any]:
+    """Return the events without Kinetoscope's frames, which are registered in ``known_frames``."""
     frames = zip(
         names,
         call_each(events, "python_id"),
@@ -217,7 +218,8 @@ def _drop_profiler_frames(events: list[Any], names: list[str], own: ProfilerFram
         strict=True,
     )
     is_profiler_frame = [
-        is_frame and own.add_if_profiler_frame(name, number, parent) for name, number, parent, is_frame in frames
+        is_frame and known_frames.add_if_profiler_frame(name, number, parent)
+        for name, number, parent, is_frame in frames
     ]
     return [
         event for event, is_frame_of_profiler in zip(events, is_profiler_frame, strict=True) if not is_frame_of_profiler
@@ -229,6 +231,7 @@ def _select_named(name: str, events: Sequence[Any], names: Sequence[str]) -> lis
 
 
 def _display_name(name: str) -> str | None:
+    """Return the name for tables; None for events that torch hides."""
     if name in _HIDDEN_NAMES:
         return None
     readable = readable_name(name)
@@ -241,6 +244,7 @@ def readable_name(name: str) -> str:
 
 
 def _fill_columns(columns: EventColumns, events: list[Any], names: list[str | None], base_ns: int) -> None:
+    """Fill the columns with the shown events; names that are None are left out."""
     are_hidden = call_each(events, "is_hidden_event")
     kept = [name is not None and not is_hidden for name, is_hidden in zip(names, are_hidden, strict=True)]
     events = list(compress(events, kept))
@@ -279,6 +283,7 @@ def _add_memory(columns: EventColumns, records: list[Any], base_ns: int) -> None
 
 
 def _round_as_torch(moment_ns: int) -> float:
+    """Return a time as torch compares it, rounded to float microseconds in older versions."""
     return moment_ns / 1000 * 1000 if _ROUNDS_ENDS else moment_ns
 
 
@@ -287,6 +292,7 @@ def _bytes_on(record: Any, devices: set[int]) -> int:
 
 
 def _append_memory_event(columns: EventColumns, record: Any, base_ns: int) -> None:
+    """Append an event for an allocation outside any other event."""
     columns.memory_only[len(columns.kineto_events)] = len(columns.memory_only)
     columns.kineto_events.append(record)
     columns.names.append(read_name(record))

@@ -185,19 +185,19 @@ def _python_parent(events: WindowEvents, index: int) -> int:
     return events.columns.profiler_frames.above.get(parent, parent)
 
 
-_extra_metadata_of = get_event_method("extra_meta")
+_get_extra_metadata = get_event_method("extra_meta")
 
 
 def _metadata(events: WindowEvents, index: int) -> Any:
-    extra = None if events.is_memory_only(index) else _extra_metadata_of(events.columns.kineto_events[index])
+    extra = None if events.is_memory_only(index) else _get_extra_metadata(events.columns.kineto_events[index])
     return private_names.build_metadata(extra) if extra else None
 
 
-_typed_metadata_of = get_event_method("typed_metadata")
+_get_typed_metadata = get_event_method("typed_metadata")
 
 
 def _typed_metadata(events: WindowEvents, index: int) -> Any:
-    return None if events.is_memory_only(index) else _typed_metadata_of(events.columns.kineto_events[index]) or None
+    return None if events.is_memory_only(index) else _get_typed_metadata(events.columns.kineto_events[index]) or None
 
 
 _ATTRIBUTES_OF_TORCH = frozenset(vars(FunctionEvent(0, "", 0, 0, 0)))

@@ -194,6 +194,7 @@ class ExecutionTraceObserver(ITraceObserver):
         return str(folder) if folder.exists() else None
 
     def _save_kernels(self) -> None:
+        """Copy the generated kernels next to the trace."""
         folder = self.get_resources_dir()
         cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
         for module in getattr(cache, "modules", ()) if folder else ():
@@ -211,6 +212,7 @@ class ExecutionTraceObserver(ITraceObserver):
         self._plain_file.close()
 
     def _warn_on_error(self, purpose: str, action: Callable[[], None]) -> None:
+        """Call ``action``, with a warning in place of an error."""
         try:
             action()
         except (OSError, RuntimeError, ImportError) as error:

@@ -101,6 +101,7 @@ def rewrite_trace(
 
 
 def _read_and_repair(text: KinetoText, altered_names: NamesBySpan) -> ChromeTrace:
+    """Return the trace of a text with its names, frames and tracks repaired."""
     trace, *more = (_read_document(_escape_quotes(document, altered_names)) for document in text.documents())
     for other in more:
         trace.events += other.events

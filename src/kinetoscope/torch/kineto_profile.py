@@ -293,6 +293,7 @@ class KinetoProfile:
         return None if self.profiler is None else self.profiler.trace_id
 
     def _require_results(self, purpose: str) -> KinetoResults:
+        """Return the finished results; raise `NothingRecordedError` if there are none."""
         if self._results is None and self._is_lost:
             raise NothingRecordedError(
                 f"Nothing to {purpose}: the window was lost, because another profiler was started while this "
@@ -316,6 +317,7 @@ class KinetoProfile:
         self._session.stop()
 
     def _describe_window(self) -> None:
+        """Put options, distributed info and the user's metadata into the window's header."""
         self._trace_metadata = {}
         metadata = {name: "1" for name, is_on in self._session.options.flags.items() if is_on}
         info = self._get_distributed_info()
@@ -329,6 +331,7 @@ class KinetoProfile:
             self._put_metadata(key, text)
 
     def _put_metadata(self, key: str, text: str) -> None:
+        """Put metadata into the current window, else the last finished one, else the next."""
         if self._session.recording:
             self._trace_metadata[key] = text
             send_to_kineto(key, text)

@@ -104,6 +104,7 @@ class CompressedText:
                     compressed.write(piece)
 
     def _block_offsets(self) -> list[int]:
+        """Return the offset of each block in the text."""
         return list(accumulate((block.num_bytes for block in self._blocks), initial=0))[:-1]
 
 
@@ -113,6 +114,7 @@ def _find_line_end(piece: bytes, begin: int) -> int:
 
 
 def _replace_lines_in(piece: bytes, lines: Mapping[int, bytes]) -> bytes:
+    """Return a piece with the lines at these offsets replaced."""
     parts: list[bytes] = []
     done = 0
     for begin, line in sorted(lines.items()):
@@ -263,6 +265,7 @@ def _read_lines(stream: TextStream, kineto_lines: native.KinetoLines) -> tuple[C
 
 
 def _remainder(text: bytes, stream: TextStream) -> CompressedText:
+    """Return the rest of the stream after ``text``."""
     compressed = CompressedText()
     while text:
         compressed.add(text)
@@ -279,6 +282,7 @@ def _shift_ns(head: bytes, text: bytes) -> int:
 
 
 def _read_head(stream: TextStream) -> tuple[bytes, bytes]:
+    """Return the text up to the events, b"" if it has no header, and the text read after it."""
     text = b""
     while piece := stream.read():
         text += piece
@@ -357,14 +361,14 @@ class _Nester:
 
     def _read(self) -> tuple[list[Event], dict[int, Event]]:
         """Return the metadata events, which name processes and threads, and the involved events by index."""
-        by_place = {span[3]: index for index, span in self.involved.items()}
-        offsets = sorted({*self._kineto_lines.metadata, *by_place})
+        by_offset = {span[3]: index for index, span in self.involved.items()}
+        offsets = sorted({*self._kineto_lines.metadata, *by_offset})
         metadata: list[Event] = []
         events: dict[int, Event] = {}
         for offset, line in zip(offsets, self._text.read_lines_at(offsets), strict=True):
-            if offset in by_place:
-                begin, end, _, _ = self.involved[by_place[offset]]
-                events[by_place[offset]] = json.loads(line) | {"ts": begin, "dur": end - begin}
+            if offset in by_offset:
+                begin, end, _, _ = self.involved[by_offset[offset]]
+                events[by_offset[offset]] = json.loads(line) | {"ts": begin, "dur": end - begin}
             else:
                 metadata.append(json.loads(line))
         if self._kineto_lines.have_orphan_frames:
@@ -372,6 +376,7 @@ class _Nester:
         return metadata, events
 
     def _report_change(self, index: int, event: Event, *, is_moved: bool) -> None:
+        """Report the new times and track of a span to the native extension."""
         track = self.involved[index][2]
         if is_moved:
             track = hash((event["pid"], event["tid"])) & (1 << 64) - 1

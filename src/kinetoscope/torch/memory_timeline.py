@@ -132,6 +132,7 @@ def _find_ids_reached_by_gradients(nodes: list[FlowNode], categories: Categories
 
 
 def _find_leading_to_gradients(nodes: list[FlowNode], categories: Categories) -> set[Version]:
+    """Return the versions from which a gradient or parameter is computed."""
     leading: set[Version] = set()
     for node in reversed(nodes):
         versions = {*node.inputs, *node.outputs}
@@ -167,6 +168,7 @@ def _find_used_with_inputs(nodes: list[FlowNode], categories: Categories, versio
 
 
 def _find_used_for_gradients(nodes: list[FlowNode], categories: Categories) -> set[Version]:
+    """Return the versions from which a gradient is computed."""
     used: set[Version] = set()
     for node in reversed(nodes):
         if any(version in used or categories.category_of(version) is Category.GRADIENT for version in node.outputs):
@@ -288,6 +290,7 @@ def build_memory_timeline(kineto_results: Any, device: str) -> MemoryTimeline:
 
 
 def _iterate_changes(flow: DataFlow, categories: Categories, device: tuple[str, int]) -> Iterator[MemoryChange]:
+    """Yield the changes of memory on one device, in order of time."""
     moments = [*_changes_of_unknown_tensors(flow.allocations), *_changes_of_known_tensors(flow, categories)]
     moments = [moment for moment in moments if moment[2][2] == device]
     moments.sort(key=lambda moment: moment[:2])
@@ -322,6 +325,7 @@ def _changes_of_unknown_tensors(allocations: Iterable[Allocation]) -> Iterator[_
 
 
 def _changes_of_known_tensors(flow: DataFlow, categories: Categories) -> Iterator[_Moment]:
+    """Yield the changes of memory whose tensor is known to torch."""
     allocated = {change.tensor: change.time_ns for change in flow.allocations if change.num_bytes > 0}
     freed = {change.tensor: change.time_ns for change in flow.allocations if change.num_bytes <= 0}
     last_versions = dict(sorted(set(iterate_versions(flow, categories.tensors_by_id))))
@@ -341,6 +345,7 @@ def _changes_of_known_tensors(flow: DataFlow, categories: Categories) -> Iterato
 
 
 def _sum_over_time(changes: Iterable[MemoryChange]) -> tuple[list[int], list[list[int]]]:
+    """Return the times of changes, and the bytes of each category after each of them."""
     times: list[int] = []
     sizes: list[list[int]] = []
     for change in changes:

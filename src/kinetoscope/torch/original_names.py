@@ -94,11 +94,12 @@ def find_original_names(kineto_results: Any) -> OriginalNames:
 def possible_spellings(name: str) -> tuple[str, ...]:
     """Return the ways in which versions of Kineto may write a name, the usual way first."""
     written = name.replace("\\", "/").replace("\n", "")
-    ways = (written, name) if written.isascii() and written.isprintable() else (UNKNOWN, written, name)
-    return (*ways, *(way.replace('"', "'") for way in ways if '"' in way))
+    spellings = (written, name) if written.isascii() and written.isprintable() else (UNKNOWN, written, name)
+    return (*spellings, *(spelling.replace('"', "'") for spelling in spellings if '"' in spelling))
 
 
 def _read_activity_names(kineto_results: Any) -> OriginalNames:
+    """Return the altered names of a window from its activities, in the order of Kineto's text."""
     found = list(_iterate_events(kineto_results.trace_activities(), "timestamp", "duration", _may_be_altered))
     has_apostrophes = TORCH_VERSION >= (2, 14) and any("'" in name for _, name, _ in found)
     quoted = _read_quoted_names(kineto_results) if has_apostrophes else {}
@@ -131,6 +132,7 @@ def _restore_quotes(written: str, names: Iterable[str]) -> str:
 
 
 def _read_names_by_span(events: list[Any], is_wanted: Callable[[str], bool] = is_altered) -> NamesBySpan:
+    """Return the wanted names of events by span."""
     by_span: NamesBySpan = {}
     for _, name, span in _iterate_events(events, "start_ns", "duration_ns", is_wanted):
         by_span.setdefault(span, []).append(name)

@@ -245,6 +245,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._close_step_span()
 
     def _begin_step(self, number: int, scheduled: ProfilerAction) -> None:
+        """End the current step and make the transition to the action of the next one."""
         if self._stopped:
             raise ProfilerStateError(
                 "The profiler has been stopped, so step() has no window to continue. Start it again first."
@@ -274,6 +275,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         return DEVICE_STOPPED
 
     def _transit_action(self, before: ProfilerAction, after: ProfilerAction | None) -> None:
+        """Make the calls of a change of action; None is the exit of the profiler."""
         transition = TRANSITIONS.get((before, after), Transition())
         if transition.error:
             _raise_state_error(transition.error)
@@ -288,6 +290,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             self.stop()  # then the deferred signal ends the process
 
     def _run_calls(self, calls: tuple[KinetoCall, ...]) -> None:
+        """Make the calls of a transition, also those after a handler that raises."""
         for position, call in enumerate(calls):
             try:
                 getattr(self, call)()
@@ -297,6 +300,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
                 raise
 
     def _trace_ready(self) -> None:
+        """Deliver the finished window to the handler, in the background if possible."""
         if self._results is None:
             return
         handler = self.on_trace_ready

@@ -73,6 +73,7 @@ def drop_profiler_frames(events: list[Event], known_frames: ProfilerFrames) -> N
 
 
 def _drop_profiler_frames(events: Iterable[Event], known_frames: ProfilerFrames) -> Iterable[Event]:
+    """Yield the events other than Kinetoscope's frames, with corrected parents."""
     for event in events:
         args = event.get("args")
         if event.get("cat") == "python_function" and isinstance(args, dict):

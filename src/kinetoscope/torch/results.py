@@ -244,6 +244,7 @@ class KinetoResults:
         return build_memory_timeline(window.kineto_results, device or window.memory_device)
 
     def _stock_key_averages(self, grouping: Grouping) -> EventList:
+        """Return torch's own table, where events cannot be read as columns."""
         events = self.events()
         if not grouping.include_python_functions:
             kept = EventList(

@@ -304,6 +304,7 @@ class Session:
         return self.all_threads or self.phase is Phase.ENDED or self._thread == threading.get_ident()
 
     def _stop_and_release(self) -> None:
+        """Stop Kineto, and release it also after an error."""
         try:
             self._stop_kineto()
         finally:
@@ -319,6 +320,7 @@ class Session:
 
     def _unprepare(self) -> None:
         # If another profiler is running by now, its prepare has replaced this one, and there is nothing to undo.
+        """Start and stop a prepared Kineto, because it stays prepared otherwise."""
         with contextlib.suppress(ProfilerStateError):
             if self._has_device():
                 self.start(self.options)
@@ -336,11 +338,13 @@ class Session:
             raise
 
     def _claim(self) -> None:
+        """Make this the session that uses Kineto; raise `ProfilerStateError` if there is another one."""
         global _current_session
         _check_not_taken(None if _current_session is None else _current_session())
         _current_session = weakref.ref(self)
 
     def _release(self) -> None:
+        """Return to idle, and let other sessions use Kineto."""
         global _current_session
         self.phase = Phase.IDLE
         start_patch, self._start_patch = self._start_patch, None
@@ -421,6 +425,7 @@ def _restore_profile_hook(hook: Any) -> None:
 
 
 def _check_nothing_records() -> None:
+    """Raise `ProfilerStateError` if any torch profiler records."""
     if autograd_profiler._is_profiler_enabled or private_names.records_on_this_thread():
         raise _make_busy_error()
 

@@ -64,6 +64,7 @@ def _is_frame(entry: str) -> bool:
 
 
 def _stacks_from_events(columns: EventColumns) -> list[list[str]]:
+    """Return the Python frames around each event, where frames are events."""
     stacks: list[list[str]] = []
     are_python = columns.call_on_events("is_python_function", False)
     for index, parent in enumerate(columns.parents):
