@@ -128,7 +128,7 @@ def recurs(num_steps):
     return find("profiler_cost", drawn) is not None
 
 
-@threshold("steps.periods._FEWEST_TIMES", between=(2, 3))
+@threshold("steps.periods._MIN_OCCURRENCES", between=(2, 3))
 def has_a_period(num_times):
     distance = {2: 5, 3: 3}[num_times]
     found = find("garbage_collection", pauses(0, steps={distance * number: 0.5 for number in range(num_times)}))
@@ -146,21 +146,21 @@ def period(share_of_step, *, num_steps=12):
     return None if found is None else found.period
 
 
-@threshold("steps.periods._MOST_OF_THE_TIME", between=(0.65, 0.75))
+@threshold("steps.periods._MAIN_SHARE", between=(0.65, 0.75))
 def has_most_of_the_time(share):
     """Every 3rd step has a long pause, with this share of the time, and each other step a short one."""
     short = 4 * 0.6 * (1 - share) / share / 8
     return period({step: short if step % 3 else 0.6 for step in range(12)}) == 3
 
 
-@threshold("steps.periods._LEAST_OF_THOSE", 0.5)
+@threshold("steps.periods._MIN_SHARE_OF_MAIN", 0.5)
 def is_long_enough_to_count(share):
     """Every 2nd step has a pause, and two other steps have this share of it: if they count, none recurs regularly."""
     long = dict.fromkeys(range(0, 16, 2), 0.4)
     return period(long | {5: 0.4 * share, 9: 0.4 * share}, num_steps=16) is None
 
 
-@threshold("steps.periods._REGULAR_SHARE", between=(3, 4))
+@threshold("steps.periods._MIN_REGULAR_SHARE", between=(3, 4))
 def is_regular(num_of_five):
     """A pause comes in every 4th of 20 steps, but not each time."""
     return period({4 * number: 0.5 for number in range(num_of_five)}, num_steps=20) == 4

@@ -62,13 +62,13 @@ def sampled(samples):
     return find("python_overhead", python_between(0.2, samples=rows))
 
 
-@threshold("cpu.sampled_lines._FEWEST_SAMPLES", between=(4, 5))
+@threshold("cpu.sampled_lines._MIN_SAMPLES", between=(4, 5))
 def is_a_sure_line(num_samples):
     own = [{"line": "a.py:1", "total_ns": 10**6} for _ in range(num_samples)]
     return sampled([*own, *({"step": step, "total_ns": 10**6} for step in range(2, 10))]).where.lines == ("a.py:1",)
 
 
-@threshold("cpu.sampled_lines._SURELY_A_SHARE", between=(8, 5))
+@threshold("cpu.sampled_lines._MIN_CERTAIN_SHARE", between=(8, 5))
 def agrees_in_steps(num_steps):
     """Samples of a line in 4 steps of so many: it executes in 16 % of 8 steps at least, or in 33 % of 5."""
     lines = ["a.py:1"] * 4 + [None] * (num_steps - 4)
@@ -76,7 +76,7 @@ def agrees_in_steps(num_steps):
     return sampled(samples).where.lines == ("a.py:1",)
 
 
-@threshold("cpu.sampled_lines._DOUBT", 0.05)
+@threshold("cpu.sampled_lines._ERROR_PROBABILITY", 0.05)
 def is_at_least(doubt):
     """The share of a line in the samples of all 10 steps is at least the 10th root of the probability of error."""
     samples = [{"line": "a.py:1", "step": step, "total_ns": 10**6} for step in range(10)]
@@ -101,7 +101,7 @@ def is_in_the_title(share):
     return "at a.py:1" in sampled([{**one, "step": step % 10} for step, one in enumerate([*own, *others])]).title
 
 
-@threshold("cpu.library_calls._NAMED_SHARE", 0.5)
+@threshold("cpu.library_calls._MIN_NAMED_SHARE", 0.5)
 def names_the_library(share):
     libraries = {"lib/a.py(3): step": share} | {f"lib/b.py(4): f{number}": (1 - share) / 5 for number in range(5)}
     stalls = [
@@ -145,7 +145,7 @@ def small_operators(num_per_step, share, *, mean_ns=5_000.0, **parts):
     return find("small_kernels", Run(operators=[row], columns=lambda rank, step: columns, **parts))
 
 
-@threshold("cpu.loop_time.SMALL_OPERATOR_NS", 10_000)
+@threshold("cpu.python_time.SMALL_OPERATOR_NS", 10_000)
 def is_no_small_operator(time_ns):
     return small_operators(200, 0.5, mean_ns=time_ns) is None
 

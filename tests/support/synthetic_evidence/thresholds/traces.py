@@ -74,7 +74,7 @@ def drawn_steps(draw, num_steps=NUM_STEPS):
 # -- Python between operators
 
 
-@threshold("cpu.loop_time.ORDINARY_PYTHON_NS", 100_000)
+@threshold("cpu.python_time.ORDINARY_PYTHON_NS", 100_000)
 def counts_no_more_of_python(time_ns):
     """Six pauses of 0.15 ms in a step count for 0.05 ms each."""
 
@@ -87,7 +87,7 @@ def counts_no_more_of_python(time_ns):
     return found is not None and dict(found.evidence)["python_ns"] >= 6 * (150_000 - time_ns)
 
 
-@threshold("cpu.loop_time._MIN_BEFORE_ONE", between=(30, 34))
+@threshold("cpu.python_time._MIN_REPEATS_IN_STEP", between=(30, 34))
 def is_a_loop_in_python(num_pauses):
     def draw(drawing, _):
         for _ in range(num_pauses):
@@ -97,7 +97,7 @@ def is_a_loop_in_python(num_pauses):
     return drawn_steps(draw).find("python_overhead") is not None
 
 
-@threshold("cpu.loop_time._MIN_SMALL_IN_A_ROW", between=(31, 32))
+@threshold("cpu.python_time._MIN_SMALL_IN_A_ROW", between=(31, 32))
 def names_the_line_of_operators(num_in_a_row):
     def draw(drawing, _):
         for _ in range(4):
@@ -123,7 +123,7 @@ def clocked(drawing, length, **shares):
     )
 
 
-@threshold("cpu.thread_states._LEAST_SHARE", 0.02)
+@threshold("cpu.thread_states._CLOCK_ERROR_SHARE", 0.02)
 def is_no_error_of_clocks(share):
     def draw(drawing, _):
         drawing.span("aten::mm", 99_000)
@@ -146,7 +146,7 @@ def is_a_wait(time_ns):
     return drawn_steps(draw).find("blocked") is not None
 
 
-@threshold("cpu.thread_states._MOST_APART", 0.1)
+@threshold("cpu.thread_states._MAX_CLOCK_DIFFERENCE_SHARE", 0.1)
 def counts_by_the_clocks(apart):
     """Samples show that a loop waits for 40 ms of 100 ms, in half of a pause; the clocks that it waits for longer."""
 
@@ -181,7 +181,7 @@ def grows(draw, num_steps=9):
     return bool(row.growth_bytes_per_step)
 
 
-@threshold("memory.memory_growth._FEWEST_RISES", between=(2, 3))
+@threshold("memory.memory_growth._MIN_RISES", between=(2, 3))
 def rises_often(num_rises):
     rises = {2: {3: 2, 6: 1}, 3: {2: 2, 5: 1, 8: 2}}[num_rises]
 
@@ -193,7 +193,7 @@ def rises_often(num_rises):
     return grows(draw)
 
 
-@threshold("memory.memory_growth._LEAST_OVER_GIVEN_BACK", 3)
+@threshold("memory.memory_growth._MIN_GROWTH_PER_FREED", 3)
 def grows_by_more_than_comes_and_goes(times):
     """Each of 9 steps keeps 1 MB, and one of them more, until the next one."""
     freed, returned = [], round(10**6 + 8 * 10**6 / times)
