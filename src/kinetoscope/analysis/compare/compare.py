@@ -380,10 +380,11 @@ def _notes_on_ranks(reports: Sequence[RunReport], shared: frozenset[int]) -> lis
     if ranks[0] == ranks[1]:
         return []
     before, after = (format_ranks(one) if one else "no rank" for one in ranks)
-    said = f"Before has {before}, after {after}"
+    ranks_of_both = f"Before has {before}, after {after}"
     if not shared:
-        return [f"{said}: none is in both, so that their average ranks are compared."]
-    return [f"{said}: of both, only {format_ranks(sorted(shared))} {'is' if len(shared) == 1 else 'are'} compared."]
+        return [f"{ranks_of_both}: none is in both, so that their average ranks are compared."]
+    compared = f"{format_ranks(sorted(shared))} {'is' if len(shared) == 1 else 'are'} compared"
+    return [f"{ranks_of_both}: of both, only {compared}."]
 
 
 def _notes_on_devices(before: RunReport, after: RunReport) -> list[str]:

@@ -106,7 +106,7 @@ def test_without_its_module_a_kind_is_gone():
 
 
 def late_loaders():
-    """Return evidence of 4 ranks, of which rank 1 has a slow loader."""
+    """Return evidence of 4 ranks; the loader of rank 1 is slow."""
 
     def wait_ns(rank, step):
         return STEP_NS // 2 if rank == 1 else 0
