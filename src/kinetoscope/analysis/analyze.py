@@ -1,4 +1,4 @@
-"""analysis: `kinetoscope.analyze`. Each window of each rank is summed up alone; then all are joined to a report."""
+"""`kinetoscope.analyze`: the report on a run, from summaries of each window of each rank."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -61,17 +61,28 @@ def analyze(
     executor: Executor | None = None,
     cache: bool = True,
 ) -> RunReport:
-    """Says where the time of a run went.
-
-    ``source`` is what `kinetoscope.load` takes, or traces that it returned. ``step`` is the name of the spans that are
-    steps, if not ``event/batch`` or ``ProfilerStep``; what was recorded before the first of them and after the last one
-    is left out. With ``ranks``, only these are looked at; with ``last_s``, only the last seconds that each rank
-    recorded. Of a run that was restarted, the last attempt is looked at, or the ``attempt`` of this number, and a note
-    says so. Several traces are analyzed by ``executor``, where one is given: its processes, or the workers of a Dask
-    cluster (``client.get_executor()``), read the files and send back a summary of each.
+    """Analyze where the time of a run went.
 
         report = kinetoscope.analyze("runs/digits")
         print(report.steps[0].data_wait_ns)
+
+    Args:
+        source: what `kinetoscope.load` takes, or traces that it returned.
+        step: name of the spans that are steps, if not ``event/batch`` or ``ProfilerStep``. Anything recorded before the
+            first of them and after the last one is left out.
+        ranks: the ranks to analyze, all by default.
+        last_s: with it, only the last seconds that each rank recorded are analyzed.
+        attempt: number of the attempt of a run that was restarted. By default it is the last one, and a note says so.
+        executor: runs the analysis of several traces: its processes, or the workers of a Dask cluster
+            (``client.get_executor()``), read the files and send back a summary of each.
+        cache: whether traces and the report are read from the user's cache, and written to it.
+
+    Returns:
+        The report.
+
+    Raises:
+        TraceFileError: if there is no trace, or one cannot be read.
+        MergeError: if the traces are of different runs.
     """
     selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s, attempt=attempt)
     sources = [source] if isinstance(source, (str, os.PathLike, Trace)) else source
@@ -89,11 +100,19 @@ def analyze_sources(
     titled_by: Sequence[Source] | None = None,
     anonymizer: Anonymizer | None = None,
 ) -> RunReport:
-    """The report on ``sources``, each as `analyze` takes one. ``each`` calls a function with each of some values, as
-    `map` does; where it is given names of files, it may pass ``on_bytes``, too. ``with_graph`` is whether the graph
-    will be needed, which a kept report does not have. ``notes`` are said besides those on the traces. The title is that
-    of ``sources``, or of ``titled_by``, of which those are a part. The ``anonymizer`` of the traces also replaces the
-    names in what else is in the folder of the run."""
+    """Analyze sources into one report.
+
+    Args:
+        sources: each as `analyze` takes one.
+        selection: the part of the run to analyze.
+        each: calls a function with each of some values, as `map` does; where it is given names of files, it may pass
+            ``on_bytes``, too.
+        cache: as in `analyze`.
+        with_graph: whether the replay graph will be used, which a cached report does not have.
+        notes: notes besides those on the traces.
+        titled_by: sources whose title the report has, if ``sources`` are a part of them.
+        anonymizer: anonymizer of the traces, for names in the other files of the run's folder.
+    """
     sources = list(sources)
     found = [one for source in sources for one in _traces_in(source, selection.attempt)]
     notes = [*notes, *(note for source in sources for note in notes_on_attempts(source, selection.attempt))]
@@ -110,7 +129,7 @@ def analyze_sources(
 def _add_all_steps(
     report: RunReport, sources: Sequence[Source], attempt: int | None, anonymizer: Anonymizer | None
 ) -> RunReport:
-    """Add what the pulses of a run report of all its steps. It is not kept: a pulse is read quickly."""
+    """Add the facts of the pulses of a run on all its steps. They are not cached: a pulse is read quickly."""
     source = sources[0] if len(sources) == 1 else None
     if source is None or isinstance(source, Trace):
         return report
@@ -143,7 +162,7 @@ def _add_measured(report: RunReport, sources: Sequence[Source]) -> RunReport:
 
 
 def _add_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunReport:
-    """Return the report with all steps of the run, and with shares of savings that leave the cost of recording out."""
+    """Add all steps of the run, and subtract the cost of recording from shares of savings."""
     about = summarize_all_steps(pulses, report.steps, report.run["num_steps"])
     if about is None:
         return report
@@ -212,9 +231,9 @@ def _report_and_sample(
 
 
 def analyze_into_cache(names: Sequence[str], run: PathLike) -> RunReport:
-    """The report on the traces of these names, in the folder ``run``, kept in the user's cache for whoever asks next.
+    """Analyze the named traces in the folder ``run``, and write the report to the user's cache.
 
-    Unlike `analyze_sources`, it does not keep the traces as columns: that takes time, and much more room.
+    Unlike `analyze_sources`, it does not cache the traces as columns, which takes time and far more space.
     """
     selection = Selection()
     kept = CachedReport.of(names, selection)
@@ -238,7 +257,7 @@ def _sum_all(
     cache: bool,
     with_graph: bool = True,
 ) -> list[SummedTrace]:
-    """What is kept of each trace."""
+    """Return the summary of each trace."""
     work = partial(sum_trace, selection=selection, cache=cache, with_graph=with_graph)
     if selection.last_s is None:
         sources = [load_one(STDIN, cache=cache) if one == STDIN else one for one in sources]

@@ -1,4 +1,4 @@
-"""analysis: the sums of all calls of a window, which are joined in batches, so that many ranks take little memory."""
+"""Sums of all calls of a window, joined in batches so that many ranks take little memory."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,8 +16,10 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class CallSums:
-    """The sums of one window, or of several: ``operators`` and ``kernels`` by name; ``by_step`` has those of
-    `times_by_step`."""
+    """Sums of one window, or of several.
+
+    ``operators`` and ``kernels`` are by name; ``by_step`` is the result of `times_by_step`.
+    """
 
     operators: pl.DataFrame
     kernels: pl.DataFrame
@@ -25,7 +27,7 @@ class CallSums:
 
 
 def join_sums(parts: "Iterable[CallSums | bytes]") -> CallSums:
-    """The sums of several windows, at least one, as those of one. Packed ones are unpacked a batch at a time."""
+    """Join the sums of several windows, at least one. Packed ones are unpacked a batch at a time."""
     parts, joined = iter(parts), list[CallSums]()
     while batch := [unpack(part) if isinstance(part, bytes) else part for part in islice(parts, _BATCH)]:
         joined = [_join(joined + batch)]

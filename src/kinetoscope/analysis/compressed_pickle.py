@@ -1,4 +1,4 @@
-"""analysis: what is kept of a trace as compressed bytes, while it is sent from process to process, or waits."""
+"""Compressed pickles of summaries, while they are sent between processes, or wait."""
 
 import pickle
 import zlib
@@ -13,17 +13,17 @@ _LEVEL = 1
 
 
 def pack(value: object) -> bytes:
-    """A value as compressed bytes."""
+    """Return a value as compressed bytes."""
     return zlib.compress(pickle.dumps(value), _LEVEL)
 
 
 def unpack(data: bytes) -> Any:
-    """What was packed, by this process or one of its executor's."""
+    """Return the value of packed bytes, which this process or one of its executor's packed."""
     return pickle.loads(zlib.decompress(data))
 
 
 def packed_map_function(executor: Executor | None) -> Callable[..., Iterator[Any]]:
-    """`map`, or what does the same in an executor, whose processes send back their results packed."""
+    """Return `map`, or the equivalent of an executor whose processes send back packed results."""
     if executor is None:
         return map
     each = map_function(executor)

@@ -41,6 +41,8 @@ def find_hints(
     """Return one sentence for each setting that may be faster, the largest share of the compute time first.
 
     Args:
+        kernels: rows of all kernels.
+        operators: rows of all operators.
         majors: major versions of the GPUs' compute capability, as far as they were recorded.
         device_names: names of the GPUs.
     """

@@ -1,4 +1,4 @@
-"""analysis: what is written above a report: the file of a single trace, or the folder of a run."""
+"""Labels of runs: the file of a single trace, or the folder of a run."""
 
 import os
 from collections.abc import Sequence
@@ -13,8 +13,12 @@ from kinetoscope.frames.trace import Trace
 
 
 def run_title(sources: Sequence[Any], name: str | None) -> str | None:
-    """The title of what was read of ``sources``, of a run that was recorded under this name; None if nothing tells.
-    No folder above the run is in it."""
+    """Return the title of a run; None if there is none. No folder above the run is in it.
+
+    Args:
+        sources: sources that were read.
+        name: recorded name of the run.
+    """
     if len(sources) != 1:
         return name
     source = sources[0].name if isinstance(sources[0], Trace) else os.fspath(sources[0])
@@ -27,8 +31,10 @@ def run_title(sources: Sequence[Any], name: str | None) -> str | None:
 
 
 def differing_folders(before: str, after: str) -> tuple[str, str] | None:
-    """The names of the innermost folders of two sources that have different names; None if there are none, or if one
-    of them is a home."""
+    """Return the names of the innermost folders in which two sources differ.
+
+    None if there are none, or if one of them is a home directory.
+    """
     for folders in zip(_folders(before), _folders(after), strict=False):
         one, other = map(base_name, folders)
         if one != other:
@@ -37,7 +43,7 @@ def differing_folders(before: str, after: str) -> tuple[str, str] | None:
 
 
 def _folders(source: str) -> list[str]:
-    """The folders that a source is, or is in, the innermost first; without those that every run has."""
+    """Return the folders of a source, the innermost first, without those that every run has."""
     if "://" in source:
         path = PurePosixPath("/", *source.partition("://")[2].partition("?")[0].split("/")[1:])
     elif os.path.exists(source):
@@ -49,8 +55,10 @@ def _folders(source: str) -> list[str]:
 
 
 def _folder(source: str) -> str:
-    """The folder of the run that a source is, or is in; "" for a glob. A later run into the same folder is in a folder
-    ``2`` in it, or ``3``: a number alone names no run."""
+    """Return the folder of the run that a source is, or is in; "" for a glob.
+
+    A later run into the same folder is in a folder ``2`` in it, or ``3``: a number alone names no run.
+    """
     if not os.path.isdir(source):
         return ""
     folder = resolve_run_folder(source)

@@ -1,4 +1,4 @@
-"""analysis: which ranks of a large run are replayed. The rows of a report are of all; its findings are of these."""
+"""Sample of the ranks of a large run for replays and findings. Rows of a report are of all ranks."""
 
 from collections.abc import Sequence
 
@@ -7,20 +7,20 @@ from kinetoscope.formats.header import rank_in_name
 from kinetoscope.frames.trace import Trace
 
 MAX_REPLAYED = 128
-"""Of a run of more ranks, so many are replayed, which keeps memory small; each then takes as long as in all of them."""
+"""Largest number of replayed ranks. It limits memory: replays keep the graphs of all their ranks."""
 
 _MAX_STRAGGLERS = 16
 
 
 def is_large(sources: Sequence[str | Trace]) -> bool:
-    """Whether there are more ranks than are replayed, as far as is known before the traces are read."""
+    """Return whether there are more ranks than are replayed, as far as is known before the traces are read."""
     ranks = [source.rank if isinstance(source, Trace) else rank_in_name(source) for source in sources]
     named = {rank for rank in ranks if rank is not None}
     return len(named) + ranks.count(None) > MAX_REPLAYED
 
 
 def ranks_to_replay(report: RunReport) -> set[int]:
-    """The ranks that are late, the one whose memory grows most, and the first ones: neighbours share groups."""
+    """Return the stragglers, the rank whose memory grows most, and the first ranks: neighbours share groups."""
     late = [row.rank for row in report.stragglers[:_MAX_STRAGGLERS]]
     growth = {row.rank: row.growth_bytes_per_step or 0 for row in report.memory if row.rank is not None}
     most = sorted(growth, key=lambda rank: -growth[rank])[:1]
@@ -28,7 +28,7 @@ def ranks_to_replay(report: RunReport) -> set[int]:
 
 
 def notes_on_sample(report: RunReport) -> list[str]:
-    """What to say where not all ranks are replayed."""
+    """Return a sentence on the sample if not all ranks are replayed."""
     num_ranks = len(report.run["ranks"])
     if num_ranks <= MAX_REPLAYED:
         return []

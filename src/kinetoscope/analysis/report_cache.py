@@ -1,4 +1,4 @@
-"""analysis: the report on a run as JSON in the user's own cache folder, used again while nothing has changed."""
+"""Cache of reports as JSON in the user's cache folder, used while nothing has changed."""
 
 import hashlib
 import os
@@ -17,14 +17,14 @@ from kinetoscope.frames.trace import Trace
 
 
 class _CachedRows(msgspec.Struct):
-    """A kept report, and what it was made from."""
+    """A cached report, and the state of its sources."""
 
     content_hash: str
     rows: ReportRows
 
 
 class CachedReport:
-    """The place of the report on some files, and what it must have been made from to be used."""
+    """The cache entry of the report on some files, and the state that it must have been computed from."""
 
     def __init__(self, names: Sequence[str], selection: Selection, content_hash: str) -> None:
         key = repr((sorted(names), _format_selection(selection)))
@@ -33,9 +33,9 @@ class CachedReport:
 
     @classmethod
     def of(cls, sources: Sequence[str | Trace], selection: Selection) -> "CachedReport | None":
-        """The place of the report on these sources; None if it cannot be kept: some are no files, or still grow.
+        """Return the cache entry for sources; None if they cannot be cached: some are no files, or still grow.
 
-        A rank may be known by the name of its file only, so a link is another file than what it leads to.
+        A rank may be known by the name of its file only, so a link is another file than its target.
         """
         files = [source for source in sources if isinstance(source, str) and os.path.exists(source)]
         names = [os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file)) for file in files]
@@ -47,7 +47,7 @@ class CachedReport:
         return None
 
     def read(self) -> ReportRows | None:
-        """The rows of the report, if it is there and nothing has changed since."""
+        """Return the rows of the report, if they are cached and nothing has changed since."""
         try:
             kept = msgspec.json.decode(self._cache_entry.read(), type=_CachedRows)
         except (OSError, ValueError, RecursionError, KinetoscopeError):
@@ -55,8 +55,10 @@ class CachedReport:
         return kept.rows if kept.content_hash == self._source_state else None
 
     def write(self, report: RunReport) -> None:
-        """Keeps a report, unless the run goes on or a file has changed meanwhile. If that fails, it is worked out again
-        next time."""
+        """Write a report, unless the run is still recording or a file has changed meanwhile.
+
+        If that fails, the report is computed again next time.
+        """
         if report.run["state"] == "recording":
             return
         rows = ReportRows(**{field.name: getattr(report, field.name) for field in fields(ReportRows)})
@@ -66,13 +68,13 @@ class CachedReport:
 
 
 def _format_selection(selection: Selection) -> str:
-    """Every field of a selection."""
+    """Return all fields of a selection as a string."""
     values = asdict(selection).values()
     return repr([sorted(value) if isinstance(value, frozenset) else value for value in values])
 
 
 def _source_state(names: Sequence[str]) -> str | None:
-    """The state of files, and of our own code; None if one of them is no file, or still grows."""
+    """Return a hash of the state of files and of our code; None if one of them is no file, or still grows."""
     marks = [None if is_spool(name) else fingerprint(name) for name in names]
     if None in marks:
         return None

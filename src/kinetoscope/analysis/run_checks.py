@@ -1,4 +1,4 @@
-"""analysis: whether traces are of one run, and what is missing in them: errors, or sentences for the reader."""
+"""Checks that traces are of one run, and notes on missing data."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,13 @@ _UNITS = ((3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"
 
 
 def require_one_run(traces: Sequence[SummedTrace]) -> None:
-    """Raises if there is nothing to analyze, or if the traces say that they are of different runs."""
+    """Raise an error if there is nothing to analyze, or if the traces are of different runs.
+
+    Raises:
+        TraceFileError: without any trace.
+        SettingsError: without a trace of the selected ranks.
+        MergeError: if names or sizes of the run differ.
+    """
     if not traces:
         raise TraceFileError("There is no trace to analyze. Pass at least one.")
     if not any(trace.windows for trace in traces):
@@ -46,7 +52,7 @@ def _require_one(what: str, by_file: Mapping[str, object]) -> None:
 
 
 def require_one_time(steps: Iterable[StepRow]) -> None:
-    """Raises if a rank recorded the same steps as the first one at quite another time, on the common clock.
+    """Raise MergeError if a rank recorded the same steps as the first one at another time, on the common clock.
 
     Then they are of different runs. A rank may have recorded a step several times, one of them with the first rank.
     """
@@ -74,7 +80,7 @@ def require_one_time(steps: Iterable[StepRow]) -> None:
 def drop_duplicate_windows(
     pairs: Iterable[tuple[SummedTrace, WindowSummary]],
 ) -> tuple[list[WindowSummary], list[str]]:
-    """The windows, each once, and a sentence on each copy: the same steps of the same rank at the same time."""
+    """Return each window once, and a note on each copy: the same steps of the same rank at the same time."""
     files: dict[object, str] = {}
     kept, notes = [], []
     for trace, window in pairs:
@@ -89,7 +95,7 @@ def drop_duplicate_windows(
 
 
 def why_unjudged(traces: Sequence[SummedTrace]) -> list[str]:
-    """Sentences on why no fault is looked for in such traces, which are said first; none where it is."""
+    """Return the reasons to report no findings on such traces; none if there are findings."""
     unknown_device_events = Counter[str]()
     for window in (window for trace in traces for window in trace.windows):
         unknown_device_events.update(window.unknown_device_events)
@@ -123,7 +129,7 @@ def notes_on_run(
     steps: Sequence[StepRow],
     shifts: Mapping[int, ClockShift],
 ) -> list[str]:
-    """Sentences on what the traces do not say, and on how sure their clocks are."""
+    """Return notes on missing data and on the accuracy of clocks."""
     return [
         *_on_truncated(traces),
         *_on_contents(traces),
@@ -156,7 +162,7 @@ def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
 
 
 def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
-    """Ranks whose traces are not here. Waits for them look like waits for nobody."""
+    """Yield a note on ranks without traces. Waits for them look like waits for no rank."""
     if absent := _absent_ranks(traces):
         yield (
             f"Not here: {absent}, of {_world_size(traces):,}. The time that others waited for them is unknown, and "
@@ -165,7 +171,7 @@ def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
 
 
 def list_missing_data(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -> list[str]:
-    """Sentences on what a run that did not end has not left: ranks, and steps that other ranks have."""
+    """Return sentences on missing data of a run that did not end: ranks, and steps that other ranks have."""
     by_rank: defaultdict[int | None, set[int]] = defaultdict(set)
     for row in steps:
         by_rank[row.rank].add(row.step)
@@ -185,7 +191,7 @@ def list_missing_data(traces: Sequence[SummedTrace], steps: Sequence[StepRow]) -
 
 
 def _format_steps(numbers: Sequence[int]) -> str:
-    """``step 3``, ``steps 3-7, 9``"""
+    """Return ``step 3``, ``steps 3-7, 9``."""
     return f"step{'s' if len(numbers) > 1 else ''} {format_ranges(numbers, _MAX_NAMED)}"
 
 
@@ -279,7 +285,7 @@ def _world_size(traces: Iterable[SummedTrace]) -> int:
 
 
 def _absent_ranks(traces: Sequence[SummedTrace]) -> str:
-    """The ranks of the run of which there is no trace; "" if there are none, or if nobody knows."""
+    """Return the ranks of the run without a trace; "" if there are none, or the size of the run is unknown."""
     present = _ranks(traces)
     absent = find_gaps(present, _world_size(traces))
     return format_ranks(absent) if absent and present else ""

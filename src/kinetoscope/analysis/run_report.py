@@ -1,4 +1,4 @@
-"""analysis: the report on a run: all its rows, and the replay of it."""
+"""The report on a run: all its rows, and its replay."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -39,22 +39,22 @@ TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels",
 
 
 class RunFacts(ComputeRates, TensorCores):
-    """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences. ``name`` is
-    the one that was recorded, ``title`` what is written above a report: of a single trace its file, else the name, or
-    the folder of the run.
+    """Facts on a run as a whole.
 
-    ``flops_per_step``, ``flops_per_s`` and ``mfu`` are those of one rank, on average.
+    ``name`` is the recorded name, ``title`` the heading of a report: of a single trace its file, else the name, or the
+    folder of the run. ``ranks`` are those with traces, ``notes`` sentences. ``state`` is ``finished``, ``killed`` or
+    ``recording``, or None if unknown. ``missing`` has sentences on the missing data of a run that was killed or has not
+    ended: ranks, and steps of ranks.
 
-    ``state`` is ``finished``, ``killed`` or ``recording``, or None where nobody knows. ``step_ns`` is how long the run
-    takes for a step, on the host or on its device, and ``parts`` what it takes that for; ``bound_by`` is ``data``,
-    ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``. ``samples_per_s`` and ``tokens_per_s`` are as a
-    rank's loop counts them, on average, None where it does not. ``missing`` says in sentences what is not here of a run
-    that was killed or has not ended: which ranks, and which steps of which. ``all_steps`` is what the run took for all
-    its steps, recorded or not; None where it has left no pulse. ``slow_steps`` are those that were kept with
-    ``profile(slow_steps=True)``; nothing else here rests on them.
+    ``step_ns`` is the step time, CPU-limited or GPU-limited, ``parts`` its breakdown, and ``bound_by`` ``data``,
+    ``host``, ``compute``, ``communication``, ``ranks`` or ``unknown``. ``flops_per_step``, ``flops_per_s`` and ``mfu``
+    are means over ranks; ``samples_per_s`` and ``tokens_per_s`` are as a rank's loop counts them, on average, None
+    where it does not. ``all_steps`` has the facts on all steps, recorded or not; None without a pulse. ``slow_steps``
+    are those that were kept with ``profile(slow_steps=True)``; nothing else here depends on them.
 
-    ``hints`` are sentences worth reading where no fault was found; they have no saving. ``contention`` is how the
-    machine's CPU time was shared while the run was recorded, None where that was not recorded."""
+    ``hints`` are sentences where no fault was found; they have no saving. ``contention`` is the use of the machine's
+    CPU time while the run was recorded, None where that was not recorded.
+    """
 
     name: str | None
     title: str | None
@@ -78,8 +78,11 @@ class RunFacts(ComputeRates, TensorCores):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRows:
-    """The part of a report that can be kept in a file. ``is_judged`` is whether faults were looked for: not in traces
-    without steps, nor where ``why_unjudged`` has reasons. These are the first of the run's notes."""
+    """The part of a report that can be cached.
+
+    ``is_judged`` is true if faults were searched for: not in traces without steps, nor where ``why_unjudged`` has
+    reasons, which are also the first notes of the run.
+    """
 
     run: RunFacts
     ranks: list[RankRow]
@@ -98,12 +101,12 @@ class ReportRows:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport(ReportRows, NotebookRepr):
-    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
+    """The report on a run. ``to_json()`` is the output of ``kinetoscope summary PATH --json``.
 
-    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``. Nor are
-    ``unrecorded_ns``, the durations of steps that were not recorded, ``usual_ns``, those of recorded steps too,
-    ``clock_shifts``, how far the clocks of ranks were moved so that collectives end together, ``is_judged`` and
-    ``why_unjudged``.
+    These fields are not in it: ``by_step``, for `compare`, whose times are in the order of the distinct numbers of
+    ``steps``; ``unrecorded_ns``, the durations of steps that were not recorded; ``usual_ns``, those of recorded steps
+    too; ``clock_shifts``, the offsets by which the clocks of ranks were moved so that collectives end together;
+    ``is_judged`` and ``why_unjudged``.
     """
 
     unrecorded_ns: Sequence[float] = ()
@@ -121,7 +124,7 @@ class RunReport(ReportRows, NotebookRepr):
 
     @cached_property
     def graph(self) -> ReplayGraph | None:
-        """What waited for what in the run. A report from the cache reads the traces for it, once."""
+        """The replay graph of the run. A report from the cache reads the traces for it, once."""
         return self.build_graph()
 
     @cached_property
@@ -132,13 +135,17 @@ class RunReport(ReportRows, NotebookRepr):
         return SavingEstimator(self.graph, self.steps, num_steps, step_ns)
 
     def saving_ns_per_step(self, change: Change) -> float | None:
-        """Return how much shorter a step would be with a change; None without a step, or where no replay is trusted."""
+        """Return the saving per step of a change in ns; None without a step, or where no replay is trusted."""
         return None if self._savings is None else self._savings.saving_of_change_ns(change)
 
     def saving_of_fix(self, number: int) -> float | None:
-        """Return the saving of the finding of this number, the first being 1, by the replay that it comes from.
+        """Return the saving per step of a finding in ns, by its replay; None for a finding without a saving.
 
-        None for a finding without a saving. Raises SettingsError for a number that no finding has.
+        Args:
+            number: number of the finding, from 1 on.
+
+        Raises:
+            SettingsError: if no finding has the number.
         """
         if not 1 <= number <= len(self.findings):
             known = format_count(len(self.findings), "finding") if self.findings else "no finding"
@@ -147,8 +154,10 @@ class RunReport(ReportRows, NotebookRepr):
         return None if fix is None or self._savings is None else self._savings.saving_ns(fix)
 
     def critical_path(self, step: int) -> list[CriticalSpan]:
-        """What the run waited for in a step, over all ranks: spans, one after the other, from the first begin of the
-        step on any rank to that of the next step, or to the last end."""
+        """Return the critical path of a step over all ranks: spans, one after the other.
+
+        It lasts from the first start of the step on any rank to that of the next step, or to the last end.
+        """
         begins = [row.begin_ns for row in self.steps if row.step == step]
         if not begins or self.graph is None:
             return []
@@ -156,10 +165,15 @@ class RunReport(ReportRows, NotebookRepr):
         return critical_path(self.graph, min(begins), min(later, default=None))
 
     def frame(self, table: str) -> pl.DataFrame:
-        """The rows of a table as a polars frame, as in ``report.frame("steps")``. Pairs of name and number are lists of
-        structs with ``name`` and ``value``.
+        """Return the rows of a table as a polars frame, as in ``report.frame("steps")``.
 
-        Raises SettingsError for a name that is not in `TABLES`.
+        Pairs of name and number are lists of structs with ``name`` and ``value``.
+
+        Args:
+            table: one of `TABLES`.
+
+        Raises:
+            SettingsError: if there is no such table.
         """
         if table not in TABLES:
             raise SettingsError(f"A report has no table {table!r}. Its tables are {', '.join(TABLES)}.")
@@ -172,7 +186,7 @@ class RunReport(ReportRows, NotebookRepr):
         return {"schema": SCHEMA, "run": msgspec.to_builtins(self.run), **rows}
 
     def to_json(self) -> str:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return escape_json(msgspec.json.encode(self.to_dict()).decode())
 
 
@@ -183,25 +197,25 @@ _ENDINGS = {
 
 
 def unfinished_notice(run: RunFacts) -> str | None:
-    """What must be said first of a run that was killed, or that still runs; None for others."""
+    """Return the notice on a run that was killed, or that still runs; None for others."""
     notice = _ENDINGS.get(run["state"] or "")
     return None if notice is None else " ".join([notice, *run["missing"]])
 
 
 def format_run_name(run: RunFacts) -> str:
-    """What a run is called in a text of one line."""
+    """Return the name of a run in a line of text."""
     return sanitize(run["title"]) if run["title"] else "a run without a name"
 
 
 def _frame(row_type: type, rows: Sequence[Any]) -> pl.DataFrame:
-    """The rows of one type; its columns are there without a row, too."""
+    """Return the rows of one type as a frame, with all columns even without a row."""
     names = [name for name in row_type.__annotations__ if name != "fix"]  # no data for other programs
     columns = {name: [_plain(getattr(row, name)) for row in rows] for name in names}
     return pl.DataFrame([pl.Series(name, values, dtype=_dtype(row_type, name)) for name, values in columns.items()])
 
 
 def _dtype(row_type: type, name: str) -> "Any | None":
-    """The type of a column of plain values, which may all be None; None for others: polars sees what they are."""
+    """Return the dtype of a column of plain values, which may all be None; None where polars infers it."""
     hint = get_type_hints(row_type)[name]
     kinds = set(get_args(hint)) - {type(None)} if isinstance(hint, UnionType) else {hint}
     plain = {int: pl.Int64, float: pl.Float64, str: pl.String, bool: pl.Boolean}

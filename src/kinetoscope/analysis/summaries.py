@@ -1,4 +1,4 @@
-"""analysis: each trace of a run summed up alone, in the process that reads it: little is left to be joined."""
+"""Summaries of traces, computed in the process that reads each, so that little is left to be joined."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,10 +46,11 @@ _MAX_SIMILAR_NAMES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The part of a run that is looked at: ``ranks``, or all; of each rank the last ``last_s`` seconds that it
-    recorded, or everything; of a run that was restarted, one ``attempt``, or the last. ``step`` is the name of the
-    spans that are steps, if not the usual. Steps after ``last_step`` are left out. A replay can make ``operators``
-    faster.
+    """The part of a run to analyze.
+
+    ``ranks`` are None for all; ``last_s`` selects the last seconds that each rank recorded; ``attempt`` is that of a
+    run that was restarted, None for the last. ``step`` is the name of the spans that are steps, if not the usual. Steps
+    after ``last_step`` are left out. A replay can make ``operators`` faster.
     """
 
     step: str | None = None
@@ -71,8 +72,8 @@ class WindowSummary:
 
     ``calls`` are its collectives. Where it is not replayed, there are neither ``dependencies`` nor ``evidence``, and
     the ``sums`` are packed: then it is one of many. ``is_of_torch`` is true if it has operators, or work of a device,
-    ``is_elsewhere`` if all its operators build batches; ``unclear`` and ``inferred_from`` as in `RankWindow`, and
-    ``is_filtered`` as the function returns.
+    ``is_elsewhere`` if all its operators build batches; ``unknown_device_events`` and ``inferred_from`` as in
+    `RankWindow`, and ``is_filtered`` as the function returns.
     """
 
     rank: int | None
@@ -95,11 +96,11 @@ class WindowSummary:
 
     @property
     def is_partial(self) -> bool:
-        """Whether devices, or the loop, did more than what can be read here: then nothing is concluded from it."""
+        """True if devices, or the loop, did more than what can be read here: then nothing is concluded from it."""
         return bool(self.unknown_device_events) or self.is_filtered
 
     def moved(self, shift: TimeShift) -> "WindowSummary":
-        """The same on another clock."""
+        """Return the summary on another clock."""
         if shift == TimeShift():
             return self
         graph = self.dependencies
@@ -114,10 +115,11 @@ class WindowSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class SummedTrace:
-    """What is kept of one trace. A merged one is of several ``ranks``, also those whose windows were not wanted.
-    ``step_name`` is what was asked for in place of the usual steps. Without steps, ``similar_names`` are names of spans
-    like it, or of spans that recur. ``last_whole_step`` is that of a truncated file, and ``last_step`` the last one
-    that is used of all files then.
+    """The summary of one trace. A merged one is of several ``ranks``, also those whose windows were not selected.
+
+    ``step_name`` is the requested name of steps. Without steps, ``similar_names`` are names of spans like it, or of
+    spans that recur. ``last_whole_step`` is that of a truncated file, and ``last_step`` the last one that is used of
+    all files then.
     """
 
     name: str
@@ -139,7 +141,7 @@ class SummedTrace:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the file is truncated, and none of its steps can be used."""
+        """True if the file is truncated, and none of its steps can be used."""
         return self.is_cut and self.last_step is None
 
 
@@ -159,7 +161,16 @@ def sum_trace(
     with_graph: bool = True,
     on_bytes: Callable[[int], None] | None = None,
 ) -> SummedTrace:
-    """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
+    """Return the summary of a trace, or of the file of that name.
+
+    Args:
+        source: a trace, or the name of its file.
+        since_ns: with it, spans that began earlier are left out.
+        selection: the part of the run to analyze.
+        cache: whether the trace is read from the user's cache, and written to it.
+        with_graph: whether the window will be replayed.
+        on_bytes: called now and then with the number of bytes read since.
+    """
     trace = _open_trace(source, cache=cache, on_bytes=on_bytes)
     windows = read_recorded_windows(trace if since_ns is None else trace.since(since_ns), selection.step)
     windows = [drop_unfinished_step(window) for window in windows]
@@ -204,7 +215,7 @@ def _suggest_names(step_name: str | None, windows: Iterable[RankWindow]) -> tupl
 def read_end_of_recording(
     source: Trace | str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None
 ) -> tuple[int | None, int | None]:
-    """The rank of a trace, and when its last span ended."""
+    """Return the rank of a trace, and the unix ns of the end of its last span."""
     trace = _open_trace(source, cache=cache, on_bytes=on_bytes)
     return trace.rank, trace.spans.select((pl.col("ts") + pl.col("dur")).max()).collect().item()
 

@@ -26,10 +26,13 @@ def subtract_recording_cost(
 ) -> list[Finding]:
     """Return the findings with shares of savings, and advice on batches, that leave the cost of recording out.
 
-    Recording costs about the same for each operator, so that a finding has as much of the whole as it has of the
+    Recording costs about the same for each operator, so that a finding has as much of the cost as it has of the
     operators (``share_of_operators`` of its evidence).
 
     Args:
+        findings: findings with savings of recorded steps.
+        about: facts on all steps.
+        step_ns: recorded step time.
         fetch_ratio: median time to fetch a batch in unrecorded steps, divided by that in recorded ones.
     """
     cost_ns = _recording_cost_ns(about)

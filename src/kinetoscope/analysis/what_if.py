@@ -8,8 +8,11 @@ from kinetoscope.analysis.run_report import RunReport
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIf:
-    """A step as recorded, and as it would be ``without`` some causes, with operators or kernels ``faster``, and with
-    the ranks ``on_time``; or without the fault of the finding with the number ``fix``. Unknown times are None."""
+    """The recorded step time, and the predicted one with a change; None if unknown.
+
+    The change is ``without`` some causes, with operators or kernels ``faster``, and with the ranks ``on_time``; or
+    without the fault of the finding with the number ``fix``.
+    """
 
     without: tuple[str, ...]
     faster: tuple[tuple[str, float], ...]
@@ -21,12 +24,16 @@ class WhatIf:
 
 
 def what_if(report: RunReport, change: Change) -> WhatIf:
-    """Return the step of a run with a change."""
+    """Return the predicted step of a run with a change."""
     return _what_if(report, change, report.saving_ns_per_step(change), None)
 
 
 def what_if_fixed(report: RunReport, number: int) -> WhatIf:
-    """Return the step of a run without the fault of a finding. Raises SettingsError if there is no such number."""
+    """Return the predicted step of a run without the fault of a finding.
+
+    Raises:
+        SettingsError: if no finding has the number.
+    """
     return _what_if(report, Change(), report.saving_of_fix(number), number)
 
 

@@ -173,9 +173,7 @@ class _RecordedSteps:
         return index >= 0 and row.begin_ns - row.duration_ns // 2 < self._window_ends[index]
 
     def may_slow(self, row: StepsRow) -> bool:
-        """Return whether recording may have slowed down steps of this row: some of them, or shortly before, were
-        recorded.
-        """
+        """Return whether recording may have slowed down this row: it has, or soon follows, recorded steps."""
         index = bisect_right(self._begins, row.begin_ns + row.duration_ns) - 1
         return index >= 0 and row.begin_ns < self._ends[index] + _MAX_SAVING_NS
 
