@@ -35,8 +35,10 @@ _COLUMNS: dict[str, Any] = {
 
 
 def find_run_pulses(source: str | os.PathLike[str], attempt: int | None = None) -> list[Pulse]:
-    """The pulse of each rank of a run, of its last attempt or of that one; none if there are none, or if ``source`` is
-    no folder of a run."""
+    """Return the pulse of each rank of a run, of its last attempt or of ``attempt``.
+
+    The list is empty without pulses, or if ``source`` is no folder of a run.
+    """
     if not os.path.isdir(source):
         return []
     found = find_pulses(resolve_run_folder(Path(source)))
@@ -44,7 +46,7 @@ def find_run_pulses(source: str | os.PathLike[str], attempt: int | None = None) 
 
 
 def read_run_slow_steps(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> list[SlowStep]:
-    """The slow steps that the processes with these ``pulses`` have kept in the folder of their run."""
+    """Return the outlier steps that the processes with these ``pulses`` have kept in the folder of their run."""
     starts = {pulse.header.process.attempt.start for pulse in pulses}
     return (
         [slow for slow in read_slow_steps(resolve_run_folder(Path(source))) if slow.start in starts] if starts else []
@@ -52,7 +54,7 @@ def read_run_slow_steps(source: str | os.PathLike[str], pulses: Collection[Pulse
 
 
 def read_run_stuck_phases(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> dict[int, list[StalledPhase]]:
-    """What the processes with these ``pulses`` have found of phases that lasted too long, by rank."""
+    """Return the phases that the watchdogs of the processes with these ``pulses`` have found stuck, by rank."""
     found = read_stalls(resolve_run_folder(Path(source))) if pulses else []
     began_ns = {pulse.header.process.attempt.start: pulse.header.phase_since_ns for pulse in pulses}
     return {
@@ -63,7 +65,10 @@ def read_run_stuck_phases(source: str | os.PathLike[str], pulses: Collection[Pul
 
 
 def _add_end(phases: list[StalledPhase], last_began_ns: int) -> list[StalledPhase]:
-    """The phases, the last of which is over if the pulse has a later one: after a kill, nobody else has said so."""
+    """Return the phases; the last one has ended if the pulse has a later phase.
+
+    After a kill, no other file contains that.
+    """
     if not phases or phases[-1].goes_on_ns is not None or last_began_ns <= phases[-1].found_ns:
         return phases
     return [*phases[:-1], msgspec.structs.replace(phases[-1], goes_on_ns=last_began_ns)]
@@ -103,7 +108,7 @@ def anonymize_slow_steps(slow: list[SlowStep], anonymizer: Anonymizer) -> list[S
 
 
 def find_trace_pulses(name: str, starts: Collection[str]) -> list[Pulse]:
-    """The pulses of the processes that recorded a trace, if its file is in the folder of their run."""
+    """Return the pulses of the processes that recorded a trace, if its file is in the folder of their run."""
     folder = os.path.dirname(os.path.abspath(name))
     if not starts or not os.path.isdir(folder):
         return []
@@ -112,7 +117,7 @@ def find_trace_pulses(name: str, starts: Collection[str]) -> list[Pulse]:
 
 
 def build_steps_frame(pulses: Sequence[Pulse]) -> pl.DataFrame:
-    """A row for each step of each rank, or for a block of older ones."""
+    """Build the frame of all steps: a row for each step of each rank, or for a block of older ones."""
     rows = [
         (
             pulse.header.process.ranks.rank,

@@ -26,11 +26,19 @@ _PHASES_WITH_DURATION = frozenset("X")
 def convert_parquet(
     source: str | os.PathLike[str], target: str | os.PathLike[str], on_bytes: Callable[[int], None] | None = None
 ) -> list[str]:
-    """Writes the trace in ``source`` to ``target``, one of which is a ``.parquet`` file; returns what was repaired.
+    """Convert a trace to Parquet or back, and return the repairs of the source.
 
     Converted back to Chrome JSON, every event has its fields and arguments again, in the order of the file; repairs
-    remain. ``on_bytes`` is called now and then with the bytes of ``source`` read since the last call. Raises
-    `TraceFileError` if ``source`` cannot be read, `OutputError` if ``target`` cannot be written.
+    remain.
+
+    Args:
+        source: the trace to read.
+        target: the file to write. It or ``source`` ends in ``.parquet``.
+        on_bytes: called now and then with the bytes of ``source`` read since the last call.
+
+    Raises:
+        TraceFileError: if ``source`` cannot be read.
+        OutputError: if ``target`` cannot be written.
     """
     if os.fspath(target).endswith(SUFFIX):
         trace = read_trace(os.fspath(source), on_bytes)
@@ -63,7 +71,7 @@ def _events(
 
 
 def _event(row: dict[str, Any], pid: Any, tid: Any) -> dict[str, Any]:
-    """One event as in Chrome JSON, without the fields that it did not have."""
+    """Return an event as in Chrome JSON, without the fields that it did not have."""
     dur = row["dur"] if row["phase"] in _PHASES_WITH_DURATION else None
     id = row["id"] if row["id"] is not None else row["id_text"]
     given = {"name": row["name"], "cat": row["category"], "pid": pid, "tid": tid, "ts": row["ts"], "dur": dur, "id": id}

@@ -1,4 +1,4 @@
-"""Shows plain data, such as what ``to_dict()`` returns, as tables in a notebook, and foreign texts in few letters."""
+"""HTML tables of plain data for notebooks, such as the results of ``to_dict()``."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class _Table:
 
 
 def render_html(title: str, data: Mapping[str, Any]) -> str:
-    """Return ``data`` as HTML tables without scripts: a row for each plain value, and a table for each list of rows.
+    """Render ``data`` as HTML tables without scripts: a row for each plain value, and a table for each list of rows.
 
     Rows are dicts, or have ``to_dict()``. Of long lists the first `MAX_SHOWN_ROWS` are shown, and of long strings the
     beginning, with the number of those left out.
@@ -40,13 +40,13 @@ def render_html(title: str, data: Mapping[str, Any]) -> str:
 
 
 def first_items(items: Iterable[str], num_all: int, max_items: int, separator: str = "\n") -> str:
-    """At most ``most`` of the items, and how many more there are."""
+    """Return at most ``max_items`` of the items as a string, and how many more there are."""
     more = [f"… and {num_all - max_items:,} more"] if num_all > max_items else []
     return separator.join([*islice(items, max_items), *more])
 
 
 def _facts(name: str, value: Any) -> list[tuple[str, Any]]:
-    """A value, or those of an object and of the objects in it, each with its name."""
+    """Return a value, or those of an object and of the objects in it, each with its name."""
     if not isinstance(value, Mapping):
         return [(name, value)]
     facts = [fact for key, part in islice(value.items(), MAX_SHOWN_ROWS) for fact in _facts(f"{name}: {key}", part)]

@@ -53,7 +53,11 @@ _KIND_OF_PHASE |= dict.fromkeys("iIRnTp", "instant") | dict.fromkeys("stf", "flo
 
 @dataclass(slots=True)
 class Pairs:
-    """``rows`` of begins, their ``durations``, and how many begins have no end and ends no begin."""
+    """Spans that were written as two events.
+
+    ``rows`` are the rows of the first events, and ``durations`` in ns; the counts are of begins without an end, and of
+    ends without a begin.
+    """
 
     rows: list[int] = field(default_factory=list)
     durations: list[int] = field(default_factory=list)
@@ -71,13 +75,15 @@ class TraceInfo:
     base_ns: int = 0
     has_clock: bool = False
     spellings: list[tuple[Any, Any]] = field(default_factory=list)
-    """Pid and tid of each track as the file first writes them: both "8" and 8 are 8 in ``tracks``. Events that write
-    them differently have them in their ``fields``."""
+    """Pid and tid of each track as the file first writes them: both "8" and 8 are 8 in ``tracks``.
+
+    Events that write them differently have them in their ``fields``.
+    """
 
 
 @dataclass(slots=True)
 class TraceEvents:
-    """One trace: its events in the order of the file, with all columns, and everything else about it."""
+    """The events of a trace in the order of the file, with all columns, and everything else about it."""
 
     frame: pl.DataFrame
     about: TraceInfo
@@ -91,9 +97,18 @@ def build_events(
     name: str,
     health: Health | None = None,
 ) -> TraceEvents:
-    """The trace whose rows are in ``frames``; the list is empty afterwards.
+    """Build the trace whose rows are in ``frames``; the list is empty afterwards.
 
-    Raises `TraceFileError` if there is no event, or a number in the header is not in its range.
+    Args:
+        frames: blocks of rows from a scanner.
+        texts: the strings of each column, by their numbers in the rows.
+        header: fields of the file beside its events.
+        repairs: sentences on repairs of the scanner.
+        name: name of the file, for errors.
+        health: counters of the scanner's findings.
+
+    Raises:
+        TraceFileError: without an event, or if a number in the header is out of range.
     """
     if not frames:
         raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
@@ -135,7 +150,7 @@ def _drop_timeless(frame: pl.DataFrame, base_ns: int, health: Health) -> pl.Data
 
 
 def _find_mixed_ranks(trace: TraceEvents, health: Health) -> None:
-    """Note in ``health`` what shows that several ranks were pasted into the file, unless it is a merged one."""
+    """Count in ``health`` the signs that several ranks were pasted into the file, unless it is a merged one."""
     own = trace.about.header.get("kinetoscope")
     if isinstance(own, dict) and own.get("merged"):
         return
@@ -151,7 +166,7 @@ def _find_mixed_ranks(trace: TraceEvents, health: Health) -> None:
 
 
 def _find_overlaps(trace: TraceEvents, health: Health) -> None:
-    """Note in ``health`` how many spans of threads overlap without nesting."""
+    """Count in ``health`` the spans of threads that overlap without nesting."""
     is_device = pl.col("category").is_in([*DEVICE_CATEGORIES, "gpu_user_annotation"]).fill_null(value=False)
     spans = trace.frame.lazy().filter((pl.col("kind") == "span") & pl.col("phase").cast(pl.String).is_in(["X", "B"]))
     spans = spans.filter(~is_device).select("ts", "dur", "track").drop_nulls().collect()
@@ -171,7 +186,7 @@ def _schema(pl: Any) -> dict[str, Any]:
 
 
 def _dictionaries(texts: dict[str, list[bytes]]) -> dict[str, pl.Series]:
-    """The texts to which the numbers in each column refer, except in the column of tracks."""
+    """Return the strings that the numbers in each column stand for, except in the column of tracks."""
     dictionaries = {}
     for name in (*_STRINGS, *ARGUMENT_TEXTS):
         values = decode_texts(texts[name]) if name in _STRINGS else [_argument_text(text) for text in texts[name]]
@@ -187,10 +202,13 @@ def _dictionaries(texts: dict[str, list[bytes]]) -> dict[str, pl.Series]:
 
 
 def _tracks(spellings: list[list[Any]]) -> tuple[dict[tuple[Any, Any], tuple[Any, Any]], pl.Series, pl.Series]:
-    """The tracks, each with its pid and tid as first written. For each spelling of a pid and tid, by its number, its
-    track, and the fields that an event gets if it is not the first spelling of that track.
+    """Return the tracks, each with its pid and tid as first written.
 
     Old Kineto wrote "123" for the spans of a thread and 123 for its flows: both are 123.
+
+    Returns:
+        The tracks; for each spelling of a pid and tid, by its number, its track; and for each spelling the fields that
+            an event gets if it is not the first spelling of that track.
     """
     thread_ids = [(_as_number(pid), _as_number(tid)) for pid, tid in spellings]
     tracks = {index: (pid, tid) for index, (pid, tid) in reversed(list(zip(thread_ids, spellings, strict=True)))}
@@ -208,7 +226,7 @@ def _tracks(spellings: list[list[Any]]) -> tuple[dict[tuple[Any, Any], tuple[Any
 
 
 def _add_other_spellings(frame: pl.DataFrame, others: pl.Series) -> pl.DataFrame:
-    """The block, with pid and tid in the ``fields`` of events that do not use their track's first spelling."""
+    """Add pid and tid to the ``fields`` of events that do not use their track's first spelling."""
     if "track" not in frame.columns or others.null_count() == len(others):
         return frame
     thread_ids = others.gather(frame["track"].fill_null(0)).alias("places")
@@ -219,7 +237,7 @@ def _add_other_spellings(frame: pl.DataFrame, others: pl.Series) -> pl.DataFrame
 
 
 def _decode_block(frame: pl.DataFrame, dictionaries: dict[str, pl.Series], base_ns: int) -> pl.DataFrame:
-    """The block with texts instead of their numbers, with kinds, and with times that count from 1970."""
+    """Return the block with strings instead of their numbers, with kinds, and with times that count from 1970."""
     missing = [pl.lit(None, dtype=pl.Int64).alias(name) for name in ("ts", "dur") if name not in frame.columns]
     codes = frame["phase"]
     frame = _close_open_ended(frame.with_columns(dictionaries["kind"].gather(codes), *missing))
@@ -236,7 +254,7 @@ def _without_nulls(codes: pl.Series) -> pl.Series:
 
 
 def _argument_text(value: bytes) -> str:
-    """An argument as text: a string as it is, anything else as compact JSON."""
+    """Return an argument as a string: a string unchanged, anything else as compact JSON."""
     if not value:
         return ""
     decoded = decode_json_text(value)
@@ -249,13 +267,13 @@ def _as_number(value: Any) -> Any:
 
 
 def _has_clock(frame: pl.DataFrame, base_ns: int) -> bool:
-    """Whether times count from 1970, because the file has a base or its times are that large."""
+    """Return whether times count from 1970, because the file has a base or its times are that large."""
     latest: Any = frame.select(pl.col("ts").filter(pl.col("kind") != "metadata").max()).item()
     return base_ns > 0 or (latest is not None and latest > UNIX_NS)
 
 
 def _base_ns(header: dict[str, Any]) -> int:
-    """The base of the file's times in unix nanoseconds; 0 if it has none."""
+    """Return the base of the file's times in unix nanoseconds; 0 if it has none."""
     base = header.get(_BASE_FIELD)
     try:
         number = int(base) if isinstance(base, (int, float, str)) else 0
@@ -265,7 +283,7 @@ def _base_ns(header: dict[str, Any]) -> int:
 
 
 def _header_of_a_list(frames: list[pl.DataFrame]) -> dict[str, Any]:
-    """The header, with the base, in the first metadata event of a bare list of ours; empty for other lists.
+    """Return the header in the first metadata event of a bare list of ours; empty for other lists.
 
     Composer's merger adds an event or two before that one.
     """
@@ -278,7 +296,7 @@ def _header_of_a_list(frames: list[pl.DataFrame]) -> dict[str, Any]:
 
 
 def _pair_halves(trace: TraceEvents) -> None:
-    """Gives spans that are written as two events their durations."""
+    """Add the durations of spans that are written as two events."""
     frame, repairs = trace.frame, trace.about.repairs
     halves = frame.select("phase", "ts", "track", "category", "id", "id_text").with_row_index("row")
     halves = halves.filter(pl.col("phase").cast(pl.String).is_in(list(map(chr, _HALVES))))
@@ -300,7 +318,7 @@ def _half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
 
 
 def _close_open_ended(frame: pl.DataFrame) -> pl.DataFrame:
-    """Gives an ``X`` event without a duration the duration 0; one without a time is not a span."""
+    """Set the duration of ``X`` events without one to 0; one without a time is not a span."""
     is_whole = pl.col("phase") == ord("X")
     if not frame.select((is_whole & (pl.col("dur").is_null() | pl.col("ts").is_null())).any()).item():
         return frame
@@ -312,8 +330,11 @@ def _close_open_ended(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _concat_blocks(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """The blocks as one frame, without a copy; the list is empty afterwards. Every column is in a piece for each block,
-    also one that only some of the blocks have: where the pieces differ, polars copies the whole frame."""
+    """Concatenate the blocks without a copy; the list is empty afterwards.
+
+    Every column is in a chunk for each block, also one that only some of the blocks have: where the chunks differ,
+    polars copies the whole frame.
+    """
     schema = {name: dtype for frame in frames for name, dtype in frame.schema.items()}
     for index, frame in enumerate(frames):
         lacking = {name: dtype for name, dtype in schema.items() if name not in frame.columns}
@@ -325,14 +346,14 @@ def _concat_blocks(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def event_schema() -> dict[str, Any]:
-    """The columns of a trace's events, in order, and their types."""
+    """Return the columns of a trace's events, in order, and their types."""
     wanted = {"kind": pl.Enum(KINDS), "phase": pl.Categorical} | _schema(pl) | {"phase": pl.Categorical}
     categories = dict.fromkeys(("id_text", *ARGUMENT_TEXTS), pl.Categorical)
     return wanted | categories | dict.fromkeys(_STORED_AS_STRINGS, pl.String)
 
 
 def complete_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with all columns, in order, including those that no event has."""
+    """Return the frame with all columns, in order, including those that no event has."""
     wanted = event_schema()
     if "name" not in frame.columns:
         frame = frame.with_columns(pl.lit("", dtype=pl.String).alias("name"))
@@ -341,7 +362,7 @@ def complete_frame(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def pair_halves(halves: Iterable[tuple[int, Hashable, bool, int]], last_ns: int) -> Pairs:
-    """Pairs each end with the latest open begin of its key; begins that stay open end at ``last_ns``.
+    """Pair each end with the latest open begin of its key; begins that stay open end at ``last_ns``.
 
     A half is its row, its key (the track, or an id), whether it is a begin, and its time in nanoseconds.
     """

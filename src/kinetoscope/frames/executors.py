@@ -1,4 +1,4 @@
-"""table: work on many files by an executor, such as that of a Dask cluster, whose processes are on other machines."""
+"""Work on many files by an executor, such as that of a Dask cluster, whose processes are on other machines."""
 
 import os
 import sys
@@ -14,7 +14,11 @@ _MAX_NAMED = 3
 
 
 def map_function(executor: Executor | None) -> Callable[..., Iterator[Any]]:
-    """`map`, or what does the same with an executor. Raises `SettingsError` for what is none."""
+    """Return `map`, or the equivalent of an executor.
+
+    Raises:
+        SettingsError: if ``executor`` is no executor.
+    """
     if executor is None:
         return map
     if not isinstance(executor, Executor):
@@ -27,13 +31,17 @@ def map_function(executor: Executor | None) -> Callable[..., Iterator[Any]]:
 
 
 class _Cluster:
-    """A Dask cluster, by the executor of a client of it."""
+    """A Dask cluster, by the executor of one of its clients."""
 
     def __init__(self, executor: Any) -> None:
         self._executor, self._client = executor, executor._client
 
     def each(self, work: Callable[..., Any], names: Any, *values: Any) -> Iterator[Any]:
-        """As `map`. Raises `ClusterError` if the cluster cannot do the work, which is cancelled then."""
+        """Map ``work`` over names and values, as `map` does.
+
+        Raises:
+            ClusterError: if the cluster cannot do the work, which is cancelled then.
+        """
         self._require_workers()
         given = zip(map(_absolute_name, names), *values, strict=False)
         # With pure=True a cluster may answer with what it has found for the same names before.
@@ -63,7 +71,7 @@ class _Cluster:
                 future.cancel()
 
     def _require_workers(self) -> None:
-        """Raises `ClusterError` if there are no workers, or some have other versions than this process."""
+        """Raise ClusterError if there are no workers, or some have other versions than this process."""
         versions = self._client.get_versions(packages=_PACKAGES)
         if not versions["workers"]:
             raise ClusterError(
@@ -96,13 +104,13 @@ def _difference(name: str, remote: dict[str, str], local: dict[str, str]) -> str
 
 
 def require_no_standard_input(names: Iterable[Any]) -> None:
-    """Raise `ClusterError` if the standard input is one of the names."""
+    """Raise ClusterError if the standard input is one of the names."""
     if any(isinstance(name, str) and name == "-" for name in names):
         raise ClusterError("Cannot read the standard input on a Dask cluster: write it to a file that all workers see.")
 
 
 def _absolute_name(name: Any) -> Any:
-    """The name of a file for a process with another working directory. Traces, and URLs, stay what they are."""
+    """Return the name of a file for a process with another working directory. Traces and URLs stay unchanged."""
     require_no_standard_input([name])
     if not isinstance(name, str) or "://" in name:
         return name
@@ -112,7 +120,7 @@ def _absolute_name(name: Any) -> Any:
 
 
 def _on_worker(work: Callable[..., Any], *values: Any) -> Any:
-    """Does the work in a worker, which is named where it cannot read a file that may well be there elsewhere."""
+    """Call ``work`` in a worker, and name the worker if it cannot read a file that other machines may have."""
     from distributed import get_worker
 
     try:

@@ -1,4 +1,4 @@
-"""`kinetoscope.load`: reads traces from files, folders, globs, URLs or the standard input."""
+"""`kinetoscope.load`: traces from files, folders, globs, URLs or the standard input."""
 
 import logging
 import os
@@ -56,27 +56,32 @@ def load(
     cache: bool = True,
     executor: Executor | None = None,
 ) -> Trace | TraceSet:
-    """A trace as tables, or the traces of a run.
-
-    If ``source`` is a trace file (Chrome JSON of any profiler, plain, ``.gz`` or ``.zst``; or Parquet as ``kinetoscope
-    convert`` writes it), a URL for fsspec, or ``-`` for stdin, the result is a `Trace`. If it is a folder, a glob or
-    several names, the result is a `TraceSet`. The folder of a run, its ``traces`` and its live folder work too, even
-    while the run still records: what is there so far is loaded. Of a run that redacts what it writes, only what is
-    written is loaded, unless you name its live folder.
-
-    Of a run that was restarted, the last attempt is loaded, or the ``attempt`` of this number; a warning says so.
-
-    A file that was read is cached as Parquet in the user's cache folder (``~/.cache/kinetoscope``, at most 2 GB), which
-    is used next time unless the file has changed. ``cache=False`` neither reads nor writes it. Nothing is written into
-    the folder of a run, and no cache that is there is read. What is found in a folder, or by a glob, is read from there
-    only: a link is not followed. Name what the link leads to, or the link itself. Several files are read by
-    ``executor``, if given: processes, or a Dask cluster's ``client.get_executor()``. A damaged file is read as far as
-    possible, and ``repairs`` says what was done.
-
-    Raises `TraceFileError` if there is no trace, and `UnsafePathError` for a link, a pipe or a device among the traces
-    of a folder.
+    """Load a trace as tables, or the traces of a run.
 
         spans = kinetoscope.load("runs/digits/traces").spans.collect()
+
+    The folder of a run, its ``traces`` and its spool work even while the run still records: what is there so far is
+    loaded. Of a run that redacts what it writes, only what is written is loaded, unless you name its spool. Of a run
+    that was restarted, the last attempt is loaded by default; a warning names it.
+
+    A file that was read is cached as Parquet in the user's cache folder (``~/.cache/kinetoscope``, at most 2 GB), which
+    is used next time unless the file has changed. Nothing is written into the folder of a run, and no cache in it is
+    read. A folder or a glob only finds regular files in it: a link is not followed. Name the target of the link, or the
+    link itself. A damaged file is read as far as possible, and ``repairs`` has sentences on its repairs.
+
+    Args:
+        source: a trace file (Chrome JSON of any profiler, plain, ``.gz`` or ``.zst``; or Parquet as ``kinetoscope
+            convert`` writes it), a URL for fsspec, ``-`` for stdin, a folder, a glob, or several names.
+        attempt: number of the attempt of a run that was restarted.
+        cache: whether the cache is read and written.
+        executor: reads several files: processes, or a Dask cluster's ``client.get_executor()``.
+
+    Returns:
+        A `Trace` for a single file, URL or stdin; a `TraceSet` for a folder, a glob or several names.
+
+    Raises:
+        TraceFileError: if there is no trace.
+        UnsafePathError: for a link, a pipe or a device among the traces of a folder.
     """
     if isinstance(source, (str, os.PathLike)) and is_one_trace(name := os.fspath(source)):
         return load_one(name, cache=cache)
@@ -90,8 +95,11 @@ def load(
 
 
 def _load_in_any(home: tuple[str, int], name: str, *, cache: bool) -> Trace | None:
-    """The trace in one file. In another process of the machine of ``home`` it is None if it is in the cache now: then
-    only that need be read at home, and no columns are sent. Another machine may have another cache."""
+    """Load one file in any process, for the process ``home``.
+
+    In another process of the same machine the result is None if the trace is in the cache now: then only that must be
+    read at home, and no columns are sent. Another machine may have another cache.
+    """
     here = _this_process()
     if here != home and name.endswith(SUFFIX):
         return None
@@ -107,8 +115,15 @@ def _this_process() -> tuple[str, int]:
 
 
 def list_traces(source: PathLike | Iterable[PathLike], attempt: int | None = None) -> list[str]:
-    """The names of the traces that are meant by what `load` takes, in a run's folder those of an attempt, or of the
-    last one. Raises `TraceFileError` if there is none."""
+    """Return the names of the traces that ``source`` means, of one attempt of a run.
+
+    Args:
+        source: as `load` takes it.
+        attempt: number of the attempt, the last one by default.
+
+    Raises:
+        TraceFileError: without any trace.
+    """
     if not isinstance(source, (str, os.PathLike)):
         return [os.fspath(path) for path in source]
     name = os.fspath(source)
@@ -116,14 +131,14 @@ def list_traces(source: PathLike | Iterable[PathLike], attempt: int | None = Non
 
 
 def is_one_trace(name: str) -> bool:
-    """Whether ``name`` is one trace: a file, a URL, ``-``, or the live folder of one rank."""
+    """Return whether ``name`` is one trace: a file, a URL, ``-``, or the spool of one rank."""
     return (
         name == STDIN or is_url(name) or os.path.isfile(name) or is_descriptor_path(name) or is_spool_folder(Path(name))
     )
 
 
 def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
-    """The trace in one file or live folder; ``on_bytes`` is called now and then with the bytes read since."""
+    """Load one file or spool; ``on_bytes`` is called now and then with the bytes read since."""
     if isinstance(name, SpoolPath):
         return read_found_spool(name)
     if is_spool_folder(Path(name)):
@@ -132,7 +147,7 @@ def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] |
 
 
 def load_trace(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
-    """The trace in one file; see `load`."""
+    """Load one file; see `load`."""
     if name.endswith(SUFFIX):
         require_regular(name.removeprefix(_FILE_URL))
         return Trace(str(name), *read_parquet(name))
@@ -148,7 +163,7 @@ def load_trace(name: str, *, cache: bool = True, on_bytes: Callable[[int], None]
 
 
 def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> TraceEvents:
-    """Reads one file of Chrome JSON, without a cache."""
+    """Read one file of Chrome JSON, without a cache."""
     with open_source(name) as stream:
         try:
             scan, blocks = ChromeScan(new_scanner()), _Blocks(name)
@@ -189,22 +204,28 @@ def _cache_place(name: str) -> CacheEntry | None:
 
 
 def _write_cache(trace: TraceEvents, place: CacheEntry, mark: str | None) -> None:
-    """Writes the cache. If that fails, the file is read again next time."""
+    """Write the cache. If that fails, the file is read again next time."""
     with suppress(OSError):
         write_parquet(trace, place.path, mark)
         place.evict()
 
 
 def notes_on_attempts(source: object, attempt: int | None = None) -> list[str]:
-    """If ``source`` is the folder of a run that has several attempts: which one is read, and how to read the others.
-    If other trainings were recorded into the same folder later: where the last one is."""
+    """Return notes on the other attempts of a run, and on later runs recorded into its folder.
+
+    There are none if ``source`` is no folder of a run.
+    """
     if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source) or is_one_trace(os.fspath(source)):
         return []
     return [*describe_attempts(_by_attempt(Path(source)), attempt), *describe_other_runs(Path(source))]
 
 
 def list_run_traces(name: str, attempt: int | None = None) -> list[str]:
-    """The trace files and live folders in a folder or a glob. Raises `TraceFileError` if there are none."""
+    """Return the trace files and spools in a folder or a glob.
+
+    Raises:
+        TraceFileError: without any.
+    """
     path = Path(name)
     require_regular(path)
     try:
@@ -234,8 +255,10 @@ def _in_folder(folder: Path, attempt: int | None) -> list[str]:
 
 
 def _by_attempt(folder: Path) -> dict[int, list[str]]:
-    """The traces and the live folders of each attempt of a run that has any. This is where it is decided what belongs
-    to which attempt."""
+    """Return the traces and spools of each attempt of a run that has any.
+
+    This alone decides which file belongs to which attempt.
+    """
     first, then = order_trace_folders(folder)
     found = _files_by_attempt(folder, first) or _files_by_attempt(folder, then)
     for live in find_spool_folders(folder):
@@ -245,7 +268,11 @@ def _by_attempt(folder: Path) -> dict[int, list[str]]:
 
 
 def _files_by_attempt(folder: Path, traces: str) -> dict[int, list[str]]:
-    """The traces of each attempt in the folder ``traces`` of ``folder``. Raises `UnsafePathError` for a link."""
+    """Return the traces of each attempt in the folder ``traces`` of ``folder``.
+
+    Raises:
+        UnsafePathError: for a link.
+    """
     by_attempt = {
         number: _traces_of(folder, place) for number, place in find_relative_attempt_folders(folder, traces).items()
     }
@@ -291,18 +318,22 @@ def _is_copy(name: str, other: str, heads: Mapping[str, bytes]) -> bool:
 
 
 def is_spool(name: str) -> bool:
-    """Whether ``name`` is the live folder of one rank, whose files still grow."""
+    """Return whether ``name`` is the spool of one rank, whose files still grow."""
     return is_spool_folder(Path(name))
 
 
 def is_url(name: str) -> bool:
-    """Whether ``name`` is a URL for fsspec."""
+    """Return whether ``name`` is a URL for fsspec."""
     return "://" in name
 
 
 @contextmanager
 def open_source(name: str) -> Iterator[BinaryIO]:
-    """The bytes of a file, of a URL for fsspec, or of stdin. Raises `TraceFileError` if they cannot be read."""
+    """Open a file, a URL for fsspec, or stdin for reading.
+
+    Raises:
+        TraceFileError: if it cannot be read.
+    """
     try:
         stream = _open(name)
     except UnsafePathError:
@@ -327,7 +358,11 @@ def _open(name: str) -> BinaryIO:
 
 
 def import_fsspec(name: str) -> Any:
-    """The library that opens URLs; `MissingExtraError` says how to install it."""
+    """Import the library that opens URLs.
+
+    Raises:
+        MissingExtraError: with the command that installs it.
+    """
     try:
         import fsspec
     except ImportError as error:
@@ -341,10 +376,11 @@ def import_fsspec(name: str) -> Any:
 
 
 def fingerprint(name: str) -> str | None:
-    """What tells a local file from what it was, as text; None for anything else.
+    """Return a string that changes when a local file changes; None for anything else.
 
-    Beside its size and its time there is when its entry changed, which nobody can set: a file from an archive can have
-    any other time."""
+    Beside its size and its time it contains the time of change of its entry, which cannot be set: a file from an
+    archive can have any other time.
+    """
     if name == STDIN or is_url(name):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Whether a run has finished, was killed or still records, by what it left beside its traces."""
+"""State of a run: finished, killed or recording, from its files beside the traces."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -20,8 +20,11 @@ _STATE_OF_OWNER: dict[OwnerState, RunState | None] = {
 
 
 class WrittenTrace(NamedTuple):
-    """What a trace says of its process: its file, or live folder; the ``starts`` of the processes that recorded what is
-    in it; and whether `recover` made it."""
+    """A trace and its processes.
+
+    ``name`` is its file, or spool; ``starts`` names the starts of the processes that recorded it; ``is_recovered`` is
+    true if `recover` made it.
+    """
 
     name: str
     starts: Collection[str]
@@ -29,7 +32,7 @@ class WrittenTrace(NamedTuple):
 
 
 def run_state(traces: Iterable[WrittenTrace]) -> RunState | None:
-    """The state of the run of these traces; None where nobody knows, as of a trace outside of its run's folder.
+    """Return the state of the run of these traces; None if unknown, as of a trace outside of its run's folder.
 
     A run was killed if one of its processes was, and has finished when all have.
     """
@@ -55,14 +58,14 @@ def _combine_states(states: Collection[RunState | None]) -> RunState | None:
 
 
 def _folder_states(folder: Path, starts: Collection[str]) -> list[RunState | None]:
-    """The states of the processes whose traces are in a folder."""
+    """Return the states of the processes whose traces are in a folder."""
     with suppress(OSError, ValueError, KinetoscopeError):
         return [_process_state(folder, manifest) for manifest in _read_manifests(folder, starts)] or [None]
     return [None]
 
 
 def _read_manifests(folder: Path, starts: Collection[str]) -> Iterator[RankManifest]:
-    """What the manifests say of these starts, and of the last one of each other rank of their launch."""
+    """Yield the manifests of these starts, and the last one of each other rank of their launch."""
     ranks = read_starts(folder)
     own = [manifest for manifests in ranks for manifest in manifests if manifest.start and manifest.start in starts]
     yield from own
@@ -83,7 +86,7 @@ def _process_state(folder: Path, manifest: RankManifest) -> RunState | None:
 
 
 def _spool_state(folder: Path) -> RunState | None:
-    """A clean end deletes the live folder."""
+    """Return the state of the process of a spool. A clean exit deletes it."""
     with suppress(OSError, ValueError, KinetoscopeError):
         run = read_spool_owner(folder)
         return _STATE_OF_OWNER[read_owner_state(folder, run.attempt)]

@@ -1,4 +1,4 @@
-"""Reads the live folder of a run that is still recording, as a trace."""
+"""Traces of runs that are still recording, from their spools."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -22,18 +22,21 @@ _KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER
 
 
 class EmptySpoolError(TraceFileError):
-    """A live folder holds nothing that is not saved."""
+    """The spool contains no unsaved data."""
 
 
 class SpoolPath(str):
-    """The name of a live folder that was found in the folder of a run, whose process may delete it at any time."""
+    """The path of a spool that was found in the folder of a run, whose process may delete it at any time."""
 
     __slots__ = ()
 
 
 def read_found_spool(name: SpoolPath) -> Trace:
-    """The trace in a live folder, without events if there is nothing in it any more. Raises `TraceFileError` if it is
-    there and cannot be read."""
+    """Return the trace in a spool, without events if it is gone or empty.
+
+    Raises:
+        TraceFileError: if it is there and cannot be read.
+    """
     try:
         return read_spool(Path(name))
     except EmptySpoolError:
@@ -55,9 +58,12 @@ def _empty_trace(name: str, notes: list[str]) -> Trace:
 
 
 def read_spool(folder: Path) -> Trace:
-    """What the processes of one rank have recorded and not saved yet. Open spans end with the last record.
+    """Return the unsaved records of the processes of one rank. Open spans end with the last record.
 
-    Nothing is cached, and the folder is not changed. Raises `EmptySpoolError` if it is empty.
+    Nothing is cached, and the folder is not changed.
+
+    Raises:
+        EmptySpoolError: without any record.
     """
     run, (windows, damages) = read_spool_owner(folder), read_windows(folder)
     left = read_spool_folder(folder)
@@ -89,13 +95,13 @@ def _frame(columns: dict[str, list[Any]]) -> pl.DataFrame:
 
 
 def _warmup_batches(window: LoggedWindow) -> list[int] | None:
-    """The batches of a window that only warm up, as numbers from and until."""
+    """Return the first batch of a window that only warms up, and the first one after them."""
     first = (window.timestamp or {}).get("batch")
     return None if first is None or window.first_active is None else [int(first), window.first_active]
 
 
 def is_redacted(folder: Path) -> bool:
-    """Whether a live folder is that of a run that redacts what it writes: nothing in it is meant to be shown."""
+    """Return whether a spool belongs to a run that redacts what it writes: nothing in it may be shown."""
     try:
         return read_spool_owner(folder).redacts
     except TraceFileError:
@@ -103,7 +109,7 @@ def is_redacted(folder: Path) -> bool:
 
 
 def read_attempt(folder: Path) -> int:
-    """The attempt of the run to which a live folder belongs."""
+    """Return the number of the attempt of a spool."""
     try:
         return read_spool_owner(folder).attempt.restart
     except TraceFileError:
@@ -111,7 +117,7 @@ def read_attempt(folder: Path) -> int:
 
 
 class _Rows:
-    """Puts records into columns, except records of ``saved`` windows, which workers' files may still hold."""
+    """Builder of columns from records, except records of ``saved`` windows, which workers' files may still hold."""
 
     def __init__(self, saved: SavedWindows) -> None:
         self._saved = saved
@@ -120,7 +126,7 @@ class _Rows:
         self._num_dropped = 0
 
     def add_process(self, process: SpooledProcess, rank: int) -> None:
-        """Adds the records of all threads of a process; open spans end with its last record."""
+        """Add the records of all threads of a process; open spans end with its last record."""
         last_ns = max((_end_ns(record) for track in process.tracks for record in track.records()), default=0)
         for track in process.tracks:
             number = len(self.tracks)
@@ -136,7 +142,7 @@ class _Rows:
                 self._describe(number, "thread_name", {"name": track.name})
 
     def notes(self) -> list[str]:
-        """Sentences on what is missing."""
+        """Return sentences on missing records."""
         return (
             [f"{format_count(self._num_dropped, 'record')} were dropped because there was no space."]
             if self._num_dropped

@@ -1,4 +1,4 @@
-"""What is in a trace, in a few figures and as text."""
+"""Summary of a trace: counts, times and notes, as data and as text."""
 
 import os
 from dataclasses import dataclass
@@ -22,23 +22,37 @@ class SummarizedTrace(Protocol):
     repairs: list[str]
 
     @property
-    def world_size(self) -> int | None: ...
+    def world_size(self) -> int | None:
+        """The number of ranks of the run."""
+
     @property
-    def rank(self) -> int | None: ...
+    def rank(self) -> int | None:
+        """The rank that recorded it."""
+
     @property
-    def ranks(self) -> list[int]: ...
+    def ranks(self) -> list[int]:
+        """The ranks in it."""
+
     @property
-    def host(self) -> str | None: ...
+    def host(self) -> str | None:
+        """The machine on which it was recorded."""
+
     @property
-    def notes(self) -> list[str]: ...
+    def notes(self) -> list[str]:
+        """Notes in sentences."""
+
     @property
-    def events(self) -> pl.LazyFrame: ...
+    def events(self) -> pl.LazyFrame:
+        """All its events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """One trace in figures. ``begin_ns`` and ``end_ns`` are unix nanoseconds if ``has_clock``, with an error of at most
-    ``clock_bound_ns`` if that is known. ``categories`` counts spans."""
+    """Summary of one trace.
+
+    ``begin_ns`` and ``end_ns`` are unix nanoseconds if ``has_clock``, with an error of at most ``clock_bound_ns`` if
+    that is known. ``categories`` counts spans.
+    """
 
     name: str
     size_bytes: int | None
@@ -63,7 +77,7 @@ class TraceSummary:
 
 
 def summarize_trace(trace: SummarizedTrace) -> TraceSummary:
-    """Counts what is in a trace, in one pass over four of its columns."""
+    """Summarize a trace in one pass over four of its columns."""
     kinds = dict(trace.events.group_by(pl.col("kind").cast(pl.String)).len().collect().rows())
     spans = trace.events.filter(pl.col("kind") == "span")
     figures = spans.select(
@@ -99,7 +113,7 @@ def summarize_trace(trace: SummarizedTrace) -> TraceSummary:
 
 
 def render_summary(summary: TraceSummary) -> str:
-    """The summary as lines of text."""
+    """Render the summary as lines of text."""
     lines = [summary.name + (f" ({format_file_size(summary.size_bytes)})" if summary.size_bytes is not None else "")]
     lines.append(f"  rank        {_rank(summary)}" + (f" on {summary.host}" if summary.host else ""))
     lines.append(f"  clock       {_clock(summary)}")
@@ -144,14 +158,14 @@ def _time(summary: TraceSummary) -> str:
 
 
 def _categories(trace: SummarizedTrace) -> dict[str, int]:
-    """The number of spans of each category, most frequent first."""
+    """Count the spans of each category, the most frequent first."""
     counts = trace.events.filter(pl.col("kind") == "span").group_by("category").len().collect()
     ordered = sorted(counts.rows(), key=lambda row: (-row[1], row[0] or ""))
     return {category or "none": count for category, count in ordered}
 
 
 def _clock_bound_ns(header: dict[str, Any]) -> int | None:
-    """The error bound of the anchors that relate the trace's clock to unix time."""
+    """Return the error bound of the anchors that relate the trace's clock to unix time, in ns."""
     own = header.get("kinetoscope")
     clock = own.get("clock") if isinstance(own, dict) else None
     anchors = clock.get("anchors") if isinstance(clock, dict) else None

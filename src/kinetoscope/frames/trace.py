@@ -31,8 +31,8 @@ _NO_TITLES = ("default_pg", "undefined", "")
 class Trace:
     """One trace as tables, from `kinetoscope.load`.
 
-    The tables are polars' lazy frames: filter and select, then ``collect()``; only what is needed is read. Times are in
-    nanoseconds, unix time if ``has_clock``. ``repairs`` says in sentences what was wrong with the file.
+    The tables are polars' lazy frames: filter and select, then ``collect()``; only the required columns are read. Times
+    are in nanoseconds, unix time if ``has_clock``. ``repairs`` has sentences on the file's defects.
 
         trace = kinetoscope.load("rank0.json.gz")
         trace.spans.filter(pl.col("category") == "kernel").group_by("name").agg(pl.col("dur").sum()).collect()
@@ -49,7 +49,7 @@ class Trace:
         self._events = events
 
     def __getstate__(self) -> dict[str, Any]:
-        """A pickle or a copy has all events in it: it may be for another machine, which does not have the file."""
+        """Return the state with all events: it may be for another machine, which does not have the file."""
         return self.__dict__ | {"_events": self._events.collect()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ class Trace:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the names of users were replaced."""
+        """True if the names of users were replaced."""
         return self._label is not None
 
     @property
@@ -83,7 +83,7 @@ class Trace:
 
     @property
     def events(self) -> pl.LazyFrame:
-        """All events in the order of the file, with all columns; ``kind`` tells what each is."""
+        """All events in the order of the file, with all columns; ``kind`` is the kind of each."""
         return self._events
 
     @property
@@ -92,27 +92,30 @@ class Trace:
         return self._of_kind("span").select(SPAN_COLUMNS)
 
     def in_memory(self) -> "Trace":
-        """The trace with all its events in memory, which needs no file any more."""
+        """Return the trace with all its events in memory, independent of its file."""
         return self._with(self._events.collect().lazy(), self.header)
 
     def since(self, begin_ns: int) -> "Trace":
-        """The trace without what began before a moment."""
+        """Return the trace without events that began before a time."""
         return self._between(begin_ns, None)
 
     def until(self, end_ns: int) -> "Trace":
-        """Return the trace without what began at a moment or later."""
+        """Return the trace without events that began at a time or later."""
         return self._between(None, end_ns)
 
     @property
     def parts(self) -> "list[Trace]":
-        """The trace as a trace for each window of each rank in it. Those of a merged trace have the headers that the
-        merged files had. A trace of one window of one rank is its only part."""
+        """The trace as a trace for each window of each rank in it.
+
+        Those of a merged trace have the headers of the merged files. A trace of one window of one rank is its only
+        part.
+        """
         if not self.is_merged:
             return self._split_at(self._ends_of_recordings())
         return [part for rank in self.ranks for part in self._parts_of(rank)]
 
     def nested(self) -> pl.LazyFrame:
-        """The spans of threads and streams, with four more columns on how they nest.
+        """Return the spans of threads and streams, with four more columns on their nesting.
 
         ``row`` counts these spans; ``parent`` is the row of the innermost span of the track that contains a span
         completely, or null; ``depth`` is the number of spans around it; ``self_ns`` is its duration without the time
@@ -139,7 +142,7 @@ class Trace:
 
     @property
     def flows(self) -> pl.LazyFrame:
-        """One row per end of an arrow; the rows of one arrow have its category, name and id."""
+        """One row per end of a flow; the rows of one flow have its category, name and id."""
         return self._of_kind("flow").rename({"phase": "step"}).select(FLOW_COLUMNS)
 
     @cached_property
@@ -185,7 +188,7 @@ class Trace:
 
     @property
     def is_merged(self) -> bool:
-        """Whether the trace is a merged one, in which each rank is a process whose pid is the rank."""
+        """True for a merged trace, in which each rank is a process whose pid is the rank."""
         return bool(self._own_header.get("merged"))
 
     @property
@@ -197,7 +200,7 @@ class Trace:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the file ends before its last event does, so that it may lack much that was recorded."""
+        """True if the file ends before its last event does, so that it may lack much that was recorded."""
         return any("ends too early" in repair for repair in self.repairs)
 
     @property
@@ -214,58 +217,59 @@ class Trace:
 
     @property
     def clock_bound_ns(self) -> int | None:
-        """Within what its clock is known beside rank 0's: 0 if they share one, None if nothing is known."""
+        """The error bound of its clock compared with rank 0's: 0 if they share one, None if unknown."""
         bound = object_at(self._own_header, "clock", "beside_rank0").get("bound_ns")
         return bound if isinstance(bound, int) else None
 
     @property
     def clock(self) -> FileClock | None:
-        """How its clock ran beside unix time, and rank 0's; None if the file does not say so, or is merged."""
+        """Its clock's offsets to unix time and to rank 0's; None if the file has none, or is merged."""
         return None if self.is_merged else parse_file_clock(self._own_header)
 
     @property
     def run_name(self) -> str | None:
-        """The name of the run, if the file says so."""
+        """The name of the run, if the file has it."""
         name = self._own_header.get("run_name")
         return name if isinstance(name, str) else None
 
     @property
     def starts(self) -> frozenset[str]:
-        """The names of the processes' starts that recorded it, if the file says so; a merged trace has several."""
+        """The names of the process starts that recorded it, if the file has them; a merged trace has several."""
         names = (header.get("start") for header in self._headers_of_files)
         return frozenset(start for start in names if isinstance(start, str) and start)
 
     @property
     def is_recovered(self) -> bool:
-        """Whether it is, or a merged trace has, a trace that `recover` made of what a killed process left."""
+        """True if `recover` made it, or a part of a merged trace, of the unsaved data of a killed process."""
         listed = self._own_header.get("files")
         headers = [object_at(file, "header") for file in listed] if isinstance(listed, list) else [self.header]
         return any(header.get("recovered") is True for header in headers)
 
     @property
     def warmup_batches(self) -> list[tuple[int, int]]:
-        """The batches that only warmed up before the recording, as numbers from and until, if the file says so."""
+        """The batches that only warmed up before the recording: the first, and the first one after them."""
         listed = self._own_header.get("warmup_batches")
         pairs = listed if isinstance(listed, list) else []
         return [(pair[0], pair[1]) for pair in pairs if _is_pair_of_numbers(pair)]
 
     @property
     def process_groups(self) -> dict[str, list[int]]:
-        """The ranks of each process group that Kineto lists, by its name. The default group may list none: it has
-        all."""
+        """The ranks of each process group that Kineto lists, by its name. A default group without a list has all."""
         return {name: self._ranks_of(group) for name, group in self._groups.items()}
 
     @property
     def group_titles(self) -> dict[str, str]:
-        """The descriptions of process groups by name, without those that torch makes up; of a dimension of a device
-        mesh its name, such as ``tp``."""
+        """The descriptions of process groups by name, without those that torch makes up.
+
+        That of a dimension of a device mesh is its name, such as ``tp``.
+        """
         titles = {name: group.get("pg_desc") for name, group in self._groups.items()}
         titles = {name: title.removeprefix("mesh_") for name, title in titles.items() if isinstance(title, str)}
         return {name: title for name, title in titles.items() if title not in _NO_TITLES and ":" not in title}
 
     @property
     def group_threads(self) -> dict[int, str]:
-        """The names of process groups by the threads that run their collectives, where these have their own."""
+        """The names of process groups by the threads that run only their collectives."""
         listed = ((name, group.get("threads")) for name, group in self._groups.items())
         return {
             thread: name
@@ -288,14 +292,14 @@ class Trace:
 
     @property
     def devices(self) -> dict[int, dict[str, Any]]:
-        """What Kineto says of each device it saw, such as its ``name``, by its number."""
+        """Kineto's properties of each device, such as its ``name``, by its number."""
         listed = self.header.get("deviceProperties")
         devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
         return {device["id"]: device for device in devices if isinstance(device.get("id"), int)}
 
     @property
     def _headers_of_files(self) -> list[dict[str, Any]]:
-        """Our own headers, of a merged trace those of the files in it."""
+        """Kinetoscope's headers; of a merged trace those of the files in it."""
         files = self._own_header.get("files")
         listed = [object_at(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else []
         return listed if self.is_merged else [self._own_header]
@@ -309,7 +313,7 @@ class Trace:
         return object_at(self.header, "distributedInfo")
 
     def _parts_of(self, rank: int) -> "list[Trace]":
-        """What a rank recorded in each window, of a merged trace."""
+        """Return the windows of a rank in a merged trace."""
         tracks = self.tracks.filter(pl.col("pid_number") == rank).select("track").collect()["track"]
         events = self._events.filter(pl.col("track").is_in(tracks.implode()))
         listed = self._own_header.get("files")
@@ -324,7 +328,7 @@ class Trace:
         ]
 
     def _ends_of_recordings(self) -> list[int]:
-        """When each recording of Kineto's but the last ended."""
+        """Return the ends of all but the last recording of Kineto."""
         spans = self._of_kind("span").filter(pl.col("category") == "Trace").select("name", "ts", "dur").collect()
         if len(spans) < 2:
             return []
@@ -332,13 +336,13 @@ class Trace:
         return (recordings["ts"] + recordings["dur"]).drop_nulls().sort().to_list()[:-1]
 
     def _split_at(self, moments: Sequence[int]) -> "list[Trace]":
-        """The trace in parts, each of which begins at a moment; with the first, what is before all of them."""
+        """Split the trace at some times; events before all of them are in the first part."""
         if not moments:
             return [self]
         return [self._between(begin, end) for begin, end in pairwise([None, *moments, None])]
 
     def _between(self, begin_ns: int | None, end_ns: int | None) -> "Trace":
-        """The trace without what began before a moment, or no earlier than another one."""
+        """Return the trace without events that began before a time, or no earlier than another one."""
         is_within = pl.col("ts").is_between(
             -(2**63) if begin_ns is None else begin_ns, 2**63 - 1 if end_ns is None else end_ns - 1
         )
@@ -363,7 +367,7 @@ class Trace:
 
 
 def _unreadable() -> tuple[type[BaseException], ...]:
-    """The errors of frames whose Parquet file was cut or changed; polars panics where it became shorter."""
+    """Return the errors of frames whose Parquet file was cut or changed; polars panics where it became shorter."""
     return OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException
 
 
@@ -372,7 +376,7 @@ def _is_pair_of_numbers(pair: Any) -> bool:
 
 
 def _displayable_summary(trace: Trace) -> TraceSummary:
-    """What people see, who may see it in somebody else's notebook: no path tells of anybody's home."""
+    """Return the summary for display, without paths of home directories: others may see the notebook."""
     found = summarize_trace(trace)
     notes, repairs = (
         [shorten_paths(sentence) for sentence in first_items] for first_items in (found.notes, found.repairs)
@@ -404,7 +408,7 @@ class TraceSet(Sequence[Trace]):
             return None
 
     def to_dict(self) -> dict[str, Any]:
-        """The ranks, and what is in each trace, as plain data."""
+        """Return the ranks, and the contents of each trace, as plain data."""
         return {"ranks": self.ranks, "traces": [trace.to_dict() for trace in self._traces]}
 
     def __len__(self) -> int:
@@ -418,18 +422,20 @@ class TraceSet(Sequence[Trace]):
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks that are there."""
+        """The ranks in the set."""
         return sorted({trace.rank for trace in self._traces if trace.rank is not None})
 
     @cached_property
     def all_steps(self) -> pl.DataFrame:
-        """All steps of the run, recorded or not, as its ranks have counted them: a row for each of the last 4,096 of
-        each rank, and for each block of older ones, with ``num_steps``. Empty where the run has no pulse.
+        """All steps of the run, recorded or not, as its ranks have counted them.
+
+        There is a row for each of the last 4,096 of each rank, and for each block of older ones, with ``num_steps``; no
+        rows where the run has no pulse.
 
         ``step`` counts from 0 and is the number of the first step in the row; ``begin_ns`` is in unix time.
-        ``duration_ns`` and the columns of phases are sums over the row's steps, of the host's time; a phase is null
-        where it was not watched, and then it is in ``other_ns``. ``least_ns``, ``most_ns`` and ``slowest_step`` are of
-        single steps, and ``squares`` is the sum of the squares of their durations.
+        ``duration_ns`` and the columns of phases are sums over the row's steps, of CPU time; a phase is null where it
+        was not watched, and then it is in ``other_ns``. ``least_ns``, ``most_ns`` and ``slowest_step`` are of single
+        steps, and ``squares`` is the sum of the squares of their durations.
 
             steps = kinetoscope.load("runs/digits").all_steps
             steps.filter(pl.col("rank") == 0).select(pl.col("duration_ns").sum() / pl.col("num_steps").sum())
@@ -437,7 +443,7 @@ class TraceSet(Sequence[Trace]):
         return build_steps_frame(self._pulses)
 
     def of_rank(self, rank: int) -> list[Trace]:
-        """The traces of one rank."""
+        """Return the traces of one rank."""
         return [trace for trace in self._traces if trace.rank == rank]
 
     @property
@@ -451,7 +457,7 @@ class TraceSet(Sequence[Trace]):
         return self._all([trace.spans for trace in self._traces])
 
     def nested(self) -> pl.LazyFrame:
-        """The spans of all traces, nested; ``row`` and ``parent`` count those of one trace."""
+        """Return the spans of all traces, nested; ``row`` and ``parent`` count those of one trace."""
         return self._all([trace.nested() for trace in self._traces])
 
     @property

@@ -1,7 +1,7 @@
-"""A trace as one Parquet file, as it is kept in the user's cache.
+"""Traces as Parquet files, as they are cached and converted.
 
-The file's metadata hold the tracks and the header, and what the trace was read from: if that has another size, another
-time of change, or was read by another version, it is read again.
+The file's metadata contain the tracks, the header and a fingerprint of the source: if that has another size or time of
+change, or was read by another version, it is read again.
 """
 
 import os
@@ -48,9 +48,15 @@ _READER = msgspec.json.Decoder(_Header | None)  # made once: msgspec must not le
 
 
 def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint: str | None = None) -> None:
-    """Writes a complete trace, for `read_parquet`. The file appears when it is complete.
+    """Write a complete trace, for `read_parquet`. The file appears when it is complete.
 
-    Raises `OutputError` if it cannot be written.
+    Args:
+        trace: the trace.
+        path: the file to write.
+        fingerprint: that of its source, for a file of the cache.
+
+    Raises:
+        OutputError: if it cannot be written.
     """
     about = trace.about
     file_header = _Header(
@@ -75,7 +81,7 @@ def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint:
 
 
 def is_trace_parquet(path: str | os.PathLike[str]) -> bool:
-    """Whether a Parquet file is a trace of ours, of any version."""
+    """Return whether a Parquet file is a trace of ours, of any version."""
     try:
         return _KEY in pl.read_parquet_metadata(os.fspath(path))
     except (OSError, pl.exceptions.PolarsError):
@@ -83,11 +89,15 @@ def is_trace_parquet(path: str | os.PathLike[str]) -> bool:
 
 
 def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> tuple[TraceInfo, pl.LazyFrame]:
-    """The trace in a Parquet file of ours; its events are read when they are needed.
+    """Read the trace in a Parquet file of ours; its events are read on demand.
 
-    Raises `TraceFileError` if it is no such file, if it unpacks to more than any trace does, if a number in it is not
-    in its range, or if it was made from a file with another ``fingerprint``. With one, it is a file of the user's own
-    cache, which is not looked through.
+    Args:
+        path: the file to read.
+        fingerprint: that of its source. With it, the file is in the user's cache, and its contents are trusted.
+
+    Raises:
+        TraceFileError: if it is no such file, unpacks to more than any trace does, has a number out of range, or was
+            made from a file with another ``fingerprint``.
     """
     name = os.fspath(path)
     if fingerprint is not None:
@@ -132,7 +142,7 @@ def _read_header(name: str, source: str | BinaryIO) -> _Header | None:
 
 
 def _find_schema_error(events: pl.LazyFrame, num_tracks: int) -> str | None:
-    """What is wrong with the columns, or with the numbers of tracks; None for nothing."""
+    """Return the first error in the columns, or in the numbers of tracks; None for none."""
     try:
         schema = events.collect_schema()
         wrong = [name for name, dtype in event_schema().items() if schema.get(name) != dtype]

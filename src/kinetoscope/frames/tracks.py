@@ -1,4 +1,4 @@
-"""The tracks of a trace, as one row each, and how the spans of each track are nested.
+"""Tracks of a trace, a row each, and the nesting of the spans of each track.
 
 Where spans of a track overlap and neither contains the other, both are inside the innermost span that contains them.
 """
@@ -23,8 +23,12 @@ _DESCRIBED = {
 
 
 def build_tracks(events: pl.LazyFrame, thread_ids: list[tuple[Any, Any]]) -> pl.DataFrame:
-    """One row per track: its pid and tid (as text, and as numbers if they are numbers), its names in the trace, its
-    ``kind`` (``thread`` or ``stream``), its number of spans, and its first and last nanosecond."""
+    """Build the frame of tracks.
+
+    Returns:
+        A row per track: its pid and tid (as strings, and as numbers if they are numbers), its names in the trace, its
+            ``kind`` (``thread`` or ``stream``), its number of spans, and its first and last nanosecond.
+    """
     texts = {"pid": _texts([pid for pid, _ in thread_ids]), "tid": _texts([tid for _, tid in thread_ids])}
     numbers = {f"{name}_number": [_number(text) for text in values] for name, values in texts.items()}
     schema = dict.fromkeys(texts, pl.String) | dict.fromkeys(numbers, pl.Int64)
@@ -47,7 +51,7 @@ def build_tracks(events: pl.LazyFrame, thread_ids: list[tuple[Any, Any]]) -> pl.
 
 
 def read_track_names(events: pl.LazyFrame, thread_ids: list[tuple[Any, Any]]) -> frozenset[str]:
-    """The names that metadata events say of processes and threads."""
+    """Return the names of processes and threads in metadata events."""
     described = _read_descriptions(events, thread_ids)
     return frozenset(name for column in ("process", "thread") for name in described[column] if name is not None)
 
@@ -57,13 +61,13 @@ def _texts(values: list[Any]) -> list[str | None]:
 
 
 def _number(text: str | None) -> int | None:
-    """A pid or tid as a number, if it is one; "stream 7" of old traces is 7."""
+    """Return a pid or tid as a number, if it is one; "stream 7" of old traces is 7."""
     digits = (text or "").removeprefix("stream ")
     return int(digits) if digits.removeprefix("-").isdecimal() and len(digits) <= 18 and digits.isascii() else None
 
 
 def _read_descriptions(events: pl.LazyFrame, thread_ids: list[tuple[Any, Any]]) -> dict[str, list[Any]]:
-    """What metadata events say about each track. Those of a process apply to all its tracks."""
+    """Return the names and sort indexes of tracks in metadata events. Those of a process apply to all its tracks."""
     rows = events.filter(pl.col("kind") == "metadata").select("name", "track", "args").collect()
     of_process: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
     of_thread: defaultdict[str, dict[int, Any]] = defaultdict(dict)
@@ -107,7 +111,7 @@ def _span_statistics(events: pl.LazyFrame) -> pl.DataFrame:
 
 
 def expand_counters(events: Iterable[tuple[int, int, str, str, bytes | None]]) -> dict[str, list[Any]]:
-    """Counter events, each with the values of several series, as one row per value. Other values are left out."""
+    """Expand counter events, each with the values of several series, to a row per value. Other values are left out."""
     rows: dict[str, list[Any]] = {name: [] for name in ("ts", "track", "name", "category", "series", "value")}
     for ts, track, name, category, args in events:
         values = decode_json_text(args) if args else {}
@@ -119,10 +123,14 @@ def expand_counters(events: Iterable[tuple[int, int, str, str, bytes | None]]) -
 
 
 def nest_spans(spans: pl.DataFrame, *, clip: bool = False) -> pl.DataFrame:
-    """For each row of ``ts``, ``dur`` and ``track``: ``self_ns``, ``parent`` (a row, or null) and ``depth``.
+    """Return the nesting of spans: ``self_ns``, ``parent`` (a row, or null) and ``depth``.
 
-    ``self_ns`` is the part of a span that none of its direct children covers. With ``clip``, a span that begins within
-    another one is its child and ends with it at the latest; ``dur`` is then what is left of each.
+    ``self_ns`` is the part of a span that none of its direct children covers.
+
+    Args:
+        spans: a row per span with ``ts`` and ``dur`` in ns, and ``track``.
+        clip: whether a span that begins within another one is its child and ends with it at the latest; ``dur`` is then
+            the rest of each.
     """
     wanted = {"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32}  # it takes a tenth of a query's time
     spans = pl.DataFrame([spans[name].cast(dtype).rechunk() for name, dtype in wanted.items()])
