@@ -1,1 +1,1 @@
-"""table: traces as polars frames."""
+"""Traces as polars frames."""

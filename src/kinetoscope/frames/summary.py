@@ -24,26 +24,32 @@ class SummarizedTrace(Protocol):
     @property
     def world_size(self) -> int | None:
         """The number of ranks of the run."""
+        ...
 
     @property
     def rank(self) -> int | None:
         """The rank that recorded it."""
+        ...
 
     @property
     def ranks(self) -> list[int]:
         """The ranks in it."""
+        ...
 
     @property
     def host(self) -> str | None:
         """The machine on which it was recorded."""
+        ...
 
     @property
     def notes(self) -> list[str]:
         """Notes in sentences."""
+        ...
 
     @property
     def events(self) -> pl.LazyFrame:
         """All its events."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
