@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.page.build import build_page
 from support.minimal_pages import assert_accessible, reload_until, serious_faults
-from trainsim import Fault, Settings, planted_settings
+from trainsim import Fault, Settings, stories
 from trainsim.analysed import analysed
 
 _SLOW_LOADER = Fault(kind="slow_loader", cost_ns=3_000_000)
@@ -151,7 +151,7 @@ def test_a_throughput_that_is_unknown_is_no_key_figure(slow_loader, page, open_f
 
 
 def test_the_code_of_a_fix_is_copied_whole(analyze_sources, page, open_file):
-    open_file(analyze_sources(planted_settings(5, "items")))
+    open_file(analyze_sources(replace(stories.VALUES_AND_LATE_RANK, faults=stories.VALUES_AND_LATE_RANK.faults[:1])))
     fix = page.locator(".fix").first
     fix.get_by_role("button", name="Copy").click()
     expect(fix).to_contain_text(re.compile("Copied: 1 line|does not let this page copy"))

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import kinetoscope
 from kinetoscope.report.terminal.summary import render_summary
-from trainsim import planted_settings, simulate
+from trainsim import simulate, stories
 
 PAGE = (Path(__file__).parents[2] / "docs" / "summary.md").read_text(encoding="utf-8")
 TITLES = {title: title for title in re.findall(r"^## (.*)$", PAGE, re.M)}
@@ -24,9 +24,7 @@ TITLES["Each GPU, from its first event to its last"] += ", in ms"
 def report(tmp_path_factory):
     """A simulated run of two ranks with devices, in whose steps each part takes something, and a slow step."""
     folder = tmp_path_factory.mktemp("traces")
-    simulate(replace(planted_settings(5, "items", "late_host"), num_ranks=2, num_steps=9, has_memory=True)).write(
-        folder
-    )
+    simulate(replace(stories.VALUES_AND_LATE_RANK, num_ranks=2, num_steps=9, has_memory=True)).write(folder)
     report = kinetoscope.analyze(folder, cache=False)
     parts = [each_part(row.parts, sign * 1e6) for row, sign in zip(report.ranks, (1, -1), strict=True)]
     ranks = [replace(row, parts=its) for row, its in zip(report.ranks, parts, strict=True)]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import kinetoscope
-from trainsim import planted_settings
+from trainsim import stories
 from trainsim.analysed import write_changed
 
 
@@ -16,7 +16,7 @@ def kinds_with_pauses(folder, name, *, within):
             pause = {"name": name, "cat": "gc", "ts": begin, "args": {"generation": 2, "line": "train.py:9"}}
             trace["traceEvents"].append(compiling | pause)
 
-    settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
+    settings = replace(stories.RECOMPILATION, num_ranks=1, num_steps=9)
     report = kinetoscope.analyze(write_changed(add_pauses, settings, folder), cache=False)
     return [(found.kind, found.confidence) for found in report.findings]
 

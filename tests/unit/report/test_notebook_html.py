@@ -15,7 +15,7 @@ from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.report.comparison import render_comparison
 from kinetoscope.report.labels import PART_COLOURS, SIDE_LABELS
 from kinetoscope.report.terminal.summary import render_summary
-from trainsim import Settings, planted_settings, simulate
+from trainsim import Settings, simulate, stories
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -69,7 +69,7 @@ def screen(rendered, width=400):
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "digits"
     folder.mkdir()
-    simulate(replace(planted_settings(5, "items", "late_host"), num_steps=9, has_memory=True)).write(folder)
+    simulate(replace(stories.VALUES_AND_LATE_RANK, num_steps=9, has_memory=True)).write(folder)
     return kinetoscope.analyze(folder, cache=False)
 
 

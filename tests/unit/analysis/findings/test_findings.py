@@ -9,7 +9,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.findings.rule import load_rules
-from trainsim import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate
+from trainsim import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate, stories
 from trainsim.analysed import analysed, with_cores_busy, write_changed
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "1"))
@@ -121,7 +121,7 @@ def test_a_healthy_loop_that_reads_its_loss_in_each_step_need_not_stop_doing_tha
 
 
 def test_a_rank_that_is_late_for_its_data_is_not_also_a_loop_that_waits_for_data():
-    report = report_on(replace(planted_settings(2, "slow_loader", rank=1), num_ranks=3))
+    report = report_on(replace(stories.ONE_SLOW_DATALOADER, num_ranks=3))
     assert kinds_in(report)[0] == "straggler"
     assert "input_bound" not in kinds_in(report)
 
@@ -132,7 +132,7 @@ def test_wait_for_a_straggler_is_not_communication():
 
 
 def test_gc_pause_during_a_device_sync_costs_nothing():
-    report = report_on(replace(planted_settings(8, "gc"), num_ranks=2))
+    report = report_on(replace(stories.RARE_GC_PAUSES, num_ranks=2))
     assert "synchronisation" not in kinds_in(report)
 
 
@@ -151,7 +151,7 @@ def test_fault_costs_the_device_wait_not_cpu_time_while_the_device_is_busy():
 
 
 def test_a_finding_names_the_lines_and_operators_where_stacks_were_recorded():
-    settings = replace(planted_settings(0, "items"), num_ranks=1, has_stacks=True, num_steps=8)
+    settings = replace(stories.VALUES_READ_ONE_BY_ONE, num_ranks=1, has_stacks=True, num_steps=8)
     where = finding(report_on(settings), "synchronisation").where
     assert (where.spans[0], where.lines[0]) == ("aten::_local_scalar_dense", "model.py:8")
 
@@ -171,7 +171,7 @@ def test_with_too_few_steps_no_interval_is_named_and_the_report_says_what_to_rec
 
 
 def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
-    settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=8)
+    settings = replace(stories.SLOW_DATALOADER, num_ranks=1, num_steps=8)
     advice = {
         percent: finding(
             report_after(with_cores_busy(percent), settings, tmp_path / str(percent)),
@@ -188,7 +188,7 @@ def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
 
 
 def test_advice_omits_active_options_and_a_short_recording_has_its_length(tmp_path):
-    settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=8)
+    settings = replace(stories.SLOW_DATALOADER, num_ranks=1, num_steps=8)
     advice = finding(report_after(with_cores_busy(30, 2), settings, tmp_path), "input_bound").advice
     assert "the recording is too short to show it: record for 2 s or more." in advice
     assert "system=True" not in advice
@@ -215,7 +215,7 @@ def test_loop_with_fast_batches_is_not_advised_to_use_workers():
 )
 def test_a_loop_that_may_have_waited_for_a_core_is_not_surely_slow(tmp_path, cores, process, confidence):
     """Which the states of its thread would tell, if they were recorded."""
-    settings = replace(planted_settings(0, "slow_python"), num_ranks=1, num_steps=8)
+    settings = replace(stories.PYTHON_BETWEEN_OPERATORS, num_ranks=1, num_steps=8)
     found = finding(report_after(with_cores_busy(cores, of_process=process), settings, tmp_path), "python_overhead")
     assert found.confidence == confidence
     sentence = "The machine's cores were 99 % busy, and this process used 40 % of one"
@@ -275,7 +275,7 @@ def test_memory_that_is_nearly_full_is_a_finding():
 
 
 def test_no_saving_is_claimed_for_unexplained_device_waits():
-    report = report_on(planted_settings(11, "idle_gaps", "float64"))
+    report = report_on(stories.GAPS_AND_FLOAT64)
     assert {found.kind: found.saving_ns_per_step for found in report.findings} == {"idle_gaps": None, "float64": None}
     assert any(note.startswith("The estimated savings of findings are unknown: 9") for note in report.run["notes"])
 
@@ -332,7 +332,7 @@ def test_one_slow_batch_of_a_loop_that_makes_its_own_does_not_hide_other_faults(
 
 
 def test_run_without_a_device_has_no_device_idle_time():
-    settings = planted_settings(0, "slow_python")
+    settings = stories.PYTHON_BETWEEN_OPERATORS
     evidence = dict(finding(report_on(replace(settings, has_device=False)), "python_overhead").evidence)
     assert "python_ns" in evidence
     assert "device_wait_ns" not in evidence
@@ -402,12 +402,12 @@ def test_one_time_profiler_work_at_the_start_is_no_per_step_cost(tmp_path):
         trace["traceEvents"].append(first | look | {"ts": first["ts"] + first["dur"] / 4, "args": {}})
 
     settings = Settings(num_ranks=1, num_steps=8, has_device=False, step_spans="event/batch", step_ns=300_000)
-    assert "profiler_cost" in kinds_in(report_on(planted_settings(0, "profiler_cost")))
+    assert "profiler_cost" in kinds_in(report_on(stories.PROFILER_OVERHEAD))
     assert "profiler_cost" not in kinds_in(report_after(look_around, settings, tmp_path))
 
 
 def test_a_report_that_was_kept_has_the_same_findings(tmp_path):
-    simulate(replace(planted_settings(0, "late_host", rank=1), num_ranks=2, num_steps=8)).write(tmp_path)
+    simulate(replace(stories.LATE_RANK, num_ranks=2, num_steps=8)).write(tmp_path)
     fresh, kept = (kinetoscope.analyze(tmp_path).to_json() for _ in range(2))
     assert '"kind":"straggler"' in fresh
     assert kept == fresh
@@ -423,9 +423,7 @@ def test_line_that_triggers_most_gc_pauses_comes_first_even_if_others_are_longer
             pause.setdefault("args", {})["line"] = "rare.py:7" if number == 0 else "model/heads.py:41"
             pause["dur"] *= 1 if number else 1.5
 
-    settings = replace(
-        planted_settings(0, "gc"), num_ranks=1, num_steps=9, faults=(Fault(kind="gc", cost_ns=3_000_000),)
-    )
+    settings = replace(stories.GC_PAUSES, num_ranks=1, num_steps=9, faults=(Fault(kind="gc", cost_ns=3_000_000),))
     found = finding(report_after(add_lines, settings, tmp_path), "garbage_collection")
     assert found.where.lines == ("model/heads.py:41", "rare.py:7")
     share = dict(found.evidence)["share_of_line"]
@@ -446,7 +444,7 @@ def test_explicit_gc_collections_are_distinguished_from_automatic_ones(younger, 
             pause.setdefault("args", {})["line"] = "train.py:9"
 
     faults = (Fault(kind="gc", cost_ns=3_000_000),)
-    settings = replace(planted_settings(0, "gc"), num_ranks=1, num_steps=9, faults=faults)
+    settings = replace(stories.GC_PAUSES, num_ranks=1, num_steps=9, faults=faults)
     found = finding(report_after(make_full, settings, tmp_path), "garbage_collection")
     assert found.advice.startswith(advice)
 
@@ -468,7 +466,7 @@ def test_library_function_with_most_gc_pauses_is_named_next_to_the_user_line(in_
             pause.setdefault("args", {}).update(line="train.py:9", library=library)
 
     faults = (Fault(kind="gc", cost_ns=3_000_000),)
-    settings = replace(planted_settings(0, "gc"), num_ranks=1, num_steps=20, faults=faults)
+    settings = replace(stories.GC_PAUSES, num_ranks=1, num_steps=20, faults=faults)
     found = finding(report_after(add_lines, settings, tmp_path), "garbage_collection")
     assert found.where.lines == named
     assert ("started, mostly in _collate (some_trainer.py:15). " in found.advice) == (len(named) == 2)
@@ -492,7 +490,7 @@ def test_advice_on_a_loader_leaves_out_what_it_has_already(tmp_path):
             {"ph": "i", "s": "t", "name": "DataLoader", "cat": "loader", "args": facts, **place}
         )
 
-    settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=9)
+    settings = replace(stories.SLOW_DATALOADER, num_ranks=1, num_steps=9)
     found = finding(report_after(add_facts, settings, tmp_path), "input_bound")
     assert found.advice.startswith("Add workers: `DataLoader(..., num_workers=5)`. ")
     assert {"num_workers": 3, "prefetch_factor": 4, "batch_size": 64}.items() <= dict(found.evidence).items()
@@ -503,7 +501,7 @@ def test_advice_on_a_loader_leaves_out_what_it_has_already(tmp_path):
 )
 @pytest.mark.parametrize("fact", ["num_workers", "prefetch_factor"])
 def test_a_loaders_facts_that_cannot_be_are_as_good_as_none(fact, number, tmp_path):
-    settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=9)
+    settings = replace(stories.SLOW_DATALOADER, num_ranks=1, num_steps=9)
     for path in simulate(settings).write(tmp_path):
         trace = json.loads(path.read_text(encoding="utf-8"))
         step = next(event for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep#"))
@@ -520,7 +518,7 @@ def test_device_with_impossible_memory_counts_as_unknown_memory(tmp_path):
     def change(trace):
         trace["deviceProperties"] = [{"id": 0, "name": "GPU", "totalGlobalMem": 10**400}]
 
-    settings = replace(planted_settings(0, "leak"), num_ranks=1, num_steps=9)
+    settings = replace(stories.LEAK, num_ranks=1, num_steps=9)
     found = finding(report_after(change, settings, tmp_path), "memory_growth")
     assert "steps_until_full" not in dict(found.evidence)
 
@@ -530,7 +528,7 @@ def test_recompilation_names_the_function_and_the_failed_guard(tmp_path):
         for span in (event for event in trace["traceEvents"] if event.get("cat") == "compile"):
             span["args"] = {"function": "forward", "line": "model.py:12", "guard": "`x.size()[0]` was 32, is 17"}
 
-    settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
+    settings = replace(stories.RECOMPILATION, num_ranks=1, num_steps=9)
     found = finding(report_after(add_words, settings, tmp_path), "recompilation")
     assert "forward was compiled again because `x.size()[0]` was 32, is 17." in found.advice
     assert found.where.lines == ("model.py:12",)
@@ -543,7 +541,7 @@ def test_recompilation_is_reported_from_torchs_own_compiler_records(tmp_path):
             inner = {"name": "build_guards (dynamo_timed)", "ts": span["ts"] + span["dur"] / 4, "dur": span["dur"] / 2}
             trace["traceEvents"].append(span | inner)
 
-    settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
+    settings = replace(stories.RECOMPILATION, num_ranks=1, num_steps=9)
     noted = finding(analysed(settings)[1], "recompilation")
     found = finding(report_after(as_torch_has_it, settings, tmp_path), "recompilation")
     assert found.advice.endswith("Set `TORCH_LOGS=recompiles` to print the guards that fail.")
@@ -558,7 +556,7 @@ def test_compilation_in_the_first_recorded_steps_is_no_recompilation(tmp_path):
         del spans[0]["args"]["guard"]
         trace["traceEvents"] = [event for event in events if event not in spans[1:]]
 
-    settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
+    settings = replace(stories.RECOMPILATION, num_ranks=1, num_steps=9)
     found = finding(report_after(keep_first, settings, tmp_path), "recompilation")
     assert (found.title, found.confidence) == ("Compilation in 1 recorded step: 0.90 ms/step", "medium")
     assert "first compilation" in found.advice
@@ -566,7 +564,7 @@ def test_compilation_in_the_first_recorded_steps_is_no_recompilation(tmp_path):
 
 
 def test_straggler_is_named_with_its_executing_line(tmp_path):
-    settings = replace(planted_settings(0, "late_host", rank=1), num_ranks=2, num_steps=8)
+    settings = replace(stories.LATE_RANK, num_ranks=2, num_steps=8)
 
     def add_samples(trace):
         events = [event for event in trace["traceEvents"] if event["ph"] == "X"]

@@ -15,7 +15,7 @@ from kinetoscope.formats.experiments import (
     write_experiment,
 )
 from kinetoscope.variants.registry import load_variants
-from trainsim import planted_settings, simulate
+from trainsim import simulate, stories
 
 
 def row(change, *, findings=("input_bound",), name="num_workers", verdict="faster", num_variants=1, **fields):
@@ -69,7 +69,7 @@ def test_the_kinds_with_variants_are_those_of_the_variants():
 
 def test_a_report_has_what_was_measured_in_the_folder_of_its_run(tmp_path):
     folder = tmp_path / "mine"
-    simulate(planted_settings(5, "items", "late_host")).write(folder / "traces")
+    simulate(stories.VALUES_AND_LATE_RANK).write(folder / "traces")
     first = kinetoscope.analyze(folder).findings[0]
     assert first.measured is None
     run = RunFolder(folder)

@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.explanations import explanations
 from kinetoscope.analysis.findings.rule import find_all, load_rules
 from kinetoscope.cli import main
 from support.synthetic_evidence import STEP_NS, Run
-from trainsim import Settings, planted_settings, simulate
+from trainsim import Settings, simulate, stories
 from trainsim.analysed import simulate_and_analyze
 
 KIND = "long_launches"
@@ -58,7 +58,7 @@ Launch less.
 
 Little.
 """
-SETTINGS = planted_settings(0, "slow_launches")
+SETTINGS = stories.SLOW_LAUNCHES
 
 
 def add_rule(folder, monkeypatch, text):

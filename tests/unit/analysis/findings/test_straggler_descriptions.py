@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import kinetoscope
-from trainsim import Fault, Settings, planted_run
+from trainsim import Fault, Settings, stories
 from trainsim.analysed import analysed, with_cores_busy, write_changed
 
 NODE, SMALL_NODE = (4, 5, 6, 7), (2, 3)
@@ -149,7 +149,7 @@ def test_all_but_one_of_the_alternating_stragglers_are_reported():
 
 
 def test_ranks_alternately_waiting_for_data_mean_slow_loaders_and_no_straggler():
-    settings, _ = planted_run(579_700)  # seven of eight ranks are late in some step, all with the same slow loader
+    settings = stories.SLOW_DATALOADER_ON_CPU
     _, report = analysed(settings)
     assert [finding.kind for finding in report.findings] == ["input_bound"]
 

@@ -13,7 +13,7 @@ from kinetoscope.core.text.wording import format_ms
 from kinetoscope.report.descriptions import describe_fix
 from kinetoscope.report.terminal.screen import print_trimmed
 from kinetoscope.report.terminal.summary import render_summary
-from trainsim import Settings, healthy_settings, planted_settings, simulate
+from trainsim import Settings, simulate, stories
 
 
 def analyse(settings, folder):
@@ -38,7 +38,7 @@ def table(lines, title):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    settings = replace(planted_settings(5, "items", "late_host"), num_steps=9, has_memory=True)
+    settings = replace(stories.VALUES_AND_LATE_RANK, num_steps=9, has_memory=True)
     return analyse(settings, tmp_path_factory.mktemp("traces"))
 
 
@@ -196,7 +196,7 @@ def test_small_parts_of_a_step_are_one_entry_unless_details_are_wanted(report):
 
 
 def test_a_run_without_a_fault_reports_no_finding(tmp_path):
-    assert "No finding." in screen(analyse(healthy_settings(4, 3_000_000), tmp_path))
+    assert "No finding." in screen(analyse(stories.HEALTHY, tmp_path))
 
 
 def test_operators_of_one_name_are_one_row_whatever_their_shapes(report):
