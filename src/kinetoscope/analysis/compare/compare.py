@@ -288,7 +288,7 @@ class _Runs:
     def _estimate_change(self, key: SeriesKey) -> Change:
         sides = zip((self._before, self._after), self._parts, strict=True)
         estimates = [_estimate(key, side[key], parts.get(key)) for side, parts in sides]
-        return Change(key, *estimates, least=1.0 if key == PEAK else _ZERO_SHARE * self._step_ns)
+        return Change(key, *estimates, min_value=1.0 if key == PEAK else _ZERO_SHARE * self._step_ns)
 
     def _compare_change(self, change: Change) -> ComparisonRow:
         log, half = change.log, self._intervals.half_width(change)

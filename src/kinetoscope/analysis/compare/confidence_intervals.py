@@ -35,12 +35,12 @@ Calls = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True)
 class Change:
-    """Change of one value between two runs. Values below ``least`` count as ``least``."""
+    """Change of one value between two runs. Values below ``min_value`` count as ``min_value``."""
 
     key: SeriesKey
     before: Estimate
     after: Estimate
-    least: float
+    min_value: float
 
     @property
     def log(self) -> float:
@@ -59,7 +59,7 @@ class Change:
         return max(self._scale(self.before), self._scale(self.after))
 
     def _scale(self, side: Estimate) -> float:
-        return max(side.value, self.least)
+        return max(side.value, self.min_value)
 
 
 @dataclass(frozen=True)

@@ -173,16 +173,16 @@ def _calls(report: RunReport) -> dict[SeriesKey, list[float]]:
     """
     recorded = {row.step for row in report.steps if row.python_ns is not None}
     steps = sorted({row.step for row in report.steps})
-    places = [place for place, step in enumerate(steps) if step in recorded or not recorded]
+    indexes = [index for index, step in enumerate(steps) if step in recorded or not recorded]
     share = 1 / (len(steps) * max(1, len(report.run["ranks"])))
     small = [SeriesKey("operator", row.name, row.shapes) for row in report.operators]
     means = dict(zip(small, (row.self_ns * share for row in report.operators), strict=True))
     means |= {SeriesKey("kernel", row.name): row.total_ns * share for row in report.kernels}
     known = {
-        SeriesKey(row.kind, row.name, row.shapes, row.module): [float(row.times_ns[place]) for place in places]
+        SeriesKey(row.kind, row.name, row.shapes, row.module): [float(row.times_ns[index]) for index in indexes]
         for row in report.by_step
     }
-    there = {(key.kind, key.name, key.shapes) for key in known}
+    known_names = {(key.kind, key.name, key.shapes) for key in known}
     return known | {
-        key: [mean] * len(places) for key, mean in means.items() if (key.kind, key.name, key.shapes) not in there
+        key: [mean] * len(indexes) for key, mean in means.items() if (key.kind, key.name, key.shapes) not in known_names
     }

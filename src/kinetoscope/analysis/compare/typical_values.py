@@ -45,7 +45,7 @@ def estimate(values: Sequence[float], *, is_mean: bool = False) -> Estimate:
 
 def _block_means(values: Sequence[float]) -> list[float]:
     num_blocks = min(_NUM_BLOCKS, len(values))
-    edges = [len(values) * place // num_blocks for place in range(num_blocks + 1)]
+    edges = [len(values) * index // num_blocks for index in range(num_blocks + 1)]
     return [fmean(values[begin:end]) for begin, end in pairwise(edges)]
 
 

@@ -126,8 +126,8 @@ class _Loop:
         if self._worker_ns is None or self.num_workers is None:
             return None
         wanted = max(self.num_workers + 1, math.ceil(self._worker_ns / self._rest_ns))
-        most = _MAX_WAITING_WORKERS if self.is_waiting else max(_MAX_WORKERS, 2 * self.num_workers)
-        return min(wanted, most if limit is None else self.num_workers + limit)
+        max_workers = _MAX_WAITING_WORKERS if self.is_waiting else max(_MAX_WORKERS, 2 * self.num_workers)
+        return min(wanted, max_workers if limit is None else self.num_workers + limit)
 
     def _reachable_ns(self, num_workers: int) -> float:
         """Return the saving of so many workers.

@@ -77,12 +77,12 @@ def find_straggler_causes(
 def _uneven_ns(stalls: pl.DataFrame, num_ranks: int) -> float:
     """Return by how much the rank with most of a part exceeds the mean of the others, summed over steps."""
     by_rank = stalls.drop_nulls("step").group_by("step", "rank").agg(pl.col("total_ns").sum())
-    total, most = pl.col("total_ns").sum(), pl.col("total_ns").max()
-    uneven = by_rank.group_by("step").agg(uneven=most - (total - most) / max(1, num_ranks - 1))
+    total, largest = pl.col("total_ns").sum(), pl.col("total_ns").max()
+    uneven = by_rank.group_by("step").agg(uneven=largest - (total - largest) / max(1, num_ranks - 1))
     return float(uneven["uneven"].sum())
 
 
 def _find_ranks_with(graph: ReplayGraph, part: str) -> frozenset[int]:
     takes = graph.edges.drop_nulls("rank").group_by("rank").agg(pl.col(part).sum())
-    is_much = pl.col(part) >= _MIN_SHARE_OF_LONGEST * pl.col(part).max()
-    return frozenset(takes.filter(is_much)["rank"].to_list())
+    is_large = pl.col(part) >= _MIN_SHARE_OF_LONGEST * pl.col(part).max()
+    return frozenset(takes.filter(is_large)["rank"].to_list())

@@ -95,14 +95,14 @@ def find_straggler_group(model: LatenessModel, all_ranks: Collection[int], step_
     if not rows or all_save < MIN_LATE_SHARE * step_ns:
         return []
     enough_ns = _MIN_SHARE_OF_SAVING * all_save
-    fewest, most = 1, len(rows)
-    while fewest < most:
-        middle = (fewest + most) // 2
+    low, high = 1, len(rows)
+    while low < high:
+        middle = (low + high) // 2
         if model.estimate_saving_ns(_ranks(rows[:middle])) >= enough_ns:
-            most = middle
+            high = middle
         else:
-            fewest = middle + 1
-    group = _drop_dispensable(rows[:most], model, enough_ns)
+            low = middle + 1
+    group = _drop_dispensable(rows[:high], model, enough_ns)
     return [] if _are_most_input_bound(group, all_ranks) else group
 
 
@@ -152,8 +152,8 @@ def find_ranks_late_once(
     for rank, by_step in after_first.items():
         step = max(by_step, key=lambda one: by_step[one])
         others = max((ns for other, ns in by_step.items() if other != step), default=0.0)
-        is_much = by_step[step] >= max(_MIN_TIMES_NEXT * others, MIN_ONCE_SHARE * num_steps * step_ns)
-        if is_much and num_steps >= _MIN_STEPS:
+        is_large = by_step[step] >= max(_MIN_TIMES_NEXT * others, MIN_ONCE_SHARE * num_steps * step_ns)
+        if is_large and num_steps >= _MIN_STEPS:
             cause = _cause(rank, step, by_step, steps)
             cost_ns = round(by_step[step] / num_steps)
             found.append(

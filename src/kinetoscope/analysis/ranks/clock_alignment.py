@@ -77,15 +77,15 @@ def estimate_clock_shifts(names: Iterable[str]) -> dict[int, ClockShift]:
 
 def notes_on_clock_shifts(shifts: Mapping[int, ClockShift]) -> list[str]:
     """Return a sentence on clocks that differ by more than the error of the estimate, if some do."""
-    apart = {
+    differing = {
         rank: abs(shift.shift_ns)
         for rank, shift in sorted(shifts.items())
         if abs(shift.shift_ns) > max(_MIN_REPORTED_SHIFT_NS, MIN_CLOCK_BOUNDS * shift.bound_ns)
     }
-    if not apart:
+    if not differing:
         return []
-    far = format_duration(max(apart.values()))
-    return [f"The clocks of ranks differ by up to {far}, by the ends of their collectives: {format_ranks(apart)}."]
+    far = format_duration(max(differing.values()))
+    return [f"The clocks of ranks differ by up to {far}, by the ends of their collectives: {format_ranks(differing)}."]
 
 
 def add_clock_bounds(rows: Sequence[RankRow], shifts: Mapping[int, ClockShift]) -> list[RankRow]:

@@ -334,11 +334,11 @@ def _add_call_numbers(calls: pl.DataFrame) -> pl.DataFrame:
     """Add ``call``, the number of the run's call that each one is part of."""
     # Each rank counts its sends and receives anew, so their numbers differ on both sides.
     by_sequence = pl.col("sequence").is_not_null() & (pl.col("name") != SEND).fill_null(True)
-    places = [pl.when(~by_sequence).then(name) for name in ("after", "order")]
+    position = [pl.when(~by_sequence).then(name) for name in ("after", "order")]
     # Ranks put unequal numbers of elements into one all-to-all, as tokens for experts.
     elements = pl.when(pl.col("name") != _ALL_TO_ALL).then("elements")
     sequence = pl.when(by_sequence).then("sequence")
-    key = pl.struct("channel", sequence, *places, "name", elements)
+    key = pl.struct("channel", sequence, *position, "name", elements)
     is_known = by_sequence | pl.any_horizontal(pl.col("step", "channel").is_not_null())
     return calls.filter(is_known).with_columns(call=key.rank("dense"))
 
@@ -383,10 +383,10 @@ def _estimate_next_shifts(ends: pl.DataFrame, shifts: dict[int, ClockShift]) -> 
     moved = pl.col("end") + pl.col("rank").replace_strict(shift_ns, default=None, return_dtype=pl.Int64)
     known = ends.filter(is_known).group_by("call").agg(known_end=moved.median())
     early = ends.filter(~is_known).join(known, on="call").with_columns(early=pl.col("known_end") - pl.col("end"))
-    apart = (pl.col("early") - pl.col("early").median()).abs().median()
-    is_sure = (apart < _MAX_SPREAD_SHARE * pl.col("dur").median()) & (pl.len() >= _MIN_CALLS)
-    found = early.group_by("rank").agg(pl.col("early").median(), apart=apart, is_sure=is_sure)
-    found = found.filter((pl.col("early").abs() <= MAX_CLOCK_DIFFERENCE_NS) | pl.col("is_sure")).drop("is_sure")
+    spread = (pl.col("early") - pl.col("early").median()).abs().median()
+    is_certain = (spread < _MAX_SPREAD_SHARE * pl.col("dur").median()) & (pl.len() >= _MIN_CALLS)
+    found = early.group_by("rank").agg(pl.col("early").median(), spread=spread, is_certain=is_certain)
+    found = found.filter((pl.col("early").abs() <= MAX_CLOCK_DIFFERENCE_NS) | pl.col("is_certain")).drop("is_certain")
     return {rank: ClockShift(round(shift), round(bound)) for rank, shift, bound in found.sort("rank").iter_rows()}
 
 

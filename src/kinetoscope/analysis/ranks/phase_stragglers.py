@@ -76,10 +76,12 @@ def find_markers(loop: TrainingLoop) -> pl.DataFrame:
     steps, spans = loop.window.steps, loop.window.spans_in_category("marker")
     if loop.time.has_loop_operators or not len(spans):
         return pl.DataFrame(schema=_MARKERS)
-    place = interval_index(steps, spans["begin"])
-    rows = spans[["name", "begin", "end"]].hstack([steps["step"][place], steps["begin"][place].alias("since")])
+    step_index = interval_index(steps, spans["begin"])
+    rows = spans[["name", "begin", "end"]].hstack(
+        [steps["step"][step_index], steps["begin"][step_index].alias("since")]
+    )
     total, until = pl.col("end") - pl.col("begin"), pl.col("end") - pl.col("since")
-    found = filter_rows(rows, place.is_not_null()).group_by("name", "step")
+    found = filter_rows(rows, step_index.is_not_null()).group_by("name", "step")
     found = found.agg(total_ns=total.sum(), until_ns=until.max())
     return found.select(pl.col(name).cast(dtype) for name, dtype in _MARKERS.items()).top_k(_MAX_MARKERS, by="total_ns")
 
@@ -97,10 +99,10 @@ def find_phase_stragglers(
         if rank is not None:
             by_rank[rank].append(work)
     common = sorted(set[int].intersection(*(set(by_step) for by_step in rows.values()))) if len(rows) > 1 else []
-    least_ns, found, phases = MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0), list[StragglerRow](), {}
+    min_ns, found, phases = MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0), list[StragglerRow](), {}
     for rank in rows:
         late = _Rank(rank, rows, by_rank, common).latest()
-        if late is not None and is_late(late.by_step, len(common), least_ns):
+        if late is not None and is_late(late.by_step, len(common), min_ns):
             row = build_row(rank, late.by_step, len(common), 0)
             evidence = ((f"{late.cause}_longer_ns", row.cost_ns_per_step),)
             found.append(replace(row, cause=late.cause, evidence=evidence))

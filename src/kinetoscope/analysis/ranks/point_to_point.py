@@ -113,17 +113,17 @@ def find_cpu_peers(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     """
     peers: list[int | None] = [None] * len(calls)
     for name, operator in _CALLS_ON_CPU.items():
-        places = [place for place, own in enumerate(calls["name"]) if own == name]
-        if not places:
+        indexes = [index for index, own in enumerate(calls["name"]) if own == name]
+        if not indexes:
             continue
         found = window.trace.spans.filter(pl.col("name") == operator).select(
             begin="ts", peer=pl.col("args").cast(pl.String).str.json_path_match(_PEER_IN_INPUTS)
         )
         operators = found.drop_nulls("begin").collect().sort("begin")
-        begins = calls["begin"].gather(places)
-        if len(operators) == len(places) and (operators["begin"] <= begins).all():
-            for place, peer in zip(places, operators["peer"].cast(pl.Int64, strict=False), strict=True):
-                peers[place] = peer
+        begins = calls["begin"].gather(indexes)
+        if len(operators) == len(indexes) and (operators["begin"] <= begins).all():
+            for index, peer in zip(indexes, operators["peer"].cast(pl.Int64, strict=False), strict=True):
+                peers[index] = peer
     return pl.Series("peer", peers, dtype=pl.Int64)
 
 
@@ -142,14 +142,14 @@ def bound_clock_shifts(parts: pl.DataFrame, known: Mapping[int, int]) -> dict[in
     latest = (
         sends.join(receives, on="call")
         .group_by("sender", "receiver")
-        .agg(least=(pl.col("end") - pl.col("begin")).min())
+        .agg(min_delays_ns=(pl.col("end") - pl.col("begin")).min())
         .iter_rows()
     )
-    least: dict[tuple[int, int], Any] = {(sender, receiver): ns for sender, receiver, ns in latest}
+    min_delays_ns: dict[tuple[int, int], Any] = {(sender, receiver): ns for sender, receiver, ns in latest}
     found: dict[int, tuple[int, int]] = {}
-    for (sender, receiver), ns in sorted(least.items()):
-        back = least.get((receiver, sender))
-        if sender in known and receiver not in known and receiver not in found and back is not None:
-            ahead = (ns - back) // 2  # by how much the receiver's clock is ahead of the sender's
-            found[receiver] = known[sender] - ahead, (ns + back) // 2
+    for (sender, receiver), ns in sorted(min_delays_ns.items()):
+        reverse_ns = min_delays_ns.get((receiver, sender))
+        if sender in known and receiver not in known and receiver not in found and reverse_ns is not None:
+            ahead = (ns - reverse_ns) // 2  # by how much the receiver's clock is ahead of the sender's
+            found[receiver] = known[sender] - ahead, (ns + reverse_ns) // 2
     return found

@@ -108,25 +108,25 @@ def find_straggler_candidates(
         return StragglerCandidates()
     calls = remove_transitive_waits(calls, messages)
     peers = find_peers(calls)
-    least_ns, bound_ns = MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0), MIN_CLOCK_BOUNDS * clock_bound_ns
+    min_ns, bound_ns = MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0), MIN_CLOCK_BOUNDS * clock_bound_ns
     num_steps = len({row.step for row in steps})
-    behind = _lateness_within_groups(calls)
-    late = {rank for rank, by_step in behind.items() if is_late(by_step, num_steps, max(least_ns, bound_ns))}
-    asked = late | {
-        rank for rank, wait_ns in _sum_waits_for_last(calls, peers).items() if wait_ns > least_ns * num_steps
+    lateness = _lateness_within_groups(calls)
+    late = {rank for rank, by_step in lateness.items() if is_late(by_step, num_steps, max(min_ns, bound_ns))}
+    candidate_ranks = late | {
+        rank for rank, wait_ns in _sum_waits_for_last(calls, peers).items() if wait_ns > min_ns * num_steps
     }
     found: dict[int, StragglerRow] = {}
-    for rank, waits in _waits_by_rank(calls, asked, peers).items():
+    for rank, waits in _waits_by_rank(calls, candidate_ranks, peers).items():
         row = build_row(rank, waits, num_steps, bound_ns)
-        is_costly = row.cost_ns_per_step > least_ns and len(row.steps) >= _MIN_LATE_STEPS
+        is_costly = row.cost_ns_per_step > min_ns and len(row.steps) >= _MIN_LATE_STEPS
         if is_costly or rank in late:
-            found[rank] = row if is_costly else replace(row, steps=_late_steps(behind[rank], bound_ns))
+            found[rank] = row if is_costly else replace(row, steps=_late_steps(lateness[rank], bound_ns))
     rows = _add_causes(found, steps, {call.step for call in calls if call.step is not None}, peers)
     return StragglerCandidates(
         sorted(
-            (row for row in rows if row.cost_ns_per_step > least_ns), key=lambda row: (-row.cost_ns_per_step, row.rank)
+            (row for row in rows if row.cost_ns_per_step > min_ns), key=lambda row: (-row.cost_ns_per_step, row.rank)
         ),
-        sorted(rows, key=lambda row: (-sum(behind[row.rank].values()), row.rank)),
+        sorted(rows, key=lambda row: (-sum(lateness[row.rank].values()), row.rank)),
         calls,
     )
 
@@ -139,12 +139,10 @@ def find_replayed_stragglers(after_first: ByStep, steps: Sequence[StepRow]) -> l
         steps: the recorded steps.
     """
     num_steps = len({row.step for row in steps})
-    least_ns, behind = MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0), _subtract_early_ranks(after_first)
-    found = {rank: build_row(rank, by_step, num_steps, 0) for rank, by_step in behind.items()}
+    min_ns, lateness = MIN_SHARE_OF_STEP * (step_time_ns(steps) or 0.0), _subtract_early_ranks(after_first)
+    found = {rank: build_row(rank, by_step, num_steps, 0) for rank, by_step in lateness.items()}
     late = {
-        rank: row
-        for rank, row in found.items()
-        if row.cost_ns_per_step > least_ns and len(row.steps) >= _MIN_LATE_STEPS
+        rank: row for rank, row in found.items() if row.cost_ns_per_step > min_ns and len(row.steps) >= _MIN_LATE_STEPS
     }
     call_steps = {step for by_step in after_first.values() for step in by_step}
     return sorted(_add_causes(late, steps, call_steps), key=lambda row: (-row.cost_ns_per_step, row.rank))
@@ -187,8 +185,8 @@ def _waits_by_rank(
         until = [0, *accumulate(waits)]
         for rank, start_ns in starts:
             early_ns = last_ns - start_ns
-            place = bisect_right(waits, early_ns)  # its own wait is no longer than that
-            waited_ns = until[-1] - until[place] - early_ns * (len(waits) - place)
+            index = bisect_right(waits, early_ns)  # its own wait is no longer than that
+            waited_ns = until[-1] - until[index] - early_ns * (len(waits) - index)
             found[rank][call.step or 0] += waited_ns / len(peers[rank])
     return {rank: dict(by_step) for rank, by_step in found.items()}
 
@@ -218,14 +216,14 @@ def lateness_by_rank(calls: Iterable[CollectiveRow]) -> dict[int, dict[int, floa
 
     Ranks that still compute do not wait for it, but it is late all the same.
     """
-    most: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
+    latest: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
     for call in calls:
         if call.waits_ns is None or call.step is None:
             continue
         first_ns, step = min(call.starts_ns), call.step
         for rank, start_ns in zip(call.ranks, call.starts_ns, strict=True):
-            most[rank][step] = max(most[rank][step], start_ns - first_ns)
-    return {rank: dict(by_step) for rank, by_step in most.items()}
+            latest[rank][step] = max(latest[rank][step], start_ns - first_ns)
+    return {rank: dict(by_step) for rank, by_step in latest.items()}
 
 
 def _lateness_within_groups(calls: Sequence[CollectiveRow]) -> dict[int, dict[int, float]]:
@@ -233,12 +231,12 @@ def _lateness_within_groups(calls: Sequence[CollectiveRow]) -> dict[int, dict[in
     by_group: defaultdict[tuple[int, ...], list[CollectiveRow]] = defaultdict(list)
     for call in calls:
         by_group[call.ranks].append(call)
-    most: defaultdict[int, dict[int, float]] = defaultdict(dict)
+    latest: defaultdict[int, dict[int, float]] = defaultdict(dict)
     for of_group in by_group.values():
         for rank, by_step in _subtract_early_ranks(lateness_by_rank(of_group)).items():
             for step, ns in by_step.items():
-                most[rank][step] = max(most[rank].get(step, ns), ns)
-    return most
+                latest[rank][step] = max(latest[rank].get(step, ns), ns)
+    return latest
 
 
 def _subtract_early_ranks(after_first: ByStep) -> dict[int, dict[int, float]]:
@@ -250,12 +248,12 @@ def _subtract_early_ranks(after_first: ByStep) -> dict[int, dict[int, float]]:
     return {rank: {step: ns - usual[step] for step, ns in by_step.items()} for rank, by_step in after_first.items()}
 
 
-def is_late(by_step: Mapping[int, float], num_steps: int, least_ns: float) -> bool:
+def is_late(by_step: Mapping[int, float], num_steps: int, min_ns: float) -> bool:
     """Return whether a rank is late by more than ``least_ns`` on average, beyond noise."""
     late = [*by_step.values(), *[0.0] * (num_steps - len(by_step))]
     if len(late) < _MIN_LATE_STEPS:
         return False
-    return fmean(late) > max(least_ns, _MIN_STANDARD_ERRORS * stdev(late) / len(late) ** 0.5)
+    return fmean(late) > max(min_ns, _MIN_STANDARD_ERRORS * stdev(late) / len(late) ** 0.5)
 
 
 def build_row(rank: int, waits: Mapping[int, float], num_steps: int, bound_ns: float) -> StragglerRow:
@@ -276,8 +274,8 @@ def _late_steps(waits: Mapping[int, float], bound_ns: float) -> tuple[int, ...]:
     longest = sorted(waits.values())[-max(1, len(waits) // 4) :]
 
     def late(share: float) -> tuple[int, ...]:
-        least = max(share * median(longest), _MIN_SHARE_OF_LONGEST * longest[-1], bound_ns, 1)
-        return tuple(sorted(step for step, wait in waits.items() if wait >= least))
+        min_wait_ns = max(share * median(longest), _MIN_SHARE_OF_LONGEST * longest[-1], bound_ns, 1)
+        return tuple(sorted(step for step, wait in waits.items() if wait >= min_wait_ns))
 
     if not waits:
         return ()
@@ -407,10 +405,10 @@ def longer_ns(
     """
     differences = []
     for step in steps:
-        beside = [known for rows in others if step in rows and (known := _sum(rows[step], fields)) is not None]
+        known_others = [known for rows in others if step in rows and (known := _sum(rows[step], fields)) is not None]
         own_ns = _sum(own[step], fields) if step in own else None
-        if own_ns is not None and beside:
-            differences.append(own_ns - median(beside))
+        if own_ns is not None and known_others:
+            differences.append(own_ns - median(known_others))
     return fmean(differences) if differences else None
 
 

@@ -62,14 +62,14 @@ class DelayedBatches:
         """
         late = self._late
         before = pl.when(pl.col("row").diff() <= _MAX_FETCHES_BETWEEN).then(pl.col("end").shift(1))
-        return late.with_columns(since=pl.coalesce(before, "asked"))
+        return late.with_columns(since=pl.coalesce(before, "requested"))
 
     @cached_property
     def _late(self) -> pl.DataFrame:
         fetches = self.of_workers
         taken: Any = fetches["end"] - fetches["begin"]
-        little_ns = int(_MIN_LATE_SHARE * self._step_ns)
-        own_ns = little_ns if self._have_all_waited else int(taken.min() or 0)
+        min_late_ns = int(_MIN_LATE_SHARE * self._step_ns)
+        own_ns = min_late_ns if self._have_all_waited else int(taken.min() or 0)
         of_each = self._loop.loader.settings.get("prefetch_factor")
         of_each = of_each if isinstance(of_each, int) and of_each > 0 else _DEFAULT_PREFETCH_FACTOR
         num_ahead = of_each * (self._loop.loader.num_workers or _DEFAULT_WORKERS)
@@ -79,9 +79,9 @@ class DelayedBatches:
             "end",
             row=pl.int_range(pl.len(), dtype=pl.Int64),
             own_ns=pl.lit(own_ns, pl.Int64),
-            asked=pl.col("end").shift(num_ahead),
+            requested=pl.col("end").shift(num_ahead),
         )
-        return filter_rows(rows, (taken - own_ns > little_ns) & (len(fetches) > 1))
+        return filter_rows(rows, (taken - own_ns > min_late_ns) & (len(fetches) > 1))
 
     @cached_property
     def _step_ns(self) -> float:

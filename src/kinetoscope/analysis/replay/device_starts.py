@@ -57,14 +57,14 @@ class DeviceStarts:
         launched = sort_rows(drop_null_rows(device, "launch_begin"), "launch_begin")
         events = _add_waited(_add_compute_before(_add_event_before(device), launched), launched, calls)
         launch_ns = _usual_ns(_delays(events, "launch").filter(_is_later(events, "launch_begin", "before_end")))
-        self._least_ns = dict.fromkeys(_MOMENTS, constant_column("least", 0, pl.Int64, len(events)))
-        self._least_ns["launch"] = constant_column("least", launch_ns, pl.Int64, len(events))
-        self._least_ns["stream"] = _usual_after_stream_ns(events, launch_ns)
+        self._min_delays_ns = dict.fromkeys(_MOMENTS, constant_column("least", 0, pl.Int64, len(events)))
+        self._min_delays_ns["launch"] = constant_column("least", launch_ns, pl.Int64, len(events))
+        self._min_delays_ns["stream"] = _usual_after_stream_ns(events, launch_ns)
         events = self._add_other_stream(events)
         other_ns = _usual_ns(_delays(events, "other_stream"))
         for cause in ("other_stream", "compute", "wait"):
-            self._least_ns[cause] = constant_column("least", other_ns, pl.Int64, len(events))
-        expected = [pl.col(moment) + self._least_ns[cause] for cause, moment in _MOMENTS.items()]
+            self._min_delays_ns[cause] = constant_column("least", other_ns, pl.Int64, len(events))
+        expected = [pl.col(moment) + self._min_delays_ns[cause] for cause, moment in _MOMENTS.items()]
         latest = events.select(latest=pl.max_horizontal(expected))["latest"]
         self.events = events.hstack([self._weight(events, cause, latest) for cause in _MOMENTS])
 
@@ -100,13 +100,13 @@ class DeviceStarts:
 
     def _weight(self, events: pl.DataFrame, cause: str, latest: pl.Series) -> pl.Series:
         """Return the minimum time from a cause to the start: the usual one; for the last cause the recorded one."""
-        moment, least_ns = events[_MOMENTS[cause]], self._least_ns[cause]
+        moment, min_ns = events[_MOMENTS[cause]], self._min_delays_ns[cause]
         delay = _delays(events, cause)
         is_near = _is_near(delay)
         if cause == "launch":  # its call may do a lot before that, as copy from pageable memory or load a module
             is_near |= events["begin"] <= events["launch_end"]
-        is_last = (moment + least_ns >= latest) & is_near
-        return delay.zip_with(is_last | (delay < least_ns), least_ns).alias(f"{cause}_ns")
+        is_last = (moment + min_ns >= latest) & is_near
+        return delay.zip_with(is_last | (delay < min_ns), min_ns).alias(f"{cause}_ns")
 
     def _add_other_stream(self, events: pl.DataFrame) -> pl.DataFrame:
         """Add ``other`` and ``other_end``, the last event that ended on another stream just before this one started.
@@ -115,7 +115,7 @@ class DeviceStarts:
         the last one that ended just after.
         """
         ends = _find_stream_ends(self._device)
-        after_launch = pl.col("launch_begin") + self._least_ns["launch"] - self._least_ns["stream"]
+        after_launch = pl.col("launch_begin") + self._min_delays_ns["launch"] - self._min_delays_ns["stream"]
         explained = pl.max_horizontal("before_end", "launch_begin", after_launch).fill_null(_EARLIEST_NS)
         events = _add_other_event(events.with_columns(explained=explained), ends, 0)
         is_late = events.select(is_late=pl.col("begin") - explained > MAX_OVERLAP_NS)["is_late"]
@@ -202,15 +202,15 @@ def _add_compute_before(events: pl.DataFrame, launched: pl.DataFrame) -> pl.Data
     events ``launched`` are in the order of their launches.
     """
     is_communication = launched["kind"] == "communication"
-    asking = filter_rows(launched[["begin_node", "begin", "launch_begin", "device"]], is_communication)
-    if not len(asking):
+    communications = filter_rows(launched[["begin_node", "begin", "launch_begin", "device"]], is_communication)
+    if not len(communications):
         return _add_null_cause(events, "compute")
     computes = filter_rows(launched[["launch_begin", "device", "stream"]], launched["kind"] == "compute")
     others = select_columns(
         launched, "launch_begin", "device", "stream", compute="end_node", compute_begin="begin", compute_end="end"
     )
     others = filter_rows(others, ~is_communication)
-    found = asking.join_asof(computes, on="launch_begin", by="device", **_ORDERED)
+    found = communications.join_asof(computes, on="launch_begin", by="device", **_ORDERED)
     found = found.join_asof(others, on="launch_begin", by=["device", "stream"], **_ORDERED)
     is_over = _is_over(found, "compute_end", "compute_begin")
     found = filter_rows(found[["begin_node", "compute", "compute_end"]], is_over)

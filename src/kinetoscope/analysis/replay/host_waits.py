@@ -53,16 +53,16 @@ class HostWaits:
         Where calls of the name waited, the event is as many launches back as for them; else the one launched before the
         last `EventRecord` that was over before each of them.
         """
-        back = pl.col("num_launched") - pl.col("place")
-        is_usual = 2 * back.unique_counts().max() >= pl.len()
+        num_back = pl.col("num_launched") - pl.col("index")
+        is_usual = 2 * num_back.unique_counts().max() >= pl.len()
         others = filter_rows(self._calls, ~self._calls["has_waited"])
         if not len(others):
             return self.waits.clear()
-        usual = self._waiting_calls.group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
-        others = others.drop("event", "event_end", "place")
-        as_elsewhere = others.join(usual, on="name").with_columns(place=pl.col("num_launched") - pl.col("back"))
+        usual = self._waiting_calls.group_by("name").agg(num_back=pl.when(is_usual).then(num_back.mode().max()))
+        others = others.drop("event", "event_end", "index")
+        as_elsewhere = others.join(usual, on="name").with_columns(index=pl.col("num_launched") - pl.col("num_back"))
         found = [
-            as_elsewhere.join(self._launched, on="place").with_columns(is_guessed=pl.lit(False)),
+            as_elsewhere.join(self._launched, on="index").with_columns(is_guessed=pl.lit(False)),
             self._for_records(others.join(usual, on="name", how="anti")).with_columns(is_guessed=pl.lit(True)),
         ]
         without_wait = pl.concat([frame.select(_COLUMNS) for frame in found])
@@ -75,32 +75,32 @@ class HostWaits:
         records = self._loop.window.runtime_calls.sort("begin").filter(name.contains("EventRecord") & ~is_for_stream)
         records = records.select(recorded="begin").sort("recorded")
         records = records.join_asof(self._launched, left_on="recorded", right_on="launch_begin").drop_nulls("event")
-        records = records.select("recorded", "event", "event_end", place=pl.int_range(pl.len(), dtype=pl.Int64))
-        before = records.select("recorded", num_records=pl.col("place") + 1)
-        over = records.sort("event_end").select(over_at="event_end", over="place")
+        records = records.select("recorded", "event", "event_end", index=pl.int_range(pl.len(), dtype=pl.Int64))
+        before = records.select("recorded", num_records=pl.col("index") + 1)
+        over = records.sort("event_end").select(over_at="event_end", over="index")
         calls = calls.sort("begin").join_asof(before, left_on="begin", right_on="recorded")
         calls = calls.join_asof(over, left_on="begin", right_on="over_at")
-        back = (pl.col("num_records") - pl.col("over")).max().over("name")
-        return calls.with_columns(place=pl.col("num_records") - back).join(records, on="place")
+        num_back = (pl.col("num_records") - pl.col("over")).max().over("name")
+        return calls.with_columns(index=pl.col("num_records") - num_back).join(records, on="index")
 
     @cached_property
     def _launched(self) -> pl.DataFrame:
-        """Events in the order of their launches: ``place``, ``launch_begin``, ``event`` and ``event_end``."""
+        """Events in the order of their launches: ``index``, ``launch_begin``, ``event`` and ``event_end``."""
         launched = select_columns(self._device, "launch_begin", event="end_node", event_end="end")
         launched = sort_rows(drop_null_rows(launched, "launch_begin"), "launch_begin")
-        return launched.hstack([pl.int_range(len(launched), dtype=pl.Int64, eager=True).alias("place")])
+        return launched.hstack([pl.int_range(len(launched), dtype=pl.Int64, eager=True).alias("index")])
 
     @cached_property
     def _calls(self) -> pl.DataFrame:
         """Blocking calls with the last event that ended before each returned, and whether it ``has_waited``."""
         calls = filter_rows(self._loop.sync_calls[["track", "begin", "end", "name"]], self._is_for_all)
         calls = sort_rows(add_constant_column(calls, "kind", "sync", pl.String), "begin")
-        launched = build_frame(self._launched["launch_begin"], (self._launched["place"] + 1).alias("num_launched"))
+        launched = build_frame(self._launched["launch_begin"], (self._launched["index"] + 1).alias("num_launched"))
         calls = calls.join_asof(launched, left_on="begin", right_on="launch_begin", coalesce=False)
         calls = calls[["track", "begin", "end", "name", "kind", "num_launched"]]
         found = self._add_event(calls.sort("end"))
-        places = self._launched[["event", "place", "launch_begin"]]
-        found = found.join(places, on="event", how="left", maintain_order="left")
+        indexes = self._launched[["event", "index", "launch_begin"]]
+        found = found.join(indexes, on="event", how="left", maintain_order="left")
         was_launched = pl.col("launch_begin").fill_null(pl.col("begin")) <= pl.col("begin")
         is_in_call = ((pl.col("event_end") > pl.col("begin")) & was_launched).fill_null(False)
         taken = pl.col("end") - pl.col("begin")

@@ -122,8 +122,8 @@ def alternating_excess_ns(loads_of_ranks: pl.DataFrame, ranks: Collection[int]) 
     the excess. A rank that always has more than the others is a straggler, as are two of four in turns.
     """
     excess = pl.col("load_ns") - pl.col("even_ns")
-    by_piece = loads_of_ranks.with_columns(excess=excess).with_columns(most=pl.col("excess").max().over(_PIECE))
-    is_most = (pl.col("excess") == pl.col("most")) & (pl.col("most") > 0)
+    by_piece = loads_of_ranks.with_columns(excess=excess).with_columns(max_excess=pl.col("excess").max().over(_PIECE))
+    is_most = (pl.col("excess") == pl.col("max_excess")) & (pl.col("max_excess") > 0)
     by_rank = by_piece.filter(is_most).group_by("rank").agg(pl.col("excess").sum())["excess"].to_list()
     total_ns = float(sum(by_rank))
     if not total_ns or max(by_rank) > _MAX_SHARE_OF_ONE * total_ns:
@@ -139,8 +139,8 @@ def has_uneven_steps(rows: pl.DataFrame) -> bool:
     Args:
         rows: kernels, from `load_rows`.
     """
-    place, number = pl.int_range(pl.len()).over("rank", "step"), pl.len().over("rank", "step")
-    halves = rows.sort("time").with_columns(is_first=2 * place < number)
+    index, number = pl.int_range(pl.len()).over("rank", "step"), pl.len().over("rank", "step")
+    halves = rows.sort("time").with_columns(is_first=2 * index < number)
     by_half = halves.group_by("rank", "step", "is_first").agg(load_ns=pl.col("takes_ns").sum())
     excess = (pl.col("load_ns") - pl.col("load_ns").mean()).over("step", "is_first")
     by_half = by_half.with_columns(excess=excess)

@@ -290,9 +290,9 @@ class ReplayGraph:
         entries = self.edges.filter(pl.col("is_entry").fill_null(False) & ~is_of_ranks(change.on_time))
         entries = entries.select("rank", "step", "target", begin=times.gather(entries["source"])).drop_nulls()
         after = (pl.col("begin") - pl.col("begin").min()).over("target")
-        most = entries.select("rank", "step", after=after).group_by("rank", "step").agg(pl.col("after").max())
+        latest = entries.select("rank", "step", after=after).group_by("rank", "step").agg(pl.col("after").max())
         found: dict[int, dict[int, float]] = {}
-        for rank, step, after_ns in most.sort("rank", "step").iter_rows():
+        for rank, step, after_ns in latest.sort("rank", "step").iter_rows():
             found.setdefault(rank, {})[step] = float(after_ns)
         return found
 
@@ -320,9 +320,9 @@ def _add_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """
     spans = [
         part.select(begin=pl.col("time").min(), end=pl.col("time").max(), rank=pl.col("rank").first()).with_columns(
-            part=pl.lit(place)
+            part=pl.lit(index)
         )
-        for place, part in enumerate(parts)
+        for index, part in enumerate(parts)
     ]
     is_new = (pl.col("begin") > latest_end_before()).fill_null(True)
     bounds = pl.concat(spans).sort("begin").with_columns(overlap=is_new.cum_sum())
@@ -331,7 +331,7 @@ def _add_windows(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     is_even = (num_parts.min() == num_parts.max()).over("overlap") & pl.col("rank").is_not_null()
     bounds = bounds.with_columns(turn=pl.when(is_even).then(turn).otherwise(0))
     windows = dict(bounds.select("part", pl.struct("overlap", "turn").rank("dense")).iter_rows())
-    return pl.concat([part.with_columns(window=pl.lit(windows[place], pl.UInt32)) for place, part in enumerate(parts)])
+    return pl.concat([part.with_columns(window=pl.lit(windows[index], pl.UInt32)) for index, part in enumerate(parts)])
 
 
 def _build_loop_facts(

@@ -58,8 +58,8 @@ class CpuEvidence:
 
     def share_of_operators(self, num_operators: float) -> float | None:
         """Return the share that so many operators have in those of a step; None where none were recorded."""
-        most = self.num_operators(self._operators_by_rank)
-        return min(1.0, num_operators / most) if most else None
+        max_operators = self.num_operators(self._operators_by_rank)
+        return min(1.0, num_operators / max_operators) if max_operators else None
 
     @cached_property
     def _operators_by_rank(self) -> dict[int | None, float]:

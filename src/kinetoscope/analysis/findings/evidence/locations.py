@@ -40,8 +40,8 @@ def find_sampled_lines(sampled: pl.DataFrame) -> tuple[str, ...]:
         return ()
     hits = sampled.drop_nulls("line").group_by("line").agg(pl.col("num_samples").sum(), pl.col("step").n_unique())
     num_steps = sampled["step"].n_unique()
-    sure = [line for line, num_samples, steps in hits.iter_rows() if is_line_certain(num_samples, steps, num_steps)]
-    return _largest(sampled.with_columns(line=pl.when(pl.col("line").is_in(sure)).then("line")), "line")
+    certain = [line for line, num_samples, steps in hits.iter_rows() if is_line_certain(num_samples, steps, num_steps)]
+    return _largest(sampled.with_columns(line=pl.when(pl.col("line").is_in(certain)).then("line")), "line")
 
 
 def _largest(stalls: pl.DataFrame, column: str, weight: str = "total_ns") -> tuple[str, ...]:

@@ -31,7 +31,7 @@ class InFloat64(NamedTuple):
 
     name: str
     kind: str
-    place: str
+    location: str
     line: str | None
 
 
@@ -170,10 +170,10 @@ def _counters(notes: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _in_float64(note: dict[str, Any]) -> InFloat64 | None:
-    name, kind, place, line = (note.get(key) for key in ("holder", "kind", "place", "line"))
-    if not (isinstance(name, str) and isinstance(kind, str) and isinstance(place, str)):
+    name, kind, location, line = (note.get(key) for key in ("holder", "kind", "place", "line"))
+    if not (isinstance(name, str) and isinstance(kind, str) and isinstance(location, str)):
         return None
-    return InFloat64(name, kind, place, line if isinstance(line, str) else None)
+    return InFloat64(name, kind, location, line if isinstance(line, str) else None)
 
 
 def _num_of_optimizer(items: pl.DataFrame, loop: TrainingLoop) -> int:

@@ -26,7 +26,7 @@ _GPU_ADVICE = " Most GPUs compute float64 at a fraction of their float32 speed."
 def find_float64(evidence: Evidence) -> Iterator[Diagnosis]:
     """Diagnose kernels by their names, and operators on the CPU by the types of their inputs."""
     seen = evidence.in_float64
-    names = [f"{note.name} ({note.kind}, {note.place})" for note in seen]
+    names = [f"{note.name} ({note.kind}, {note.location})" for note in seen]
     advice = (f"In float64: {'; '.join(names)}. " if names else "") + _ADVICE
     detail = next((f", introduced at {note.line}" for note in seen if note.line is not None), "")
     if evidence.gpu is None:

@@ -25,7 +25,7 @@ def find_hangs(evidence: PulseEvidence) -> Iterator[Finding]:
     last = [(rank, phase) for rank, phase in hangs if phase.goes_on_ns is None]
     left = [(rank, phase) for rank, phases in stuck.items() for phase in phases[-1:] if phase.goes_on_ns is None]
     named = last or hangs
-    places = [phase.place for _, phase in named if phase.place]
+    locations = [phase.place for _, phase in named if phase.place]
     yield build_finding(
         "hang",
         _title(named, num_hangs=len(hangs), has_ended=not last),
@@ -39,7 +39,7 @@ def find_hangs(evidence: PulseEvidence) -> Iterator[Finding]:
         where=Where(
             ranks=tuple(sorted({rank for rank, _ in named})),
             steps=tuple(sorted({phase.step for _, phase in named})),
-            lines=tuple(dict.fromkeys(places))[:MAX_NAMED],
+            lines=tuple(dict.fromkeys(locations))[:MAX_NAMED],
         ),
     )
 

@@ -51,7 +51,7 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding]:
     retained_by = f", retained by {sanitize(owners[0].name)}" if owners else ""
     is_of_optimizer, is_of_batches = (_is_mostly_of(part, worst) for part in ("optimizer", "data"))
     may_end = is_of_optimizer or (is_of_batches and not any(owner.num_graphs for owner in owners))
-    is_sure = growth * evidence.num_steps >= _MIN_TOTAL_SHARE * worst.peak_bytes and not may_end
+    is_certain = growth * evidence.num_steps >= _MIN_TOTAL_SHARE * worst.peak_bytes and not may_end
     of_part = _ADVICE_ON_OPTIMIZERS if is_of_optimizer else _ADVICE_ON_BATCHES
     steps_until_full = None if total is None else max(0, total - worst.peak_bytes) / growth
     title = f"{'Memory growth' if may_end else 'Memory leak'}: +{format_memory(growth)}/step"
@@ -62,7 +62,7 @@ def find_memory_growth(evidence: Evidence) -> Iterator[Finding]:
         "memory_growth",
         add_detail(title, retained_by),
         f"{of_part if may_end else _ADVICE_ON_TENSORS} {_describe_owners(worst, owners)}".rstrip(),
-        confidence=confidence_if(is_sure),
+        confidence=confidence_if(is_certain),
         evidence={
             "bytes_per_step": growth,
             "peak_bytes": worst.peak_bytes,
