@@ -1,16 +1,18 @@
-"""Help of each command, and the answers to typical mistakes, as golden files.
+"""Help of each command, answers to typical mistakes, and screens on simulated runs, as golden files.
 
 To write them again after a change of words: ``KINETOSCOPE_GOLDEN=write pytest tests/unit/cli/test_golden.py``.
 """
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import kinetoscope.cli
 from kinetoscope.cli import main
+from trainsim import simulate, stories
 
 GOLDEN = Path(__file__).parents[2] / "data" / "commands"
 SAME_ARGPARSE = pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse prints options in another form")
@@ -31,6 +33,13 @@ MISTAKES = [
     "whatif trace.json --without everything",
     "help sumary",
 ]
+SCREENS = {
+    "summary": "summary digits --no-cache",
+    "whatif": "whatif digits --fix 1 --no-cache",
+    "diff": "diff before digits --no-cache",
+    "info": "info digits --no-cache",
+    "check": "check digits",
+}
 
 
 def output_of(words, capsys):
@@ -74,6 +83,21 @@ def test_mistakes(capsys):
     texts = [f"$ kinetoscope {line}\n{output_of(line.split(), capsys)}" for line in MISTAKES]
     assert all("\nexit code 2\nerror: " in text for text in texts)
     check("mistakes.txt", "\n".join(texts))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Make a run with a slow metric and a straggler, and the same run without them."""
+    folder = tmp_path_factory.mktemp("runs")
+    simulate(replace(stories.VALUES_AND_LATE_RANK, has_memory=True)).write(folder / "digits")
+    simulate(replace(stories.VALUES_AND_LATE_RANK, has_memory=True, faults=())).write(folder / "before")
+    return folder
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_screen_of_a_simulated_run(screen, runs, monkeypatch, capsys):
+    monkeypatch.chdir(runs)
+    check(f"screen_{screen}.txt", output_of(SCREENS[screen].split(), capsys))
 
 
 @pytest.mark.parametrize("word", ["version", "-V", "--version"])
