@@ -25,7 +25,7 @@ class Explanation:
 
     @property
     def meaning(self) -> str:
-        """One line that says what is wrong."""
+        """One line on the fault."""
         return self.sections["Meaning"]
 
     @property

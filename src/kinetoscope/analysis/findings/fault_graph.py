@@ -11,13 +11,13 @@ from kinetoscope.analysis.replay.replay import PARTS, Change, ReplayGraph
 from kinetoscope.analysis.windows.kernel_names import COPY, COPY_TO_DEVICE, COPY_TO_HOST
 
 MAX_SMALL_KERNEL_NS = 20_000
-"""A small kernel takes less than this, and less than the host takes for it."""
+"""A small kernel takes less than this, and less than the CPU takes to launch it."""
 
 _MAX_EMPTY_KERNEL_NS = 5_000
-"""A kernel that takes less does next to nothing: one that does several at once takes no longer."""
+"""Shorter kernels do almost no work: one that does the work of several takes no longer."""
 
 MIN_SMALL_KERNELS = 8
-"""So many small kernels in a row are a run of them."""
+"""Number of consecutive small kernels that is a run of them."""
 
 _NO_KERNELS = f"(?i)^memset|{COPY}"
 

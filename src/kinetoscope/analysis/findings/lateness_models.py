@@ -49,7 +49,8 @@ class ReplayedLateness:
 class RecordedLateness:
     """Lateness as recorded, for runs without a trusted replay.
 
-    Its saving is that of each call, or of each step where phases show who is late, as if no other depended on it.
+    Its saving is the sum over calls, or over steps where only phases show the late rank, as if none depended on
+    another.
     """
 
     def __init__(self, rows: RunRows, candidates: StragglerCandidates) -> None:

@@ -1,4 +1,4 @@
-"""Gains of fixes that `kinetoscope try` has measured, beside the predicted savings of findings."""
+"""Gains of fixes that `kinetoscope try` has measured, to compare with the predicted savings of findings."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

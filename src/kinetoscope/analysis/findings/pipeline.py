@@ -16,7 +16,7 @@ from kinetoscope.analysis.replay.load_balancing import host_rows
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 
 _MIN_SHARE_OF_SAVING = 0.95
-"""Stages that gain this share of what all slow ones gain are the slow ones."""
+"""The slow stages are the fewest with this share of the saving of all slow ones."""
 
 
 @dataclass(frozen=True)

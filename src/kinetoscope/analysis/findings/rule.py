@@ -1,6 +1,6 @@
 """Rules: one module per kind of finding in the package `rules`, registered by a decorator.
 
-A new finding is such a module, its page ``KIND.md`` beside it, and its test.
+A new finding is such a module, its page ``KIND.md`` in the same folder, and its test.
 """
 
 import importlib

@@ -13,7 +13,7 @@ from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.core.text.wording import format_ms
 
 _MIN_SPEEDUP = 2.0
-"""Matmuls are at least so many times as fast with half the bits."""
+"""Minimum speedup of matmuls with half the bits."""
 
 
 def find_kernels(rows: Iterable[KernelRow], pattern: str, *, unless: str | None = None) -> list[KernelRow]:

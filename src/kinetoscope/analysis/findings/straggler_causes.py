@@ -11,17 +11,17 @@ from kinetoscope.analysis.findings.straggler_groups import MIN_LATE_SHARE
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 
 PARTS_OF_KINDS = {"garbage_collection": "gc", "blocked": "blocked", "recompilation": "compile"}
-"""Parts of a replay by the kind of finding that is about their spans: these prove why a rank was late."""
+"""Parts of a replay by the kind of finding on their spans, which prove why a rank was late."""
 
 _MIN_SHARE_OF_SAVING = 0.8
-"""A part explains late ranks if the run gains this share of what it gains with these ranks on time."""
+"""A part explains late ranks if a run without it saves this share of what it saves with these ranks on time."""
 
 _MIN_UNEVEN_SHARE = 0.5
-"""A part makes ranks late if it is uneven among them by this share of what it takes from the run. Compilations of all
-ranks in the same steps make none late."""
+"""A part makes ranks late if it differs between them by this share of its saving. Compilations of all ranks in the same
+steps make none late."""
 
 _MIN_SHARE_OF_LONGEST = 0.25
-"""A rank has a part if it takes this share of what it takes on the rank that has most of it."""
+"""A rank has a part if its time is this share of that on the rank with most of it."""
 
 FindLateRanks = Callable[[ReplayGraph, Change], Collection[int]]
 """Return the ranks that are late in a replay with a change."""

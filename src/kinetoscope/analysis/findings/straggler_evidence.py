@@ -16,8 +16,8 @@ from kinetoscope.analysis.ranks.stragglers import StragglerCandidates, Straggler
 from kinetoscope.analysis.replay.replay import Change
 
 _MIN_TIMES_ON_TIME = 1.5
-"""All loaders are slow if a run without waits for data gains so many times as much as one with late ranks on time: with
-a single slow loader both gain as much."""
+"""All loaders are slow if a run without waits for data saves so many times as much as one with late ranks on time: with
+a single slow loader both save as much."""
 
 
 @dataclass(frozen=True)

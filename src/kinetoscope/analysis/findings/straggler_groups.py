@@ -8,7 +8,7 @@ from kinetoscope.analysis.ranks.stragglers import COLUMNS_OF_CAUSES, StragglerRo
 from kinetoscope.analysis.steps.steps import StepRow
 
 MIN_LATE_SHARE = 0.03
-"""Late ranks are left out of all other findings if the others would save this share of a step without them."""
+"""Late ranks are excluded from the averages of all other findings if a step saves this share with them on time."""
 
 _MIN_SHARE_OF_SAVING = 0.9
 """The group is the smallest with this share of the saving of all late ranks on time."""
@@ -17,8 +17,8 @@ _MIN_SHARE_IN_TURNS = 0.25
 """Ranks whose loaders are late in turns count from this share of the latest one's delay on."""
 
 _MIN_SHARE_OF_LATEST = 0.1
-"""Ranks with a smaller share of the latest one's delay are left out, if the others keep `_MIN_SHARE_KEPT`: each rank is
-a little late now and then."""
+"""Ranks with a smaller share of the latest one's delay are left out if the others keep `_MIN_SHARE_KEPT` of the saving:
+each rank is a little late now and then."""
 
 _MIN_SHARE_KEPT = 2 / 3
 
@@ -26,17 +26,17 @@ _MIN_COMMON_STEPS_SHARE = 2 / 3
 """Ranks are late in the same steps if each is late in more than this share of the late steps."""
 
 _MAX_RANKS_TO_SPARE = 8
-"""Of a group of at most so many ranks, each is left out in turn; larger groups are nodes, not noise."""
+"""In groups of at most so many ranks, each rank is tested for being dispensable; larger groups are nodes, not noise."""
 
 _MAX_ROUNDS = 3
-"""Searches for ranks that would be late if those found so far were not."""
+"""Maximum number of searches for further ranks that are late once those found are on time."""
 
 MIN_ONCE_SHARE = 0.05
 """A rank that was late in a single step is reported if that costs this share of all steps."""
 
 _MIN_STEPS = 4
 _MIN_TIMES_NEXT = 4
-"""It was late in a single step if its delay was so many times that of any other step."""
+"""A rank was late in a single step if its delay was so many times that of any other step."""
 
 _MAX_LATE_ONCE = 3
 
@@ -127,7 +127,7 @@ def _are_most_input_bound(rows: Sequence[StragglerRow], all_ranks: Collection[in
 
 
 def _drop_dispensable(rows: Sequence[StragglerRow], model: LatenessModel, enough_ns: float) -> list[StragglerRow]:
-    """Return the group without ranks that are only late because they wait for another one of it."""
+    """Return the group without ranks that are late only because they wait for another one of it."""
     group = list(rows)
     if len(group) <= _MAX_RANKS_TO_SPARE:
         for row in reversed(rows):

@@ -1,4 +1,4 @@
-"""CPU contention of a run: how long the loops waited for a CPU, and who used the CPUs meanwhile."""
+"""CPU contention of a run: the run-queue delay of its loops, and the CPU use of the job and of other processes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass

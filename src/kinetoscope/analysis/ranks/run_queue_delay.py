@@ -9,13 +9,13 @@ from typing import NamedTuple
 from kinetoscope.analysis.steps.steps import StepRow
 
 _HIGH_SHARE = 0.3
-"""From this share of the ready time on, a delay on the CPU may be noise."""
+"""If the delay exceeds this share of the ready time, a fault on the CPU may be noise."""
 
 _MIN_QUIET_SHARE = 0.05
 """Minimum share of a step that counts as its duration on an idle machine."""
 
 _BUSY_PERCENT = 90
-"""On machines whose cores are busier, loops may wait for one."""
+"""On machines with cores that are busier, loops may wait for one."""
 
 
 class DelaySource(Enum):

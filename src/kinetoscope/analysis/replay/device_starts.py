@@ -18,12 +18,12 @@ from kinetoscope.analysis.windows.columns import (
 from kinetoscope.analysis.windows.intervals import latest_end_before
 
 MAX_CAUSE_DELAY_NS = 30_000
-"""An event that begins so soon after something has waited for that, if it is the last thing that it can have waited
-for. What is longer than that is not explained. Two events of a stream that overlap by more run side by side."""
+"""Maximum delay of an event after its last possible cause to have waited for it; longer delays are unexplained. Two
+events of a stream that overlap by more run in parallel."""
 
 MAX_OVERLAP_NS = 5_000
-"""Maximum time for which the end of what an event or a call waited for may be recorded after that. Programmatic
-dependent launches let kernels overlap by 0.9 us on B200 and up to 3 us on H100."""
+"""Maximum time by which the recorded end of a cause may come after the start of its event. Programmatic dependent
+launches let kernels overlap by 0.9 us on B200 and up to 3 us on H100."""
 
 _MOMENTS = {
     "launch": "launch_begin",

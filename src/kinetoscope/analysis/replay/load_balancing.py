@@ -15,7 +15,7 @@ _PIECE = ("step", "piece")
 
 
 _MAX_SHARE_OF_ONE = 0.75
-"""A rank that is the longest for more of the excess is a straggler."""
+"""A rank that is the longest for a larger share of the excess is a straggler."""
 
 _MIN_EXCESS = 0.1
 """A rank exceeds the mean from this share of the usual excess of the longest rank."""

@@ -1,4 +1,4 @@
-"""Evidence of one window of one rank, beside its rows: stalls of the loop, samples of stacks, and the machine."""
+"""Evidence of one window of one rank that its rows lack: stalls of the loop, samples of stacks, and the machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ class WindowGpu:
 
 @dataclass(frozen=True)
 class WindowEvidence:
-    """Evidence of one window of one rank, beside its rows."""
+    """Evidence of one window of one rank that its rows lack."""
 
     rank: int | None
     stalls: pl.DataFrame
