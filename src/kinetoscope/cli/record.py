@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.num_steps > MOST_STEPS:
         raise SettingsError(f"--num-steps is too large. Pass at most {MOST_STEPS}.")
     run_folder = find_run_folder(arguments.run_folder)
-    asked = None if arguments.ranks is None else ranks_to_ask(arguments.ranks)
-    job = _Job(run_folder, asked)
+    selected_ranks = None if arguments.ranks is None else ranks_to_ask(arguments.ranks)
+    job = _Job(run_folder, selected_ranks)
     request = job.request(arguments.num_steps)
     job.wait(request)
     traces = job.find_traces(request)
@@ -107,13 +107,13 @@ class _Rank:
 
     def answer(self, request: RecordRequest) -> RequestState:
         """Return the rank's answer to the request."""
-        asked = self.snapshot.header.request
-        return asked.state if asked.sequence == request.sequence else RequestState.NONE
+        answered = self.snapshot.header.request
+        return answered.state if answered.sequence == request.sequence else RequestState.NONE
 
     def first_step(self, request: RecordRequest) -> int:
         """Return the rank's first recorded step: later than requested if its own schedule was recording."""
-        asked = self.snapshot.header.request
-        return asked.first_step if asked.sequence == request.sequence else request.first_step
+        answered = self.snapshot.header.request
+        return answered.first_step if answered.sequence == request.sequence else request.first_step
 
     @property
     def has_ended(self) -> bool:
@@ -149,7 +149,7 @@ class _Job:
             KinetoscopeError: no rank could record it, or another request is pending.
         """
         self._refresh()
-        self._require_going()
+        self._require_active()
         path = str(self._run_folder / FOLDER / NAME)
 
         def make(before: RecordRequest | None) -> RecordRequest:
@@ -175,14 +175,14 @@ class _Job:
         """Raise `KinetoscopeError` if a rank may still answer the request that is in the file."""
         if before is None or time.time_ns() - before.asked_unix_ns > _UNSEEN_TIMEOUT_S * 1e9:
             return
-        asked = [rank for number, rank in self._found.items() if before.is_for(number)]
-        if any(rank.answer(before) is RequestState.NONE and not rank.is_over(before) for rank in asked):
+        requested = [rank for number, rank in self._found.items() if before.is_for(number)]
+        if any(rank.answer(before) is RequestState.NONE and not rank.is_over(before) for rank in requested):
             raise KinetoscopeError(
                 f"Another request was first: {format_count(before.num_steps, 'step')} from step {before.first_step:,} "
                 "on. Try again when these are recorded."
             )
 
-    def _require_going(self) -> None:
+    def _require_active(self) -> None:
         """Raise `KinetoscopeError` unless a rank can start a recording now."""
         found = self._found.values()
         if not found:
@@ -227,8 +227,8 @@ class _Job:
         found = [rank.status for rank in self._found.values()]
         num_stuck = sum(status.state is RunState.HUNG or status.hang is not None for status in found)
         stuck = f"; {format_count(num_stuck, 'rank')} may hang: run kinetoscope status" if num_stuck else ""
-        asked = _format_steps(self.first_step(request), request.num_steps).capitalize()
-        return f"{asked}{now}; {num_saved} of {len(self._found)} ranks saved{stuck}"
+        steps_text = _format_steps(self.first_step(request), request.num_steps).capitalize()
+        return f"{steps_text}{now}; {num_saved} of {len(self._found)} ranks saved{stuck}"
 
     def describe_missing(self, request: RecordRequest, traces: Container[int]) -> list[str]:
         """Return a sentence for each rank without a trace."""
@@ -253,8 +253,8 @@ class _Job:
         """Return the trace of each rank that has recorded at least the first of the steps."""
         attempt = next(iter(self._found.values())).snapshot.header.process.attempt.restart
         found: dict[int, _RecordedTrace] = {}
-        for place in order_trace_folders(self._run_folder):
-            folder = find_attempt_folders(self._run_folder / place).get(attempt)
+        for subfolder in order_trace_folders(self._run_folder):
+            folder = find_attempt_folders(self._run_folder / subfolder).get(attempt)
             if folder is not None:
                 found |= self._find_saved(folder, request)
         return dict(sorted(found.items()))

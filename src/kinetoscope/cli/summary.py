@@ -120,9 +120,9 @@ def describe_pulse(names: Sequence[str], attempt: int | None, *, has_traces: boo
     from kinetoscope.report.descriptions import describe_all_steps
 
     pulses = find_run_pulses(names[0], attempt) if len(names) == 1 else []
-    about = summarize_all_steps(pulses, (), 0)
-    if about is not None and has_traces:
-        about["changed_at"] = about["change"] = None
+    facts = summarize_all_steps(pulses, (), 0)
+    if facts is not None and has_traces:
+        facts["changed_at"] = facts["change"] = None
     hangs = judge_pulse(read_run_stuck_phases(names[0], pulses)) if pulses else []
-    lines = ["" if about is None else describe_all_steps(about), *(f"{found.title}." for found in hangs)]
+    lines = ["" if facts is None else describe_all_steps(facts), *(f"{found.title}." for found in hangs)]
     return " ".join(filter(None, lines))

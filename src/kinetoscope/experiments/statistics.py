@@ -102,8 +102,8 @@ def _pooled(rounds: Rounds, differences: Sequence[Sequence[float]]) -> tuple[flo
 
 def _judge_one(differences: Sequence[float], variance: float, freedom: int, tail: float) -> Judged:
     center = fmean(differences)
-    own = stdev(differences) ** 2
-    half = student_quantile(tail, freedom) * math.sqrt(max(own, 1.5 * variance) / len(differences))
+    own_variance = stdev(differences) ** 2
+    half = student_quantile(tail, freedom) * math.sqrt(max(own_variance, 1.5 * variance) / len(differences))
     low, high = math.expm1(center - half), math.expm1(center + half)
     verdict, reason = _verdict(low, high)
     return Judged(math.expm1(center), (low, high), verdict, reason)

@@ -40,6 +40,8 @@ def render_memory_timeline(
 
 def _downsample(sizes_bytes: Sequence[Sequence[int]]) -> list[int]:
     """Return the rows to draw: of each group of neighbours the one with most memory, so that no peak is lost."""
-    stretch = -(-len(sizes_bytes) // _MAX_POINTS) or 1
-    starts = range(0, len(sizes_bytes), stretch)
-    return [max(range(at, min(at + stretch, len(sizes_bytes))), key=lambda row: sum(sizes_bytes[row])) for at in starts]
+    group_size = -(-len(sizes_bytes) // _MAX_POINTS) or 1
+    starts = range(0, len(sizes_bytes), group_size)
+    return [
+        max(range(at, min(at + group_size, len(sizes_bytes))), key=lambda row: sum(sizes_bytes[row])) for at in starts
+    ]

@@ -153,12 +153,12 @@ def _describe_devices_and_memory(contents: Overview) -> Iterable[str]:
     """Yield the busy share of GPUs and the peak memory, where recorded."""
     if contents.busy_share is not None:
         share_lower_bound = contents.least_busy_share if contents.num_devices > 1 else None
-        least_text = (
+        suffix = (
             ""
             if share_lower_bound is None
             else f", least on {contents.least_busy}: {format_percent(share_lower_bound, 1)}"
         )
-        yield f"Device busy {format_percent(contents.busy_share, 1)}{least_text}"
+        yield f"Device busy {format_percent(contents.busy_share, 1)}{suffix}"
     if contents.peak_bytes is not None:
         on = "" if contents.peak_rank is None else f" on rank {contents.peak_rank}"
         yield f"Most memory {format_memory(contents.peak_bytes)}{on}"

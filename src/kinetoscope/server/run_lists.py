@@ -117,8 +117,8 @@ class RunLists:
     def _build_data(
         self, title: str, runs: list[ListedRun], *, notes: Sequence[str] = (), files: RunFiles | None = None
     ) -> ListData:
-        going = {state.value for state in ACTIVE_STATES}
-        changes = any(run.is_queued or run.state in going for run in runs)
+        active_states = {state.value for state in ACTIVE_STATES}
+        changes = any(run.is_queued or run.state in active_states for run in runs)
         return ListData(
             title=title,
             folder=sanitize_sentence(str(self.folder.path)),

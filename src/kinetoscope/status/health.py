@@ -200,15 +200,15 @@ def _add_lags(ranks: Sequence[RankStatus], snapshots: Sequence[RankSnapshot]) ->
 
     Pulses are not read at the same moment, and ranks may be a step apart: differences up to that are no lag.
     """
-    going = [
+    active = [
         (rank, snapshot) for rank, snapshot in zip(ranks, snapshots, strict=True) if rank.state is not RunState.FINISHED
     ]
-    steps = [(rank.step, rank.num_steps) for rank, _ in going if rank.step is not None]
+    steps = [(rank.step, rank.num_steps) for rank, _ in active if rank.step is not None]
     if not steps:
         return [*ranks]
     newest_step, num_steps = max(steps)
-    moments = [snapshot.read_ns for _, snapshot in going]
-    fastest_ns = min((snapshot.step_ns for _, snapshot in going if snapshot.step_ns), default=1.0)
+    moments = [snapshot.read_ns for _, snapshot in active]
+    fastest_ns = min((snapshot.step_ns for _, snapshot in active if snapshot.step_ns), default=1.0)
     allowed = 1 + ceil((max(moments) - min(moments)) / fastest_ns)
     return [
         replace(rank, behind=lag if lag > allowed and rank.state is not RunState.FINISHED else 0)

@@ -113,14 +113,14 @@ def _describe_killed(rank: RankStatus) -> str:
 
 def _describe_hung(ranks: Sequence[RankStatus]) -> Iterable[str]:
     """Yield one sentence for all ranks that hang in the same phase and location."""
-    alike: dict[object, list[RankStatus]] = {}
+    groups: dict[object, list[RankStatus]] = {}
     for rank in ranks:
         if rank.state is RunState.HUNG:
-            alike.setdefault((rank.is_stopped, rank.phase, rank.hang), []).append(rank)
-    for found in alike.values():
+            groups.setdefault((rank.is_stopped, rank.phase, rank.hang), []).append(rank)
+    for found in groups.values():
         first, names = found[0], format_ranks(sorted(one.rank for one in found)).capitalize()
-        longest = max(found, key=lambda rank: rank.phase_ns or 0)
-        where = f"in {_format_phase(first)} for {'' if len(found) == 1 else 'up to '}{_format_phase_time(longest)}"
+        slowest = max(found, key=lambda rank: rank.phase_ns or 0)
+        where = f"in {_format_phase(first)} for {'' if len(found) == 1 else 'up to '}{_format_phase_time(slowest)}"
         if first.is_stopped:
             yield f"{names} {'is' if len(found) == 1 else 'are'} stopped by a signal, {where}."
         else:

@@ -202,12 +202,12 @@ def delete_when_uploaded(run_folder: Path, file: Path) -> None:
         upload for rank in find_ranks_with_uploads(run_folder) for upload in read_queue(run_folder, rank, deferred=True)
     ]
     real_path = Path(os.path.realpath(file.parent), file.name)
-    own_entries = [upload for upload in waiting if upload.file == real_path]
-    for upload in own_entries:
+    entries_of_file = [upload for upload in waiting if upload.file == real_path]
+    for upload in entries_of_file:
         upload.mark_deletable()
-    if not any(upload.is_waiting for upload in own_entries):
+    if not any(upload.is_waiting for upload in entries_of_file):
         _delete(run_folder, file)
-        for upload in own_entries:
+        for upload in entries_of_file:
             upload.remove()
 
 

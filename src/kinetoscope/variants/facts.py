@@ -125,9 +125,11 @@ class FactsWatch:
         self._num_kept_gradients += not set_to_none
         return original(owner, set_to_none)
 
-    def _make_distribution(self, original: Callable[..., Any], made: Any, *arguments: Any, **options: Any) -> None:
-        original(made, *arguments, **options)
-        self._num_distributions += bool(getattr(made, "_validate_args", False))
+    def _make_distribution(
+        self, original: Callable[..., Any], distribution: Any, *arguments: Any, **options: Any
+    ) -> None:
+        original(distribution, *arguments, **options)
+        self._num_distributions += bool(getattr(distribution, "_validate_args", False))
 
     def _make_ddp(self, original: Callable[..., Any], ddp: Any, *arguments: Any, **options: Any) -> None:
         original(ddp, *arguments, **options)

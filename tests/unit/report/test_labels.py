@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.steps.time_breakdown import DeviceBreakdown, StepBreakdown, bound_by
+from kinetoscope.analysis.steps.time_breakdown import DeviceBreakdown, StepBreakdown, classify_bound
 from kinetoscope.report.labels import HOST_PART_LABELS, find_limiting_side, label_bound
 from trainsim import Fault, Settings
 from trainsim.analysed import measured
@@ -52,4 +52,4 @@ def test_step_that_mostly_waits_for_ranks_is_bound_by_them_however_late(has_devi
             compute_ns=27.6 * _MS, exposed_communication_ns=37.8 * _MS, exposed_copy_ns=0.0, idle_ns=0.0
         )
     parts = StepBreakdown(host=host, device=device)
-    assert bound_by(parts, 65.4 * _MS, on_device=False, late_wait_ns=late_wait_ms * _MS) == expected
+    assert classify_bound(parts, 65.4 * _MS, on_device=False, late_wait_ns=late_wait_ms * _MS) == expected

@@ -25,8 +25,8 @@ def _fold_signs() -> pl.Expr:
 
 
 def _encode_planes(values: pl.Series, *, is_delta: bool) -> Column:
-    most: Any = values.max()
-    num_bytes = max(1, (int(most or 0).bit_length() + 7) // 8)
+    max_value: Any = values.max()
+    num_bytes = max(1, (int(max_value or 0).bit_length() + 7) // 8)
     planes = []
     for index in range(num_bytes):
         values = values // 256 if index else values

@@ -31,9 +31,9 @@ class FlameGraphBuilder:
         is_of_thread &= (pl.col("dur") > 0) & ~pl.col("name").str.starts_with(STEP)
         self._kinds[STACKS].add(rank, spans.filter(is_python))
         self._kinds[SAMPLED].add(rank, spans.filter(is_sample & is_of_thread))
-        is_own = pl.col("category") == "kinetoscope"
-        self._kinds[OPERATORS].add(rank, spans.filter(~is_python & ~is_sample & ~is_own & is_of_thread))
-        self._kinds[PROFILER].add(rank, spans.filter(is_own & is_of_thread))
+        is_profiler = pl.col("category") == "kinetoscope"
+        self._kinds[OPERATORS].add(rank, spans.filter(~is_python & ~is_sample & ~is_profiler & is_of_thread))
+        self._kinds[PROFILER].add(rank, spans.filter(is_profiler & is_of_thread))
 
     def build(self) -> list[FlameGraph]:
         """Return the graphs of all ranks, then those of each rank; empty ones are left out."""

@@ -53,8 +53,8 @@ class MemoryBuilder:
             pieces = memory_allocations(window, TrainingLoop(window))
             for events in window.allocations.drop_nulls("total").partition_by("device", maintain_order=True):
                 device = events["device"][0]
-                own = pieces.filter(pl.col("device").eq_missing(device))
-                found = _build_part(window, events, own)
+                of_device = pieces.filter(pl.col("device").eq_missing(device))
+                found = _build_part(window, events, of_device)
                 key = part.rank, label_memory_device(device)
                 self._parts.setdefault(key, []).append(
                     replace(found, sizes=part.shift_to_common_clock(found.sizes, "ts"))
@@ -114,9 +114,9 @@ def _compute_sizes(events: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
     changes = changes.group_by("category", "row").agg(pl.col("change").sum())
     sizes = events.select("ts").with_row_index("row")
     for category in CATEGORIES:
-        own = changes.filter(pl.col("category") == category).select("row", pl.col("change").alias(category))
-        if len(own):
-            sizes = sizes.join(own, on="row", how="left", maintain_order="left")
+        of_category = changes.filter(pl.col("category") == category).select("row", pl.col("change").alias(category))
+        if len(of_category):
+            sizes = sizes.join(of_category, on="row", how="left", maintain_order="left")
             sizes = sizes.with_columns(pl.col(category).fill_null(0).cum_sum().clip(0))
     return sizes.drop("row")
 
@@ -128,12 +128,12 @@ def _find_live_allocations(
     is_alive = (pl.col("row").fill_null(0) <= row) & (pl.col("end_row") > row).fill_null(True)
     alive = pieces.filter(is_alive)
     indices = alive["row"].fill_null(0)
-    made = events.select("ts", "track")[indices] if len(alive) else events.select("ts", "track").clear()
+    allocated_at = events.select("ts", "track")[indices] if len(alive) else events.select("ts", "track").clear()
     is_old = alive["row"].is_null()
-    steps = window.steps["step"].gather(interval_index(window.steps, made["ts"])) if len(window.steps) else None
+    steps = window.steps["step"].gather(interval_index(window.steps, allocated_at["ts"])) if len(window.steps) else None
     alive = alive.with_columns(
-        name=allocating_operators(window, made).fill_null(""),
-        line=source_lines(window, made),
+        name=allocating_operators(window, allocated_at).fill_null(""),
+        line=source_lines(window, allocated_at),
         step=pl.lit(None, dtype=pl.Int64) if steps is None else steps,
     )
     known = [pl.when(~pl.lit(is_old)).then(name).alias(name) for name in ("name", "line", "step")]

@@ -111,14 +111,14 @@ def _map_field(name: str, part: Any, change: Callable[[str], str], in_details: b
 
 def _compile_user_pattern(strings: Iterable[str]) -> re.Pattern[str] | None:
     """Return a pattern of the user names in paths of home folders and of the current user, as whole words."""
-    found = {match[1] for text in strings for match in _HOME.finditer(text)} | set(_find_own_names())
+    found = {match[1] for text in strings for match in _HOME.finditer(text)} | set(_find_user_names())
     names = sorted(name for name in found if len(name) >= _MIN_NAME_LENGTH and name.lower() not in _GENERIC_NAMES)
     if not names:
         return None
     return re.compile(rf"(?<![^\W_])(?:{'|'.join(map(re.escape, names))})(?![^\W_])")
 
 
-def _find_own_names() -> Iterator[str]:
+def _find_user_names() -> Iterator[str]:
     """Yield the names of the current user."""
     with suppress(OSError, KeyError, ImportError):  # without a name, or on Windows without `pwd`
         yield getpass.getuser()

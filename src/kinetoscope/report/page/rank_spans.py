@@ -38,7 +38,7 @@ def read_spans(trace: Trace) -> pl.DataFrame:
     columns = ("ts", "dur", "track", "name", "category", "correlation", "phase", "kind")
     spans = select_shown_events(trace).select("event", *columns).collect()
     spans = spans.with_columns(pl.col("dur").fill_null(0).clip(0), pl.col("category").fill_null(""))
-    spans = spans.with_columns(lane=pl.col("track") * len(ROLES) + _find_role(_has_own_markers(trace)))
+    spans = spans.with_columns(lane=pl.col("track") * len(ROLES) + _find_role(_has_kinetoscope_markers(trace)))
     rows = _assign_rows(spans.select("ts", "dur", pl.col("lane").alias("track")))
     return spans.select("event", "lane", "name", "category", "correlation", "dur", rows, begin="ts")
 
@@ -50,11 +50,13 @@ def measure_profiler_ns(spans: pl.DataFrame) -> tuple[int, int]:
     """
     is_step = (pl.col("category") == "batch") | pl.col("name").str.starts_with(STEP)
     tracks = spans.filter(is_step).select(pl.col("lane") // len(ROLES)).to_series().unique()
-    is_own = (pl.col("category") == "kinetoscope") & (pl.col("lane") // len(ROLES)).is_in(tracks.implode())
+    is_profiler = (pl.col("category") == "kinetoscope") & (pl.col("lane") // len(ROLES)).is_in(tracks.implode())
     times = spans.select("begin", end=pl.col("begin") + pl.col("dur"))
-    own, steps = (IntervalUnion(times.filter(spans.select(kind).to_series())) for kind in (is_own, is_step))
-    in_steps_ns = own.intersection(steps).total_ns
-    return in_steps_ns, own.total_ns - in_steps_ns
+    profiler_intervals, steps = (
+        IntervalUnion(times.filter(spans.select(kind).to_series())) for kind in (is_profiler, is_step)
+    )
+    in_steps_ns = profiler_intervals.intersection(steps).total_ns
+    return in_steps_ns, profiler_intervals.total_ns - in_steps_ns
 
 
 def select_shown_events(trace: Trace) -> pl.LazyFrame:
@@ -75,7 +77,7 @@ def _find_role(has_markers: bool) -> pl.Expr:
     return role.otherwise(0).cast(pl.UInt32)
 
 
-def _has_own_markers(trace: Trace) -> bool:
+def _has_kinetoscope_markers(trace: Trace) -> bool:
     """Return whether a trace may have Kinetoscope's markers, whose categories differ from Kineto's."""
     return "kinetoscope" in trace.header
 
@@ -108,11 +110,11 @@ def _free_rows(spans: pl.DataFrame) -> list[int]:
     rows: list[int] = []
     row_of: dict[int, int] = {}
     track, track_rows = None, _TrackRows()
-    for own_track, source_row, parent, begin, end in spans.select(
+    for track_of_span, source_row, parent, begin, end in spans.select(
         "track", "source_row", "parent", "ts", "end"
     ).iter_rows():
-        if own_track != track:
-            track, track_rows = own_track, _TrackRows()
+        if track_of_span != track:
+            track, track_rows = track_of_span, _TrackRows()
         row_of[source_row] = row = track_rows.occupy(0 if parent is None else row_of[parent] + 1, begin, end)
         rows.append(row)
     return rows

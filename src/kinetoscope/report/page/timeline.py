@@ -235,8 +235,8 @@ def _find_named_steps(report: RunReport, rank: int | None) -> pl.DataFrame:
 
 def _invert_order(order: pl.Series) -> pl.Series:
     """Return the index of each number in ``order``; null for numbers that are not in it."""
-    most: Any = order.max()
-    indices = pl.repeat(None, 0 if most is None else most + 1, dtype=pl.UInt32, eager=True)
+    max_number: Any = order.max()
+    indices = pl.repeat(None, 0 if max_number is None else max_number + 1, dtype=pl.UInt32, eager=True)
     return indices.scatter(order, pl.int_range(len(order), dtype=pl.UInt32, eager=True))
 
 

@@ -12,8 +12,8 @@ _LARGE_MB = 100
 
 def find_values(facts: Facts) -> list[int]:
     """Return torch's own size and a larger one, without the program's own size."""
-    own = {ddp.bucket_cap_mb for ddp in facts.ddp}
-    return [size for size in (DEFAULT_BUCKET_CAP_MB, _LARGE_MB) if own and own != {size}]
+    current = {ddp.bucket_cap_mb for ddp in facts.ddp}
+    return [size for size in (DEFAULT_BUCKET_CAP_MB, _LARGE_MB) if current and current != {size}]
 
 
 @variant(

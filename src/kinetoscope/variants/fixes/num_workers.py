@@ -12,10 +12,10 @@ from kinetoscope.variants.registry import Applied, Value, variant
 def find_values(facts: Facts) -> Iterator[int]:
     """Yield 0 and the powers of two up to the free cores, without the program's own number."""
     loaders = [loader for loader in facts.loaders if loader.is_map_style]
-    own = {loader.num_workers for loader in loaders}
+    current = {loader.num_workers for loader in loaders}
     number = 0
     while loaders and number <= facts.num_cores:
-        if own != {number}:
+        if current != {number}:
             yield number
         number = number * 2 or 1
 

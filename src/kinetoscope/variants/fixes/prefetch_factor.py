@@ -12,8 +12,8 @@ _TORCH_DEFAULT, _FACTOR = 2, 8
 
 def find_values(facts: Facts) -> list[int]:
     """Return a larger factor, where there are workers that use a smaller one."""
-    own = [loader.prefetch_factor or _TORCH_DEFAULT for loader in facts.loaders if loader.num_workers]
-    return [_FACTOR] if own and min(own) < _FACTOR else []
+    current = [loader.prefetch_factor or _TORCH_DEFAULT for loader in facts.loaders if loader.num_workers]
+    return [_FACTOR] if current and min(current) < _FACTOR else []
 
 
 @variant(
