@@ -11,7 +11,7 @@ MS = 1_000_000
 
 def flame_graph(calls, title="Python", rank=0):
     """Return a flame graph of ``calls``: for each frame its name, the place of its caller or None, and its own time."""
-    totals = [own for _, _, own in calls]
+    totals = [self_ns for _, _, self_ns in calls]
     for place in reversed(range(len(calls))):
         caller = calls[place][1]
         if caller is not None:
@@ -23,7 +23,7 @@ def flame_graph(calls, title="Python", rank=0):
         texts=texts,
         names=Column.of(texts.index(name) for name, _, _ in calls),
         callers=Column.of(0 if caller is None else caller + 1 for _, caller, _ in calls),
-        own=Column.of(own for _, _, own in calls),
+        self_ns=Column.of(self_ns for _, _, self_ns in calls),
         total=Column.of(totals),
         total_ns=sum(total for total, (_, caller, _) in zip(totals, calls, strict=True) if caller is None),
         num_calls=Column.of([1] * len(calls)),

@@ -562,7 +562,7 @@ export interface FlameGraph {
   texts: string[];
   names: Column;
   callers: Column;
-  own: Column;
+  self_ns: Column;
   total: Column;
   total_ns: number;
   num_calls: Column;

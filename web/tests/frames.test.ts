@@ -9,7 +9,7 @@ function someFrames(order?: Order): Frames {
     texts: ["main", "rest", "work"],
     names: [0, 1, 2, 2],
     callers: [0, 1, 1, 3],
-    own: [10, 30, 20, 40],
+    self_ns: [10, 30, 20, 40],
     total: [100, 30, 60, 40],
     total_ns: 100,
     num_calls: [1, 3, 2, 4],
@@ -26,7 +26,7 @@ function framesOf(frames: Frames): [string, number, number][] {
       .map((at) => frames.nameOf(at))
       .join(" > "),
     frames.total[frame],
-    frames.own[frame],
+    frames.self_ns[frame],
   ]);
 }
 
@@ -48,7 +48,7 @@ test("in the order of time, calls lie as they first began, and what is too narro
 
 test("a sandwich has all calls of a function, with its callers and its callees", () => {
   const { callers, callees } = sandwichOf(someFrames(), "main", "Left-heavy");
-  expect([callers.total[callers.root], callers.own[callers.root], framesOf(callers)]).toEqual([100, 10, []]);
+  expect([callers.total[callers.root], callers.self_ns[callers.root], framesOf(callers)]).toEqual([100, 10, []]);
   expect(framesOf(callees)).toEqual([
     ["main > work", 60, 20],
     ["main > work > work", 40, 40],
@@ -83,7 +83,7 @@ test("a function that calls itself counts once, in a search and in the table", (
   expect(frames.foundBelow(frames.root, frames.matching("WORK"))).toEqual({ count: 2, totalNs: 60 });
   expect(frames.byName(frames.root).find((row) => row.name === "work")).toEqual({
     name: "work",
-    own_ns: 60,
+    self_ns: 60,
     total_ns: 60,
     num_calls: 6,
   });

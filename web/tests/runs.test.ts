@@ -99,6 +99,6 @@ test("the earlier of two runs comes first; one without a start counts as earlier
     { ...UNKNOWN, key: "b", when_ms: 2 },
     { ...UNKNOWN, key: "a", when_ms: 1 },
   ];
-  expect(orderForComparison([late, early]).address).toBe("/made/?before=a&after=b");
+  expect(orderForComparison([late, early]).address).toBe("/generated/?before=a&after=b");
   expect(orderForComparison([late, { ...UNKNOWN, key: "u" }]).before.key).toBe("u");
 });

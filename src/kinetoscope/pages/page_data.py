@@ -188,7 +188,7 @@ class FlameGraph:
     texts: list[str]
     names: Column
     callers: Column
-    own: Column
+    self_ns: Column
     total: Column
     total_ns: int
     num_calls: Column

@@ -162,7 +162,7 @@ class RunLists:
         report = (
             _build_address("report", max(run.reports, key=_changed_ns).name)
             if run.reports
-            else f"/made/?run={quote_name(run.name)}"
+            else f"/generated/?run={quote_name(run.name)}"
         )
         return ListedRun(
             key=quote_name(run.name),

@@ -48,7 +48,7 @@ class Site:
         try:
             if path == "/":
                 return self._page(self.lists.all())
-            if path == "/made/":
+            if path == "/generated/":
                 return self._built_report(query)
             if path.startswith("/") and kind in self._routes and path.count("/") > 1:
                 # http.server decodes addresses as Latin-1.
@@ -98,7 +98,7 @@ class Site:
         if self._made is None:
             raise FileNotFoundError(names[-1])
         page = self._made.get(runs)
-        address = "/made/?" + "&".join(f"{key}={quote_name(name)}" for key, name in zip(keys, names, strict=True))
+        address = "/generated/?" + "&".join(f"{key}={quote_name(name)}" for key, name in zip(keys, names, strict=True))
         if page.is_ready and len(runs) > 1 and _SHOWN not in parameters:
             return Response(status=HTTPStatus.SEE_OTHER, headers={"Location": f"{address}&{_SHOWN}=#view=compare"})
         if page.is_ready:

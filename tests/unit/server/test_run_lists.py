@@ -136,7 +136,7 @@ def test_reason_of_no_recording_and_unreadable_files_are_reported(folder):
 def test_a_run_without_a_report_leads_to_one_that_is_made_and_others_to_the_newest(folder):
     reports = [FoundFile("new/a.html", 1, 5), FoundFile("new/b.html", 1, 9)]
     data = Known(folder, [found("old one"), found("new", reports=reports)]).all()
-    assert [run.report for run in data.runs] == ["/made/?run=old%20one", "/report/new/b.html"]
+    assert [run.report for run in data.runs] == ["/generated/?run=old%20one", "/report/new/b.html"]
     assert Known(folder, [found("old one")]).all().files.path == f"'{folder / 'old one'}'"
 
 

@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 
 @given(
-    st.sampled_from(["/trace/", "/report/", "/run/", "/data/", "/data/run/", "/made/", "/", ""]),
+    st.sampled_from(["/trace/", "/report/", "/run/", "/data/", "/data/run/", "/generated/", "/", ""]),
     st.lists(st.sampled_from([*SLASHES, *ODD, *NAMES]) | st.text(max_size=3), max_size=8),
 )
 def test_any_address_gets_an_answer_and_none_leads_out_of_the_folder(folder, kind, parts):

@@ -166,7 +166,7 @@ function Facts({ frames, frame, top, areCallers }: FactsProps) {
       <span>
         {areCallers && frame !== frames.root
           ? `${formatDuration(frames.total[frame])} for it`
-          : `${formatDuration(frames.total[frame])}, self ${formatDuration(frames.own[frame])}`}
+          : `${formatDuration(frames.total[frame])}, self ${formatDuration(frames.self_ns[frame])}`}
       </span>
       <span>
         {top === frames.root ? formatShare(share) : `${formatShare(share)} of the shown, ${formatShare(ofAll)} of all`}

@@ -227,7 +227,7 @@ function NameTable({ frames, top, onChoose }: { frames: Frames; top: number; onC
 function nameColumns(wholeNs: number): TableColumn<NameRow>[] {
   return [
     { title: "Name", value: (row) => row.name, help: "Choose one to see who called it, and what it called" },
-    timeColumn("Self time", (row) => row.own_ns, "Without what it called", wholeNs),
+    timeColumn("Self time", (row) => row.self_ns, "Without what it called", wholeNs),
     timeColumn("Time", (row) => row.total_ns, "With what it called; of calls within calls, the outermost", wholeNs),
     { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) },
   ];

@@ -11,15 +11,15 @@ export interface Box {
 export const ORDERS = ["Left-heavy", "In order of time"] as const;
 export type Order = (typeof ORDERS)[number];
 
-/** Columns of frames, from the page's data or computed. `own_ns` is the self time of the root. */
+/** Columns of frames, from the page's data or computed. `root_self_ns` is the self time of the root. */
 export type FrameColumns<Column> = Pick<FlameGraph, "title" | "texts" | "total_ns"> & {
   names: Column;
   callers: Column;
-  own: Column;
+  self_ns: Column;
   total: Column;
   num_calls: Column;
   firsts: Column;
-  own_ns?: number;
+  root_self_ns?: number;
 };
 
 /** The frames of a flame graph below an added `root`. Times are nanoseconds. */
@@ -28,7 +28,7 @@ export class Frames<Column extends { length: number } = { length: number }> {
   readonly texts: string[];
   readonly names: Uint32Array;
   readonly callers: Int32Array;
-  readonly own: Float64Array;
+  readonly self_ns: Float64Array;
   readonly total: Float64Array;
   readonly calls: Float64Array;
   readonly #begins: Uint32Array;
@@ -45,7 +45,7 @@ export class Frames<Column extends { length: number } = { length: number }> {
     this.names = new Uint32Array(size + 1);
     this.names.set(payload.numbers(graph.names));
     this.names[size] = graph.texts.length;
-    this.own = withRoot(payload.numbers(graph.own));
+    this.self_ns = withRoot(payload.numbers(graph.self_ns));
     this.total = withRoot(payload.numbers(graph.total));
     this.calls = withRoot(payload.numbers(graph.num_calls));
     this.callers = Int32Array.from(withRoot(payload.numbers(graph.callers)), (caller) => (caller ? caller - 1 : size));
@@ -55,7 +55,7 @@ export class Frames<Column extends { length: number } = { length: number }> {
       firsts ? firsts[one] - firsts[other] : this.total[other] - this.total[one],
     );
     this.total[size] = graph.total_ns;
-    this.own[size] = graph.own_ns ?? 0;
+    this.self_ns[size] = graph.root_self_ns ?? 0;
   }
 
   nameOf(frame: number): string {
@@ -125,8 +125,8 @@ export class Frames<Column extends { length: number } = { length: number }> {
         continue;
       }
       const name = this.names[next];
-      const row = rows.get(name) ?? { name: this.texts[name], own_ns: 0, total_ns: 0, num_calls: 0 };
-      row.own_ns += this.own[next];
+      const row = rows.get(name) ?? { name: this.texts[name], self_ns: 0, total_ns: 0, num_calls: 0 };
+      row.self_ns += this.self_ns[next];
       row.num_calls += this.calls[next];
       if (!numOpen[name]) row.total_ns += this.total[next];
       if (next !== this.root) rows.set(name, row);
@@ -140,7 +140,7 @@ export class Frames<Column extends { length: number } = { length: number }> {
 
 export interface NameRow {
   name: string;
-  own_ns: number;
+  self_ns: number;
   total_ns: number;
   num_calls: number;
 }

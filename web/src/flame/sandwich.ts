@@ -11,8 +11,8 @@ export function sandwichOf(frames: Frames, name: string, order: Order): Sandwich
   const callers = new Tree(frames, name);
   const callees = new Tree(frames, name);
   for (const frame of outermost(frames, name)) {
-    callers.ownNs += frames.own[frame];
-    callees.ownNs += frames.own[frame];
+    callers.selfNs += frames.self_ns[frame];
+    callees.selfNs += frames.self_ns[frame];
     callers.totalNs += frames.total[frame];
     callees.totalNs += frames.total[frame];
     addCallers(callers, frames, frame);
@@ -45,7 +45,7 @@ function addCallees(tree: Tree, frames: Frames, top: number): void {
   for (let next = open.pop(); next; next = open.pop()) {
     const { frame, below } = next;
     const index = tree.index(below, frames.names[frame]);
-    tree.add(index, frames.own[frame], frames.total[frame], frames.calls[frame]);
+    tree.add(index, frames.self_ns[frame], frames.total[frame], frames.calls[frame]);
     open.push(...inReverse(frames, frame, index));
   }
 }
@@ -57,11 +57,11 @@ function inReverse(frames: Frames, frame: number, below: number): { frame: numbe
 
 /** A tree of merged frames by call path. An index is that of a frame plus 1; 0 is the function itself. */
 class Tree {
-  ownNs = 0;
+  selfNs = 0;
   totalNs = 0;
   readonly #names: number[] = [];
   readonly #callers: number[] = [];
-  readonly #sums: [own: number, total: number, calls: number][] = [];
+  readonly #sums: [self_ns: number, total: number, calls: number][] = [];
   readonly #indices = new Map<string, number>();
 
   constructor(
@@ -80,18 +80,18 @@ class Tree {
     return this.#names.length;
   }
 
-  add(index: number, own: number, total: number, calls: number): void {
+  add(index: number, self_ns: number, total: number, calls: number): void {
     const sums = this.#sums[index - 1];
-    sums[0] += own;
+    sums[0] += self_ns;
     sums[1] += total;
     sums[2] += calls;
   }
 
   built(order: Order): Frames {
-    const [own, total, calls] = [0, 1, 2].map((at) => this.#sums.map((sums) => sums[at]));
+    const [self_ns, total, calls] = [0, 1, 2].map((at) => this.#sums.map((sums) => sums[at]));
     const columns = {
-      ...{ title: this.title, texts: this.frames.texts, total_ns: this.totalNs, own_ns: this.ownNs },
-      ...{ names: this.#names, callers: this.#callers, own, total, num_calls: calls },
+      ...{ title: this.title, texts: this.frames.texts, total_ns: this.totalNs, root_self_ns: this.selfNs },
+      ...{ names: this.#names, callers: this.#callers, self_ns, total, num_calls: calls },
       firsts: this.#names.map((_, at) => at),
     };
     return new Frames<number[]>(columns, { numbers: (column) => column }, order);

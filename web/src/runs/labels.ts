@@ -90,5 +90,5 @@ export function orderForComparison(runs: ListedRun[]): { address: string; before
 }
 
 export function buildComparisonAddress(beforeKey: string, afterKey: string): string {
-  return `/made/?before=${beforeKey}&after=${afterKey}`;
+  return `/generated/?before=${beforeKey}&after=${afterKey}`;
 }

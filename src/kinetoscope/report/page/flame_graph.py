@@ -14,7 +14,7 @@ OPERATORS, STACKS, SAMPLED = "Operators and markers", "Python functions", "Pytho
 PROFILER = "The profiler itself"
 _MAX_FRAMES = 100_000  # in all graphs
 _MIN_FRAMES = 300
-_SUMS = ("own", "total", "num_calls")
+_SUMS = ("self_ns", "total", "num_calls")
 _NON_THREAD_CATEGORIES = (*DEVICE_CATEGORIES, "gpu_user_annotation", "cuda_sync", "overhead")
 
 
@@ -62,11 +62,11 @@ class _Calls:
         names = self._texts.indices(spans["name"])
         nested = nest_spans(spans.select("dur", ts="begin", track=pl.col("lane") // len(ROLES)))
         paths = self._paths.indices(names, nested["parent"], nested["depth"])
-        columns = [nested["self_ns"].alias("own"), spans["dur"].alias("total"), spans["begin"].alias("first")]
+        columns = [nested["self_ns"].alias("self_ns"), spans["dur"].alias("total"), spans["begin"].alias("first")]
         calls = pl.DataFrame([paths.alias("path"), *columns])
         self._sums.setdefault(rank, []).append(
             calls.group_by("path").agg(
-                pl.col("own", "total").sum(), pl.col("first").min(), num_calls=pl.len() * self._are_counted
+                pl.col("self_ns", "total").sum(), pl.col("first").min(), num_calls=pl.len() * self._are_counted
             )
         )
 
@@ -94,7 +94,7 @@ class _Calls:
             callers=encode_numbers(
                 pl.Series([index.get(self._callers[path], -1) + 1 for path in index], dtype=pl.UInt32)
             ),
-            own=encode_numbers(frames["own"].clip(0)),
+            self_ns=encode_numbers(frames["self_ns"].clip(0)),
             total=encode_numbers(frames["total"]),
             total_ns=sum(frames["total"].filter([self._callers[path] not in index for path in index])),
             num_calls=encode_numbers(frames["num_calls"]),

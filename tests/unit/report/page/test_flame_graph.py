@@ -6,7 +6,7 @@ from support.page_data import page_of, read_column, span, write_trace
 def frames_of(graph):
     """Own time, time with callees, and calls of each chain of calls, written as names and >."""
     chains, found = [], {}
-    columns = [read_column(getattr(graph, name)) for name in ("names", "callers", "own", "total", "num_calls")]
+    columns = [read_column(getattr(graph, name)) for name in ("names", "callers", "self_ns", "total", "num_calls")]
     for name, caller, *numbers in zip(*columns, strict=True):
         chains.append(f"{chains[caller - 1]} > {graph.texts[name]}" if caller else graph.texts[name])
         found[chains[-1]] = tuple(numbers)
