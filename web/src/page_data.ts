@@ -198,7 +198,7 @@ export interface AllSteps {
   recorded_ns: number | null;
   unrecorded_ns: number | null;
   recorded_change: number | null;
-  is_odd: boolean;
+  is_abnormal: boolean;
   pieces: Piece[];
 }
 

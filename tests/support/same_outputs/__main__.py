@@ -65,7 +65,7 @@ def _compare(base: Version, inputs: list[Path], folder: Path, jobs: int) -> int:
 
 
 def read_renamed_keys() -> dict[str, str]:
-    """Return the new name of each key of evidence that schema 2 renames, from the docs."""
+    """Return the new name of each key that schema 2 renames, from the docs."""
     return dict(_RENAMED_KEY.findall(_SCHEMAS.read_text(encoding="utf-8")))
 
 
@@ -78,6 +78,8 @@ def update_schema(document: Any, renamed: Mapping[str, str]) -> Any:
     found = {name: update_schema(value, renamed) for name, value in document.items()}
     if isinstance(evidence := found.get("evidence"), dict):
         found["evidence"] = {renamed.get(name, name): value for name, value in evidence.items()}
+    if isinstance(steps := found.get("all_steps"), dict) and "is_odd" in steps:
+        found["all_steps"] = {renamed["is_odd"] if name == "is_odd" else name: steps[name] for name in steps}
     return found | {"schema": 2} if found.get("schema") == 1 else found
 
 

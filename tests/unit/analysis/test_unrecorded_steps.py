@@ -52,9 +52,9 @@ def test_recording_that_costs_nothing_takes_nothing_off():
 
 def test_a_saving_that_may_be_of_the_recording_alone_is_not_sure():
     """Recorded steps of 30 ms take 20 ms longer than the others."""
-    about = RECORDED["all_steps"] | {"recorded_change": 2.0, "is_odd": True}
+    about = RECORDED["all_steps"] | {"recorded_change": 2.0, "is_abnormal": True}
     small, large = finding_of("input_bound", 15 * MS), finding_of("blocked", 25 * MS)
     found = add_note_on_abnormal_steps([small, large], about, RECORDED["step_ns"])
     assert [one.confidence for one in found] == ["medium", "high"]
     assert all("3.0 times as long" in one.advice for one in found)
-    assert add_note_on_abnormal_steps([small], about | {"is_odd": False}, RECORDED["step_ns"]) == [small]
+    assert add_note_on_abnormal_steps([small], about | {"is_abnormal": False}, RECORDED["step_ns"]) == [small]

@@ -67,8 +67,8 @@ class AllSteps(TypedDict):
     ``recorded_ns`` and ``unrecorded_ns`` are the median durations of steps that were recorded and of others.
     Evaluations do not count, nor the first step after a window, when ranks wait for others that close theirs. They are
     None where too few steps are known one by one. ``recorded_change`` is the relative excess of recorded steps, None if
-    unknown; ``is_odd`` is true if it is so large that the report may not hold for the other steps. ``pieces`` are those
-    of the first rank.
+    unknown; ``is_abnormal`` is true if it is so large that the report may not hold for the other steps. ``pieces`` are
+    those of the first rank.
     """
 
     num_steps: int
@@ -83,7 +83,7 @@ class AllSteps(TypedDict):
     recorded_ns: float | None
     unrecorded_ns: float | None
     recorded_change: float | None
-    is_odd: bool
+    is_abnormal: bool
     pieces: list[Piece]
 
 
@@ -105,7 +105,7 @@ def summarize_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_r
     recorded = _RecordedSteps(steps, first.header.process.ranks.rank)
     pieces = _build_pieces(first.rows, recorded)
     changed = _find_change(_build_pieces([row for row in first.rows if not recorded.may_slow(row)], recorded))
-    recorded_change, is_odd = _compare_recorded(first.rows, recorded)
+    recorded_change, is_abnormal = _compare_recorded(first.rows, recorded)
     recorded_ns, unrecorded_ns = _medians_ns(pulses, steps)
     total_ns, count = (sum(getattr(row, name) for pulse in pulses for row in pulse.rows) for name in _SUMS)
     return {
@@ -121,7 +121,7 @@ def summarize_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_r
         "recorded_ns": recorded_ns,
         "unrecorded_ns": unrecorded_ns,
         "recorded_change": recorded_change,
-        "is_odd": is_odd,
+        "is_abnormal": is_abnormal,
         "pieces": pieces,
     }
 
@@ -144,7 +144,7 @@ def _slow_phase(slowest: StepsRow, rows: Sequence[StepsRow]) -> str | None:
 def describe_abnormal_recording(about: AllSteps, what: str = "It rests on recorded steps, which") -> str:
     """Return a sentence on recorded steps that differ from the others; "" if they do not."""
     change = about["recorded_change"]
-    if not about["is_odd"] or change is None:
+    if not about["is_abnormal"] or change is None:
         return ""
     if change >= 1:
         return f"{what} took {1 + change:,.1f} times as long as the others."
@@ -291,8 +291,8 @@ def _compare_recorded(rows: Sequence[StepsRow], recorded: _RecordedSteps) -> tup
     variance = max(0.0, sum(row.squares for row in others) / count - others_ns**2)
     change = recorded_total_ns / len(recorded_times) / others_ns - 1
     error_ns = sqrt(variance * (1 / len(recorded_times) + 1 / count))
-    is_odd = abs(change) >= _MIN_ABNORMAL_CHANGE and abs(change) * others_ns >= _MIN_ABNORMAL_ERRORS * error_ns
-    return change, is_odd
+    is_abnormal = abs(change) >= _MIN_ABNORMAL_CHANGE and abs(change) * others_ns >= _MIN_ABNORMAL_ERRORS * error_ns
+    return change, is_abnormal
 
 
 def _medians_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[float | None, float | None]:

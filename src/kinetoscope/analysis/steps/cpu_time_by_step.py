@@ -39,11 +39,11 @@ class CpuTimeByStep:
         known = sum((_zero_if_null(values) for values in inside.values() if values is not None), start=self._begins)
         between = self._next_begins - self._ends - evaluated - fetched
         data = inside["data_wait_ns"]
-        is_of_ours = self._window.steps["is_batch"].any() or len(self._loop.loader.evaluations)
+        has_evaluations = self._window.steps["is_batch"].any() or len(self._loop.loader.evaluations)
         return inside | {
             "between_ns": _null_last(between),
-            "evaluation_ns": _null_last(evaluated) if is_of_ours else None,
-            "evaluation_inside_ns": inside["evaluation_inside_ns"] if is_of_ours else None,
+            "evaluation_ns": _null_last(evaluated) if has_evaluations else None,
+            "evaluation_inside_ns": inside["evaluation_inside_ns"] if has_evaluations else None,
             "data_wait_ns": None if data is None else data + self._wait_before_first_step.append(fetched[:-1]),
             "unknown_ns": self._ends - known,
         }

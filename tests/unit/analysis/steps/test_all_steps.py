@@ -98,7 +98,7 @@ def test_unrepresentative_recorded_steps_are_mentioned_in_each_finding(tmp_path)
     durations = noisy(10, 400)
     durations[10:14] = noisy(15, 4)
     summary = about(tmp_path, durations)
-    assert summary["is_odd"]
+    assert summary["is_abnormal"]
     assert summary["recorded_change"] == pytest.approx(0.5, abs=0.05)
     assert (
         describe_abnormal_recording(summary)
@@ -110,9 +110,9 @@ def test_unrepresentative_recorded_steps_are_mentioned_in_each_finding(tmp_path)
 def test_short_run_reports_too_that_recorded_steps_differ_from_most(tmp_path):
     """As where the first epoch reads what the others have in memory."""
     durations = [*noisy(37, 20), *noisy(1, 40)]
-    assert about(tmp_path / "first", durations, range(2, 12))["is_odd"]
-    assert not about(tmp_path / "few", durations[:25], range(2, 12))["is_odd"]
-    assert not about(tmp_path / "alike", noisy(10, 60), range(2, 12))["is_odd"]
+    assert about(tmp_path / "first", durations, range(2, 12))["is_abnormal"]
+    assert not about(tmp_path / "few", durations[:25], range(2, 12))["is_abnormal"]
+    assert not about(tmp_path / "alike", noisy(10, 60), range(2, 12))["is_abnormal"]
 
 
 def test_recorded_steps_that_mostly_wait_for_their_batches_are_compared_too(tmp_path):
@@ -125,16 +125,16 @@ def test_recorded_steps_that_mostly_wait_for_their_batches_are_compared_too(tmp_
         for row, wait_ns in waits
     ]
     summary = summarize_all_steps(pulses, steps, len(steps))
-    assert summary["is_odd"]
+    assert summary["is_abnormal"]
     assert re.fullmatch(r"They took 9\.\d times as long as the others\.", describe_abnormal_recording(summary, "They"))
 
 
 def test_recorded_steps_like_the_others_are_no_outliers_nor_is_noise(tmp_path):
     durations = noisy(10, 400)
-    assert not about(tmp_path / "alike", durations)["is_odd"]
+    assert not about(tmp_path / "alike", durations)["is_abnormal"]
     wild = random.Random(3).choices([5, 40], k=400)
     wild[10:14] = [40, 40, 5, 40]
-    assert not about(tmp_path / "chance", wild)["is_odd"]
+    assert not about(tmp_path / "chance", wild)["is_abnormal"]
 
 
 @pytest.mark.parametrize("duration_ms", [5.0, 0.0])
@@ -142,12 +142,12 @@ def test_fully_recorded_run_or_run_with_zero_step_times_compares_nothing(tmp_pat
     for name, recorded in (("all", range(150)), ("some", range(10, 14))):
         summary = about(tmp_path / name, [duration_ms] * 150, recorded)
         assert summary["num_steps"] == 150
-        assert not summary["is_odd"]
+        assert not summary["is_abnormal"]
 
 
 def test_recorded_steps_cannot_be_compared_once_summed_in_blocks(tmp_path):
     summary = about(tmp_path, [5.0] * 4500)
-    assert (summary["recorded_change"], summary["is_odd"]) == (None, False)
+    assert (summary["recorded_change"], summary["is_abnormal"]) == (None, False)
 
 
 def test_the_report_has_it_from_the_folder_of_the_run_or_of_its_traces(tmp_path):
@@ -180,7 +180,7 @@ def test_the_step_after_a_window_is_neither_recorded_nor_like_the_others(tmp_pat
     summary = about(tmp_path, durations)
     assert summary["recorded_ns"] == pytest.approx(15 * MS, rel=0.1)
     assert summary["unrecorded_ns"] == pytest.approx(5 * MS, rel=0.1)
-    assert summary["is_odd"]
+    assert summary["is_abnormal"]
 
 
 def test_the_median_of_too_few_unrecorded_steps_is_unknown(tmp_path):
