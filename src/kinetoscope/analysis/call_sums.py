@@ -12,6 +12,7 @@ from kinetoscope.analysis.gpu.kernels import combine_kernel_sums
 from kinetoscope.analysis.steps.call_times_by_step import combine_step_times
 
 _BATCH = 64
+"""Number of windows whose sums are joined at a time."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ MAX_SHORT_KERNEL_NS = 10_000
 MAX_HINTS = 4
 
 _FIRST_WITH_TENSOR_CORES, _FIRST_WITH_BFLOAT16 = 7, 8
+"""Major compute capability of Volta, and of Ampere."""
+
 _FLOAT32 = re.compile(r"<float\b|(?:^|[^a-z])sgemm|scudnn|f32f32_f32f32")
 _HALF = re.compile(r"(?i)half|bf16|bfloat16|f16|h884|h1688|s16816|s884")
 _ELEMENTWISE = re.compile(r"elementwise_kernel|reduce_kernel|CatArrayBatchedCopy|batch_norm|layer_norm|bn_(?:fw|bw)")

@@ -10,6 +10,7 @@ MAX_REPLAYED = 128
 """Largest number of replayed ranks. It limits memory: replays keep the graphs of all their ranks."""
 
 _MAX_STRAGGLERS = 16
+"""Largest number of stragglers in the sample."""
 
 
 def is_large(sources: Sequence[str | Trace]) -> bool:

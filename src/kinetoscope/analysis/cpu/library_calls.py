@@ -20,12 +20,19 @@ from kinetoscope.frames.tracks import nest_spans
 _FUNCTION = r"^(.+)\((\d+)\): (.*)$"
 _LIBRARY = "library"
 _MAX_FRAMES = 256
+"""Largest depth of a stack that is followed below the user's line."""
+
 _MIN_NAMED_SHARE = 0.5
 """The innermost function with more than this share of the time of the user's line is named."""
 
 _MIN_SHARE_OF_ALL_SAMPLES = 0.995
+"""A frame with this share of the sampled time counts as in every sample: it runs the loop. Judgement."""
+
 _MIN_KEPT_SHARE = 0.25
+"""Functions with a smaller share of the time of a line in one window are left out of its summary. Judgement."""
+
 _MIN_LOOP_SHARE = 0.9
+"""A user's frame calls the library that has the loop if one function has this share of its time. Judgement."""
 
 
 class LibraryCall(NamedTuple):

@@ -15,6 +15,8 @@ from kinetoscope.analysis.windows.window import RankWindow, decode_args
 from kinetoscope.formats.own_names import LOADER
 
 _MIN_EPOCHS, _MIN_BATCHES_PER_EPOCH = 2, 4
+"""Fewer epochs, or shorter ones, do not show whether their starts are slow. Judgement."""
+
 _MAX_NUMBER = 2**31 - 1
 """Larger numbers of a loader are from a damaged trace."""
 

@@ -22,6 +22,8 @@ SMALL_OPERATOR_NS = 10_000
 """A small operator takes less than this."""
 
 _MIN_SMALL_IN_A_ROW = 32
+"""Small operators count from so many in a row on. Judgement."""
+
 _MIN_REPEATS_IN_STEP = 32
 """So many stretches of Python in a step, all before operators of one name, are a loop in Python."""
 

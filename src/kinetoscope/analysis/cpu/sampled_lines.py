@@ -21,9 +21,15 @@ _MIN_CERTAIN_SHARE = 0.25
 """Samples agree if the line runs in this share of the steps, with 95 % confidence."""
 
 _ERROR_PROBABILITY = 0.05
+"""Probability of error of the bounds of a share: the usual 95 % confidence."""
+
 _NUM_HALVINGS = 30
+"""Halvings of the interval of a lower bound: its error is below 1e-9."""
+
 _INTERVAL = f"^{SAMPLED_EVERY}$".format(r"([\d.]+)")
 _DEFAULT_INTERVAL_MS = 10.0
+"""Time between two samples, in ms, if the trace does not have it."""
+
 _MIN_INTERVAL_MS = 0.01
 _MAX_SAMPLES_IN_SPAN = 100_000
 """Limits of a sampling. Beyond them the trace is damaged, and its samples would fill the memory."""

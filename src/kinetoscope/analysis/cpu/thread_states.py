@@ -14,7 +14,7 @@ from kinetoscope.formats.own_names import LATE, LOOP_CLOCKS
 
 _STATES = ("running_ns", "starved_ns", "blocked_ns")
 _CLOCK_ERROR_SHARE, _CLOCK_ERROR_NS = 0.02, 300_000
-"""Less than this share of a batch, or than this time, is within the error of the clocks, and counts as 0."""
+"""Less than this share of a batch, or than this time in ns, is within the clocks' error, and counts as 0. Judgement."""
 
 _MIN_UNSAMPLED_WAIT_NS = 1_000_000
 """Shortest wait between two operators that counts without samples.

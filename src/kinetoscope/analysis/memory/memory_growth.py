@@ -18,9 +18,14 @@ from kinetoscope.analysis.windows.source_lines import source_lines
 from kinetoscope.analysis.windows.window import MIN_STEPS, RankWindow
 
 _MIN_RISES = 2
+"""An operator whose memory rises fewer times does not leak. Judgement."""
+
 _MIN_GROWTH_PER_FREED = 3
+"""Memory grows if it rises by so many times the bytes that are freed later. Judgement."""
+
 _ALLOCATION_OPERATORS = r"^aten::(empty|new_empty|resize)"
 _HOLDER = ("operator", "line")
+"""Columns that identify who allocates: an operator, and the line that called it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,16 +15,26 @@ from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulses import Pulse, StepsRow
 
 _MAX_PIECES = 256
+"""Largest number of pieces in a plot of all steps."""
+
 _MIN_STEPS_OF_CHANGE = 100
 """A change of the step time requires so many steps."""
 
 _WARMUP_STEPS, _WARMUP_SHARE = 10, 0.01
+"""First steps that do not count for a change: so many, or this share of all, if that is more. Judgement."""
+
 _MAX_SAVING_NS = 10_000_000_000
 """Steps so long after a recorded one may lack the CPU time that saves its trace."""
 
 _MIN_PIECES, _MIN_SHARE_OF_PIECES = 8, 0.03
+"""Pieces on each side of a change: so many, or this share of all, if that is more. Judgement."""
+
 _MIN_CHANGE, _MIN_STANDARD_ERRORS, _MIN_SHARE_BEYOND = 0.05, 6.0, 0.75
+"""A change has this share of the step time, so many standard errors, and this share of pieces. Judgement."""
+
 _MAX_DEVIATIONS = 4.0
+"""Pieces further from the median by so many deviations are winsorized: one slow step is no change."""
+
 _STD_PER_MEDIAN_DEVIATION = 1.4826
 """The standard deviation of a normal distribution with a median deviation of 1."""
 

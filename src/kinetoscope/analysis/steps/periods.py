@@ -7,9 +7,16 @@ from statistics import median
 from kinetoscope.analysis.windows.window import MIN_STEPS
 
 _MAIN_SHARE = 0.7
+"""The longest steps with this share of a fault's time show how long an occurrence takes. Judgement."""
+
 _MIN_SHARE_OF_MAIN = 0.5
+"""A step with a smaller share of the shortest of those is no occurrence. Judgement."""
+
 _MIN_OCCURRENCES = 3
+"""A period requires so many occurrences: two have only one distance."""
+
 _MIN_REGULAR_SHARE = 0.7
+"""Share of the distances, and of the expected occurrences, that must fit a period. Judgement."""
 
 
 def find_period(times: Mapping[int, float], num_steps: int) -> int | None:

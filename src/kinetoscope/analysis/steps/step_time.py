@@ -8,10 +8,16 @@ from itertools import pairwise
 from kinetoscope.analysis.steps.steps import StepRow
 
 _MIN_RUN_AHEAD_SHARE = 0.01
-"""Share of the CPU's time by which the device must end its work for a step later, for a GPU-limited step time."""
+"""Share of the CPU's time by which the device must end its work for a step later, for a GPU-limited step time.
+
+docs/decisions/022 has the experiments and the rules that failed.
+"""
 
 _MAX_GAP_SHARE = 0.005
-"""Steps adjoin, as torch's ProfilerStep spans do, if the gaps between them take at most this share of their time."""
+"""Steps adjoin, as torch's ProfilerStep spans do, if the gaps between them take at most this share of their time.
+
+Judgement.
+"""
 
 MIN_TIMED_STEPS = 3
 """With fewer steps, one that took longer than usual is much of the whole."""

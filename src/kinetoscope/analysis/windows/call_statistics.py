@@ -10,6 +10,8 @@ MAX_EXACT_CALLS = 4096
 """
 
 _SIGNIFICANT_BITS = 9
+"""Kept bits of rounded durations."""
+
 _UNITS = [1 << max(0, bits - _SIGNIFICANT_BITS) for bits in range(64)]
 _MASKS, _HALF_UNITS = pl.Series([-unit for unit in _UNITS]), pl.Series([unit // 2 for unit in _UNITS])
 """Masks of the kept bits of numbers with so many bits, and half of the unit of the last kept bit."""

@@ -19,8 +19,14 @@ _OPEN_AT_END = r'"cut": ?"'
 """Pattern in the args of our spans that were open when their window closed."""
 
 _MAX_KEPT_SHARE = 0.1
+"""A trace was filtered if at most this share of its event numbers is left."""
+
 _MIN_GAPS = 100
+"""Fewer gaps between numbers do not show whether events were removed."""
+
 _MAX_EVENTS = 2_000
+"""Number of events whose numbers are read."""
+
 _LARGE_GAP_SHARE = 0.02
 """Share of the gaps between event numbers, the largest, that count as cut time instead of removed events."""
 

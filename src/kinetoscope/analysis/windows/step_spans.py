@@ -12,11 +12,14 @@ from kinetoscope.analysis.windows.span_names import FETCH, NUMBER, OPTIMIZER_STE
 from kinetoscope.formats.own_names import BATCH, STEP
 
 _MIN_INTERVALS = 3
+"""Spans that recur less often are no steps. Judgement."""
+
 _REGULAR_FACTOR, _MIN_REGULAR_SHARE = 1.5, 0.8
 """Intervals are regular if this share of them is within this factor of their median."""
 
 _NUMBER_AT_END = r"[ #_]?\d+$"
 _NUM_CANDIDATES = 3
+"""Number of names that are suggested for `--step`."""
 
 
 def find_steps(host: pl.DataFrame, step_name: str | None = None) -> pl.DataFrame:
