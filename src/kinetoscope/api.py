@@ -5,13 +5,14 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kinetoscope
+from kinetoscope.core.job.event import Callback
 from kinetoscope.core.job.ranks import derive_run_name, detect_ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.core.paths.remote_url import missing_library
@@ -42,8 +43,8 @@ def profile(
     schedule: Schedule | None = None,
     torch: "bool | TorchProfiler" = True,
     system: bool | SystemProfiler = True,
-    handlers: Any = None,
-    sources: Iterable[Any] = (),
+    handlers: Callback | Collection[Callback] | None = None,
+    sources: Callback | Collection[Callback] = (),
     diagnose: bool = False,
     run_name: str | None = None,
     first_step: int = 0,
@@ -130,15 +131,17 @@ def profile(
     all_sources = check_callbacks(sources, "sources")
     all_sources += _make_diagnostic_sources(all_sources) if diagnose else []
     all_sources += _make_system_source(system, system_interval_s)
-    handlers = [_make_default_handler()] if handlers is None else check_callbacks(handlers, "handlers")
-    all_sources += _make_torch_source(torch, _drop_none(options), writes_file=not any(map(_writes_traces, handlers)))
-    _check_report(report, handlers)
+    trace_handlers: list[Any] = [_make_default_handler()] if handlers is None else check_callbacks(handlers, "handlers")
+    all_sources += _make_torch_source(
+        torch, _drop_none(options), writes_file=not any(map(_writes_traces, trace_handlers))
+    )
+    _check_report(report, trace_handlers)
     search = FirstFinding(writes_report=report)
     if log_to is not None:
-        handlers.append(trackers := Trackers(log_to))
+        trace_handlers.append(trackers := Trackers(log_to))
         search = LoggedFinding(trackers)
     file_settings = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
-    _check_file_settings(file_settings, [*handlers, *all_sources])
+    _check_file_settings(file_settings, [*trace_handlers, *all_sources])
     out = _check_out(out)
     if strict:
         require_run_folders(out)
@@ -152,7 +155,7 @@ def profile(
         upload_to = None
     profiler = Profiler(
         cyclic_schedule(skip_first=1, warmup=1, active=10, per="run") if schedule is None else schedule,
-        handlers,
+        trace_handlers,
         sources=all_sources,
         run_name=run_name,
         upload_to=upload_to,
@@ -164,13 +167,13 @@ def profile(
         slow_steps=slow_steps,
     )
     try:  # last: a rejected argument leaves no folder
-        needs_folder = any(getattr(callback, "needs_folder", False) for callback in (*handlers, *all_sources))
+        needs_folder = any(getattr(callback, "needs_folder", False) for callback in (*trace_handlers, *all_sources))
         folder = _choose_folder(out, run_name, overwrite=overwrite or not needs_folder)
     except FolderNotWritableError as error:
         if strict:
             raise
         return _make_idle_profiler(error)
-    _set_defaults(handlers, f"{folder}/traces", file_settings)
+    _set_defaults(trace_handlers, f"{folder}/traces", file_settings)
     _set_defaults(all_sources, f"{folder}/torch_traces", file_settings)
     profiler.state.run_name = (Path(folder).name or profiler.state.run_name) if run_name is None else run_name
     profiler.state.timestamp = start_timestamp

@@ -1,11 +1,12 @@
 """Arguments of `kinetoscope.profile`, for a Profiler that is created later, and perhaps several times."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from kinetoscope.api import profile
+from kinetoscope.core.job.event import Callback
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.markers.schedule import Schedule
 from kinetoscope.recording.profiler import Profiler
@@ -22,8 +23,8 @@ class ProfileOptions(TypedDict, total=False):
     schedule: Schedule | None
     torch: "bool | TorchProfiler"
     system: "bool | SystemProfiler"
-    handlers: Any
-    sources: Iterable[Any]
+    handlers: Callback | Collection[Callback] | None
+    sources: Callback | Collection[Callback]
     diagnose: bool
     run_name: str | None
     first_step: int

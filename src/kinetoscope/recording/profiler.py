@@ -2,13 +2,14 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 from kinetoscope.core.clock.clock import Clock, SystemClock
+from kinetoscope.core.job.event import Callback
 from kinetoscope.core.job.state import RunState, State
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.driver import Driver
@@ -59,7 +60,7 @@ class AnyProfiler:
         return self.run.handlers
 
     @trace_handlers.setter
-    def trace_handlers(self, handlers: Any) -> None:
+    def trace_handlers(self, handlers: Callback | Collection[Callback]) -> None:
         self.lifecycle.services.set_handlers(check_callbacks(handlers, "trace_handlers"))
 
     @overload
@@ -191,10 +192,10 @@ class Profiler(AnyProfiler):
     def __init__(
         self,
         schedule: Schedule,
-        trace_handlers: Any = (),
+        trace_handlers: Callback | Collection[Callback] = (),
         *,
         state: RunState | None = None,
-        sources: Iterable[Any] = (),
+        sources: Callback | Collection[Callback] = (),
         run_name: str | None = None,
         upload_to: str | None = None,
         strict: bool = False,
@@ -209,7 +210,13 @@ class Profiler(AnyProfiler):
         clock: Clock | None = None,
     ) -> None: ...
     @overload
-    def __init__(self, state: RunState, schedule: Schedule, trace_handlers: Any = (), **settings: Any) -> None: ...
+    def __init__(
+        self,
+        state: RunState,
+        schedule: Schedule,
+        trace_handlers: Callback | Collection[Callback] = (),
+        **settings: Any,
+    ) -> None: ...
 
     def __init__(  # pyright: ignore[reportInconsistentOverload] - positional arguments come in either order
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kinetoscope.core.clock.clock import Clock
 from kinetoscope.core.job.ranks import Attempt, Ranks
@@ -18,6 +18,8 @@ from kinetoscope.recording.run.window_controller import WindowController
 from kinetoscope.recording.window.cycle import Contributions
 from kinetoscope.recording.window.run_redaction import add_redacted
 from kinetoscope.recording.window.source_events import SourceEvent
+
+T = TypeVar("T")
 
 
 class RunContext:
@@ -99,11 +101,11 @@ class RunContext:
 
     # -- calls ------------------------------------------------------------------------------------------------
 
-    def call(self, owner: object, method: Callable[..., Any], *arguments: object) -> Any:
+    def call(self, owner: object, method: Callable[..., T], *arguments: object) -> T | None:
         """Call a method of a source or handler. An error is logged, and switches ``owner`` off."""
         return self._services.guard(owner, method, arguments)
 
-    def call_in_hook(self, source: object, method: Callable[..., Any], *arguments: object) -> Any:
+    def call_in_hook(self, source: object, method: Callable[..., T], *arguments: object) -> T | None:
         """Call a method of a source in a hook that other code calls, such as the garbage collector.
 
         An error is never raised there: it is logged, and switches ``source`` off.
