@@ -52,7 +52,7 @@ SOURCES = ROOT / "src" / "native"
 
 
 def extensions() -> list[Extension]:
-    """Modules for CPython 3.11 and every later one."""
+    """Return the modules for CPython 3.11 and every later version."""
     c_files = sorted(path for path in SOURCES.glob("**/*.c") if path.name not in OTHER_SYSTEM_FILES)
     c_flags = ["-std=gnu11", *WARNINGS]
     if not HAS_RECORDER:

@@ -1,1 +1,1 @@
-"""benchmarks: what Kinetoscope and other profilers cost, as ratios. `python -m benchmarks` runs every suite."""
+"""Costs of Kinetoscope and other profilers, as ratios. `python -m benchmarks` runs every suite."""

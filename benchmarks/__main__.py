@@ -1,4 +1,4 @@
-"""benchmarks: the command. Runs the suites one after the other, prints a table for each and writes its JSON."""
+"""The command that runs the suites one after the other, prints a table for each and writes its JSON."""
 
 import argparse
 import sys

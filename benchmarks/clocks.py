@@ -1,4 +1,4 @@
-"""benchmarks: how exactly clocks are compared. Two ranks on clocks that really differ; their estimates are checked."""
+"""Accuracy of clock estimates: two ranks on clocks that really differ, with known offsets."""
 
 import statistics
 from typing import Any

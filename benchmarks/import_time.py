@@ -1,4 +1,4 @@
-"""benchmarks: what `import kinetoscope` adds to the start of an interpreter."""
+"""Time that `import kinetoscope` adds to the start of an interpreter."""
 
 import subprocess
 import sys

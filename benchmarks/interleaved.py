@@ -1,4 +1,4 @@
-"""benchmarks: measures candidates in turns, and returns the nanoseconds of each round.
+"""Interleaved measurement of candidates, in nanoseconds of each round.
 
 All candidates take turns in many short rounds, in a different order each time, so that other load affects all alike.
 Compare the results only within one run.
@@ -67,7 +67,7 @@ class Timings:
         return statistics.median(measured_ns / base_ns for measured_ns, base_ns in pairs) - 1
 
     def slow_down_interval(self, name: str, base: str) -> tuple[float, float]:
-        """Between which two fractions that median lies, with 95 % confidence."""
+        """Return the 95 % confidence interval of `slow_down`."""
         ratios = sorted(
             measured_ns / base_ns
             for measured_ns, base_ns in zip(self.rounds_ns[name], self.rounds_ns[base], strict=True)
@@ -91,7 +91,7 @@ def make_statement(
     around: Callable[[], AbstractContextManager[Mapping[str, Any]]],
     over: str = EMPTY_LOOP,
 ) -> Candidate:
-    """A candidate that runs ``text``, with the variables that ``around`` yields as local variables."""
+    """Return a candidate that runs ``text`` with the local variables that ``around`` yields."""
 
     @contextmanager
     def open_round() -> Iterator[Loop]:
@@ -103,7 +103,7 @@ def make_statement(
 
 @contextmanager
 def provide_variables(**variables: Any) -> Iterator[Mapping[str, Any]]:
-    """Variables for a statement that needs nothing set up; use as ``partial(given, marker=...)``."""
+    """Yield variables for a statement that needs no setup; use as ``partial(provide_variables, marker=...)``."""
     yield variables
 
 
@@ -154,7 +154,7 @@ def _calibrate(candidate: Candidate, round_ns: float) -> int:
 
 @contextmanager
 def _freeze_objects(enabled: bool) -> Iterator[None]:
-    """Freezes the objects that exist already, so that collections between the rounds are short."""
+    """Freeze the existing objects, so that collections between the rounds are short."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""benchmarks: describes the machine for readers of the numbers, without host name and paths."""
+"""Description of the machine for readers of the numbers, without host name and paths."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def describe_machine() -> dict[str, str | int | None]:
-    """Processor, number of cores, system, and the versions of the measured packages."""
+    """Return CPU model, number of cores, system, and the versions of the measured packages."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),

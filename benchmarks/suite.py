@@ -1,4 +1,4 @@
-"""benchmarks: the result of a suite, its targets, and how it is written as a table and as JSON."""
+"""Result of a suite, its targets, and their output as a table and as JSON."""
 
 import json
 import operator

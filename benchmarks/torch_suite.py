@@ -1,4 +1,4 @@
-"""benchmarks: a suite that needs torch, which computes on one thread."""
+"""A suite that needs torch, which computes on one thread."""
 
 import importlib.util
 from collections.abc import Callable

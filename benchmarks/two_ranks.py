@@ -1,4 +1,4 @@
-"""benchmarks: how well the clocks of two ranks and of Kineto agree, in a real run of the example."""
+"""Agreement of the clocks of two ranks and of Kineto, in a real run of the example."""
 
 import gzip
 import json

@@ -1,1 +1,1 @@
-"""benchmarks: what it costs to say where the time of a run went."""
+"""Costs of the analysis of a run."""

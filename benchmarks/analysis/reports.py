@@ -1,4 +1,4 @@
-"""benchmarks: the report on a large trace, beside `json.load` and HTA's load; and on runs of many ranks.
+"""The report on a large trace, compared with `json.load` and HTA's load; and on runs of many ranks.
 
 Every candidate is a process of its own, on one processor, and processor time is what counts, so that other load
 matters little. HTA is measured where `make test-hta` has made its environment. The ranks are simulated.
@@ -98,8 +98,10 @@ def _measure(work: str, trace: Path, python: str = sys.executable) -> tuple[floa
 
 
 def _write_layers(folder: Path, num_steps: int) -> Path:
-    """Return a trace of one GPU and a network of many layers in float32, whose kernels have 176 names: 75,000 events
-    with 13 steps. What a faster kernel of each name would save once took 1.3 GB."""
+    """Return a trace of one GPU and a float32 network whose kernels have 176 names: 75,000 events in 13 steps.
+
+    The savings of a faster kernel of each name once took 1.3 GB.
+    """
     simulated = simulation()
     faults = (simulated.Fault(kind="float32", cost_ns=20_000),)
     settings = simulated.Settings(

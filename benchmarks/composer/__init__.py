@@ -1,1 +1,1 @@
-"""benchmarks: the Composer face, in Composer's real Trainer."""
+"""Costs of the Composer compatibility layer in Composer's Trainer."""

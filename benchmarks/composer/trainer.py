@@ -1,4 +1,4 @@
-"""benchmarks: what profiling costs a Composer Trainer, in milliseconds per batch.
+"""Costs of profiling a Composer Trainer, in milliseconds per batch.
 
 The network is so small that a batch is almost only the work of Trainer and profiler. The Trainers take turns. The torch
 profiler is off, the system profiler on, merging off, for both profilers. We measure from the start of a batch to the
@@ -104,7 +104,7 @@ def _make_profiler(module: str, folder: str, *, skips: bool) -> Any:
 
 
 def _measure_batch_ms(profiler: Any, num_batches: int) -> tuple[float, float]:
-    """Elapsed time and processor time of a batch, from its start to the start of the next."""
+    """Return elapsed time and CPU time of a batch, from its start to the start of the next."""
     import torch
     from composer import Callback, Trainer
     from composer.models import ComposerClassifier

@@ -1,1 +1,1 @@
-"""benchmarks: reading, merging and keeping trace files."""
+"""Reading, merging and caching of trace files."""

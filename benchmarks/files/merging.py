@@ -1,4 +1,4 @@
-"""benchmarks: time and memory of merging traces of many ranks, beside a byte copy and a plain loop."""
+"""Time and memory of merging traces of many ranks, compared with a byte copy and a plain loop."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""benchmarks: time and memory of writing packets for Perfetto, for spans in the order of their begins or ends."""
+"""Time and memory of writing packets for Perfetto, for spans in the order of their starts or ends."""
 
 import json
 import re
@@ -22,7 +22,7 @@ print(time.process_time() - begin, re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/se
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Converts the same spans in both orders, in turns."""
+    """Convert the same spans in both orders, in turns."""
     rounds, num_batches = (1, 2_000) if quick else (7, _NUM_BATCHES)
     best_s: dict[str, float] = {}
     peaks: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""benchmarks: reading a large trace into columns, beside `json.load`; its memory, its cache and its Parquet file.
+"""Reading a large trace into columns, compared with `json.load`; its memory, cache and Parquet file.
 
 Every reading is a process of its own, on one processor. They take turns, so that other load affects all alike.
 """

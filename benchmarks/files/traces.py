@@ -1,4 +1,4 @@
-"""benchmarks: makes the files to read and merge: Chrome JSON as Kineto writes it, of a given size.
+"""Files to read and merge: Chrome JSON as Kineto writes it, of a given size.
 
 A small training loop is recorded with `kinetoscope.torch`. Its steps are repeated at later times and with new ids,
 until the file is as large as asked. So all its text is Kineto's, except those numbers.
@@ -28,14 +28,14 @@ _ID_ARGS = ("External id", "Record function id", "Sequence number", "Ev Idx")
 
 
 def write_large_trace(path: Path, size_bytes: int = LARGE_BYTES) -> Path:
-    """One rank's trace of at least ``size_bytes``. A file that is large enough already is kept."""
+    """Write one rank's trace of at least ``size_bytes``; keep a file that is large enough."""
     return write_rank_traces(path.parent, 1, size_bytes, path.name)[0]
 
 
 def write_rank_traces(
     folder: Path, num_ranks: int = NUM_RANKS, size_bytes: int = RANK_BYTES, name: str = "rank{rank}.pt.trace.json"
 ) -> list[Path]:
-    """Traces of ``num_ranks`` ranks, of at least ``size_bytes`` each. Files that are large enough already are kept."""
+    """Write the traces of ``num_ranks`` ranks, of at least ``size_bytes`` each; keep files that are large enough."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name.format(rank=rank) for rank in range(num_ranks)]
     missing = [rank for rank, path in enumerate(paths) if not path.exists() or path.stat().st_size < size_bytes]
@@ -84,7 +84,7 @@ class _RecordedSteps:
 
 
 def _record() -> dict[str, Any]:
-    """Kineto's trace of a few steps on the CPU."""
+    """Return Kineto's trace of a few steps on the CPU."""
     step = make_training_step()
     with tempfile.TemporaryDirectory(prefix="traces-") as folder:
         path = Path(folder, "trace.json")

@@ -1,1 +1,1 @@
-"""benchmarks of the room recording: what a marker, a training loop full of markers and a skipped batch cost."""
+"""Costs of recording: a marker, a training loop full of markers, a skipped batch."""

@@ -1,4 +1,4 @@
-"""benchmarks: a close whose trace the training process writes, compared with one that leaves it to another process.
+"""A close whose trace the training process writes, compared with one that leaves it to another process.
 
 Of each pair of closes, one is ours. In the other, the handler takes no window: Kineto's file and the records stay in
 the spool, the training process ends, and `kinetoscope recover` makes the trace from them at low priority. That is the

@@ -1,6 +1,4 @@
-"""benchmarks: how fast records become Chrome JSON in memory-backed files, and how much that slows a loop on another
-thread.
-"""
+"""Speed of turning records into Chrome JSON in memory-backed files, and slowdown of a loop on another thread."""
 
 import hashlib
 import json
@@ -66,7 +64,7 @@ def _find_memory_folder() -> str | None:
 
 
 def _measure_speed(file: Path, num_records: int, rounds: int) -> Timings:
-    """Nanoseconds per event."""
+    """Measure the nanoseconds per event."""
     whole, part = _make_cycle(num_records), _make_cycle(num_records // _PEER_DIVISOR)
     events = list(thread_events(part, part.threads[0]))
     works: dict[str, tuple[Callable[[BinaryIO], object], int]] = {
@@ -93,7 +91,7 @@ def _speed_measures(timings: Timings) -> list[Measure]:
 
 
 def _measure_effect(file: Path, rounds: int) -> Timings:
-    """Nanoseconds per pass of a busy loop with a marker, alone and beside a thread that writes all the time."""
+    """Measure the nanoseconds per pass of a busy loop with a marker, alone and while another thread writes."""
     drain, python = _make_cycle(_NUM_RECORDS), _make_cycle(_NUM_RECORDS // _PEER_DIVISOR)
     besides: dict[str, Callable[[threading.Event], object]] = {
         _ALONE: lambda stop: stop.wait(),
@@ -114,7 +112,7 @@ def _effect_measures(timings: Timings) -> list[Measure]:
 
 @contextmanager
 def _marker_loop(beside: Callable[[threading.Event], object]) -> Iterator[Loop]:
-    """A busy loop with a marker, while another thread runs ``beside`` again and again."""
+    """Yield a busy loop with a marker, while another thread repeats ``beside``."""
     cpus = sorted(os.sched_getaffinity(0))
     with recording(ProfilerAction.ACTIVE) as profiler, _repeat_on_thread(beside, cpus[1:]), _pinned_to(cpus[:1]):
         span, numbers = profiler.marker("busy"), tuple(range(400))
@@ -132,8 +130,10 @@ def _marker_loop(beside: Callable[[threading.Event], object]) -> Iterator[Loop]:
 
 @contextmanager
 def _pinned_to(cpus: list[int]) -> Iterator[None]:
-    """Keep the calling thread on these processors, so that it shares them with no other thread of ours. Does nothing
-    for none."""
+    """Pin the calling thread to these CPUs, so that it shares them with no other thread of the benchmark.
+
+    Nothing happens for an empty list.
+    """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus or before)
     try:
@@ -225,7 +225,7 @@ def _make_cycle(num_records: int) -> Cycle:
 
 
 def _make_record(start_ns: int, number: int) -> Record:
-    """One record. Every fourth span contains the three before it."""
+    """Return one record; every fourth span contains the three before it."""
     place, begin = number % 4, start_ns + number * 50_000
     begin, end = (begin - 160_000, begin + 1_000) if place == 3 else (begin, begin + 31_234)
     name, batch = number % _SPANS_PER_BATCH, number // _SPANS_PER_BATCH

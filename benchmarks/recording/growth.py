@@ -1,4 +1,4 @@
-"""benchmarks: time and memory per span, from ten thousand to ten million spans that are saved meanwhile."""
+"""Time and memory per span, from ten thousand to ten million spans that are saved meanwhile."""
 
 import subprocess
 import sys
@@ -44,8 +44,10 @@ _PROGRAM = textwrap.dedent(
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Record more and more spans in windows of 250,000, which are saved in the background. The largest number is
-    recorded again in a single window, whose full chunks are packed while it is open."""
+    """Record more and more spans in windows of 250,000, which are saved in the background.
+
+    The largest number is recorded again in a single window, whose full chunks are compressed while it is open.
+    """
     counts = [10_000, 100_000] if quick else [10_000, 100_000, 1_000_000, 10_000_000]
     measures = []
     for count, a_window in [*((num_spans, _SPANS_PER_WINDOW) for num_spans in counts), (counts[-1], counts[-1])]:

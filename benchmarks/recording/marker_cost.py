@@ -1,4 +1,4 @@
-"""benchmarks: what one span, instant or counter costs in a tight loop, in units of an empty ``with``.
+"""Cost of one span, instant or counter in a tight loop, in units of an empty ``with``.
 
 F is the cost of an empty ``with`` on a C type, a connection of sqlite3. Its `__enter__` returns itself, and its
 `__exit__` checks for an open transaction, which there never is. That is within a tenth of a C type written to do
@@ -88,7 +88,7 @@ def _make_baselines(connection: sqlite3.Connection) -> list[Candidate]:
 
 
 def _make_marker_statements() -> list[Candidate]:
-    """Our marker in each of its forms, and a library's marker without an active profiler."""
+    """Return a marker in each of its forms, and a library's marker without an active profiler."""
     return [
         *map(_make_with_statement, make_marker_variants()),
         *_make_both_states(
@@ -169,7 +169,7 @@ _RECORDED_BY_PEERS = {
 
 
 def _bytes_per_span() -> list[Measure]:
-    """Bytes of a span when it is handed over, and on Python's heap before that."""
+    """Measure the bytes of a span when it is handed to the writer, and on Python's heap before that."""
     handler = MemoryTraceHandler()
     with recording(ProfilerAction.ACTIVE, handler) as profiler:
         span = profiler.marker("span")

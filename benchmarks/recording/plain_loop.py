@@ -1,4 +1,4 @@
-"""benchmarks: the cost of `kinetoscope.profile` in a plain training loop, compared with torch.profiler alone.
+"""Cost of `kinetoscope.profile` in a plain training loop, compared with torch.profiler alone.
 
 Loops with different profilers take turns. A step is from one batch to the next, and the median of the steps of a loop
 counts, so neither the start of a recording nor its end is in it. Torch computes on the CPU, with one thread. The CPU
@@ -151,7 +151,7 @@ def _step_ms(profiler: AbstractContextManager[Any], num_steps: int) -> tuple[flo
 
 
 def _batches(profiler: Any, loader: Iterable[Any]) -> Iterator[Any]:
-    """The loader's batches, as a loop under this profiler takes them."""
+    """Yield the loader's batches, as a loop under this profiler does."""
     if hasattr(profiler, "batches"):
         yield from profiler.batches(loader)
         return

@@ -1,4 +1,4 @@
-"""benchmarks: a running profiler of ours to measure."""
+"""A running profiler to measure."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from kinetoscope.testing import MemoryTraceHandler
 
 @contextmanager
 def recording(action: ProfilerAction, handler: MemoryTraceHandler | None = None) -> Iterator[Profiler]:
-    """A running profiler whose batches all have ``action``. Its window closes at the end, and is handed over."""
+    """Yield a running profiler whose batches all have ``action``; its window closes and is delivered at the end."""
     with Profiler(lambda state: action, handler or MemoryTraceHandler(), strict=True) as profiler:
         yield profiler
 

@@ -1,4 +1,4 @@
-"""benchmarks: what `profiler.batches` costs a batch that the schedule skips."""
+"""Cost of `profiler.batches` for a batch that the schedule skips."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ _SCHEDULED = "batch of profiler.batches, skipped by cyclic_schedule"
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Loops over a range, with and without a profiler that skips everything."""
+    """Loop over a range, with and without a profiler that skips everything."""
     candidates = [
         Candidate(_PLAIN, _open_plain_loop, over=_PLAIN),
         Candidate(_SKIPPED, _open_skipped_loop, over=_PLAIN),

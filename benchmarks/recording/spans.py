@@ -1,4 +1,4 @@
-"""Ways to put a span around a block, of ours and of other profilers, each switched off and on.
+"""Variants of a span around a block, of Kinetoscope and other profilers, each switched off and on.
 
 A way is the expression of a ``with`` statement, and the context that it needs. So one loop can measure them all.
 """
@@ -19,8 +19,12 @@ Variables = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SpanVariant:
-    """``expression`` follows ``with``; ``{index}`` and ``{name}`` in it stand for the span. ``around`` gets the names
-    of all spans and yields the variables of the expression. ``tracer`` names what else is switched on.
+    """One way to put a span around a block.
+
+    Attributes:
+        expression: Text that follows ``with``; ``{index}`` and ``{name}`` in it are replaced for each span.
+        around: Context that gets the names of all spans and yields the variables of the expression.
+        tracer: Name of the tracer that is switched on as well.
     """
 
     name: str
@@ -34,7 +38,7 @@ class SpanVariant:
 
 
 def make_marker_variants() -> list[SpanVariant]:
-    """Our markers, made once and reused."""
+    """Return Kinetoscope's markers, made once and reused."""
     return [
         SpanVariant("marker with, active", "span_{index}", partial(_open_markers, ProfilerAction.ACTIVE)),
         SpanVariant("marker with, skipped", "span_{index}", partial(_open_markers, ProfilerAction.SKIP)),
@@ -60,7 +64,7 @@ def _open_markers(action: ProfilerAction, names: Sequence[str]) -> Iterator[Vari
 
 @contextmanager
 def torch_profiler() -> Iterator[None]:
-    """torch.profiler, recording on the CPU."""
+    """Record with torch.profiler on the CPU."""
     import torch.profiler
 
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):

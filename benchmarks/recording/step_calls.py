@@ -1,4 +1,4 @@
-"""benchmarks: modules that a step enters, and the cost of a method in place of the rebound one of counted steps.
+"""Modules that a step enters, and the cost of a method in place of the rebound one of counted steps.
 
 Run it with ``python -m benchmarks.recording.step_calls``.
 """

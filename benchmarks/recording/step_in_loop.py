@@ -1,4 +1,4 @@
-"""benchmarks: what the profiler costs between real steps that it skips, where caches are cold."""
+"""Cost of the profiler between real steps that it skips, where caches are cold."""
 
 import contextlib
 import io
@@ -36,7 +36,7 @@ _MAX_S = 12.0
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Times the call itself in the loop, less an empty call that is timed likewise."""
+    """Time the call itself in the loop, less an empty call that is timed in the same way."""
     torch.set_num_threads(1)
     measures = []
     for name, shape in _LOOPS.items():
@@ -151,7 +151,7 @@ def _make_training_step(width: int, num_layers: int, batch: int) -> tuple[Callab
 
 @contextlib.contextmanager
 def _hooks_without_work(optimizer: torch.optim.Optimizer) -> Iterator[Callable[[], object]]:
-    """A fetch, a backward pass and an optimizer's step without the work of any: what is left are the hooks of each."""
+    """Yield a fetch, a backward pass and an optimizer's step without their work, which leaves the hooks of each."""
     autograd: Any = torch.autograd
     kind: Any = _BaseDataLoaderIter
     engine, fetches = autograd._engine_run_backward, kind.__next__
@@ -174,7 +174,7 @@ def _hooks_without_work(optimizer: torch.optim.Optimizer) -> Iterator[Callable[[
 
 @contextlib.contextmanager
 def _autoinstrumented(step: Callable[[], None], call: Callable[[], object], folder: Path) -> Iterator[None]:
-    """An uninstrumented training run that has started and skips all its steps."""
+    """Keep an uninstrumented training run active that skips all its steps."""
     hooks: tuple[dict[int, Any], ...] = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
     before = [dict(each) for each in hooks]
     settings = AutoSettings(out=str(folder), after=10**9)

@@ -1,4 +1,4 @@
-"""benchmarks: how much 20 spans a step slow a small training loop in torch.
+"""Slowdown of a small training loop in torch by 20 spans per step.
 
 Every candidate runs the same source; only the expressions after ``with`` differ. A span costs several times what it
 costs in a tight loop, because torch's work uses the caches. If a profiler's spans need another profiler to be on, they

@@ -1,1 +1,1 @@
-"""benchmarks: the page of a report."""
+"""The page of a report."""

@@ -1,4 +1,4 @@
-"""benchmarks: the list of 300 runs that `kinetoscope view` shows, in Chromium, and what one more run costs it."""
+"""The list of 300 runs of `kinetoscope view` in Chromium, and the cost of one more run."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def run(*, quick: bool) -> SuiteResult:
 
 
 def _make_run(folder: Path, number: int) -> None:
-    """A run as it is left: a small trace and a manifest of each rank."""
+    """Write a finished run: a small trace and a manifest of each rank."""
     began = time.gmtime(_START_S + 3600 * number)
     traces = folder / time.strftime("%Y%m%d-%H%M%S", began) / "traces"
     for rank in range(_NUM_RANKS):
@@ -111,7 +111,7 @@ def _open_view(folder: Path) -> Iterator[str]:
 
 
 def _measure_searches(folder: Path, num_runs: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of the processor for the list again, and for the first one after a run was added."""
+    """Return CPU milliseconds for the list again, and for the first one after a run was added."""
     lists = RunLists(RunFolder(folder), "https://ui.perfetto.dev")
     encode_list(lists.all())
     again, one_more = [], []

@@ -1,4 +1,4 @@
-"""benchmarks: a page with many spans on 64 tracks: of each rank two threads and two streams, nested like operators."""
+"""A page with many spans on 64 tracks: two threads and two streams per rank, nested like operators."""
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -52,7 +52,7 @@ def make_page_data(num_spans: int) -> PageData:
 
 
 def _make_track_spans(random: np.random.Generator, num_spans: int, depth: int) -> _TrackSpans:
-    """Leave one after the other, and a span around each few of them, up to the outermost."""
+    """Return leaves one after the other, and enclosing spans up to the outermost."""
     num_leaves = int(num_spans / sum(_CHILDREN**-level for level in range(depth)))
     durations = random.lognormal(np.log(_SHORT_NS), 1, num_leaves).astype(np.int64)
     begins = np.cumsum(durations + random.exponential(_GAP_NS, num_leaves).astype(np.int64)) - durations
@@ -72,7 +72,7 @@ def _make_track(at: int, made: _TrackSpans, first: int) -> Track:
 
 
 def _assign_launches(made: list[_TrackSpans], firsts: list[int]) -> np.ndarray:
-    """The spans of streams were launched by the leaves of the rank's main thread, in order; as places plus 1."""
+    """Return the launching span of each stream span, as index plus 1: leaves of the rank's main thread, in order."""
     launches = np.zeros(firsts[-1], dtype=np.int64)
     for at, (first, end) in enumerate(pairwise(firsts)):
         if _TRACKS[at % len(_TRACKS)][0] != "stream":

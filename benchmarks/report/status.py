@@ -48,7 +48,7 @@ def run(*, quick: bool) -> SuiteResult:
 
 
 def _write_pulses(folder: Path, num_ranks: int) -> None:
-    """One is recorded; the others are copies with other ranks."""
+    """Record one pulse, and copy it for the other ranks."""
     pulse = PulseRecorder(SystemClock())
     pulse.open(folder, Ranks(0, 0, num_ranks, _PER_HOST), Attempt("run", 0, os.getpid(), f"{_START}-0", "host0"))
     for number in range(_NUM_STEPS):

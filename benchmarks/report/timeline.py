@@ -1,8 +1,9 @@
-"""benchmarks: the timeline of a report with a million spans on 64 tracks, in Chromium without a screen or a GPU; and
-the pages of a large trace and of 64 ranks.
+"""Timeline of a report with a million spans on 64 tracks, in Chromium without a screen or a GPU.
 
-A frame is what the page's thread does for one turn of the wheel: its handler, drawing, layout and painting. Beside it,
-in the same page, a canvas of the same size gets one `fillRect` for each span that is in view.
+The pages of a large trace and of 64 ranks are measured too.
+
+A frame is the work of the page's thread for one turn of the wheel: its handler, drawing, layout and painting. For
+comparison, a canvas of the same size in the same page gets one `fillRect` for each span that is in view.
 """
 
 import gzip
@@ -201,7 +202,7 @@ def _read_heap_bytes(tab: Any) -> float:
 
 
 def _count_spans_in_view(tab: Any) -> int:
-    """As the table of what is in view says."""
+    """Return the number of spans in view, from the page's table."""
     tab.keyboard.press("t")
     text = tab.get_by_role("region", name="Spans in view").first.inner_text()
     tab.keyboard.press("t")
@@ -247,7 +248,7 @@ def _measure_shell_bytes() -> int:
 
 
 def _write_ranks(folder: Path, page: Path, num_ranks: int) -> None:
-    """The report on simulated ranks, as the command writes it."""
+    """Write the report on simulated ranks, as the command does."""
     simulated = simulation()
     simulated.simulate(simulated.Settings(num_ranks=num_ranks)).write(folder / "ranks")
     command = [sys.executable, "-m", "kinetoscope", "report", "--no-cache", str(folder / "ranks"), "-o", str(page)]

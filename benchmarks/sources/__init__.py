@@ -1,1 +1,1 @@
-"""benchmarks: what sources cost."""
+"""Costs of sources."""

@@ -1,4 +1,4 @@
-"""benchmarks: how much sources slow a training step of 3 ms, each alone and all of `diagnose=True` together.
+"""Slowdown of a training step of 3 ms by sources, each alone and all of `diagnose=True` together.
 
 Every candidate runs the same loop under a recording profiler; only the sources differ. The loop without sources runs
 twice, which shows the noise.

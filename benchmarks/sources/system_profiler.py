@@ -1,4 +1,4 @@
-"""benchmarks: what reading the machine's counters costs. Nothing else runs, so it is the processor time of the process.
+"""CPU time of reading the machine's counters, in a process that does nothing else.
 
 The profiler reads everything, and far more often than by default, so that the cost can be measured.
 """
@@ -37,7 +37,7 @@ def run(quick: bool) -> SuiteResult:
 
 
 def _measure_reading_ns(options: dict[str, bool], seconds: float) -> float:
-    """Processor time of one reading, and of recording it."""
+    """Return the CPU time of reading and recording the counters once."""
     handler = MemoryTraceHandler()
     source = SystemProfiler(stats_thread_interval_seconds=_INTERVAL_S, **options)
     with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[source], spool_folder=False) as profiler:

@@ -1,1 +1,1 @@
-"""benchmarks: kinetoscope.torch beside torch.profiler, the same work in the same run."""
+"""kinetoscope.torch compared with torch.profiler, with the same work in the same run."""

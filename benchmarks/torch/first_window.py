@@ -1,4 +1,4 @@
-"""benchmarks: how long the first window takes to open in a fresh process, compared with torch's first start().
+"""Time until the first window opens in a fresh process, compared with torch's first start().
 
 The processes of all ways take turns, as other load changes what each takes.
 """

@@ -1,4 +1,4 @@
-"""benchmarks: how much recording slows a training loop, with each option, ours beside torch's."""
+"""Slowdown of a training loop by recording, with each option, compared with torch's."""
 
 import gc
 import math
@@ -21,7 +21,7 @@ _INTERVAL = 1.96  # standard errors on each side: 95 % of intervals hold the tru
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Steps inside a window, in turns with no profiler, ours and stock's; starting and stopping is not timed."""
+    """Time steps inside a window, alternating no profiler, Kinetoscope's and torch's; start and stop are not timed."""
     rounds = 3 if quick else 24
     measures = []
     with warnings.catch_warnings(action="ignore"):

@@ -1,4 +1,4 @@
-"""benchmarks: the peak memory of exports and tables, and the memory that remains after many profiles, ours and torch's.
+"""Peak memory of exports and tables, and memory that remains after many profiles, compared with torch's.
 
 Each is measured in a process of its own, which prints a number of bytes.
 """
@@ -48,7 +48,7 @@ print(status("VmRSS") - before)
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Peaks of memory with many events, and growth over many profiles."""
+    """Measure peaks of memory with many events, and growth over many profiles."""
     num_events, num_profiles, rounds = (3_000, 30, 1) if quick else (128_000, 300, 1)
     measures = []
     for name, deed in _OPERATIONS.items():

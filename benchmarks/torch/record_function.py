@@ -1,4 +1,4 @@
-"""benchmarks: what `record_function` costs while nothing records, under a profiler, and under an execution trace."""
+"""Cost of `record_function` while nothing records, under a profiler, and under an execution trace."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ _STATES = ("off", "on", "on with shapes", "under an execution trace")
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Ours and stock's, in one interleaved run."""
+    """Measure Kinetoscope's and torch's `record_function` in one interleaved run."""
     candidates = [make_empty_loop(), *(candidate for when in _STATES for candidate in _make_pair(when))]
     timings = measure(candidates, rounds=6 if quick else 40, round_ms=2 if quick else 10)
     measures = []

@@ -1,4 +1,4 @@
-"""benchmarks: what follows a recording: exports, tables, the memory timeline, and a cycle's end."""
+"""Work after a recording: exports, tables, the memory timeline, and a cycle's end."""
 
 import gc
 import tempfile
@@ -76,8 +76,10 @@ def _measure_s(
 
 
 def _measure_cycle_end_s(module: Any, folder: Path, quick: bool) -> tuple[float, float]:
-    """Return the extra time of the end of a cycle of ten steps and of the 50 steps after it, and Kineto's stop in it.
-    Extra means: beyond the average time of as many steps before the cycle. Other load on the machine is in both."""
+    """Return the extra time of the end of a cycle of ten steps and the 50 steps after it, and Kineto's stop in it.
+
+    Extra means beyond the average time of as many steps before the cycle. Other load on the machine is in both.
+    """
     from benchmarks.torch.work import make_training_step
 
     lost, stops = [], []

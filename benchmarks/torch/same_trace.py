@@ -1,4 +1,4 @@
-"""benchmarks: the numbers of operators, allocations and FLOPs that two traces of the same steps contain."""
+"""Numbers of operators, allocations and FLOPs in two traces of the same steps."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""benchmarks: ways to get a finished recording out of Kineto, and how long each may hold the GIL.
+"""Ways to get a finished recording out of Kineto, and how long each may hold the GIL.
 
 We measure the processor time of the calling thread, which other load hardly changes. If it holds the GIL, training
 waits that long. The work of other threads and processes is not included.
@@ -77,7 +77,7 @@ def _read_names(results: Any, folder: Path) -> None:
 
 
 def _fork(results: Any, folder: Path) -> None:
-    """Only the fork. The child does the rest."""
+    """Fork only; the child does the rest."""
     child = os.fork()
     if not child:
         os._exit(0)

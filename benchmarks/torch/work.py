@@ -1,4 +1,4 @@
-"""benchmarks: the work that the profilers record."""
+"""Work that the profilers record."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 
 
 def make_training_step() -> Callable[[], None]:
-    """One step of a small model whose optimizer works parameter by parameter: about a thousand operators."""
+    """Return a step of a small model whose optimizer updates parameters one by one: about a thousand operators."""
     layers = [layer for _ in range(10) for layer in (torch.nn.Linear(16, 16), torch.nn.ReLU())]
     model, batch = torch.nn.Sequential(*layers), torch.ones(4, 16)
     optimizer = torch.optim.Adam(model.parameters(), foreach=False)

@@ -1,1 +1,1 @@
-"""The same training runs under TraceML and under our profiler."""
+"""The same training runs under TraceML and under Kinetoscope."""

@@ -1,4 +1,4 @@
-"""TraceML and ours on the same training runs: diagnosis, line, cost and estimated saving of each fault.
+"""TraceML and Kinetoscope on the same training runs: diagnosis, line, cost and estimated saving of each fault.
 
 The reports of both tools are parsed and judged by rules (`faults.py`), not by hand. Runs alternate: without a tool,
 under TraceML, under ours. The tables go into docs/compat/traceml.md.

@@ -1,4 +1,4 @@
-"""Which tool reports the fault of a training run, its line, its cost, and the saving of the fix."""
+"""Rules that judge whether a tool reports a run's fault, its line, its cost, and the saving of the fix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,8 +45,12 @@ VALIDATION = Fault("evaluation", Training(script="validation.py"), [])
 
 @dataclass(frozen=True)
 class Judgement:
-    """Report of a tool on a fault. ``gain`` is the measured saving per step of the fix, without a tool; ``loop_ms`` is
-    the time of a step of the loop under this tool."""
+    """Report of a tool on a fault.
+
+    Attributes:
+        gain: Measured saving per step of the fix, without a tool.
+        loop_ms: Time of a step of the loop under this tool.
+    """
 
     fault: Fault
     report: ToolReport
@@ -59,7 +63,7 @@ class Judgement:
 
     @property
     def share_of_loop(self) -> float:
-        """Which part of the loop's time the tool's steps are."""
+        """Share of the loop's time that the tool's steps cover."""
         return (self.report.step_ms or 0) / self.loop_ms
 
     @property
@@ -68,7 +72,7 @@ class Judgement:
 
     @property
     def marks(self) -> dict[str, int]:
-        """Marks of the tool; more is better."""
+        """Score of the tool; more is better."""
         return {
             "verdict": 2 * self.is_named or self.report.verdict in self.fault.buckets,
             "line": self.line != "no",

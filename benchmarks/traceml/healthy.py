@@ -1,4 +1,4 @@
-"""benchmarks: a training without a fault: what a tool costs, what it warns of, and whether two runs look different."""
+"""A training run without a fault: cost of a tool, its warnings, and changes between two equal runs."""
 
 import json
 from dataclasses import dataclass, replace
@@ -31,8 +31,10 @@ class Rounds:
     ran: dict[str, list[FinishedRun]]
 
     def step_ms(self, tool: str, part: str) -> float:
-        """Return a step's time, the median over the rounds: of the median recorded or other step, or the mean
-        of all."""
+        """Return a step's time, as the median over the rounds.
+
+        Each round counts with the median of its recorded or other steps, or the mean of all.
+        """
         times = [ran.step_times_ms() for ran in self.ran[tool]]
         if part == "all":
             return median(map(fmean, times))
@@ -41,7 +43,7 @@ class Rounds:
         return median(median(of_run[recorded if part == "recorded" else others]) for of_run in times)
 
     def slower_by(self, tool: str, part: str) -> float:
-        """In percent of a step without a tool in the same part of the run."""
+        """Return the slowdown in percent of a step without a tool in the same part of the run."""
         return 100 * (self.step_ms(tool, part) / self.step_ms("none", part) - 1)
 
 
@@ -60,7 +62,7 @@ def warnings(rounds: Rounds, tool: str) -> list[ToolReport]:
 
 
 def false_changes(rounds: Rounds, tool: str, folder: Path) -> tuple[int, int]:
-    """In how many pairs of runs of the same program the tool saw a change, and how many pairs there are."""
+    """Return in how many pairs of runs of the same program the tool saw a change, and the number of pairs."""
     pairs = list(combinations([ran.out for ran in rounds.ran[tool]], 2))
     differ = _traceml_differs if tool == "traceml" else _kinetoscope_differs
     return sum(differ(before, after, folder) for before, after in pairs), len(pairs)

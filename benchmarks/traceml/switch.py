@@ -33,7 +33,7 @@ class Unprofiled:
         return iter(loader)
 
     def end_step(self) -> None:
-        """Called where the code of a step ends, if other code of the loop comes after it."""
+        """End the code of a step, if other code of the loop comes after it."""
 
     def evaluation(self) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()

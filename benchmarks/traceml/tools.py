@@ -56,7 +56,7 @@ class FinishedRun:
     printed: str
 
     def step_times_ms(self) -> list[float]:
-        """From each request of a batch to the next one, of rank 0, without the first."""
+        """Times from each request of a batch to the next one, of rank 0, without the first."""
         moments_ns = json.loads(self.out.with_name(f"{self.out.name}-rank0.json").read_text())
         return [(later - earlier) / 1e6 for earlier, later in pairwise(moments_ns)][_NUM_WARM_UP_STEPS:]
 
@@ -132,7 +132,7 @@ def _plain_command(num_ranks: int, arguments: Sequence[str]) -> list[str]:
 
 
 def traceml_command(script: Path, out: Path, options: Sequence[str], arguments: Sequence[str] = ()) -> list[str]:
-    """``traceml run`` with its defaults and ``options``; the logs of the run are below those of all runs."""
+    """Return ``traceml run`` with its defaults and ``options``; the run's logs are below those of all runs."""
     logs = ["--logs-dir", str(out.parent / "logs"), "--run-name", out.name]
     return [str(BIN / "traceml"), "run", str(script), *logs, *options, *(["--args", *arguments] if arguments else [])]
 

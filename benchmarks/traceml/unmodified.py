@@ -1,4 +1,4 @@
-"""benchmarks: a script that knows no profiler, started by `traceml run` and by `kinetoscope run`."""
+"""An uninstrumented script, started by `traceml run` and by `kinetoscope run`."""
 
 import json
 import os
@@ -50,12 +50,12 @@ class _FinishedRun:
 
     @property
     def start_s(self) -> float:
-        """From the command to the end of the first step."""
+        """Time from the command to the end of the first step."""
         return (self.moments_ns["first"] - self.began_ns) / 1e9
 
     @property
     def end_s(self) -> float:
-        """From the end of the loop to that of the command."""
+        """Time from the end of the loop to that of the command."""
         return (self.ended_ns - self.moments_ns["last"]) / 1e9
 
 

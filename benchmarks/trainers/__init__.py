@@ -1,1 +1,1 @@
-"""benchmarks: our integrations beside the trainers' own profilers."""
+"""Kinetoscope's integrations compared with the trainers' own profilers."""

@@ -1,4 +1,4 @@
-"""benchmarks: what profiling costs a fit of Lightning, beside its SimpleProfiler and its PyTorchProfiler.
+"""Costs of profiling a fit of Lightning, compared with its SimpleProfiler and PyTorchProfiler.
 
 Fits with different profilers take turns. A callback that all fits have times each step, from the start of its batch to
 that of the next one: so what a profiler does in the loop counts, and what it does at the end of the fit does not. Torch
@@ -72,7 +72,7 @@ def _make_kinetoscope_outside_window(folder: str) -> Any:
 
 
 def _make_kinetoscope_without_operators(folder: str) -> Any:
-    """In a window, without torch's operators: what SimpleProfiler records, and more."""
+    """Return a profiler in its window without torch's operators, which records what SimpleProfiler does and more."""
     schedule = kinetoscope.cyclic_schedule(warmup=1, active=10_000, per="run")
     return _make_kinetoscope(folder, schedule=schedule, torch=False, system=False)
 
@@ -91,7 +91,7 @@ _PROFILERS: dict[str, tuple[Callable[[str], Any], int]] = {
 
 
 def _measure_step_ms(profiler: Any, num_batches: int, first: int) -> tuple[float, float]:
-    """Elapsed time and processor time of a step, the means of a fit."""
+    """Return elapsed time and CPU time of a step, as means of a fit."""
     import lightning
     import torch
     from torch.utils.data import DataLoader, TensorDataset

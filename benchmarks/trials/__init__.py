@@ -1,1 +1,1 @@
-"""trials: planted programs, in which `kinetoscope try` is compared with the edit that its variant stands for."""
+"""Programs with known fixes, on which `kinetoscope try` is compared with the edit that its variant replaces."""

@@ -1,1 +1,1 @@
-"""benchmarks: costs of this tree compared with those of an older commit, measured in turns in one run."""
+"""Costs of this tree compared with those of an older commit, measured in turns in one run."""

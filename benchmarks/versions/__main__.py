@@ -1,4 +1,4 @@
-"""benchmarks: costs of this tree compared with those of an older commit: ``python -m benchmarks.versions COMMIT``."""
+"""Costs of this tree compared with those of an older commit: ``python -m benchmarks.versions COMMIT``."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""benchmarks: the costs of the installed Kinetoscope, as one JSON object of seconds by name.
+"""Costs of the installed Kinetoscope, as one JSON object of seconds by name.
 
 It uses only names that old and new versions have in common.
 """

@@ -47,12 +47,12 @@ class Results:
 
     @property
     def environment(self) -> dict[str, Any]:
-        """The machine and the versions, as far as they were read."""
+        """Machine and versions, as far as they were read."""
         return next((task.values for task in self.tasks if task.part == "environment"), {})
 
     @property
     def gpu(self) -> dict[str, Any]:
-        """The GPU's name and properties; empty without one."""
+        """Name and properties of the GPU; empty without one."""
         return self.environment.get("gpu") or {}
 
     def select_part(self, name: str) -> list[TaskResult]:

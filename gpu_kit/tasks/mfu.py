@@ -32,8 +32,7 @@ def main() -> None:
 
 
 def _matmul(device: str) -> tuple[Callable[[], None], dict[str, Any]]:
-    """Return a square product in bfloat16, often enough that launches do not matter; two operations per
-    multiplication."""
+    """Return a square bfloat16 matmul, repeated so that launches do not matter; two operations per multiplication."""
     size, count = (8192, 10) if device == "cuda" else (256, 4)
     left, right = (torch.randn(size, size, device=device).bfloat16() for _ in range(2))
     result = torch.empty(size, size, device=device, dtype=torch.bfloat16)
@@ -46,8 +45,11 @@ def _matmul(device: str) -> tuple[Callable[[], None], dict[str, Any]]:
 
 
 def _transformer(device: str) -> tuple[Callable[[], None], dict[str, Any]]:
-    """Return a training step in bfloat16. The formula: six operations per weight and token, and attention unmasked,
-    whose two products count once forward and two and a half times backward (one of the five recomputes the scores)."""
+    """Return a training step in bfloat16, with its formula for FLOPs.
+
+    It has six operations per weight and token, and unmasked attention: its two products count once forward and two and
+    a half times backward (one of the five recomputes the scores).
+    """
     width, num_layers, batch, length = (2048, 6, 8, 1024) if device == "cuda" else (128, 2, 2, 64)
     model = make_transformer(width, num_layers, device)
     inputs = torch.randn(batch, length, width, device=device, requires_grad=True)

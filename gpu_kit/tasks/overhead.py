@@ -126,7 +126,7 @@ def _plain(folder: Path) -> Iterator[EndStep]:
 
 @contextlib.contextmanager
 def _run_outside_of_window(folder: Path) -> Iterator[EndStep]:
-    """As under ``kinetoscope run``, which finds the steps by itself, while it records nothing but their times."""
+    """Run as under ``kinetoscope run``, which finds the steps itself and records only their times."""
     settings = AutoSettings(out=str(folder / "run"), after=10**9)
     training = AutoInstrumentation(ProcessRuns(settings).make, print)
     training.watch()
@@ -145,7 +145,7 @@ def _window(folder: Path, **options: Any) -> Iterator[EndStep]:
 
 @contextlib.contextmanager
 def _torch(folder: Path) -> Iterator[EndStep]:
-    """torch.profiler with the options that `kinetoscope.profile` has by default."""
+    """Record with torch.profiler, with the options that `kinetoscope.profile` has by default."""
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=10_000)
     with torch.profiler.profile(schedule=schedule, profile_memory=True, with_flops=True) as profiler:
         yield profiler.step

@@ -1,4 +1,4 @@
-"""A training without a fault, of as many steps as asked for: `--size small` takes about 0.2 ms a step, `medium` 2 ms.
+"""A training run without a fault: `--size small` takes about 0.2 ms a step, `medium` 2 ms.
 
 In the step `--end-at` it can exit, be killed, or say that it waits for a signal: `--ending exit`, `kill`, `wait`.
 """
