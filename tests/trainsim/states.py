@@ -10,7 +10,7 @@ from trainsim.engine import Window
 from trainsim.intervals import clip, length_ns
 from trainsim.settings import Settings
 
-BLOCKED, STARVED = "blocked thread", "thread without a processor"
+BLOCKED, STARVED = "blocked thread", "descheduled thread"
 """Categories of spans that no trace shows: the sampler's counter and its samples come from them."""
 
 INTERVAL_NS = 100_000
