@@ -110,8 +110,8 @@ def _write_layers(folder: Path, num_steps: int) -> Path:
     (path,) = simulated.simulate(settings).write(folder / "layers")
     trace = json.loads(path.read_text(encoding="utf-8"))
     kernels = [event for event in trace["traceEvents"] if event.get("cat") == "kernel"]
-    for place, event in enumerate(kernels):
-        event["name"] += f"_{place % 60}"
+    for index, event in enumerate(kernels):
+        event["name"] += f"_{index % 60}"
     path.write_text(json.dumps(trace), encoding="utf-8")
     return path
 

@@ -119,7 +119,7 @@ def _measure_edit(command: Command, num_rounds: int, folder: Path) -> float:
     logs = []
     for number in range(num_rounds + 1):
         pair = [command, edited] if number % 2 else [edited, command]
-        steps = {id(one): _step_ns(one, folder / f"{number}-{place}") for place, one in enumerate(pair)}
+        steps = {id(one): _step_ns(one, folder / f"{number}-{index}") for index, one in enumerate(pair)}
         if number:
             logs.append(math.log(steps[id(edited)] / steps[id(command)]))
     return math.expm1(fmean(logs))

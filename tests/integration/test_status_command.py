@@ -227,12 +227,12 @@ def test_the_page_says_what_the_terminal_says(tmp_path):
         now, text = lists.one(".").files.live_status, status_text(tmp_path)[1]
         assert text.splitlines()[0] == now.headline
         moving = ("for", "behind")  # how much is a lag depends on how far apart both pulses were read
-        columns = [(place, title) for place, title in enumerate(now.columns) if title not in moving]
+        columns = [(index, title) for index, title in enumerate(now.columns) if title not in moving]
         (titles,) = [line for line in text.splitlines() if line.split()[:2] == ["rank", "state"]]
         assert all(title in titles for _, title in columns)
         for row in now.rows:
             (line,) = [line for line in text.splitlines() if line.split()[:1] == row.cells[:1]]
-            assert all(row.cells[place] in line for place, _ in columns)
+            assert all(row.cells[index] in line for index, _ in columns)
 
 
 def test_nothing_to_show_is_reported_as_such(tmp_path):

@@ -18,8 +18,8 @@ from kinetoscope.report.page.rank_traces import RankTraces
 def read_column(column: Column) -> list[int]:
     """Return the numbers of a column."""
     length = len(column)
-    planes = [column.data[place * length : (place + 1) * length] for place in range(column.num_bytes)]
-    written = [sum(byte << 8 * place for place, byte in enumerate(bytes_of)) for bytes_of in zip(*planes, strict=True)]
+    planes = [column.data[index * length : (index + 1) * length] for index in range(column.num_bytes)]
+    written = [sum(byte << 8 * index for index, byte in enumerate(bytes_of)) for bytes_of in zip(*planes, strict=True)]
     if not column.is_delta:
         return written
     return list(accumulate(-(number + 1) // 2 if number % 2 else number // 2 for number in written))

@@ -58,9 +58,9 @@ def own_events(*, in_devices: bool) -> Iterator[dict[str, Any]]:
         f"<built-in method {CANARY} of {CANARY} object>",
         f"train.py(3): {CANARY}",
     ]
-    for place, name in enumerate(names):
-        yield about | {"ph": "X", "cat": "python_function", "name": name, "ts": 100.0 + 10 * place}
-        yield about | {"ph": "X", "cat": "stack_sample", "name": name, "ts": 200.0 + 10 * place}
+    for index, name in enumerate(names):
+        yield about | {"ph": "X", "cat": "python_function", "name": name, "ts": 100.0 + 10 * index}
+        yield about | {"ph": "X", "cat": "stack_sample", "name": name, "ts": 200.0 + 10 * index}
     loader = {"dataset": CANARY, "batch_size": 4, "num_workers": 2}
     yield about | {"ph": "i", "cat": "loader", "name": "loader", "s": "t", "ts": 90.0, "args": loader}
     compiled = {"function": CANARY, "guard": f"L['{CANARY}'].shape[0] == 3"}

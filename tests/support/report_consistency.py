@@ -111,7 +111,7 @@ def _assert_details_on_page(page, report, run):
     of_ranks = {row.rank: (row.rank, False, row.step_ns, row.parts) for row in report.ranks}
     expected = [(None, True, run["step_ns"], run["parts"]), *of_ranks.values()]
     expected = [one for one in expected if one[3] is not None]
-    places = {one[:2]: place for place, one in enumerate(expected)}
+    places = {one[:2]: index for index, one in enumerate(expected)}
     in_order = sorted(page.breakdowns, key=lambda one: places[one.rank, one.is_run])
     assert [(one.rank, one.is_run, one.step_ns) for one in in_order] == [one[:3] for one in expected]
     stand_out = [one.stands_out for one in page.breakdowns if not one.is_run]
@@ -160,8 +160,8 @@ def _share(time_ns, run):
 def _decoded(column):
     """Return the numbers of a column of a time breakdown; None is unknown."""
     size = len(column)
-    planes = [column.data[place * size : (place + 1) * size] for place in range(column.num_bytes)]
-    written = [sum(byte << 8 * place for place, byte in enumerate(number)) for number in zip(*planes, strict=True)]
+    planes = [column.data[index * size : (index + 1) * size] for index in range(column.num_bytes)]
+    written = [sum(byte << 8 * index for index, byte in enumerate(number)) for number in zip(*planes, strict=True)]
     return [number - 1 if number else None for number in written]
 
 

@@ -54,8 +54,8 @@ class SimulatedRun:
         folder.mkdir(parents=True, exist_ok=True)
         paths = []
         for rank in self.ranks:
-            for place, window in enumerate(rank.windows):
-                cycle = f"-cycle{place}" if len(rank.windows) > 1 else ""
+            for index, window in enumerate(rank.windows):
+                cycle = f"-cycle{index}" if len(rank.windows) > 1 else ""
                 paths.append(folder / f"rank{rank.rank}{cycle}.json")
                 text = kineto.render(self.settings, self.groups, rank, window)
                 text = text[: round(len(text) * dict(self.settings.truncated).get(rank.rank, 1.0))]

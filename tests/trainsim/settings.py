@@ -267,7 +267,7 @@ class Settings:
     def faults_at(self, rank: int, step: int) -> list[Fault]:
         """Return the faults of a rank in a step."""
         gone = self.removed if self.is_recorded(step) else ()
-        return [fault for place, fault in enumerate(self.faults) if place not in gone and fault.strikes(rank, step)]
+        return [fault for index, fault in enumerate(self.faults) if index not in gone and fault.strikes(rank, step)]
 
     def is_ideal(self, what: Ideal, step: int) -> bool:
         return what in self.ideal and self.is_recorded(step)

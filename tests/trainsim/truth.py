@@ -89,8 +89,8 @@ class Truth:
                 "cost_ns_per_step": self.waiting_ns_per_step(rank),
                 "exposed_cost_ns_per_step": self.waiting_ns_per_step(rank, exposed=True),
             }
-            for place, fault in enumerate(self._settings.faults)
-            if fault.cause is not None and place not in self._settings.removed
+            for index, fault in enumerate(self._settings.faults)
+            if fault.cause is not None and index not in self._settings.removed
             for rank in fault.ranks
         ]
 
@@ -147,7 +147,7 @@ class Truth:
     def findings(self) -> list[str]:
         """The kinds of findings that the planted faults are."""
         settings = self._settings
-        present = [fault for place, fault in enumerate(settings.faults) if place not in settings.removed]
+        present = [fault for index, fault in enumerate(settings.faults) if index not in settings.removed]
         return [fault.finding for fault in present if fault.kind != "leak" or settings.has_memory]
 
     def _windows(self) -> Iterable[Window]:
@@ -184,9 +184,9 @@ class Truth:
             device[queued.step].append(queued)
         outside = by_step.get(None, [])
         rows = []
-        for place, step in enumerate(window.steps):
-            number, following = step.step, window.steps[place + 1] if place + 1 < len(window.steps) else None
-            before_ns = window.steps[place - 1].end_ns if place else window.begin_ns
+        for index, step in enumerate(window.steps):
+            number, following = step.step, window.steps[index + 1] if index + 1 < len(window.steps) else None
+            before_ns = window.steps[index - 1].end_ns if index else window.begin_ns
             row: Row = {"rank": rank.rank, "step": number, "begin_ns": kineto.START_NS + step.begin_ns}
             row["duration_ns"] = step.end_ns - step.begin_ns
             row |= _gap_row(step, following, outside)

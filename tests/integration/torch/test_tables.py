@@ -120,7 +120,7 @@ def test_events_have_the_attributes_of_torchs_events(options):
     profiler = record(options)
     replacement, stock = profiler.events(), profiler.profiler.function_events
     assert isinstance(replacement, EventList)
-    place_of = {id(event): place for events in (replacement, stock) for place, event in enumerate(events)}
+    place_of = {id(event): index for events in (replacement, stock) for index, event in enumerate(events)}
     for mine, theirs in zip(replacement, stock, strict=True):
         assert isinstance(mine, FunctionEvent)
         for name, value in vars(theirs).items():
@@ -207,7 +207,7 @@ def test_an_attribute_that_no_event_has_is_an_attribute_error():
 def test_a_row_has_the_events_around_and_inside_its_first_one():
     profiler = record({"record_shapes": True})
     events, stocks = profiler.events(), profiler.profiler.function_events
-    place_of = {id(event): place for listed in (events, stocks) for place, event in enumerate(listed)}
+    place_of = {id(event): index for listed in (events, stocks) for index, event in enumerate(listed)}
     for replacement, stock in zip(profiler.key_averages(), profiler.profiler.key_averages(), strict=True):
         assert shown(replacement.cpu_parent, place_of) == shown(stock.cpu_parent, place_of)
         assert shown(replacement.cpu_children, place_of) == shown(stock.cpu_children, place_of)

@@ -57,8 +57,8 @@ def test_more_seconds_than_were_recorded_are_all_of_them(folder, report):
 
 def test_steps_with_the_same_numbers_are_all_counted(tmp_path):
     events = [
-        {"ph": "X", "name": f"ProfilerStep#{number}", "pid": 1, "tid": 1, "ts": 100 * place, "dur": 90}
-        for place, number in enumerate([0, 1, 2, 0, 1, 2])
+        {"ph": "X", "name": f"ProfilerStep#{number}", "pid": 1, "tid": 1, "ts": 100 * index, "dur": 90}
+        for index, number in enumerate([0, 1, 2, 0, 1, 2])
     ]
     (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": events}))
     assert kinetoscope.analyze(tmp_path, cache=False).run["num_steps"] == 6

@@ -21,7 +21,7 @@ def report_on(folder, *names):
     for step in range(10):
         events.append(span("event/batch", 10 * step, 9, batch=step))
         events.append(span("event/dataloader", 10 * step + 9.5, 0.25))
-        events += [span(name, 10 * step + 1 + 2 * place, 2) for place, name in enumerate(names)]
+        events += [span(name, 10 * step + 1 + 2 * index, 2) for index, name in enumerate(names)]
     path = folder / "rank0.json"
     path.write_text(json.dumps({"baseTimeNanoseconds": 1_790_000_000_000_000_000, "traceEvents": events}))
     return kinetoscope.analyze(path, cache=False)

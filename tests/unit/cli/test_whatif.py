@@ -40,9 +40,9 @@ def test_table_has_each_cause_and_straggler_sorted_by_saving(traces, capsys):
     assert main(["whatif", "--no-cache", traces]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "as recorded" in lines[1]
-    place = {line.split("  ")[0]: place for place, line in enumerate(lines)}
-    assert 1 < place["rank 1 without straggler delay"] < place["free communication"]
-    assert 1 < place["no GC pauses"] < place["free communication"]
+    index = {line.split("  ")[0]: index for index, line in enumerate(lines)}
+    assert 1 < index["rank 1 without straggler delay"] < index["free communication"]
+    assert 1 < index["no GC pauses"] < index["free communication"]
     assert "do not add up" in lines[-1]
 
 

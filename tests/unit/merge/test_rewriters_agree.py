@@ -101,8 +101,8 @@ def test_both_keep_the_same_window(tmp_path, monkeypatch, events, last_s):
 @given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 40_000), categories), min_size=2, max_size=40))
 def test_both_nest_spans_alike(tmp_path, monkeypatch, spans):
     events = [
-        {"ph": "X", "name": f"s{place}", "cat": category, "pid": 1, "tid": 1, "ts": begin / 1000, "dur": dur / 1000}
-        for place, (begin, dur, category) in enumerate(spans)
+        {"ph": "X", "name": f"s{index}", "cat": category, "pid": 1, "tid": 1, "ts": begin / 1000, "dur": dur / 1000}
+        for index, (begin, dur, category) in enumerate(spans)
     ]
     text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode()
     agree(text, tmp_path, monkeypatch)

@@ -96,7 +96,7 @@ def meaning(path: Path) -> list[dict]:
     """Return the events on unix time, without pids, tids and ids, which merging chooses."""
     trace = json.loads(path.read_text())
     events = [event for event in trace["traceEvents"] if event["ph"] != "M"]
-    first = {event["id"]: place for place, event in enumerate(events) if event.get("ph") == "s"}
+    first = {event["id"]: index for index, event in enumerate(events) if event.get("ph") == "s"}
     return [
         {key: value for key, value in event.items() if key not in ("pid", "tid")}
         | {"ts": trace["baseTimeNanoseconds"] + round(event["ts"] * 1000)}

@@ -156,7 +156,7 @@ def test_activity_of_other_threads_is_not_reported():
 def test_second_one_is_reported_once():
     training = Training()
     reported = [training.step((Phase.OTHER, 300_000_000)) for _ in range(10)]
-    assert [place for place, is_reported in enumerate(reported) if is_reported] == [3, 7]
+    assert [index for index, is_reported in enumerate(reported) if is_reported] == [3, 7]
 
 
 def test_a_forked_child_writes_nothing_into_its_parents_file():

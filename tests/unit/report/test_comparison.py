@@ -86,7 +86,7 @@ def screen(found, width=160):
     out = io.StringIO()
     Console(file=out, width=width).print(render_comparison(found, width, with_details=True))
     lines = out.getvalue().splitlines()
-    begin = next(place for place, line in enumerate(lines) if line.startswith("kind "))
+    begin = next(index for index, line in enumerate(lines) if line.startswith("kind "))
     return [re.split(r"\s{2,}", line.strip()) for line in lines[begin + 1 : -1]], lines[-1].strip()
 
 
@@ -135,7 +135,7 @@ def test_a_narrow_screen_cuts_no_number_and_says_which_columns_it_lacks(width):
     )
     columns = [COLUMNS.index(name) for name in header if name != "name"]
     for shown, of_wide in zip(lines, whole, strict=False):
-        assert [shown[0], *shown[2:]] == [cell for place, cell in enumerate(of_wide) if place in columns]
+        assert [shown[0], *shown[2:]] == [cell for index, cell in enumerate(of_wide) if index in columns]
         assert len(shown[1]) >= 12
     lacks = [name for name in COLUMNS if name not in header]
     assert lacks

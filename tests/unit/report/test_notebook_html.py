@@ -158,7 +158,7 @@ def test_a_comparison_and_its_rows_have_the_words_of_the_screen(report):
     shown, on_screen = lines(found), screen(render_comparison(found, 400, with_details=True))
     runs = [re.sub(r"\s+", " ", line) for line in on_screen if line.startswith(("before:", "after:"))]
     assert runs == shown[:2]
-    header = next(place for place, line in enumerate(on_screen) if line.startswith("kind "))
+    header = next(index for index, line in enumerate(on_screen) if line.startswith("kind "))
     table = [re.sub(r"\s+", " ", line) for line in on_screen[header:-1]]
     assert [line for line in table if line not in map(squeezed, shown)] == []
     assert squeezed(lines(found.rows[0])[1]) == table[1]

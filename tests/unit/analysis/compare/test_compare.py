@@ -301,7 +301,7 @@ def test_a_phase_that_took_nothing_before_is_slower_and_not_infinitely_so():
 def test_a_pause_in_every_sixth_step_is_seen_in_the_mean_step():
     draw = random.Random(5)
     before, after = noisy(draw, 10, 240, 0.001), noisy(draw, 10, 240, 0.001)
-    after = [step_ms + (6 if place % 6 == 5 else 0) for place, step_ms in enumerate(after)]
+    after = [step_ms + (6 if index % 6 == 5 else 0) for index, step_ms in enumerate(after)]
     found = compare_reports(report(before), report(after))
     assert found.step.verdict == "same"
     assert [(row.name, row.change) for row in found.worse] == [("mean step", pytest.approx(0.1, abs=0.01))]

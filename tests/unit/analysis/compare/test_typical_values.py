@@ -21,8 +21,8 @@ def test_quantiles_are_those_of_the_tables(degrees_of_freedom):
 
 
 def test_a_few_long_steps_change_neither_value_nor_error_much():
-    usual = [100.0 + place % 5 for place in range(40)]
-    with_pauses = [value * (20 if place in (7, 23, 31) else 1) for place, value in enumerate(usual)]
+    usual = [100.0 + index % 5 for index in range(40)]
+    with_pauses = [value * (20 if index in (7, 23, 31) else 1) for index, value in enumerate(usual)]
     calm, busy = estimate(usual), estimate(with_pauses)
     assert busy.value == pytest.approx(calm.value, rel=0.01)
     assert busy.error < 0.02 * busy.value

@@ -122,8 +122,8 @@ def test_advice_is_on_the_wait_of_a_line_only_if_it_waits_longer_than_it_runs(wa
 def test_redacted_names_of_waits_make_running_samples_unknown(names, kinds, tmp_path):
     def loop(begin):
         yield from stack(LOOP_SAMPLES, begin + 20_000, 70_000, "train.py(3): loss")
-        for place, name in enumerate(names):
-            yield span(name, "stack_sample,state", LOOP_SAMPLES, begin + 20_000 + 40_000 * place, 30_000)
+        for index, name in enumerate(names):
+            yield span(name, "stack_sample,state", LOOP_SAMPLES, begin + 20_000 + 40_000 * index, 30_000)
 
     assert {found.kind for found in findings_in(each_step(busy_steps, loop), tmp_path)} == kinds
 

@@ -42,10 +42,10 @@ def test_even_loads_do_not_remove_the_noise_of_other_kernels():
 def test_even_loads_change_no_kernel_that_takes_all_ranks_the_same():
     batches, optimizer = [(100, 500), (400, 80), (150, 350)], 60
     rows = [
-        {"rank": rank, "step": step, "piece": 0, "name": name, "time": place, "takes_ns": takes}
+        {"rank": rank, "step": step, "piece": 0, "name": name, "time": index, "takes_ns": takes}
         for step, of_ranks in enumerate(batches)
         for rank, batch in enumerate(of_ranks)
-        for place, (name, takes) in enumerate([("matmul", batch), ("adam", optimizer + rank)])
+        for index, (name, takes) in enumerate([("matmul", batch), ("adam", optimizer + rank)])
     ]
     frame = pl.DataFrame(rows).with_row_index("edge")
     changed = balance_loads(frame, frame["takes_ns"])
@@ -58,8 +58,8 @@ def test_even_loads_are_scaled_where_ranks_run_different_kernels():
     rows = [(0, "long", 200), (0, "long", 200), (1, "short", 100)]
     frame = pl.DataFrame(
         [
-            {"rank": rank, "step": 0, "piece": 0, "name": name, "time": place, "takes_ns": takes}
-            for place, (rank, name, takes) in enumerate(rows)
+            {"rank": rank, "step": 0, "piece": 0, "name": name, "time": index, "takes_ns": takes}
+            for index, (rank, name, takes) in enumerate(rows)
         ]
     ).with_row_index("edge")
     assert balance_loads(frame, frame["takes_ns"]).to_list() == [125, 125, 250]
@@ -120,9 +120,9 @@ def test_unequal_lengths_are_named_where_shapes_were_recorded(tmp_path, has_leng
     def with_lengths(trace):
         rank = trace["distributedInfo"]["rank"]
         calls = [event for event in trace["traceEvents"] if event.get("name") == "aten::addmm"]
-        for place, event in enumerate(sorted(calls, key=lambda event: event["ts"]) if has_lengths else ()):
+        for index, event in enumerate(sorted(calls, key=lambda event: event["ts"]) if has_lengths else ()):
             shapes = event["args"]["Input Dims"]
-            shapes[0][:1] = [100 + 10 * (place // 6 * 7 % 13) + rank]
+            shapes[0][:1] = [100 + 10 * (index // 6 * 7 % 13) + rank]
             event["args"]["Input Dims"] = shapes
 
     settings = uneven(4, "unequal_batches", has_shapes=True)

@@ -68,7 +68,7 @@ def test_stragglers_are_one_finding_with_the_saving_of_a_run_without_them(name):
     run, report = analysed(settings)
     found = [finding for finding in report.findings if finding.kind == "straggler"]
     assert [finding.where.ranks for finding in found] == [ranks]
-    gone = [place for place, fault in enumerate(settings.faults) if fault.ranks]
+    gone = [index for index, fault in enumerate(settings.faults) if fault.ranks]
     truth, step_ns = run.saving_ns_per_step(run.without(*gone)), run.time_ns / run.num_steps
     assert found[0].saving_ns_per_step == pytest.approx(truth, abs=0.02 * step_ns)
     assert found[0].confidence == ("high" if found[0].saving_ns_per_step > 0.1 * report.run["step_ns"] else "medium")
@@ -256,9 +256,9 @@ def test_rank_late_in_one_step_is_reported_along_with_a_late_group():
     run, report = analysed(Settings(num_ranks=8, faults=faults))
     assert [(found.where.ranks, found.confidence) for found in report.findings] == [((1, 2), "high"), ((5,), "medium")]
     little = 0.02 * run.time_ns / run.num_steps
-    for place, found in enumerate(report.findings):
-        assert found.saving_ns_per_step == pytest.approx(run.saving_ns_per_step(run.without(place)), abs=little)
-        assert report.saving_of_fix(place + 1) == pytest.approx(found.saving_ns_per_step, abs=1)
+    for index, found in enumerate(report.findings):
+        assert found.saving_ns_per_step == pytest.approx(run.saving_ns_per_step(run.without(index)), abs=little)
+        assert report.saving_of_fix(index + 1) == pytest.approx(found.saving_ns_per_step, abs=1)
 
 
 def test_two_late_groups_each_get_their_own_cause():

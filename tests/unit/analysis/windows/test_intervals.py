@@ -112,7 +112,7 @@ def test_interval_counts_itself_and_those_that_start_in_it(intervals):
     frame = build_frame(intervals)
     found = count_starts_inside(frame["begin"], frame["end"]).to_list()
     begins = [begin for begin, _ in intervals]
-    assert found == [max(1, sum(later < end for later in begins[place:])) for place, (_, end) in enumerate(intervals)]
+    assert found == [max(1, sum(later < end for later in begins[index:])) for index, (_, end) in enumerate(intervals)]
 
 
 @given(st.lists(TIMES), st.lists(TIMES), st.booleans())
