@@ -10,12 +10,12 @@ from itertools import cycle
 from math import floor, isqrt, log10
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column
 from kinetoscope.report.page.build import build_page
 from trainsim import Settings
-from trainsim.analysed import analysed
 
 _SHOWN = "main td, main dd, main caption, main .stack-length, main .step-ends + p"
 _NUMBER = re.compile(r"(-?[\d.,]+)\s(ns|µs|ms|s|min|%|B|[KMGT]iB|[kMGTP]?FLOP)\b")
@@ -55,7 +55,7 @@ def _doctored(value, name=""):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    report = analysed(Settings(num_ranks=2, num_steps=4, has_shapes=True, has_memory=True))[1]
+    report = analyze_cached(Settings(num_ranks=2, num_steps=4, has_shapes=True, has_memory=True))[1]
     file = tmp_path_factory.mktemp("page") / "report.html"
     page = _doctored(build_page(report, "0"))
     file.write_text(render_page(page), encoding="utf-8")

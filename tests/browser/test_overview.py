@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
+from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.page.build import build_page
 from support.minimal_pages import assert_accessible, reload_until, serious_faults
 from trainsim import Fault, Settings, stories
-from trainsim.analysed import analysed
 
 _SLOW_LOADER = Fault(kind="slow_loader", cost_ns=3_000_000)
 _LATE_RANK = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
@@ -116,7 +116,7 @@ def test_flops_of_a_rank_are_listed_with_their_share_of_the_peak(analyze_sources
 
 
 def test_page_with_an_unclassified_device_claims_neither_no_device_nor_health(page, open_file, tmp_path):
-    report = analysed(Settings(num_ranks=1, has_device=False))[1]
+    report = analyze_cached(Settings(num_ranks=1, has_device=False))[1]
     for is_judged in (True, False):
         file = tmp_path / "report.html"
         file.write_text(render_page(build_page(replace(report, findings=[], is_judged=is_judged), "0")))
@@ -127,7 +127,7 @@ def test_page_with_an_unclassified_device_claims_neither_no_device_nor_health(pa
 
 
 def test_each_time_breakdown_is_one_bar_below_the_step_time_and_throughput(page, open_file, tmp_path):
-    report = analysed(Settings(num_ranks=1, reads_loss="never", num_steps=14))[1]
+    report = analyze_cached(Settings(num_ranks=1, reads_loss="never", num_steps=14))[1]
     run = report.run | {"samples_per_s": 1234.0, "tokens_per_s": 5678.0}
     file = tmp_path / "report.html"
     file.write_text(render_page(build_page(replace(report, run=run), "0")), encoding="utf-8")

@@ -4,12 +4,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS
 from kinetoscope.report.page.build import build_page
 from trainsim import Fault, Settings
-from trainsim.analysed import analysed
 
 _UNITS = {"s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1}
 _DEVICE_BOUND = Settings(num_ranks=1, reads_loss="never", num_steps=14)
@@ -36,7 +36,7 @@ def _shown(report, tmp_path):
 
 @pytest.mark.parametrize("settings", [_DEVICE_BOUND, _TWO_RANKS], ids=["device-bound", "two ranks"])
 def test_page_shows_the_step_and_time_breakdowns_of_the_report(settings, page, open_file, tmp_path):
-    report = analysed(settings)[1]
+    report = analyze_cached(settings)[1]
     open_file(_shown(report, tmp_path))
     step_ns, parts = report.run["step_ns"], report.run["parts"]
 
@@ -54,7 +54,7 @@ def test_page_shows_the_step_and_time_breakdowns_of_the_report(settings, page, o
 
 
 def test_page_shows_a_killed_run_and_an_unknown_phase(page, open_file, tmp_path):
-    report = analysed(_DEVICE_BOUND)[1]
+    report = analyze_cached(_DEVICE_BOUND)[1]
     host = report.run["parts"]["host"] | {"backward_ns": None}
     run = report.run | {"state": "killed", "parts": report.run["parts"] | {"host": host}}
     open_file(_shown(replace(report, run=run), tmp_path))

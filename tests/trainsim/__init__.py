@@ -11,7 +11,7 @@ says what an analysis should find. `score` judges reports on runs of many scenar
 """
 
 from trainsim.kineto import START_NS
-from trainsim.planted import Planted, PlantedRun, planted_run
+from trainsim.planted import PlantedFault, PlantedRun, planted_run
 from trainsim.run import RankRun, SimulatedRun, simulate
 from trainsim.scenarios import healthy_settings, planted_settings, random_settings
 from trainsim.settings import FINDINGS, Fault, FaultKind, Settings
@@ -21,7 +21,7 @@ __all__ = [
     "START_NS",
     "Fault",
     "FaultKind",
-    "Planted",
+    "PlantedFault",
     "PlantedRun",
     "RankRun",
     "Settings",

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from trainsim.scenarios import fault_of
 from trainsim.settings import FINDINGS, Fault, FaultKind, Layout, Settings
 
-_LATE: tuple[FaultKind, ...] = ("late_host", "late_device", "slow_loader")
-_ON_HOSTS: tuple[FaultKind, ...] = (
+_STRAGGLER_FAULTS: tuple[FaultKind, ...] = ("late_host", "late_device", "slow_loader")
+_HOST_FAULTS: tuple[FaultKind, ...] = (
     "slow_loader",
     "gc",
     "leak",
@@ -16,7 +16,7 @@ _ON_HOSTS: tuple[FaultKind, ...] = (
     "float64",
     "profiler_cost",
 )
-_ON_DEVICES: tuple[FaultKind, ...] = (
+_DEVICE_FAULTS: tuple[FaultKind, ...] = (
     "items",
     "pageable_copies",
     "small_kernels",
@@ -26,7 +26,7 @@ _ON_DEVICES: tuple[FaultKind, ...] = (
 )
 
 
-class Planted(NamedTuple):
+class PlantedFault(NamedTuple):
     """One planted problem: the indices of its faults in the settings, the kind of its finding, and the late ranks, each
     with a fault."""
 
@@ -39,7 +39,7 @@ class PlantedRun(NamedTuple):
     """A run, and all that is wrong with it."""
 
     settings: Settings
-    planted: tuple[Planted, ...]
+    planted: tuple[PlantedFault, ...]
 
 
 def planted_run(seed: int) -> PlantedRun:
@@ -51,14 +51,14 @@ def planted_run(seed: int) -> PlantedRun:
     layout: Layout = draw.choice(("data", "data", "sharded")) if has_device else "data"
     num_ranks = draw.choice((1, 2, 4, 4, 8)) if layout == "data" else draw.choice((2, 4))
     step_ns = draw.choice((3_000_000, 3_000_000, 10_000_000))
-    kinds = [*_ON_HOSTS, *(_ON_DEVICES if has_device else ()), *(("slow_network",) if num_ranks > 1 else ())]
+    kinds = [*_HOST_FAULTS, *(_DEVICE_FAULTS if has_device else ()), *(("slow_network",) if num_ranks > 1 else ())]
     if num_ranks > 1:
         kinds += ["late"] * (len(kinds) // 2)
     chosen = list(dict.fromkeys(draw.choices(kinds, k=draw.choice((1, 2)))))
     if {"float32", "float64"} <= {*chosen}:
         chosen.remove("float32")
     faults: list[Fault] = []
-    planted: list[Planted] = []
+    planted: list[PlantedFault] = []
     for kind in chosen:
         if kind == "late":
             more, finding, ranks = _late_ranks(draw, num_ranks, step_ns, has_device=has_device)
@@ -69,7 +69,7 @@ def planted_run(seed: int) -> PlantedRun:
                 FINDINGS[kind],
                 (),
             )
-        planted.append(Planted(tuple(range(len(faults), len(faults) + len(more))), finding, ranks))
+        planted.append(PlantedFault(tuple(range(len(faults), len(faults) + len(more))), finding, ranks))
         faults += more
     settings = Settings(
         seed=seed,
@@ -94,7 +94,7 @@ def _late_ranks(
     draw: random.Random, num_ranks: int, step_ns: int, *, has_device: bool
 ) -> tuple[list[Fault], str, tuple[int, ...]]:
     """One late rank, those of a host, some others, or two that are late in turns."""
-    kinds = [kind for kind in _LATE if has_device or kind != "late_device"]
+    kinds = [kind for kind in _STRAGGLER_FAULTS if has_device or kind != "late_device"]
     kind, size = draw.choice(kinds), draw.uniform(0.3, 1.2)
     shape = draw.choice(("one", "host", "some", "turns")) if num_ranks > 2 else "one"
     if shape == "turns":

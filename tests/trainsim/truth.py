@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainsim import kineto
+from trainsim.cpu_truth import cpu_row, intervals_of
 from trainsim.engine import HostSpan, Memory, QueuedSpan, Window
 from trainsim.groups import POINT_TO_POINT
-from trainsim.host_truth import host_row, stretches_of
 from trainsim.intervals import Interval, clip, gaps, length_ns, less_ns, union
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Truth:
         return [row for rank in self._run.ranks for window in rank.windows for row in self._step_rows(rank, window)]
 
     @cached_property
-    def stretches_ns(self) -> dict[int, list[int]]:
+    def cycles_ns(self) -> dict[int, list[int]]:
         """Return by rank the time from the first step's start to the last one's end, of each cycle."""
         return {
             rank.rank: [window.steps[-1].end_ns - window.steps[0].begin_ns for window in rank.windows if window.steps]
@@ -190,7 +190,7 @@ class Truth:
             row: Row = {"rank": rank.rank, "step": number, "begin_ns": kineto.START_NS + step.begin_ns}
             row["duration_ns"] = step.end_ns - step.begin_ns
             row |= _gap_row(step, following, outside)
-            row |= host_row(step, before_ns, by_step[number], outside, window, self._settings)
+            row |= cpu_row(step, before_ns, by_step[number], outside, window, self._settings)
             next_ns = _first_begin(device.get(following.step, ())) if following else None
             row |= _step_device_row(device.get(number, []), _on_device(window), next_ns, self._settings.has_device)
             row |= _computed_row(by_step[number], device.get(number, []), row, is_last=following is None)
@@ -332,8 +332,8 @@ def _gap_row(step: HostSpan, following: HostSpan | None, outside: list[HostSpan]
     if following is None:
         return {"between_ns": None, "evaluation_ns": None}
     begin_ns, end_ns = step.end_ns, following.begin_ns
-    evaluation = clip(stretches_of(span for span in outside if span.category == "eval"), begin_ns, end_ns)
-    fetch = clip(stretches_of(span for span in outside if span.phase == "data"), begin_ns, end_ns)
+    evaluation = clip(intervals_of(span for span in outside if span.category == "eval"), begin_ns, end_ns)
+    fetch = clip(intervals_of(span for span in outside if span.phase == "data"), begin_ns, end_ns)
     evaluation_ns = length_ns(evaluation)
     return {
         "between_ns": end_ns - begin_ns - evaluation_ns - length_ns(fetch),

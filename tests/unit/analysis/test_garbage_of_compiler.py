@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from trainsim.analyze_cached import write_changed
+
 import kinetoscope
 from trainsim import stories
-from trainsim.analysed import write_changed
 
 
 def kinds_with_pauses(folder, name, *, within):

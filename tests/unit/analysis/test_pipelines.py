@@ -1,10 +1,10 @@
 """analysis/findings/pipeline.py: slow stages, and the bubble of a pipeline."""
 
 import pytest
+from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from trainsim import Fault, Settings
-from trainsim.analysed import analysed, write_changed
 
 MS = 1_000_000
 
@@ -19,7 +19,7 @@ def pipeline(*faults, **settings):
 @pytest.mark.parametrize("stage", range(4))
 def test_a_slow_stage_is_a_straggler_with_its_saving(stage, num_cycles):
     fault = Fault(kind="late_device", cost_ns=2 * MS, ranks=(stage,))
-    run, report = analysed(pipeline(fault, num_cycles=num_cycles, reads_loss="never"))
+    run, report = analyze_cached(pipeline(fault, num_cycles=num_cycles, reads_loss="never"))
     first = report.findings[0]
     assert (first.kind, first.where.ranks) == ("straggler", (stage,))
     assert f"stage {stage} " in first.title
@@ -31,7 +31,7 @@ def test_a_slow_stage_is_a_straggler_with_its_saving(stage, num_cycles):
 
 def test_a_stage_that_is_slow_on_its_host_has_the_cause_host():
     fault = Fault(kind="late_host", cost_ns=25 * MS, ranks=(2,))
-    report = analysed(pipeline(fault, reads_loss="each step"))[1]
+    report = analyze_cached(pipeline(fault, reads_loss="each step"))[1]
     assert (report.findings[0].kind, report.findings[0].where.ranks) == ("straggler", (2,))
     assert [row.cause for row in report.stragglers if row.rank == 2] == ["host"]
 
@@ -44,13 +44,13 @@ def test_a_stage_with_more_host_work_that_delays_no_stage_is_not_named(seed):
         reads_loss="never",
         seed=seed,
     )
-    first = analysed(settings)[1].findings[0]
+    first = analyze_cached(settings)[1].findings[0]
     assert (first.kind, first.where.ranks) == ("straggler", (2,))
 
 
 @pytest.mark.parametrize("num_microbatches", [4, 8])
 def test_a_balanced_pipeline_has_its_bubble_and_nothing_else(num_microbatches):
-    report = analysed(pipeline(num_microbatches=num_microbatches))[1]
+    report = analyze_cached(pipeline(num_microbatches=num_microbatches))[1]
     assert {finding.kind for finding in report.findings if finding.confidence != "low"} <= {"pipeline_bubble"}
     (bubble,) = (finding for finding in report.findings if finding.kind == "pipeline_bubble")
     evidence = dict(bubble.evidence)
@@ -64,7 +64,7 @@ def test_a_balanced_pipeline_has_its_bubble_and_nothing_else(num_microbatches):
 
 def test_no_pipeline_is_advised_other_buckets():
     for fault in ((), (Fault(kind="late_device", cost_ns=2 * MS, ranks=(3,)),)):
-        report = analysed(pipeline(*fault))[1]
+        report = analyze_cached(pipeline(*fault))[1]
         assert not [finding for finding in report.findings if "bucket_cap_mb" in finding.advice]
         assert not [note for note in report.run["notes"] if "missing" in note]
 
@@ -80,5 +80,5 @@ def test_a_stage_without_its_trace_is_missing(tmp_path):
 def test_a_pipeline_with_a_slow_stage_is_limited_by_that_rank(faults, bound_by):
     """Both wait for messages; in a balanced one, that is the bubble of the schedule."""
     late = [Fault(kind="late_device", cost_ns=3 * MS, ranks=(rank,)) for rank in faults]
-    report = analysed(pipeline(*late, reads_loss="each step"))[1]
+    report = analyze_cached(pipeline(*late, reads_loss="each step"))[1]
     assert report.run["bound_by"] == bound_by

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.analysis.ranks.stragglers import late_ranks
 from kinetoscope.analysis.ranks.transitive_waits import Wait, find_message_waits, remove_transitive_waits
 from trainsim import Fault, Settings, simulate
-from trainsim.analysed import analysed, write_changed
 
 MS = 1_000_000
 GLOO_THREAD = 9
@@ -27,7 +27,7 @@ def tensor_parallel(rank, num_ranks, every=1):
 
 @pytest.mark.parametrize(("rank", "num_ranks", "every"), [(1, 4, 1), (2, 4, 1), (1, 8, 1), (6, 8, 2)])
 def test_only_the_straggler_is_in_the_table_not_the_ranks_that_wait_for_it(rank, num_ranks, every):
-    report = analysed(tensor_parallel(rank, num_ranks, every))[1]
+    report = analyze_cached(tensor_parallel(rank, num_ranks, every))[1]
     assert [(row.rank, row.cause) for row in report.stragglers] == [(rank, "device")]
     assert report.findings[0].where.ranks == (rank,)
     assert report.stragglers[0].cost_ns_per_step == pytest.approx(report.findings[0].saving_ns_per_step, rel=0.2)
@@ -55,7 +55,7 @@ def test_the_title_names_the_group_as_torch_does(description, named, tmp_path):
 
 def test_no_group_is_named_where_all_ranks_are_in_one():
     fault = Fault(kind="late_device", ranks=(1,), cost_ns=3 * MS)
-    report = analysed(Settings(num_ranks=4, num_steps=8, layout="sharded", step_ns=5 * MS, faults=(fault,)))[1]
+    report = analyze_cached(Settings(num_ranks=4, num_steps=8, layout="sharded", step_ns=5 * MS, faults=(fault,)))[1]
     assert report.findings[0].title.startswith("Straggler: rank 1 delays")
 
 
@@ -158,7 +158,7 @@ def test_receivers_wait_for_messages_while_they_compute_nothing():
 
 def test_a_cause_is_judged_among_the_ranks_of_the_group():
     """Ranks 2 and 3 have another stage of a pipeline, with more to compute."""
-    report = analysed(tensor_parallel(1, 4))[1]
+    report = analyze_cached(tensor_parallel(1, 4))[1]
     calls = [call for call in report.collectives if call.ranks in ((0, 1), (2, 3))]
     steps = [
         replace(step, device_compute_ns=step.device_compute_ns + 10 * MS * (step.rank > 1)) for step in report.steps

@@ -242,7 +242,7 @@ def test_steps_and_what_lies_between_them_add_up_to_the_recorded_time(runs):
                 parts += [row["data_wait_ns"] for row in rows]
             first = [window.steps[0].step for window in rank.windows]
             before = sum(row["data_wait_ns"] for row in rows if has_fetch_outside and row["step"] in first)
-            assert sum(parts) - before == sum(run.truth.stretches_ns[rank.rank])
+            assert sum(parts) - before == sum(run.truth.cycles_ns[rank.rank])
 
 
 def test_steps_hold_all_that_the_device_was_given_in_them(runs):

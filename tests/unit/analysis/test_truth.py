@@ -5,11 +5,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from trainsim.analyze_cached import analyze_cached, measured
 
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.windows.call_statistics import MAX_EXACT_CALLS
 from trainsim import START_NS, Fault, Settings, random_settings
-from trainsim.analysed import analysed, measured
 
 SEEDS = range(int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "8")))
 RUNS_OF_RANKS = [seed for seed in SEEDS if random_settings(seed).num_ranks > 1][: max(4, len(SEEDS) // 4)]
@@ -20,7 +20,7 @@ NAMES = {"allreduce": "all_reduce", "_allgather_base": "all_gather", "_reduce_sc
 @pytest.fixture(scope="module", params=SEEDS, ids=lambda seed: f"seed {seed}")
 def any_run(request):
     """A run of any shape, with the report on its traces."""
-    return analysed(random_settings(request.param))
+    return analyze_cached(random_settings(request.param))
 
 
 def differences(found, truth):
@@ -138,12 +138,12 @@ def test_times_of_a_device_add_up_to_what_was_recorded(any_run):
 def test_times_of_steps_add_up_to_what_was_recorded(any_run):
     run, report = any_run
     is_waiting_outside = run.settings.step_spans != "ProfilerStep"
-    for rank, stretches_ns in run.truth.stretches_ns.items():
+    for rank, cycles_ns in run.truth.cycles_ns.items():
         rows = [row for row in report.steps if row.rank == rank]
         firsts = [row for row in rows if row.step - 1 not in {other.step for other in rows}]
         waits = sum(row.data_wait_ns for row in rows if row not in firsts) if is_waiting_outside else 0
         total = sum(row.duration_ns + (row.between_ns or 0) + (row.evaluation_ns or 0) for row in rows) + waits
-        assert total == sum(stretches_ns)
+        assert total == sum(cycles_ns)
 
 
 def test_waits_for_the_last_rank_are_found_though_clocks_are_apart():
@@ -173,7 +173,7 @@ def test_a_replay_without_something_takes_as_long_as_the_run_without_it(cause):
             Fault(kind="slow_network", cost_ns=300_000),
         ),
     )
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     truth = run.saving_ns_per_step(run.with_ideal(cause))
     assert report.saving_ns_per_step(Change(frozenset([cause]))) == pytest.approx(
         truth, rel=0.02, abs=0.002 * run.time_ns / 12

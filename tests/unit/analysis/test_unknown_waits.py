@@ -3,16 +3,16 @@
 import json
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from trainsim import Fault, Settings, simulate
-from trainsim.analysed import analysed
 
 SLOW = Fault(kind="slow_network", cost_ns=900_000)
 
 
 def communication(**settings):
-    _, report = analysed(Settings(num_ranks=4, num_steps=10, faults=(SLOW,), **settings))
+    _, report = analyze_cached(Settings(num_ranks=4, num_steps=10, faults=(SLOW,), **settings))
     return next(found for found in report.findings if found.kind == "exposed_communication")
 
 

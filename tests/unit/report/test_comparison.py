@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
@@ -14,7 +15,6 @@ from kinetoscope.report.comparison import COLUMNS, UNITS, describe_comparison, r
 from kinetoscope.report.terminal.screen import print_trimmed
 from support.minimal_pages import RUN
 from trainsim import Settings
-from trainsim.analysed import analysed
 
 MS = 1_000_000
 
@@ -72,8 +72,8 @@ def test_killed_run_is_reported_as_killed():
 
 
 def test_runs_on_different_devices_are_reported():
-    _, on_device = analysed(Settings(num_ranks=1))
-    _, without = analysed(Settings(num_ranks=1, has_device=False))
+    _, on_device = analyze_cached(Settings(num_ranks=1))
+    _, without = analyze_cached(Settings(num_ranks=1, has_device=False))
     other = replace(on_device, ranks=[replace(row, device_name="NVIDIA H100") for row in on_device.ranks])
     sentences = " ".join(compare_reports(on_device, other).notes)
     assert "The devices differ: before ran on NVIDIA A100-SXM4-80GB, after on NVIDIA H100." in sentences
@@ -175,7 +175,7 @@ def test_regressions_are_shown_without_details_too():
 
 def test_findings_of_one_run_alone_are_fixed_or_new():
     def report(*kinds, confidence="high"):
-        _, base = analysed(Settings(num_ranks=1))
+        _, base = analyze_cached(Settings(num_ranks=1))
         found = [
             build_finding(kind, f"{kind} of it", "", confidence=confidence, evidence={}, cost_ns=1) for kind in kinds
         ]

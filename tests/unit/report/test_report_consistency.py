@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from support.report_consistency import assert_consistent_report, screen
 from trainsim import Fault, Settings
-from trainsim.analysed import analysed
 
 _DATA = Path(__file__).parents[4] / "shared" / "data"
 _RUNS = {
@@ -30,7 +30,7 @@ _OF_OTHERS = (
 
 @pytest.mark.parametrize("kind", _RUNS)
 def test_a_simulated_run_has_the_same_numbers_everywhere(kind):
-    assert_consistent_report(analysed(_RUNS[kind])[1])
+    assert_consistent_report(analyze_cached(_RUNS[kind])[1])
 
 
 @pytest.mark.parametrize("name", _OF_OTHERS)
@@ -41,7 +41,7 @@ def test_a_gpu_trace_of_somebody_else_has_the_same_numbers_everywhere(name):
 
 
 def test_gpu_bound_step_is_reported_with_the_cpu_run_ahead():
-    report = analysed(_RUNS["a device that the loop never waits for"])[1]
+    report = analyze_cached(_RUNS["a device that the loop never waits for"])[1]
     head = screen(report)
     assert report.run["bound_by"] == "compute"
     assert head[0].endswith(" ms/step, compute-bound (GPU)")

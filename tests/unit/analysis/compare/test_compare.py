@@ -7,6 +7,7 @@ import random
 from dataclasses import fields, replace
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from kinetoscope.analysis.analyze import RunReport
@@ -16,7 +17,6 @@ from kinetoscope.analysis.steps.call_times_by_step import StepTimes
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.report.comparison import describe_comparison
 from trainsim import Fault, Settings, healthy_settings, planted_settings, simulate
-from trainsim.analysed import analysed
 
 NUM_COMPARISONS = int(os.environ.get("KINETOSCOPE_COMPARISONS", "2"))
 MS = 1_000_000
@@ -81,7 +81,7 @@ def verdicts(comparison):
 
 def simulated(settings):
     """Return the report on a simulated run."""
-    return analysed(settings)[1]
+    return analyze_cached(settings)[1]
 
 
 @pytest.mark.parametrize("seed", range(NUM_COMPARISONS))

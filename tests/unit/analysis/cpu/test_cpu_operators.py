@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from trainsim import Fault, Settings
-from trainsim.analysed import analysed, write_changed
 
 MS = 1_000_000
 OFFLOAD = Settings(num_ranks=2, step_ns=10 * MS, faults=(Fault(kind="cpu_optimizer", cost_ns=8 * MS),))
@@ -21,7 +21,7 @@ def kinds_of(report):
 
 
 def test_an_optimizer_on_the_cpu_is_named_and_its_copies_are_no_syncs():
-    run, report = analysed(OFFLOAD)
+    run, report = analyze_cached(OFFLOAD)
     finding = report.findings[0]
     assert (finding.kind, finding.confidence) == ("host_bound", "high")
     assert finding.title.startswith("CPU optimizer: the GPU waits ")

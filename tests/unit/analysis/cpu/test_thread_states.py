@@ -4,12 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.findings.straggler_groups import find_ranks_late_once
 from kinetoscope.analysis.steps.steps import StepRow
 from trainsim import Fault, Settings, simulate
-from trainsim.analysed import analysed, write_changed
 
 CPU = Settings(num_ranks=1, has_device=False, has_states=True, step_spans="both", num_steps=12)
 WAIT = Fault(kind="blocked", cost_ns=4_000_000)
@@ -18,7 +18,7 @@ LOOP_OF_ELEMENTS = Fault(kind="slow_python", cost_ns=800_000)
 
 
 def report_on(*faults, **settings):
-    return analysed(replace(CPU, faults=faults, **settings))[1]
+    return analyze_cached(replace(CPU, faults=faults, **settings))[1]
 
 
 def report_with(instants, folder, *faults, **settings):

@@ -5,12 +5,12 @@ import os
 from dataclasses import replace
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.what_if import what_if
 from trainsim import Fault, Settings, random_settings, simulate
-from trainsim.analysed import analysed
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 SEEDS = sorted({*range(NUM_RUNS), 4, 21, 29, 32, 33, 45, 59})
@@ -32,7 +32,7 @@ def most_waiting_ns(report):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_fault_costs_more_than_its_wait_and_each_fix_saves_the_prediction(seed):
-    _, report = analysed(random_settings(seed))
+    _, report = analyze_cached(random_settings(seed))
     step_ns, waiting_ns = report.run["step_ns"], most_waiting_ns(report)
     for number, found in enumerate(report.findings, start=1):
         cost_ns, saving_ns = found.cost_ns_per_step, found.saving_ns_per_step
@@ -50,7 +50,7 @@ def the(report, kind):
 
 def test_small_kernels_cost_at_most_device_wait_and_empty_kernel_time():
     settings = Settings(num_ranks=1, step_ns=30_000_000, faults=(Fault(kind="small_kernels", count=500),))
-    _, report = analysed(settings)
+    _, report = analyze_cached(settings)
     found = the(report, "small_kernels")
     assert dict(found.evidence)["cpu_ns"] > 5 * found.cost_ns_per_step
     empty_ns = sum(row.total_ns for row in report.kernels if row.total_ns < 5_000 * row.num_calls)
@@ -103,7 +103,7 @@ SLOW_LAST_STEP = Settings(
 @pytest.mark.parametrize("num_steps", [3, 4, 8])
 @pytest.mark.parametrize("cause", ["python", "data"])
 def test_no_step_saves_more_than_its_time_even_if_the_last_took_longer(num_steps, cause):
-    _, report = analysed(replace(SLOW_LAST_STEP, num_steps=num_steps))
+    _, report = analyze_cached(replace(SLOW_LAST_STEP, num_steps=num_steps))
     after = what_if(report, Change(frozenset([cause])))
     assert after.step_ns == report.run["step_ns"]
     assert 0 < after.step_after_ns <= after.step_ns
@@ -114,7 +114,7 @@ def test_no_step_saves_more_than_its_time_even_if_the_last_took_longer(num_steps
 
 def test_loop_that_waits_for_data_costs_its_part_of_the_time_breakdown():
     settings = Settings(num_ranks=1, num_steps=9, faults=(Fault(kind="slow_loader", cost_ns=9_000_000),))
-    _, report = analysed(settings)
+    _, report = analyze_cached(settings)
     found, waited_ns = the(report, "input_bound"), report.run["parts"]["host"]["data_wait_ns"]
     assert dict(found.evidence)["data_wait_ns"] == waited_ns
     assert found.cost_ns_per_step <= max(waited_ns, found.saving_ns_per_step)
@@ -122,9 +122,9 @@ def test_loop_that_waits_for_data_costs_its_part_of_the_time_breakdown():
 
 def test_finding_without_straggler_numbers_shows_the_number_of_excluded_ranks():
     late, slow = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000), Fault(kind="items", count=60)
-    _, report = analysed(Settings(num_ranks=4, num_steps=9, faults=(late, slow)))
+    _, report = analyze_cached(Settings(num_ranks=4, num_steps=9, faults=(late, slow)))
     assert dict(the(report, "synchronisation").evidence)["num_excluded_stragglers"] == 1
-    _, report = analysed(Settings(num_ranks=4, num_steps=9, faults=(slow,)))
+    _, report = analyze_cached(Settings(num_ranks=4, num_steps=9, faults=(slow,)))
     assert "num_excluded_stragglers" not in dict(the(report, "synchronisation").evidence)
 
 
@@ -141,7 +141,7 @@ def confidences(report):
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 8])
 def test_nothing_is_sure_of_so_few_steps_that_their_time_is_not_known_well(num_steps):
-    _, report = analysed(Settings(num_ranks=1, num_steps=num_steps, faults=FAULTS))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=num_steps, faults=FAULTS))
     is_known = not any("the step time is uncertain" in note for note in report.run["notes"])
     assert ("high" in confidences(report)) == is_known == (num_steps >= 3)
 
@@ -152,7 +152,7 @@ def test_nothing_is_sure_of_a_trace_that_was_thinned_out(tmp_path):
         without(trace, lambda event: event.get("cat") == "kernel" and event["args"]["correlation"] in lost)
 
     settings = Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="gc", cost_ns=9_000_000),))
-    assert "high" in confidences(analysed(settings)[1])
+    assert "high" in confidences(analyze_cached(settings)[1])
     assert "high" not in confidences(report_after(thin, settings, tmp_path))
 
 
@@ -162,7 +162,7 @@ def kernels(trace):
 
 def test_nothing_is_sure_where_no_replay_is_trusted():
     faults = (Fault(kind="idle_gaps", cost_ns=400_000), Fault(kind="float64", cost_ns=400_000))
-    report = analysed(Settings(num_ranks=1, num_steps=8, faults=faults))[1]
+    report = analyze_cached(Settings(num_ranks=1, num_steps=8, faults=faults))[1]
     assert report.graph.why_untrusted
     assert "high" not in confidences(report)
 
@@ -173,7 +173,7 @@ def test_nothing_is_sure_where_no_replay_is_trusted():
 @pytest.mark.parametrize("has_graph", [True, False])
 def test_gaps_inside_of_a_cuda_graph_are_not_blamed_on_other_processes(has_graph):
     faults = (Fault(kind="idle_gaps", cost_ns=400_000),)
-    _, report = analysed(Settings(num_ranks=1, num_steps=8, has_cuda_graph=has_graph, faults=faults))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=8, has_cuda_graph=has_graph, faults=faults))
     found = the(report, "idle_gaps")
     assert ("CUDA graph" in found.title) == has_graph
     assert ("nvidia-smi" in found.advice) != has_graph
@@ -184,5 +184,5 @@ def test_idle_gaps_cost_no_more_than_a_step():
     fault = Fault(kind="idle_gaps", cost_ns=2_000_000)
     for num_steps in (1, 2, 8):
         settings = replace(Settings(num_ranks=1, faults=(fault,)), num_steps=num_steps)
-        _, report = analysed(settings)
+        _, report = analyze_cached(settings)
         assert the(report, "idle_gaps").cost_ns_per_step <= report.run["step_ns"]

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope.analysis.findings as findings
 from kinetoscope.analysis.findings.titles import MAX_TITLE, add_detail, format_rate
 from trainsim import FINDINGS, planted_settings
-from trainsim.analysed import analysed
 
 DIAGNOSES = {
     "input_bound": "Input-bound: ",
@@ -35,7 +35,7 @@ SOURCES = "".join(path.read_text() for path in Path(findings.__file__).parent.rg
 @pytest.mark.parametrize("fault", FINDINGS)
 def test_a_title_starts_with_the_diagnosis_and_has_a_quantity_per_step(fault):
     kind = FINDINGS[fault]
-    title = next(found.title for found in analysed(planted_settings(0, fault))[1].findings if found.kind == kind)
+    title = next(found.title for found in analyze_cached(planted_settings(0, fault))[1].findings if found.kind == kind)
     assert title.startswith(DIAGNOSES[kind])
     assert re.search(r"\d.*(/step|step)", title)
     assert len(title) <= MAX_TITLE

@@ -6,11 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
+from trainsim.analyze_cached import add_core_load, analyze_cached, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.findings.rule import load_rules
 from trainsim import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate, stories
-from trainsim.analysed import analysed, with_cores_busy, write_changed
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "1"))
 
@@ -20,7 +20,7 @@ UNLIKE_A_RERUN = ("leak", "idle_gaps", "float32", "float64", "preempted")
 
 def report_on(settings):
     """Return the report on a run."""
-    return analysed(settings)[1]
+    return analyze_cached(settings)[1]
 
 
 def report_after(change, settings, folder):
@@ -48,7 +48,7 @@ def planted(kind):
     """Return a run with one fault, with the report on it."""
     is_late = kind.startswith("late")
     settings = planted_settings(0, kind, rank=1 if is_late else None)
-    return analysed(replace(settings, num_ranks=3 if is_late else 2, num_steps=9))
+    return analyze_cached(replace(settings, num_ranks=3 if is_late else 2, num_steps=9))
 
 
 @pytest.mark.parametrize("kind", FINDINGS)
@@ -174,7 +174,7 @@ def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
     settings = replace(stories.SLOW_DATALOADER, num_ranks=1, num_steps=8)
     advice = {
         percent: finding(
-            report_after(with_cores_busy(percent), settings, tmp_path / str(percent)),
+            report_after(add_core_load(percent), settings, tmp_path / str(percent)),
             "input_bound",
         ).advice
         for percent in (30, 97)
@@ -189,7 +189,7 @@ def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
 
 def test_advice_omits_active_options_and_a_short_recording_has_its_length(tmp_path):
     settings = replace(stories.SLOW_DATALOADER, num_ranks=1, num_steps=8)
-    advice = finding(report_after(with_cores_busy(30, 2), settings, tmp_path), "input_bound").advice
+    advice = finding(report_after(add_core_load(30, 2), settings, tmp_path), "input_bound").advice
     assert "the recording is too short to show it: record for 2 s or more." in advice
     assert "system=True" not in advice
 
@@ -216,7 +216,7 @@ def test_loop_with_fast_batches_is_not_advised_to_use_workers():
 def test_a_loop_that_may_have_waited_for_a_core_is_not_surely_slow(tmp_path, cores, process, confidence):
     """Which the states of its thread would tell, if they were recorded."""
     settings = replace(stories.PYTHON_BETWEEN_OPERATORS, num_ranks=1, num_steps=8)
-    found = finding(report_after(with_cores_busy(cores, of_process=process), settings, tmp_path), "python_overhead")
+    found = finding(report_after(add_core_load(cores, of_process=process), settings, tmp_path), "python_overhead")
     assert found.confidence == confidence
     sentence = "The machine's cores were 99 % busy, and this process used 40 % of one"
     assert (sentence in found.advice) == (confidence == "medium")
@@ -239,7 +239,7 @@ def test_descheduled_process_gets_no_python_overhead(tmp_path):
     settings = Settings(num_ranks=1, num_steps=9, has_device=False, faults=(fault,))
     titles = {
         percent: finding(
-            report_after(with_cores_busy(50, of_process=percent), settings, tmp_path / str(percent)), "python_overhead"
+            report_after(add_core_load(50, of_process=percent), settings, tmp_path / str(percent)), "python_overhead"
         ).title
         for percent in (5, 95)
     }
@@ -542,7 +542,7 @@ def test_recompilation_is_reported_from_torchs_own_compiler_records(tmp_path):
             trace["traceEvents"].append(span | inner)
 
     settings = replace(stories.RECOMPILATION, num_ranks=1, num_steps=9)
-    noted = finding(analysed(settings)[1], "recompilation")
+    noted = finding(analyze_cached(settings)[1], "recompilation")
     found = finding(report_after(as_torch_has_it, settings, tmp_path), "recompilation")
     assert found.advice.endswith("Set `TORCH_LOGS=recompiles` to print the guards that fail.")
     for name in ("compile_ns", "num_compilations"):
@@ -560,7 +560,7 @@ def test_compilation_in_the_first_recorded_steps_is_no_recompilation(tmp_path):
     found = finding(report_after(keep_first, settings, tmp_path), "recompilation")
     assert (found.title, found.confidence) == ("Compilation in 1 recorded step: 0.90 ms/step", "medium")
     assert "first compilation" in found.advice
-    assert finding(analysed(settings)[1], "recompilation").title.startswith("Recompilation: ")
+    assert finding(analyze_cached(settings)[1], "recompilation").title.startswith("Recompilation: ")
 
 
 def test_straggler_is_named_with_its_executing_line(tmp_path):
@@ -583,7 +583,7 @@ def test_small_kernels_are_named_where_the_device_is_busy_with_them():
     """The device never waits for the host, but takes 7 % of a step for kernels that do next to nothing."""
     fault = Fault(kind="small_kernels", count=450)
     settings = Settings(num_ranks=2, num_steps=12, step_ns=6_000_000, layout="sharded", reads_loss="never")
-    run, report = analysed(replace(settings, kernel_gap_ns=0, faults=(fault,)))
+    run, report = analyze_cached(replace(settings, kernel_gap_ns=0, faults=(fault,)))
     (found,) = (finding for finding in report.findings if finding.kind == "small_kernels")
     assert found.confidence == "medium"
     gain_ns = run.saving_ns_per_step(run.without())

@@ -4,11 +4,11 @@ import json
 
 import polars as pl
 import pytest
+from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.replay.load_balancing import balance_loads
 from trainsim import Fault, Settings
-from trainsim.analysed import analysed, write_changed
 
 MS = 1_000_000
 BATCHES = {"layout": "data"}
@@ -23,7 +23,7 @@ def uneven(num_ranks, kind, **settings):
 @pytest.mark.parametrize("num_ranks", [2, 4, 8])
 @pytest.mark.parametrize(("kind", "settings"), [("unequal_batches", BATCHES), ("unbalanced_experts", EXPERTS)])
 def test_uneven_loads_are_one_finding_with_the_saving_of_even_loads(kind, settings, num_ranks):
-    run, report = analysed(uneven(num_ranks, kind, **settings))
+    run, report = analyze_cached(uneven(num_ranks, kind, **settings))
     found = [finding for finding in report.findings if finding.confidence != "low"]
     assert [(one.kind, one.where.ranks) for one in found] == [("straggler", tuple(range(num_ranks)))]
     assert {row.cause for row in report.stragglers} == {"device"}
@@ -33,7 +33,7 @@ def test_uneven_loads_are_one_finding_with_the_saving_of_even_loads(kind, settin
 
 
 def test_even_loads_do_not_remove_the_noise_of_other_kernels():
-    run, report = analysed(uneven(4, "unbalanced_experts", noise=0.1, **EXPERTS))
+    run, report = analyze_cached(uneven(4, "unbalanced_experts", noise=0.1, **EXPERTS))
     gain_ns = run.saving_ns_per_step(run.without())
     assert report.findings[0].where.ranks == (0, 1, 2, 3)
     assert report.findings[0].saving_ns_per_step == pytest.approx(gain_ns, abs=0.02 * run.time_ns / run.num_steps)
@@ -67,19 +67,19 @@ def test_even_loads_are_scaled_where_ranks_run_different_kernels():
 
 @pytest.mark.parametrize("settings", [BATCHES, EXPERTS])
 def test_even_loads_are_no_finding(settings):
-    report = analysed(Settings(num_ranks=4, num_steps=14, step_ns=8 * MS, noise=0.05, **settings))[1]
+    report = analyze_cached(Settings(num_ranks=4, num_steps=14, step_ns=8 * MS, noise=0.05, **settings))[1]
     assert [finding.kind for finding in report.findings if finding.confidence != "low"] == []
 
 
 def test_two_of_four_ranks_that_are_slow_in_turns_are_named_alone():
     faults = tuple(Fault(kind="late_device", cost_ns=4 * MS, ranks=(rank,), every=2, first=rank) for rank in (0, 1))
-    report = analysed(Settings(num_ranks=4, num_steps=14, step_ns=8 * MS, faults=faults))[1]
+    report = analyze_cached(Settings(num_ranks=4, num_steps=14, step_ns=8 * MS, faults=faults))[1]
     assert [(one.kind, one.where.ranks) for one in report.findings] == [("straggler", (0, 1))]
 
 
 def test_straggler_is_named_next_to_uneven_loads():
     faults = (Fault(kind="unequal_batches", cost_ns=4 * MS), Fault(kind="late_host", cost_ns=16 * MS, ranks=(2,)))
-    report = analysed(Settings(num_ranks=4, num_steps=14, step_ns=8 * MS, faults=faults))[1]
+    report = analyze_cached(Settings(num_ranks=4, num_steps=14, step_ns=8 * MS, faults=faults))[1]
     assert (report.findings[0].kind, report.findings[0].where.ranks) == ("straggler", (2,))
 
 

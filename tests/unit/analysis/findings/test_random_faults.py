@@ -10,9 +10,9 @@ from functools import cache
 from typing import NamedTuple
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 from trainsim import healthy_settings, planted_run
-from trainsim.analysed import analysed
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 FIRST_SEED = int(os.environ.get("KINETOSCOPE_SEED", random.SystemRandom().randrange(10**6) if NUM_RUNS else 1_000))
@@ -95,7 +95,7 @@ def off_ns(finding, gain_ns):
 def verdict(seed):
     """Return the verdict on one run; None where no fault matters."""
     settings, all_planted = planted_run(seed)
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     step_ns = run.time_ns / run.num_steps
     late = next((one.places for one in all_planted if one.finding == "straggler"), ())
     gains = {one: run.saving_ns_per_step(run.without(*one.places)) / step_ns for one in all_planted}
@@ -153,6 +153,8 @@ def test_savings_are_those_of_the_run_without_the_fault(verdicts):
 def test_no_healthy_run_has_a_finding_of_high_confidence():
     wrong = {}
     for seed in SEEDS[: max(3, len(SEEDS) // 2)]:
-        _, report = analysed(replace(healthy_settings(seed, (300_000, 3_000_000, 30_000_000)[seed % 3]), noise=0.03))
+        _, report = analyze_cached(
+            replace(healthy_settings(seed, (300_000, 3_000_000, 30_000_000)[seed % 3]), noise=0.03)
+        )
         wrong[seed] = [found.kind for found in report.findings if found.confidence == "high"]
     assert not any(wrong.values()), wrong

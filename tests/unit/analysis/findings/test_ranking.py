@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.analysis.findings.ranking import rank
 from trainsim import Fault, Settings, planted_run
-from trainsim.analysed import analysed
 
 MS = 1_000_000
 STEP_NS = 100.0 * MS
@@ -91,26 +91,26 @@ def test_ids_of_many_ranks_stay_short():
 @pytest.mark.parametrize("seed", range(6))
 def test_ids_are_unique_in_a_report(seed):
     settings, _ = planted_run(seed)
-    ids = [finding.id for finding in analysed(settings)[1].findings]
+    ids = [finding.id for finding in analyze_cached(settings)[1].findings]
     assert len(ids) == len(set(ids))
 
 
 def test_a_fault_keeps_its_id_in_another_recording():
     faults = (Fault(kind="late_host", cost_ns=5 * MS, ranks=(1,)), Fault(kind="gc", cost_ns=6 * MS, every=2))
     settings = [Settings(seed=seed, num_ranks=2, num_steps=8 + seed, faults=faults) for seed in (0, 1)]
-    one, other = ({finding.id for finding in analysed(each)[1].findings} for each in settings)
+    one, other = ({finding.id for finding in analyze_cached(each)[1].findings} for each in settings)
     assert one == other != set()
 
 
 def test_saving_share_is_the_saving_in_parts_of_the_step():
     faults = (Fault(kind="slow_loader", cost_ns=9 * MS),)
-    _, report = analysed(Settings(num_ranks=1, num_steps=8, faults=faults))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=8, faults=faults))
     finding = report.to_dict()["findings"][0]
     assert finding["saving_share"] == pytest.approx(finding["saving_ns_per_step"] / report.run["step_ns"], abs=1e-3)
 
 
 def test_a_report_has_hints_and_contention_of_the_contract():
-    _, report = analysed(Settings(num_ranks=1, num_steps=8))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=8))
     run = report.to_dict()["run"]
     assert run["hints"] == []
     assert run["contention"] is None

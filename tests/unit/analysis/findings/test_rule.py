@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from trainsim.analyze_cached import simulate_and_analyze
 
 import kinetoscope
 from kinetoscope.analysis.findings import rules
@@ -11,7 +12,6 @@ from kinetoscope.analysis.findings.rule import find_all, load_rules
 from kinetoscope.cli import main
 from support.synthetic_evidence import STEP_NS, Run
 from trainsim import Settings, simulate, stories
-from trainsim.analysed import simulate_and_analyze
 
 KIND = "long_launches"
 RULE = """

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from trainsim.analyze_cached import analyze_cached, first_wait_ns, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.analyze import analyze_sources
@@ -14,7 +15,6 @@ from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGrap
 from kinetoscope.analysis.steps.step_time import MIN_TIMED_STEPS, ratio_to_recorded_mean
 from kinetoscope.analysis.summaries import Selection
 from trainsim import Fault, Settings, random_settings, simulate
-from trainsim.analysed import analysed, first_wait_ns, write_changed
 
 FETCH = "event/dataloader"
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
@@ -63,7 +63,7 @@ def test_each_kind_of_edge_is_needed_by_a_run():
 @pytest.mark.parametrize("kind", EDGES)
 def test_a_saving_is_right_but_would_be_wrong_without_a_kind_of_edge(kind):
     name, cause = NEEDED[kind]
-    run, report = analysed(RUNS[name])
+    run, report = analyze_cached(RUNS[name])
     graph = report.graph
     truth, change = near(run, run.with_ideal(cause)), Change(frozenset([cause]))
     assert graph.saving_ns(change) / run.num_steps == truth
@@ -73,7 +73,7 @@ def test_a_saving_is_right_but_would_be_wrong_without_a_kind_of_edge(kind):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_savings_are_those_of_the_run_without_the_cause_or_unknown(seed):
-    run, report = analysed(random_settings(seed))
+    run, report = analyze_cached(random_settings(seed))
     of_mean = min(1.0, ratio_to_recorded_mean(report.steps, report.run["step_ns"]))
     if report.graph.why_untrusted is None:
         for cause in CAUSES:
@@ -92,7 +92,7 @@ def test_a_collective_on_the_cpu_that_waits_in_a_queue_was_launched_by_its_own_c
     settings = Settings(
         seed=116, num_ranks=8, num_steps=11, step_ns=10_000_000, has_device=False, noise=0, faults=faults
     )
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     assert report.saving_ns_per_step(Change(frozenset(["data"]))) == near(run, run.with_ideal("data"))
 
 
@@ -126,7 +126,7 @@ def test_operators_inside_of_one_another_are_each_as_much_faster_as_was_asked(ou
 def test_input_bound_loop_saves_nothing_by_being_faster(cause):
     faults = (Fault(kind="slow_loader", cost_ns=9_000_000), Fault(kind="slow_python", cost_ns=60_000))
     settings = Settings(num_ranks=1, num_steps=8, reads_loss="each step", faults=faults)
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     assert report.saving_ns_per_step(Change(frozenset([cause]))) < 0.01 * run.time_ns / run.num_steps
 
 
@@ -197,13 +197,13 @@ def show_workers(path, num_workers):
 
 def test_no_saving_is_known_where_the_trace_of_a_rank_is_missing():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=3_000_000)
-    _, report = analysed(Settings(num_ranks=2, missing_ranks=(1,), faults=(late,)))
+    _, report = analyze_cached(Settings(num_ranks=2, missing_ranks=(1,), faults=(late,)))
     assert report.saving_ns_per_step(Change(frozenset(["transfer"]))) is None
     assert "ranks whose traces are missing" in report.graph.why_untrusted
 
 
 def test_no_saving_is_known_where_a_rank_has_not_recorded_all_steps():
-    _, report = analysed(Settings(num_ranks=2, num_steps=6, late_ranks=(1,)))
+    _, report = analyze_cached(Settings(num_ranks=2, num_steps=6, late_ranks=(1,)))
     assert report.saving_ns_per_step(Change(frozenset(["python"]))) is None
     assert report.graph.why_untrusted == (
         "17 % of the steps were not recorded on all ranks; above 5 %, a replay is not trusted."
@@ -214,7 +214,7 @@ def test_kernels_of_the_loop_wait_for_communication_requested_by_autograds_threa
     """Late devices hide behind slow launches; without these, the next step waits for the later one in each step."""
     turns = (Fault(kind="late_device", ranks=(rank,), cost_ns=1_500_000, every=2, first=rank) for rank in (0, 1))
     settings = Settings(num_steps=12, reads_loss="never", faults=(*turns, Fault(kind="slow_launches", cost_ns=150_000)))
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     assert report.saving_ns_per_step(Change(frozenset(["launch"]))) == near(run, run.with_ideal("launch"))
 
 
@@ -222,7 +222,7 @@ def test_calls_in_flight_when_a_recording_began_do_not_look_like_missing_ranks()
     """Late ranks begin to record after the others, which wait for them at that time."""
     late = tuple(Fault(kind="slow_loader", ranks=(rank,), cost_ns=17_288_467, every=2) for rank in (0, 1))
     settings = Settings(num_ranks=4, num_steps=9, step_ns=10_000_000, layout="sharded", step_spans="both", faults=late)
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     assert report.graph.why_untrusted is None
     assert report.findings[0].saving_ns_per_step == near(run, run.without())
 
@@ -232,15 +232,15 @@ def test_device_waits_for_work_from_before_the_recording_are_explained():
     settings = Settings(
         seed=1022, num_ranks=4, num_steps=9, layout="sharded", reads_loss="never", jitter_ns=2_000, faults=faults
     )
-    _, report = analysed(settings)
+    _, report = analyze_cached(settings)
     assert report.graph.unexplained_share < 0.01
 
 
 def test_waiting_of_a_device_is_explained_but_for_gaps_that_have_no_reason():
-    _, report = analysed(Settings(num_ranks=1, num_steps=4))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=4))
     assert report.graph.unexplained_share < 0.01
     gaps = Fault(kind="idle_gaps", cost_ns=300_000)
-    _, report = analysed(Settings(num_ranks=1, num_steps=4, faults=(gaps,)))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=4, faults=(gaps,)))
     assert report.graph.unexplained_share > 0.5
     assert report.saving_ns_per_step(Change(frozenset(["python"]))) is None
 
@@ -257,7 +257,7 @@ def test_saving_of_python_on_the_cpu_is_an_interval(cost_ns):
     settings = Settings(
         num_ranks=2, num_steps=12, has_device=False, faults=(Fault(kind="slow_python", cost_ns=cost_ns),)
     )
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     found = the(report, "python_overhead")
     least_ns, most_ns = found.saving_ns_per_step, dict(found.evidence)["max_saving_ns"]
     assert least_ns < run.saving_ns_per_step(run.without()) < most_ns < 0.6 * report.run["step_ns"]
@@ -268,7 +268,7 @@ def test_a_call_that_never_waited_makes_an_interval_of_a_saving():
     """Launches are slow, and the loss is read a step late: without them the call might wait for this step's end."""
     faults = (Fault(kind="slow_launches", cost_ns=60_057), Fault(kind="slow_python", cost_ns=122_706))
     settings = Settings(num_steps=12, layout="sharded", faults=faults)
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     found, truth = the(report, "host_bound"), run.saving_ns_per_step(run.without(0))
     little = 0.02 * run.time_ns / run.num_steps
     assert found.saving_ns_per_step < truth - little
@@ -280,7 +280,7 @@ READS = Settings(num_ranks=1, num_steps=12, num_microbatches=3, reads_loss="neve
 
 def test_device_wait_saves_more_while_pauses_that_idle_the_device_remain():
     pauses = Fault(kind="recompilation", cost_ns=3_700_000, every=2)
-    run, report = analysed(replace(READS, faults=(Fault(kind="items", count=16), pauses)))
+    run, report = analyze_cached(replace(READS, faults=(Fault(kind="items", count=16), pauses)))
     found, truth_ns, step_ns = (
         the(report, "synchronisation"),
         run.saving_ns_per_step(run.without(0)),
@@ -293,7 +293,7 @@ def test_device_wait_saves_more_while_pauses_that_idle_the_device_remain():
 
 
 def test_values_that_are_not_read_save_what_the_loop_takes_to_have_them_copied():
-    run, report = analysed(
+    run, report = analyze_cached(
         replace(READS, faults=(Fault(kind="items", count=30), Fault(kind="small_kernels", count=600)))
     )
     truth_ns = pytest.approx(run.saving_ns_per_step(run.without(0)), abs=0.02 * report.run["step_ns"])
@@ -302,7 +302,7 @@ def test_values_that_are_not_read_save_what_the_loop_takes_to_have_them_copied()
 
 def test_a_saving_that_is_known_is_no_interval():
     for name in ("calls of .item()", "a slow loader", "garbage collections"):
-        _, report = analysed(RUNS[name])
+        _, report = analyze_cached(RUNS[name])
         assert all("max_saving_ns" not in dict(found.evidence) for found in report.findings), name
 
 
@@ -310,9 +310,9 @@ def test_transfers_behind_which_kernels_are_late_without_a_reason_have_no_saving
     """Without the transfers, the device would be idle in the same gaps, partly hidden by the transfers."""
     slow, gaps = Fault(kind="slow_network", cost_ns=534_491), Fault(kind="idle_gaps", cost_ns=84_379)
     settings = Settings(num_steps=12, layout="sharded", reads_loss="never", faults=(slow, gaps))
-    found = the(analysed(settings)[1], "exposed_communication")
+    found = the(analyze_cached(settings)[1], "exposed_communication")
     assert (found.confidence, found.saving_ns_per_step) == ("medium", None)
-    found = the(analysed(replace(settings, faults=(slow,)))[1], "exposed_communication")
+    found = the(analyze_cached(replace(settings, faults=(slow,)))[1], "exposed_communication")
     assert found.confidence == "high"
     assert found.saving_ns_per_step
 
@@ -328,7 +328,7 @@ def test_a_loop_without_its_fault_is_no_faster_than_workers_that_were_sampled(fa
     """The loader builds a batch in less time than a step takes, so there is no wait; without the fault there
     would be."""
     settings = Settings(num_ranks=2, num_steps=14, num_warmup_steps=40, faults=(fault, HIDDEN), workers_do="compute")
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     found, step_ns, num_gaps = the(report, fault.finding), report.run["step_ns"], run.num_steps - 1
     workers_ns = (1.5e6 * settings.num_workers + HIDDEN.cost_ns) / settings.num_workers
     lasting_ns = num_gaps / run.num_steps * (step_ns - workers_ns)
@@ -343,7 +343,7 @@ def test_a_loop_without_its_fault_is_no_faster_than_workers_that_were_sampled(fa
 
 def test_loop_with_fast_workers_gains_the_full_cost_of_its_fault():
     settings = Settings(num_ranks=2, num_steps=14, faults=(Fault(kind="gc", cost_ns=4_000_000),), workers_do="compute")
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     found, step_ns = the(report, "garbage_collection"), run.time_ns / run.num_steps
     assert found.saving_ns_per_step == pytest.approx(run.saving_ns_per_step(run.without()), abs=0.02 * step_ns)
     assert "max_saving_ns" not in dict(found.evidence)
@@ -353,7 +353,7 @@ def test_loop_with_fast_workers_gains_the_full_cost_of_its_fault():
 def test_saving_lost_to_a_busy_loader_is_reported_even_if_nothing_remains():
     faults = (Fault(kind="gc", cost_ns=4_000_000), Fault(kind="slow_loader", cost_ns=5_600_000))
     settings = Settings(num_ranks=1, num_steps=14, num_warmup_steps=40, faults=faults, workers_do="compute")
-    _, report = analysed(settings)
+    _, report = analyze_cached(settings)
     found = the(report, "garbage_collection")
     assert (found.confidence, found.saving_ns_per_step < 0.05 * report.run["step_ns"]) == ("low", True)
     assert dict(found.evidence)["max_saving_ns"] > 0.3 * report.run["step_ns"]
@@ -362,7 +362,7 @@ def test_saving_lost_to_a_busy_loader_is_reported_even_if_nothing_remains():
 
 
 def test_savings_depend_on_a_loader_without_sampled_workers():
-    _, report = analysed(Settings(num_steps=14, faults=(Fault(kind="slow_launches", cost_ns=150_000), HIDDEN)))
+    _, report = analyze_cached(Settings(num_steps=14, faults=(Fault(kind="slow_launches", cost_ns=150_000), HIDDEN)))
     assert any("Savings hold only if the DataLoader keeps up" in note for note in report.run["notes"])
-    _, report = analysed(RUNS["a slow loader"])
+    _, report = analyze_cached(RUNS["a slow loader"])
     assert not any("keeps up" in note for note in report.run["notes"])

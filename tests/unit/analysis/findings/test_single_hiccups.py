@@ -1,10 +1,10 @@
 """Confidence of what is seen in a single step of a window."""
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.analysis.findings.confidence import CONFIDENCES
 from trainsim import FINDINGS, Fault, Settings
-from trainsim.analysed import analysed
 
 MS = 1_000_000
 
@@ -12,7 +12,7 @@ MS = 1_000_000
 def report_with(kind, cost_ns, every, first=0, **settings):
     """Return the report on ten steps with one fault."""
     fault = Fault(kind=kind, cost_ns=cost_ns, every=every, first=first)
-    return analysed(Settings(num_ranks=2, num_steps=10, step_ns=8 * MS, faults=(fault,), **settings))[1]
+    return analyze_cached(Settings(num_ranks=2, num_steps=10, step_ns=8 * MS, faults=(fault,), **settings))[1]
 
 
 ONE_HICCUP = {

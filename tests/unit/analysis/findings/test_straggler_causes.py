@@ -1,15 +1,15 @@
 """analysis/findings/straggler_causes.py: late ranks whose spans prove the cause."""
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 from trainsim import Fault, Settings
-from trainsim.analysed import analysed
 
 MS = 1_000_000
 
 
 def findings_of(faults, num_ranks=4, **settings):
-    run, report = analysed(
+    run, report = analyze_cached(
         Settings(num_ranks=num_ranks, num_steps=12, step_ns=8 * MS, faults=tuple(faults), **settings)
     )
     return run, [finding for finding in report.findings if finding.confidence != "low"]
@@ -61,7 +61,7 @@ def test_late_rank_with_short_pauses_is_a_straggler():
 def test_slow_loaders_of_all_ranks_are_input_bound_whoever_waits_longest(num_ranks, seed):
     fault = Fault(kind="slow_loader", cost_ns=16 * MS)
     planted = {"num_workers": 2, "loader_noise": 0.6, "num_warmup_steps": 6, "num_steps": 32, "seed": seed}
-    _, report = analysed(Settings(num_ranks=num_ranks, step_ns=8 * MS, faults=(fault,), **planted))
+    _, report = analyze_cached(Settings(num_ranks=num_ranks, step_ns=8 * MS, faults=(fault,), **planted))
     assert report.findings[0].kind == "input_bound"
     assert "high" not in [finding.confidence for finding in report.findings if finding.kind == "straggler"]
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from trainsim.analyze_cached import add_core_load, analyze_cached, write_changed
 
 import kinetoscope
 from trainsim import Fault, Settings, stories
-from trainsim.analysed import analysed, with_cores_busy, write_changed
 
 NODE, SMALL_NODE = (4, 5, 6, 7), (2, 3)
 
@@ -65,7 +65,7 @@ GROUPS = {
 @pytest.mark.parametrize("name", GROUPS)
 def test_stragglers_are_one_finding_with_the_saving_of_a_run_without_them(name):
     settings, ranks = GROUPS[name]
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     found = [finding for finding in report.findings if finding.kind == "straggler"]
     assert [finding.where.ranks for finding in found] == [ranks]
     gone = [index for index, fault in enumerate(settings.faults) if fault.ranks]
@@ -79,7 +79,7 @@ def test_ranks_that_were_late_before_the_recording_stay_so_by_as_much():
     late_ones = (late((1,), 2.8), late((2,), 2.8), late((3,), 2.8))
     compiles = Fault(kind="recompilation", cost_ns=6_800_000, every=2)
     settings = Settings(num_ranks=4, num_steps=16, reads_loss="never", faults=(*late_ones, compiles))
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     found = next(finding for finding in report.findings if finding.kind == "straggler")
     truth, step_ns = run.saving_ns_per_step(run.without(0, 1, 2)), run.time_ns / run.num_steps
     assert found.where.ranks == (1, 2, 3)
@@ -91,27 +91,27 @@ def test_ranks_that_were_late_before_the_recording_stay_so_by_as_much():
 
 def test_work_of_stragglers_is_no_other_fault():
     for name in ("a slow node", "two ranks", "two that alternate", "ranks whose loaders are slow"):
-        _, report = analysed(GROUPS[name][0])
+        _, report = analyze_cached(GROUPS[name][0])
         assert [finding.kind for finding in report.findings] == ["straggler"], name
 
 
 def test_a_host_is_named_where_all_of_its_ranks_are_late():
-    _, report = analysed(GROUPS["a slow node"][0])
+    _, report = analyze_cached(GROUPS["a slow node"][0])
     assert report.findings[0].title == ("Stragglers: ranks 4-7 of node1 delay every step by 1.50 ms (slow GPU kernels)")
     assert report.findings[0].advice.startswith("First check what is different on this host. Compare GPU clocks")
-    _, report = analysed(GROUPS["two ranks"][0])
+    _, report = analyze_cached(GROUPS["two ranks"][0])
     assert report.findings[0].title.startswith("Stragglers: ranks 2, 5 delay every step by ")
 
 
 def test_alternating_stragglers_are_reported_as_such():
-    _, report = analysed(GROUPS["two that alternate"][0])
+    _, report = analyze_cached(GROUPS["two that alternate"][0])
     assert report.findings[0].title.startswith("Alternating stragglers: ranks 1-2 cost ")
     assert set(report.findings[0].where.steps) >= set(range(4, 13))
 
 
 def test_a_rank_that_is_late_behind_a_later_one_costs_the_others_nothing():
     settings = Settings(num_ranks=8, faults=(late((2,), 3), late((5,), 1.5)))
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     (found,) = report.findings
     assert found.where.ranks == (2,)
     truth = run.saving_ns_per_step(run.without(0))
@@ -121,7 +121,9 @@ def test_a_rank_that_is_late_behind_a_later_one_costs_the_others_nothing():
 def test_much_less_late_rank_is_not_reported_with_the_straggler():
     """Each rank is sometimes late by a little, on hosts with too few cores."""
     little = (late((1,), 11, every=4), late((3,), 9, every=4, first=2))
-    run, report = analysed(Settings(num_ranks=4, num_steps=16, has_device=False, faults=(late((2,), 30), *little)))
+    run, report = analyze_cached(
+        Settings(num_ranks=4, num_steps=16, has_device=False, faults=(late((2,), 30), *little))
+    )
     found = report.findings[0]
     assert found.title.startswith("Straggler: rank 2 delays every step by ")
     truth = run.saving_ns_per_step(run.without(0))
@@ -132,7 +134,7 @@ def test_much_less_late_rank_is_not_reported_with_the_straggler():
 def test_a_rank_that_is_late_now_and_then_on_full_cores_may_be_so_by_chance(tmp_path, every, cores, process):
     faults = (late((1,), 20, every=every), *([late((1,), 20, every=7, first=3)] if every > 1 else []))
     settings = Settings(num_ranks=4, num_steps=16, has_device=False, faults=faults)
-    run = write_changed(with_cores_busy(cores, of_process=process), settings, tmp_path)
+    run = write_changed(add_core_load(cores, of_process=process), settings, tmp_path)
     found = kinetoscope.analyze(run, cache=False).findings[0]
     is_chance = every > 1 and (cores, process) == (99, 40)
     assert (found.kind, found.confidence) == ("straggler", "medium" if is_chance else "high")
@@ -141,7 +143,7 @@ def test_a_rank_that_is_late_now_and_then_on_full_cores_may_be_so_by_chance(tmp_
 
 def test_all_but_one_of_the_alternating_stragglers_are_reported():
     faults = tuple(late((rank,), 5, every=4, first=rank) for rank in range(4))
-    run, report = analysed(Settings(num_ranks=4, num_steps=12, faults=faults))
+    run, report = analyze_cached(Settings(num_ranks=4, num_steps=12, faults=faults))
     found = report.findings[0]
     assert (found.kind, len(found.where.ranks)) == ("straggler", 3)
     truth = run.saving_ns_per_step(run.without(*found.where.ranks))
@@ -150,19 +152,21 @@ def test_all_but_one_of_the_alternating_stragglers_are_reported():
 
 def test_ranks_alternately_waiting_for_data_mean_slow_loaders_and_no_straggler():
     settings = stories.SLOW_DATALOADER_ON_CPU
-    _, report = analysed(settings)
+    _, report = analyze_cached(settings)
     assert [finding.kind for finding in report.findings] == ["input_bound"]
 
 
 @pytest.mark.parametrize("has_device", [True, False])
 def test_two_ranks_that_wait_for_data_alternately_are_not_late(has_device):
     in_turns = (late((0,), 20, "slow_loader", every=2), late((1,), 24, "slow_loader", every=2, first=1))
-    _, report = analysed(Settings(num_ranks=2, num_steps=12, has_device=has_device, faults=in_turns))
+    _, report = analyze_cached(Settings(num_ranks=2, num_steps=12, has_device=has_device, faults=in_turns))
     assert [finding.kind for finding in report.findings] == ["input_bound"]
 
 
 def test_rank_that_waits_longer_for_data_is_late():
-    _, report = analysed(Settings(num_ranks=2, faults=(late((0,), 6, "slow_loader"), late((1,), 9, "slow_loader"))))
+    _, report = analyze_cached(
+        Settings(num_ranks=2, faults=(late((0,), 6, "slow_loader"), late((1,), 9, "slow_loader")))
+    )
     assert (report.findings[0].kind, report.findings[0].where.ranks) == ("straggler", (1,))
 
 
@@ -170,13 +174,13 @@ def test_rank_that_waits_longer_for_data_is_late():
 @pytest.mark.parametrize("noise", [0.03, 0.2])
 def test_ranks_that_are_late_by_chance_are_no_finding(num_ranks, noise):
     for num_steps in (4, 10):
-        _, report = analysed(Settings(num_ranks=num_ranks, num_steps=num_steps, noise=noise, jitter_ns=20_000))
+        _, report = analyze_cached(Settings(num_ranks=num_ranks, num_steps=num_steps, noise=noise, jitter_ns=20_000))
         assert [finding.kind for finding in report.findings if finding.kind == "straggler"] == []
 
 
 def test_stragglers_have_no_saving_without_a_trusted_replay():
     settings, ranks = GROUPS["a slow node"]
-    _, report = analysed(replace(settings, missing_ranks=(0,)))
+    _, report = analyze_cached(replace(settings, missing_ranks=(0,)))
     found = report.findings[0]
     assert report.graph.why_untrusted
     assert (found.kind, found.where.ranks) == ("straggler", ranks)
@@ -184,23 +188,23 @@ def test_stragglers_have_no_saving_without_a_trusted_replay():
 
 
 def test_wait_for_a_late_group_is_reported_once():
-    _, report = analysed(GROUPS["ranks on the CPU"][0])
+    _, report = analyze_cached(GROUPS["ranks on the CPU"][0])
     assert report.findings[0].cost_ns_per_step == pytest.approx(3_000_000, rel=0.05)
     assert {row.rank for row in report.stragglers} == {0, 2}
 
 
 def test_run_that_mostly_waits_for_stragglers_is_bound_by_ranks():
-    _, report = analysed(Settings(num_ranks=4, has_device=False, faults=(late((1,), 6),)))
+    _, report = analyze_cached(Settings(num_ranks=4, has_device=False, faults=(late((1,), 6),)))
     assert report.run["bound_by"] == "ranks"
-    _, report = analysed(Settings(num_ranks=4, has_device=False))
+    _, report = analyze_cached(Settings(num_ranks=4, has_device=False))
     assert report.run["bound_by"] == "host"
-    _, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=(late((1,), 9),)))
+    _, report = analyze_cached(Settings(num_ranks=4, reads_loss="each step", faults=(late((1,), 9),)))
     assert report.run["bound_by"] == "ranks"
 
 
 def test_ranks_are_late_in_the_steps_in_which_all_of_them_are():
     faults = late((1,), 8), late((2,), 9, every=3), late((2,), 9, every=3, first=1)
-    _, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=faults))
+    _, report = analyze_cached(Settings(num_ranks=4, reads_loss="each step", faults=faults))
     assert report.findings[0].title.startswith("Stragglers: ranks 1-2 delay 7 of 10 steps by ")
 
 
@@ -213,7 +217,7 @@ ONCE = {
 
 @pytest.mark.parametrize("cause", ONCE)
 def test_rank_late_in_one_step_is_the_only_finding(cause):
-    run, report = analysed(Settings(num_ranks=4, reads_loss="each step", faults=(ONCE[cause],)))
+    run, report = analyze_cached(Settings(num_ranks=4, reads_loss="each step", faults=(ONCE[cause],)))
     (found,) = report.findings
     assert found.title.startswith("Straggler: rank 3 delayed one of 10 steps by ")
     assert (found.kind, found.confidence) == ("straggler", "medium")
@@ -231,13 +235,13 @@ def test_rank_late_in_one_step_is_the_only_finding(cause):
 
 def test_rank_late_in_one_step_has_no_saving_without_a_trusted_replay():
     settings = Settings(num_ranks=4, reads_loss="each step", missing_ranks=(0,), faults=(ONCE["host"],))
-    _, report = analysed(settings)
+    _, report = analyze_cached(settings)
     assert report.graph.why_untrusted
     found = report.findings[0]
     assert found.title.startswith("Straggler: rank 3 delayed one of 10 steps by ")
     assert (found.confidence, found.saving_ns_per_step) == ("medium", None)
     assert found.cost_ns_per_step == pytest.approx(dict(found.evidence)["late_ns"] / 10, rel=0.01)
-    _, report = analysed(replace(settings, faults=()))
+    _, report = analyze_cached(replace(settings, faults=()))
     assert [finding.kind for finding in report.findings if finding.kind == "straggler"] == []
 
 
@@ -245,7 +249,9 @@ def test_later_of_two_stragglers_comes_first_without_a_trusted_replay():
     """It was late in one step, and the other by less in two."""
     little = (late((1,), 5, every=50, first=4), late((1,), 5, every=50, first=9))
     much = late((2,), 30, every=50, first=7)
-    _, report = analysed(Settings(num_ranks=3, reads_loss="each step", missing_ranks=(0,), faults=(*little, much)))
+    _, report = analyze_cached(
+        Settings(num_ranks=3, reads_loss="each step", missing_ranks=(0,), faults=(*little, much))
+    )
     assert report.graph.why_untrusted
     found = [finding.where for finding in report.findings if finding.kind == "straggler"]
     assert [(where.ranks, where.steps) for where in found] == [((2,), (7,)), ((1,), (4, 9))]
@@ -253,7 +259,7 @@ def test_later_of_two_stragglers_comes_first_without_a_trusted_replay():
 
 def test_rank_late_in_one_step_is_reported_along_with_a_late_group():
     faults = (late((1, 2), 4), late((5,), 12, every=50, first=7))
-    run, report = analysed(Settings(num_ranks=8, faults=faults))
+    run, report = analyze_cached(Settings(num_ranks=8, faults=faults))
     assert [(found.where.ranks, found.confidence) for found in report.findings] == [((1, 2), "high"), ((5,), "medium")]
     little = 0.02 * run.time_ns / run.num_steps
     for index, found in enumerate(report.findings):
@@ -263,7 +269,7 @@ def test_rank_late_in_one_step_is_reported_along_with_a_late_group():
 
 def test_two_late_groups_each_get_their_own_cause():
     slow_loops, slow_devices = late((1, 2), 4), late((5, 6), 1.5, "late_device")
-    run, report = analysed(two_nodes(slow_loops, slow_devices))
+    run, report = analyze_cached(two_nodes(slow_loops, slow_devices))
     found = report.findings[0]
     assert found.where.ranks == (1, 2, 5, 6)
     assert "Ranks 1-2: Find CPU work" in found.advice
@@ -276,7 +282,7 @@ def test_loaders_that_limit_the_run_without_stragglers_make_an_interval():
     """The loaders of all ranks make a batch in a little less time than a step takes with the late rank."""
     faults = (late((1,), 4), Fault(kind="slow_loader", cost_ns=5_000_000))
     settings = Settings(num_ranks=4, num_steps=14, num_warmup_steps=10, faults=faults, workers_do="compute")
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     found, truth = report.findings[0], run.saving_ns_per_step(run.without(0))
     assert truth < run.saving_ns_per_step(run.without()) - 0.05 * report.run["step_ns"]
     assert found.where.ranks == (1,)

@@ -5,10 +5,10 @@ from functools import partial
 from itertools import count
 
 import pytest
+from trainsim.analyze_cached import analyze_cached, measured
 
 import kinetoscope
 from trainsim import Fault, Settings, simulate
-from trainsim.analysed import analysed, measured
 
 STEP_US = 1000
 
@@ -150,13 +150,13 @@ def test_memory_freed_in_a_later_window_existed_before_it(tmp_path):
 
 
 def test_fewer_than_eight_steps_report_no_growth():
-    _, report = analysed(Settings(num_ranks=1, num_steps=7, faults=(Fault(kind="leak", num_bytes=1_000_000),)))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=7, faults=(Fault(kind="leak", num_bytes=1_000_000),)))
     assert [(row.growth_bytes_per_step, row.holders) for row in report.memory] == [(None, ())]
 
 
 @pytest.mark.parametrize(("num_bytes", "size"), [(999_000, "975.6 KiB"), (2**31, "2.0 GiB")])
 def test_finding_shows_growth_in_a_fitting_unit(num_bytes, size):
-    _, report = analysed(Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="leak", num_bytes=num_bytes),)))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="leak", num_bytes=num_bytes),)))
     (found,) = report.findings
     assert found.title.startswith(f"Memory leak: +{size}/step")
 
@@ -328,7 +328,7 @@ def test_largest_growth_comes_first_and_objects_without_growth_are_not_named(tmp
 
 
 def test_a_report_with_memory_can_be_written_as_json():
-    _, report = analysed(Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="leak", num_bytes=1_000_000),)))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="leak", num_bytes=1_000_000),)))
     row = json.loads(report.to_json())["memory"][0]
     assert row["growth_bytes_per_step"] == 1_000_000
     assert row["by_category"] == {"before_recording": 419_000_000, "forward": 7_000_000, "backward": 45_000_000}

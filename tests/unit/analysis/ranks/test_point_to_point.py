@@ -4,11 +4,11 @@ from collections import Counter
 
 import polars as pl
 import pytest
+from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.ranks.point_to_point import bound_clock_shifts
 from trainsim import Settings
-from trainsim.analysed import analysed, write_changed
 
 MS = 1_000_000
 
@@ -31,11 +31,11 @@ ALL_PAIRS = {(rank, rank + 1): 6 * 2 * 4 for rank in range(3)}
 
 
 def test_messages_of_neighbours_are_joined():
-    assert pairs_in(analysed(pipeline())[1]) == ALL_PAIRS
+    assert pairs_in(analyze_cached(pipeline())[1]) == ALL_PAIRS
 
 
 def test_a_receive_ends_after_its_send_started():
-    report = analysed(pipeline(offset_ns=5 * MS))[1]
+    report = analyze_cached(pipeline(offset_ns=5 * MS))[1]
     for row in (row for row in report.collectives if row.num_ranks == 2):
         assert min(row.ends_ns) >= max(row.starts_ns) - 30_000
         assert (row.skew_ns, row.transfer_ns) == (
@@ -45,7 +45,7 @@ def test_a_receive_ends_after_its_send_started():
 
 
 def test_messages_bound_the_clocks_of_ranks():
-    run, report = analysed(pipeline(offset_ns=50 * MS))
+    run, report = analyze_cached(pipeline(offset_ns=50 * MS))
     for rank in run.ranks[1:]:
         shift = report.clock_shifts[rank.rank]
         assert abs(shift.shift_ns + rank.offset_ns) <= shift.bound_ns <= MS

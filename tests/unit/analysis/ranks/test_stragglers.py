@@ -4,12 +4,12 @@ import os
 from dataclasses import replace
 
 import pytest
+from trainsim.analyze_cached import analyze_cached, measured
 
 import kinetoscope
 from kinetoscope.analysis.ranks.stragglers import find_straggler_candidates
 from kinetoscope.analysis.replay.replay import Change
 from trainsim import Fault, Settings, planted_settings, simulate
-from trainsim.analysed import analysed, measured
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "2"))
 KINDS = ("late_host", "late_device", "slow_loader")
@@ -27,7 +27,7 @@ def test_straggler_and_cause_are_nearly_always_found_despite_clock_offsets():
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_a_wait_in_which_a_rank_computes_costs_nothing(kind):
     settings = replace(planted_settings(1, kind, rank=2), offset_ns=0)
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     (truth,), row = run.truth.stragglers, report.stragglers[0]
     assert truth["cost_ns_per_step"] > 1.25 * truth["exposed_cost_ns_per_step"], "ranks compute while they wait"
     # The first call was launched before the recording began, so no step has it.
@@ -79,7 +79,7 @@ def test_rank_later_than_its_cpu_contention_is_not_late_because_of_it(starved_ns
 def test_a_rank_that_several_calls_wait_for_at_once_costs_what_it_is_late(num_gloo_threads):
     late = Fault(kind="late_host", ranks=(1,), cost_ns=6_000_000, every=3)
     settings = Settings(num_steps=12, has_device=False, num_gloo_threads=num_gloo_threads, faults=(late,))
-    _, report = analysed(settings)
+    _, report = analyze_cached(settings)
     (row,) = report.stragglers
     assert row.cost_ns_per_step == pytest.approx(2_000_000, rel=0.1)
     assert row.cost_ns_per_step == pytest.approx(report.saving_ns_per_step(Change(on_time=frozenset([1]))), rel=0.1)
@@ -90,7 +90,7 @@ def test_wait_in_two_simultaneous_calls_counts_for_the_first():
     costs = []
     for num_gloo_threads in (1, 2):
         settings = Settings(num_steps=12, has_device=False, num_gloo_threads=num_gloo_threads, faults=(late,))
-        _, report = analysed(settings)
+        _, report = analyze_cached(settings)
         calls = [call for call in report.collectives if call.step == 3]
         costs.append(sum(max(call.waits_ns) for call in calls))
     assert costs == pytest.approx([6_000_000] * 2, rel=0.1)
@@ -102,7 +102,7 @@ def test_a_rank_that_is_late_in_every_step_and_later_in_some_counts_in_all_of_th
         Fault(kind="late_host", ranks=(1,), cost_ns=cost_ns, every=every)
         for cost_ns, every in ((2_000_000, 1), (most_ns, 4))
     ]
-    _, report = analysed(Settings(num_ranks=2, num_steps=12, has_device=False, faults=tuple(late)))
+    _, report = analyze_cached(Settings(num_ranks=2, num_steps=12, has_device=False, faults=tuple(late)))
     (row,) = report.stragglers
     assert (row.period, len(row.steps)) == (1, 12)
     assert row.cost_ns_per_step == pytest.approx((9 * 2_000_000 + 3 * most_ns) / 12, rel=0.1)
@@ -141,7 +141,9 @@ def test_a_rank_is_late_only_by_four_times_what_clocks_are_unsure(drift_ppm, is_
 def test_the_cause_may_be_at_the_end_of_the_step_before(kind, every):
     """A pause after a step's last collective, such as a checkpoint, makes the rank late to the next step's first."""
     fault = Fault(kind=kind, cost_ns=20_000_000, ranks=(2,), every=every, at="end")
-    _, report = analysed(Settings(num_ranks=4, num_steps=12, step_ns=5_000_000, reads_loss="never", faults=(fault,)))
+    _, report = analyze_cached(
+        Settings(num_ranks=4, num_steps=12, step_ns=5_000_000, reads_loss="never", faults=(fault,))
+    )
     assert [(row.rank, row.cause) for row in report.stragglers] == [(2, "host")]
 
 
@@ -153,13 +155,13 @@ def test_the_cause_may_be_in_any_step_since_the_last_common_call(kind, every):
     settings = Settings(
         num_ranks=4, num_steps=24, step_ns=6_000_000, optimizes_every=4, has_memory=False, faults=(fault,)
     )
-    report = analysed(settings)[1]
+    report = analyze_cached(settings)[1]
     assert [(row.rank, row.cause) for row in report.stragglers] == [(1, kind.removeprefix("late_"))]
 
 
 def test_the_cause_of_a_rank_that_is_late_once_may_be_in_the_step_before():
     fault = Fault(kind="late_host", cost_ns=60_000_000, ranks=(1,), every=100, first=7, at="end")
     settings = Settings(num_ranks=4, num_steps=12, step_ns=5_000_000, reads_loss="never", faults=(fault,))
-    (finding,) = analysed(settings)[1].findings
+    (finding,) = analyze_cached(settings)[1].findings
     assert (finding.kind, finding.where.ranks, finding.confidence) == ("straggler", (1,), "medium")
     assert "DataLoader" not in finding.advice

@@ -3,15 +3,16 @@
 from collections import Counter
 from itertools import pairwise
 
+from trainsim.analyze_cached import analyze_cached
+
 from trainsim import Fault, Settings
-from trainsim.analysed import analysed
 
 STEP = 6
 
 
 def path_of(**settings):
     """Return the report on a run, and the path of a step in its middle."""
-    _, report = analysed(Settings(num_steps=8, **settings))
+    _, report = analyze_cached(Settings(num_steps=8, **settings))
     return report, report.critical_path(STEP)
 
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 from trainsim import Fault, Settings
-from trainsim.analysed import analysed
 
 FETCH_NS = 120_000
 SHORT_FETCHES = {
@@ -37,7 +37,7 @@ SHORT_FETCHES = {
 
 @pytest.mark.parametrize("name", SHORT_FETCHES)
 def test_short_fetches_hide_no_saving(name):
-    run, report = analysed(SHORT_FETCHES[name])
+    run, report = analyze_cached(SHORT_FETCHES[name])
     first, step_ns = report.findings[0], run.time_ns / run.num_steps
     assert first.kind == run.settings.faults[0].finding
     assert first.confidence == "high"
@@ -47,7 +47,7 @@ def test_short_fetches_hide_no_saving(name):
 @pytest.mark.parametrize("workers_do", ["nothing", "compute"])
 @pytest.mark.parametrize("name", SHORT_FETCHES)
 def test_short_fetches_are_no_waits(name, workers_do):
-    _, report = analysed(replace(SHORT_FETCHES[name], faults=(), workers_do=workers_do))
+    _, report = analyze_cached(replace(SHORT_FETCHES[name], faults=(), workers_do=workers_do))
     assert "input_bound" not in [finding.kind for finding in report.findings]
 
 
@@ -58,7 +58,7 @@ def test_unavoidable_cost_of_a_fetch_is_not_saved(step_ns):
     settings = Settings(
         seed=4, num_ranks=1, num_steps=20, step_ns=step_ns, fetch_ns=step_ns // 8, workers_do="compute", faults=(fault,)
     )
-    run, report = analysed(settings)
+    run, report = analyze_cached(settings)
     (finding,) = report.findings
     assert (finding.kind, finding.confidence) == ("input_bound", "high")
     saving_ns = run.saving_ns_per_step(run.without())
@@ -71,7 +71,7 @@ def test_cpu_run_ahead_does_not_hide_the_rank_with_the_slow_loader():
     settings = Settings(
         seed=5, num_ranks=4, num_steps=32, num_warmup_steps=6, num_workers=8, reads_loss="never", workers_do="compute"
     )
-    run, report = analysed(replace(settings, faults=(fault,)))
+    run, report = analyze_cached(replace(settings, faults=(fault,)))
     first = report.findings[0]
     assert (first.kind, first.where.ranks, first.confidence) == ("straggler", (2,), "high")
     saving_ns = run.saving_ns_per_step(run.without())
@@ -92,6 +92,6 @@ def test_a_rank_with_the_slowest_of_slow_loaders_is_not_named_with_high_confiden
         noise=0.06,
         faults=(fault,),
     )
-    report = analysed(settings)[1]
+    report = analyze_cached(settings)[1]
     assert "input_bound" in [finding.kind for finding in report.findings]
     assert [one.where.ranks for one in report.findings if one.kind == "straggler" and one.confidence == "high"] == []

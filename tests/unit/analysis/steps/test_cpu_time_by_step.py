@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
+from trainsim.analyze_cached import measured
 
 import kinetoscope
 from kinetoscope.analysis.cpu.loop import TrainingLoop
@@ -11,7 +12,6 @@ from kinetoscope.analysis.memory.memory_categories import memory_allocations
 from kinetoscope.analysis.steps.step_time import timed_stretches
 from kinetoscope.analysis.windows.window_reader import read_windows
 from trainsim import Fault, Settings, simulate
-from trainsim.analysed import measured
 
 OURS = {"step_spans": "event/batch", "has_memory": False}
 GC = Fault(kind="gc", cost_ns=900_000, every=3)
@@ -114,7 +114,7 @@ def test_steps_and_what_lies_between_them_add_up_to_each_window():
     for rank in run.ranks:
         rows = [row for row in report.steps if row.rank == rank.rank]
         windows = [rows[place : place + 4] for place in range(0, len(rows), 4)]
-        for window, stretch_ns in zip(windows, run.truth.stretches_ns[rank.rank], strict=True):
+        for window, stretch_ns in zip(windows, run.truth.cycles_ns[rank.rank], strict=True):
             inside = sum(row.duration_ns + (row.between_ns or 0) + (row.evaluation_ns or 0) for row in window)
             assert inside + sum(after.data_wait_ns for _, after in pairwise(window)) == stretch_ns
 

@@ -3,17 +3,17 @@
 from dataclasses import replace
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.analysis.steps.periods import find_period, format_period
 from kinetoscope.report.descriptions import describe_finding
 from trainsim import FINDINGS, Fault, Settings, planted_settings
-from trainsim.analysed import analysed
 
 IN_EVERY_FOURTH = ("slow_loader", "items", "pageable_copies", "slow_network", "gc", "slow_python", "recompilation")
 
 
 def found(kind, settings):
-    return next(finding for finding in analysed(settings)[1].findings if finding.kind == FINDINGS[kind])
+    return next(finding for finding in analyze_cached(settings)[1].findings if finding.kind == FINDINGS[kind])
 
 
 def every_fourth(kind, *, every=4, num_steps=21):

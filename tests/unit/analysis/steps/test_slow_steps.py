@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.analysis.analyze import add_findings
 from kinetoscope.analysis.findings.judgement import judge_pulse
@@ -17,7 +18,6 @@ from kinetoscope.report.descriptions import (
     locate_slow_step,
 )
 from trainsim import Fault, Settings
-from trainsim.analysed import analysed
 
 MS = 1_000_000
 ONE = SlowStep(
@@ -92,7 +92,7 @@ def test_periodic_slow_step_costs_even_if_not_kept():
 def test_the_finding_is_ranked_among_the_others_by_its_weighted_cost():
     """The others keep the saving of their replay at their new positions."""
     faults = (Fault(kind="gc", cost_ns=3 * MS, every=2), Fault(kind="slow_loader", cost_ns=9 * MS))
-    _, report = analysed(Settings(num_ranks=1, num_steps=6, reads_loss="each step", faults=faults))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=6, reads_loss="each step", faults=faults))
     savings = {finding.kind: finding.saving_ns_per_step for finding in report.findings}
     assert [finding.confidence for finding in report.findings] == ["high", "medium"]
     for cost_ns, position in ((1, 2), (50 * MS, 0)):
@@ -106,7 +106,7 @@ def test_the_finding_is_ranked_among_the_others_by_its_weighted_cost():
 
 def test_its_share_is_one_of_all_steps_which_may_take_longer_than_the_recorded_ones():
     (finding,) = judge_pulse({}, slow_step_rows([slow(every=10)]), 1000, 16 * MS)
-    _, report = analysed(Settings(num_ranks=1, num_steps=8))
+    _, report = analyze_cached(Settings(num_ranks=1, num_steps=8))
     run = report.run | {"step_ns": 2.0 * MS, "all_steps": {"mean_ns": 16.0 * MS}}
     assert describe_worth(finding, run) == "cost 4.00 ms/step (25%), confidence medium"
 

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from trainsim.analyze_cached import analyze_cached, measured
 
 import kinetoscope
 from kinetoscope.analysis.compare.compare import compare_reports
@@ -17,7 +18,6 @@ from kinetoscope.analysis.steps.step_time import saving_per_step_ns, step_time_n
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.window_reader import read_windows
 from trainsim import Fault, Settings, random_settings, simulate
-from trainsim.analysed import analysed, measured
 
 MS = 1_000_000
 SHARE = 0.03
@@ -86,7 +86,7 @@ def pace_ns(settings):
 def report_on(name, num_steps):
     """Return the report on a loop; that with findings where another test asks for these."""
     has_findings = name in HEALTHY and num_steps in SHORT
-    return (analysed if has_findings else measured)(replace(LOOPS[name], num_steps=num_steps))[1]
+    return (analyze_cached if has_findings else measured)(replace(LOOPS[name], num_steps=num_steps))[1]
 
 
 @pytest.mark.parametrize("num_steps", [2, 3, 4, 10, 30])
@@ -206,14 +206,14 @@ def test_fetch_before_a_device_that_is_behind_is_not_late_for_its_workers():
 
 def test_slower_device_is_slower_in_a_comparison_though_the_host_is_as_fast():
     settings = [replace(HOST, num_steps=12, faster=faster) for faster in ((), (("aten::mm", 0.6),))]
-    step = compare_reports(*(analysed(one)[1] for one in settings)).step
+    step = compare_reports(*(analyze_cached(one)[1] for one in settings)).step
     assert step is not None
     assert (step.before, step.after) == pytest.approx(tuple(map(pace_ns, settings)), rel=SHARE)
     assert step.verdict == "slower"
 
 
 def test_step_of_a_comparison_is_that_of_the_report():
-    _, report = analysed(replace(HOST, num_steps=12))
+    _, report = analyze_cached(replace(HOST, num_steps=12))
     mean = next(row for row in compare_reports(report, report).rows if row.name == "mean step")
     assert mean.before == pytest.approx(report.run["step_ns"], abs=1)
 

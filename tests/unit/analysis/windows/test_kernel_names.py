@@ -3,13 +3,13 @@
 import json
 
 import pytest
+from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.windows.kernel_names import is_communication, looks_like_communication, notes_on_communication
 from support.report_consistency import screen
 from trainsim import Fault, Settings, simulate
-from trainsim.analysed import analysed
 
 COMMUNICATES = [
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
@@ -157,7 +157,7 @@ def differences(rows, truth):
 
 @pytest.mark.parametrize("what", ON_SYMMETRIC_MEMORY)
 def test_all_numbers_of_devices_are_true_where_ranks_communicate_on_symmetric_memory(what):
-    run, report = analysed(ON_SYMMETRIC_MEMORY[what])
+    run, report = analyze_cached(ON_SYMMETRIC_MEMORY[what])
     assert sum(row.communication_ns for row in report.ranks) > 0
     assert differences(report.ranks, run.truth.ranks) == []
     steps = sorted(run.truth.steps, key=lambda row: (row["step"], row["rank"]))
@@ -167,7 +167,7 @@ def test_all_numbers_of_devices_are_true_where_ranks_communicate_on_symmetric_me
 
 
 def test_a_slow_all_reduce_on_symmetric_memory_is_found_and_saves_what_it_takes():
-    run, report = analysed(ON_SYMMETRIC_MEMORY["slow"])
+    run, report = analyze_cached(ON_SYMMETRIC_MEMORY["slow"])
     assert "exposed_communication" in [finding.kind for finding in report.findings]
     truth = run.saving_ns_per_step(run.with_ideal("transfer"))
     assert report.saving_ns_per_step(Change(without=frozenset({"transfer"}))) == pytest.approx(truth, rel=0.01)

@@ -1,10 +1,10 @@
 """Steps of traces without spans of steps."""
 
 import pytest
+from trainsim.analyze_cached import write_changed
 
 import kinetoscope
 from trainsim import Settings, simulate
-from trainsim.analysed import write_changed
 
 MS = 1_000_000
 SETTINGS = Settings(num_ranks=1, num_steps=12, step_ns=6 * MS, reads_loss="each step")
@@ -20,9 +20,9 @@ def report_without(folder, *names, settings=SETTINGS, **options):
 
 
 def with_steps(settings=SETTINGS):
-    from trainsim.analysed import analysed
+    from trainsim.analyze_cached import analyze_cached
 
-    return analysed(settings)[1]
+    return analyze_cached(settings)[1]
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from trainsim.settings import Settings
 PHASES = ("forward", "backward", "optimizer")
 
 
-def stretches_of(spans: Iterable[HostSpan]) -> list[Interval]:
+def intervals_of(spans: Iterable[HostSpan]) -> list[Interval]:
     """When spans began and ended."""
     return [(span.begin_ns, span.end_ns) for span in spans]
 
 
-def host_row(
+def cpu_row(
     step: HostSpan,
     before_ns: int,
     spans: list[HostSpan],
@@ -24,7 +24,7 @@ def host_row(
     settings: Settings,
 ) -> dict[str, Any]:
     """Return the parts of a step: disjoint, and the first one takes shared time. The fetch may be before the step."""
-    before = clip(stretches_of(span for span in outside if span.phase == "data"), before_ns, step.begin_ns)
+    before = clip(intervals_of(span for span in outside if span.phase == "data"), before_ns, step.begin_ns)
     row: dict[str, Any] = {}
     taken: list[Interval] = []
     for name, intervals in _parts_of(step, spans, window, settings):
@@ -44,15 +44,15 @@ def _parts_of(
     of_wait = {
         kind: [(w.begin_ns, w.end_ns) for w in waits if w.kind == kind] for kind in ("backward", "communication")
     }
-    marked = {phase: stretches_of(s for s in spans if s.name == phase and s.category == "marker") for phase in PHASES}
+    marked = {phase: intervals_of(s for s in spans if s.name == phase and s.category == "marker") for phase in PHASES}
     is_named = {phase: phase in settings.markers for phase in PHASES}
     on_loop = [span for span in spans if span.thread == "loop"]
-    yield "gc_ns", stretches_of(span for span in spans if span.category == "gc")
-    yield "data_wait_ns", stretches_of(span for span in spans if span.phase == "data")
+    yield "gc_ns", intervals_of(span for span in spans if span.category == "gc")
+    yield "data_wait_ns", intervals_of(span for span in spans if span.phase == "data")
     if settings.has_torch:
-        calls = stretches_of(span for span in on_loop if span.name.startswith("c10d::"))
+        calls = intervals_of(span for span in on_loop if span.name.startswith("c10d::"))
         yield "communication_wait_ns", calls + of_wait["communication"]
-        yield "sync_ns", stretches_of(span for span in spans if span.has_blocked)
+        yield "sync_ns", intervals_of(span for span in spans if span.has_blocked)
     by_torch = settings.has_torch and not is_named["backward"]
     yield "backward_ns", _of_phase(spans, "backward") + of_wait["backward"] if by_torch else marked["backward"]
     yield "forward_ns", marked["forward"]
@@ -62,7 +62,7 @@ def _parts_of(
     yield "optimizer_ns", _less(optimizer, closures)
     if settings.has_torch:
         yield "forward_ns", [] if is_named["forward"] else _of_phase(spans, "forward")
-        busy = stretches_of(
+        busy = intervals_of(
             span for span in on_loop if span.category in ("cpu_op", "cuda_runtime") or span.phase == "data"
         )
         yield "python_ns", _outside(step, [*busy, *of_wait["backward"], *of_wait["communication"]])
@@ -91,7 +91,7 @@ def _less(intervals: list[Interval], others: list[Interval]) -> list[Interval]:
 
 
 def _of_phase(spans: Iterable[HostSpan], phase: str) -> list[Interval]:
-    return stretches_of(span for span in spans if span.phase == phase)
+    return intervals_of(span for span in spans if span.phase == phase)
 
 
 def _outside(step: HostSpan, busy: list[Interval]) -> list[Interval]:

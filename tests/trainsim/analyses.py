@@ -23,7 +23,7 @@ def simulate_and_analyze(settings: Settings) -> "tuple[SimulatedRun, RunReport]"
         return run, kinetoscope.analyze(folder, cache=False)
 
 
-analysed = lru_cache(maxsize=256)(simulate_and_analyze)
+analyze_cached = lru_cache(maxsize=256)(simulate_and_analyze)
 """The same, done once for all tests of a process."""
 
 
@@ -61,7 +61,7 @@ def write_changed(change: Callable[[dict[str, Any]], None], settings: Settings, 
     return folder
 
 
-def with_cores_busy(
+def add_core_load(
     percent: float | None, num_readings: int = 3, of_process: float | None = None
 ) -> Callable[[dict[str, Any]], None]:
     """Return a change by which the machine's cores were busy, and the process had so much of one."""
