@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kinetoscope.recording.markers.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.recording.profiler import Profiler, active_profiler
     from kinetoscope.recording.window.trace_handler import TraceHandler
-    from kinetoscope.report.notebook import view
+    from kinetoscope.report.notebook.view import view
     from kinetoscope.sources.compile_events import CompileEvents
     from kinetoscope.sources.float64_tensors import Float64Tensors
     from kinetoscope.sources.gc_pauses import GCPauses
@@ -62,7 +62,7 @@ _MODULES = {
     "merge_traces": "kinetoscope.merge.merge_traces",
     "profile": "kinetoscope.api",
     "unload_ipython_extension": "kinetoscope.integrations.notebook",
-    "view": "kinetoscope.report.notebook",
+    "view": "kinetoscope.report.notebook.view",
 }
 
 __all__ = [
@@ -105,7 +105,7 @@ def __getattr__(name: str) -> Any:
     if name in ("analyze", "compare"):
         from kinetoscope.analysis.notebook_repr import set_notebook_renderer
 
-        set_notebook_renderer(lambda result: import_module("kinetoscope.report.notebook_html").render_cell(result))
+        set_notebook_renderer(lambda result: import_module("kinetoscope.report.notebook.cell_html").render_cell(result))
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 

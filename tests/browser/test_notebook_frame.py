@@ -8,7 +8,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.errors import SettingsError
-from kinetoscope.report.notebook import MAX_FRAME_BYTES, NotebookPage
+from kinetoscope.report.notebook.view import MAX_FRAME_BYTES, NotebookPage
 from support.minimal_pages import HOSTILE, assert_accessible
 from trainsim import Settings, simulate
 

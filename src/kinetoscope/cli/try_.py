@@ -213,7 +213,7 @@ def _remove_empty(folder: Path) -> None:
 def _print_variants(requests: Sequence[Request], variants: Mapping[str, Variant]) -> None:
     from rich.console import Console
 
-    from kinetoscope.report.experiments import render_variants
+    from kinetoscope.report.terminal.experiments import render_variants
 
     chosen = [request.variant for request in requests] or list(variants.values())
     rows = [(one.name, one.code.format(value="VALUE", optimizer="AdamW"), one.on_request) for one in chosen]
@@ -226,7 +226,7 @@ def _print_result(arguments: argparse.Namespace, result: Experiment, folder: Pat
         return
     from rich.console import Console
 
-    from kinetoscope.report.experiments import render_experiment
+    from kinetoscope.report.terminal.experiments import render_experiment
 
     console = Console(highlight=False)
     console.print(render_experiment(result))

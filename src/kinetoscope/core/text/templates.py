@@ -13,7 +13,7 @@ _MAX_CHARACTERS = 200
 
 @cache
 def load_macros(path: str) -> Any:
-    """Return the macros of a template, such as ``report/cells.jinja``.
+    """Return the macros of a template, such as ``report/notebook/frame.jinja``.
 
     They return HTML that no macro escapes again. `str` makes a plain string of it, which other code may change.
     """

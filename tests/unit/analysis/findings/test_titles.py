@@ -9,7 +9,7 @@ import pytest
 import kinetoscope
 from kinetoscope.analysis.labels import differing_folders, run_title
 from kinetoscope.cli import main
-from kinetoscope.report.notebook import view
+from kinetoscope.report.notebook.view import view
 from kinetoscope.report.page.build import build_page
 from support.page_data import page_of, page_text
 from trainsim import Settings, simulate

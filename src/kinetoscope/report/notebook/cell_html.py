@@ -63,7 +63,7 @@ def render_cell(value: Any) -> str:
 
 
 def _load_macros() -> Any:
-    return load_macros("report/notebook_html.jinja")
+    return load_macros("report/notebook/cell_html.jinja")
 
 
 # -- a report

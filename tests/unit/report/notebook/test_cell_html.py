@@ -1,4 +1,4 @@
-"""report/notebook_html.py: what a notebook shows of a result, from the same place as a screen, and without a script."""
+"""HTML of results in notebook cells: the same numbers as on a terminal, without a script."""
 
 import io
 import re
@@ -24,7 +24,7 @@ HOSTILE = [
     "שלום \u202egpj",
     "",
 ]
-STYLES = Path(__file__).parents[3] / "web" / "src" / "style.css"
+STYLES = Path(__file__).parents[4] / "web" / "src" / "style.css"
 
 
 class Cell(HTMLParser):

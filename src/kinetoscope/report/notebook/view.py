@@ -130,4 +130,4 @@ def _add_note(page: PageData, counts: dict[str, int]) -> PageData:
 
 def _render_frame(page: PageData, height: int) -> str:
     """Return a frame with a separate origin: its page may run its script, and reach nothing else."""
-    return str(load_macros("report/notebook.jinja").frame(f"Report: {page.title}", render_page(page), height))
+    return str(load_macros("report/notebook/frame.jinja").frame(f"Report: {page.title}", render_page(page), height))
