@@ -10,12 +10,12 @@ from itertools import cycle
 from math import floor, isqrt, log10
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column
 from kinetoscope.report.page.build import build_page
 from trainsim import Settings
+from trainsim.analyses import analyze_cached
 
 _SHOWN = "main td, main dd, main caption, main .stack-length, main .step-ends + p"
 _NUMBER = re.compile(r"(-?[\d.,]+)\s(ns|µs|ms|s|min|%|B|[KMGT]iB|[kMGTP]?FLOP)\b")

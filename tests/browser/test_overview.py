@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
-from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.page.build import build_page
 from support.minimal_pages import assert_accessible, reload_until, serious_faults
 from trainsim import Fault, Settings, stories
+from trainsim.analyses import analyze_cached
 
 _SLOW_LOADER = Fault(kind="slow_loader", cost_ns=3_000_000)
 _LATE_RANK = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)

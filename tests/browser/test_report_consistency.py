@@ -4,12 +4,12 @@ import re
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS
 from kinetoscope.report.page.build import build_page
 from trainsim import Fault, Settings
+from trainsim.analyses import analyze_cached
 
 _UNITS = {"s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1}
 _DEVICE_BOUND = Settings(num_ranks=1, reads_loss="never", num_steps=14)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trainsim.analyze_cached import first_wait_ns, simulate_and_analyze
+from trainsim.analyses import first_wait_ns, simulate_and_analyze
 from trainsim.engine import HostSpan
 from trainsim.run import SimulatedRun
 from trainsim.score.scenario import Drawn, Plant, Scenario

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import write_changed
 
 import kinetoscope
 from trainsim import planted_settings
+from trainsim.analyses import write_changed
 
 NVIDIA, AMD = "Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Host -> Device)"
 INTEL = "Memcpy M2D (MEMORY(Unknown) -> DEVICE)"

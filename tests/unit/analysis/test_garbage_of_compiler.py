@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from trainsim.analyze_cached import write_changed
-
 import kinetoscope
 from trainsim import stories
+from trainsim.analyses import write_changed
 
 
 def kinds_with_pauses(folder, name, *, within):

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from trainsim import Fault, Settings
+from trainsim.analyses import analyze_cached
 
 SLOW_NETWORK = Fault(kind="slow_network", cost_ns=1_000_000)
 LATE = Fault(kind="late_device", ranks=(1,), cost_ns=6_000_000)

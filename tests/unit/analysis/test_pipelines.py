@@ -1,10 +1,10 @@
 """analysis/findings/pipeline.py: slow stages, and the bubble of a pipeline."""
 
 import pytest
-from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from trainsim import Fault, Settings
+from trainsim.analyses import analyze_cached, write_changed
 
 MS = 1_000_000
 

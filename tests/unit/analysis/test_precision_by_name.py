@@ -1,10 +1,10 @@
 """The precision of kernels by their names: float64 and float32 matmuls are found, similar names are not."""
 
 import pytest
-from trainsim.analyze_cached import write_changed
 
 import kinetoscope
 from trainsim import Settings
+from trainsim.analyses import write_changed
 
 MS = 1_000_000
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
 from kinetoscope.analysis.ranks.stragglers import late_ranks
 from kinetoscope.analysis.ranks.transitive_waits import Wait, find_message_waits, remove_transitive_waits
 from trainsim import Fault, Settings, simulate
+from trainsim.analyses import analyze_cached, write_changed
 
 MS = 1_000_000
 GLOO_THREAD = 9

@@ -5,11 +5,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import analyze_cached, measured
 
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.windows.call_statistics import MAX_EXACT_CALLS
 from trainsim import START_NS, Fault, Settings, random_settings
+from trainsim.analyses import analyze_cached, measured
 
 SEEDS = range(int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "8")))
 RUNS_OF_RANKS = [seed for seed in SEEDS if random_settings(seed).num_ranks > 1][: max(4, len(SEEDS) // 4)]

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from trainsim import Fault, Settings, simulate
+from trainsim.analyses import analyze_cached
 
 SLOW = Fault(kind="slow_network", cost_ns=900_000)
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from trainsim.analyze_cached import measured
 
 from kinetoscope.analysis.compare.all_steps_change import MIN_STEPS, compare_steps
 from kinetoscope.analysis.compare.compare import compare_reports
 from trainsim import Fault, Settings
+from trainsim.analyses import measured
 
 MS = 1_000_000
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
@@ -15,6 +14,7 @@ from kinetoscope.report.comparison import COLUMNS, UNITS, describe_comparison, r
 from kinetoscope.report.terminal.screen import print_trimmed
 from support.minimal_pages import RUN
 from trainsim import Settings
+from trainsim.analyses import analyze_cached
 
 MS = 1_000_000
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from trainsim.analyze_cached import measured
 
 from kinetoscope.analysis.steps.time_breakdown import DeviceBreakdown, StepBreakdown, classify_bound
 from kinetoscope.report.labels import HOST_PART_LABELS, find_limiting_side, label_bound
 from trainsim import Fault, Settings
+from trainsim.analyses import measured
 
 _MS = 1_000_000
 _BUSY = Settings(num_ranks=1, reads_loss="never", num_steps=12)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from support.report_consistency import assert_consistent_report, screen
 from trainsim import Fault, Settings
+from trainsim.analyses import analyze_cached
 
 _DATA = Path(__file__).parents[4] / "shared" / "data"
 _RUNS = {

@@ -7,7 +7,6 @@ import random
 from dataclasses import fields, replace
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from kinetoscope.analysis.analyze import RunReport
@@ -17,6 +16,7 @@ from kinetoscope.analysis.steps.call_times_by_step import StepTimes
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.report.comparison import describe_comparison
 from trainsim import Fault, Settings, healthy_settings, planted_settings, simulate
+from trainsim.analyses import analyze_cached
 
 NUM_COMPARISONS = int(os.environ.get("KINETOSCOPE_COMPARISONS", "2"))
 MS = 1_000_000

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from trainsim import Fault, Settings
+from trainsim.analyses import analyze_cached, write_changed
 
 MS = 1_000_000
 OFFLOAD = Settings(num_ranks=2, step_ns=10 * MS, faults=(Fault(kind="cpu_optimizer", cost_ns=8 * MS),))

@@ -4,12 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.findings.straggler_groups import find_ranks_late_once
 from kinetoscope.analysis.steps.steps import StepRow
 from trainsim import Fault, Settings, simulate
+from trainsim.analyses import analyze_cached, write_changed
 
 CPU = Settings(num_ranks=1, has_device=False, has_states=True, step_spans="both", num_steps=12)
 WAIT = Fault(kind="blocked", cost_ns=4_000_000)

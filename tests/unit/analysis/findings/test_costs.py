@@ -5,12 +5,12 @@ import os
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.what_if import what_if
 from trainsim import Fault, Settings, random_settings, simulate
+from trainsim.analyses import analyze_cached
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 SEEDS = sorted({*range(NUM_RUNS), 4, 21, 29, 32, 33, 45, 59})

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope.analysis.findings as findings
 from kinetoscope.analysis.findings.titles import MAX_TITLE, add_detail, format_rate
 from trainsim import FINDINGS, planted_settings
+from trainsim.analyses import analyze_cached
 
 DIAGNOSES = {
     "input_bound": "Input-bound: ",

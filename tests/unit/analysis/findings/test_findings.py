@@ -6,11 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import add_core_load, analyze_cached, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.findings.rule import load_rules
 from trainsim import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate, stories
+from trainsim.analyses import add_core_load, analyze_cached, write_changed
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "1"))
 

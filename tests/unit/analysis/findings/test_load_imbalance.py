@@ -4,11 +4,11 @@ import json
 
 import polars as pl
 import pytest
-from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.replay.load_balancing import balance_loads
 from trainsim import Fault, Settings
+from trainsim.analyses import analyze_cached, write_changed
 
 MS = 1_000_000
 BATCHES = {"layout": "data"}

@@ -10,9 +10,9 @@ from functools import cache
 from typing import NamedTuple
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 from trainsim import healthy_settings, planted_run
+from trainsim.analyses import analyze_cached
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 FIRST_SEED = int(os.environ.get("KINETOSCOPE_SEED", random.SystemRandom().randrange(10**6) if NUM_RUNS else 1_000))

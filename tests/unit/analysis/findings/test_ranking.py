@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.analysis.findings.ranking import rank
 from trainsim import Fault, Settings, planted_run
+from trainsim.analyses import analyze_cached
 
 MS = 1_000_000
 STEP_NS = 100.0 * MS

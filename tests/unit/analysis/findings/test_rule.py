@@ -3,7 +3,6 @@
 import sys
 
 import pytest
-from trainsim.analyze_cached import simulate_and_analyze
 
 import kinetoscope
 from kinetoscope.analysis.findings import rules
@@ -12,6 +11,7 @@ from kinetoscope.analysis.findings.rule import find_all, load_rules
 from kinetoscope.cli import main
 from support.synthetic_evidence import STEP_NS, Run
 from trainsim import Settings, simulate, stories
+from trainsim.analyses import simulate_and_analyze
 
 KIND = "long_launches"
 RULE = """

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from trainsim.analyze_cached import analyze_cached, first_wait_ns, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.analyze import analyze_sources
@@ -15,6 +14,7 @@ from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGrap
 from kinetoscope.analysis.steps.step_time import MIN_TIMED_STEPS, ratio_to_recorded_mean
 from kinetoscope.analysis.summaries import Selection
 from trainsim import Fault, Settings, random_settings, simulate
+from trainsim.analyses import analyze_cached, first_wait_ns, write_changed
 
 FETCH = "event/dataloader"
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))

@@ -1,10 +1,10 @@
 """Confidence of what is seen in a single step of a window."""
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.analysis.findings.confidence import CONFIDENCES
 from trainsim import FINDINGS, Fault, Settings
+from trainsim.analyses import analyze_cached
 
 MS = 1_000_000
 

@@ -1,9 +1,9 @@
 """analysis/findings/straggler_causes.py: late ranks whose spans prove the cause."""
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 from trainsim import Fault, Settings
+from trainsim.analyses import analyze_cached
 
 MS = 1_000_000
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import add_core_load, analyze_cached, write_changed
 
 import kinetoscope
 from trainsim import Fault, Settings, stories
+from trainsim.analyses import add_core_load, analyze_cached, write_changed
 
 NODE, SMALL_NODE = (4, 5, 6, 7), (2, 3)
 

@@ -5,10 +5,10 @@ from functools import partial
 from itertools import count
 
 import pytest
-from trainsim.analyze_cached import analyze_cached, measured
 
 import kinetoscope
 from trainsim import Fault, Settings, simulate
+from trainsim.analyses import analyze_cached, measured
 
 STEP_US = 1000
 

@@ -4,11 +4,11 @@ from collections import Counter
 
 import polars as pl
 import pytest
-from trainsim.analyze_cached import analyze_cached, write_changed
 
 import kinetoscope
 from kinetoscope.analysis.ranks.point_to_point import bound_clock_shifts
 from trainsim import Settings
+from trainsim.analyses import analyze_cached, write_changed
 
 MS = 1_000_000
 

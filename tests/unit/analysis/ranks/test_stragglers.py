@@ -4,12 +4,12 @@ import os
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import analyze_cached, measured
 
 import kinetoscope
 from kinetoscope.analysis.ranks.stragglers import find_straggler_candidates
 from kinetoscope.analysis.replay.replay import Change
 from trainsim import Fault, Settings, planted_settings, simulate
+from trainsim.analyses import analyze_cached, measured
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "2"))
 KINDS = ("late_host", "late_device", "slow_loader")

@@ -3,9 +3,8 @@
 from collections import Counter
 from itertools import pairwise
 
-from trainsim.analyze_cached import analyze_cached
-
 from trainsim import Fault, Settings
+from trainsim.analyses import analyze_cached
 
 STEP = 6
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 from trainsim import Fault, Settings
+from trainsim.analyses import analyze_cached
 
 FETCH_NS = 120_000
 SHORT_FETCHES = {

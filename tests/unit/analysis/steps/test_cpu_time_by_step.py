@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-from trainsim.analyze_cached import measured
 
 import kinetoscope
 from kinetoscope.analysis.cpu.loop import TrainingLoop
@@ -12,6 +11,7 @@ from kinetoscope.analysis.memory.memory_categories import memory_allocations
 from kinetoscope.analysis.steps.step_time import timed_stretches
 from kinetoscope.analysis.windows.window_reader import read_windows
 from trainsim import Fault, Settings, simulate
+from trainsim.analyses import measured
 
 OURS = {"step_spans": "event/batch", "has_memory": False}
 GC = Fault(kind="gc", cost_ns=900_000, every=3)

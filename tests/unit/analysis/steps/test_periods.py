@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.analysis.steps.periods import find_period, format_period
 from kinetoscope.report.descriptions import describe_finding
 from trainsim import FINDINGS, Fault, Settings, planted_settings
+from trainsim.analyses import analyze_cached
 
 IN_EVERY_FOURTH = ("slow_loader", "items", "pageable_copies", "slow_network", "gc", "slow_python", "recompilation")
 

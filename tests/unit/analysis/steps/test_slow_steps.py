@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 from kinetoscope.analysis.analyze import add_findings
 from kinetoscope.analysis.findings.judgement import judge_pulse
@@ -18,6 +17,7 @@ from kinetoscope.report.descriptions import (
     locate_slow_step,
 )
 from trainsim import Fault, Settings
+from trainsim.analyses import analyze_cached
 
 MS = 1_000_000
 ONE = SlowStep(

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from trainsim.analyze_cached import analyze_cached, measured
 
 import kinetoscope
 from kinetoscope.analysis.compare.compare import compare_reports
@@ -18,6 +17,7 @@ from kinetoscope.analysis.steps.step_time import saving_per_step_ns, step_time_n
 from kinetoscope.analysis.steps.steps import StepRow
 from kinetoscope.analysis.windows.window_reader import read_windows
 from trainsim import Fault, Settings, random_settings, simulate
+from trainsim.analyses import analyze_cached, measured
 
 MS = 1_000_000
 SHARE = 0.03

@@ -6,12 +6,12 @@ import sys
 from dataclasses import replace
 
 import pytest
-from trainsim.analyze_cached import write_changed
 
 import kinetoscope
 from kinetoscope.analysis import rank_sample
 from kinetoscope.cli import main
 from trainsim import Fault, Settings, simulate
+from trainsim.analyses import write_changed
 
 SETTINGS = Settings(num_ranks=4, num_steps=12, reads_loss="each step")
 LATE = Fault(kind="late_host", cost_ns=3_000_000, ranks=(2,))

@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from trainsim.analyze_cached import analyze_cached
 
 import kinetoscope
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.windows.kernel_names import is_communication, looks_like_communication, notes_on_communication
 from support.report_consistency import screen
 from trainsim import Fault, Settings, simulate
+from trainsim.analyses import analyze_cached
 
 COMMUNICATES = [
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",

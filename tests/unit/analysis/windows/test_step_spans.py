@@ -1,10 +1,10 @@
 """Steps of traces without spans of steps."""
 
 import pytest
-from trainsim.analyze_cached import write_changed
 
 import kinetoscope
 from trainsim import Settings, simulate
+from trainsim.analyses import write_changed
 
 MS = 1_000_000
 SETTINGS = Settings(num_ranks=1, num_steps=12, step_ns=6 * MS, reads_loss="each step")
@@ -20,7 +20,7 @@ def report_without(folder, *names, settings=SETTINGS, **options):
 
 
 def with_steps(settings=SETTINGS):
-    from trainsim.analyze_cached import analyze_cached
+    from trainsim.analyses import analyze_cached
 
     return analyze_cached(settings)[1]
 
