@@ -51,7 +51,7 @@ class GuardedCallback:
 
 
 def _find_handled(callback_type: type) -> frozenset[str]:
-    """Return the events that ``kind`` handles by a method other than an empty one inherited from a Callback."""
+    """Return the events that ``callback_type`` handles by a method other than an empty one of a Callback."""
     names = {name for name in dir(callback_type) if name in _EVENTS or name.startswith("eval_standalone")}
     bases = (Callback, TrainerCallback)
     return frozenset(

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ReplacedMethod:
-    """Call ``call(original, *arguments)`` in place of ``name`` of a class or module, until `restore`.
+    """Call ``call(original, *arguments)`` in place of ``name`` of ``owner``, a class or module, until `restore`.
 
     Several replacements of a method may be made and restored in any order. If other code has replaced it since, ours
     stays below theirs and only passes the call on.

@@ -83,7 +83,7 @@ def _do_nothing(*_: object) -> None:
 
 
 class BackwardWatch:
-    """While installed, calls ``entered`` before and ``left`` after each backward pass, on any thread."""
+    """While installed, calls ``on_start`` before and ``on_end`` after each backward pass, on any thread."""
 
     def __init__(self, on_start: Callable[[], object], on_end: Callable[[], object]) -> None:
         self._on_start, self._on_end = on_start, on_end

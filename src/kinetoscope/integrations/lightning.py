@@ -186,7 +186,7 @@ class KinetoscopeCallback:
 
 
 class _Actions:
-    """Recorder of Lightning's actions as spans. It replaces a profiler of Lightning's without effect, ``beneath``."""
+    """Recorder of Lightning's actions as spans. It replaces ``wrapped``, a profiler of Lightning's without effect."""
 
     def __init__(self, run: TrainerRun, wrapped: Any = None) -> None:
         self._run, self._wrapped = run, wrapped

@@ -303,7 +303,7 @@ class ProfilerMarkers:
         return self.get(MarkerSettings(*marker_arguments))
 
     def get(self, requested: MarkerSettings, marker_type: type[Marker] = Marker) -> Marker:
-        """Return the marker with the key of ``requested``, or create one of class ``kind``.
+        """Return the marker with the key of ``requested``, or create one of class ``marker_type``.
 
         An existing marker keeps its settings; if they differ, one warning is logged.
         """

@@ -58,7 +58,7 @@ class Save:
     num_accepted: int = 0
     num_records: int = 0
     num_in_memory: int = 0
-    """The number of its records that were in memory only at the last look."""
+    """Number of its records that were in memory only when last checked."""
     is_redacted: bool = False
 
     @property
@@ -209,7 +209,7 @@ class Delivery:
         self.writer.submit("Saving a slow step", lambda: self._save_slow_step(cycle))
 
     def submit_contribution(self, add_files: AddFiles, target: Contributions) -> None:
-        """Call ``make`` on the writer thread, where a source adds trace files to a cycle."""
+        """Call ``add_files`` on the writer thread, where a source adds trace files to a cycle."""
         self.writer.submit("Adding a trace file", lambda: self._run_contribution(add_files, target))
 
     def count_event(self) -> None:

@@ -32,7 +32,7 @@ class RunContext:
         self.remote_store: Any = None
         """A `RemoteStore` for remote names without a scheme, if there is no ``upload_to``; or None."""
         self.uploads: dict[Path, Any] = {}
-        """The `Uploads` of each run folder, which handlers and sources share."""
+        """The `RankUploads` of each run folder, which handlers and sources share."""
         self.command_pid: int = 0
         """The process of the command that was recorded, this one or one above it; 0 if that is unknown."""
 
@@ -127,7 +127,7 @@ class RunContext:
         self._services.window.contributions.events.tracks[tid] = name
 
     def contribute(self, add_files: Callable[[Contributions], object]) -> None:
-        """Call ``make`` on the writer thread, where it adds files to the cycle that is being recorded now."""
+        """Call ``add_files`` on the writer thread, where it adds files to the cycle that is being recorded now."""
         self._services.delivery.submit_contribution(add_files, self._services.window.contributions)
 
     def temporary_folder(self, cycle: int) -> Path:

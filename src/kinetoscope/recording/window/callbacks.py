@@ -27,7 +27,7 @@ class Callbacks:
         self._in_windows = [callback for callback in callbacks if overrides(callback, "window_opened")]
         methods = [method for event in _BATCH_EVENTS for _, method in self._wanted[event]]
         self.needs_all_batches: bool = not all(getattr(method, "is_skippable", False) for method in methods)
-        """True if one of them needs events also of batches that are skipped: see `unless_skipped`."""
+        """True if one of them needs events also of batches that are skipped: see `skippable`."""
 
     def fire(self, event: Event, *, setup: bool = False) -> None:
         """Call the callbacks that handle an event. During ``setup`` their errors are raised."""
