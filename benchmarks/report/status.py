@@ -15,7 +15,7 @@ from benchmarks.suite import Measure, SuiteResult
 from kinetoscope.core.clock.clock import SystemClock
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Timestamp
-from kinetoscope.formats.own_json import encode_struct
+from kinetoscope.formats.struct_json import encode_struct
 from kinetoscope.pulse.header import decode_header
 from kinetoscope.pulse.layout import ABOUT_AT, FOLDER, HEADER_BYTES, SUFFIX
 from kinetoscope.pulse.pulse_recorder import LENGTH, PulseRecorder

@@ -18,9 +18,9 @@ from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.core.paths.remote_url import missing_library
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, WITHOUT_RUN_FOLDERS, require_run_folders
 from kinetoscope.errors import FolderNotWritableError, SettingsError
-from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.handlers.trackers import LoggedFinding, Trackers
+from kinetoscope.handlers.top_finding import TopFindingSearch
+from kinetoscope.handlers.trackers import LoggedTopFinding, Trackers
 from kinetoscope.native import require_recorder, why_not_recorded
 from kinetoscope.recording.markers.schedule import ProfilerAction, Schedule, cyclic_schedule
 from kinetoscope.recording.profiler import Profiler
@@ -136,10 +136,10 @@ def profile(
         torch, _drop_none(options), writes_file=not any(map(_writes_traces, trace_handlers))
     )
     _check_report(report, trace_handlers)
-    search = FirstFinding(writes_report=report)
+    search = TopFindingSearch(writes_report=report)
     if log_to is not None:
         trace_handlers.append(trackers := Trackers(log_to))
-        search = LoggedFinding(trackers)
+        search = LoggedTopFinding(trackers)
     file_settings = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
     _check_file_settings(file_settings, [*trace_handlers, *all_sources])
     out = _check_out(out)

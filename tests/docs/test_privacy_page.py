@@ -43,11 +43,11 @@ def test_each_string_in_a_file_next_to_traces_has_an_owner():
         "RunRow",
         "BlockedCollective",
         "_MergedFile",
-        "_Own",
-        "_Ours",
+        "_KinetoscopeHeader",
+        "_OwnHeader",
         "_Distributed",
-        "_OthersDistributed",
-        "_Others",
+        "_ForeignDistributed",
+        "_ForeignHeader",
     )
     assert listed == {name: texts for name, texts in found.items() if texts and name not in inner}
 

@@ -24,7 +24,7 @@ MAX_WAIT_S = 150
 TRAINING = """
 import logging, sys, time
 import kinetoscope
-import kinetoscope.handlers.first_finding as search
+import kinetoscope.handlers.top_finding as search
 import kinetoscope.handlers.merge_process as merge
 {before}
 
@@ -42,7 +42,7 @@ with kinetoscope.profile("run", torch=False, system=False{settings}) as profiler
 profiler.close()
 {after}
 """
-IN_LONG_TIME = "search.MOST_SECONDS = search.MOST_SECONDS_WATCHED = 100  # on a busy machine"
+IN_LONG_TIME = "search.MAX_SECONDS = search.MAX_SECONDS_WATCHED = 100  # on a busy machine"
 SAVED = "Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace.json.gz\n"
 NEXT = "kinetoscope summary run\n"
 FOUND = re.compile(
@@ -91,11 +91,11 @@ def test_end_report_appears_once_without_terminal_despite_info_log_and_double_cl
 
 
 def test_saved_files_and_next_command_are_reported_without_terminal_and_time(tmp_path):
-    assert run(tmp_path, training(before="search.MOST_SECONDS = 0.01")) == f"{SAVED}{NEXT}"
+    assert run(tmp_path, training(before="search.MAX_SECONDS = 0.01")) == f"{SAVED}{NEXT}"
 
 
 def test_on_a_terminal_there_is_more_time_to_find_something(tmp_path):
-    time = "search.MOST_SECONDS, search.MOST_SECONDS_WATCHED = 0.01, 100"
+    time = "search.MAX_SECONDS, search.MAX_SECONDS_WATCHED = 0.01, 100"
     output = run_on_terminal(tmp_path, training(before=time), columns=200)
     assert FOUND.fullmatch(output), output
 
@@ -255,7 +255,7 @@ def test_in_a_notebook_the_end_is_one_small_block_with_links(tmp_path):
 
 
 def test_in_a_notebook_the_report_is_linked_too(tmp_path):
-    before = "search.MOST_SECONDS_WITH_REPORT = 100"
+    before = "search.MAX_SECONDS_WITH_REPORT = 100"
     (outputs,) = run_cells(tmp_path, [training(before=before, settings=", report=True")])
     (block,) = outputs
     assert '<a href="run/report.html" target="_blank">' in block.data["text/html"]

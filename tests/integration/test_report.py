@@ -34,7 +34,7 @@ def test_the_report_of_a_run_has_lines_of_code_but_no_home_no_user_and_no_source
     project.mkdir(parents=True)
     (project / "train.py").write_text(PROGRAM)
     environment = os.environ | {"HOME": str(home), "USER": "alice.secret", "LOGNAME": "alice.secret"}
-    change = "import kinetoscope.handlers.first_finding as search; search.MOST_SECONDS_WITH_REPORT = 100; "
+    change = "import kinetoscope.handlers.top_finding as search; search.MAX_SECONDS_WITH_REPORT = 100; "
     change += f"import runpy; runpy.run_path({str(project / 'train.py')!r}, run_name='__main__')"
 
     done = run_with_torch(change, folder=project, environment=environment)

@@ -16,7 +16,7 @@ from kinetoscope.core.background.background_process import BackgroundProcess
 from kinetoscope.core.background.jobs import job_command
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.formats.run_row import read_row
-from kinetoscope.handlers.first_finding import FirstFinding
+from kinetoscope.handlers.top_finding import TopFindingSearch
 from kinetoscope.server.run_search import find_runs
 from support.fork_server import start_forked
 from support.page_data import page_text
@@ -54,7 +54,7 @@ class Training:
         (folder / "site" / "sitecustomize.py").write_text(HANGS)
         self.started = folder / "started"
         where = {"PYTHONPATH": str(folder / "site"), "STARTED": str(self.started)}
-        program = "import kinetoscope.handlers.first_finding as search; search.MOST_SECONDS = 600\n"
+        program = "import kinetoscope.handlers.top_finding as search; search.MAX_SECONDS = 600\n"
         program += TRAINING.format(before=before, settings=settings, in_batch=in_batch)
         self._running = start_forked(
             ("kinetoscope.api",), program, folder=folder, environment=os.environ | where | environment
@@ -73,8 +73,8 @@ class Training:
 SLOW_LOADER = """
 import logging, time
 import kinetoscope
-import kinetoscope.handlers.first_finding as search
-search.MOST_SECONDS = 100  # on a busy machine
+import kinetoscope.handlers.top_finding as search
+search.MAX_SECONDS = 100  # on a busy machine
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 
 def load():
@@ -129,7 +129,7 @@ def test_search_results_are_cached_for_summary_and_the_list_of_runs(tmp_path, mo
 
 def test_a_run_with_a_report_writes_it_and_says_of_which_ranks_it_is(tmp_path):
     program = SLOW_LOADER.replace("system=False", "system=False, report=True")
-    (tmp_path / "train.py").write_text(program.replace("search.MOST_SECONDS", "search.MOST_SECONDS_WITH_REPORT"))
+    (tmp_path / "train.py").write_text(program.replace("search.MAX_SECONDS", "search.MAX_SECONDS_WITH_REPORT"))
     environment = os.environ | {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
     done = subprocess.run(
@@ -177,8 +177,8 @@ def test_a_signal_while_the_search_is_being_started_ends_it_too(tmp_path, monkey
     (tmp_path / "sitecustomize.py").write_text(HANGS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("STARTED", str(tmp_path / "started"))
-    monkeypatch.setattr("kinetoscope.handlers.first_finding.MOST_SECONDS", 600)
-    search, started = FirstFinding(), []
+    monkeypatch.setattr("kinetoscope.handlers.top_finding.MAX_SECONDS", 600)
+    search, started = TopFindingSearch(), []
 
     class Interrupted(subprocess.Popen):
         def __init__(self, *command, **options):
@@ -223,13 +223,13 @@ def test_a_search_that_takes_too_long_is_ended(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(HANGS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("STARTED", str(tmp_path / "started"))
-    finding = FirstFinding()
+    finding = TopFindingSearch()
     assert finding.find(tmp_path, 1.0) == ""
     assert [child for child in psutil.Process().children() if JOB in child.cmdline()] == []
 
 
 def test_a_run_that_may_not_close_any_longer_does_not_search(tmp_path):
-    assert FirstFinding().find(tmp_path, 0.0) == ""
+    assert TopFindingSearch().find(tmp_path, 0.0) == ""
 
 
 @pytest.mark.parametrize(("name", "num_bytes"), [("rank0.json", 200_000_001), ("rank0.json.gz", 20_000_001)])

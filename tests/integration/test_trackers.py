@@ -63,7 +63,7 @@ def rows_of_wandb(folder):
 
 @pytest.fixture(autouse=True)
 def a_report_may_take_long(monkeypatch):
-    monkeypatch.setattr("kinetoscope.handlers.first_finding.MOST_SECONDS_WITH_REPORT", 150.0)
+    monkeypatch.setattr("kinetoscope.handlers.top_finding.MAX_SECONDS_WITH_REPORT", 150.0)
 
 
 @pytest.fixture

@@ -236,10 +236,10 @@ class ReferencePerfettoWriter(PerfettoWriter):
         if uuid is None:
             uuid = self._counter_tracks[pid, name, series] = counter_uuid(series_hash(name, series), pid)
             parent, subject = process_uuid(pid), _subject(name)
-            if subject and uuid not in self.counter_places.alone:
+            if subject and uuid not in self.counter_tracks.alone:
                 parent = self._group(subject_hash(name), pid, parent, subject)
                 name = name.removeprefix(subject).removeprefix("/")
-                if uuid in self.counter_places.unchanged:
+                if uuid in self.counter_tracks.unchanged:
                     hashed = fnv(_utf8(subject) + 2 * _GROUP_MARK)
                     parent = self._group(hashed, pid, parent, _UNCHANGED)
             self._put_track(

@@ -5,17 +5,17 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, Event, collect_chrome
-from kinetoscope.formats.chrome_event import MOST_NS, UNIX_NS
+from kinetoscope.formats.chrome_event import MAX_DURATION_NS, UNIX_NS
 from kinetoscope.formats.nesting import nest
-from kinetoscope.formats.track_ids import Descriptions, IdNumbers, plain_pid, says_names, with_plain_places
+from kinetoscope.formats.track_ids import Descriptions, IdNumbers, is_track_metadata, normalize_ids, plain_pid
 from kinetoscope.formats.viewers import (
-    MOST_TIME_NS,
+    MAX_TIME_NS,
     BoundFlows,
+    adapt_to_viewers,
+    find_misread_tids,
+    find_viewer_track,
     flow_id,
     flow_number,
-    made_viewable,
-    misread_tids,
-    viewer_place,
 )
 from kinetoscope.merge.input_file import (
     CounterSeries,
@@ -24,7 +24,7 @@ from kinetoscope.merge.input_file import (
     count_overlapping_steps,
     file_state,
     kinetoscope_header,
-    notes_of,
+    read_composer_metadata,
 )
 from reference.perfetto_packets import ReferencePerfettoWriter, counter_numbers, series_hash, subject_hash
 
@@ -68,17 +68,17 @@ class ReferenceRewriter:
             repairs=trace.repairs,
             health=health,
             counts=count_faults(trace, counts) if self.questions.checks else {},
-            notes=notes_of(trace.events),
+            notes=read_composer_metadata(trace.events),
             counters=find_counters(trace.events) if self.questions.compares_counters else None,
         )
 
     def rewrite(self, file, plan, writer, on_bytes):
         trace = collect_chrome(file.path)
         file.require_unchanged()
-        if plan.keeps_places:
+        if plan.keeps_tracks:
             events = keep_places(trace, file, plan, writer.base_ns)
         else:
-            if not file.is_ours:
+            if not file.is_kinetoscope:
                 add_counts(plan, nest(trace.events))
             described = describe_tracks(trace, file)
             events = [event for event in trace.events if adopt(event, file, plan, described)]
@@ -106,51 +106,51 @@ def count_faults(trace: ChromeTrace, counts: dict[str, int]) -> dict[str, int]:
         "hidden_flows": len(hidden_flows(trace.events)),
         "misread": len(misread(trace)),
         "negative": sum("ts" in event and event["ts"] < trace.base_ns for event in trace.events),
-        "rounded": sum(abs(time_ns) >= MOST_TIME_NS and time_ns % 1000 != 0 for time_ns in far),
+        "rounded": sum(abs(time_ns) >= MAX_TIME_NS and time_ns % 1000 != 0 for time_ns in far),
     }
     depths: Counter[Any] = Counter()
     num_lone_ends = 0
     for event in trace.events:
-        track = viewer_place(event.get("pid"), event.get("tid"))
+        track = find_viewer_track(event.get("pid"), event.get("tid"))
         depths[track] += {"B": 1, "E": -1}.get(str(event.get("ph")), 0)
         num_lone_ends += depths[track] < 0
         depths[track] = max(0, depths[track])
-    nesting = nest(trace.events, place=viewer_place)
+    nesting = nest(trace.events, place=find_viewer_track)
     counts |= {"lone_begins": depths.total(), "lone_ends": num_lone_ends}
     return counts | {"clipped": nesting.clipped, "moved": nesting.moved}
 
 
 def make_viewable(trace: ChromeTrace) -> dict[str, int]:
     """Change events so that viewers accept them, and leave out the others. Return the numbers of both."""
-    shown = [made_viewable(event) for event in trace.events]
+    shown = [adapt_to_viewers(event) for event in trace.events]
     counts = {
         "events": len(trace.events) + trace.health.num_timeless,
         "hidden": shown.count(None),
         "mended": sum(new is not None and new is not old for new, old in zip(shown, trace.events, strict=True)),
     }
     flows = BoundFlows()
-    trace.events = [with_plain_places(flows.part(event)) for event in shown if event is not None]
+    trace.events = [normalize_ids(flows.part(event)) for event in shown if event is not None]
     return counts | {"repeated_flows": flows.num_repeated}
 
 
 def misread(trace: ChromeTrace) -> dict[tuple[Any, Any], Any]:
     places = [(event.get("pid"), event["tid"]) for event in trace.events if event.get("tid") is not None]
-    shown = (event for event in trace.events if not says_names(event))
-    return misread_tids(places, {viewer_place(event.get("pid"), event.get("tid")) for event in shown})
+    shown = (event for event in trace.events if not is_track_metadata(event))
+    return find_misread_tids(places, {find_viewer_track(event.get("pid"), event.get("tid")) for event in shown})
 
 
 def keep_places(trace: ChromeTrace, file: InputFile, plan: Any, base_ns: int) -> list[Event]:
     """Return the events that viewers show, on their own tracks, changed where viewers would misread or drop them."""
     make_viewable(trace)
     hidden, changed_tids = hidden_flows(trace.events), misread(trace)
-    add_counts(plan, nest(trace.events, place=viewer_place))
+    add_counts(plan, nest(trace.events, place=find_viewer_track))
     shift(trace.events, file)
     kept = [event for number, event in enumerate(trace.events) if number not in hidden]
-    kept = [event for event in kept if event.get("ts", 0) - base_ns <= MOST_NS]
+    kept = [event for event in kept if event.get("ts", 0) - base_ns <= MAX_DURATION_NS]
     num_begun: Counter[Any] = Counter()
     for event in kept:
-        track = viewer_place(event.get("pid"), event.get("tid"))
-        if track in changed_tids and (event.get("tid") is not None or not says_names(event)):
+        track = find_viewer_track(event.get("pid"), event.get("tid"))
+        if track in changed_tids and (event.get("tid") is not None or not is_track_metadata(event)):
             event["tid"] = changed_tids[track]
         if event.get("ph") == "M" and "ts" in event:
             event["ts"] = max(event["ts"], base_ns)
@@ -181,8 +181,8 @@ def adopt(event: Event, file: InputFile, plan: Any, described: dict[int, Descrip
     if rank not in plan.tracks:
         return False
     if not file.is_merged:
-        plan.tracks[rank].note_host(file.host)
-    return plan.tracks[rank].adopt_one(event, described[rank], is_ours=file.is_ours)
+        plan.tracks[rank].set_host(file.host)
+    return plan.tracks[rank].adopt_one(event, described[rank], is_kinetoscope=file.is_kinetoscope)
 
 
 def shift(events: list[Event], file: InputFile) -> None:
@@ -223,7 +223,7 @@ def hidden_flows(events: list[Event]) -> set[int]:
     """Return the indexes of the flows that viewers drop because their track has no span there."""
     by_track: dict[Any, list[tuple[int, Event]]] = defaultdict(list)
     for number, event in enumerate(events):
-        by_track[viewer_place(event.get("pid"), event.get("tid"))].append((number, event))
+        by_track[find_viewer_track(event.get("pid"), event.get("tid"))].append((number, event))
     return {number for track in by_track.values() for number in _hidden_on_track(track)}
 
 

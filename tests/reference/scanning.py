@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.formats.chrome_event import nanoseconds
-from kinetoscope.formats.chrome_scan import ARGUMENTS, DEEPEST, LIST_END, MORE, NUMBERS, ODD, TEXTS
+from kinetoscope.formats.chrome_event import to_nanoseconds
+from kinetoscope.formats.chrome_scan import ARGUMENTS, LIST_END, MALFORMED, MAX_DEPTH, MORE, NUMBERS, TEXTS
 from kinetoscope.formats.chrome_stream import CLOSING_BRACKET, skip_separators
 
 BLOCK_ROWS = 1 << 14
@@ -34,7 +34,7 @@ class ReferenceScanner:
         if begin == end:
             return at, MORE, 0
         if window[begin] != CLOSING_BRACKET:
-            return at, ODD, 0
+            return at, MALFORMED, 0
         return begin, LIST_END, window.count(b",", at, begin)
 
     def add(self, event: bytes) -> bool:
@@ -46,7 +46,7 @@ class ReferenceScanner:
         texts = dict([*_texts(given), *_argument_texts(args)])
         row = {name: self._numbers[name].setdefault(text, len(self._numbers[name])) for name, text in texts.items()}
         row |= {"phase": ord(msgspec.json.decode(given["ph"])), "args": given.get("args")}
-        row |= {name: nanoseconds(Decimal(given[name].decode())) for name in ("ts", "dur") if name in given}
+        row |= {name: to_nanoseconds(Decimal(given[name].decode())) for name in ("ts", "dur") if name in given}
         if others:
             row["fields"] = msgspec.json.encode({key: msgspec.Raw(value) for key, value in others.items()})
         self._rows.append(row | dict(_argument_numbers(args)) | _id_number(given))
@@ -94,10 +94,10 @@ def _argument_numbers(args: dict[str, bytes]) -> Iterator[tuple[str, int]]:
 
 def _is_too_deep(text: bytes) -> bool:
     """Return whether brackets in JSON are nested more deeply than `DEEPEST`."""
-    if text.count(b"[") + text.count(b"{") <= DEEPEST:
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return False
     depth = deepest = 0
     for match in BRACKET_OR_STRING.finditer(text):
         depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(match[0], 0)
         deepest = max(deepest, depth)
-    return deepest > DEEPEST
+    return deepest > MAX_DEPTH

@@ -11,7 +11,7 @@ from kinetoscope.core.job.ranks import detect_ranks
 from kinetoscope.core.paths.later_run import find_latest_rerun
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.errors import UnsafePathError
-from kinetoscope.formats.manifest import STARTED, UNSEEN
+from kinetoscope.formats.manifest import STARTED, UNSEEN_FILE
 from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.recording.messages.standard_error import write_line
 
@@ -30,7 +30,7 @@ def report_unrecorded(settings: AutoSettings, reason: str) -> None:
         return
     print_line(reason)
     with contextlib.suppress(OSError, UnsafePathError):
-        RunFolder(out).write(UNSEEN, reason.encode())
+        RunFolder(out).write(UNSEEN_FILE, reason.encode())
 
 
 def _has_reported(out: Path) -> bool:
@@ -38,7 +38,7 @@ def _has_reported(out: Path) -> bool:
 
     The folder may have an earlier run.
     """
-    marks = [out / FOLDER, out / UNSEEN]
+    marks = [out / FOLDER, out / UNSEEN_FILE]
     if (later := find_latest_rerun(out)) is not None:
         marks.append(later / FOLDER)
     started_ns = _changed_ns(out / STARTED)

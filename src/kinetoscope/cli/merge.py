@@ -17,7 +17,7 @@ from kinetoscope.core.paths.attempt_folders import MANIFESTS
 from kinetoscope.core.paths.file_kinds import is_folder, is_regular_file
 from kinetoscope.core.text.wording import format_count, format_file_size, sanitize_lines
 from kinetoscope.errors import SettingsError
-from kinetoscope.merge.manifest_merge import sources_of
+from kinetoscope.merge.manifest_merge import read_sources
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.merge.window import Window
 
@@ -100,7 +100,7 @@ def _find_inputs(files: Sequence[str], output: Path) -> tuple[list[str], list[st
         return list(files), []
     folder = os.path.realpath(output.parent)
     in_folder = {os.path.basename(file): file for file in files if os.path.realpath(os.path.dirname(file)) == folder}
-    contained = sources_of(output) if in_folder and is_regular_file(output) else set[str]()
+    contained = read_sources(output) if in_folder and is_regular_file(output) else set[str]()
     if all(os.path.exists(output.parent / name) for name in contained):
         return list(files), list(in_folder)
     replaced = {in_folder[name] for name in contained & in_folder.keys()}

@@ -29,7 +29,7 @@ from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 from kinetoscope.formats.chrome import SUFFIXES, read_header
 from kinetoscope.formats.chrome_stream import open_trace
 from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.formats.manifest import why_nothing
+from kinetoscope.formats.manifest import find_empty_reason
 from kinetoscope.formats.perfetto import BEGINNING
 from kinetoscope.merge.trace_output import is_perfetto
 from kinetoscope.pulse.process_runs import find_runs_of_command
@@ -104,7 +104,7 @@ def find_newest_run(folder: str = "runs") -> str:
 
 def explain_no_pulse(run_folder: Path) -> str:
     """Return a sentence on a folder without the pulse of any rank."""
-    if why := why_nothing(run_folder):
+    if why := find_empty_reason(run_folder):
         return why
     hint = "Pass the run folder: it contains pulse and traces."
     return f"No pulse of a run in {run_folder}. {suggest_runs(run_folder) or hint}"
@@ -235,7 +235,7 @@ def _select_attempt(name: str, by_attempt: dict[int, list[FoundFile]], attempt: 
     """Return the traces of an attempt, by default of the last one."""
     if not by_attempt:
         unsaved = is_folder(Path(name, "live"))
-        if not unsaved and (why := why_nothing(Path(name)) or suggest_runs(Path(name))):
+        if not unsaved and (why := find_empty_reason(Path(name)) or suggest_runs(Path(name))):
             raise MergeError(f"No trace in {name}. {why}")
         recover = f" Unsaved data is in {name}/live: kinetoscope recover {quote(name)}"
         raise MergeError(

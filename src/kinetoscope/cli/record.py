@@ -21,11 +21,11 @@ from kinetoscope.core.text.wording import format_count, format_ranks, sanitize_l
 from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.formats.record_request import (
-    MOST_STEPS,
+    MAX_STEPS,
     NAME,
     RecordRequest,
-    ranks_to_ask,
     request_sequence,
+    validate_ranks,
     write_request,
 )
 from kinetoscope.pulse.layout import FOLDER, RequestState
@@ -69,10 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Request a recording, wait for it, and print its summary; return 1 if a rank has not recorded all steps."""
-    if arguments.num_steps > MOST_STEPS:
-        raise SettingsError(f"--num-steps is too large. Pass at most {MOST_STEPS}.")
+    if arguments.num_steps > MAX_STEPS:
+        raise SettingsError(f"--num-steps is too large. Pass at most {MAX_STEPS}.")
     run_folder = find_run_folder(arguments.run_folder)
-    selected_ranks = None if arguments.ranks is None else ranks_to_ask(arguments.ranks)
+    selected_ranks = None if arguments.ranks is None else validate_ranks(arguments.ranks)
     job = _Job(run_folder, selected_ranks)
     request = job.request(arguments.num_steps)
     job.wait(request)
@@ -158,7 +158,7 @@ class _Job:
                 sequence=request_sequence(path) % 0xFFFF_FFFF + 1,
                 num_steps=num_steps,
                 first_step=self._first_step(),
-                asked_unix_ns=time.time_ns(),
+                requested_unix_ns=time.time_ns(),
                 ranks=self._ranks,
             )
 
@@ -173,7 +173,7 @@ class _Job:
 
     def _require_seen(self, before: RecordRequest | None) -> None:
         """Raise `KinetoscopeError` if a rank may still answer the request that is in the file."""
-        if before is None or time.time_ns() - before.asked_unix_ns > _UNSEEN_TIMEOUT_S * 1e9:
+        if before is None or time.time_ns() - before.requested_unix_ns > _UNSEEN_TIMEOUT_S * 1e9:
             return
         requested = [rank for number, rank in self._found.items() if before.is_for(number)]
         if any(rank.answer(before) is RequestState.NONE and not rank.is_over(before) for rank in requested):

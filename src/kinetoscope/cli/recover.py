@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = {"keep": arguments.keep, "other_hosts": arguments.other_hosts, "traces": arguments.traces}
     settings |= {"without_redaction": arguments.without_redaction, "discard": arguments.discard}
     print_line = _discard if arguments.json else _print
-    found = list(recover(run_folder, **settings, say=_print_to_stderr))
+    found = list(recover(run_folder, **settings, log=_print_to_stderr))
     if not found:
         print_line(
             f"Nothing to recover in {run_folder}: its processes still run, or ran on another machine. If you "
@@ -225,7 +225,7 @@ def _merge(
             files, of_ranks = format_count(report.num_files, "file"), format_count(len(report.ranks), "rank")
             print_line(f"Merged {files} of {of_ranks} into {report.output}.")
             if merge.url:
-                url = merge.url if report.output == merge.output else attempt.own_name(merge.url)
+                url = merge.url if report.output == merge.output else attempt.add_start_to_name(merge.url)
                 add_upload(run_folder, run.ranks.rank, report.output, url)
 
 

@@ -26,7 +26,7 @@ from kinetoscope.core.paths.file_kinds import is_folder, path_exists
 from kinetoscope.core.text.wording import format_file_size, sanitize_lines
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.anonymizer import STEP, Anonymizer
-from kinetoscope.formats.own_sentences import LEFT_OUT
+from kinetoscope.formats.sentence_redaction import LEFT_OUT
 from kinetoscope.frames.load import STDIN, is_url, list_traces, load_one, notes_on_attempts
 from kinetoscope.frames.trace import Trace
 from kinetoscope.pages.html_file import render_page

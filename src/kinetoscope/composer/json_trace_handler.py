@@ -67,4 +67,4 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
 
     def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
         """Return our metadata, and the fields that Composer's own merger requires."""
-        return super().metadata(cycle, base_ns) + self._tracks.notes_for_composer(base_ns)
+        return super().metadata(cycle, base_ns) + self._tracks.composer_metadata(base_ns)

@@ -12,16 +12,16 @@ from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.field_owners import (
     COUNTERS,
     DEVICES,
+    KINETOSCOPE_CATEGORIES,
     OTHER_NAMES,
-    OWN_CATEGORIES,
-    TORCHS_CATEGORIES,
+    TORCH_CATEGORIES,
     Field,
     field_of_name,
     field_of_value,
     is_known_key,
 )
-from kinetoscope.formats.own_sentences import redact_sentence
-from kinetoscope.formats.torch_names import looks_like_kernel, redact_kernel
+from kinetoscope.formats.sentence_redaction import redact_sentence
+from kinetoscope.formats.torch_names import has_kernel_form, redact_kernel
 from kinetoscope.formats.trace_redaction import TraceRedactor, describes_track
 
 _FRAME = re.compile(r"(.+)\((\d+)\): (.+)", re.DOTALL)
@@ -122,7 +122,7 @@ class Anonymizer(TraceRedactor):
         field = field_of_name(_phase(event), categories)
         if field.is_known(name):
             return name
-        if looks_like_kernel(name) and (field.noun == "kernel" or field is OTHER_NAMES):
+        if has_kernel_form(name) and (field.noun == "kernel" or field is OTHER_NAMES):
             kept = redact_kernel(name, self._type)
             return self.name(name, field.noun) if kept == self._type(name) else kept
         if field.noun == "function":
@@ -178,7 +178,9 @@ class Anonymizer(TraceRedactor):
         return self.arguments_of(event)
 
     def _one_category(self, category: str, *, is_own: bool) -> str:
-        is_kept = category in TORCHS_CATEGORIES or category == "marker" or (is_own and category in OWN_CATEGORIES)
+        is_kept = (
+            category in TORCH_CATEGORIES or category == "marker" or (is_own and category in KINETOSCOPE_CATEGORIES)
+        )
         return category if is_kept else self.name(category, "category")
 
     def _framed(self, field: Field, text: str) -> str:

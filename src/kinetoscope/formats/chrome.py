@@ -19,23 +19,23 @@ import msgspec
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome_event import (
-    FURTHEST_NS,
+    MAX_ABS_TIME_NS,
     UNIX_NS,
+    escape_surrogates,
     event_to_nanoseconds,
     has_negative_duration,
-    without_surrogates,
 )
 from kinetoscope.formats.chrome_stream import (
     NOT_STRICT,
     Event,
     OneByOne,
+    build_format_error,
     is_document,
-    not_a_trace,
-    require_trace,
+    require_trace_start,
     stream_chrome,
 )
 from kinetoscope.formats.compression import read_unpacked
-from kinetoscope.formats.health import Health, are_timeless, lost_its_time
+from kinetoscope.formats.health import Health, are_timeless, has_lost_time
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 """How the names of traces end."""
@@ -90,38 +90,38 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     trace = _whole(name, document, content)
     if packing_damage:
         trace.repairs.insert(0, packing_damage)
-    return _settled(trace)
+    return _finalize(trace)
 
 
 def collect_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     """Return the same trace, read event by event: only the events are in memory."""
-    taker = _Collecting()
+    sink = _Collecting()
     name = os.fspath(path)
-    streamed = stream_chrome(name, taker)
-    if not taker.events and (NOT_STRICT in streamed.repairs or taker.num_stray):
-        raise nothing_left(name)
-    if (taker.events or streamed.num_non_objects) and not any(map(has_phase, taker.events)):
-        raise without_events(name)
-    return _settled(ChromeTrace(name, streamed.header, 0, taker.events, False, streamed.repairs, streamed.health))
+    streamed = stream_chrome(name, sink)
+    if not sink.events and (NOT_STRICT in streamed.repairs or sink.num_comma_errors):
+        raise build_empty_error(name)
+    if (sink.events or streamed.num_non_objects) and not any(map(has_phase, sink.events)):
+        raise build_no_events_error(name)
+    return _finalize(ChromeTrace(name, streamed.header, 0, sink.events, False, streamed.repairs, streamed.health))
 
 
-def _settled(trace: ChromeTrace) -> ChromeTrace:
+def _finalize(trace: ChromeTrace) -> ChromeTrace:
     """The trace with the header and the clock that are in its events, without events that have lost their time."""
-    _take_header_event(trace)
-    _leave_out_timeless(trace)
+    _pop_header_event(trace)
+    _drop_timeless(trace)
     _find_clock(trace)
     return trace
 
 
-def _leave_out_timeless(trace: ChromeTrace) -> None:
-    at_zero = [number for number, event in enumerate(trace.events, 1) if lost_its_time(event)]
+def _drop_timeless(trace: ChromeTrace) -> None:
+    at_zero = [number for number, event in enumerate(trace.events, 1) if has_lost_time(event)]
     if not at_zero:
         return
     timed = (event for event in trace.events if "ts" in event and event.get("ph") != "M")
-    earliest_ns = min((event["ts"] for event in timed if not lost_its_time(event)), default=None)
+    earliest_ns = min((event["ts"] for event in timed if not has_lost_time(event)), default=None)
     if are_timeless(len(at_zero), earliest_ns):
         trace.health.num_timeless, trace.health.first_timeless = len(at_zero), at_zero[0]
-        trace.events = [event for event in trace.events if not lost_its_time(event)]
+        trace.events = [event for event in trace.events if not has_lost_time(event)]
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -131,10 +131,10 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises `TraceFileError` when the file is empty, binary or no trace.
     """
     header: dict[str, Any] = {}
-    taker = _FirstMetadata()
+    sink = _FirstMetadata()
     with contextlib.suppress(_EnoughError):
-        stream_chrome(path, taker, header.update)
-    return header_in(taker.events) | header
+        stream_chrome(path, sink, header.update)
+    return header_in(sink.events) | header
 
 
 def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
@@ -147,14 +147,14 @@ def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
     return trace
 
 
-def nothing_left(name: str) -> TraceFileError:
+def build_empty_error(name: str) -> TraceFileError:
     """The error for a file that is so damaged that no event is left."""
-    return not_a_trace(name, "it is damaged, and no complete event is left in it")
+    return build_format_error(name, "it is damaged, and no complete event is left in it")
 
 
-def without_events(name: str) -> TraceFileError:
+def build_no_events_error(name: str) -> TraceFileError:
     """The error for a file whose list has no events in it."""
-    return not_a_trace(name, 'it has no event: nothing in its list has a phase ("ph")')
+    return build_format_error(name, 'it has no event: nothing in its list has a phase ("ph")')
 
 
 def has_phase(event: Event) -> bool:
@@ -166,15 +166,15 @@ def has_phase(event: Event) -> bool:
 def require_event(path: str | os.PathLike[str]) -> None:
     """Raises `TraceFileError` if a file is no trace. It is read up to its first event; an empty list of events is a
     trace."""
-    name, taker = os.fspath(path), _FirstEvent()
+    name, sink = os.fspath(path), _FirstEvent()
     try:
-        streamed = stream_chrome(name, taker)
+        streamed = stream_chrome(name, sink)
     except _EnoughError:
         return
     if NOT_STRICT in streamed.repairs:
-        raise nothing_left(name)
-    if taker.num_entries or streamed.num_non_objects:
-        raise without_events(name)
+        raise build_empty_error(name)
+    if sink.num_entries or streamed.num_non_objects:
+        raise build_no_events_error(name)
 
 
 class _Collecting(OneByOne):
@@ -183,7 +183,7 @@ class _Collecting(OneByOne):
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def take_odd(self, event: Event, text: bytes) -> bool:
+    def add_event(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
         self.events.append(event)
@@ -199,7 +199,7 @@ class _FirstEvent(OneByOne):
 
     num_entries = 0
 
-    def take_odd(self, event: Event, text: bytes) -> bool:
+    def add_event(self, event: Event, text: bytes) -> bool:
         if has_phase(event):
             raise _EnoughError
         self.num_entries += 1
@@ -209,16 +209,16 @@ class _FirstEvent(OneByOne):
 class _FirstMetadata(_Collecting):
     """Takes the first metadata events of a list, up to a header."""
 
-    def take_odd(self, event: Event, text: bytes) -> bool:
+    def add_event(self, event: Event, text: bytes) -> bool:
         if event.get("ph") != "M":
             raise _EnoughError
-        super().take_odd(event, text)
+        super().add_event(event, text)
         if event.get("name") == _HEADER_EVENT:
             raise _EnoughError
         return True
 
 
-def _take_header_event(trace: ChromeTrace) -> None:
+def _pop_header_event(trace: ChromeTrace) -> None:
     metadata = [event for event in trace.events if event.get("ph") == "M"]
     trace.header = header_in(metadata) | trace.header
     if any(event.get("name") == _HEADER_EVENT for event in metadata):
@@ -230,7 +230,7 @@ def header_in(metadata: Sequence[Event]) -> dict[str, Any]:
     empty for any other list."""
     found = next((event for event in metadata if event.get("name") == _HEADER_EVENT), {})
     args = found.get("args")
-    return without_surrogates(args) if isinstance(args, dict) else {}
+    return escape_surrogates(args) if isinstance(args, dict) else {}
 
 
 def _read_content(name: str) -> tuple[bytes, str]:
@@ -238,7 +238,7 @@ def _read_content(name: str) -> tuple[bytes, str]:
         content, damage = read_unpacked(name)
     except OSError as error:
         raise TraceFileError(f"Cannot read the trace {name}: {error.strerror}. Check the path.") from error
-    require_trace(name, content.lstrip()[:8], damage)
+    require_trace_start(name, content.lstrip()[:8], damage)
     return content, damage
 
 
@@ -246,7 +246,7 @@ def _split(name: str, document: Any) -> tuple[dict[str, Any], list[Any]]:
     if isinstance(document, list):
         return {}, document
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise not_a_trace(name, 'it has no list "traceEvents"')
+        raise build_format_error(name, 'it has no list "traceEvents"')
     return {key: value for key, value in document.items() if key != "traceEvents"}, document["traceEvents"]
 
 
@@ -291,7 +291,7 @@ def find_base_ns(header: Mapping[str, Any], events: Iterable[Event]) -> int:
         base_ns = int(base) if isinstance(base, (int, float, str)) else 0
     except (ValueError, OverflowError):
         return 0
-    return base_ns if 0 <= base_ns <= FURTHEST_NS else 0
+    return base_ns if 0 <= base_ns <= MAX_ABS_TIME_NS else 0
 
 
 def _base_in_first_metadata(events: Iterable[Event]) -> Any:
@@ -304,8 +304,8 @@ def _to_nanoseconds(trace: ChromeTrace) -> None:
     """Converts ``ts`` and ``dur`` of every event to nanoseconds; leaves out events whose time is not a number."""
     refused = [event for event in trace.events if not event_to_nanoseconds(event, 0)]
     trace.health.num_negative = sum(map(has_negative_duration, refused))
-    if num_odd := len(refused) - trace.health.num_negative:
-        trace.repairs.append(f"{num_odd} events whose time is not a number were left out.")
+    if num_malformed := len(refused) - trace.health.num_negative:
+        trace.repairs.append(f"{num_malformed} events whose time is not a number were left out.")
     ids = {id(event) for event in refused}
     kept = [event for event in trace.events if id(event) not in ids] if refused else trace.events
     trace.events = kept
@@ -447,7 +447,7 @@ class _Plain:
         if value is None or isinstance(value, (bool, int, msgspec.Raw)):
             return value
         if isinstance(value, float):
-            return float(value) if math.isfinite(value) else self._note(value, path)
+            return float(value) if math.isfinite(value) else self._record_not_finite(value, path)
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -460,7 +460,7 @@ class _Plain:
         """The value as text that UTF-8 can hold."""
         return str(value).encode(errors="backslashreplace").decode()
 
-    def _note(self, value: float, path: str) -> None:
+    def _record_not_finite(self, value: float, path: str) -> None:
         self.not_finite[self.text(path)] = json.dumps(float(value))
 
 

@@ -1,7 +1,7 @@
 """Reads one event of a Chrome JSON trace, also a damaged or unusual one, and converts its times to nanoseconds.
 
 `read_event` and `mend` read text that no strict JSON parser takes. `event_to_nanoseconds` converts the times.
-`ordinary_event` turns an event with unusual values (a field of another type, a number that is too large, NaN) into
+`normalize_event` turns an event with unusual values (a field of another type, a number that is too large, NaN) into
 strict JSON that both scanners of `chrome_scan` take; what has no meaning is left out and counted.
 """
 
@@ -15,25 +15,27 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-FURTHEST_NS = 2**62
+MAX_ABS_TIME_NS = 2**62
 """The sum of two times up to this limit fits into 64 bits."""
 
-MOST_NS = 4 * 10**18
+MAX_DURATION_NS = 4 * 10**18
 """126 years, the largest time of an event: a sum with it fits into 64 bits."""
 
 UNIX_NS = 10**18
 """September 2001: a later time counts from 1970, an earlier one from its file's base."""
 
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 """Integers of more digits are in no column."""
 
-MOST_FIELDS = 60
+MAX_FIELDS = 60
 """An ordinary event has at most so many fields without a column."""
 
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**43  # doubles from here on cannot hold nanoseconds
 _LENIENT = json.JSONDecoder(strict=False)
-_MOST_DIGITS = 4300  # `int` takes no more, so that a number cannot hold a process up
-_WITHOUT_LONG = json.JSONDecoder(strict=False, parse_int=lambda text: int(text) if len(text) <= _MOST_DIGITS else None)
+_MAX_PARSED_DIGITS = 4300  # `int` takes no more, so that a number cannot hold a process up
+_WITHOUT_LONG = json.JSONDecoder(
+    strict=False, parse_int=lambda text: int(text) if len(text) <= _MAX_PARSED_DIGITS else None
+)
 _EXACT = json.JSONDecoder(strict=False, parse_float=Decimal, parse_int=_WITHOUT_LONG.parse_int)
 
 _QUOTES_OF_A_FIELD = 4
@@ -46,11 +48,11 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,"]|[^ \t\n\r",:{}\[\]]+', re.DO
 _WORD_AS_VALUE = re.compile(r'"(?:[^"\\]|\\.)*"|([:\[,]\s*)([^\s",:{}\[\]]+)', re.DOTALL)
 _JSON_WORDS = frozenset({"true", "false", "null"})
 
-_LARGEST = 10**MOST_DIGITS
+_MAX_INTEGER = 10**MAX_DIGITS
 _TEXT_FIELDS = ("name", "cat")
-_PLACE_FIELDS = ("pid", "tid", "id")
+_ID_FIELDS = ("pid", "tid", "id")
 _TIME_FIELDS = ("ts", "dur")
-_KNOWN_FIELDS = frozenset({"ph", "args", *_TEXT_FIELDS, *_PLACE_FIELDS, *_TIME_FIELDS})
+_KNOWN_FIELDS = frozenset({"ph", "args", *_TEXT_FIELDS, *_ID_FIELDS, *_TIME_FIELDS})
 
 
 def event_to_nanoseconds(event: dict[str, Any], base_ns: int) -> bool:
@@ -58,9 +60,9 @@ def event_to_nanoseconds(event: dict[str, Any], base_ns: int) -> bool:
     the duration is negative."""
     try:
         if "ts" in event:
-            event["ts"] = base_ns + nanoseconds(event["ts"])
+            event["ts"] = base_ns + to_nanoseconds(event["ts"])
         if "dur" in event:
-            event["dur"] = nanoseconds(event["dur"])
+            event["dur"] = to_nanoseconds(event["dur"])
     except (TypeError, ValueError, OverflowError, ArithmeticError):
         return False
     return not has_negative_duration(event)
@@ -72,7 +74,7 @@ def has_negative_duration(event: dict[str, Any]) -> bool:
     return isinstance(duration, int | float | Decimal) and duration < 0
 
 
-def nanoseconds(microseconds: Any) -> int:
+def to_nanoseconds(microseconds: Any) -> int:
     """Microseconds as nanoseconds, exact or rounded to the nearest; a string may hold the number.
 
     Raises TypeError, ValueError or ArithmeticError for a value that is not a finite number, or exceeds 126 years.
@@ -80,7 +82,7 @@ def nanoseconds(microseconds: Any) -> int:
     if isinstance(microseconds, bool) or not isinstance(microseconds, (int, float, Decimal, str)):
         raise TypeError("A time is a number.")
     number = Decimal(microseconds) if isinstance(microseconds, str) else microseconds
-    if not abs(number) * 1000 <= MOST_NS:  # also true for NaN
+    if not abs(number) * 1000 <= MAX_DURATION_NS:  # also true for NaN
         raise OverflowError("No event is that far away.")
     if isinstance(number, int):
         return number * 1000
@@ -130,7 +132,7 @@ def _loses_digits(number: object) -> bool:
     return isinstance(number, float) and abs(number) >= _DOUBLES_LOSE_DIGITS_FROM_US
 
 
-def reach_of(error: ValueError, text: str) -> int:
+def find_error_position(error: ValueError, text: str) -> int:
     """How far into ``text`` `read_event` came before it failed."""
     if isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated string"):
         return error.pos
@@ -148,13 +150,13 @@ def is_strict(text: bytes, event: Any) -> bool:
     return True
 
 
-def mend(piece: str) -> tuple[Any, Damage]:
+def repair_event(piece: str) -> tuple[Any, Damage]:
     """The event in ``piece``, with its strings escaped; each line must hold one field, as Kineto writes it.
 
     If that is not enough, its commas are corrected. If that fails too, the result is `Damage.LOST`.
     """
-    text = _mend_lines(piece)
-    for damage, correct in ((Damage.ESCAPES, _correct_numbers), (Damage.NUMBERS, _mend_commas), (Damage.COMMAS, str)):
+    text = _repair_lines(piece)
+    for damage, correct in ((Damage.ESCAPES, _correct_numbers), (Damage.NUMBERS, _repair_commas), (Damage.COMMAS, str)):
         try:
             return read_event(text, 0)[0], damage
         except (ValueError, RecursionError):
@@ -179,7 +181,7 @@ def _number_or_null(word: str) -> str:
     return "null"
 
 
-def _mend_commas(text: str) -> str:
+def _repair_commas(text: str) -> str:
     """The text with commas between members of lists and objects, and nowhere else."""
     tokens = [token for token in _TOKEN.findall(text) if token != ","]
     return "".join(
@@ -188,14 +190,14 @@ def _mend_commas(text: str) -> str:
     )
 
 
-def _mend_lines(text: str) -> str:
+def _repair_lines(text: str) -> str:
     lines = text.split("\n")
     return "\n".join(
-        [_mend_line(line) if line.count('"') > _QUOTES_OF_A_FIELD or "\\" in line else line for line in lines]
+        [_repair_line(line) if line.count('"') > _QUOTES_OF_A_FIELD or "\\" in line else line for line in lines]
     )
 
 
-def _mend_line(line: str) -> str:
+def _repair_line(line: str) -> str:
     match = _STRING_LINE.fullmatch(line)
     if match is None or _is_field(line):
         return line
@@ -216,7 +218,7 @@ def _escape(match: re.Match[str]) -> str:
 
 def read_fields(fields: str) -> dict[str, Any]:
     """The members of an object whose braces are missing in ``fields``; none if they cannot be read."""
-    for candidate in (fields, _mend_lines(fields)):
+    for candidate in (fields, _repair_lines(fields)):
         try:
             return _LENIENT.decode("{" + candidate.strip().strip(",") + "}")
         except (ValueError, RecursionError):
@@ -224,26 +226,26 @@ def read_fields(fields: str) -> dict[str, Any]:
     return {}
 
 
-def without_surrogates(value: Any) -> Any:
+def escape_surrogates(value: Any) -> Any:
     """Return a JSON value in which each lone surrogate, half of a character that UTF-8 cannot hold, is text."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="backslashreplace").decode()
     if isinstance(value, list):
-        return [without_surrogates(item) for item in value]
+        return [escape_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+        return {escape_surrogates(key): escape_surrogates(item) for key, item in value.items()}
     return value
 
 
-def is_ordinary(event: dict[str, Any]) -> bool:
+def is_well_formed(event: dict[str, Any]) -> bool:
     """Whether the fields of an event, with times as in the file, have the types that the format demands."""
     return (
         _is_phase(event.get("ph"))
         and all(type(event[name]) is str for name in _TEXT_FIELDS if name in event)
-        and all(_is_place(event[name]) for name in _PLACE_FIELDS if name in event)
+        and all(_is_id(event[name]) for name in _ID_FIELDS if name in event)
         and all(type(event[name]) in (int, float, Decimal) for name in _TIME_FIELDS if name in event)
         and isinstance(event.get("args", {}), dict)
-        and len(event.keys() - _KNOWN_FIELDS) <= MOST_FIELDS
+        and len(event.keys() - _KNOWN_FIELDS) <= MAX_FIELDS
     )
 
 
@@ -251,11 +253,11 @@ def _is_phase(value: Any) -> bool:
     return isinstance(value, str) and len(value) == 1 and " " <= value < "\x7f" and value not in '"\\'
 
 
-def _is_place(value: Any) -> TypeGuard[int | str]:
-    return type(value) is str or (type(value) is int and abs(value) < _LARGEST)
+def _is_id(value: Any) -> TypeGuard[int | str]:
+    return type(value) is str or (type(value) is int and abs(value) < _MAX_INTEGER)
 
 
-def ordinary_event(event: dict[str, Any], counts: Counter[str]) -> bytes | None:
+def normalize_event(event: dict[str, Any], counts: Counter[str]) -> bytes | None:
     """The event as strict JSON that scanners take; None if that is impossible, and the reason is counted.
 
     Its times are nanoseconds, as from `event_to_nanoseconds`.
@@ -263,11 +265,11 @@ def ordinary_event(event: dict[str, Any], counts: Counter[str]) -> bytes | None:
     if not _is_phase(event.get("ph")):
         counts["no_event"] += 1
         return None
-    fields = _own_fields(event)
+    fields = _column_fields(event)
     others = [(key, value) for key, value in event.items() if key not in _KNOWN_FIELDS]
-    fields |= dict(others[: MOST_FIELDS - 1])
-    if len(others) >= MOST_FIELDS:
-        fields["other_fields"] = dict(others[MOST_FIELDS - 1 :])
+    fields |= dict(others[: MAX_FIELDS - 1])
+    if len(others) >= MAX_FIELDS:
+        fields["other_fields"] = dict(others[MAX_FIELDS - 1 :])
     try:
         return _encode(fields, counts)
     except RecursionError:
@@ -284,15 +286,15 @@ def _encode(fields: dict[str, Any], counts: Counter[str]) -> bytes:
     return msgspec.json.encode(_plain(fields, counts)) if b"null" in text else text
 
 
-def _own_fields(event: dict[str, Any]) -> dict[str, Any]:
+def _column_fields(event: dict[str, Any]) -> dict[str, Any]:
     """The fields that have columns, with the types that scanners take."""
     fields: dict[str, Any] = {"ph": event["ph"]}
     for name in _TEXT_FIELDS:
         if event.get(name) is not None:
             fields[name] = _as_text(event[name])
-    for name in _PLACE_FIELDS:
+    for name in _ID_FIELDS:
         if event.get(name) is not None:
-            fields[name] = _as_place(event[name])
+            fields[name] = _as_id(event[name])
     for name in _TIME_FIELDS:
         if name in event:
             fields[name] = _microseconds(event[name])
@@ -307,10 +309,15 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _as_place(value: Any) -> int | str:
-    if isinstance(value, float | Decimal) and math.isfinite(value) and value == int(value) and abs(value) < _LARGEST:
+def _as_id(value: Any) -> int | str:
+    if (
+        isinstance(value, float | Decimal)
+        and math.isfinite(value)
+        and value == int(value)
+        and abs(value) < _MAX_INTEGER
+    ):
         return int(value)
-    return value if _is_place(value) else json.dumps(value, default=str)
+    return value if _is_id(value) else json.dumps(value, default=str)
 
 
 def _microseconds(time_ns: int) -> msgspec.Raw:

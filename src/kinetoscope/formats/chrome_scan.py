@@ -3,7 +3,7 @@
 A scanner takes ordinary events: strict JSON whose fields have the types that the format says. For every event it makes
 a row with the phase, the numbers of the texts, the times in nanoseconds as the file counts them, the arguments that
 analysis needs, and two columns of bytes: ``args`` as they stand in the file, and ``fields``, an object of those fields
-that have no column. An event that is not ordinary is made so by `ordinary_event`, and goes into the same scanner.
+that have no column. An event that is not ordinary is made so by `normalize_event`, and goes into the same scanner.
 """
 
 import re
@@ -15,10 +15,10 @@ import msgspec
 
 from kinetoscope.formats.chrome_event import (
     decode_leniently,
+    escape_surrogates,
     event_to_nanoseconds,
-    is_ordinary,
-    ordinary_event,
-    without_surrogates,
+    is_well_formed,
+    normalize_event,
 )
 from kinetoscope.formats.chrome_stream import ChromeStream, Event, Stop
 from kinetoscope.formats.compression import UnpackedStream
@@ -84,10 +84,10 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """The arguments that have a column, with their keys; the first key that is present counts."""
 
-DEEPEST = 192
+MAX_DEPTH = 192
 """Values of an ordinary event are not nested more deeply."""
 
-MORE, LIST_END, ODD = range(3)
+MORE, LIST_END, MALFORMED = range(3)
 """Why a scan stopped: the window ends, the list of events ends, or the next event is not ordinary."""
 
 _SENTENCES = {
@@ -99,7 +99,7 @@ _SENTENCES = {
 
 _BLOCK_ROWS = 1 << 14
 _STRINGS = {"name": "name", "category": "cat", "id_text": "id"}
-_OWN_FIELDS = frozenset({"ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "args"})
+_COLUMN_FIELDS = frozenset({"ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "args"})
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 _BRACKET_OR_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]')
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -143,7 +143,7 @@ def decode_json_text(value: bytes) -> Any:
     try:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return without_surrogates(decode_leniently(value.decode(errors="replace").strip())[0])
+        return escape_surrogates(decode_leniently(value.decode(errors="replace").strip())[0])
 
 
 class ChromeScan:
@@ -169,7 +169,7 @@ class ChromeScan:
         """
         taker = _Rows(self._scanner, on_block)
         trace = ChromeStream(stream, name, taker, on_bytes).read()
-        taker.give(is_last=True)
+        taker.emit(is_last=True)
         self.header, self.health = trace.header, trace.health
         self.repairs = trace.repairs + [
             sentence.format(taker.counts[kind]) for kind, sentence in _SENTENCES.items() if taker.counts[kind]
@@ -185,31 +185,31 @@ class _Rows:
 
     def __init__(self, scanner: Scanner, on_block: Callable[[Any], object]) -> None:
         self.counts: Counter[str] = Counter()
-        self.num_stray = 0
+        self.num_comma_errors = 0
         self._scanner = scanner
         self._on_block = on_block
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
-        at, why, num_stray = self._scanner.scan(text, start, end, is_first)
-        self.num_stray += num_stray
-        self.give(is_last=False)
+        at, why, num_comma_errors = self._scanner.scan(text, start, end, is_first)
+        self.num_comma_errors += num_comma_errors
+        self.emit(is_last=False)
         if why == LIST_END:
             return at + 1, Stop.END
-        return at, Stop.ODD if why == ODD else Stop.MORE
+        return at, Stop.MALFORMED if why == MALFORMED else Stop.MORE
 
-    def take_odd(self, event: Event, text: bytes) -> bool:
-        is_fine = bool(text) and is_ordinary(event)
+    def add_event(self, event: Event, text: bytes) -> bool:
+        is_fine = bool(text) and is_well_formed(event)
         if not event_to_nanoseconds(event, 0):
             return False
         if is_fine and self._scanner.add(text):
             return True
-        made = ordinary_event(event, self.counts)
+        made = normalize_event(event, self.counts)
         if made is not None:
             self.counts["lenient"] += not is_fine
             self.counts["lost"] += not self._scanner.add(made)
         return True
 
-    def give(self, *, is_last: bool) -> None:
+    def emit(self, *, is_last: bool) -> None:
         """Passes on the full blocks; at the end, all blocks."""
         for block in self._scanner.take(is_last):
             self._on_block(block)

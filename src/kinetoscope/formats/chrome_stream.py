@@ -1,4 +1,4 @@
-"""Reads a Chrome JSON trace piece by piece and passes its events, as text, to an `EventTaker`.
+"""Reads a Chrome JSON trace piece by piece and passes its events, as text, to an `EventSink`.
 
 Memory stays flat, whatever the size of the file. This is the only lenient reader: text that the taker does not take is
 read event by event here, mended where it is not JSON (`chrome_event.mend`), or left out and counted.
@@ -22,14 +22,14 @@ from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.chrome_event import (
     Damage,
     decode_leniently,
+    escape_surrogates,
     event_to_nanoseconds,
+    find_error_position,
     has_negative_duration,
     is_strict,
-    mend,
-    reach_of,
     read_event,
     read_fields,
-    without_surrogates,
+    repair_event,
 )
 from kinetoscope.formats.compression import UnpackedStream, is_packed
 from kinetoscope.formats.health import Health
@@ -39,26 +39,26 @@ Event = dict[str, Any]
 CLOSING_BRACKET = ord("]")
 
 _PIECE_BYTES = 1 << 20
-_LARGEST_EVENT_BYTES = 1 << 26  # longer text is treated as damage, such as a missing quote
-_MOST_WITHOUT_EVENTS = 1 << 25
-_LOOK_BYTES = 1 << 12  # the end of an odd event is searched in so many bytes first
+_MAX_EVENT_BYTES = 1 << 26  # longer text is treated as damage, such as a missing quote
+_MAX_BYTES_WITHOUT_EVENTS = 1 << 25
+_PEEK_BYTES = 1 << 12  # the end of an odd event is searched in so many bytes first
 # If the end of an event is not in so many bytes, it is given up: Python objects take up to 30 times the text's size.
-_LOOK_AHEAD_BYTES = 1 << 23
-_MOST_MENDED_BYTES = 1 << 16
-_MOST_STARTS = 16
-_LONGEST_BEGINNING = 256  # of an event, up to its first colon
-_NEAR_THE_END = 16
+_LOOKAHEAD_BYTES = 1 << 23
+_MAX_REPAIRED_BYTES = 1 << 16
+_MAX_STARTS = 16
+_MAX_EVENT_PREFIX_BYTES = 256  # of an event, up to its first colon
+_NEAR_END_BYTES = 16
 # A budget of bytes that may be read without finding an event: its limit, the least cost of a lost piece, and how much
 # each byte of an event repays. When the budget is overdrawn, the end of an event is not searched far ahead, and text
 # after a lost piece is skipped: the more, the larger the debt.
-_MOST_WASTE = 1 << 24
-_LEAST_WASTE = 400
+_MAX_WASTE_BYTES = 1 << 24
+_MIN_WASTE_BYTES = 400
 _WASTE_REPAID_PER_BYTE = 16
 _WASTE_PER_BYTE_SKIPPED = 25
-_MOST_SKIPPED = 1 << 16
+_MAX_SKIPPED_BYTES = 1 << 16
 _EVENTS = re.compile(rb'(?<!\\)"traceEvents"[ \t\n\r]*:[ \t\n\r]*\[')
 _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
-_EVENT_BEHIND = re.compile(rb'\{[ \t\n\r]*"ph"[ \t\n\r]*:[ \t\n\r]*"')  # after the end of the events
+_EVENT_AFTER = re.compile(rb'\{[ \t\n\r]*"ph"[ \t\n\r]*:[ \t\n\r]*"')  # after the end of the events
 _NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
 _SPACE = b" \t\r\n"
 _MARK = b"\xef\xbb\xbf"  # some editors write it before UTF-8
@@ -77,15 +77,15 @@ class Stop(IntEnum):
     """The text ends, maybe within an event."""
     END = 1
     """The list of events is closed."""
-    ODD = 2
+    MALFORMED = 2
     """The next event is one that it does not take."""
 
 
-class EventTaker(Protocol):
+class EventSink(Protocol):
     """Takes events as text."""
 
     @property
-    def num_stray(self) -> int:
+    def num_comma_errors(self) -> int:
         """How many commas between the events that `take` took were missing or too many."""
         ...
 
@@ -96,7 +96,7 @@ class EventTaker(Protocol):
         """
         ...
 
-    def take_odd(self, event: Event, text: bytes) -> bool:
+    def add_event(self, event: Event, text: bytes) -> bool:
         """Takes an event that `take` did not take. Returns False if it cannot be taken.
 
         ``text`` is the event as in the file if that is JSON, else b"". Times are in microseconds, or of any other type.
@@ -105,17 +105,17 @@ class EventTaker(Protocol):
 
 
 class OneByOne:
-    """A taker that takes no text, so `take_odd` gets every event."""
+    """A taker that takes no text, so `add_event` gets every event."""
 
-    num_stray = 0
+    num_comma_errors = 0
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         at = skip_separators(text, start, end)
         if at == end:
             return start, Stop.MORE
         if text[at] != CLOSING_BRACKET:
-            return start, Stop.ODD
-        self.num_stray += text.count(b",", start, at)
+            return start, Stop.MALFORMED
+        self.num_comma_errors += text.count(b",", start, at)
         return at + 1, Stop.END
 
 
@@ -140,7 +140,7 @@ class StreamedTrace:
 
 def stream_chrome(
     path: str | os.PathLike[str],
-    taker: EventTaker,
+    sink: EventSink,
     on_header: Callable[[dict[str, Any]], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> StreamedTrace:
@@ -151,7 +151,7 @@ def stream_chrome(
     """
     name = os.fspath(path)
     with open_trace(name) as file:
-        return ChromeStream(UnpackedStream(file, name), name, taker, on_bytes).read(on_header)
+        return ChromeStream(UnpackedStream(file, name), name, sink, on_bytes).read(on_header)
 
 
 def open_trace(name: str) -> io.FileIO:
@@ -187,14 +187,14 @@ class ChromeStream:
         self,
         stream: UnpackedStream,
         name: str,
-        taker: EventTaker,
+        sink: EventSink,
         on_bytes: Callable[[int], None] | None = None,
     ) -> None:
         self._name = name
         self._stream = stream
-        self._taker = taker
+        self._sink = sink
         self._on_bytes = on_bytes
-        self._num_unpacked = self._num_told = 0
+        self._num_unpacked = self._num_reported = 0
         self._buffer = bytearray(_PIECE_BYTES)
         self._begin = self._end = 0
         self._is_over = False
@@ -202,9 +202,9 @@ class ChromeStream:
         self._is_strict = self._are_fields_strict = True
         self._is_first = True
         self._has_events = False
-        self._waste_left = _MOST_WASTE
+        self._waste_left = _MAX_WASTE_BYTES
         self._damages: Counter[int] = Counter()
-        self._num_stray = self._num_non_objects = self._num_skipped = 0
+        self._num_comma_errors = self._num_non_objects = self._num_skipped = 0
 
     def read(self, on_header: Callable[[dict[str, Any]], None] | None = None) -> StreamedTrace:
         """Reads the whole trace. Raises `TraceFileError` when it is empty, binary or no trace."""
@@ -215,7 +215,7 @@ class ChromeStream:
         while is_closed and self._read_rest(is_list):
             is_closed = self._read_events()
         self._begin = self._end
-        self._tell(0)
+        self._report_progress(0)
         self._report(is_closed)
         return self._trace
 
@@ -223,7 +223,7 @@ class ChromeStream:
 
     def _more(self) -> bool:
         """Reads the next piece; False at the end of the file, or when no more fits."""
-        if self._is_over or self._end - self._begin >= _LARGEST_EVENT_BYTES:
+        if self._is_over or self._end - self._begin >= _MAX_EVENT_BYTES:
             return False
         self._buffer[: self._end - self._begin] = self._buffer[self._begin : self._end]
         self._begin, self._end = 0, self._end - self._begin
@@ -236,19 +236,19 @@ class ChromeStream:
         self._is_over = num_read == 0
         return num_read > 0
 
-    def _tell(self, least_bytes: int = _PIECE_BYTES) -> None:
-        """Reports the bytes done since the last report, if they are at least ``least_bytes``."""
+    def _report_progress(self, min_bytes: int = _PIECE_BYTES) -> None:
+        """Reports the bytes done since the last report, if they are at least ``min_bytes``."""
         num_done = self._num_unpacked - (self._end - self._begin)
-        num_bytes = self._stream.num_packed * num_done // max(1, self._num_unpacked) - self._num_told
-        if self._on_bytes is not None and num_bytes >= least_bytes:
-            self._num_told += num_bytes
+        num_bytes = self._stream.num_packed * num_done // max(1, self._num_unpacked) - self._num_reported
+        if self._on_bytes is not None and num_bytes >= min_bytes:
+            self._num_reported += num_bytes
             self._on_bytes(num_bytes)
 
     def _text(self, max_bytes: int | None = None) -> bytes:
         end = self._end if max_bytes is None else min(self._end, self._begin + max_bytes)
         return bytes(self._buffer[self._begin : end])
 
-    def _next_place(self) -> int:
+    def _next_index(self) -> int:
         """Where the next event, or whatever is there instead, begins."""
         return skip_separators(self._buffer, self._begin, self._end)
 
@@ -269,14 +269,16 @@ class ChromeStream:
         if first == b"\xef":
             self._begin += 3
             first = self._skip_space()
-        require_trace(self._name, self._text(8), self._stream.damage)
+        require_trace_start(self._name, self._text(8), self._stream.damage)
         if first == b"[":
             self._begin += 1
             return True
         while (begin := self._start_of_events()) is None:
             if not self._more():
                 as_far = f" as far as it can be unpacked. {self._stream.damage}".rstrip(".")
-                raise not_a_trace(self._name, 'it has no list "traceEvents"' + (as_far if self._stream.damage else ""))
+                raise build_format_error(
+                    self._name, 'it has no list "traceEvents"' + (as_far if self._stream.damage else "")
+                )
         self._begin = begin
         return False
 
@@ -284,7 +286,7 @@ class ChromeStream:
         """Where the list of events begins; reads the fields before it. The header may contain the same text."""
         matches: list[re.Match[bytes]] = []
         # The first match is nearly always right, and searching for more is slow if there are none.
-        for match in islice(_EVENTS.finditer(self._buffer, self._begin, self._end), _MOST_STARTS):
+        for match in islice(_EVENTS.finditer(self._buffer, self._begin, self._end), _MAX_STARTS):
             matches.append(match)
             fields = bytes(self._buffer[self._begin + 1 : match.start()])
             with contextlib.suppress(*_NOT_JSON):
@@ -294,7 +296,7 @@ class ChromeStream:
         if not matches:
             return None
         start, end = matches[0].start() - self._begin, matches[0].end() - self._begin
-        if len(matches) < _MOST_STARTS and self._more():
+        if len(matches) < _MAX_STARTS and self._more():
             return None
         self._trace.header = self._read_fields(bytes(self._buffer[self._begin + 1 : self._begin + start]))
         return self._begin + end
@@ -304,16 +306,16 @@ class ChromeStream:
             return msgspec.json.decode(b"{" + text.strip().rstrip(b",") + b"}", type=dict[str, Any])
         except _NOT_JSON:
             self._is_strict = self._are_fields_strict = False
-            return without_surrogates(read_fields(text.decode(errors="replace")))
+            return escape_surrogates(read_fields(text.decode(errors="replace")))
 
     # -- the events --
 
     def _read_events(self) -> bool:
         """Passes on all events. Returns whether their list is closed."""
         while True:
-            self._tell()
-            place = self._next_place()
-            self._begin, stop = self._taker.take(self._buffer, self._begin, self._end, self._is_first)
+            self._report_progress()
+            place = self._next_index()
+            self._begin, stop = self._sink.take(self._buffer, self._begin, self._end, self._is_first)
             if self._begin > place:
                 self._is_first = False
                 self._count_event(self._begin - place)
@@ -322,52 +324,52 @@ class ChromeStream:
             if stop == Stop.MORE:
                 if self._more():
                     continue
-                if self._next_place() == self._end:
+                if self._next_index() == self._end:
                     return False
-            self._read_odd()
+            self._read_rejected()
 
     def _count_event(self, num_bytes: int) -> None:
         self._has_events = True
-        self._waste_left = min(_MOST_WASTE, self._waste_left + _WASTE_REPAID_PER_BYTE * num_bytes)
+        self._waste_left = min(_MAX_WASTE_BYTES, self._waste_left + _WASTE_REPAID_PER_BYTE * num_bytes)
 
     def _count_waste(self, num_bytes: int = 0) -> None:
-        if not self._has_events and self._num_unpacked - (self._end - self._begin) > _MOST_WITHOUT_EVENTS:
-            raise not_a_trace(self._name, f"there is no event in its first {_MOST_WITHOUT_EVENTS >> 20} MB")
-        most_debt = _WASTE_PER_BYTE_SKIPPED * _MOST_SKIPPED
-        self._waste_left = max(-most_debt, self._waste_left - max(_LEAST_WASTE, num_bytes))
+        if not self._has_events and self._num_unpacked - (self._end - self._begin) > _MAX_BYTES_WITHOUT_EVENTS:
+            raise build_format_error(self._name, f"there is no event in its first {_MAX_BYTES_WITHOUT_EVENTS >> 20} MB")
+        max_debt = _WASTE_PER_BYTE_SKIPPED * _MAX_SKIPPED_BYTES
+        self._waste_left = max(-max_debt, self._waste_left - max(_MIN_WASTE_BYTES, num_bytes))
 
     def _skip_ahead(self) -> None:
         """Skips text when almost nothing could be read for long."""
         distance = -self._waste_left // _WASTE_PER_BYTE_SKIPPED
         if distance > 0:
             match = _NEXT_EVENT.search(self._buffer, self._begin + distance, self._end)
-            reached = match.start() if match else max(self._begin, self._end - _LONGEST_BEGINNING)
+            reached = match.start() if match else max(self._begin, self._end - _MAX_EVENT_PREFIX_BYTES)
             self._num_skipped += reached - self._begin
             self._begin, self._is_first = reached, True
 
-    def _read_odd(self) -> None:
+    def _read_rejected(self) -> None:
         """Reads an event that was not taken, or reads more text, with which it can be taken."""
-        place = self._next_place()
+        place = self._next_index()
         if place == self._end or self._buffer[place] == CLOSING_BRACKET:
             return
-        self._num_stray += abs(self._buffer.count(b",", self._begin, place) - (not self._is_first))
+        self._num_comma_errors += abs(self._buffer.count(b",", self._begin, place) - (not self._is_first))
         self._begin, self._is_first = place, True  # after a comma no other is needed
-        window = _LOOK_BYTES
+        window = _PEEK_BYTES
         while True:
             text = self._text(window).decode("latin-1")  # one character per byte, so positions stay valid
             is_all = len(text) == self._end - self._begin
             reached = self._try_to_read(text, is_whole=is_all and self._is_over)
             if reached is None:
                 return
-            look_ahead = _LOOK_AHEAD_BYTES if self._waste_left > 0 else _LOOK_BYTES
-            is_cut = reached >= len(text) - _NEAR_THE_END and not (is_all and self._is_over)
-            if is_cut and is_all and len(text) < look_ahead:
+            lookahead = _LOOKAHEAD_BYTES if self._waste_left > 0 else _PEEK_BYTES
+            is_cut = reached >= len(text) - _NEAR_END_BYTES and not (is_all and self._is_over)
+            if is_cut and is_all and len(text) < lookahead:
                 if self._more():
                     return
-            elif is_cut and window < look_ahead:
-                window = min(8 * window, look_ahead)
+            elif is_cut and window < lookahead:
+                window = min(8 * window, lookahead)
             else:
-                self._give_up_event()
+                self._skip_damaged_event()
                 return
 
     def _try_to_read(self, text: str, *, is_whole: bool) -> int | None:
@@ -377,15 +379,15 @@ class ChromeStream:
         except RecursionError:
             reached = 0
         except ValueError as error:
-            reached = reach_of(error, text)
+            reached = find_error_position(error, text)
         else:
             if reached < len(text) or is_whole:  # a number at the end of the text may continue after it
-                self._take_odd(event, reached)
+                self._add_event(event, reached)
                 return None
         self._count_waste(reached)
         return reached
 
-    def _take_odd(self, event: Any, size: int) -> None:
+    def _add_event(self, event: Any, size: int) -> None:
         text = self._text(size)
         self._begin += size
         self._is_first = False
@@ -393,7 +395,7 @@ class ChromeStream:
             event, _ = read_event(self._decoded(text), 0)
         if not is_strict(text, event):
             self._is_strict, text = False, b""
-        self._take_value(event, text, size)
+        self._add_value(event, text, size)
 
     def _decoded(self, text: bytes) -> str:
         try:
@@ -402,10 +404,10 @@ class ChromeStream:
             self._damages[Damage.NOT_UTF8] += 1
             return text.decode(errors="replace")
 
-    def _take_value(self, event: Any, text: bytes, size: int) -> None:
+    def _add_value(self, event: Any, text: bytes, size: int) -> None:
         """Pass on an event that takes ``size`` bytes in the file, or count a value that is not an event."""
         if is_document(event):
-            self._take_document(event, text, size)
+            self._add_document(event, text, size)
             return
         if isinstance(event, dict) and isinstance(event.get("ph"), str):
             self._count_event(size)
@@ -414,14 +416,14 @@ class ChromeStream:
             self._skip_ahead()
         if not isinstance(event, dict):
             self._num_non_objects += 1
-        elif not self._taker.take_odd(event, text):
+        elif not self._sink.add_event(event, text):
             if has_negative_duration(event):
                 self._trace.health.num_negative += 1
                 return
             has_times = event_to_nanoseconds({key: event[key] for key in ("ts", "dur") if key in event}, 0)
             self._damages[Damage.LOST if has_times else Damage.TIMELESS] += 1
 
-    def _take_document(self, document: Any, text: bytes, size: int) -> None:
+    def _add_document(self, document: Any, text: bytes, size: int) -> None:
         """Pass on the events of a document that was pasted between events, if it can be read as of the same trace."""
         health, is_list = self._trace.health, isinstance(document, list)
         if not is_list and _identity(document) != _identity(self._trace.header):
@@ -431,27 +433,27 @@ class ChromeStream:
         health.num_documents += 1
         events: list[Any] = document if is_list else document["traceEvents"]
         for event, its_text in zip(events, _texts_of(events, text), strict=True):
-            self._take_value(event, its_text, len(its_text) or size // len(events))
+            self._add_value(event, its_text, len(its_text) or size // len(events))
 
-    def _give_up_event(self) -> None:
+    def _skip_damaged_event(self) -> None:
         """Goes to where the next event seems to begin, and mends the text before it if possible."""
         self._is_strict = False
         self._is_first = True  # whether there was a comma is unknown
         while (match := _NEXT_EVENT.search(self._buffer, self._begin + 1, self._end)) is None:
-            if self._end - self._begin >= _LOOK_AHEAD_BYTES or not self._more():
+            if self._end - self._begin >= _LOOKAHEAD_BYTES or not self._more():
                 break
         following = (
-            match.start() if match else max(self._begin + 1, self._end - _LONGEST_BEGINNING * (not self._is_over))
+            match.start() if match else max(self._begin + 1, self._end - _MAX_EVENT_PREFIX_BYTES * (not self._is_over))
         )
         size = following - self._begin
-        piece = self._text(size) if size <= _MOST_MENDED_BYTES else b""
+        piece = self._text(size) if size <= _MAX_REPAIRED_BYTES else b""
         self._begin = following
-        event, damage = mend(piece.decode(errors="replace"))
+        event, damage = repair_event(piece.decode(errors="replace"))
         self._damages[damage] += 1
         if damage == Damage.LOST:
             self._skip_ahead()
         else:
-            self._take_value(event, b"", size)
+            self._add_value(event, b"", size)
 
     # -- after the events --
 
@@ -469,23 +471,23 @@ class ChromeStream:
             self._trace.header |= fields
             return False
         self._is_strict = False
-        if self._goes_to_next_document(rest):
+        if self._advance_to_next_document(rest):
             return True
         if members and not is_list:
             self._trace.header |= self._read_fields(members)
         return False
 
-    def _goes_to_next_document(self, rest: bytes) -> bool:
+    def _advance_to_next_document(self, rest: bytes) -> bool:
         """Go to the events of a document behind the end of another, if they can be read as of one trace."""
         health = self._trace.health
         start = _EVENTS.search(self._buffer, self._begin, self._end)
         if start is None and rest[:1] == b"[":
             self._begin = self._buffer.index(b"[", self._begin) + 1
         elif start is None:
-            behind = _EVENT_BEHIND.search(self._buffer, self._begin, self._end)
-            if behind is None:
+            later_events = _EVENT_AFTER.search(self._buffer, self._begin, self._end)
+            if later_events is None:
                 return False
-            self._begin = behind.start()
+            self._begin = later_events.start()
         else:
             between = b"{" + bytes(self._buffer[self._begin : start.start()]).strip(_SPACE).removeprefix(b",")
             fields, following = _two_headers(between.decode(errors="replace"))
@@ -517,7 +519,7 @@ class ChromeStream:
             "{} bytes among them were skipped, because almost nothing in them could be read.": self._num_skipped,
             "{} entries that are not events were left out.": self._num_non_objects,
             "{} events whose time is not a number were left out.": self._damages[Damage.TIMELESS],
-            "{} commas between events were missing or too many.": self._num_stray + self._taker.num_stray,
+            "{} commas between events were missing or too many.": self._num_comma_errors + self._sink.num_comma_errors,
         }
         self._trace.repairs += [sentence.format(count) for sentence, count in counts.items() if count]
 
@@ -553,7 +555,7 @@ def _two_headers(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
         fields, end = decode_leniently(text)
     except (ValueError, RecursionError):
         return {}, {}
-    return without_surrogates(fields), without_surrogates(read_fields(text[end:].strip().removeprefix("{")))
+    return escape_surrogates(fields), escape_surrogates(read_fields(text[end:].strip().removeprefix("{")))
 
 
 def _identity(header: dict[str, Any]) -> list[Any]:
@@ -562,7 +564,7 @@ def _identity(header: dict[str, Any]) -> list[Any]:
     return [header.get("baseTimeNanoseconds"), *(of.get("rank") if isinstance(of, dict) else None for of in ranks)]
 
 
-def require_trace(name: str, beginning: bytes, damage: str = "") -> None:
+def require_trace_start(name: str, beginning: bytes, damage: str = "") -> None:
     """Raises `TraceFileError` if no trace can begin with ``beginning``, white space aside.
 
     ``damage`` is what is wrong with the compressed data, if anything.
@@ -584,10 +586,10 @@ def require_trace(name: str, beginning: bytes, damage: str = "") -> None:
             "Convert it: iconv -f UTF-16 -t UTF-8 IN.json > OUT.json"
         )
     if first not in (b"{", b"["):
-        raise not_a_trace(name, f"it begins with {beginning[:8]!r} and is not JSON")
+        raise build_format_error(name, f"it begins with {beginning[:8]!r} and is not JSON")
 
 
-def not_a_trace(name: str, reason: str) -> TraceFileError:
+def build_format_error(name: str, reason: str) -> TraceFileError:
     """The error for a file that is no trace."""
     return TraceFileError(
         f"Cannot read the trace {name}: {reason}. "

@@ -37,91 +37,93 @@ class Field:
     is_path: bool = False
 
 
-def _torchs(is_known: Vocabulary, noun: str = "name") -> Field:
+def _torch_field(is_known: Vocabulary, noun: str = "name") -> Field:
     return Field(Owner.TORCH, noun, is_known)
 
 
-def _ours(is_known: Vocabulary) -> Field:
+def _kinetoscope_field(is_known: Vocabulary) -> Field:
     return Field(Owner.OURS, is_known=is_known)
 
 
 USERS = Field(Owner.USER)
 _FILES = Field(Owner.USER, "file", is_path=True)
 _SENTENCES = Field(Owner.OURS, is_sentence=True)
-_NUMBERS = _torchs(known_names.is_number)
-_ANY = _torchs(known_names.is_name_of_torch)
+_NUMBERS = _torch_field(known_names.is_number)
+_ANY = _torch_field(known_names.is_name_of_torch)
 
 _BY_FIELD: dict[Field, tuple[str, ...]] = {
-    _torchs(known_names.is_call_of_torch): ("cpu_op", "Operator", "user_annotation", "gpu_user_annotation"),
-    _torchs(is_kernel, "kernel"): ("kernel", "Kernel", "concurrent_kernel"),
-    _torchs(known_names.is_frame, "function"): ("python_function",),
-    _torchs(known_names.is_call): (
+    _torch_field(known_names.is_call_of_torch): ("cpu_op", "Operator", "user_annotation", "gpu_user_annotation"),
+    _torch_field(is_kernel, "kernel"): ("kernel", "Kernel", "concurrent_kernel"),
+    _torch_field(known_names.is_frame, "function"): ("python_function",),
+    _torch_field(known_names.is_call): (
         *("gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cuda_sync", "cuda_event", "overhead"),
         *("Memcpy", "Memset", "Runtime", "GCU_MEMCPY", "GCU_MEMSET", "gcu_runtime", "gcu_driver", "mtia_runtime"),
         *("xpu_runtime", "xpu_driver", "privateuse1_runtime", "privateuse1_driver", "cuda_profiler_range"),
     ),
-    _torchs(known_names.is_flow): ("ac2g", "fwdbwd", "async_cpu_to_gpu", "forward_backward"),
-    _torchs(lambda text: text == "[memory]"): ("cpu_instant_event",),
-    _torchs(known_names.is_annotation): ("Trace",),
+    _torch_field(known_names.is_flow): ("ac2g", "fwdbwd", "async_cpu_to_gpu", "forward_backward"),
+    _torch_field(lambda text: text == "[memory]"): ("cpu_instant_event",),
+    _torch_field(known_names.is_annotation): ("Trace",),
     _ANY: (
         *("collective_comm", "glow_runtime", "hpu_op", "mtia_ccp_events", "mtia_counters", "mtia_insight"),
         *("mtia_workloadd",),
     ),
 }
-COUNTERS = _ours(known_names.is_counter)
+COUNTERS = _kinetoscope_field(known_names.is_counter)
 
-OWN_CATEGORIES: dict[str, Field] = {
-    **dict.fromkeys(("batch", "epoch", "kinetoscope", "watched_phase"), _ours(known_names.is_own_span)),
-    **dict.fromkeys(("dataloader", "step", "evaluation"), _ours(known_names.is_own_span)),
+KINETOSCOPE_CATEGORIES: dict[str, Field] = {
+    **dict.fromkeys(
+        ("batch", "epoch", "kinetoscope", "watched_phase"), _kinetoscope_field(known_names.is_kinetoscope_span)
+    ),
+    **dict.fromkeys(("dataloader", "step", "evaluation"), _kinetoscope_field(known_names.is_kinetoscope_span)),
     "marker": USERS,
     "system": COUNTERS,
-    "gc": _ours(known_names.is_collection),
-    "compile": _ours(lambda text: text == "compile/graph"),
-    "loader": _ours(lambda text: text == "DataLoader"),
-    "memory_holder": _ours(lambda text: text == "memory holders were looked for"),
+    "gc": _kinetoscope_field(known_names.is_collection),
+    "compile": _kinetoscope_field(lambda text: text == "compile/graph"),
+    "loader": _kinetoscope_field(lambda text: text == "DataLoader"),
+    "memory_holder": _kinetoscope_field(lambda text: text == "memory holders were looked for"),
     "float64": USERS,
-    "processors": _ours(lambda text: text == "processors"),
-    **dict.fromkeys(("stack_sample", "library"), _torchs(known_names.is_frame, "function")),
-    "state": _ours(known_names.is_state),
+    "processors": _kinetoscope_field(lambda text: text == "processors"),
+    **dict.fromkeys(("stack_sample", "library"), _torch_field(known_names.is_frame, "function")),
+    "state": _kinetoscope_field(known_names.is_state),
 }
 """The categories of our own events. Of a user's event they are words that a user chose."""
 
-TORCHS_CATEGORIES: dict[str, Field] = {category: field for field, names in _BY_FIELD.items() for category in names}
+TORCH_CATEGORIES: dict[str, Field] = {category: field for field, names in _BY_FIELD.items() for category in names}
 """The categories of torch's profiler, with the field that the names of their events are."""
 
-KNOWN_CATEGORIES = frozenset(OWN_CATEGORIES | TORCHS_CATEGORIES)
+KNOWN_CATEGORIES = frozenset(KINETOSCOPE_CATEGORIES | TORCH_CATEGORIES)
 """Categories that a user's function is not asked about, since analyses find events by them."""
 
 OTHER_NAMES = _ANY
 """The names of events in other categories, as in traces of other profilers."""
 
-TRACKS = _torchs(known_names.is_track, "track")
+TRACKS = _torch_field(known_names.is_track, "track")
 
-_TYPES = _torchs(known_names.is_type)
-_BACKENDS = _torchs(known_names.is_backend)
-_WORDS = _torchs(known_names.is_builtin_kind)
+_TYPES = _torch_field(known_names.is_type)
+_BACKENDS = _torch_field(known_names.is_backend)
+_WORDS = _torch_field(known_names.is_builtin_kind)
 _TEXT_KEYS: dict[str, Field] = {
     **dict.fromkeys(("Input type", "dtype", "Concrete Inputs", "Concrete Args"), _TYPES),
-    "Collective name": _torchs(known_names.is_collective),
+    "Collective name": _torch_field(known_names.is_collective),
     **dict.fromkeys(("backend", "kernel backend"), _BACKENDS),
     **dict.fromkeys(
         ("Process Group Name", "Process Group Description", "pg_name", "pg_desc"),
         Field(Owner.TORCH, "group", known_names.is_group),
     ),
-    "Call stack": _torchs(known_names.is_frame, "function"),
+    "Call stack": _torch_field(known_names.is_frame, "function"),
     "kernel file": _FILES,
-    "cuda_sync_kind": _torchs(known_names.is_call),
+    "cuda_sync_kind": _torch_field(known_names.is_call),
     **dict.fromkeys(("name", "origin"), TRACKS),
-    "labels": _torchs(known_names.is_track, "device"),
+    "labels": _torch_field(known_names.is_track, "device"),
     **dict.fromkeys(("kinetoscope", "cut", "notes", "repaired", "repairs"), _SENTENCES),
     "line": _FILES,
-    "library": _torchs(known_names.is_frame, "function"),
+    "library": _torch_field(known_names.is_frame, "function"),
     **dict.fromkeys(("function", "guard", "dataset", "holder", "place", "Module Hierarchy"), USERS),
     "kind": _WORDS,
     "run_name": Field(Owner.USER, "run"),
     **dict.fromkeys(("host", "host_name", "hosts"), Field(Owner.USER, "host")),
-    "start": _ours(known_names.is_start),
-    **dict.fromkeys(("version", "nccl_version"), _ours(known_names.is_version)),
+    "start": _kinetoscope_field(known_names.is_start),
+    **dict.fromkeys(("version", "nccl_version"), _kinetoscope_field(known_names.is_version)),
     "sources": USERS,
     "path": _FILES,
     "traceName": _FILES,
@@ -165,9 +167,9 @@ _HEADER_KEYS = frozenset(
 KNOWN_KEYS = _NUMBER_KEYS | frozenset(_TEXT_KEYS)
 """Names of arguments and of header fields that a user's function is not asked about: analyses need them."""
 
-DEVICES = _torchs(known_names.is_device, "device")
+DEVICES = _torch_field(known_names.is_device, "device")
 
-_KEPT = _ours(lambda text: True)
+_KEPT = _kinetoscope_field(lambda text: True)
 STRUCT_TEXTS: dict[str, dict[str, Field]] = {
     "Attempt": {"run_id": Field(Owner.USER, "run"), "start": _KEPT, "host": Field(Owner.USER, "host")},
     "AttemptAgreed": {"attempt": Field(Owner.USER, "run"), "start": _KEPT},
@@ -188,8 +190,8 @@ STRUCT_TEXTS: dict[str, dict[str, Field]] = {
     "SlowStep": {"start": _KEPT, "line": _FILES, "path": _FILES},
     "PulseProcess": {"pid_space": _KEPT},
     "TrainingFacts": {"optimizer": USERS, "command": _KEPT},
-    "ThreadStack": {"name": TRACKS, "frames": _torchs(known_names.is_frame, "function")},
-    "GroupState": {"name": _TEXT_KEYS["pg_name"], "collective": _torchs(known_names.is_collective)},
+    "ThreadStack": {"name": TRACKS, "frames": _torch_field(known_names.is_frame, "function")},
+    "GroupState": {"name": _TEXT_KEYS["pg_name"], "collective": _torch_field(known_names.is_collective)},
     "StalledPhase": {"phase": _KEPT, "place": _FILES},
     "TraceRecipe": dict.fromkeys(("folder", "filename", "merged", "remote", "merged_remote"), _FILES),
     "SpoolOwner": {"run_name": Field(Owner.USER, "run"), "token": _KEPT},
@@ -211,7 +213,7 @@ def field_of_value(key: str) -> Field:
 
 def field_of_name(phase: str, categories: Sequence[str]) -> Field:
     """Return the field that the name of an event is: that of the last category which is known."""
-    known = OWN_CATEGORIES | TORCHS_CATEGORIES
+    known = KINETOSCOPE_CATEGORIES | TORCH_CATEGORIES
     fields = [known[category] for category in reversed(categories) if category in known]
     field = next((field for field in fields if field is not USERS), USERS if fields else OTHER_NAMES)
     return (field if field is COUNTERS else USERS) if phase == "C" else field
@@ -221,7 +223,7 @@ def describe_fields() -> list[tuple[str, str, str]]:
     """Return the rows of the table in docs/privacy.md: where a text is, its owner, and what is written instead."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     parts = (
-        ("names of events in category", OWN_CATEGORIES | TORCHS_CATEGORIES),
+        ("names of events in category", KINETOSCOPE_CATEGORIES | TORCH_CATEGORIES),
         ("values of argument or header field", _TEXT_KEYS),
     )
     for part, fields in parts:

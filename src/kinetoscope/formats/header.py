@@ -13,11 +13,11 @@ from msgspec import Meta
 from kinetoscope.core.job.ranks import Number
 from kinetoscope.errors import TraceFileError
 
-_LARGEST = 2**62
+_MAX_VALUE = 2**62
 _RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")
-Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
-Nanoseconds = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
-Amount = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)] | Annotated[float, Meta(ge=-1e18, le=1e18)]
+Count = Annotated[int, Meta(ge=0, le=_MAX_VALUE)]
+Nanoseconds = Annotated[int, Meta(ge=-_MAX_VALUE, le=_MAX_VALUE)]
+Amount = Annotated[int, Meta(ge=-_MAX_VALUE, le=_MAX_VALUE)] | Annotated[float, Meta(ge=-1e18, le=1e18)]
 Moment = dict[str, Amount]
 """The fields of a timestamp, as `timestamp_fields` gives them."""
 
@@ -28,7 +28,7 @@ class _Anchor(msgspec.Struct):
     bound_ns: Count
 
 
-class _Beside(msgspec.Struct):
+class _ClockRelation(msgspec.Struct):
     """How a clock runs beside rank 0's."""
 
     measurements: list[tuple[Nanoseconds, Nanoseconds, Count]] = []
@@ -40,7 +40,7 @@ class _Beside(msgspec.Struct):
 
 class _Clock(msgspec.Struct):
     anchors: list[_Anchor] = []
-    beside_rank0: _Beside | None = None
+    beside_rank0: _ClockRelation | None = None
 
 
 class _KnownClock(msgspec.Struct):
@@ -65,7 +65,7 @@ class _MergedFile(msgspec.Struct):
     header: dict[str, Any] | None = None  # the one that it had
 
 
-class _Own(msgspec.Struct):
+class _KinetoscopeHeader(msgspec.Struct):
     rank: Number | None = None
     local_rank: Number | None = None
     node_rank: Number | None = None
@@ -86,26 +86,26 @@ class _Own(msgspec.Struct):
     files: list[_MergedFile] | None = None
 
 
-class _Ours(msgspec.Struct):
-    kinetoscope: _Own
+class _OwnHeader(msgspec.Struct):
+    kinetoscope: _KinetoscopeHeader
     distributedInfo: _Distributed | None = None  # noqa: N815
     baseTimeNanoseconds: Count | None = None  # noqa: N815
     schemaVersion: Number | None = None  # noqa: N815
 
 
-class _OthersDistributed(msgspec.Struct):
+class _ForeignDistributed(msgspec.Struct):
     """Other programs may write what they like, which is not used; but not a rank that none can have."""
 
     rank: Annotated[int, Meta(lt=2**31)] | float | str | list[Any] | dict[str, Any] | bool | None = None
     world_size: Annotated[int, Meta(lt=2**31)] | float | str | list[Any] | dict[str, Any] | bool | None = None
 
 
-class _Others(msgspec.Struct):
-    distributedInfo: _OthersDistributed | None = None  # noqa: N815
+class _ForeignHeader(msgspec.Struct):
+    distributedInfo: _ForeignDistributed | None = None  # noqa: N815
 
 
 # msgspec learns a struct when it first reads one. On two threads at once that crashes, so it happens here.
-for _kind in (_Ours, _Others):
+for _kind in (_OwnHeader, _ForeignHeader):
     msgspec.json.Decoder(_kind)
 
 
@@ -115,22 +115,22 @@ def rank_in_name(name: str | os.PathLike[str]) -> int | None:
     return int(match[1]) if match else None
 
 
-def require_ranges(name: str, header: Mapping[str, Any]) -> None:
+def validate_header(name: str, header: Mapping[str, Any]) -> None:
     """Raises `TraceFileError` if a number in the header of the trace ``name`` is not in its range, or is no number.
 
     A header of ours is looked at completely, one of another program for what we use of it: also each in a merged trace.
     """
-    _require_ranges(f"Cannot read the trace {name}: in its header", header)
+    _validate_header(f"Cannot read the trace {name}: in its header", header)
 
 
-def _require_ranges(where: str, header: Mapping[str, Any]) -> None:
+def _validate_header(where: str, header: Mapping[str, Any]) -> None:
     own = header.get("kinetoscope")
     if isinstance(own, dict):
-        require_struct(where, header, _Ours)
+        validate_struct(where, header, _OwnHeader)
         for number, file in enumerate(own.get("files") or ()):
-            _require_ranges(f"{where}, in that of its file {number}", file.get("header") or {})
+            _validate_header(f"{where}, in that of its file {number}", file.get("header") or {})
     elif isinstance(header.get("distributedInfo"), dict):
-        require_struct(where, header, _Others)
+        validate_struct(where, header, _ForeignHeader)
 
 
 def is_distributed_info(value: object) -> bool:
@@ -141,19 +141,21 @@ def is_distributed_info(value: object) -> bool:
         return False
 
 
-def require_struct(where: str, fields: Mapping[str, Any], kind: Any) -> None:
+def validate_struct(where: str, fields: Mapping[str, Any], kind: Any) -> None:
     """Raises `TraceFileError` with the field that does not fit into the struct ``kind``. ``where`` begins it."""
     try:
         msgspec.convert(dict(fields), kind)
     except msgspec.ValidationError as error:
-        raise TraceFileError(f"{where}, {told(error)}. Correct or remove it, or ask who wrote the file.") from error
+        raise TraceFileError(
+            f"{where}, {describe_validation_error(error)}. Correct or remove it, or ask who wrote the file."
+        ) from error
     except UnicodeEncodeError as error:
         raise TraceFileError(
             f"{where}, a text has letters that do not exist. Correct or remove it, or ask who wrote the file."
         ) from error
 
 
-def told(error: msgspec.ValidationError) -> str:
+def describe_validation_error(error: msgspec.ValidationError) -> str:
     """What is wrong with which field, as in ``rank is out of range: expected `int` >= 0``."""
     expected, _, place = str(error).partition(" - at ")
     field = place.strip("`").removeprefix("$").removeprefix(".") or "all of it"
@@ -162,7 +164,7 @@ def told(error: msgspec.ValidationError) -> str:
     return f"{field} is out of its range: {expected[:1].lower()}{expected[1:]}"
 
 
-def object_at(value: Any, *names: str) -> dict[str, Any]:
+def read_object(value: Any, *names: str) -> dict[str, Any]:
     """Return the object at a path of names in a header, which may hold anything; empty if it is not there."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None

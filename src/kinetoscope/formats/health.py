@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinetoscope.core.text.wording import format_count
-from kinetoscope.formats.header import object_at
+from kinetoscope.formats.header import read_object
 
 _MIN_GAP_NS = 60 * 10**9
 """Events at time 0 have lost their time if no other event is within a minute of 0: profilers count from the start of
@@ -110,7 +110,7 @@ def describe_losses(kinetoscope_header: dict[str, Any]) -> list[str]:
     """Return sentences on records that are missing in a trace of ours, or in the traces merged into it."""
     files = kinetoscope_header.get("files")
     headers = (
-        [object_at(file, "header", "kinetoscope") for file in files]
+        [read_object(file, "header", "kinetoscope") for file in files]
         if isinstance(files, list)
         else [kinetoscope_header]
     )
@@ -137,7 +137,7 @@ def are_timeless(num_at_zero: int, earliest_of_others_ns: int | None) -> bool:
     return num_at_zero > 0 and earliest_of_others_ns is not None and earliest_of_others_ns >= _MIN_GAP_NS
 
 
-def lost_its_time(event: dict[str, Any], base_ns: int = 0) -> bool:
+def has_lost_time(event: dict[str, Any], base_ns: int = 0) -> bool:
     """Whether the time of an event, in nanoseconds, and its duration are both 0 in the file."""
     return event.get("ts") == base_ns and not event.get("dur") and event.get("ph") != "M"
 

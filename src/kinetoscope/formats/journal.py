@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.formats.own_json import decode_struct
+from kinetoscope.formats.struct_json import decode_struct
 
 _OF_RANK = re.compile(r"rank(0|[1-9][0-9]{0,8})\.jsonl")
 _MAX_BYTES = 64 << 20

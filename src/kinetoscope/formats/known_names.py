@@ -9,7 +9,7 @@ from kinetoscope.formats.torch_names import is_backward_node, is_kernel, is_oper
 Vocabulary = Callable[[str], bool]
 """Returns whether a text is a name of torch's or of ours."""
 
-_OURS = (
+_KINETOSCOPE_SPANS = (
     r"(?:event|kinetoscope)/(?:epoch|batch|dataloader|forward|backward|loss|optimizer|eval|stop|start|save|drain|merge)"
     r"|kinetoscope/look at memory"
 )
@@ -100,7 +100,7 @@ def _matcher(*patterns: str) -> Vocabulary:
     return lambda text: compiled.fullmatch(text) is not None
 
 
-is_own_span = _matcher(_OURS)
+is_kinetoscope_span = _matcher(_KINETOSCOPE_SPANS)
 is_call = _matcher(_CALL, r"(?:Command|Activity) Buffer (?:Full|Request|Flush)")
 is_annotation = _matcher(
     *(_MARK, "Iteration Start: PyTorch Profiler|Record Window End", _BACKWARD, rf"{_ENGINE}{_BACKWARD}"),

@@ -15,9 +15,9 @@ from kinetoscope.core.job.ranks import Attempt, Number, Ranks, Start
 from kinetoscope.core.paths.attempt_folders import MANIFESTS, find_attempt_folders
 from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.errors import KinetoscopeError, TraceFileError
-from kinetoscope.formats.header import Count, Moment, told
+from kinetoscope.formats.header import Count, Moment, describe_validation_error
 from kinetoscope.formats.journal import append_line, journal_of_rank, journals_of_ranks, read_journal
-from kinetoscope.formats.own_json import encode_struct
+from kinetoscope.formats.struct_json import encode_struct
 
 _OF_ANOTHER_VERSION = "`$.type`"  # the end of the error for an entry of a kind that this version does not know
 
@@ -87,15 +87,15 @@ Entry = RankStarted | RanksBeside | AttemptAgreed | TraceFinished | TraceExpired
 class RankManifest:
     """The entries of one start of a rank: whether it has closed, its traces, and which of them have expired.
 
-    ``agreed`` is the attempt's id, empty if unknown; ``beside`` are starts of other ranks. ``why_nothing`` says why the
-    run recorded nothing, if that is known.
+    ``agreed`` is the attempt's id, empty if unknown; ``beside`` are starts of other ranks. ``find_empty_reason`` says
+    why the run recorded nothing, if that is known.
     """
 
     rank: int
     started: RankStarted | None = None
     closed: bool = False
     agreed: str = ""
-    why_nothing: str = ""
+    find_empty_reason: str = ""
     beside: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
     _traces: dict[str, TraceFinished] = field(default_factory=dict)
@@ -126,9 +126,9 @@ class RankManifest:
             case RankClosed():
                 self.closed = True
             case NothingRecorded():
-                self.why_nothing = entry.why
+                self.find_empty_reason = entry.why
 
-    def forget(self, path: str) -> None:
+    def remove_trace(self, path: str) -> None:
         """Removes the trace of this name, because another start has replaced it."""
         self._traces.pop(path, None)
         self.expired.discard(path)
@@ -158,7 +158,7 @@ def read_manifest(folder: Path) -> list[RankManifest]:
 STARTED = "started.json"
 """In the folder of a run, what `kinetoscope run` notes before the command begins."""
 
-UNSEEN = ".unseen"
+UNSEEN_FILE = ".unseen"
 """In the folder of a run, what a process below `kinetoscope run` saw that was no training run, in a sentence."""
 
 _MAX_UNSEEN_BYTES = 4096
@@ -170,39 +170,39 @@ _NO_TRAINING = (
 )
 
 
-def why_nothing(folder: Path) -> str:
+def find_empty_reason(folder: Path) -> str:
     """Why the last attempt of the run in ``folder``, or with its traces there, recorded nothing; "" as in
-    `reason_of`."""
+    `find_reason`."""
     try:
         run = RunFolder(folder)
-        places = [".", *(name for name in run.names() if not name.startswith(".") and run.is_folder(name))]
-        found = _last_attempt([run.path / place for place in places])
+        folder_names = [".", *(name for name in run.names() if not name.startswith(".") and run.is_folder(name))]
+        found = _last_attempt([run.path / folder_name for folder_name in folder_names])
         has_started = run.is_file(STARTED)
     except (OSError, KinetoscopeError):
         return ""
-    return reason_of(found) or (_unseen(run) if has_started and not found else "")
+    return find_reason(found) or (_read_unseen(run) if has_started and not found else "")
 
 
-def _unseen(run: RunFolder) -> str:
+def _read_unseen(run: RunFolder) -> str:
     """Return why `kinetoscope run` recorded nothing, as the process said it, if one has."""
     try:
-        said = run.read(UNSEEN, _MAX_UNSEEN_BYTES).decode()
+        text = run.read(UNSEEN_FILE, _MAX_UNSEEN_BYTES).decode()
     except (OSError, KinetoscopeError, UnicodeDecodeError):
         return _NO_TRAINING
-    return f"kinetoscope run: {said}"
+    return f"kinetoscope run: {text}"
 
 
-def reason_of(manifests: Sequence[RankManifest]) -> str:
+def find_reason(manifests: Sequence[RankManifest]) -> str:
     """Why the run of these ranks recorded nothing; "" where nobody noted it, or a rank recorded something."""
     is_empty = not any(manifest.traces for manifest in manifests)
-    return next((one.why_nothing for one in manifests if one.why_nothing and is_empty), "")
+    return next((one.find_empty_reason for one in manifests if one.find_empty_reason and is_empty), "")
 
 
-def _last_attempt(places: Iterable[Path]) -> list[RankManifest]:
+def _last_attempt(folder_names: Iterable[Path]) -> list[RankManifest]:
     """What the ranks of the last attempt noted in any of the folders of a run's traces: torch's have one of theirs."""
-    by_place = [find_attempt_folders(place) for place in places]
-    for number in sorted({number for folders in by_place for number in folders}, reverse=True):
-        of_attempt = [folders[number] for folders in by_place if number in folders]
+    by_folder = [find_attempt_folders(folder_name) for folder_name in folder_names]
+    for number in sorted({number for folders in by_folder for number in folders}, reverse=True):
+        of_attempt = [folders[number] for folders in by_folder if number in folders]
         if found := [manifest for traces in of_attempt for manifest in read_manifest(traces)]:
             return found
     return []
@@ -231,7 +231,7 @@ def _read_rank(traces: RunFolder, rank: int, name: str, strict: bool) -> list[Ra
         if isinstance(entry, (TraceFinished, TraceExpired)) and not is_name_inside(entry.path):
             continue
         if isinstance(entry, TraceFinished):
-            writers.get(entry.path, manifest).forget(entry.path)
+            writers.get(entry.path, manifest).remove_trace(entry.path)
             writers[entry.path] = manifest
         manifest.add(entry)
     return starts[1:] or starts
@@ -242,7 +242,8 @@ def _entries(traces: RunFolder, name: str, strict: bool) -> Iterator[Entry]:
         is_of_another_version = str(error).endswith(_OF_ANOTHER_VERSION)
         if strict and isinstance(error, msgspec.ValidationError) and not is_of_another_version:
             raise TraceFileError(
-                f"Cannot use the manifest {traces.path / name}: in line {number}, {told(error)}. Delete that line."
+                f"Cannot use the manifest {traces.path / name}: in line {number}, {describe_validation_error(error)}. "
+                "Delete that line."
             ) from error
 
     try:

@@ -43,7 +43,7 @@ class NestingCounts:
     moved: int = 0
 
 
-def plain_place(pid: Any, tid: Any) -> Track:
+def plain_track(pid: Any, tid: Any) -> Track:
     """The track of an event with that pid and tid."""
     return plain_pid(pid), plain_tid(tid)
 
@@ -51,7 +51,7 @@ def plain_place(pid: Any, tid: Any) -> Track:
 def nest(
     events: list[Event],
     is_fixed: Callable[[Event], bool] = lambda event: False,
-    place: Callable[[Any, Any], Track] = plain_place,
+    place: Callable[[Any, Any], Track] = plain_track,
 ) -> NestingCounts:
     """Makes the ``X`` events of each (pid, tid) track nest properly, in place; no event is lost.
 
@@ -104,10 +104,10 @@ class _Change:
         """Adds a note on it to the span's args."""
         for cut_ns, where in ((self.cut_begin_ns, "begin"), (self.cut_end_ns, "end")):
             if cut_ns:
-                _say(self.span, f"clipped {_microseconds(cut_ns)} at its {where} to nest")
+                _add_note(self.span, f"clipped {_microseconds(cut_ns)} at its {where} to nest")
         if self.overlap:
             other = self.beside if isinstance(self.beside, str) else "another span"
-            _say(self.span, f"moved from thread {thread} to overlap {self.overlap}: it overlaps {other}")
+            _add_note(self.span, f"moved from thread {thread} to overlap {self.overlap}: it overlaps {other}")
 
 
 class _TrackNester:
@@ -126,12 +126,12 @@ class _TrackNester:
         """Makes ``spans`` nest; returns those that must move to another track."""
         longest_first = sorted(spans, key=itemgetter("dur"), reverse=True)
         for span in sorted(longest_first, key=itemgetter("ts")):
-            self._place_cut_ones(before=(span["ts"], -span["dur"]))
+            self._place_clipped(before=(span["ts"], -span["dur"]))
             self._place(span)
-        self._place_cut_ones(before=(math.inf, 0))
+        self._place_clipped(before=(math.inf, 0))
         return self._moved
 
-    def _place_cut_ones(self, before: tuple[float, int]) -> None:
+    def _place_clipped(self, before: tuple[float, int]) -> None:
         """Places the spans whose begin was cut and that come before the given (begin, -duration)."""
         while self._cut and self._cut[0][:2] < before:
             self._place(heapq.heappop(self._cut)[-1])
@@ -201,7 +201,7 @@ def _microseconds(duration_ns: int) -> str:
     return f"{duration_ns // 1000}.{duration_ns % 1000:03} us"
 
 
-def _say(event: Event, what: str) -> None:
+def _add_note(event: Event, what: str) -> None:
     """Adds ``what`` to a copy of the event's args: events of one recorder may share their args."""
     args = event.get("args")
     args = {} if args is None else args
@@ -213,7 +213,7 @@ def _say(event: Event, what: str) -> None:
 class OverlapTracks:
     """Makes overlap tracks, with tids that no other track has."""
 
-    def __init__(self, events: list[Event], place: Callable[[Any, Any], Track] = plain_place) -> None:
+    def __init__(self, events: list[Event], place: Callable[[Any, Any], Track] = plain_track) -> None:
         """``events`` has at least one event of each track of a file; the metadata of new tracks is added to it."""
         self._events = events
         self._place = place
@@ -269,8 +269,8 @@ class OverlapTracks:
         self._events.append({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args})
 
 
-def in_pairs(events: Iterable[Event], is_ours: Callable[[Event], bool]) -> Iterator[Event]:
-    """``events``, whose spans nest, with each span for which ``is_ours`` is true as a ``B`` and an ``E`` event.
+def in_pairs(events: Iterable[Event], is_kinetoscope: Callable[[Event], bool]) -> Iterator[Event]:
+    """``events``, whose spans nest, with each span for which ``is_kinetoscope`` is true as a ``B`` and an ``E`` event.
 
     Others stay as they are. Times are integers of nanoseconds. Events without a time come first; then come
     the tracks, each in the order in which viewers read pairs: what ends at a moment before what begins then, and what
@@ -284,15 +284,15 @@ def in_pairs(events: Iterable[Event], is_ours: Callable[[Event], bool]) -> Itera
             tracks[event.get("pid"), event.get("tid")].append(event)
     for track in tracks.values():
         track.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
-        yield from _brackets(track, is_ours)
+        yield from _brackets(track, is_kinetoscope)
 
 
-def _brackets(track: list[Event], is_ours: Callable[[Event], bool]) -> Iterator[Event]:
+def _brackets(track: list[Event], is_kinetoscope: Callable[[Event], bool]) -> Iterator[Event]:
     open_ends: list[Event] = []
     for event in track:
         while open_ends and open_ends[-1]["ts"] <= event["ts"]:
             yield open_ends.pop()
-        if event["ph"] == "X" and is_ours(event):
+        if event["ph"] == "X" and is_kinetoscope(event):
             end = {key: event[key] for key in ("ph", "name", "cat", "pid", "tid", "ts", "args") if key in event}
             end |= {"ph": "E", "ts": event["ts"] + event.pop("dur")}
             event["ph"] = "B"

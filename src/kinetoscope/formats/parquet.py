@@ -15,14 +15,14 @@ from kinetoscope.errors import TraceFileError
 
 _MAGIC = b"PAR1"
 _END_BYTES = 8  # the length of the footer, and the magic
-_MOST_FOOTER_BYTES = 1 << 26
-_MOST_HEADER_BYTES = 1 << 16
-_MOST_VALUES = 1 << 21  # in one struct, with all that is in it
-_DEEPEST = 16
+_MAX_FOOTER_BYTES = 1 << 26
+_MAX_HEADER_BYTES = 1 << 16
+_MAX_VALUES = 1 << 21  # in one struct, with all that is in it
+_MAX_DEPTH = 16
 _BYTES_PER_VALUE = 8
 # Measured on 2 million spans of one name, one after another, as small as a trace can get: 163 times their file.
-_LARGEST_RATIO = 250
-_MOST_BYTES_OF_SMALL = 1 << 28
+_MAX_RATIO = 250
+_MAX_SMALL_BYTES = 1 << 28
 
 # The ids of fields, from parquet.thrift.
 _NUM_ROWS, _ROW_GROUPS = 3, 4
@@ -36,7 +36,7 @@ _BYTE, _DOUBLE, _BINARY, _STRUCT, _UUID = 3, 7, 8, 12, 13
 _TRUE, _FALSE, _LISTS, _MAP, _INTEGERS = 1, 2, (9, 10), 11, (4, 5, 6)
 
 
-def require_small(file: BinaryIO, name: str) -> None:
+def require_reasonable_size(file: BinaryIO, name: str) -> None:
     """Raises `TraceFileError` for a Parquet file that unpacks to far more than any trace does, or that is damaged."""
     try:
         size_bytes, unpacked_bytes = os.fstat(file.fileno()).st_size, _unpacked_bytes(file)
@@ -44,10 +44,10 @@ def require_small(file: BinaryIO, name: str) -> None:
         raise TraceFileError(
             f"Cannot read {name}: it is no Parquet file, or is damaged. Convert the trace again."
         ) from error
-    if unpacked_bytes > max(_MOST_BYTES_OF_SMALL, _LARGEST_RATIO * size_bytes):
+    if unpacked_bytes > max(_MAX_SMALL_BYTES, _MAX_RATIO * size_bytes):
         raise TraceFileError(
             f"Cannot read {name}: its {format_file_size(size_bytes)} would take over "
-            f"{format_file_size(unpacked_bytes)} of memory, more than {_LARGEST_RATIO} times as much, which no trace "
+            f"{format_file_size(unpacked_bytes)} of memory, more than {_MAX_RATIO} times as much, which no trace "
             "does. Convert the trace again, or ask who made the file."
         )
 
@@ -75,7 +75,7 @@ def _footer(file: BinaryIO) -> dict[int, Any]:
     if end < len(_MAGIC) + _END_BYTES:
         raise _DamagedError
     num_bytes, magic = struct.unpack("<I4s", _read(file, end - _END_BYTES, _END_BYTES))
-    if magic != _MAGIC or num_bytes > min(_MOST_FOOTER_BYTES, end - _END_BYTES):
+    if magic != _MAGIC or num_bytes > min(_MAX_FOOTER_BYTES, end - _END_BYTES):
         raise _DamagedError
     return _Structs(_read(file, end - _END_BYTES - num_bytes, num_bytes)).read()
 
@@ -92,7 +92,7 @@ def _pages(file: BinaryIO, chunk: dict[int, Any]) -> Iterator[_Page]:
     at = min(first, chunk.get(_DICTIONARY_PAGE) or first)
     end = at + chunk[_PACKED_BYTES]
     while at < end:
-        structs = _Structs(_read(file, at, _MOST_HEADER_BYTES))
+        structs = _Structs(_read(file, at, _MAX_HEADER_BYTES))
         header = structs.read()
         of_kind = next((header[kind] for kind in _PAGE_HEADERS if kind in header), {})
         if header[_PACKED_PAGE_BYTES] < 0 or header[_PAGE_BYTES] < 0:
@@ -101,10 +101,10 @@ def _pages(file: BinaryIO, chunk: dict[int, Any]) -> Iterator[_Page]:
         at += structs.at + header[_PACKED_PAGE_BYTES]
 
 
-def _read(file: BinaryIO, at: int, num_bytes: int) -> bytes:
-    if at < 0:
+def _read(file: BinaryIO, offset: int, num_bytes: int) -> bytes:
+    if offset < 0:
         raise _DamagedError
-    file.seek(at)
+    file.seek(offset)
     content = b""
     while len(content) < num_bytes and (piece := file.read(num_bytes - len(content))):
         content += piece
@@ -117,11 +117,11 @@ class _Structs:
     def __init__(self, text: bytes) -> None:
         self.at = 0
         self._text = text
-        self._num_left = _MOST_VALUES
+        self._num_left = _MAX_VALUES
 
     def read(self, depth: int = 0) -> dict[int, Any]:
         """The struct that begins here."""
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise _DamagedError
         fields: dict[int, Any] = {}
         field = 0
@@ -165,7 +165,7 @@ class _Structs:
             self._item(kinds & 15, depth)
 
     def _item(self, kind: int, depth: int) -> Any:
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise _DamagedError
         return self._value(kind, depth)
 

@@ -38,7 +38,7 @@ def counter_uuid(hashed: int, pid: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class CounterPlaces:
+class CounterTracks:
     """The uuids of series that are not directly in the group of their subject."""
 
     alone: frozenset[int] = frozenset()
@@ -56,7 +56,7 @@ class PerfettoWriter:
     base_ns = 0
     """Times are unix nanoseconds."""
 
-    counter_places = CounterPlaces()
+    counter_tracks = CounterTracks()
     """The places of all counters that will be written."""
 
     def __init__(self, stream: BinaryIO) -> None:

@@ -16,7 +16,7 @@ from kinetoscope.errors import SettingsError
 NAME = "record.request"
 """In the folder `pulse` of the run."""
 
-MOST_STEPS = 100
+MAX_STEPS = 100
 REQUEST_BYTES = 512
 _MAGIC = b"KSRECORD"
 _HEAD = struct.Struct("<8sI")
@@ -24,7 +24,7 @@ _FIELDS = struct.Struct("<8sIIqqI256s")
 """The magic; the number of the request; num_steps; the first step; when it was asked for, in unix time; whether all
 ranks are meant; else which, as bits."""
 
-_MOST_RANKS = 8 * 256
+_MAX_RANKS = 8 * 256
 _CHECKED_BYTES = REQUEST_BYTES - 8
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -38,7 +38,7 @@ class RecordRequest:
     sequence: int
     num_steps: int
     first_step: int
-    asked_unix_ns: int
+    requested_unix_ns: int
     ranks: frozenset[int] | None = None
 
     def is_for(self, rank: int) -> bool:
@@ -47,19 +47,19 @@ class RecordRequest:
 
     def encoded(self) -> bytes:
         """The bytes of the file."""
-        bits = bytearray(_MOST_RANKS // 8)
+        bits = bytearray(_MAX_RANKS // 8)
         for rank in self.ranks or ():
             bits[rank // 8] |= 1 << rank % 8
-        numbers = self.sequence, self.num_steps, self.first_step, self.asked_unix_ns, int(self.ranks is None)
+        numbers = self.sequence, self.num_steps, self.first_step, self.requested_unix_ns, int(self.ranks is None)
         text = _FIELDS.pack(_MAGIC, *numbers, bytes(bits)).ljust(_CHECKED_BYTES, b"\0")
         return text + _checksum(text)
 
 
-def ranks_to_ask(ranks: Iterable[int]) -> frozenset[int]:
+def validate_ranks(ranks: Iterable[int]) -> frozenset[int]:
     """These, if a request can name them. Raises `SettingsError`."""
     found = frozenset(ranks)
-    if not found or min(found) < 0 or max(found) >= _MOST_RANKS:
-        raise SettingsError(f"--ranks takes numbers from 0 to {_MOST_RANKS - 1}; leave it out to ask all ranks.")
+    if not found or min(found) < 0 or max(found) >= _MAX_RANKS:
+        raise SettingsError(f"--ranks takes numbers from 0 to {_MAX_RANKS - 1}; leave it out to ask all ranks.")
     return found
 
 
@@ -67,12 +67,12 @@ def decode_request(content: bytes) -> RecordRequest | None:
     """The request in a file; None if there is none, or none that can be obeyed."""
     if len(content) != REQUEST_BYTES or _checksum(content[:_CHECKED_BYTES]) != content[_CHECKED_BYTES:]:
         return None
-    magic, sequence, num_steps, first_step, asked_unix_ns, is_for_all, bits = _FIELDS.unpack_from(content)
-    is_possible = magic == _MAGIC and sequence and 1 <= num_steps <= MOST_STEPS and 0 <= first_step < 1 << 48
+    magic, sequence, num_steps, first_step, requested_unix_ns, is_for_all, bits = _FIELDS.unpack_from(content)
+    is_possible = magic == _MAGIC and sequence and 1 <= num_steps <= MAX_STEPS and 0 <= first_step < 1 << 48
     if not is_possible:
         return None
-    named = frozenset(rank for rank in range(_MOST_RANKS) if bits[rank // 8] >> rank % 8 & 1)
-    return RecordRequest(sequence, num_steps, first_step, asked_unix_ns, None if is_for_all else named)
+    named = frozenset(rank for rank in range(_MAX_RANKS) if bits[rank // 8] >> rank % 8 & 1)
+    return RecordRequest(sequence, num_steps, first_step, requested_unix_ns, None if is_for_all else named)
 
 
 def read_request(path: bytes | str) -> RecordRequest | None:
@@ -107,7 +107,7 @@ def write_request(path: str, make: Callable[[RecordRequest | None], RecordReques
     """
     descriptor = os.open(path, os.O_RDWR | _FLAGS)
     try:
-        if not _is_ours(os.fstat(descriptor)):
+        if not _is_own_file(os.fstat(descriptor)):
             raise FileNotFoundError(f"{path} is not a file that only you may write to.")
         with suppress(OSError, ImportError):  # some network file systems have no locks
             import fcntl
@@ -127,14 +127,14 @@ def _read(path: bytes | str, count: int) -> bytes:
     except (OSError, ValueError):
         return b""
     try:
-        return os.pread(descriptor, count, 0) if _is_ours(os.fstat(descriptor)) else b""
+        return os.pread(descriptor, count, 0) if _is_own_file(os.fstat(descriptor)) else b""
     except OSError:
         return b""
     finally:
         os.close(descriptor)
 
 
-def _is_ours(found: os.stat_result) -> bool:
+def _is_own_file(found: os.stat_result) -> bool:
     is_private = found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & _OTHERS_MAY_WRITE
     return stat.S_ISREG(found.st_mode) and is_private and found.st_size == REQUEST_BYTES
 

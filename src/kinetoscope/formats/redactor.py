@@ -9,7 +9,7 @@ from kinetoscope.core.text.once_log import OnceLog
 REDACTED = "redacted"
 """What is written instead of a text on which the user's function failed."""
 
-_MOST_KNOWN = 1 << 18  # texts; a trace has a few thousand different ones
+_MAX_CACHED = 1 << 18  # texts; a trace has a few thousand different ones
 
 
 class Redactor:
@@ -27,31 +27,31 @@ class Redactor:
 
     def __call__(self, text: str) -> str:
         known = self._known.get(text)
-        return self._ask(text) if known is None else known
+        return self._replace(text) if known is None else known
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forgets all answers, so that their texts take no memory after the window they are from."""
         self._known = {}
 
-    def _ask(self, text: str) -> str:
+    def _replace(self, text: str) -> str:
         if not text:
             return text
-        if len(self._known) >= _MOST_KNOWN:
-            self.forget()
-        self._known[text] = answer = self._answer(text)
+        if len(self._known) >= _MAX_CACHED:
+            self.clear()
+        self._known[text] = answer = self._call(text)
         return answer
 
-    def _answer(self, text: str) -> str:
+    def _call(self, text: str) -> str:
         try:
             answer = self._function(text)
             if not isinstance(answer, str):
                 raise TypeError(f"redact must return a string; it returned a {type(answer).__name__}.")
             return str(answer)
         except Exception as error:
-            self._say(error)
+            self._warn(error)
             return REDACTED
 
-    def _say(self, error: Exception) -> None:
+    def _warn(self, error: Exception) -> None:
         if self._on_error is not None:
             self._on_error(error)
         frames = traceback.extract_tb(error.__traceback__)

@@ -11,7 +11,7 @@ from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder, is_nam
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.formats.header import Count, Nanoseconds
 from kinetoscope.formats.journal import append_line, journal_of_rank, journals_of_ranks, read_journal
-from kinetoscope.formats.own_json import encode_struct
+from kinetoscope.formats.struct_json import encode_struct
 
 FOLDER = "slow_steps"
 _Phase = Annotated[int, msgspec.Meta(ge=0, le=6)]

@@ -60,7 +60,7 @@ _WORD = re.compile(
 )
 _MEMBERS = frozenset(("::Params", "::Arguments", "::SharedStorage"))
 _TRITON = re.compile(r"triton_(?:poi|red|per|tem|for|mm|unk|spl)_(?:fused_)?(\w*)")
-_LOOKS_LIKE_KERNEL = re.compile(
+_KERNEL_FORM = re.compile(
     r"(?:void )?(?:[A-Za-z_]\w*|\(anonymous namespace\))(?:::|<).*|(?:nccl|rccl)(?:Dev)?Kernel_.*|triton_\w+"
     r"|(?:ampere|volta|turing|hopper|maxwell|pascal|blackwell|sm\d+|cudnn|cutlass|cublas)_\w+",
     re.DOTALL,
@@ -91,12 +91,12 @@ def is_backward_node(name: str) -> bool:
 
 def is_kernel(name: str) -> bool:
     """Return whether all identifiers in the name of a kernel are known to be those of torch and of its libraries."""
-    return _LOOKS_LIKE_KERNEL.fullmatch(name) is not None and redact_kernel(name, lambda _: "") == name
+    return _KERNEL_FORM.fullmatch(name) is not None and redact_kernel(name, lambda _: "") == name
 
 
-def looks_like_kernel(name: str) -> bool:
+def has_kernel_form(name: str) -> bool:
     """Return whether a name has the form of one of a compiled kernel, whoever wrote that."""
-    return _LOOKS_LIKE_KERNEL.fullmatch(name) is not None
+    return _KERNEL_FORM.fullmatch(name) is not None
 
 
 def redact_kernel(name: str, replace: Callable[[str], str]) -> str:

@@ -14,12 +14,12 @@ import msgspec
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, encode_line
 from kinetoscope.formats.field_owners import KNOWN_CATEGORIES, KNOWN_KEYS
 
-Ask = Callable[[str], str]
+Replace = Callable[[str], str]
 """What may be written instead of a text."""
 
 _FIELDS = frozenset(("ph", "name", "cat", "args", "pid", "tid", "ts", "dur", "tts", "tdur", "id", "id2", "bind_id"))
 _FIELDS |= {"bp", "s", "scope", "flow_in", "flow_out"}
-_PLACES = frozenset(("pid", "tid", "id", "id2", "bind_id", "scope"))
+_ID_FIELDS = frozenset(("pid", "tid", "id", "id2", "bind_id", "scope"))
 _CODES = frozenset(("ph", "s", "bp"))  # one letter says what kind of event it is
 _DESCRIPTIONS = frozenset(
     ("process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index", "kinetoscope_header")
@@ -36,10 +36,10 @@ class TraceRedactor:
     Texts that tell tracks or flows apart stay different, even if ``ask`` gives the same answer for them.
     """
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-        self._places: dict[str, str] = {}
-        self._taken: dict[str, Any] = {}
+    def __init__(self, replace: Replace) -> None:
+        self._replace = replace
+        self._ids: dict[str, str] = {}
+        self._used: dict[str, Any] = {}
 
     def header(self, header: dict[str, Any]) -> dict[str, Any]:
         """Return the header with all texts redacted."""
@@ -52,7 +52,7 @@ class TraceRedactor:
         """Return the event with all texts redacted."""
         redacted: Event = {}
         for key, value in event.items():
-            name = key if key in _FIELDS else unused_name(self._ask(key), redacted)
+            name = key if key in _FIELDS else unused_name(self._replace(key), redacted)
             redacted[name] = value if type(value) is int else self._field(event, key, value)
         return redacted
 
@@ -69,25 +69,25 @@ class TraceRedactor:
             redacted[name] = value if type(value) is int else self._value(key, value)
         return redacted
 
-    def place(self, value: Any) -> Any:
+    def redact_id(self, value: Any) -> Any:
         """Return what replaces a pid, a tid or an id; different ones stay different."""
         if isinstance(value, dict):
-            return {key: self.place(part) for key, part in value.items() if key in ("local", "global")}
+            return {key: self.redact_id(part) for key, part in value.items() if key in ("local", "global")}
         if not isinstance(value, str):
             return self._value("", value)
         if _NUMBER.fullmatch(value):
             return value
-        if value not in self._places:
-            self._places[value] = place = unused_name(self._ask(value), self._taken)
-            self._taken[place] = value
-        return self._places[value]
+        if value not in self._ids:
+            self._ids[value] = redact_id = unused_name(self._replace(value), self._used)
+            self._used[redact_id] = value
+        return self._ids[value]
 
     def _field(self, event: Event, key: str, value: Any) -> Any:
-        if key in _PLACES:
-            return self.place(value)
+        if key in _ID_FIELDS:
+            return self.redact_id(value)
         if key in _CODES and isinstance(value, str) and len(value) == 1:
             return value
-        is_kept = event.get("ph") == "M" and describes_track(event) and (key == "name" or _says_device(value))
+        is_kept = event.get("ph") == "M" and describes_track(event) and (key == "name" or _is_device_label(value))
         if is_kept:
             return value
         if key in ("cat", "name") and isinstance(value, str):
@@ -97,10 +97,10 @@ class TraceRedactor:
         return self._value(key, value)
 
     def _category(self, event: Event, category: str) -> str:
-        return redact_categories(category, self._ask)
+        return redact_categories(category, self._replace)
 
     def _name(self, event: Event, name: str) -> str:
-        return self._ask(name)
+        return self._replace(name)
 
     def _arguments(self, event: Event, members: dict[str, Any]) -> dict[str, Any]:
         return self.arguments(members)
@@ -114,18 +114,18 @@ class TraceRedactor:
         return [self._value(key, part) for part in value] if kind is list else value
 
     def _key(self, key: str) -> str:
-        return key if key in KNOWN_KEYS else self._ask(key)
+        return key if key in KNOWN_KEYS else self._replace(key)
 
     def _text(self, key: str, text: str) -> str:
         """Return what replaces a text in a field ``key``."""
-        return self._ask(text)
+        return self._replace(text)
 
 
-def redact_categories(categories: str, ask: Ask) -> str:
+def redact_categories(categories: str, replace: Replace) -> str:
     """The categories of an event, with commas between them; those that torch and we define are kept."""
     if categories in KNOWN_CATEGORIES:
         return categories
-    return ",".join(part if part in KNOWN_CATEGORIES else ask(part) for part in categories.split(","))
+    return ",".join(part if part in KNOWN_CATEGORIES else replace(part) for part in categories.split(","))
 
 
 def write_redacted(trace: ChromeTrace, stream: BinaryIO, redactor: TraceRedactor) -> None:
@@ -140,13 +140,13 @@ def describes_track(event: Event) -> bool:
     return isinstance(name, str) and name in _DESCRIPTIONS
 
 
-def _says_device(args: Any) -> bool:
+def _is_device_label(args: Any) -> bool:
     """Whether the args of a description only say that a process stands for the CPU or a GPU."""
     return isinstance(args, dict) and len(args) == 1 and _DEVICE.fullmatch(str(args.get("labels"))) is not None
 
 
-def unused_name(name: str, taken: dict[str, Any]) -> str:
+def unused_name(name: str, used: dict[str, Any]) -> str:
     """``name``, or if it is taken, the name and a number."""
-    if name not in taken:
+    if name not in used:
         return name
-    return next(other for number in count(len(taken) + 1) if (other := f"{name} ({number})") not in taken)
+    return next(other for number in count(len(used) + 1) if (other := f"{name} ({number})") not in used)

@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any
 
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
-from kinetoscope.formats.own_names import BATCH, STEP
+from kinetoscope.formats.trace_names import BATCH, STEP
 
 Event = dict[str, Any]
 TrackKey = tuple[Any, ...]
@@ -88,35 +88,37 @@ class RankTracks:
         self._tracks: dict[TrackKey, Track] = {}
         self._taken: set[int] = set()
 
-    def adopt(self, events: Iterable[Event], *, host: str = "", is_ours: bool = False) -> list[Event]:
+    def adopt(self, events: Iterable[Event], *, host: str = "", is_kinetoscope: bool = False) -> list[Event]:
         """Gives the events of one file this rank's pid and tids, in place, and stores the names of tracks.
 
-        ``is_ours``: the file was written by Kinetoscope, so its names and sort indexes stay as they are.
+        ``is_kinetoscope``: the file was written by Kinetoscope, so its names and sort indexes stay as they are.
         """
         events = list(events)
         described = Descriptions(events)
-        self.note_host(host)
-        return [event for event in events if self.adopt_one(event, described, is_ours=is_ours)]
+        self.set_host(host)
+        return [event for event in events if self.adopt_one(event, described, is_kinetoscope=is_kinetoscope)]
 
-    def note_host(self, host: str) -> None:
+    def set_host(self, host: str) -> None:
         """Stores where the rank ran; the first file with a host counts."""
         self._host = self._host or host
 
-    def adopt_one(self, event: Event, described: "Descriptions", *, is_ours: bool = False) -> bool:
+    def adopt_one(self, event: Event, described: "Descriptions", *, is_kinetoscope: bool = False) -> bool:
         """Gives one event this rank's pid and tid, in place; False if it is metadata that `metadata` replaces."""
-        if says_names(event):
+        if is_track_metadata(event):
             return False
         name = str(event.get("name")) if event.get("ph") == "X" else ""
-        event["tid"] = self.place(event.get("pid"), event.get("tid"), described, role_of(name), is_ours=is_ours)
+        event["tid"] = self.place(
+            event.get("pid"), event.get("tid"), described, role_of(name), is_kinetoscope=is_kinetoscope
+        )
         event["pid"] = self.rank
         if event.get("s") in _WIDE_SCOPES and event.get("ph") in _INSTANTS:
             event["s"] = "t"
         return True
 
-    def place(self, pid: Any, tid: Any, described: "Descriptions", role: "Role | None", *, is_ours: bool) -> int:
+    def place(self, pid: Any, tid: Any, described: "Descriptions", role: "Role | None", *, is_kinetoscope: bool) -> int:
         """The tid in this rank of a file's track ``(pid, tid)``; ``role`` is the thread's role as its spans show it."""
-        track = self._track(pid, plain_tid(tid), described, is_ours)
-        if role is not None and track.role is Role.THREAD and not is_ours:
+        track = self._track(pid, plain_tid(tid), described, is_kinetoscope)
+        if role is not None and track.role is Role.THREAD and not is_kinetoscope:
             track.role = role
         return track.tid
 
@@ -138,7 +140,7 @@ class RankTracks:
             events.append(self._describe("thread_sort_index", track.tid, sort_index=track.sort_index(place)))
         return events
 
-    def notes_for_composer(self, base_ns: int) -> list[Event]:
+    def composer_metadata(self, base_ns: int) -> list[Event]:
         """The metadata that Composer's own merger needs in a list whose times count from ``base_ns``: the rank, and a
         moment that is the same on every rank."""
         return [
@@ -150,24 +152,24 @@ class RankTracks:
         tid = tid or next((track.tid for track in self._tracks.values()), 1)
         return {"ph": "M", "name": name, "pid": self.rank, "tid": tid, "args": args}
 
-    def _track(self, pid: Any, tid: Any, described: "Descriptions", is_ours: bool) -> Track:
+    def _track(self, pid: Any, tid: Any, described: "Descriptions", is_kinetoscope: bool) -> Track:
         pid = plain_pid(pid)
         key = described.keys.get((pid, tid), (pid, tid))
         track = self._tracks.get(key)
         if track is None:
-            track = self._tracks[key] = self._new_track(key, pid, tid, described, is_ours)
+            track = self._tracks[key] = self._new_track(key, pid, tid, described, is_kinetoscope)
         return track
 
-    def _new_track(self, key: TrackKey, pid: Any, tid: Any, described: "Descriptions", is_ours: bool) -> Track:
+    def _new_track(self, key: TrackKey, pid: Any, tid: Any, described: "Descriptions", is_kinetoscope: bool) -> Track:
         origin, overlap = described.overlaps.get((pid, tid), (tid, 0))
-        role, name = _role(pid, origin, described, is_ours), described.names.get((pid, tid), "")
+        role, name = _role(pid, origin, described, is_kinetoscope), described.names.get((pid, tid), "")
         if role is Role.NOTES:
             name = " · ".join(str(part) for part in (pid, tid) if part not in ("", None)) or "profiler"
-        elif role is Role.LOOP and not is_ours and not overlap and (not name or name.startswith("thread ")):
+        elif role is Role.LOOP and not is_kinetoscope and not overlap and (not name or name.startswith("thread ")):
             name = f"thread {tid} (main)"  # Kineto's own name is that of the program
-        keep = role in (Role.LOOP, Role.THREAD) or is_ours
+        keep = role in (Role.LOOP, Role.THREAD) or is_kinetoscope
         track = Track(self._tid(tid, keep), key, origin, role, described.devices.get(pid), name, overlap=overlap)
-        if is_ours:
+        if is_kinetoscope:
             track.given_sort_index = described.sort_indexes.get((pid, tid))
         return track
 
@@ -193,24 +195,24 @@ class Descriptions:
         self._kernel_pids: set[Any] = set(map(plain_pid, kernel_pids))
         for event in events:
             if event.get("ph") == "M":
-                self._take(event, event.get("args"))
+                self._add_description(event, event.get("args"))
             elif isinstance(category := event.get("cat"), str) and category in DEVICE_CATEGORIES:
                 self._kernel_pids.add(plain_pid(event.get("pid")))
 
-    def _take(self, event: Event, args: Any) -> None:
+    def _add_description(self, event: Event, args: Any) -> None:
         if not isinstance(args, dict):
             return
         pid, tid = plain_pid(event.get("pid")), plain_tid(event.get("tid"))
         label = str(args.get("labels", ""))
         match event.get("name"):
             case "thread_name":
-                self._take_name(pid, tid, args)
+                self._add_name(pid, tid, args)
             case "thread_sort_index" if isinstance(index := args.get("sort_index"), int):
                 self.sort_indexes[pid, tid] = index
             case "process_labels" if label.startswith("GPU "):
                 self.devices[pid] = label.removeprefix("GPU ")
 
-    def _take_name(self, pid: Any, tid: Any, args: Event) -> None:
+    def _add_name(self, pid: Any, tid: Any, args: Event) -> None:
         self.names[pid, tid] = str(args.get("name", ""))
         origin, overlap = args.get("origin"), args.get("overlap", 1)
         if isinstance(origin, list) and {*map(type, origin)} <= {int, str, NoneType}:
@@ -225,13 +227,13 @@ class Descriptions:
         return pid in self.devices or (pid in self._kernel_pids and isinstance(pid, int) and pid < 16)
 
 
-def says_names(event: Event) -> bool:
+def is_track_metadata(event: Event) -> bool:
     """Whether it is metadata that names or orders processes and threads, or is true only in its own file."""
     return event.get("ph") == "M" and str(event.get("name")) in _CONSUMED
 
 
-def _role(pid: Any, tid: Any, described: Descriptions, is_ours: bool) -> Role:
-    if is_ours:
+def _role(pid: Any, tid: Any, described: Descriptions, is_kinetoscope: bool) -> Role:
+    if is_kinetoscope:
         return Role.STREAM if "stream" in described.names.get((pid, tid), "") else Role.THREAD
     if described.is_device(pid):
         return Role.STREAM
@@ -265,10 +267,10 @@ def plain_tid(tid: Any) -> Any:
     return tid if type(tid) is int or tid is None else str(tid)
 
 
-def with_plain_places(event: Event) -> Event:
+def normalize_ids(event: Event) -> Event:
     """The event with pid and tid as integers or text: viewers round fractions, and drop other types."""
-    odd = {key: str(event[key]) for key in ("pid", "tid") if type(event.get(key)) not in (int, str, NoneType)}
-    return event | odd if odd else event
+    other_ids = {key: str(event[key]) for key in ("pid", "tid") if type(event.get(key)) not in (int, str, NoneType)}
+    return event | other_ids if other_ids else event
 
 
 def number_of_tid(tid: Any) -> str:

@@ -13,21 +13,21 @@ from kinetoscope.formats.perfetto import fnv
 from kinetoscope.formats.track_ids import plain_pid, plain_tid
 
 Event = dict[str, Any]
-Place = tuple[Any, Any]
+TrackId = tuple[Any, Any]
 
-MOST_TIME_NS = 2**43 * 1000
+MAX_TIME_NS = 2**43 * 1000
 """Viewers read microseconds as doubles, which cannot hold nanoseconds from here on."""
 
 _INSTANTS, _ASYNCHRONOUS, _FLOWS = frozenset("iIR"), frozenset("bne"), frozenset("stf")
 _FLOW_ID = re.compile("(0x)?[0-9a-fA-F]{1,16}")
 _NUMBER = re.compile("-?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?")
 _NAMES = ("thread_name", "process_name")
-_MOST_TID = 2**32 - 1
-_MOST_ID = 2**63 - 1
+_MAX_TID = 2**32 - 1
+_MAX_ID = 2**63 - 1
 _ID_BITS = 2**48 - 1
 
 
-def made_viewable(event: Event) -> Event | None:
+def adapt_to_viewers(event: Event) -> Event | None:
     """The event, changed if needed so that viewers show it; None if that is impossible."""
     if not has_phase(event) or (event["ph"] != "M" and "ts" not in event):
         return None
@@ -86,14 +86,14 @@ def _of_asynchronous(event: Event) -> Event | None:
     if given in (None, "") and not (isinstance(local, dict) and local):
         return None
     changes: Event = {} if event.get("pid") is not None else {"pid": 0}
-    is_fine = given in (None, "") or isinstance(given, str) or (type(given) is int and abs(given) <= _MOST_ID)
+    is_fine = given in (None, "") or isinstance(given, str) or (type(given) is int and abs(given) <= _MAX_ID)
     return changes if is_fine else changes | {"id": str(given)}
 
 
 def _of_flow(given: Any) -> Event | None:
     if given is None or given == "":
         return None
-    if (type(given) is int and abs(given) <= _MOST_ID) or (isinstance(given, str) and _FLOW_ID.fullmatch(given)):
+    if (type(given) is int and abs(given) <= _MAX_ID) or (isinstance(given, str) and _FLOW_ID.fullmatch(given)):
         return {}
     return {"id": flow_id(str(given))}
 
@@ -106,28 +106,29 @@ def flow_id(text: str) -> int:
 # -- tracks --
 
 
-def viewer_place(pid: Any, tid: Any) -> Place:
+def find_viewer_track(pid: Any, tid: Any) -> TrackId:
     """The track on which viewers show an event of that pid and tid; a tid of 0 or None means the main thread."""
     pid = plain_pid(pid) if pid is not None else 0
     tid = plain_tid(tid)
     return pid, pid if tid is None or tid == 0 else tid
 
 
-def misread_tids(places: Iterable[Place], tracks: Iterable[Place]) -> dict[Place, Any]:
-    """The ``tracks`` (as from `viewer_place`) that viewers mistake for others or for two, with a tid to write for each.
+def find_misread_tids(places: Iterable[TrackId], tracks: Iterable[TrackId]) -> dict[TrackId, Any]:
+    """The ``tracks`` (as from `find_viewer_track`) that viewers mistake for others or for two, with a tid to write for
+    each.
 
     ``places`` are pids and tids as written. To viewers "7" and 7 are two threads, and a tid that is not a 32-bit number
     is the main thread.
     """
-    are_texts: dict[Place, set[bool]] = {track: set() for track in tracks}
+    are_texts: dict[TrackId, set[bool]] = {track: set() for track in tracks}
     for pid, tid in places:
-        track = viewer_place(pid, tid)
+        track = find_viewer_track(pid, tid)
         if track in are_texts and type(plain_tid(tid)) is type(track[1]) is int:
             are_texts[track].add(isinstance(tid, str))
     return {
-        (pid, tid): tid if 0 <= tid <= _MOST_TID else str(tid)
+        (pid, tid): tid if 0 <= tid <= _MAX_TID else str(tid)
         for (pid, tid), kinds in are_texts.items()
-        if len(kinds) > 1 or (kinds == {False} and not 0 <= tid <= _MOST_TID)
+        if len(kinds) > 1 or (kinds == {False} and not 0 <= tid <= _MAX_TID)
     }
 
 
@@ -137,7 +138,7 @@ def misread_tids(places: Iterable[Place], tracks: Iterable[Place]) -> dict[Place
 def flow_number(given: Any) -> int:
     """Return the number that viewers read in the id of a flow: a text is hexadecimal."""
     number = given if type(given) is int else int(given, 16) if _FLOW_ID.fullmatch(str(given)) else flow_id(str(given))
-    return (number + _MOST_ID + 1) % 2**64 - _MOST_ID - 1
+    return (number + _MAX_ID + 1) % 2**64 - _MAX_ID - 1
 
 
 class BoundFlows:

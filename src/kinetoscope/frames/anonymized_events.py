@@ -103,7 +103,7 @@ def _changed_texts(events: pl.LazyFrame, column: str, anonymizer: Anonymizer) ->
     """Return what replaces the texts in a column of arguments, or of ids."""
     texts = events.select(pl.col(column).cast(pl.String)).drop_nulls().unique(maintain_order=True).collect()[column]
     if column == "id_text":
-        return {text: anonymizer.place(text) for text in texts}
+        return {text: anonymizer.redact_id(text) for text in texts}
     key = ARGUMENTS[column][0]
     return {text: new for text in texts if (new := _argument_text(key, text, anonymizer)) != text}
 

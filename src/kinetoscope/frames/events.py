@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_event import MOST_DIGITS, UNIX_NS
+from kinetoscope.formats.chrome_event import MAX_DIGITS, UNIX_NS
 from kinetoscope.formats.chrome_scan import (
     BYTES,
     NUMBERS,
@@ -18,9 +18,9 @@ from kinetoscope.formats.chrome_scan import (
     decode_texts,
 )
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
-from kinetoscope.formats.header import require_ranges
+from kinetoscope.formats.header import validate_header
 from kinetoscope.formats.health import Health, are_timeless, count_overlapping
-from kinetoscope.formats.own_names import BATCH, STEP
+from kinetoscope.formats.trace_names import BATCH, STEP
 from kinetoscope.frames.tracks import nest_spans
 
 KINDS = ("span", "instant", "counter", "flow", "metadata", "end", "other")
@@ -114,7 +114,7 @@ def build_events(
         raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
     health = health or Health()
     header = header or _header_of_a_list(frames)
-    require_ranges(name, header)
+    validate_header(name, header)
     base_ns = _base_ns(header)
     dictionaries = _dictionaries(texts)
     spellings = [decode_json_text(b"[" + track + b"]") for track in texts["track"][1:]]
@@ -262,7 +262,7 @@ def _argument_text(value: bytes) -> str:
 
 
 def _as_number(value: Any) -> Any:
-    is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= MOST_DIGITS
+    is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= MAX_DIGITS
     return int(value) if is_number else value
 
 

@@ -29,7 +29,7 @@ from kinetoscope.errors import MissingExtraError, TraceFileError, UnsafePathErro
 from kinetoscope.formats.chrome import SUFFIXES as JSON_SUFFIXES
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.formats.manifest import STARTED, why_nothing
+from kinetoscope.formats.manifest import STARTED, find_empty_reason
 from kinetoscope.frames.all_steps import find_run_pulses
 from kinetoscope.frames.events import TraceEvents, block_frame, build_events
 from kinetoscope.frames.executors import map_function
@@ -234,7 +234,7 @@ def list_run_traces(name: str, attempt: int | None = None) -> list[str]:
         raise
     except OSError as error:
         raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
-    if not found and (why := why_nothing(path) or suggest_runs(path)):
+    if not found and (why := find_empty_reason(path) or suggest_runs(path)):
         runs = find_runs_below(path)[:MAX_NAMED_RUNS]
         notes = [f"{run}: {note}" for run in runs for note in describe_later_runs(run)]
         raise TraceFileError(" ".join([f"No trace in {name}.", *notes, why]))

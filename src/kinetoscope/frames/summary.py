@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from kinetoscope.core.text.wording import format_count, format_file_size, sanitize
-from kinetoscope.formats.own_names import BATCH, STEP
+from kinetoscope.formats.trace_names import BATCH, STEP
 
 _MAX_SHOWN_CATEGORIES = 8
 

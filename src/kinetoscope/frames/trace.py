@@ -13,7 +13,7 @@ from kinetoscope.core.clock.file_clock import FileClock, parse_file_clock
 from kinetoscope.core.paths.short_paths import base_name, shorten_paths
 from kinetoscope.core.text.wording import format_count, sanitize, sanitize_lines
 from kinetoscope.formats.anonymizer import Anonymizer
-from kinetoscope.formats.header import object_at, rank_in_name
+from kinetoscope.formats.header import rank_in_name, read_object
 from kinetoscope.formats.health import describe_losses
 from kinetoscope.frames.all_steps import build_steps_frame, find_trace_pulses
 from kinetoscope.frames.anonymized_events import anonymize_events
@@ -218,7 +218,7 @@ class Trace:
     @property
     def clock_bound_ns(self) -> int | None:
         """The error bound of its clock compared with rank 0's: 0 if they share one, None if unknown."""
-        bound = object_at(self._own_header, "clock", "beside_rank0").get("bound_ns")
+        bound = read_object(self._own_header, "clock", "beside_rank0").get("bound_ns")
         return bound if isinstance(bound, int) else None
 
     @property
@@ -242,7 +242,7 @@ class Trace:
     def is_recovered(self) -> bool:
         """True if `recover` made it, or a part of a merged trace, of the unsaved data of a killed process."""
         listed = self._own_header.get("files")
-        headers = [object_at(file, "header") for file in listed] if isinstance(listed, list) else [self.header]
+        headers = [read_object(file, "header") for file in listed] if isinstance(listed, list) else [self.header]
         return any(header.get("recovered") is True for header in headers)
 
     @property
@@ -301,16 +301,16 @@ class Trace:
     def _headers_of_files(self) -> list[dict[str, Any]]:
         """Kinetoscope's headers; of a merged trace those of the files in it."""
         files = self._own_header.get("files")
-        listed = [object_at(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else []
+        listed = [read_object(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else []
         return listed if self.is_merged else [self._own_header]
 
     @property
     def _own_header(self) -> dict[str, Any]:
-        return object_at(self.header, "kinetoscope")
+        return read_object(self.header, "kinetoscope")
 
     @property
     def _distributed_info(self) -> dict[str, Any]:
-        return object_at(self.header, "distributedInfo")
+        return read_object(self.header, "distributedInfo")
 
     def _parts_of(self, rank: int) -> "list[Trace]":
         """Return the windows of a rank in a merged trace."""
@@ -320,10 +320,10 @@ class Trace:
         files = [file for file in listed if isinstance(file, dict)] if isinstance(listed, list) else []
         files = [file for file in files if file.get("rank") == rank and isinstance(file.get("begin_ns"), int)]
         files.sort(key=lambda file: file["begin_ns"])
-        headers = [object_at(file, "header") for file in files] or [{}]
+        headers = [read_object(file, "header") for file in files] or [{}]
         cuts = self._with(events, self.header)._split_at([file["begin_ns"] for file in files[1:]])
         return [
-            part._with(part._events, header | {"kinetoscope": object_at(header, "kinetoscope") | {"rank": rank}})
+            part._with(part._events, header | {"kinetoscope": read_object(header, "kinetoscope") | {"rank": rank}})
             for part, header in zip(cuts, headers, strict=True)
         ]
 
@@ -356,8 +356,8 @@ class Trace:
         """Return the trace without names of users; a rank that only the file's name has goes into the header."""
         header = anonymizer.header(self.header)
         if not self.is_merged and (rank := self.rank) is not None:
-            header["kinetoscope"] = object_at(header, "kinetoscope") | {"rank": rank}
-        thread_ids = [(anonymizer.place(pid), anonymizer.place(tid)) for pid, tid in self._thread_ids]
+            header["kinetoscope"] = read_object(header, "kinetoscope") | {"rank": rank}
+        thread_ids = [(anonymizer.redact_id(pid), anonymizer.redact_id(tid)) for pid, tid in self._thread_ids]
         repairs = [anonymizer.sentence(repair) for repair in self.repairs]
         about = TraceInfo(thread_ids, header, repairs, self.base_ns, self.has_clock)
         return Trace(self.name, about, anonymize_events(self._events, anonymizer), anonymizer.name(self.name, "file"))

@@ -16,9 +16,9 @@ from kinetoscope.core.paths.regular_file import raise_open_file_limit
 from kinetoscope.core.paths.run_folder import open_file
 from kinetoscope.core.text.wording import format_count
 from kinetoscope.errors import OutputError, TraceFileError
-from kinetoscope.formats.chrome_event import FURTHEST_NS
-from kinetoscope.formats.header import Count, require_ranges, told
-from kinetoscope.formats.parquet import require_small
+from kinetoscope.formats.chrome_event import MAX_ABS_TIME_NS
+from kinetoscope.formats.header import Count, describe_validation_error, validate_header
+from kinetoscope.formats.parquet import require_reasonable_size
 from kinetoscope.frames.events import TraceEvents, TraceInfo, event_schema
 
 _VERSION = 4  # increased when the columns or their meaning change
@@ -104,7 +104,7 @@ def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -
         return _read(name, str(name), fingerprint)
     with open_file(name) as file:  # polars keeps it open: another file may have this name before the events are read
         raise_open_file_limit(file.fileno())
-        require_small(file, name)
+        require_reasonable_size(file, name)
         return _read(name, file, None)
 
 
@@ -117,7 +117,7 @@ def _read(name: str, source: str | BinaryIO, fingerprint: str | None) -> tuple[T
         )
     if fingerprint is not None and about.fingerprint != fingerprint:
         raise TraceFileError(f"Cannot use {name}: the trace has changed since.")
-    require_ranges(name, about.header)
+    validate_header(name, about.header)
     events = pl.scan_parquet(_rewound(source), glob=False)
     if (why := _find_schema_error(events, len(about.tracks))) is not None:
         raise TraceFileError(f"Cannot read {name}: its events are not those of a trace: {why}. Convert it again.")
@@ -136,7 +136,9 @@ def _read_header(name: str, source: str | BinaryIO) -> _Header | None:
         json_text = pl.read_parquet_metadata(_rewound(source)).get(_KEY)
         return _READER.decode(json_text or "null")
     except msgspec.ValidationError as error:
-        raise TraceFileError(f"Cannot read {name}: in its metadata, {told(error)}. Convert the trace again.") from error
+        raise TraceFileError(
+            f"Cannot read {name}: in its metadata, {describe_validation_error(error)}. Convert the trace again."
+        ) from error
     except (OSError, ValueError, RecursionError, pl.exceptions.PolarsError) as error:
         raise TraceFileError(f"Cannot read {name}: {error}. Convert the trace again.") from error
 
@@ -149,7 +151,7 @@ def _find_schema_error(events: pl.LazyFrame, num_tracks: int) -> str | None:
         if wrong:
             return f"the column {wrong[0]} is missing, or of another type"
         nulls = [pl.col(name).null_count() for name in _NEVER_NULL]
-        far = [(~pl.col(name).is_between(-FURTHEST_NS, FURTHEST_NS)).sum() for name in _TIMES]
+        far = [(~pl.col(name).is_between(-MAX_ABS_TIME_NS, MAX_ABS_TIME_NS)).sum() for name in _TIMES]
         counts = events.select(*nulls, *far, last=pl.col("track").max()).collect().row(0, named=True)
     except (OSError, pl.exceptions.PolarsError) as error:
         return f"{error}".partition("\n")[0].rstrip(".")

@@ -20,8 +20,8 @@ from kinetoscope.recording.window.cycle import Cycle
 from kinetoscope.spool.record import RECORD_BYTES, Flag, Kind, Record, ThreadRecords, unpack_records
 
 _PHASES = {Kind.SPAN: "X", Kind.INSTANT: "i", Kind.COUNTER: "C"}
-_MOST_ROOM_BYTES = 1 << 20
-_ROOM_PER_RECORD = 512  # bytes; the buffer grows if a line is longer
+_MAX_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES_PER_RECORD = 512  # bytes; the buffer grows if a line is longer
 Packed = bytes | memoryview
 _Clock = tuple[int, int, int, int]
 
@@ -113,14 +113,14 @@ class Placeholder(dict[str, Any]):
 
 
 class Drain:
-    """Writes the records of one cycle's threads in C. On threads with ``taken_tids`` (as text) there are also other
+    """Writes the records of one cycle's threads in C. On threads with ``used_tids`` (as text) there are also other
     events, so they are not accepted. With ``in_pairs``, a span is a ``B`` and an ``E`` event."""
 
-    def __init__(self, cycle: Cycle, taken_tids: Collection[str] = (), *, in_pairs: bool = False) -> None:
+    def __init__(self, cycle: Cycle, used_tids: Collection[str] = (), *, in_pairs: bool = False) -> None:
         self._cycle = cycle
         self._style = _Style(cycle)
         self._in_pairs = in_pairs
-        self._taken_tids = taken_tids
+        self._used_tids = used_tids
         self._num_tracks = Counter(thread.tid for thread in cycle.threads)
         self._planned: list[tuple[ThreadRecords, Placeholder]] = []
 
@@ -129,13 +129,13 @@ class Drain:
 
         The thread's events get the pid and tid that the placeholder has when `write` is called.
         """
-        is_shared = str(thread.tid) in self._taken_tids or self._num_tracks[thread.tid] > 1
+        is_shared = str(thread.tid) in self._used_tids or self._num_tracks[thread.tid] > 1
         if is_shared or not self._keeps_order():
             return None
         one_of_each = self._one_of_each(thread)
         if not one_of_each:
             return None
-        placeholder = Placeholder(ph="X", name=self._telling_name(one_of_each), pid=self._cycle.pid, tid=thread.tid)
+        placeholder = Placeholder(ph="X", name=self._role_name(one_of_each), pid=self._cycle.pid, tid=thread.tid)
         self._planned.append((thread, placeholder))
         return placeholder
 
@@ -150,16 +150,16 @@ class Drain:
     def _write(self, writer: ChromeWriter, place: bytes, clock: _Clock, packed: Packed, are_last: bool) -> int:
         """Write the lines of some records. Return how many were written: the others wait for the next ones."""
         next_one, num_records = 0, len(packed) // RECORD_BYTES
-        room = bytearray(min(_MOST_ROOM_BYTES, num_records * _ROOM_PER_RECORD))
+        buffer = bytearray(min(_MAX_BUFFER_BYTES, num_records * _BUFFER_BYTES_PER_RECORD))
         while next_one < num_records:
             num_bytes, next_one, is_waiting = native.drain_chrome(
-                packed, next_one, are_last, room, self._style.texts, place, clock, self._style.epochs
+                packed, next_one, are_last, buffer, self._style.texts, place, clock, self._style.epochs
             )
-            writer.write_lines(memoryview(room)[:num_bytes])
+            writer.write_lines(memoryview(buffer)[:num_bytes])
             if is_waiting:
                 break
             if num_bytes == 0:  # one line is longer than the buffer
-                room = bytearray(2 * len(room))
+                buffer = bytearray(2 * len(buffer))
         return next_one
 
     def _parts(self, thread: ThreadRecords) -> Iterator[Packed]:
@@ -168,8 +168,8 @@ class Drain:
             yield from (part.read() for part in thread.parts)
             return
         packed = b"".join(part.read() for part in thread.parts)
-        room = bytearray(2 * len(packed))
-        yield memoryview(room)[: native.pair_records(packed, room)]
+        buffer = bytearray(2 * len(packed))
+        yield memoryview(buffer)[: native.pair_records(packed, buffer)]
 
     def _keeps_order(self) -> bool:
         """Whether spans that nest on the monotonic clock nest in unix time too. In a very short window they may not."""
@@ -182,7 +182,7 @@ class Drain:
         all_plain = all(sample.add(part.read()) for part in reversed(thread.parts))
         return sample.firsts() if all_plain else b""
 
-    def _telling_name(self, one_of_each: bytes) -> str:
+    def _role_name(self, one_of_each: bytes) -> str:
         """The name of a span that shows the role of the thread; empty if there is none."""
         spans = (record.name for record in unpack_records(one_of_each) if record.kind == Kind.SPAN)
         names = (self._cycle.names[number].name for number in spans)

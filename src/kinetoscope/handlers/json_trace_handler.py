@@ -215,11 +215,11 @@ class JSONTraceHandler(TraceHandler):
 
     def _as_events(self, cycle: Cycle) -> _Contents:
         contributed, header = _contributed(cycle)
-        taken_tids = {number_of_tid(event.get("tid")) for event in contributed} | {
+        used_tids = {number_of_tid(event.get("tid")) for event in contributed} | {
             str(event.tid) for event in cycle.events if self.in_pairs or event.end_ns is not None
         }  # an instant overlaps no span
-        drain = Drain(cycle, taken_tids, in_pairs=self.in_pairs)
-        events = [*_our_events(cycle, drain), *contributed]
+        drain = Drain(cycle, used_tids, in_pairs=self.in_pairs)
+        events = [*_marker_events(cycle, drain), *contributed]
         nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))
         events = self._tracks.adopt(events)
 
@@ -236,7 +236,7 @@ class JSONTraceHandler(TraceHandler):
         If `recover` wrote it when other parts of the cycle could not be read, it is written anew.
         """
         written = ((path, _own_header(path)) for path in self._folder.list_written(cycle.number, cycle.timestamp))
-        path, header = next(((path, header) for path, header in written if _holds(header, cycle)), (None, {}))
+        path, header = next(((path, header) for path, header in written if _is_of_cycle(header, cycle)), (None, {}))
         if path is None:
             return None
         is_other = header.get("recovered") is True and header["kinetoscope"].get("repaired") != _damages(cycle)
@@ -252,7 +252,7 @@ class JSONTraceHandler(TraceHandler):
 
     def _in_layout(self, events: list[dict[str, Any]]) -> Iterable[dict[str, Any]]:
         timed = (event for event in events if not isinstance(event, Placeholder))
-        return in_pairs(timed, is_ours=lambda event: isinstance(event, MarkerEvent)) if self.in_pairs else timed
+        return in_pairs(timed, is_kinetoscope=lambda event: isinstance(event, MarkerEvent)) if self.in_pairs else timed
 
     def merge_now(self, timeout_s: float) -> None:
         """Merges what this node's ranks have saved, if this rank has saved a cycle since the last merge.
@@ -276,7 +276,7 @@ class JSONTraceHandler(TraceHandler):
             self._merged_remote.put_shared(self._folder.path / self._merged_path)
 
 
-def _our_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
+def _marker_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
     """What the markers recorded. A thread that ``drain`` accepts is represented by its placeholder."""
     yield from thread_names(cycle)
     yield from lasting_events(cycle)
@@ -300,7 +300,7 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             continue
         notes += trace.notes
         header |= _from_kineto(trace.header)
-        events += _without_our_names(trace.events, cycle)
+        events += _drop_named_threads(trace.events, cycle)
     return events, header
 
 
@@ -312,10 +312,10 @@ def _header(cycle: Cycle) -> dict[str, Any]:
 
 
 def _damages(cycle: Cycle) -> list[str]:
-    return [*cycle.damages, *cycle.contributions.damages, *_left_out(cycle)]
+    return [*cycle.damages, *cycle.contributions.damages, *_describe_left_out(cycle)]
 
 
-def _left_out(cycle: Cycle) -> list[str]:
+def _describe_left_out(cycle: Cycle) -> list[str]:
     number = cycle.contributions.events.num_left_out
     return [f"{format_count(number, 'event')} of sources are left out: a window keeps {MAX_EVENTS}."] if number else []
 
@@ -333,7 +333,7 @@ def _own_header(path: Path) -> dict[str, Any]:
     return header if isinstance(header.get("kinetoscope"), dict) else {}
 
 
-def _holds(header: dict[str, Any], cycle: Cycle) -> bool:
+def _is_of_cycle(header: dict[str, Any], cycle: Cycle) -> bool:
     """Whether a trace file with this header holds this cycle. Another attempt may have written a file of the same name,
     and in a container its process has the same pid: only ``start`` tells attempts apart."""
     wanted = {"rank": cycle.ranks.rank, "pid": cycle.pid, "start": cycle.attempt.start, "cycle": cycle.number}
@@ -341,7 +341,7 @@ def _holds(header: dict[str, Any], cycle: Cycle) -> bool:
     return all(own.get(key) == value for key, value in wanted.items())
 
 
-def _without_our_names(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:
+def _drop_named_threads(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:
     """The events without Kineto's names of threads that Python has named: Kineto names threads after the program."""
     tids = {thread.tid for thread in cycle.threads}
     for event in events:

@@ -9,7 +9,7 @@ from kinetoscope.core.background.background_process import is_detached, lower_pr
 from kinetoscope.core.background.jobs import run_job
 from kinetoscope.handlers.merge_process import MergeTask
 from kinetoscope.merge.manifest_merge import merge_or_link
-from kinetoscope.merge.merge_mark import marked_as_merging
+from kinetoscope.merge.merge_mark import mark_merging
 from kinetoscope.uploads.upload_queue import add_upload, delete_when_uploaded
 
 _POLL_S = 1.0
@@ -19,7 +19,7 @@ def merge_and_upload(fields: dict[str, Any]) -> int:
     """Do the `MergeTask` with these fields, and return 0."""
     lower_priority()
     task = MergeTask(**fields)
-    with marked_as_merging(Path(task.folder)):
+    with mark_merging(Path(task.folder)):
         is_merged = _merge(task, task.wait_s)
         if task.again_s is not None and is_detached():  # the run has ended meanwhile and saved more
             is_merged = _merge(task, task.again_s)

@@ -12,12 +12,12 @@ from kinetoscope.core.text.once_log import OnceLog
 from kinetoscope.core.text.wording import find_error_message
 
 _log = logging.getLogger("kinetoscope")
-_LEAST_SECONDS_BETWEEN = 60.0
+_MIN_SECONDS_BETWEEN = 60.0
 _WAIT_FOR_RANKS_S = 10.0
 _SHARE_FOR_RANKS = 0.7  # of the time that a close waits; the rest is for the merge
 _WAIT_FOR_CYCLES_S = 5.0
 # A process that ends just as the time is up may not have noticed that nobody waits for it.
-_LAST_LOOK_S = 0.25
+_LAST_CHECK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class MergeProcess:
 
     def start_if_due(self) -> None:
         """Merges the saved traces, unless a merge started within the last minute or is running."""
-        if monotonic() - self._last_start >= _LEAST_SECONDS_BETWEEN and not self._process.is_running:
+        if monotonic() - self._last_start >= _MIN_SECONDS_BETWEEN and not self._process.is_running:
             self._start(again_s=_WAIT_FOR_RANKS_S)
 
     def finish(self, timeout_s: float, num_cycles: int | None = None) -> bool:
@@ -83,7 +83,7 @@ class MergeProcess:
                 self._start(wait_s=_WAIT_FOR_CYCLES_S, num_cycles=num_cycles)
         if not self._process.wait(until):
             self._process.detach()
-        if not self._process.wait(until + _LAST_LOOK_S):
+        if not self._process.wait(until + _LAST_CHECK_S):
             _log.warning("Merging into %s continues in process %d.", self._output, self._process.pid)
             return False
         return not self._failed and self._output.exists()

@@ -11,7 +11,7 @@ from kinetoscope.core.paths.remote_url import check_url
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.text.once_log import OnceLog
 from kinetoscope.errors import FileNameError, KinetoscopeError, SettingsError, TraceFileError
-from kinetoscope.formats.manifest import why_nothing
+from kinetoscope.formats.manifest import find_empty_reason
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.recovered_cycles import RankRecords
 from kinetoscope.recording.window.cycle import Cycle
@@ -29,7 +29,7 @@ from kinetoscope.spool.record import Flag, Kind, ThreadRecords, record_columns
 from kinetoscope.uploads.rank_uploads import queue_recovered
 
 # For a run without a handler that writes files: its records are in its live folder all the same.
-_OURS = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
+_DEFAULT_RECIPE = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
 
 _REDACTS = (
     "Its run redacts what it writes (redact=), and only the run knows how. What is left here has all names as they "
@@ -101,7 +101,7 @@ class UnrecoveredRank:
         return f"{type(self.error).__name__}: {self.error}. {_FAULT}"
 
 
-class TracePlaces:
+class TraceDestinations:
     """Chooses for each handler of a killed run the folder and the names of its traces.
 
     The run's own choice counts if its folder is in the run's folder or among those ``named`` by the user. Otherwise the
@@ -112,17 +112,17 @@ class TracePlaces:
         self,
         run_folder: str | os.PathLike[str],
         named: Collection[str | os.PathLike[str]],
-        say: Callable[[str], object],
+        log: Callable[[str], object],
     ) -> None:
         self._run = RunFolder(run_folder)
         self._named = {Path(os.path.realpath(folder)) for folder in named}
-        self._tell = say
+        self._tell = log
         self._once = OnceLog()
 
     def choose(self, run: SpoolOwner, cycle: Cycle) -> list[TraceRecipe]:
         """The recipes of a run's handlers for one cycle, each with the full path of its folder. Raises OSError if no
         folder can be written to."""
-        return list(dict.fromkeys(self._choose(recipe, run, cycle) for recipe in run.recipes or [_OURS]))
+        return list(dict.fromkeys(self._choose(recipe, run, cycle) for recipe in run.recipes or [_DEFAULT_RECIPE]))
 
     def _choose(self, recipe: TraceRecipe, run: SpoolOwner, cycle: Cycle) -> TraceRecipe:
         folder = self._folder(recipe, run)
@@ -132,8 +132,8 @@ class TracePlaces:
             RunFolder(folder).path_of(name)
             RunFolder(folder).path_of(merged or name)
         except (OSError, FileNameError) as error:
-            self._say(f"Rank {run.ranks.rank}'s traces get other names than its run gave them. {error}")
-            filename, merged = _OURS.filename, _OURS.merged
+            self._log_once(f"Rank {run.ranks.rank}'s traces get other names than its run gave them. {error}")
+            filename, merged = _DEFAULT_RECIPE.filename, _DEFAULT_RECIPE.merged
         remote = self._checked(recipe.remote, run, cycle)
         # The URL of the merged file is not a format: its variables are already filled in.
         merged_remote = self._checked(recipe.merged_remote.replace("{", "{{").replace("}", "}}"), run, cycle)
@@ -146,7 +146,7 @@ class TracePlaces:
             if remote:
                 check_url(FileNameFormat(remote).fill(run.run_name, cycle.ranks, cycle.timestamp), "remote")
         except (FileNameError, SettingsError) as error:
-            self._say(f"Rank {run.ranks.rank}'s traces are not queued for upload. {error}")
+            self._log_once(f"Rank {run.ranks.rank}'s traces are not queued for upload. {error}")
             return ""
         return remote
 
@@ -157,14 +157,14 @@ class TracePlaces:
             wanted = os.path.abspath(self._run.path / recipe.folder.replace("\0", ""))
         if Path(os.path.realpath(wanted)) in self._named:
             return Path(os.path.realpath(wanted))
-        ours = self._run.make_folder(_OURS.folder)
-        self._say(
+        ours = self._run.make_folder(_DEFAULT_RECIPE.folder)
+        self._log_once(
             f"Rank {run.ranks.rank}'s traces are written to {ours}. The run wrote them to {wanted!r}, which is "
             f"outside of the run's folder or behind a link: to write there, pass --traces DIR."
         )
         return ours
 
-    def _say(self, sentence: str) -> None:
+    def _log_once(self, sentence: str) -> None:
         if self._once.is_first(sentence):
             self._tell(sentence)
 
@@ -177,7 +177,7 @@ def recover(
     other_hosts: bool = False,
     without_redaction: bool = False,
     traces: Collection[str | os.PathLike[str]] = (),
-    say: Callable[[str], object] = lambda sentence: None,
+    log: Callable[[str], object] = lambda sentence: None,
 ) -> Iterator[RecoveredRank | UnrecoveredRank]:
     """Makes traces from what the killed processes of a run left, rank by rank: one for each window that was not saved.
 
@@ -191,14 +191,14 @@ def recover(
     Raises `TraceFileError` if ``run_folder`` holds nothing to recover.
     """
     run_folder = Path(run_folder)
-    ends = _Ends(run_folder, keep=keep, discard=discard)
-    places = TracePlaces(run_folder, traces, say)
+    cleanup = _FolderCleanup(run_folder, keep=keep, discard=discard)
+    destinations = TraceDestinations(run_folder, traces, log)
     if not keep:
         _remove_partials(run_folder)
         delete_empty_folders(run_folder)
-    found, without_run = list(find_spool_folders(run_folder, say)), list(_folders_without_run(run_folder))
+    found, without_run = list(find_spool_folders(run_folder, log)), list(_folders_without_run(run_folder))
     if not found and not without_run:
-        if why := why_nothing(run_folder):
+        if why := find_empty_reason(run_folder):
             raise TraceFileError(f"Nothing to recover in {run_folder}. {why}")
         raise TraceFileError(
             f"Nothing to recover in {run_folder}: it has no live folder. Pass the run's folder (the one with `live` "
@@ -211,17 +211,17 @@ def recover(
             if state is OwnerState.DEAD or (state is OwnerState.UNKNOWN and other_hosts):
                 if run.redacts and not without_redaction:
                     raise TraceFileError(_REDACTS)
-                yield ends.end(_recover_rank(run_folder, places, folder, run))
+                yield cleanup.remove_recovered(_recover_rank(run_folder, destinations, folder, run))
         except Exception as error:  # no folder's failure may keep what is in the others from being recovered
-            yield ends.give_up(folder, error)
+            yield cleanup.remove_unreadable(folder, error)
     for folder in without_run:
         missing = TraceFileError("Its run.json, which says whose folder it is, is missing.")
-        yield ends.give_up(folder, missing)
+        yield cleanup.remove_unreadable(folder, missing)
     if not keep:
         delete_empty_folders(run_folder)
 
 
-class _Ends:
+class _FolderCleanup:
     """Deletes the live folders that are not needed any more."""
 
     def __init__(self, run_folder: Path, *, keep: bool, discard: bool) -> None:
@@ -229,7 +229,7 @@ class _Ends:
         self._keep = keep
         self._discard = discard
 
-    def end(self, rank: RecoveredRank) -> RecoveredRank:
+    def remove_recovered(self, rank: RecoveredRank) -> RecoveredRank:
         """Deletes the folder of a recovered rank if everything in it stands in traces, or if the rest is not wanted."""
         is_needed = bool(rank.unwritten or (rank.damages and not self._discard))
         if self._keep or is_needed:
@@ -240,7 +240,7 @@ class _Ends:
             return replace(rank, is_kept=True, undeleted=f"It cannot be deleted: {error.strerror or error}.")
         return rank
 
-    def give_up(self, folder: Path, error: Exception) -> UnrecoveredRank:
+    def remove_unreadable(self, folder: Path, error: Exception) -> UnrecoveredRank:
         """Deletes a folder that cannot be read if it is not wanted, and if its process is known to be dead."""
         is_unreadable = isinstance(error, TraceFileError) and read_owner_state(folder, None) is OwnerState.DEAD
         if not (self._discard and is_unreadable):
@@ -274,21 +274,23 @@ def _remove_partials(run_folder: Path) -> None:
                 remove_partials(run_folder / folder)
 
 
-def _recover_rank(run_folder: Path, places: TracePlaces, spool_folder: Path, run: SpoolOwner) -> RecoveredRank:
+def _recover_rank(
+    run_folder: Path, destinations: TraceDestinations, spool_folder: Path, run: SpoolOwner
+) -> RecoveredRank:
     left = RankRecords(spool_folder, run)
     found = RecoveredRank(run, spool_folder, damages=left.damages)
     for window in left.windows():
         try:
-            _recover_window(run_folder, places, window.cycle, found)
+            _recover_window(run_folder, destinations, window.cycle, found)
         except Exception as error:  # a full disk, for instance: the window stays in the live folder
             why = UnrecoveredRank(spool_folder, error).reason
             found.unwritten.append(f"Window {window.number} is not in a trace: {why}")
     return found
 
 
-def _recover_window(run_folder: Path, places: TracePlaces, cycle: Cycle, found: RecoveredRank) -> None:
+def _recover_window(run_folder: Path, destinations: TraceDestinations, cycle: Cycle, found: RecoveredRank) -> None:
     """Writes a window's traces, unless its process or an earlier call has written them."""
-    for recipe in places.choose(found.run, cycle):
+    for recipe in destinations.choose(found.run, cycle):
         folder = Path(recipe.folder)
         handler = JSONTraceHandler.reopen(folder, recipe, found.run.run_name, cycle.ranks, cycle.attempt)
         found.traces.append(handler.find_written(cycle) or handler.write(cycle))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kinetoscope.core.clock.clock import Anchor
 from kinetoscope.core.job.timestamp import Timestamp, timestamp_from_fields
-from kinetoscope.formats.own_names import BATCH
+from kinetoscope.formats.trace_names import BATCH
 from kinetoscope.recording.markers.recorder_types import SpanName, WindowRecords
 from kinetoscope.recording.window.cycle import Contributions, Cycle
 from kinetoscope.spool.contents import (
@@ -119,7 +119,7 @@ class RankRecords:
             ids = range(len(names), len(names) + len(process.names))
             for track in process.tracks:
                 if process is self._owner:
-                    threads.append(_own_records(track, window))
+                    threads.append(_main_records(track, window))
                 else:
                     threads.append(_child_records(track, ids, window))
             names += [SpanName(name.name, name.categories) for name in process.names]
@@ -160,7 +160,7 @@ class RankRecords:
         return Anchor(began_ns, began_ns + to_unix_ns), Anchor(closed_ns, closed_ns + to_unix_ns)
 
 
-def _own_records(track: SpooledTrack, window: UnsavedWindow) -> ThreadRecords:
+def _main_records(track: SpooledTrack, window: UnsavedWindow) -> ThreadRecords:
     """What a thread of the process that opened the window recorded in it; spans that are still open end with it."""
     cut = [
         span._replace(end=max(span.begin, window.closed_ns), flags=Flag.CUT, series=0)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kinetoscope.core.job.timestamp import plain_count
 from kinetoscope.errors import SettingsError
-from kinetoscope.handlers.first_finding import FirstFinding
+from kinetoscope.handlers.top_finding import TopFindingSearch
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulse_recorder import StepTimes, read_device_bytes, read_resident_bytes
 from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
@@ -131,15 +131,15 @@ class Trackers(TraceHandler):
         if steps := self._run.step_times(cycle.first_active, batch):
             self._batch, metrics = batch, metrics_of(steps)
             for tracker in self._trackers:
-                self._tell(tracker, "log_metrics", metrics, batch)
+                self._call(tracker, "log_metrics", metrics, batch)
 
     def log_findings(self, findings: Sequence[str], report: Path) -> None:
         """At the run's end: logs its findings, the first first, and its report."""
         text = "\n\n".join(findings) or _NO_FINDINGS
         for tracker in self._trackers:
-            self._tell(tracker, "log_findings", text, report, self._batch)
+            self._call(tracker, "log_findings", text, report, self._batch)
 
-    def _tell(self, tracker: Tracker, method: str, *arguments: Any) -> None:
+    def _call(self, tracker: Tracker, method: str, *arguments: Any) -> None:
         try:
             getattr(tracker, method)(*arguments)
         except Exception as error:  # a server that is away, a run that was finished
@@ -153,7 +153,7 @@ class Trackers(TraceHandler):
                 )
 
 
-class LoggedFinding(FirstFinding):
+class LoggedTopFinding(TopFindingSearch):
     """The search for the first finding, with a report, of which ``trackers`` are told."""
 
     def __init__(self, trackers: Trackers) -> None:
@@ -161,10 +161,10 @@ class LoggedFinding(FirstFinding):
         self._trackers = trackers
 
     def find(self, folder: Path, timeout_s: float, *, is_watching: bool = False) -> str:
-        said = super().find(folder, timeout_s, is_watching=is_watching)
+        failure = super().find(folder, timeout_s, is_watching=is_watching)
         if self.report is not None:
             self._trackers.log_findings(self.findings, self.report)
-        return said
+        return failure
 
 
 def metrics_of(steps: Sequence[StepTimes]) -> dict[str, float]:

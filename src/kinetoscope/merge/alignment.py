@@ -8,7 +8,7 @@ from kinetoscope.core.clock.file_clock import DriftCorrection, FileClock
 from kinetoscope.core.text.wording import format_ranks
 from kinetoscope.errors import MergeError
 
-_MOST_SHIFTS_NAMED = 8
+_MAX_NAMED_SHIFTS = 8
 
 
 class Alignable(Protocol):
@@ -41,12 +41,12 @@ def align(files: Sequence[Alignable], align_on: str | None, *, align_all: bool =
     if align_on is None and len(files) > 1 and not _align_on_sync(files):
         _require_clocks(files)
     placed = [file for file in files if file.has_clock and not align_all]
-    _put_beside_rank_0(placed)
+    _align_to_rank_0(placed)
     if align_on is not None:
         _align_on_span([file for file in files if file not in placed], placed, align_on)
 
 
-def notes_on_alignment(files: Sequence[Alignable], align_on: str | None, *, align_all: bool = False) -> list[str]:
+def describe_alignment(files: Sequence[Alignable], align_on: str | None, *, align_all: bool = False) -> list[str]:
     """Sentences on files that were aligned on a span, and on files without a clock."""
     if align_on is None:
         names = [Path(file.path).name for file in files if not file.has_clock and file.sync_us is None]
@@ -57,8 +57,8 @@ def notes_on_alignment(files: Sequence[Alignable], align_on: str | None, *, alig
         ]
     lost = [file for file in files if file.shift_ns and (align_all or not file.has_clock)]
     shifts = list(dict.fromkeys(f"rank {file.rank} by {file.shift_ns / 1e9:+,.9f} s" for file in lost))
-    more = f" and {len(shifts) - _MOST_SHIFTS_NAMED:,} more" if len(shifts) > _MOST_SHIFTS_NAMED else ""
-    named = ", ".join(shifts[:_MOST_SHIFTS_NAMED])
+    more = f" and {len(shifts) - _MAX_NAMED_SHIFTS:,} more" if len(shifts) > _MAX_NAMED_SHIFTS else ""
+    named = ", ".join(shifts[:_MAX_NAMED_SHIFTS])
     return [f"Moved so that {align_on!r} begins at the same time: {named}{more}."] if shifts else []
 
 
@@ -77,7 +77,7 @@ def describe_clocks(files: Sequence[Alignable]) -> list[dict[str, Any]]:
     return list(clocks.values())
 
 
-def notes_on_clocks(files: Sequence[Alignable]) -> list[str]:
+def describe_clock_problems(files: Sequence[Alignable]) -> list[str]:
     """Sentences on ranks whose times are not certain."""
     clocks = [(file.rank, file.clock) for file in files if file.clock is not None]
     some_were_compared = any(clock.relation for _, clock in clocks)
@@ -94,7 +94,7 @@ def notes_on_clocks(files: Sequence[Alignable]) -> list[str]:
     return [sentence.format(format_ranks(sorted(ranks))) for sentence, ranks in sentences.items() if ranks]
 
 
-def _put_beside_rank_0(files: Sequence[Alignable]) -> None:
+def _align_to_rank_0(files: Sequence[Alignable]) -> None:
     lines = [file.clock.line for file in files if file.rank == 0 and file.clock is not None]
     for file in files:
         if file.clock is not None:
@@ -121,16 +121,16 @@ def _require_clocks(files: Sequence[Alignable]) -> None:
             )
 
 
-def _align_on_span(lost: Sequence[Alignable], placed: Sequence[Alignable], align_on: str) -> None:
+def _align_on_span(unaligned: Sequence[Alignable], aligned: Sequence[Alignable], align_on: str) -> None:
     """Moves the ``lost`` files so that the span begins where it begins in the ``placed`` ones."""
-    if not lost:
+    if not unaligned:
         return
-    reference_ns = _reference_ns(placed or lost, align_on)
+    reference_ns = _reference_ns(aligned or unaligned, align_on)
     shifts: dict[int, int] = {}
-    for file in lost:
+    for file in unaligned:
         if file.aligned_at_ns is not None:
             shifts.setdefault(file.rank, reference_ns - file.aligned_at_ns)
-    for file in lost:
+    for file in unaligned:
         if file.rank not in shifts:
             raise MergeError(
                 f"Cannot merge: rank {file.rank} has no span {align_on!r} to align on. File: {file.path}. "

@@ -14,8 +14,8 @@ from kinetoscope.core.text.wording import find_gaps, format_ranges
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome_event import UNIX_NS
 from kinetoscope.formats.health import describe_losses
-from kinetoscope.formats.viewers import MOST_TIME_NS
-from kinetoscope.merge.input_file import InputFile, Plan, Questions, kinetoscope_header, nesting_notes
+from kinetoscope.formats.viewers import MAX_TIME_NS
+from kinetoscope.merge.input_file import InputFile, Plan, SurveyOptions, describe_nesting, kinetoscope_header
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.native_rewrite import NativeRewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
@@ -52,7 +52,7 @@ def check_trace(path: str | os.PathLike[str], on_progress: Callable[[int, int], 
     name = os.fspath(path)
     progress = ByteProgress([name], on_progress, num_passes=1)
     try:
-        return findings_of(NativeRewriter(Questions(checks=True)).survey(name, 0, progress.advance))
+        return findings_of(NativeRewriter(SurveyOptions(checks=True)).survey(name, 0, progress.advance))
     except TraceFileError as error:
         return unreadable(name, error)
 
@@ -149,9 +149,9 @@ def repair_trace(
             f"Cannot repair into {target}: a repaired trace is JSON. Repair it as .json, then convert that."
         )
     progress = ByteProgress([os.fspath(path)], on_progress)
-    rewriter = NativeRewriter(Questions(checks=True))
+    rewriter = NativeRewriter(SurveyOptions(checks=True))
     file = rewriter.survey(os.fspath(path), 0, progress.advance)
-    plan, base_ns = Plan(keeps_places=True), _base_ns(file)
+    plan, base_ns = Plan(keeps_tracks=True), _base_ns(file)
     file.shift_ns = _shift_ns(file, base_ns)
     header = {key: value for key, value in file.header.items() if key != "traceEvents"}
     with trace_output(target, base_ns=base_ns, header=header) as writer:
@@ -164,7 +164,7 @@ def _base_ns(file: InputFile) -> int:
     if not file.has_clock:
         return 0
     base_ns = max(0, choose_base_ns(file.earliest_ns or 0, file.base_ns))
-    is_exact = (file.latest_ns or 0) - base_ns < MOST_TIME_NS
+    is_exact = (file.latest_ns or 0) - base_ns < MAX_TIME_NS
     return base_ns if is_exact or file.counts["rounded"] else file.base_ns
 
 
@@ -187,4 +187,4 @@ def _done(file: InputFile, plan: Plan) -> list[str]:
     ]
     health = file.health
     repaired = [*file.repairs, *health.documents, *health.numbers, *health.left_out]
-    return [*repaired, *nesting_notes(plan), *(sentence for count, sentence in sentences if count)]
+    return [*repaired, *describe_nesting(plan), *(sentence for count, sentence in sentences if count)]

@@ -13,17 +13,17 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, find_base_ns
 from kinetoscope.formats.chrome_stream import StreamedTrace, stream_chrome
 from kinetoscope.formats.track_ids import RankTracks, plain_pid, plain_tid
-from kinetoscope.merge.input_file import InputFile, Plan, Questions, file_state
-from kinetoscope.merge.native_rewrite import LOOK_AGAIN, LOOK_CANONICAL, Rewrite, Survey, track_outputs
+from kinetoscope.merge.input_file import InputFile, Plan, SurveyOptions, file_state
+from kinetoscope.merge.native_rewrite import INSPECT_AGAIN, INSPECT_CANONICAL, Rewrite, Survey, track_outputs
 from kinetoscope.native import native
 
-_LOOK_AT_OURS = LOOK_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
+_INSPECT_OURS = INSPECT_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
 _ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones, since all of ours come before all of the file's
 _KEPT_IDS = 0, True
 _WHOLE = False, False, 0, (0, 0, 1)  # no window, new places, no packets, not stretched
 
 
-class OwnEvents(Protocol):
+class CycleEvents(Protocol):
     """The events of a cycle that come before those of the file, in both passes.
 
     Times of records count from ``base_ns``. ``survey`` raises ValueError for a record that C cannot write.
@@ -42,7 +42,7 @@ class OwnEvents(Protocol):
         ...
 
 
-def read_cycle_text(path: str, ours: OwnEvents, names: Sequence[Event]) -> "CycleText | None":
+def read_cycle_text(path: str, ours: CycleEvents, names: Sequence[Event]) -> "CycleText | None":
     """Survey the file together with our events.
 
     ``names`` are the metadata events that name our threads; they replace the file's names. Returns None if only Python
@@ -63,10 +63,10 @@ def read_cycle_text(path: str, ours: OwnEvents, names: Sequence[Event]) -> "Cycl
 class CycleText:
     """What `read_cycle_text` found. `place` assigns the tracks, then `write` writes the events."""
 
-    def __init__(self, path: str, state: tuple[int, int], survey: "_CycleSurvey", ours: OwnEvents) -> None:
+    def __init__(self, path: str, state: tuple[int, int], survey: "_CycleSurvey", ours: CycleEvents) -> None:
         self._path, self._state = path, state
         self._survey = survey
-        self._ours = ours
+        self._cycle_events = ours
 
     @property
     def trace(self) -> StreamedTrace:
@@ -97,14 +97,14 @@ class CycleText:
         text.plan(self._outputs, self._survey.base_ns - writer.base_ns, *_KEPT_IDS, *_WHOLE)
 
         def rewrite(lines: bytes, is_first: bool) -> int:
-            position, _, rewritten = text.rewrite(lines, 0, len(lines), is_first, _LOOK_AT_OURS)
+            position, _, rewritten = text.rewrite(lines, 0, len(lines), is_first, _INSPECT_OURS)
             writer.write_lines(rewritten)
             return position
 
         try:
-            self._ours.write(_writer_to(rewrite, self._survey.base_ns))
-            self._ours.rewrite(text, self._survey.base_ns, writer.write_lines)
-            stream_chrome(self._path, Rewrite(text, writer.write_lines, None, LOOK_AGAIN))
+            self._cycle_events.write(_writer_to(rewrite, self._survey.base_ns))
+            self._cycle_events.rewrite(text, self._survey.base_ns, writer.write_lines)
+            stream_chrome(self._path, Rewrite(text, writer.write_lines, None, INSPECT_AGAIN))
             writer.write_lines(text.finish_rewrite())
         except native.TextChangedError:
             raise self._file.changed_error() from None
@@ -114,9 +114,9 @@ class CycleText:
 class _CycleSurvey(Survey):
     """Takes our events when the file's header, with its base, is read; then the file's events."""
 
-    def __init__(self, ours: OwnEvents, names: Sequence[Event]) -> None:
-        super().__init__(_ANY_NUMBER, Questions())
-        self._ours = ours
+    def __init__(self, ours: CycleEvents, names: Sequence[Event]) -> None:
+        super().__init__(_ANY_NUMBER, SurveyOptions())
+        self._cycle_events = ours
         self._names = names
         self.base_ns = 0
 
@@ -127,11 +127,11 @@ class _CycleSurvey(Survey):
         self.text = native.TraceText(True, _ANY_NUMBER, b"", False, False)
 
         def survey(lines: bytes, is_first: bool) -> int:
-            return self.text.survey(lines, 0, len(lines), is_first, _LOOK_AT_OURS)[0]
+            return self.text.survey(lines, 0, len(lines), is_first, _INSPECT_OURS)[0]
 
-        self._ours.write(_writer_to(survey, self.base_ns))
+        self._cycle_events.write(_writer_to(survey, self.base_ns))
         try:
-            self._ours.survey(self.text, self.base_ns)
+            self._cycle_events.survey(self.text, self.base_ns)
         except ValueError:
             raise _NotForCError from None
 

@@ -1,7 +1,7 @@
 """What the first reading of a file to be merged found, and the plan of where its events go.
 
 Which counters never change, and which series is the only one of its subject, can be told only from all files of a rank
-together: `counter_places`.
+together: `counter_tracks`.
 """
 
 import os
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, TypeGuard
 from kinetoscope.core.clock.file_clock import DriftCorrection, FileClock, parse_file_clock
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
-from kinetoscope.formats.header import rank_in_name, require_ranges
+from kinetoscope.formats.header import rank_in_name, validate_header
 from kinetoscope.formats.health import Health, count_overlapping
-from kinetoscope.formats.own_names import BATCH, STEP
-from kinetoscope.formats.perfetto import CounterPlaces, counter_uuid
+from kinetoscope.formats.perfetto import CounterTracks, counter_uuid
+from kinetoscope.formats.trace_names import BATCH, STEP
 from kinetoscope.formats.track_ids import RankTracks, plain_pid
 
-_COMPOSERS_NOTES = ("clock_sync_timestamp_us", "global_rank")
-_RANKS_NOTED = "global_ranks"
+_COMPOSER_EVENTS = ("clock_sync_timestamp_us", "global_rank")
+_RANKS_KEY = "global_ranks"
 
 FileState = tuple[int, int]
 """Of a file: its size in bytes, and when it was changed last, by the clock of its file system; zeros for no file."""
@@ -29,7 +29,7 @@ FileState = tuple[int, int]
 Moment = tuple[int, int]
 """The begin and the end of something, in nanoseconds."""
 _FACT = struct.Struct("<QQdII")  # CounterFact in `src/native/rewrite/counters.h`
-_MOST_SERIES = 1 << 16  # of a file or a rank; nobody reads more
+_MAX_SERIES = 1 << 16  # of a file or a rank; nobody reads more
 
 
 class CounterSeries(NamedTuple):
@@ -43,7 +43,7 @@ class CounterSeries(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
+class SurveyOptions:
     """What to find out about files in addition to what every merge needs."""
 
     align_on: str | None = None
@@ -87,13 +87,13 @@ class InputFile:
     """Whether its pids are ranks."""
 
     def __post_init__(self) -> None:
-        require_ranges(self.path, self.header)
+        validate_header(self.path, self.header)
         self.is_merged = bool(kinetoscope_header(self.header).get("merged"))
-        if not self.is_merged and len(self.notes.get(_RANKS_NOTED, ())) > 1:  # Composer merged it
+        if not self.is_merged and len(self.notes.get(_RANKS_KEY, ())) > 1:  # Composer merged it
             self.is_merged = True
             self.header.pop("kinetoscope", None)  # it belongs to one of the merged files
         of_pids = sorted({pid for pid in self.pids if _is_rank(pid)}) if self.is_merged else []
-        self.ranks = of_pids or [self.position if self.is_merged else self._own_rank()]
+        self.ranks = of_pids or [self.position if self.is_merged else self._find_rank()]
 
     def require_unchanged(self) -> None:
         """Raises `TraceFileError` if the file has changed since the first reading."""
@@ -112,7 +112,7 @@ class InputFile:
         return self.ranks[0]
 
     @property
-    def is_ours(self) -> bool:
+    def is_kinetoscope(self) -> bool:
         """Whether Kinetoscope wrote it, so that its spans nest and its names stay as they are."""
         return "kinetoscope" in self.header
 
@@ -154,14 +154,14 @@ class InputFile:
                 }
         return found
 
-    def _own_rank(self) -> int:
+    def _find_rank(self) -> int:
         """The rank in the file's header, else the one in its name, else its place among the files."""
         distributed_info = self.header.get("distributedInfo")
         for source in (kinetoscope_header(self.header), distributed_info if isinstance(distributed_info, dict) else {}):
             if _is_rank(rank := source.get("rank")):
                 return rank
-        if _is_rank(noted := self._note("global_rank")):
-            return noted
+        if _is_rank(composer_fields := self._note("global_rank")):
+            return composer_fields
         rank = rank_in_name(self.path)
         return self.position if rank is None else rank
 
@@ -176,7 +176,7 @@ class Plan:
 
     tracks: dict[int, RankTracks] = field(default_factory=dict)
     """The tracks of each rank that is kept."""
-    keeps_places: bool = False
+    keeps_tracks: bool = False
     """There is one file, and its pids, tids, ids and names of tracks stay as they are; spans are made to nest."""
     windows: dict[int, Moment] = field(default_factory=dict)
     """The part of each rank that is kept, in unix nanoseconds; empty to keep everything."""
@@ -186,7 +186,7 @@ class Plan:
     num_moved: int = 0
 
 
-def nesting_notes(plan: Plan) -> list[str]:
+def describe_nesting(plan: Plan) -> list[str]:
     """A sentence on spans that were cut or moved because they overlapped."""
     if not plan.num_clipped and not plan.num_moved:
         return []
@@ -213,15 +213,15 @@ def _is_rank(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 2**31
 
 
-def notes_of(metadata: Iterable[Event]) -> dict[str, Any]:
+def read_composer_metadata(metadata: Iterable[Event]) -> dict[str, Any]:
     """What Composer's metadata events say about their file."""
     found: dict[str, Any] = {}
     for event in metadata:
         name, args = event.get("name"), event.get("args")
-        if event.get("ph") == "M" and name in _COMPOSERS_NOTES and isinstance(args, dict):
+        if event.get("ph") == "M" and name in _COMPOSER_EVENTS and isinstance(args, dict):
             found.setdefault(name, args.get("value"))
             if name == "global_rank" and _is_rank(rank := args.get("value")):
-                found.setdefault(_RANKS_NOTED, set()).add(rank)
+                found.setdefault(_RANKS_KEY, set()).add(rank)
     return found
 
 
@@ -271,7 +271,7 @@ def read_counter_facts(facts: bytes | None, pids: Sequence[Any]) -> list[Counter
     ]
 
 
-def counter_places(files: Sequence[InputFile]) -> CounterPlaces:
+def counter_tracks(files: Sequence[InputFile]) -> CounterTracks:
     """Where viewers show the counters of all files. If a rank has too many, they are all in their subject's group."""
     alone: set[int] = set()
     unchanged: set[int] = set()
@@ -282,7 +282,7 @@ def counter_places(files: Sequence[InputFile]) -> CounterPlaces:
                 unchanged.add(counter_uuid(series.hashed, rank))
             elif sizes[series.subject] == 1:
                 alone.add(counter_uuid(series.hashed, rank))
-    return CounterPlaces(frozenset(alone), frozenset(unchanged))
+    return CounterTracks(frozenset(alone), frozenset(unchanged))
 
 
 def _by_rank(files: Sequence[InputFile]) -> dict[int, list[CounterSeries]]:
@@ -294,5 +294,5 @@ def _by_rank(files: Sequence[InputFile]) -> dict[int, list[CounterSeries]]:
             found = by_rank[file.rank_of(series.pid)]
             is_same = found.get(series.hashed, series).value == series.value
             found[series.hashed] = series if is_same else series._replace(value=None)
-    unknown |= {rank for rank, found in by_rank.items() if len(found) > _MOST_SERIES}
+    unknown |= {rank for rank, found in by_rank.items() if len(found) > _MAX_SERIES}
     return {rank: list(found.values()) for rank, found in by_rank.items() if rank not in unknown}

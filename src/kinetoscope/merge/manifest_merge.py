@@ -52,7 +52,7 @@ class ListedAttempt:
         """The names of those traces that go when they are merged."""
         return {path for manifest in self.members for path in manifest.expired}
 
-    def own_name(self, name: str) -> str:
+    def add_start_to_name(self, name: str) -> str:
         """A file's path or URL, with the attempt's first start in it."""
         folder, slash, last = name.rpartition("/")
         stem, dot, suffix = last.partition(".")
@@ -224,7 +224,7 @@ def _output_for(output: Path, attempt: ListedAttempt, traces: RunFolder, replace
     _check_no_link(traces, output)
     if replaces or _is_contained(output, attempt):
         return output
-    output = Path(attempt.own_name(str(output)))
+    output = Path(attempt.add_start_to_name(str(output)))
     _check_no_link(traces, output)
     return output
 
@@ -243,7 +243,7 @@ def _choose_inputs(attempt: ListedAttempt, folder: Path, output: Path) -> _Input
     merged again, with the traces that are not in it yet."""
     listed, traces = attempt.listed, RunFolder(folder)
     gone = {path for path in listed if not traces.is_file(path)}
-    merged_before = _sources_of(_said_of(output), attempt) & set(listed)
+    merged_before = _sources_of(_read_kinetoscope_header(output), attempt) & set(listed)
     kept_in_output = merged_before if merged_before & gone else set()
     paths: list[str | Path] = [output] if kept_in_output else []
     paths += [FoundFile(folder, path) for path in listed if path not in gone | kept_in_output]
@@ -289,7 +289,7 @@ def find_attempt(folder: Path, node_rank: int, start: str | None = None) -> List
     manifests = [manifest for starts in by_rank for manifest in starts]
     last = [starts[-1] for starts in by_rank]
     start = max((manifest.start for manifest in last), default="") if start is None else start
-    members = _together([manifest for manifest in manifests if manifest.start == start], manifests)
+    members = _collect_connected([manifest for manifest in manifests if manifest.start == start], manifests)
     there, belonging = {manifest.rank for manifest in members}, set(map(id, members))
     is_latest = all(id(manifest) in belonging for manifest in last if manifest.rank in there)
     return ListedAttempt(members, [manifest for manifest in last if manifest.rank not in there], is_latest)
@@ -299,7 +299,7 @@ def _of_node(starts: list[RankManifest], node_rank: int) -> list[RankManifest]:
     return [one for one in starts if one.started is not None and one.started.ranks.node_rank == node_rank]
 
 
-def _together(members: list[RankManifest], manifests: list[RankManifest]) -> list[RankManifest]:
+def _collect_connected(members: list[RankManifest], manifests: list[RankManifest]) -> list[RankManifest]:
     """All manifests that belong to the ``members``, directly or through others, by rank."""
     links = _Links(manifests)
     agreed = next((manifest.agreed for manifest in members if manifest.agreed), "")
@@ -319,19 +319,19 @@ class _Links:
     def __init__(self, manifests: list[RankManifest]) -> None:
         self._by_start: dict[str, list[RankManifest]] = defaultdict(list)
         self._by_id: dict[str, list[RankManifest]] = defaultdict(list)
-        self._beside: dict[str, set[str]] = defaultdict(set)
+        self._concurrent: dict[str, set[str]] = defaultdict(set)
         for manifest in manifests:
             self._by_start[manifest.start].append(manifest)
             self._by_id[manifest.agreed].append(manifest)
-            self._beside[manifest.start] |= manifest.beside
+            self._concurrent[manifest.start] |= manifest.beside
             for start in manifest.beside:
-                self._beside[start].add(manifest.start)
+                self._concurrent[start].add(manifest.start)
 
     def of(self, manifest: RankManifest) -> Iterator[RankManifest]:
         """The manifests with the same id; where one of two has no id, those that ran at the same time."""
         if manifest.agreed:
             yield from self._by_id.pop(manifest.agreed, ())
-        for start in self._beside[manifest.start]:
+        for start in self._concurrent[manifest.start]:
             yield from (other for other in self._by_start[start] if not (manifest.agreed and other.agreed))
 
 
@@ -352,29 +352,31 @@ def _is_contained(output: Path, attempt: ListedAttempt) -> bool:
     """Whether nothing is lost when a merge of the attempt's traces replaces ``output``."""
     if not path_exists(output):
         return attempt.is_latest
-    said, ranks = _said_of(output), {manifest.rank for manifest in attempt.members}
-    sources = _sources_of(said, attempt)
-    return attempt.is_latest and bool(sources) and sources <= set(attempt.listed) and _listed_in(said, "ranks") <= ranks
+    header, ranks = _read_kinetoscope_header(output), {manifest.rank for manifest in attempt.members}
+    sources = _sources_of(header, attempt)
+    return (
+        attempt.is_latest and bool(sources) and sources <= set(attempt.listed) and _listed_in(header, "ranks") <= ranks
+    )
 
 
-def _sources_of(said: dict[str, Any], attempt: ListedAttempt) -> set[Any]:
+def _sources_of(header: dict[str, Any], attempt: ListedAttempt) -> set[Any]:
     """Return the names of the traces in a merged file with this header; of a linked trace, its own name."""
-    if "sources" in said or "start" not in said:
-        return _listed_in(said, "sources")
+    if "sources" in header or "start" not in header:
+        return _listed_in(header, "sources")
     return {
         trace.path
         for manifest in attempt.members
         for trace in manifest.traces
-        if (manifest.start, manifest.rank, trace.cycle) == (said["start"], said.get("rank"), said.get("cycle"))
+        if (manifest.start, manifest.rank, trace.cycle) == (header["start"], header.get("rank"), header.get("cycle"))
     }
 
 
-def sources_of(merged: str | os.PathLike[str]) -> set[str]:
+def read_sources(merged: str | os.PathLike[str]) -> set[str]:
     """Return the names of the traces in a merged file, as its header lists them; empty for any other file."""
-    return {name for name in _listed_in(_said_of(Path(merged)), "sources") if isinstance(name, str)}
+    return {name for name in _listed_in(_read_kinetoscope_header(Path(merged)), "sources") if isinstance(name, str)}
 
 
-def _said_of(output: Path) -> dict[str, Any]:
+def _read_kinetoscope_header(output: Path) -> dict[str, Any]:
     """The header of a merged file of ours; empty if there is no such file."""
     try:
         return kinetoscope_header(read_header(output))
@@ -382,9 +384,9 @@ def _said_of(output: Path) -> dict[str, Any]:
         return {}
 
 
-def _listed_in(said: dict[str, Any], field: str) -> set[Any]:
+def _listed_in(header: dict[str, Any], field: str) -> set[Any]:
     """The names or numbers in a list in a header, which may hold anything."""
-    found = said.get(field)
+    found = header.get(field)
     return {item for item in found if isinstance(item, (str, int))} if isinstance(found, list) else set()
 
 

@@ -14,7 +14,7 @@ _PREFIX = "merging-"
 
 
 @contextmanager
-def marked_as_merging(folder: Path) -> Iterator[None]:
+def mark_merging(folder: Path) -> Iterator[None]:
     """Mark a folder of traces while this process merges them. Delete the marks of dead processes."""
     for old in _marks(folder):
         if read_owner_state(old, None) is OwnerState.DEAD:

@@ -18,16 +18,23 @@ from kinetoscope.errors import MergeError
 from kinetoscope.formats.header import is_distributed_info
 from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.formats.track_ids import RankTracks
-from kinetoscope.merge.alignment import align, describe_clocks, notes_on_alignment, notes_on_clocks
-from kinetoscope.merge.input_file import InputFile, Plan, Questions, counter_places, kinetoscope_header, nesting_notes
+from kinetoscope.merge.alignment import align, describe_alignment, describe_clock_problems, describe_clocks
+from kinetoscope.merge.input_file import (
+    InputFile,
+    Plan,
+    SurveyOptions,
+    counter_tracks,
+    describe_nesting,
+    kinetoscope_header,
+)
 from kinetoscope.merge.native_rewrite import NativeRewriter
 from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
 from kinetoscope.merge.window import Window
 
-_MOST_RANKS_LISTED = 64
-_MOST_NOTES = 64
-_MOST_AT_ONCE = 4  # files read at a time for the first time; each may take 50 MB
-_LONGEST_SHARED_NS = 1_000_000  # cycles of one rank may overlap so much: the last spans end a little late
+_MAX_LISTED_RANKS = 64
+_MAX_NOTES = 64
+_MAX_THREADS = 4  # files read at a time for the first time; each may take 50 MB
+_MAX_SHARED_NS = 1_000_000  # cycles of one rank may overlap so much: the last spans end a little late
 _DAY_NS = 86_400 * 10**9
 _DOUBLES_LOSE_NANOSECONDS_FROM = 2**53
 
@@ -78,22 +85,22 @@ def merge_traces(
         raise MergeError("Nothing to merge: no trace files were given. Pass at least one.")
     output = Path(output_file)
     paths = [os.fspath(path) for path in trace_files]
-    num_threads = _most_useful_threads(paths) if num_threads is None else num_threads
-    questions = Questions(align_on, compares_counters=is_perfetto(output))
+    num_threads = _choose_num_threads(paths) if num_threads is None else num_threads
+    questions = SurveyOptions(align_on, compares_counters=is_perfetto(output))
     merging = _Merging(paths, questions, ranks, on_progress, num_threads)
     merging.align(align_on, align_all=align_all)
     merging.plan(window)
-    header = merging.header(notes if is_perfetto(output) else [*notes, *merging.notes_on_distance()], sources)
+    header = merging.header(notes if is_perfetto(output) else [*notes, *merging.describe_time_span()], sources)
     lowest = min(merging.ranks)
     with trace_output(output, base_ns=merging.base_ns(), header=header, as_list=as_list, rank=lowest) as writer:
         merging.write_to(writer, for_composer=as_list)
     return merging.report(output)
 
 
-def _most_useful_threads(paths: Sequence[str]) -> int:
+def _choose_num_threads(paths: Sequence[str]) -> int:
     """Return how many files to read at a time: one while Python is ending, because no thread can be started then."""
     num_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(len(paths), num_processors, _MOST_AT_ONCE) if main_thread().is_alive() else 1
+    return min(len(paths), num_processors, _MAX_THREADS) if main_thread().is_alive() else 1
 
 
 class _AbandonedError(Exception):
@@ -106,7 +113,7 @@ class _Merging:
     def __init__(
         self,
         paths: list[str],
-        questions: Questions,
+        questions: SurveyOptions,
         ranks: Collection[int] | None,
         on_progress: Progress | None,
         num_threads: int,
@@ -126,7 +133,7 @@ class _Merging:
         self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
 
     def _survey(
-        self, paths: list[str], questions: Questions, num_threads: int
+        self, paths: list[str], questions: SurveyOptions, num_threads: int
     ) -> Iterator[tuple[InputFile, NativeRewriter]]:
         """Each file and its rewriter, in the order of ``paths``; ``num_threads`` are read at a time."""
         is_over = Event()  # when set, threads that still read a file give up
@@ -153,10 +160,10 @@ class _Merging:
         """Puts all files on one clock without negative times. Raises `MergeError` if they have no common clock."""
         files = [file for file, _ in self._files]
         align(files, align_on, align_all=align_all)
-        self._clock_notes = notes_on_alignment(files, align_on, align_all=align_all)
+        self._clock_problems = describe_alignment(files, align_on, align_all=align_all)
         shift_ns = -min(0, self._earliest_ns())
         if shift_ns:
-            self._clock_notes.append(
+            self._clock_problems.append(
                 f"All times were moved by {shift_ns / 1e9:+,.9f} s, because viewers drop negative times."
             )
         for file in files:
@@ -176,13 +183,13 @@ class _Merging:
     def write_to(self, writer: TraceWriter, *, for_composer: bool) -> None:
         """Writes the events of all files and the metadata of their tracks, for Composer's merger too if asked."""
         if isinstance(writer, PerfettoWriter):
-            writer.counter_places = counter_places([file for file, _ in self._files])
+            writer.counter_tracks = counter_tracks([file for file, _ in self._files])
         for file, rewriter in self._files:
             rewriter.rewrite(file, self._plan, writer, self._progress.advance)
         for tracks in self._plan.tracks.values():
             writer.write(tracks.metadata())
             if for_composer:
-                writer.write(tracks.notes_for_composer(writer.base_ns))
+                writer.write(tracks.composer_metadata(writer.base_ns))
 
     def base_ns(self) -> int:
         """The base of the time stamps in the merged file."""
@@ -192,7 +199,7 @@ class _Merging:
         begins = [file.common_ns(file.earliest_ns) for file, _ in self._files if file.earliest_ns is not None]
         return min(begins, default=0)
 
-    def notes_on_distance(self) -> list[str]:
+    def describe_time_span(self) -> list[str]:
         """A sentence if the times are so far apart that JSON numbers cannot hold nanoseconds."""
         ends = [file.common_ns(file.latest_ns) for file, _ in self._files if file.latest_ns is not None]
         distance_ns = max(ends, default=0) - self._earliest_ns()
@@ -213,21 +220,21 @@ class _Merging:
         )
         self._notes = [
             *notes,
-            *self._clock_notes,
-            *notes_on_clocks(files),
-            *_notes_on_starts(files),
-            *_notes_on_overlap(files),
+            *self._clock_problems,
+            *describe_clock_problems(files),
+            *_describe_starts(files),
+            *_describe_overlap(files),
             *repairs,
         ]
         own: dict[str, Any] = {
             "version": _version(),
             "merged": True,
-            "ranks": ranks[:_MOST_RANKS_LISTED],
+            "ranks": ranks[:_MAX_LISTED_RANKS],
             "num_ranks": len(ranks),
             "num_files": len(files),
-            "notes": self._notes[:_MOST_NOTES],
+            "notes": self._notes[:_MAX_NOTES],
             "sources": list(sources),
-            "clocks": describe_clocks(files)[:_MOST_RANKS_LISTED],
+            "clocks": describe_clocks(files)[:_MAX_LISTED_RANKS],
             "files": [entry for file in files for entry in _headers(file)],
         }
         infos = (file.header.get("distributedInfo") for file in files)
@@ -244,15 +251,15 @@ class _Merging:
             num_clipped=self._plan.num_clipped,
             num_moved=self._plan.num_moved,
             size_bytes=output.stat().st_size if output.is_file() else 0,
-            notes=[*self._notes, *nesting_notes(self._plan)],
+            notes=[*self._notes, *describe_nesting(self._plan)],
         )
 
 
 class ByteProgress:
     """Counts the bytes read of files that are read ``num_passes`` times, and calls ``tell`` with the sum."""
 
-    def __init__(self, paths: Sequence[str], tell: Progress | None, num_passes: int = 2) -> None:
-        self._tell = tell
+    def __init__(self, paths: Sequence[str], on_progress: Progress | None, num_passes: int = 2) -> None:
+        self._on_progress = on_progress
         self._lock = Lock()
         self._done = 0
         self._total = num_passes * sum(os.path.getsize(path) for path in paths if os.path.exists(path))
@@ -261,11 +268,11 @@ class ByteProgress:
         """Adds bytes that were read, by any thread."""
         with self._lock:
             self._done += size_bytes
-            if self._tell is not None:
-                self._tell(self._done, self._total)
+            if self._on_progress is not None:
+                self._on_progress(self._done, self._total)
 
 
-def _notes_on_starts(files: Sequence[InputFile]) -> Iterator[str]:
+def _describe_starts(files: Sequence[InputFile]) -> Iterator[str]:
     """A sentence if files of one rank were written by several starts: mixing them may be a mistake."""
     starts: dict[int, set[str]] = {}
     for file in files:
@@ -279,7 +286,7 @@ def _notes_on_starts(files: Sequence[InputFile]) -> Iterator[str]:
         )
 
 
-def _notes_on_overlap(files: Sequence[InputFile]) -> Iterator[str]:
+def _describe_overlap(files: Sequence[InputFile]) -> Iterator[str]:
     """A sentence for each two files of one rank that were recorded at the same time: their spans may overlap."""
     latest: dict[int, tuple[int, str]] = {}
     for file in files:
@@ -287,7 +294,7 @@ def _notes_on_overlap(files: Sequence[InputFile]) -> Iterator[str]:
             continue
         name, begin_ns, end_ns = Path(file.path).name, file.common_ns(file.earliest_ns), file.common_ns(file.latest_ns)
         before_ns, before = latest.get(file.rank, (begin_ns, name))
-        if before_ns - begin_ns > _LONGEST_SHARED_NS:
+        if before_ns - begin_ns > _MAX_SHARED_NS:
             yield (
                 f"{before} and {name} are both of rank {file.rank} and overlap in time. Viewers drop spans of one that "
                 "overlap spans of the other on the same track. kinetoscope check --repair moves such spans."

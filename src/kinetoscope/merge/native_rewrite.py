@@ -12,40 +12,40 @@ from typing import Any
 
 from kinetoscope.formats.chrome import (
     Event,
+    build_empty_error,
+    build_no_events_error,
     encode_event,
     encode_json,
     encode_text,
     find_base_ns,
     has_phase,
     header_in,
-    nothing_left,
-    without_events,
 )
 from kinetoscope.formats.chrome_event import event_to_nanoseconds, read_event
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, stream_chrome
-from kinetoscope.formats.health import Health, are_timeless, lost_its_time
+from kinetoscope.formats.health import Health, are_timeless, has_lost_time
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
-from kinetoscope.formats.track_ids import Descriptions, IdNumbers, Role, with_plain_places
-from kinetoscope.formats.viewers import BoundFlows, made_viewable, misread_tids, viewer_place
+from kinetoscope.formats.track_ids import Descriptions, IdNumbers, Role, normalize_ids
+from kinetoscope.formats.viewers import BoundFlows, adapt_to_viewers, find_misread_tids, find_viewer_track
 from kinetoscope.merge.input_file import (
     InputFile,
     Plan,
-    Questions,
+    SurveyOptions,
     batches_by_pid,
     count_overlapping_steps,
     file_state,
     kinetoscope_header,
-    notes_of,
+    read_composer_metadata,
     read_counter_facts,
 )
 from kinetoscope.native import native
 
-LOOK_CANONICAL = 1
-LOOK_AGAIN = 2
+INSPECT_CANONICAL = 1
+INSPECT_AGAIN = 2
 _ROLES = (None, Role.LOOP, Role.BACKWARD)
-_MOST_PENDING = 1 << 20  # spans, of 32 bytes, that wait for earlier spans of their track
-_MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is surveyed twice
+_MAX_PENDING = 1 << 20  # spans, of 32 bytes, that wait for earlier spans of their track
+_MAX_KEPT_ACTIONS = 100_000  # spans cut or moved; a file with more is surveyed twice
 _COUNTS = ("clipped", "moved", "repeated_flows", "hidden_flows", "lone_begins", "lone_ends", "negative", "rounded")
 _ALWAYS = (-(2**63), 2**63 - 1)
 
@@ -57,20 +57,20 @@ Perfetto, and the number of the overlap track (0 for none)."""
 class NativeRewriter:
     """Surveys one file, then rewrites it."""
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: SurveyOptions) -> None:
         self._questions = questions
         self._survey: Survey | None = None
 
     def survey(self, path: str, position: int, on_bytes: Callable[[int], None]) -> InputFile:
         """Read the file, and answer the questions given at construction. Raises `TraceFileError`."""
         state = file_state(path)
-        survey = _look(path, self._questions, on_bytes)
+        survey = _survey_file(path, self._questions, on_bytes)
         facts, metadata = survey.facts, survey.metadata
         header = header_in(metadata) | survey.trace.header
         survey.require_events(path)
         base_ns = find_base_ns(header, (event for event in metadata if event.get("ph") == "M"))
         batches = batches_by_pid(survey.steps(base_ns))
-        if facts["num_actions"] <= _MOST_ACTIONS_KEPT:
+        if facts["num_actions"] <= _MAX_KEPT_ACTIONS:
             self._survey = survey
         return InputFile(
             path=path,
@@ -87,37 +87,37 @@ class NativeRewriter:
             repairs=survey.trace.repairs,
             health=survey.health_of(header, base_ns),
             counts=survey.counts(),
-            notes=notes_of(metadata),
+            notes=read_composer_metadata(metadata),
             counters=read_counter_facts(facts["counters"], [pid for pid, *_ in survey.tracks]),
         )
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
         """Read the file again and write its events, as ``plan`` says; add to its counts."""
-        survey = self._survey or _look(file.path, self._questions, _say_nothing)
+        survey = self._survey or _survey_file(file.path, self._questions, _ignore_progress)
         facts = survey.facts
         numbers = IdNumbers(plan.next_id, *_plain_ids(facts))
-        outputs, added = _same_places(survey) if plan.keeps_places else (list(track_outputs(survey, file, plan)), [])
+        outputs, added = _keep_tracks(survey) if plan.keeps_tracks else (list(track_outputs(survey, file, plan)), [])
         survey.text.plan(
             outputs,
             file.base_ns + file.shift_ns - writer.base_ns,
             plan.next_id - numbers.lowest,
             numbers.are_plain,
             bool(plan.windows),
-            plan.keeps_places,
+            plan.keeps_tracks,
             writer.begin_sequence() if isinstance(writer, PerfettoWriter) else 0,
             _stretch(file),
         )
         if isinstance(writer, PerfettoWriter):
             survey.text.place_counters(
-                *map(_sorted_uuids, (writer.counter_places.alone, writer.counter_places.unchanged))
+                *map(_sorted_uuids, (writer.counter_tracks.alone, writer.counter_tracks.unchanged))
             )
-        look = LOOK_AGAIN if survey.trace.is_strict else 0
+        inspection = INSPECT_AGAIN if survey.trace.is_strict else 0
         put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
-        renumber = None if plan.keeps_places else numbers.renumber
+        renumber = None if plan.keeps_tracks else numbers.renumber
         try:
             leaves_out = survey.leaves_out_timeless
             flows = BoundFlows() if self._questions.checks else None
-            writing = Rewrite(survey.text, put, renumber, look, flows, leaves_out_timeless=leaves_out)
+            writing = Rewrite(survey.text, put, renumber, inspection, flows, leaves_out_timeless=leaves_out)
             stream_chrome(file.path, writing, on_bytes=on_bytes)
             put(survey.text.finish_rewrite())
         except native.TextChangedError:
@@ -134,14 +134,14 @@ class NativeRewriter:
 class Survey:
     """Takes the events of one file for the first time; ``facts`` is what C found out about them."""
 
-    def __init__(self, most_pending: int, questions: Questions, *, leaves_out_timeless: bool = False) -> None:
+    def __init__(self, max_pending: int, questions: SurveyOptions, *, leaves_out_timeless: bool = False) -> None:
         self._questions = questions
-        self._most_pending = most_pending
+        self._max_pending = max_pending
         self.leaves_out_timeless = leaves_out_timeless
         self.text: Any = None
         self.trace = StreamedTrace()
         self.facts: dict[str, Any] = {}
-        self._num_hidden = self._num_mended = 0
+        self._num_hidden = self._num_repaired = 0
         self._has_phases = False
         self._flows = BoundFlows()
 
@@ -151,7 +151,7 @@ class Survey:
         align_on = encode_text(asked.align_on) if asked.align_on is not None else b""
         self.text = native.TraceText(
             nests,
-            self._most_pending,
+            self._max_pending,
             align_on,
             asked.checks,
             asked.compares_counters,
@@ -163,28 +163,28 @@ class Survey:
         self.trace, self.facts = trace, self.text.facts()
 
     @property
-    def num_stray(self) -> int:
+    def num_comma_errors(self) -> int:
         return self.text.num_stray
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         return self.text.survey(text, start, end, is_first, 0)
 
-    def take_odd(self, event: Event, text: bytes) -> bool:
+    def add_event(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             self.text.leave_out()
             return False
-        shown = made_viewable(event) if self._questions.checks else event
+        shown = adapt_to_viewers(event) if self._questions.checks else event
         self._num_hidden += shown is None
         self._has_phases |= has_phase(event)
-        self._num_mended += shown is not event and shown is not None
+        self._num_repaired += shown is not event and shown is not None
         if shown is None:
             self.text.leave_out()
             return True
-        anew = encode_event(with_plain_places(self._parted(shown)), 0)
-        return self.text.survey(anew, 0, len(anew), True, LOOK_CANONICAL)[0] == len(anew)
+        anew = encode_event(normalize_ids(self._split_pair(shown)), 0)
+        return self.text.survey(anew, 0, len(anew), True, INSPECT_CANONICAL)[0] == len(anew)
 
-    def _parted(self, event: Event) -> Event:
-        is_wanted = self._questions.checks and not (self.leaves_out_timeless and lost_its_time(event))
+    def _split_pair(self, event: Event) -> Event:
+        is_wanted = self._questions.checks and not (self.leaves_out_timeless and has_lost_time(event))
         return self._flows.part(event) if is_wanted else event
 
     @property
@@ -221,25 +221,25 @@ class Survey:
 
     def require_events(self, path: str) -> None:
         """Raises `TraceFileError` if there are no events, or if the file is no trace."""
-        if not self.num_events and (NOT_STRICT in self.trace.repairs or self.num_stray):
-            raise nothing_left(path)
+        if not self.num_events and (NOT_STRICT in self.trace.repairs or self.num_comma_errors):
+            raise build_empty_error(path)
         if not self.has_phases and (self.num_events or self.trace.num_non_objects):
-            raise without_events(path)
+            raise build_no_events_error(path)
 
     def counts(self) -> dict[str, int]:
         """What a check counts."""
         counted = {name: self.facts[f"num_{name}"] for name in _COUNTS}
         counted["repeated_flows"] += self._flows.num_repeated
-        own = {"events": self.num_events, "hidden": self._num_hidden, "mended": self._num_mended}
+        own = {"events": self.num_events, "hidden": self._num_hidden, "mended": self._num_repaired}
         return own | counted | {"misread": len(self.misread)}
 
     @cached_property
     def misread(self) -> dict[tuple[Any, Any], Any]:
-        """See `misread_tids`."""
+        """See `find_misread_tids`."""
         places = [(event.get("pid"), event.get("tid")) for event in self.metadata if event.get("tid") is not None]
         for (pid, tid, *_), (*_, has_number, has_text) in zip(self.tracks, self.facts["tracks"], strict=True):
             places += [(pid, tid)] * has_number + [(pid, str(tid))] * has_text
-        return misread_tids(places, [(pid, tid) for pid, tid, *_ in self.tracks])
+        return find_misread_tids(places, [(pid, tid) for pid, tid, *_ in self.tracks])
 
     @cached_property
     def metadata(self) -> list[Event]:
@@ -268,29 +268,29 @@ class Survey:
                 yield event
 
 
-def _look(path: str, questions: Questions, on_bytes: Callable[[int], None]) -> Survey:
-    most_pending, leaves_out_timeless = _MOST_PENDING, False
+def _survey_file(path: str, questions: SurveyOptions, on_bytes: Callable[[int], None]) -> Survey:
+    max_pending, leaves_out_timeless = _MAX_PENDING, False
     while True:
-        survey = Survey(most_pending, questions, leaves_out_timeless=leaves_out_timeless)
+        survey = Survey(max_pending, questions, leaves_out_timeless=leaves_out_timeless)
         survey.end(stream_chrome(path, survey, survey.begin, on_bytes))
         if survey.has_timeless:
             leaves_out_timeless = True
         elif not survey.facts["is_late"]:
             return survey
         else:
-            most_pending *= 8  # spans came later than expected: keep more of those that wait
-        on_bytes = _say_nothing  # these bytes are already counted
+            max_pending *= 8  # spans came later than expected: keep more of those that wait
+        on_bytes = _ignore_progress  # these bytes are already counted
 
 
-def _say_nothing(num_bytes: int) -> None:
+def _ignore_progress(num_bytes: int) -> None:
     pass
 
 
-def _same_places(survey: Survey) -> tuple[list[_Output], list[Event]]:
+def _keep_tracks(survey: Survey) -> tuple[list[_Output], list[Event]]:
     """Like `track_outputs`, but events stay on their tracks, except overlapping spans and tids that viewers misread.
     Also returns the metadata of the new tracks."""
     events = [*survey.metadata, *({"pid": pid, "tid": tid} for pid, tid, *_ in survey.tracks)]
-    num_known, overlaps, outputs = len(events), OverlapTracks(events, viewer_place), []
+    num_known, overlaps, outputs = len(events), OverlapTracks(events, find_viewer_track), []
     misread = survey.misread
     for pid, tid, _, _, _, num_levels, *_ in survey.tracks:
         own_tid = encode_json(misread[pid, tid]) if (pid, tid) in misread else b""
@@ -302,7 +302,7 @@ def _same_places(survey: Survey) -> tuple[list[_Output], list[Event]]:
 
 def track_outputs(survey: Survey, file: InputFile, plan: Plan) -> Iterator[_Output]:
     """Where the events of each track and of its overlap tracks are written, in the order in which C numbers them."""
-    places = _Places(survey, file, plan)
+    places = _TidAllocator(survey, file, plan)
     for number, (pid, _, _, _, _, num_levels) in enumerate(survey.tracks):
         rank = file.rank_of(pid)
         is_kept = rank in plan.tracks and (not plan.windows or rank in plan.windows)
@@ -316,7 +316,7 @@ def track_outputs(survey: Survey, file: InputFile, plan: Plan) -> Iterator[_Outp
             yield str(rank).encode(), str(tid).encode(), is_kept, from_ns, to_ns, *uuids, overlap
 
 
-class _Places:
+class _TidAllocator:
     """The tids of a file's tracks in the merged trace, assigned in the order of their first events, and the numbers of
     the overlap tracks."""
 
@@ -342,24 +342,24 @@ class _Places:
         described = Descriptions(events, kernel_pids)
         tracks = plan.tracks[rank]
         if not file.is_merged:
-            tracks.note_host(file.host)
+            tracks.set_host(file.host)
         for _, level, number, (tid, overlap) in sorted(places, key=lambda place: place[:3]):
             pid, role = survey.tracks[number][0], survey.tracks[number][4]
-            placed = tracks.place(pid, tid, described, role, is_ours=file.is_ours)
+            placed = tracks.place(pid, tid, described, role, is_kinetoscope=file.is_kinetoscope)
             self.tids[number, level] = placed, overlap
 
 
 class Rewrite:
     """Takes the events of one file for the second time, and writes them."""
 
-    num_stray = 0  # the survey has counted them
+    num_comma_errors = 0  # the survey has counted them
 
     def __init__(
         self,
         text: Any,
         put: Callable[[Any], None],
         renumber: Callable[[Event], None] | None,
-        look: int,
+        inspection: int,
         flows: BoundFlows | None = None,
         *,
         leaves_out_timeless: bool = False,
@@ -367,29 +367,29 @@ class Rewrite:
         self._text = text
         self._put = put
         self._renumber = renumber
-        self._look = look
+        self._survey_file = inspection
         self._flows = flows  # None in a merge, which does not change events for viewers
         self._leaves_out_timeless = leaves_out_timeless
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
-        position, stop, lines = self._text.rewrite(text, start, end, is_first, self._look)
+        position, stop, lines = self._text.rewrite(text, start, end, is_first, self._survey_file)
         self._put(lines)
         return position, stop
 
-    def take_odd(self, event: Event, text: bytes) -> bool:
+    def add_event(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             self._text.leave_out()
             return False
         if self._renumber is not None:
             self._renumber(event)
-        shown = made_viewable(event) if self._flows is not None else event
+        shown = adapt_to_viewers(event) if self._flows is not None else event
         if shown is None:
             self._text.leave_out()
             return True
-        if self._flows is not None and not (self._leaves_out_timeless and lost_its_time(shown)):
+        if self._flows is not None and not (self._leaves_out_timeless and has_lost_time(shown)):
             shown = self._flows.part(shown)
-        anew = encode_event(with_plain_places(shown), 0)
-        position, _, lines = self._text.rewrite(anew, 0, len(anew), True, LOOK_CANONICAL)
+        anew = encode_event(normalize_ids(shown), 0)
+        position, _, lines = self._text.rewrite(anew, 0, len(anew), True, INSPECT_CANONICAL)
         self._put(lines)
         return position == len(anew)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from kinetoscope.core.clock.clock import Anchor, ClockLine
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.own_json import decode_struct
+from kinetoscope.formats.struct_json import decode_struct
 from kinetoscope.pulse.layout import (
     ABOUT_AT,
     BEGIN,

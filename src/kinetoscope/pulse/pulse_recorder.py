@@ -19,9 +19,9 @@ from kinetoscope.core.job.ranks import Attempt, Ranks, pid_space
 from kinetoscope.core.job.timestamp import LiveTimestamp, Moment, Timestamp, plain_count
 from kinetoscope.core.paths.network import is_on_network
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
-from kinetoscope.formats.own_json import encode_struct
 from kinetoscope.formats.record_request import NAME as REQUEST_FILE
 from kinetoscope.formats.record_request import make_request_file
+from kinetoscope.formats.struct_json import encode_struct
 from kinetoscope.native import native
 from kinetoscope.pulse.layout import (
     ABOUT_AT,

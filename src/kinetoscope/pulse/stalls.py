@@ -14,7 +14,7 @@ import msgspec
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.core.paths.source_files import source_name
-from kinetoscope.formats.own_json import decode_struct, encode_struct
+from kinetoscope.formats.struct_json import decode_struct, encode_struct
 from kinetoscope.pulse.layout import FOLDER
 
 STALL_SUFFIX, STACKS_SUFFIX = ".stuck", ".stacks"

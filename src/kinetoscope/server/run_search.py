@@ -15,7 +15,7 @@ from kinetoscope.core.paths.attempt_folders import MANIFESTS, parse_attempt_name
 from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.core.paths.user_cache import code_fingerprint
 from kinetoscope.errors import KinetoscopeError, TraceFileError
-from kinetoscope.formats.manifest import STARTED, RankManifest, read_manifest, reason_of
+from kinetoscope.formats.manifest import STARTED, RankManifest, find_reason, read_manifest
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.pulse.process_runs import describe_training_run
 from kinetoscope.spool.folders import find_spool_folder, find_spool_folders, read_spool_owner
@@ -319,7 +319,7 @@ def _read_run(folder: Path, name: str, manifests: list[str]) -> FoundRun:
         run.status = read_run_status(path)
         run.state = run.status.state if run.status.ranks else run.state
     run.unsaved = [name for name, owner in left.items() if owner is OwnerState.DEAD]
-    run.no_data_reason = reason_of(found)
+    run.no_data_reason = find_reason(found)
     run.training_run = describe_training_run(path)
     return run
 

@@ -8,7 +8,7 @@ from typing import Any
 from kinetoscope.core.job.event import skippable
 from kinetoscope.core.job.state import RunState
 from kinetoscope.core.paths.source_files import is_user_code, source_name
-from kinetoscope.formats.own_names import FLOAT64
+from kinetoscope.formats.trace_names import FLOAT64
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.source_events import SourceEvent
 from kinetoscope.sources.bytecode import (

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from kinetoscope.core.job.event import skippable
 from kinetoscope.core.job.state import RunState
 from kinetoscope.core.paths.source_files import is_user_code, source_name
-from kinetoscope.formats.own_names import MEMORY_HOLDER
+from kinetoscope.formats.trace_names import MEMORY_HOLDER
 from kinetoscope.recording.private_names import frame_of_thread
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.source_events import SourceEvent

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kinetoscope.formats.own_names import LOADER
+from kinetoscope.formats.trace_names import LOADER
 from kinetoscope.hooks.loader_watch import DataLoaderWatch
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.window.source_events import SourceEvent

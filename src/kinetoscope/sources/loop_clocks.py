@@ -5,7 +5,7 @@ import weakref
 from typing import Any, Self
 
 from kinetoscope.core.clock.thread_times import SCHEDSTAT
-from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
+from kinetoscope.formats.trace_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.native import native
 from kinetoscope.recording.run.plugin_api import ProfilerContext, RunContext
 from kinetoscope.recording.window.source_events import SourceEvent

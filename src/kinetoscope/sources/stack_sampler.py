@@ -7,7 +7,7 @@ from typing import Any
 from kinetoscope.core.background.background_thread import BackgroundThread
 from kinetoscope.core.job.event import skippable
 from kinetoscope.core.job.state import RunState
-from kinetoscope.formats.own_names import SAMPLES_TRACK
+from kinetoscope.formats.trace_names import SAMPLES_TRACK
 from kinetoscope.recording.private_names import frames_of_threads
 from kinetoscope.recording.run.plugin_api import ProfiledState, RunContext
 from kinetoscope.recording.run.settings import check_number

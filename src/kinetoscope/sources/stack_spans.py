@@ -7,7 +7,14 @@ from types import CodeType
 
 from kinetoscope.core.background.background_thread import BackgroundThread
 from kinetoscope.core.paths.source_files import format_frame, is_profiler_code, is_user_code
-from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_EVERY, SAMPLED_STATE, WAITS
+from kinetoscope.formats.trace_names import (
+    LATE_LINE,
+    SAMPLE,
+    SAMPLE_OF_LIBRARY,
+    SAMPLED_EVERY,
+    SAMPLED_STATE,
+    WAITS_PREFIX,
+)
 from kinetoscope.native import native
 from kinetoscope.recording.markers.marker import RECORDING_ACTIONS
 from kinetoscope.recording.markers.native_recorder import NativeRecorder, NativeSpan
@@ -74,7 +81,7 @@ class StackSpans(native.StackSamples):
 
     def span_of_state(self, state: str) -> NativeSpan:
         """Return the span that names what the thread waits for, or that its line was read ``late``."""
-        name = LATE if state == "late" else WAITS + state
+        name = LATE_LINE if state == "late" else WAITS_PREFIX + state
         if state == "GIL" and (holder := self._find_gil_holder()):
             name = f"{name}, {holder} ran"
         if name not in self._spans:

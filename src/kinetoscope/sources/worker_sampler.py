@@ -13,7 +13,7 @@ from typing import Any
 
 from kinetoscope.core.background.background_thread import BackgroundThread
 from kinetoscope.core.background.private_names import find_all
-from kinetoscope.formats.own_names import SAMPLES_TRACK
+from kinetoscope.formats.trace_names import SAMPLES_TRACK
 from kinetoscope.hooks.patching import ReplacedMethod
 from kinetoscope.recording.markers import marker
 from kinetoscope.recording.private_names import frames_of_threads

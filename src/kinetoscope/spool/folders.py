@@ -16,8 +16,8 @@ import msgspec
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError, UnsafePathError
-from kinetoscope.formats.header import told
-from kinetoscope.formats.own_json import decode_struct, encode_struct
+from kinetoscope.formats.header import describe_validation_error
+from kinetoscope.formats.struct_json import decode_struct, encode_struct
 from kinetoscope.spool.owner_lock import OwnerState, read_owner_state
 
 _log = logging.getLogger("kinetoscope")
@@ -208,7 +208,8 @@ def read_spool_owner(folder: Path) -> SpoolOwner:
         return decode_struct(RunFolder(folder).read(_RUN), SpoolOwner)
     except msgspec.ValidationError as error:
         raise TraceFileError(
-            f"Cannot read {folder / _RUN}: {told(error)}. Is this the live folder of a Kinetoscope run?"
+            f"Cannot read {folder / _RUN}: {describe_validation_error(error)}. Is this the live folder of a "
+            "Kinetoscope run?"
         ) from error
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFileError(

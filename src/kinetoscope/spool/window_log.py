@@ -12,7 +12,7 @@ import msgspec
 
 from kinetoscope.core.job.ranks import Number
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.formats.header import Moment, told
+from kinetoscope.formats.header import Moment, describe_validation_error
 from kinetoscope.formats.journal import append_line, read_journal
 
 _LOG = "windows.jsonl"
@@ -142,7 +142,11 @@ def read_windows(folder: Path) -> tuple[list[LoggedWindow], list[str]]:
     damages: list[str] = []
 
     def add_damage(number: int, error: Exception) -> None:
-        reason = f": {told(error)}" if isinstance(error, msgspec.ValidationError) else f", it cannot be read: {error}"
+        reason = (
+            f": {describe_validation_error(error)}"
+            if isinstance(error, msgspec.ValidationError)
+            else f", it cannot be read: {error}"
+        )
         damages.append(f"{_LOG}: line {number} is left out{reason}.")
 
     try:

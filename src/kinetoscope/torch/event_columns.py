@@ -16,7 +16,7 @@ from torch.autograd.profiler_util import MemRecordsAcc
 from torch.profiler import DeviceType
 
 import kinetoscope.torch.private_names as private_names
-from kinetoscope.formats.own_names import STEP
+from kinetoscope.formats.trace_names import STEP
 from kinetoscope.torch.python_frames import PROFILER_PREFIXES, ProfilerFrames
 
 TORCH_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])

@@ -19,7 +19,7 @@ from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, read_chrome
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import nest
-from kinetoscope.formats.trace_redaction import Ask, TraceRedactor
+from kinetoscope.formats.trace_redaction import Replace, TraceRedactor
 from kinetoscope.torch.kineto_text import KinetoText
 from kinetoscope.torch.original_names import NamesBySpan, possible_spellings
 from kinetoscope.torch.python_frames import (
@@ -36,7 +36,7 @@ _PAUSE_S = 0.001  # about the time of one batch of lines; without it, steps of s
 _FLOW_BITS = 40  # flow ids of one window have fewer bits; with the window's number they still fit a double
 
 
-def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any], redact: Ask | None = None) -> None:
+def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any], redact: Replace | None = None) -> None:
     """Write a valid text to ``path``.
 
     Args:
@@ -70,7 +70,7 @@ def rewrite_trace(
     sources: Sequence[tuple[KinetoText, NamesBySpan]],
     target: Path,
     additions: Mapping[str, Any],
-    redact: Ask | None = None,
+    redact: Replace | None = None,
 ) -> None:
     """Repair Kineto's texts and write them as one trace.
 

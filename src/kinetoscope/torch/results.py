@@ -14,7 +14,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent
 
 from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
-from kinetoscope.formats.trace_redaction import Ask
+from kinetoscope.formats.trace_redaction import Replace
 from kinetoscope.recording.window.gc_control import pause_gc
 from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.events import WindowEvents, has_all_torch_attributes, list_events
@@ -168,7 +168,7 @@ class KinetoResults:
         path: str | os.PathLike[str],
         *,
         temporary_folder: Path | None = None,
-        redact: Ask | None = None,
+        redact: Replace | None = None,
         use_python_export: bool = False,
     ) -> None:
         """Write the window as a Chrome trace, compressed if ``path`` ends in ``.gz``.

@@ -18,7 +18,7 @@ import msgspec
 from kinetoscope.core.paths.run_folder import RunFolder, is_name_inside
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.journal import append_line, read_journal
-from kinetoscope.formats.own_json import decode_struct, encode_struct
+from kinetoscope.formats.struct_json import decode_struct, encode_struct
 
 _FOLDER, _UPLOADED = ".uploads", "uploaded.jsonl"
 _WAITING, _DEFERRED, _DELETABLE = ".json", ".aside", ".expendable"

@@ -3,7 +3,7 @@
 import pytest
 
 from kinetoscope.formats.anonymizer import Anonymizer
-from kinetoscope.formats.own_sentences import LEFT_OUT
+from kinetoscope.formats.sentence_redaction import LEFT_OUT
 
 
 def name_of(name, category="cpu_op", phase="X"):

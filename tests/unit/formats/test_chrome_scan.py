@@ -164,7 +164,7 @@ def test_a_value_that_is_nested_too_deep_loses_only_its_event(read):
 
 def test_a_string_larger_than_the_window_is_read_or_only_its_event_is_lost(read, monkeypatch):
     monkeypatch.setattr(chrome_stream, "_PIECE_BYTES", 1 << 12)
-    monkeypatch.setattr(chrome_stream, "_LARGEST_EVENT_BYTES", 1 << 16)
+    monkeypatch.setattr(chrome_stream, "_MAX_EVENT_BYTES", 1 << 16)
     for size, num_rows in ((30_000, 3), (300_000, 2)):
         assert len(read([SPAN, SPAN | {"args": {"text": "x" * size}}, SPAN]).rows) == num_rows
 

@@ -10,8 +10,8 @@ from kinetoscope.formats.manifest import (
     TraceExpired,
     TraceFinished,
     append_entry,
+    find_empty_reason,
     read_manifest,
-    why_nothing,
 )
 
 
@@ -68,11 +68,11 @@ WHY = "Nothing was recorded: no step() was called."
 def test_reason_of_no_recording_is_reported_for_the_run_folder_and_its_traces(tmp_path):
     attempt = Attempt("run", 0, 1, "start")
     append_entry(tmp_path / "run" / "any", 0, RankStarted(Ranks(), attempt))
-    assert why_nothing(tmp_path / "run") == ""
+    assert find_empty_reason(tmp_path / "run") == ""
     append_entry(tmp_path / "run" / "any", 0, NothingRecorded(WHY, "start"))
-    assert why_nothing(tmp_path / "run") == WHY
-    assert why_nothing(tmp_path / "run" / "any") == WHY
-    assert why_nothing(tmp_path / "nowhere") == ""
+    assert find_empty_reason(tmp_path / "run") == WHY
+    assert find_empty_reason(tmp_path / "run" / "any") == WHY
+    assert find_empty_reason(tmp_path / "nowhere") == ""
 
 
 def test_reason_of_an_earlier_start_is_not_reported_for_a_later_one(tmp_path):
@@ -80,18 +80,18 @@ def test_reason_of_an_earlier_start_is_not_reported_for_a_later_one(tmp_path):
     for start in ("one", "two"):
         append_entry(traces, 0, RankStarted(Ranks(), Attempt("run", 0, 1, start)))
         append_entry(traces, 0, NothingRecorded(start, start))
-    assert why_nothing(tmp_path) == "two"
+    assert find_empty_reason(tmp_path) == "two"
     append_entry(traces / "attempt1", 0, RankStarted(Ranks(), Attempt("run", 1, 1, "three")))
-    assert why_nothing(tmp_path) == ""
+    assert find_empty_reason(tmp_path) == ""
 
 
 def test_reason_is_omitted_where_another_rank_or_recover_has_written_a_trace(tmp_path):
     for rank in (0, 1):
         append_entry(tmp_path, rank, RankStarted(Ranks(rank, rank, 2, 2), Attempt("run", 0, 1, f"{rank}")))
     append_entry(tmp_path, 0, NothingRecorded(WHY, "0"))
-    assert why_nothing(tmp_path) == WHY
+    assert find_empty_reason(tmp_path) == WHY
     append_entry(tmp_path, 1, TraceFinished(1, "a.json", 1, {}, 0, "1"))
-    assert why_nothing(tmp_path) == ""
+    assert find_empty_reason(tmp_path) == ""
 
 
 @pytest.mark.parametrize("other", ["torch_traces", "zzz"])
@@ -99,9 +99,9 @@ def test_the_reason_is_found_though_another_folder_of_the_run_has_a_manifest_too
     for folder in ("traces", other):
         append_entry(tmp_path / folder, 0, RankStarted(Ranks(), Attempt("run", 0, 1, "start")))
     append_entry(tmp_path / "traces", 0, NothingRecorded(WHY, "start"))
-    assert why_nothing(tmp_path) == WHY
+    assert find_empty_reason(tmp_path) == WHY
     append_entry(tmp_path / other, 0, finished("a.json"))
-    assert why_nothing(tmp_path) == ""
+    assert find_empty_reason(tmp_path) == ""
 
 
 def test_reason_of_the_last_attempt_is_reported_even_if_an_earlier_one_recorded(tmp_path):
@@ -110,4 +110,4 @@ def test_reason_of_the_last_attempt_is_reported_even_if_an_earlier_one_recorded(
     last = tmp_path / "traces" / "attempt1"
     append_entry(last, 0, RankStarted(Ranks(), Attempt("run", 1, 1, "two")))
     append_entry(last, 0, NothingRecorded(WHY, "two"))
-    assert [why_nothing(folder) for folder in (tmp_path, tmp_path / "traces")] == [WHY, WHY]
+    assert [find_empty_reason(folder) for folder in (tmp_path, tmp_path / "traces")] == [WHY, WHY]

@@ -11,9 +11,9 @@ from kinetoscope.formats.record_request import (
     RecordRequest,
     decode_request,
     make_request_file,
-    ranks_to_ask,
     read_request,
     request_sequence,
+    validate_ranks,
     write_request,
 )
 from kinetoscope.native import native
@@ -51,7 +51,7 @@ def damaged(at, value):
 
 def signed(**changes):
     """With a right checksum and a wrong number."""
-    fields = {"sequence": 7, "num_steps": 10, "first_step": 5, "asked_unix_ns": 0, "ranks": None}
+    fields = {"sequence": 7, "num_steps": 10, "first_step": 5, "requested_unix_ns": 0, "ranks": None}
     return RecordRequest(**fields | changes).encoded()
 
 
@@ -157,7 +157,7 @@ def test_waiting_thread_wakes_once_for_a_long_phase_and_at_the_end(path):
 
 
 def test_ranks_that_a_request_cannot_name_are_refused():
-    assert ranks_to_ask([0, 2047]) == {0, 2047}
+    assert validate_ranks([0, 2047]) == {0, 2047}
     for ranks in ([], [2048], [-1]):
         with pytest.raises(SettingsError, match="--ranks"):
-            ranks_to_ask(ranks)
+            validate_ranks(ranks)

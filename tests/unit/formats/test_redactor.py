@@ -12,7 +12,7 @@ def test_each_text_is_asked_once_until_the_window_is_over():
     redactor = Redactor(lambda text: asked.append(text) or text.upper())
     assert [redactor("a"), redactor("a"), redactor("b")] == ["A", "A", "B"]
     assert asked == ["a", "b"]
-    redactor.forget()
+    redactor.clear()
     assert redactor("a") == "A"
     assert asked == ["a", "b", "a"]
 

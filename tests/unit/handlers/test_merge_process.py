@@ -41,7 +41,7 @@ def stop_while_it_reads(pid: int, path: Path) -> None:
 
 
 def test_a_merge_that_outlasts_the_run_also_merges_cycles_saved_meanwhile(tmp_path, monkeypatch):
-    monkeypatch.setattr(merge_process, "_LEAST_SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(merge_process, "_MIN_SECONDS_BETWEEN", 0.0)
     started = RankStarted(Ranks(), Attempt("a", 0, os.getpid(), "now", os.uname().nodename))
     append_entry(tmp_path, 0, started)
     large, output = save(tmp_path, 0, NUM_EVENTS), tmp_path / "merged.json"

@@ -30,7 +30,7 @@ class Writer:
 
 
 def test_failing_tracker_is_reported_once_and_called_again_in_the_next_window(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("kinetoscope.handlers.first_finding.MOST_SECONDS_WITH_REPORT", 150.0)
+    monkeypatch.setattr("kinetoscope.handlers.top_finding.MAX_SECONDS_WITH_REPORT", 150.0)
     writer = Writer()
     schedule = kinetoscope.cyclic_schedule(warmup=1, active=2, repeat=0, per="run")
     with kinetoscope.profile(tmp_path, schedule=schedule, torch=False, quiet=True, log_to=[writer]) as profiler:

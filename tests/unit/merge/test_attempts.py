@@ -94,4 +94,4 @@ def test_start_entry_with_a_name_outside_its_folder_is_reported_with_its_line(tm
 
 def test_a_merged_trace_is_called_after_its_start(tmp_path):
     start(tmp_path, 1, "plain")
-    assert find_attempt(tmp_path, 0).own_name("a/merged.json.gz") == "a/merged-plain.json.gz"
+    assert find_attempt(tmp_path, 0).add_start_to_name("a/merged.json.gz") == "a/merged-plain.json.gz"

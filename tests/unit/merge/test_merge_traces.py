@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.errors import MergeError, TraceFileError
-from kinetoscope.formats.header import require_ranges
+from kinetoscope.formats.header import validate_header
 from kinetoscope.merge.merge_traces import merge_traces
 from support.trace_processor.trace_processor import load
 
@@ -491,4 +491,4 @@ def test_foreign_header_fields_do_not_prevent_reading_the_merged_trace(tmp_path,
     merge_traces(tmp_path / "merged.json", tmp_path / "in.json")
     merge_traces(tmp_path / "again.json", tmp_path / "merged.json")
     assert [span["name"] for span in spans(tmp_path / "again.json")] == ["step"]
-    require_ranges("again.json", json.loads((tmp_path / "again.json").read_text()))
+    validate_header("again.json", json.loads((tmp_path / "again.json").read_text()))

@@ -196,7 +196,7 @@ def test_spans_that_come_in_any_order_nest_as_in_the_right_one(tmp_path, monkeyp
 
 
 def test_both_nest_spans_that_come_far_out_of_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("kinetoscope.merge.native_rewrite._MOST_PENDING", 16)
+    monkeypatch.setattr("kinetoscope.merge.native_rewrite._MAX_PENDING", 16)
     events = [
         {"ph": "X", "name": str(n), "pid": 1, "tid": 1, "ts": (n * 617) % 1_000, "dur": n % 40} for n in range(1_000)
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope import ProfilerAction, StackSampler
 from kinetoscope.formats.anonymizer import Anonymizer
-from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
+from kinetoscope.formats.trace_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.formats.trace_redaction import KNOWN_CATEGORIES
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler

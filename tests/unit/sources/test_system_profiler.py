@@ -13,7 +13,7 @@ import pytest
 
 from kinetoscope import ProfilerAction, StackSampler, SystemProfiler
 from kinetoscope.errors import SettingsError
-from kinetoscope.formats.own_names import LOOP_CLOCKS, PROCESSORS
+from kinetoscope.formats.trace_names import LOOP_CLOCKS, PROCESSORS
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.sources import nvml, system_profiler
 from kinetoscope.testing import MemoryTraceHandler

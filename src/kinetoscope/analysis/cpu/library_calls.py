@@ -14,7 +14,7 @@ from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.analysis.windows.schemas import LIBRARY_CALLS
 from kinetoscope.analysis.windows.source_lines import FRAME
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.formats.own_names import SAMPLED_STATE
+from kinetoscope.formats.trace_names import SAMPLED_STATE
 from kinetoscope.frames.tracks import nest_spans
 
 _FUNCTION = r"^(.+)\((\d+)\): (.*)$"

@@ -12,7 +12,7 @@ from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.nesting import find_outermost, interval_index
 from kinetoscope.analysis.windows.span_names import EPOCH, EVALUATION, FETCH, FETCH_WITHOUT_WORKERS, WORKER_TRACK
 from kinetoscope.analysis.windows.window import RankWindow, decode_args
-from kinetoscope.formats.own_names import LOADER
+from kinetoscope.formats.trace_names import LOADER
 
 _MIN_EPOCHS, _MIN_BATCHES_PER_EPOCH = 2, 4
 """Fewer epochs, or shorter ones, do not show whether their starts are slow. Judgement."""

@@ -11,7 +11,7 @@ from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.analysis.windows.source_lines import FRAME
 from kinetoscope.analysis.windows.span_names import WORKER_TRACK
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.formats.own_names import LATE, SAMPLE, SAMPLED_EVERY, SAMPLED_STATE, WAITS
+from kinetoscope.formats.trace_names import LATE_LINE, SAMPLE, SAMPLED_EVERY, SAMPLED_STATE, WAITS_PREFIX
 from kinetoscope.frames.tracks import nest_spans
 
 _MIN_SAMPLES = 5
@@ -46,7 +46,7 @@ MAX_LATE_SHARE = 0.5
 _MIN_TITLE_SHARE = 0.5
 """A title names a line from this share of the time on."""
 
-_WAITS = f"^{WAITS}(.+)$"
+_WAITS = f"^{WAITS_PREFIX}(.+)$"
 _CALL = r"^.*?([^/]+/[^/]+|[^/]+)\(\d+\): (.+)$"
 _MIN_STRETCH_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
 _LIBRARY = "library"
@@ -215,12 +215,12 @@ def _calls(frames: pl.DataFrame, middles: pl.DataFrame, since: pl.Series) -> pl.
 
 
 def _states(states: pl.DataFrame, middles: pl.DataFrame, state_tracks: pl.Series) -> pl.Series:
-    """Return the object of the thread's wait, `RUNNING` or `LATE`.
+    """Return the object of the thread's wait, `RUNNING` or `LATE_LINE`.
 
     It is null on tracks without states, and on those with an unreadable name, as after redaction: then it is unknown
     which of the other samples ran.
     """
-    is_readable = (pl.col("name") == LATE) | pl.col("name").str.contains(_WAITS)
+    is_readable = (pl.col("name") == LATE_LINE) | pl.col("name").str.contains(_WAITS)
     readable = states.group_by("track").agg(is_readable.all())
     known, unknown = (
         pl.concat([state_tracks, readable.filter("name")["track"]]),

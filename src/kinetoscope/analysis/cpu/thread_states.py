@@ -10,7 +10,7 @@ from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.formats.own_names import LATE, LOOP_CLOCKS
+from kinetoscope.formats.trace_names import LATE_LINE, LOOP_CLOCKS
 
 _STATES = ("running_ns", "starved_ns", "blocked_ns")
 _CLOCK_ERROR_SHARE, _CLOCK_ERROR_NS = 0.02, 300_000
@@ -183,4 +183,4 @@ def _clock_correction(states: ThreadStates, samples: pl.DataFrame) -> float:
 
 def is_waiting() -> pl.Expr:
     """Return whether a sample was of a thread that waited; null where that is unknown."""
-    return ~pl.col("state").is_in([RUNNING, LATE])
+    return ~pl.col("state").is_in([RUNNING, LATE_LINE])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.formats.own_names import MEMORY_HOLDER
+from kinetoscope.formats.trace_names import MEMORY_HOLDER
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.nesting import interval_index
 from kinetoscope.analysis.windows.span_names import ANNOTATIONS, LAUNCHES, OPERATORS
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.formats.own_names import BATCH
+from kinetoscope.formats.trace_names import BATCH
 
 MAX_MISSING_SHARE = 0.02
 """A step is whole if device events of at most this share of its launches are missing: the cut is in its last ones."""

@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.nesting import find_outermost
 from kinetoscope.analysis.windows.span_names import FETCH, NUMBER, OPTIMIZER_STEP
-from kinetoscope.formats.own_names import BATCH, STEP
+from kinetoscope.formats.trace_names import BATCH, STEP
 
 _MIN_INTERVALS = 3
 """Spans that recur less often are no steps. Judgement."""

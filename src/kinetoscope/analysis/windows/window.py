@@ -12,7 +12,7 @@ from kinetoscope.analysis.windows import schemas
 from kinetoscope.analysis.windows.columns import drop_null_rows, filter_rows, null_unless, select_columns
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.span_names import OPERATORS, PATTERNS, PYTHON_FUNCTION, RUNTIME_CALLS
-from kinetoscope.formats.own_names import NOTES, STEP
+from kinetoscope.formats.trace_names import NOTES, STEP
 from kinetoscope.frames.trace import Trace
 
 _IS_SOURCE_INSTANT = pl.col("category").is_in(list(NOTES))

@@ -19,7 +19,7 @@ from kinetoscope.analysis.windows.span_names import (
 from kinetoscope.analysis.windows.step_spans import find_steps, infer_steps
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.device_events import COPIES, DEVICE_CATEGORIES
-from kinetoscope.formats.own_names import BATCH, SAMPLES, WATCHED_PHASE
+from kinetoscope.formats.trace_names import BATCH, SAMPLES, WATCHED_PHASE
 from kinetoscope.frames.trace import Trace
 
 _IS_RUNTIME_CALL = pl.col("category").is_in(list(RUNTIME_CALLS))

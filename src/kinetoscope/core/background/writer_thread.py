@@ -149,8 +149,8 @@ class WriterThread:
         try:
             job()
         except BaseException as error:
-            is_ours = threading.current_thread() is self._thread and os.getpid() == self._pid
-            if not isinstance(error, Exception) and not is_ours:
+            is_own_thread = threading.current_thread() is self._thread and os.getpid() == self._pid
+            if not isinstance(error, Exception) and not is_own_thread:
                 raise  # Ctrl-C, on a thread that is not ours; or sys.exit() in a child that a job has forked
             self._on_error(name, error)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kinetoscope.core.paths.short_paths import short_path
 from kinetoscope.core.text.wording import format_count
-from kinetoscope.formats.trace_redaction import Ask
+from kinetoscope.formats.trace_redaction import Replace
 from kinetoscope.recording.markers.schedule import CyclicSchedule, PulseOnly
 from kinetoscope.recording.messages.console import MessageSink, find_message_sink
 from kinetoscope.recording.window.trace_handler import run_folder_of
@@ -94,12 +94,12 @@ class EndReport:
         counts: RunCounts,
         schedule: object,
         handlers: Iterable[object],
-        redact: Ask | None = None,
+        redact: Replace | None = None,
         *,
         is_quiet: bool,
     ) -> None:
         self._counts, self._schedule, self._handlers = counts, schedule, list(handlers)
-        self._redact: Ask = redact or str
+        self._redact: Replace = redact or str
         self._sink: MessageSink | None = (
             None if is_quiet or counts.is_empty_run else find_message_sink(self._list_linkable())
         )

@@ -306,7 +306,7 @@ class Delivery:
                 break
         self._save_now(save)
         if self._redactor is not None:
-            self._redactor.forget()
+            self._redactor.clear()
 
     def _retry_all(self) -> None:
         for save in self.unsaved.list_retryable():
@@ -364,7 +364,7 @@ class Delivery:
     def _save_slow_step(self, cycle: Cycle) -> None:
         if self._redactor is not None:
             redact_cycle(cycle, self._redactor)
-            self._redactor.forget()
+            self._redactor.clear()
         for handler in self._handlers_with("process_slow_step"):
             self._deliver(handler, handler.process_slow_step, cycle, is_optional=True)
 

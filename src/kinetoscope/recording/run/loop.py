@@ -9,7 +9,7 @@ from typing import Generic, TypeVar, cast
 from kinetoscope.core.job.event import Event
 from kinetoscope.core.job.state import State
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.formats.own_names import BATCH
+from kinetoscope.formats.trace_names import BATCH
 from kinetoscope.hooks.phase_hooks import PhaseHooks
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.run.batch import ANNOUNCED, EXPECTED, NONE, UNANNOUNCED, Batch, OpenSpan

@@ -9,7 +9,7 @@ from functools import partial
 from kinetoscope.core.job.event import Event
 from kinetoscope.core.job.state import RunState
 from kinetoscope.core.job.timestamp import Moment, plain_count
-from kinetoscope.formats.own_names import WATCHED_PHASE
+from kinetoscope.formats.trace_names import WATCHED_PHASE
 from kinetoscope.recording.markers import compiler
 from kinetoscope.recording.markers.marker import Marker
 from kinetoscope.recording.markers.process import hold_signals

@@ -11,7 +11,7 @@ from kinetoscope.core.job.ranks import Attempt
 from kinetoscope.core.paths.atomic_file import atomic_file
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
-from kinetoscope.formats.trace_redaction import Ask, TraceRedactor, redact_categories, unused_name, write_redacted
+from kinetoscope.formats.trace_redaction import Replace, TraceRedactor, redact_categories, unused_name, write_redacted
 from kinetoscope.pulse.pulse_recorder import TrainingFacts
 from kinetoscope.pulse.stalls import GroupState
 from kinetoscope.recording.markers.recorder_types import SpanName
@@ -21,7 +21,7 @@ from kinetoscope.spool.owner_lock import anonymous_host_id
 from kinetoscope.spool.record import Kind, record_columns
 
 
-def redact_cycle(cycle: Cycle, redact: Ask) -> None:
+def redact_cycle(cycle: Cycle, redact: Replace) -> None:
     """Redact all strings of a cycle, in place: names, categories, threads, the run's name and the metadata.
 
     Raises the errors of reading its records; then nothing has changed.
@@ -41,18 +41,18 @@ def redact_cycle(cycle: Cycle, redact: Ask) -> None:
         cycle.slow_step = msgspec.structs.replace(cycle.slow_step, line=redact(cycle.slow_step.line))
 
 
-def _redact_event(event: SourceEvent, redactor: TraceRedactor, redact: Ask) -> SourceEvent:
+def _redact_event(event: SourceEvent, redactor: TraceRedactor, redact: Replace) -> SourceEvent:
     category = redact_categories(event.category, redact)
     return event._replace(name=redact(event.name), category=category, args=redactor.header(event.args))
 
 
-def redact_name(name: SpanName, redact: Ask) -> SpanName:
+def redact_name(name: SpanName, redact: Replace) -> SpanName:
     """Return the name and the categories of a marker, redacted."""
     categories = tuple(redact_categories(category, redact) for category in name.categories)
     return SpanName(redact(name.name), categories, name.args)
 
 
-def redact_attempt(attempt: Attempt, redact: Ask | None) -> Attempt:
+def redact_attempt(attempt: Attempt, redact: Replace | None) -> Attempt:
     """Return the attempt with its id, which the launcher may have built from an address, and its host redacted."""
     if redact is None:
         return attempt
@@ -61,19 +61,19 @@ def redact_attempt(attempt: Attempt, redact: Ask | None) -> Attempt:
     return replace(attempt, run_id=run_id, host=host)
 
 
-def redact_training(training: TrainingFacts | None, redact: Ask | None) -> TrainingFacts | None:
+def redact_training(training: TrainingFacts | None, redact: Replace | None) -> TrainingFacts | None:
     """Return the facts of a training run with the class of its optimizer redacted."""
     if training is None or redact is None:
         return training
     return msgspec.structs.replace(training, optimizer=redact(training.optimizer))
 
 
-def redact_group(group: GroupState, redact: Ask) -> GroupState:
+def redact_group(group: GroupState, redact: Replace) -> GroupState:
     """Return the state of a process group with its name and its collective redacted."""
     return msgspec.structs.replace(group, name=redact(group.name), collective=redact(group.collective))
 
 
-def add_redacted(file: Path, contributions: Contributions, redact: Ask) -> None:
+def add_redacted(file: Path, contributions: Contributions, redact: Replace) -> None:
     """Contribute a redacted copy of ``file``, in its folder, and delete ``file``. Raises OSError if that fails."""
     copy = file.with_name(f"redacted-{len(contributions.files)}.json")
     try:

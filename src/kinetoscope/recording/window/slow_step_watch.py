@@ -17,8 +17,8 @@ from kinetoscope.core.clock.thread_times import SCHEDSTAT
 from kinetoscope.core.job.ranks import Attempt, Ranks
 from kinetoscope.core.job.timestamp import Timestamp
 from kinetoscope.core.paths.source_files import format_frame, is_user_code, skip_profiler_frames, source_name
-from kinetoscope.formats.own_names import BATCH, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLES_TRACK, WATCHED_PHASE
 from kinetoscope.formats.slow_steps import SlowStep
+from kinetoscope.formats.trace_names import BATCH, SAMPLE, SAMPLE_OF_LIBRARY, SAMPLES_TRACK, WATCHED_PHASE
 from kinetoscope.native import native
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.recording.markers.native_recorder import NativeRecorder

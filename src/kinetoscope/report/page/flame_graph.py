@@ -3,7 +3,7 @@
 import polars as pl
 
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
-from kinetoscope.formats.own_names import SAMPLES, STEP
+from kinetoscope.formats.trace_names import SAMPLES, STEP
 from kinetoscope.frames.tracks import nest_spans
 from kinetoscope.pages.page_data import FlameGraph
 from kinetoscope.report.page.call_paths import CallPaths

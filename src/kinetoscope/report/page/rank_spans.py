@@ -14,7 +14,7 @@ from kinetoscope.analysis.windows.span_names import (
     SYNCHRONISATIONS,
 )
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
-from kinetoscope.formats.own_names import SAMPLES, STEP
+from kinetoscope.formats.trace_names import SAMPLES, STEP
 from kinetoscope.frames.trace import Trace
 from kinetoscope.frames.tracks import nest_spans
 

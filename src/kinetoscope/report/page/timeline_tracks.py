@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from kinetoscope.formats.own_names import SAMPLES_TRACK
+from kinetoscope.formats.trace_names import SAMPLES_TRACK
 from kinetoscope.frames.trace import Trace
 from kinetoscope.report.page.rank_spans import ROLES
 

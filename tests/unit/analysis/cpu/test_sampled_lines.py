@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.formats.own_names import LATE
+from kinetoscope.formats.trace_names import LATE_LINE
 from support.sampled_traces import (
     ENDED_SAMPLES,
     LOOP,
@@ -181,7 +181,7 @@ def test_the_advice_says_which_share_a_line_has_at_least(tmp_path):
 def read_late(begin):
     """A step's samples of two lines of `busy_steps`: the first is always read late, the second in time."""
     yield from stack(LOOP_SAMPLES, begin + 20_000, 50_000, "a.py(3): loss")
-    yield span(LATE, "stack_sample,state", LOOP_SAMPLES, begin + 20_000, 50_000)
+    yield span(LATE_LINE, "stack_sample,state", LOOP_SAMPLES, begin + 20_000, 50_000)
     yield from stack(LOOP_SAMPLES, begin + 70_000, 20_000, "a.py(4): loss")
 
 
@@ -203,7 +203,7 @@ def test_unknown_delays_of_samples_give_no_certain_statement(tmp_path):
 def test_certain_time_of_a_line_uses_samples_read_in_time(tmp_path):
     samples = list(seen_at(*["a.py(3): loss"] * 8))
     in_time = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=20, knows_states=True)
-    late = [span(LATE, "stack_sample,state", LOOP_SAMPLES, STEP_US * step + 30_000, 20_000) for step in range(3)]
+    late = [span(LATE_LINE, "stack_sample,state", LOOP_SAMPLES, STEP_US * step + 30_000, 20_000) for step in range(3)]
     some_late = found_in(
         each_step(busy_steps) + samples + late, "python_overhead", tmp_path, interval_ms=20, knows_states=True
     )
@@ -284,7 +284,7 @@ def test_a_late_line_that_calls_a_library_is_hedged_itself(tmp_path, knows_state
         frames = "train.py(10): <module>", "torch/_ops.py(1279): __call__"
         yield from stack(LOOP_SAMPLES, begin + 20_000, 70_000, *frames)
         if knows_states:
-            yield span(LATE, "stack_sample,state", LOOP_SAMPLES, begin + 20_010, 69_980)
+            yield span(LATE_LINE, "stack_sample,state", LOOP_SAMPLES, begin + 20_010, 69_980)
 
     found = found_in(each_step(busy_steps, loop), "python_overhead", tmp_path, knows_states=knows_states)
     assert "train.py:10, or code shortly before it, takes 100 % of this time." in found.advice

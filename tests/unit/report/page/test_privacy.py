@@ -6,7 +6,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.formats.known_names import is_name_of_torch
-from kinetoscope.formats.own_sentences import LEFT_OUT
+from kinetoscope.formats.sentence_redaction import LEFT_OUT
 from kinetoscope.pages.html_file import encode_page
 from support.page_data import page_of, span, write_trace
 

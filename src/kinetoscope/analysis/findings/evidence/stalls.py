@@ -13,7 +13,7 @@ from kinetoscope.analysis.findings.evidence.locations import find_sampled_lines,
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
 from kinetoscope.analysis.windows.window import MIN_RECURRING_STEPS, MIN_STEPS
-from kinetoscope.formats.own_names import LATE
+from kinetoscope.formats.trace_names import LATE_LINE
 
 _UNKNOWN_LINE = (
     "The line is unknown: every sample shows the same call into a library that runs the loop, and Python allows "
@@ -142,7 +142,7 @@ class Stalls:
         line_ns, all_ns = int(of_line["total_ns"].sum()), int(self.samples["total_ns"].sum())
         if of_line["state"].null_count():
             return SampledLine(lines[0], line_ns / all_ns, None, None)
-        late_ns = int(of_line.filter(state=LATE)["total_ns"].sum())
+        late_ns = int(of_line.filter(state=LATE_LINE)["total_ns"].sum())
         at_least = share_lower_bound((line_ns - late_ns) / all_ns, self.samples["step"].n_unique())
         return SampledLine(lines[0], line_ns / all_ns, at_least, late_ns / line_ns)
 
@@ -200,6 +200,6 @@ class Stalls:
         inside_ns = int(inside["total_ns"].sum())
         if not inside_ns or 2 * inside_ns < int(self.samples["total_ns"].sum()):
             return False, None
-        late_ns = int(inside.filter(pl.col("state").is_null() | (pl.col("state") == LATE))["total_ns"].sum())
+        late_ns = int(inside.filter(pl.col("state").is_null() | (pl.col("state") == LATE_LINE))["total_ns"].sum())
         is_late = late_ns > MAX_LATE_SHARE * inside_ns
         return True, None if is_late else self.library_call(inside["every_sample"][0])

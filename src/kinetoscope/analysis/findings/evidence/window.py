@@ -17,7 +17,7 @@ from kinetoscope.analysis.windows.columns import filter_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import COPY_TO_DEVICE
 from kinetoscope.analysis.windows.window import RankWindow
-from kinetoscope.formats.own_names import FLOAT64, PROCESSORS
+from kinetoscope.formats.trace_names import FLOAT64, PROCESSORS
 from kinetoscope.frames.trace import Trace
 
 _LAUNCHES = r"^(cuda|hip)(LaunchKernel|MemcpyAsync|MemsetAsync)|^hipExtLaunch|^cuLaunchKernel"

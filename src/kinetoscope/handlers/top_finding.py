@@ -14,17 +14,17 @@ from kinetoscope.core.paths.short_paths import short_path
 from kinetoscope.core.text.wording import find_error_message, format_ms, sanitize_sentence
 from kinetoscope.recording.messages.end_report import REPORT
 
-MOST_SECONDS = 2.0
+MAX_SECONDS = 2.0
 """How long the process may take: devices stand idle meanwhile."""
 
-MOST_SECONDS_WATCHED = 10.0
+MAX_SECONDS_WATCHED = 10.0
 """How long it may take if somebody is watching the terminal."""
 
-MOST_SECONDS_WITH_REPORT = 30.0
+MAX_SECONDS_WITH_REPORT = 30.0
 """How long it may take to write a report, too."""
 
 
-class FirstFinding:
+class TopFindingSearch:
     """Run ``kinetoscope.cli.top_finding_job`` on the traces, once, at low priority.
 
     The process is ended when the time is up, at Ctrl-C, and by `give_up`. It ends by itself if this process is killed.
@@ -34,7 +34,7 @@ class FirstFinding:
 
     def __init__(self, *, writes_report: bool = False) -> None:
         self.writes_report = writes_report
-        self._process = BackgroundProcess(self._take, keeps_output=True)
+        self._process = BackgroundProcess(self._on_end, keeps_output=True)
         self._has_given_up = False
         self._reason = ""
         self.report: Path | None = None
@@ -47,16 +47,16 @@ class FirstFinding:
         if there is none, or none in time."""
         # In a frozen application, sys.executable is the user's program.
         is_possible = not getattr(sys, "frozen", False)
-        most_s = MOST_SECONDS_WATCHED if is_watching else MOST_SECONDS
+        max_s = MAX_SECONDS_WATCHED if is_watching else MAX_SECONDS
         if self.writes_report:
-            most_s = MOST_SECONDS_WITH_REPORT
+            max_s = MAX_SECONDS_WITH_REPORT
         if is_possible and timeout_s > 0 and not self._has_given_up:
             self._reason = "it was not ready in time"
-            self._run(folder, monotonic() + min(timeout_s, most_s))
+            self._run(folder, monotonic() + min(timeout_s, max_s))
         finding, report = [*map(json.loads, self._process.output.splitlines()[:2]), None, None][:2]
         sentences = [_sentence(**finding)] if finding else []
         if self.writes_report and not self._has_given_up:
-            sentences.append(self._about_report(folder, report))
+            sentences.append(self._describe_report(folder, report))
         return " ".join(sentences)
 
     def _run(self, folder: Path, until: float) -> None:
@@ -78,11 +78,11 @@ class FirstFinding:
         self._has_given_up = True
         self._process.kill()
 
-    def _take(self, status: int, errors: str) -> None:
+    def _on_end(self, status: int, errors: str) -> None:
         if status:
             self._reason = find_error_message(errors) or "the traces are too large"
 
-    def _about_report(self, folder: Path, report: dict[str, Any] | None) -> str:
+    def _describe_report(self, folder: Path, report: dict[str, Any] | None) -> str:
         path = _report_of(folder)
         if report is None:
             reason = f": {sanitize_sentence(self._reason).rstrip('.')}" if self._reason else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-_NOT_OF_MSGSPEC = (b"\\udc", b"NaN", b"Infinity")
+_NOT_FOR_MSGSPEC = (b"\\udc", b"NaN", b"Infinity")
 
 
 def encode_struct(struct: msgspec.Struct) -> bytes:
@@ -25,16 +25,16 @@ def decode_struct(text: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError:
-        if not any(special in text for special in _NOT_OF_MSGSPEC):
+        if not any(special in text for special in _NOT_FOR_MSGSPEC):
             raise
     try:
         msgspec.convert(json.loads(text), kind)  # first, since its error names the field that is NaN
-        return msgspec.convert(json.loads(text, parse_constant=_refuse), kind)
+        return msgspec.convert(json.loads(text, parse_constant=_reject_constant), kind)
     except msgspec.ValidationError:
         raise
     except ValueError as error:
         raise msgspec.DecodeError(str(error)) from error
 
 
-def _refuse(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not a number in JSON")

@@ -21,10 +21,10 @@ SAMPLES_TRACK = "samples of {}"
 SAMPLED_EVERY = "sampled every {} ms"
 """The instant at the begin of a window that says how often that thread is sampled."""
 
-WAITS = "waits: "
+WAITS_PREFIX = "waits: "
 """So begin the states of a thread that waits, before what it waits for."""
 
-LATE = "running; the line is a later one"
+LATE_LINE = "running; the line is a later one"
 """The state of a thread that ran on until its line was read."""
 
 LOOP_CLOCKS = "loop thread"

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from kinetoscope.formats.own_json import decode_struct, encode_struct
+from kinetoscope.formats.struct_json import decode_struct, encode_struct
 
 
 class Place(msgspec.Struct, frozen=True):
