@@ -8,7 +8,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.ranks.collectives import CollectiveRow
-from kinetoscope.analysis.ranks.stragglers import late_ranks
+from kinetoscope.analysis.ranks.stragglers import find_straggler_candidates
 from kinetoscope.analysis.ranks.transitive_waits import Wait, find_message_waits, remove_transitive_waits
 from trainsim import Fault, Settings, simulate
 from trainsim.analyses import analyze_cached, write_changed
@@ -163,4 +163,4 @@ def test_a_cause_is_judged_among_the_ranks_of_the_group():
     steps = [
         replace(step, device_compute_ns=step.device_compute_ns + 10 * MS * (step.rank > 1)) for step in report.steps
     ]
-    assert [late.cause for late in late_ranks(calls, steps).rows if late.rank == 1] == ["device"]
+    assert [late.cause for late in find_straggler_candidates(calls, steps).rows if late.rank == 1] == ["device"]
