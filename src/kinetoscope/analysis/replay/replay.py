@@ -95,7 +95,7 @@ class ReplayGraph:
         hidden_ns: unexplained waits of computations while their device communicated.
         unjoined_share: maximum share of a rank's time that was communication with ranks that did not record it, without
             computing.
-        uneven_share: share of the steps that a rank has not recorded and others have.
+        missing_share: share of the steps that a rank has not recorded and others have.
         slacks: ``slack_ns``, by which the loop of each ``rank`` could be faster in each ``window`` until it waits for
             its loader, where that is known.
         has_hidden_loader: True if the slack of some loader is unknown.
@@ -133,7 +133,7 @@ class ReplayGraph:
             calls: the joined collectives: ``part``, an index in ``parts``; ``row``, that of the event in its window;
                 ``name``; ``step``; ``call``, the same for all its parts.
             is_complete: True if all ranks were recorded; else calls of unknown size have further ranks.
-            uneven_share: see the attribute.
+            missing_share: see the attribute.
         """
         offsets = [0, *accumulate(len(part.nodes) for part in parts)]
         nodes = _add_windows([part.nodes for part in parts])
