@@ -21,7 +21,7 @@ from kinetoscope.autoinstrument.trial_files import TrialSettings
 from kinetoscope.experiments.experiment import ExperimentRun, Options
 from kinetoscope.experiments.plan import Request, parse_requests
 from kinetoscope.experiments.start import Command, run_start
-from kinetoscope.experiments.statistics import SAME_SHARE, typical_step_ns
+from kinetoscope.experiments.statistics import SAME_SHARE, compute_typical_step_ns
 from kinetoscope.formats.experiments import Experiment
 from kinetoscope.variants.registry import load_variants
 
@@ -129,7 +129,7 @@ def _step_ns(command: Command, folder: Path) -> float:
     result = run_start(command, TrialSettings(folder=str(folder)), timeout_s=_TIMEOUT_S, is_interrupted=lambda: False)
     if not result.ranks:
         sys.exit(f"{result.reason}\n{result.log_tail}")
-    return max(typical_step_ns(rank.step_times_ns) for rank in result.ranks)
+    return max(compute_typical_step_ns(rank.step_times_ns) for rank in result.ranks)
 
 
 @contextmanager

@@ -61,11 +61,11 @@ def command() -> NoReturn:
         _complete()
     ends: list[int] = []
     atexit.register(_exit_fast, ends)  # the first one registered is called last
-    with _default_ctrl_c(), _block_ctrl_c_in_threads(), _disable_gc():
+    with _use_default_ctrl_c(), _block_ctrl_c_in_threads(), _disable_gc():
         if arguments and arguments[0] in _VERBS:
             importlib.import_module(_find_module(arguments[0]))
     status = main(arguments)
-    with _default_ctrl_c():
+    with _use_default_ctrl_c():
         ends.append(status)
         sys.exit(status)
 
@@ -99,7 +99,7 @@ def _disable_gc() -> Iterator[None]:
 
 
 @contextmanager
-def _default_ctrl_c() -> Iterator[None]:
+def _use_default_ctrl_c() -> Iterator[None]:
     """Restore the system's handling of Ctrl-C: end the process at once."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # background jobs of a script ignore it
@@ -173,7 +173,7 @@ def _exit_interrupted(sentence: str) -> NoReturn:
     os._exit(130)
 
 
-def _version() -> str:
+def _format_version() -> str:
     """Return the version, and whether the native extension is in use."""
     from kinetoscope import __version__
     from kinetoscope.native import why_not_loaded, why_not_recorded
@@ -214,24 +214,24 @@ def _run(argv: list[str]) -> int:
     """Run the command of the first argument and return its exit code."""
     verb, rest = (argv[0], argv[1:]) if argv else ("help", [])
     if verb in ("help", "-h", "--help"):
-        return _help(rest)
+        return _print_help(rest)
     if verb in ("version", "-V", "--version"):
-        print(_version())
+        print(_format_version())
         return 0
     if verb not in _VERBS:
         raise SettingsError(_describe_unknown(verb))
-    parser, run = _verb_parser(verb)
+    parser, run = _build_parser(verb)
     return run(parser.parse_args(rest))
 
 
-def _help(verbs: Sequence[str]) -> int:
+def _print_help(verbs: Sequence[str]) -> int:
     """Print the help of a verb, or the overview."""
     if not verbs or verbs[0] not in _VERBS:
         if verbs:
             raise SettingsError(_describe_unknown(verbs[0]))
-        print(_overview())
+        print(_format_overview())
         return 0
-    parser, _ = _verb_parser(verbs[0])
+    parser, _ = _build_parser(verbs[0])
     parser.print_help()
     return 0
 
@@ -244,7 +244,7 @@ def _describe_unknown(verb: str) -> str:
     return f"Unknown {kind} {sanitize(verb)}. {hint}".replace("Kinetoscope help", "`kinetoscope help`")
 
 
-def _verb_parser(verb: str) -> tuple[argparse.ArgumentParser, Callable[[argparse.Namespace], int]]:
+def _build_parser(verb: str) -> tuple[argparse.ArgumentParser, Callable[[argparse.Namespace], int]]:
     """Return the parser of a verb's arguments, and the function that runs it."""
     parser = _Parser(
         prog=f"kinetoscope {verb}",
@@ -261,7 +261,7 @@ def _find_module(verb: str) -> str:
     return f"kinetoscope.cli.{verb}{'_' if keyword.iskeyword(verb) else ''}"
 
 
-def _overview() -> str:
+def _format_overview() -> str:
     """Return the verbs by task."""
     lines = [
         "Kinetoscope finds what slows a PyTorch training run down: the rank, the line, and the",

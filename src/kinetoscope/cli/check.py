@@ -51,13 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Check traces, and repair them with ``-o``; return 1 if something is or was wrong."""
     with open_trace_inputs(arguments.inputs, attempt=arguments.attempt) as files:
         if arguments.output:
-            targets = _targets(files, Path(arguments.output))
+            targets = _choose_targets(files, Path(arguments.output))
             require_replaceable(targets, force=arguments.force)
             checks, repaired = _repair(files, targets, arguments.jobs)
         else:
             checks, repaired = run_parallel("checking", check_trace, files, arguments.jobs), None
     together = [*compare_checks(checks), *_compare_clocks(checks)]
-    printed = files.shown((_as_json if arguments.json else _as_text)(checks, together, repaired))
+    printed = files.shown((_format_json if arguments.json else _format_text)(checks, together, repaired))
     print(
         printed if arguments.json else sanitize_lines(printed),
         file=sys.stderr if arguments.output == str(STDOUT) else sys.stdout,
@@ -94,7 +94,7 @@ def _repair_one(pair: tuple[str, Path], on_progress: Progress) -> RepairedTrace 
         return unreadable(file, error)
 
 
-def _targets(files: list[str], output: Path) -> list[Path]:
+def _choose_targets(files: list[str], output: Path) -> list[Path]:
     """Return the output file of each input."""
     if len(files) > 1 and (is_regular_file(output) or output == STDOUT):
         raise SettingsError(f"{len(files)} inputs, but one output file: {output}. Pass a folder to -o.")
@@ -103,13 +103,13 @@ def _targets(files: list[str], output: Path) -> list[Path]:
     return targets
 
 
-def _as_json(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
+def _format_json(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
     files = [dataclasses.asdict(check) for check in checks]
     found = {"files": files, "together": [dataclasses.asdict(finding) for finding in together]}
     return json.dumps(found | {"repaired": {str(repair.output): repair.done for repair in repaired or ()}})
 
 
-def _as_text(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
+def _format_text(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
     lines: list[str] = []
     repairs = {repair.check.path: repair for repair in repaired or ()}
     for check in checks:

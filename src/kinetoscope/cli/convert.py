@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         raise SettingsError("Missing output file. Pass -o OUTPUT.")
     with open_trace_inputs(arguments.paths, attempt=arguments.attempt) as files:
-        pairs = _pairs(files, arguments)
+        pairs = _pair_with_outputs(files, arguments)
         require_replaceable((target for _, target in pairs), force=arguments.force)
         notes = run_parallel("converting", _convert_one, pairs, arguments.jobs, lambda pair, _: pair[1])
         converted = [(source, target, file_notes) for (source, target), file_notes in zip(pairs, notes, strict=True)]
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _pairs(files: list[str], arguments: argparse.Namespace) -> list[tuple[str, Path]]:
+def _pair_with_outputs(files: list[str], arguments: argparse.Namespace) -> list[tuple[str, Path]]:
     """Return pairs of input and output file."""
     output = Path(arguments.output)
     if arguments.to is None and len(files) > 1:

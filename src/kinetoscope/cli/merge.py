@@ -120,10 +120,10 @@ def _print_result(report: MergeReport, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(dataclasses.asdict(report) | {"output": str(report.output)}), file=stream)
     else:
-        print(sanitize_lines(_summary(report)), file=stream)
+        print(sanitize_lines(_summarize(report)), file=stream)
 
 
-def _summary(report: MergeReport) -> str:
+def _summarize(report: MergeReport) -> str:
     files, ranks = format_count(report.num_files, "file"), format_count(len(report.ranks), "rank")
     size = f" ({format_file_size(report.size_bytes)})" if report.size_bytes else ""
     lines = [f"Merged {files} of {ranks}, {format_count(report.num_events, 'event')}, into {report.output}{size}."]

@@ -30,7 +30,7 @@ def require_merged(names: Iterable[str]) -> None:
         with suppress(OSError, UnsafePathError):  # the command reports unreadable paths
             if is_folder(path / "pulse"):  # else it may not be a run folder
                 delete_empty_folders(path)
-            for folder in _folders_of_traces(path):
+            for folder in _find_trace_folders(path):
                 _wait_for_merge(folder)
         merged = _MERGED.fullmatch(path.name)
         if merged and _is_missing_in_run(path):
@@ -48,7 +48,7 @@ def _is_missing_in_run(path: Path) -> bool:
     return False
 
 
-def _folders_of_traces(path: Path) -> list[Path]:
+def _find_trace_folders(path: Path) -> list[Path]:
     """Return the folders with manifests that a path names or contains."""
     if not is_folder(path):
         return [path.parent] if is_folder(path.parent / MANIFESTS) else []

@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     if page is not None:
         _write_report(traces, page, is_quiet=arguments.json)
     if arguments.json:
-        print(json.dumps(_as_json(job, request, traces, page)))
+        print(json.dumps(_format_json(job, request, traces, page)))
     elif traces:
         _print_summary(traces)
     missing = [*job.describe_short(request, traces), *job.describe_missing(request, traces)]
@@ -315,7 +315,7 @@ def _write_report(traces: Mapping[int, _RecordedTrace], page: Path, *, is_quiet:
         report_command.run(arguments)
 
 
-def _as_json(
+def _format_json(
     job: _Job, request: RecordRequest, traces: Mapping[int, _RecordedTrace], page: Path | None
 ) -> dict[str, object]:
     ranks = [

@@ -79,10 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report page; return the exit code."""
     require_merged(arguments.inputs)
     require_existing(arguments.inputs)
-    output = _output(arguments)
+    output = _choose_output(arguments)
     require_replaceable([output], force=arguments.force)
     with open_reader(arguments) as each:
-        report, comparison, sources = _analyzed(arguments, each)
+        report, comparison, sources = _analyze(arguments, each)
 
     def work(sources: Sequence[Source], on_progress: Progress) -> int:
         windows = RankTraces(
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _analyzed(
+def _analyze(
     arguments: argparse.Namespace, each: Callable[..., list[Any]]
 ) -> tuple[RunReport, Comparison | None, list[Source]]:
     """Return the report, the comparison with an earlier run if two are given, and the traces of the report."""
@@ -114,9 +114,9 @@ def _analyzed(
     anonymizer = Anonymizer(arguments.step) if arguments.redact else None
     report_on = partial(analyze_sources, each=each, cache=not arguments.no_cache, anonymizer=anonymizer)
     are_two = len(arguments.inputs) == 2 and all(map(os.path.isdir, arguments.inputs))
-    runs = [_sources([given], arguments, anonymizer) for given in arguments.inputs] if are_two else []
+    runs = [_find_sources([given], arguments, anonymizer) for given in arguments.inputs] if are_two else []
     if not runs:
-        sources = _sources(arguments.inputs, arguments, anonymizer)
+        sources = _find_sources(arguments.inputs, arguments, anonymizer)
         notes = [note for given in arguments.inputs for note in notes_on_attempts(given, arguments.attempt)]
         return report_on(sources, selection, notes=notes, titled_by=arguments.inputs), None, sources
     reports = [
@@ -128,7 +128,7 @@ def _analyzed(
     return reports[1], apart, runs[1]
 
 
-def _sources(inputs: Sequence[str], arguments: argparse.Namespace, anonymizer: Anonymizer | None) -> list[Source]:
+def _find_sources(inputs: Sequence[str], arguments: argparse.Namespace, anonymizer: Anonymizer | None) -> list[Source]:
     """Return the traces of the inputs; read those that can be read only once, and those to anonymize."""
     names = [name for given in inputs for name in list_traces(given, arguments.attempt)]
     if anonymizer is not None:
@@ -148,7 +148,7 @@ def _load_anonymized(name: str, anonymizer: Anonymizer, *, cache: bool) -> Trace
         raise TraceFileError(text) from None
 
 
-def _output(arguments: argparse.Namespace) -> Path:
+def _choose_output(arguments: argparse.Namespace) -> Path:
     """Return the file to write: in the folder of the run or trace; for a URL, in the working folder."""
     if arguments.output is not None:
         given = Path(arguments.output)

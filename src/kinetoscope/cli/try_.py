@@ -93,8 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     files = [Path(file).absolute() for file in arguments.variants]
     variants = load_variants(files)
-    findings = _findings_of(arguments.run) if arguments.run else None
-    requests = _requests(arguments, variants, findings)
+    findings = _read_findings(arguments.run) if arguments.run else None
+    requests = _choose_requests(arguments, variants, findings)
     if arguments.dry_run:
         _print_variants(requests, variants)
         return 0
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
     out, name = _make_folder(arguments)
     if not _is_agreed(arguments, options, len(requests)):
         return 1
-    find_requests = None if requests else partial(_requests_of_recording, out=out, variants=variants)
+    find_requests = None if requests else partial(_suggest_from_recording, out=out, variants=variants)
     starts = out / name / _STARTS
     with catch_signals() as received:
         experiment = ExperimentRun(
@@ -127,13 +127,13 @@ def run(arguments: argparse.Namespace) -> int:
     return _INTERRUPTED if experiment.was_interrupted else 0
 
 
-def _findings_of(run: str | Path) -> Sequence[Finding]:
+def _read_findings(run: str | Path) -> Sequence[Finding]:
     """Return the findings of a run."""
     require_existing([str(run)])
     return analyze_sources([run], Selection(), packed_map_function(None)).findings
 
 
-def _requests(
+def _choose_requests(
     arguments: argparse.Namespace, variants: Mapping[str, Variant], findings: Sequence[Finding] | None
 ) -> list[Request]:
     """Return what is requested; nothing if the first start is to be recorded."""
@@ -142,12 +142,12 @@ def _requests(
     return [] if findings is None else suggest_requests(findings, variants)
 
 
-def _requests_of_recording(recording: Path, out: Path, variants: Mapping[str, Variant]) -> list[Request]:
+def _suggest_from_recording(recording: Path, out: Path, variants: Mapping[str, Variant]) -> list[Request]:
     """Keep the recording of the first start as a run, and return requests for its findings."""
     for path in recording.iterdir():
         if not (out / path.name).exists():
             shutil.move(path, out / path.name)
-    return suggest_requests(_findings_of(out), variants)
+    return suggest_requests(_read_findings(out), variants)
 
 
 def _check(arguments: argparse.Namespace, words: Sequence[str]) -> None:

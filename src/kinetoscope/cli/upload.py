@@ -18,7 +18,7 @@ from kinetoscope.uploads.queue_drain import (
     UploadReport,
     describe_failures,
     drain_queue,
-    printable_entry,
+    format_entry,
 )
 from kinetoscope.uploads.upload_queue import QueuedUpload, find_ranks_with_uploads, read_queue
 
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.to:
         waiting = [upload for rank in ranks for upload in read_queue(folder, rank, deferred=True)]
         if arguments.json:
-            print(json.dumps({"waiting": [_row(upload) for upload in waiting]}))
+            print(json.dumps({"waiting": [_build_row(upload) for upload in waiting]}))
             return int(bool(waiting))
         return _list(folder, waiting)
     for url in arguments.to:
@@ -82,9 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
     failures = [failure for report in reports for failure in report.failed]
     failures += [refused for report in reports for refused in report.refused]
     if arguments.json:
-        print(json.dumps(_as_json(reports, failures)))
+        print(json.dumps(_format_json(reports, failures)))
     else:
-        print(_summary(folder, reports))
+        print(_summarize(folder, reports))
     if failures and not arguments.json:
         print(describe_failures(failures), file=sys.stderr)
     return 1 if failures or any(report.is_busy for report in reports) else 0
@@ -100,9 +100,9 @@ def _list(folder: Path, waiting: list[QueuedUpload]) -> int:
         scheme, _, rest = upload.upload.url.partition("://")
         stores[f"{scheme}://{rest.partition('/')[0]}"].append(upload)
     for store, uploads in stores.items():
-        print(f"{printable_entry(store)}: {format_count(len(uploads), 'file')}")
+        print(f"{format_entry(store)}: {format_count(len(uploads), 'file')}")
         for upload in uploads:
-            print(f"  {printable_entry(upload.upload.path)} -> {printable_entry(upload.upload.url)}")
+            print(f"  {format_entry(upload.upload.path)} -> {format_entry(upload.upload.url)}")
     print(
         f"Still to be uploaded: {format_count(len(waiting), 'file')}. To upload those that go to URL: "
         f"kinetoscope upload {shlex.quote(str(folder))} --to URL"
@@ -110,21 +110,21 @@ def _list(folder: Path, waiting: list[QueuedUpload]) -> int:
     return 1
 
 
-def _row(waiting: QueuedUpload) -> dict[str, str]:
+def _build_row(waiting: QueuedUpload) -> dict[str, str]:
     return {"path": waiting.upload.path, "url": mask_credentials(waiting.upload.url)}
 
 
-def _as_json(reports: list[UploadReport], failures: list[tuple[QueuedUpload, str]]) -> dict[str, Any]:
+def _format_json(reports: list[UploadReport], failures: list[tuple[QueuedUpload, str]]) -> dict[str, Any]:
     confirmed = [upload for report in reports for upload in report.confirmed]
     return {
         "num_uploaded": len(confirmed),
         "uploaded_bytes": sum(upload.size_bytes for upload in confirmed),
-        "waiting": [_row(waiting) | {"reason": mask_credentials(reason)} for waiting, reason in failures],
+        "waiting": [_build_row(waiting) | {"reason": mask_credentials(reason)} for waiting, reason in failures],
         "busy_ranks": [report.rank for report in reports if report.is_busy],
     }
 
 
-def _summary(folder: Path, reports: list[UploadReport]) -> str:
+def _summarize(folder: Path, reports: list[UploadReport]) -> str:
     confirmed = [upload for report in reports for upload in report.confirmed]
     size = format_file_size(sum(upload.size_bytes for upload in confirmed))
     done = f"Uploaded {format_count(len(confirmed), 'file')} of {folder} ({size})."

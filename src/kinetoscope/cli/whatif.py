@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         found = [what_if(report, one) for one in (_list_changes(report) if change == Change() else [change])]
     if arguments.json:
-        print(_as_json(report, found))
+        print(_format_json(report, found))
         return 0
     from kinetoscope.report.terminal.screen import print_screen
     from kinetoscope.report.what_if import render_what_ifs
@@ -111,7 +111,7 @@ def _list_changes(report: RunReport) -> list[Change]:
     return causes + [Change(on_time=frozenset([row.rank])) for row in report.stragglers]
 
 
-def _as_json(report: RunReport, what_ifs: Sequence[WhatIf]) -> str:
+def _format_json(report: RunReport, what_ifs: Sequence[WhatIf]) -> str:
     why = report.graph.why_untrusted if report.graph is not None else None
     rows = [asdict(one) for one in what_ifs]
     found = {"schema": SCHEMA, "num_steps": report.run["num_steps"], "why_untrusted": why, "what_ifs": rows}

@@ -20,7 +20,14 @@ from kinetoscope.experiments.start import (
     delete_start,
     run_start,
 )
-from kinetoscope.experiments.statistics import SAME_SHARE, Judged, Rounds, judge, noise_of, typical_step_ns
+from kinetoscope.experiments.statistics import (
+    SAME_SHARE,
+    Judged,
+    Rounds,
+    compute_typical_step_ns,
+    estimate_noise,
+    judge,
+)
 from kinetoscope.formats.experiments import AppliedVariant, Experiment, ExperimentRow, Results, Verdict
 from kinetoscope.variants.facts import Facts
 
@@ -143,7 +150,9 @@ class ExperimentRun:
         )
         result = run_start(self._command, settings, timeout_s=self._limit_s, is_interrupted=self._is_interrupted)
         self._durations.append(result.duration_s)
-        time_of_step = f"{format_ms(_typical_ns(result))} ms/step" if result.ranks else f"failed: {result.reason}"
+        time_of_step = (
+            f"{format_ms(_compute_typical_ns(result))} ms/step" if result.ranks else f"failed: {result.reason}"
+        )
         self._report(f"start {self._num_starts}: {label}: {time_of_step} ({result.duration_s:.0f} s)")
         if result.recording is not None and self._find_requests is not None:
             self._requests = self._find_requests(result.recording)
@@ -152,10 +161,10 @@ class ExperimentRun:
 
     def _require_time(self, num_starts: int) -> None:
         """Raise `_TimeOverError` if so many starts do not fit into the time that is left."""
-        if num_starts * fmean(self._durations) > self._left_s():
+        if num_starts * fmean(self._durations) > self._compute_left_s():
             raise _TimeOverError
 
-    def _left_s(self) -> float:
+    def _compute_left_s(self) -> float:
         return self._started + self._options.max_s - time.monotonic()
 
     # -- phases --
@@ -180,8 +189,8 @@ class ExperimentRun:
         for _ in range(self._options.num_rounds):
             self._measure_round(rows)
         while unsettled := [row for row in rows if row.is_running and not self._is_settled(row)]:
-            num_starts = 2 + len(unsettled) + self._num_starts_for_results()
-            if num_starts * fmean(self._durations) > self._left_s():
+            num_starts = 2 + len(unsettled) + self._count_starts_for_results()
+            if num_starts * fmean(self._durations) > self._compute_left_s():
                 return
             self._measure_round(unsettled)
 
@@ -211,8 +220,8 @@ class ExperimentRun:
         if not result.ranks:
             self._notes.append(f"A later start of the unmodified command failed: {result.reason}.")
             raise _TimeOverError
-        self._peaks.append(self._peak(result))
-        return _typical_ns(result)
+        self._peaks.append(self._find_peak(result))
+        return _compute_typical_ns(result)
 
     def _measure_row(self, row: _Row) -> float | None:
         """Return the step of a start; None for a variant that failed or changed nothing."""
@@ -224,8 +233,8 @@ class ExperimentRun:
             if not any(rank.num_applied.get(one.name) for rank in result.ranks):
                 row.verdict, row.reason = "not_applied", f"{one.name} changed nothing in this program"
                 return None
-        row.peaks.append(self._peak(result))
-        return _typical_ns(result)
+        row.peaks.append(self._find_peak(result))
+        return _compute_typical_ns(result)
 
     def _measure_pairs(self) -> None:
         gained = [
@@ -236,15 +245,15 @@ class ExperimentRun:
         pairs = pair_candidates([self._rows[number].candidate for _, number in sorted(gained)])
         if not pairs:
             return
-        num_starts = self._options.num_rounds * (2 + len(pairs)) + self._num_starts_for_results()
-        if num_starts * fmean(self._durations) > self._left_s():
+        num_starts = self._options.num_rounds * (2 + len(pairs)) + self._count_starts_for_results()
+        if num_starts * fmean(self._durations) > self._compute_left_s():
             self._notes.append("There was no time to try pairs of variants.")
             return
         rows = [_Row(pair) for pair in pairs]
         self._rows += rows
         self._measure_rounds(rows)
 
-    def _num_starts_for_results(self) -> int:
+    def _count_starts_for_results(self) -> int:
         rows = [row for row in self._rows if row.is_running]
         return 2 + len(rows) if rows else 0
 
@@ -272,7 +281,7 @@ class ExperimentRun:
         judged = self._judge()[self._rows.index(row)]
         return judged is not None and (judged.width < SAME_SHARE or judged.verdict == "slower")
 
-    def _peak(self, result: StartResult) -> int:
+    def _find_peak(self, result: StartResult) -> int:
         of_device = [rank.peak_device_bytes for rank in result.ranks if rank.peak_device_bytes]
         self._is_peak_of_device = bool(of_device)
         return max(of_device or [rank.peak_bytes or 0 for rank in result.ranks])
@@ -295,7 +304,7 @@ class ExperimentRun:
             num_starts=self._num_starts,
             num_ranks=self._num_ranks,
             step_ns=step_ns,
-            noise=noise_of(rounds),
+            noise=estimate_noise(rounds),
             rows=sorted(rows, key=lambda row: math.inf if row.change is None else row.change),
             notes=self._notes,
             is_complete=self._is_complete,
@@ -340,9 +349,9 @@ class ExperimentRun:
         )
 
 
-def _typical_ns(result: StartResult) -> float:
+def _compute_typical_ns(result: StartResult) -> float:
     """Return the typical step of the slowest rank."""
-    return max(typical_step_ns(rank.step_times_ns) for rank in result.ranks)
+    return max(compute_typical_step_ns(rank.step_times_ns) for rank in result.ranks)
 
 
 def _describe_failure(result: StartResult) -> str:

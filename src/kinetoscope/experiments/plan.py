@@ -42,7 +42,7 @@ class Candidate:
         return " + ".join(one.label for one in self.applied)
 
 
-def variants_for(finding: Finding, variants: Mapping[str, Variant]) -> list[Variant]:
+def find_variants(finding: Finding, variants: Mapping[str, Variant]) -> list[Variant]:
     """Return the variants that may fix a finding, first those that need no request."""
     found = [one for one in variants.values() if finding.kind in one.kinds]
     return sorted(found, key=lambda one: one.on_request)
@@ -55,7 +55,7 @@ def parse_requests(
 
     ``findings`` belong to the run, ranked; None without a run. Raises `SettingsError` for an unknown one.
     """
-    return _merged(request for text in fixes for request in _parse(text, variants, findings))
+    return _merge(request for text in fixes for request in _parse(text, variants, findings))
 
 
 def _parse(text: str, variants: Mapping[str, Variant], findings: Sequence[Finding] | None) -> list[Request]:
@@ -68,7 +68,7 @@ def _parse(text: str, variants: Mapping[str, Variant], findings: Sequence[Findin
         hint = f"Did you mean {close[0]}?" if close else f"Variants: {', '.join(variants)}."
         raise SettingsError(f"--fix: there is no variant {text!r}. {hint} Numbers and ids of findings need --run RUN.")
     finding = _find(text, findings)
-    chosen_for = variants_for(finding, variants)
+    chosen_for = find_variants(finding, variants)
     if not chosen_for:
         raise SettingsError(f"--fix: no variant can fix {finding.id} from outside. {finding.advice}")
     return [Request(one, findings=(finding.id,)) for one in chosen_for]
@@ -84,16 +84,16 @@ def _find(text: str, findings: Sequence[Finding]) -> Finding:
 
 def suggest_requests(findings: Sequence[Finding], variants: Mapping[str, Variant]) -> list[Request]:
     """Return what findings suggest, the largest estimated saving first; all variants if they suggest none."""
-    suggested = _merged(
+    suggested = _merge(
         Request(one, findings=(finding.id,))
         for finding in findings
-        for one in variants_for(finding, variants)
+        for one in find_variants(finding, variants)
         if not one.on_request
     )
     return suggested or [Request(one) for one in variants.values() if not one.on_request]
 
 
-def _merged(requests: Iterable[Request]) -> list[Request]:
+def _merge(requests: Iterable[Request]) -> list[Request]:
     """Join requests of one variant and value."""
     merged: dict[tuple[str, Value | None], Request] = {}
     for one in requests:

@@ -17,12 +17,12 @@ def compare_results(
 
     None if something was not measured.
     """
-    same = _largest_difference(first, second)
+    same = _compute_largest_difference(first, second)
     if variant is None or same is None:
         return None, "not compared"
     if same > 0:
         return "not_reproducible", "two unmodified starts differ"
-    difference = _largest_difference(first, variant)
+    difference = _compute_largest_difference(first, variant)
     if difference is None:
         return None, "not compared"
     if difference == 0:
@@ -33,16 +33,16 @@ def compare_results(
     return "different", f"parameters differ by {percent}; random augmentation in workers counts too"
 
 
-def _largest_difference(one: Sequence[RankResult], other: Sequence[RankResult]) -> float | None:
+def _compute_largest_difference(one: Sequence[RankResult], other: Sequence[RankResult]) -> float | None:
     pairs = list(zip(one, other, strict=False))
     if not pairs or len(one) != len(other):
         return None
-    differences = [_difference(first.parameters, second.parameters) for first, second in pairs]
+    differences = [_compute_difference(first.parameters, second.parameters) for first, second in pairs]
     known = [difference for difference in differences if difference is not None]
     return max(known) if len(known) == len(differences) else None
 
 
-def _difference(one: ParameterSummary | None, other: ParameterSummary | None) -> float | None:
+def _compute_difference(one: ParameterSummary | None, other: ParameterSummary | None) -> float | None:
     """Return the norm of the difference over the norm of the movement; 0 only for equal bytes."""
     if one is None or other is None:
         return None
@@ -50,13 +50,13 @@ def _difference(one: ParameterSummary | None, other: ParameterSummary | None) ->
         return 0.0
     if [len(values) for values in one.last] != [len(values) for values in other.last]:
         return math.inf
-    distance = _distance(one.last, other.last)
-    moved = _distance(one.first, one.last)
+    distance = _compute_distance(one.last, other.last)
+    moved = _compute_distance(one.first, one.last)
     smallest = math.ulp(0.0)
     return max(distance / moved, smallest) if 0 < moved < math.inf else math.inf
 
 
-def _distance(one: Sequence[Sequence[float | None]], other: Sequence[Sequence[float | None]]) -> float:
+def _compute_distance(one: Sequence[Sequence[float | None]], other: Sequence[Sequence[float | None]]) -> float:
     """Return the Euclidean distance; infinity if a value is not finite."""
     pairs = zip((value for row in one for value in row), (value for row in other for value in row), strict=True)
     total = 0.0

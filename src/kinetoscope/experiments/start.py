@@ -82,7 +82,7 @@ def run_start(
         process = subprocess.Popen(
             list(command.words),
             cwd=working,
-            env=_environment(command, settings),
+            env=_build_environment(command, settings),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -159,7 +159,7 @@ def _describe_end(code: int) -> str:
     return f"the command ended before {format_count(WARMUP_STEPS + MIN_STEPS, 'training step')}"
 
 
-def _environment(command: Command, settings: TrialSettings) -> dict[str, str]:
+def _build_environment(command: Command, settings: TrialSettings) -> dict[str, str]:
     auto = AutoSettings(out=str(Path(settings.folder) / _KEPT), trial=settings, diagnose=settings.records)
     if settings.records:
         auto = msgspec.structs.replace(auto, num_steps=DEFAULT_NUM_STEPS, after=WARMUP_STEPS - 1)

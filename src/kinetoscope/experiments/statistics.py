@@ -9,7 +9,7 @@ from kinetoscope.analysis.compare.typical_values import student_quantile
 from kinetoscope.formats.experiments import Verdict
 
 NUM_BLOCKS = 6
-"""Number of blocks of steps in a start; see `typical_step_ns`."""
+"""Number of blocks of steps in a start; see `compute_typical_step_ns`."""
 SAME_SHARE = 0.03
 """A change within this share of the step is no significant change; intervals narrower than it need no more rounds."""
 
@@ -21,7 +21,7 @@ MIN_SIGMA = 0.003
 _MAX_FREEDOM = 60
 
 
-def typical_step_ns(times_ns: Sequence[float]) -> float:
+def compute_typical_step_ns(times_ns: Sequence[float]) -> float:
     """Return the median over blocks of the mean step of each block.
 
     Blocks contain what recurs within some steps, such as the batches of a slow worker; the median leaves out blocks in
@@ -66,7 +66,7 @@ class Judged:
         return self.interval[1] - self.interval[0]
 
 
-def noise_of(rounds: Rounds) -> float | None:
+def estimate_noise(rounds: Rounds) -> float | None:
     """Return the standard deviation of a start's logarithmic step time, by the pairs of unmodified starts."""
     differences = rounds.same_differences()
     return math.sqrt(fmean(one**2 for one in differences) / 2) if differences else None
@@ -80,12 +80,12 @@ def judge(rounds: Rounds, variants: Sequence[dict[int, float]], num_rows: int | 
     ``num_rows`` rows together (Bonferroni).
     """
     differences = [rounds.differences(by_round) for by_round in variants]
-    variance, freedom = _pooled(rounds, differences)
+    variance, freedom = _pool_variance(rounds, differences)
     tail = (1 - CONFIDENCE) / 2 / max(1, num_rows or len(variants))
     return [None if len(one) < 2 else _judge_one(one, variance, freedom, tail) for one in differences]
 
 
-def _pooled(rounds: Rounds, differences: Sequence[Sequence[float]]) -> tuple[float, int]:
+def _pool_variance(rounds: Rounds, differences: Sequence[Sequence[float]]) -> tuple[float, int]:
     """Return the variance of one start, and its degrees of freedom.
 
     The difference of two starts has twice that variance; a variant's difference from the mean of two has one and a half
@@ -105,11 +105,11 @@ def _judge_one(differences: Sequence[float], variance: float, freedom: int, tail
     own_variance = stdev(differences) ** 2
     half = student_quantile(tail, freedom) * math.sqrt(max(own_variance, 1.5 * variance) / len(differences))
     low, high = math.expm1(center - half), math.expm1(center + half)
-    verdict, reason = _verdict(low, high)
+    verdict, reason = _classify(low, high)
     return Judged(math.expm1(center), (low, high), verdict, reason)
 
 
-def _verdict(low: float, high: float) -> tuple[Verdict, str]:
+def _classify(low: float, high: float) -> tuple[Verdict, str]:
     limit = f"{SAME_SHARE:.0%}".replace("%", " %")
     if low >= -SAME_SHARE and high <= SAME_SHARE:
         return "same", f"the interval is within ±{limit}"

@@ -25,7 +25,7 @@ def sum_operators_by_name(rows: Sequence[OperatorRow]) -> list[CallSums]:
 
 def sum_kernels_by_name(rows: Sequence[KernelRow]) -> list[CallSums]:
     """Return the sums of kernels and copies by name and kind, the largest time first."""
-    return _sum_by_key(rows, lambda row: (row.name, _kind(row)), lambda row: row.name)
+    return _sum_by_key(rows, lambda row: (row.name, _get_kind(row)), lambda row: row.name)
 
 
 def count_steps(ranks: Sequence[RankRow]) -> int:
@@ -56,12 +56,14 @@ def build_call_tables(operators: Sequence[OperatorRow], kernels: Sequence[Kernel
     if operators:
         tables.append(CallTable(of=OPERATORS, by="name", rows=sum_operators_by_name(operators)))
     if any(row.shapes is not None for row in operators):
-        by_shapes = _sum_by_key(operators, lambda row: (row.name, _shapes(row)), lambda row: row.name)
+        by_shapes = _sum_by_key(operators, lambda row: (row.name, _get_shapes(row)), lambda row: row.name)
         tables.append(CallTable(of=OPERATORS, by="shapes", rows=by_shapes))
     if kernels:
         untyped = {row.name: strip_types(row.name) for row in kernels}
-        by_untyped = _sum_by_key(kernels, lambda row: (untyped[row.name], _kind(row)), lambda row: untyped[row.name])
-        by_kind = _sum_by_key(kernels, _kind, lambda row: _kind(row) or "")
+        by_untyped = _sum_by_key(
+            kernels, lambda row: (untyped[row.name], _get_kind(row)), lambda row: untyped[row.name]
+        )
+        by_kind = _sum_by_key(kernels, _get_kind, lambda row: _get_kind(row) or "")
         tables.append(CallTable(of=KERNELS, by="name", rows=sum_kernels_by_name(kernels)))
         tables.append(CallTable(of=KERNELS, by="untyped", rows=by_untyped))
         tables.append(CallTable(of=KERNELS, by="kind", rows=by_kind))
@@ -83,11 +85,11 @@ def strip_types(name: str) -> str:
     return kept.removeprefix("void ").strip() or name
 
 
-def _kind(row: _Row) -> str | None:
+def _get_kind(row: _Row) -> str | None:
     return getattr(row, "kind", None)
 
 
-def _shapes(row: _Row | None) -> str | None:
+def _get_shapes(row: _Row | None) -> str | None:
     return getattr(row, "shapes", None)
 
 
@@ -111,8 +113,8 @@ def _add_up(rows: Sequence[_Row], name: str) -> CallSums:
     flops_per_s, mfu = _compute_rates(rows)
     return CallSums(
         name=name,
-        kind=_kind(rows[0]),
-        shapes=_shapes(only),
+        kind=_get_kind(rows[0]),
+        shapes=_get_shapes(only),
         num_rows=len(rows),
         num_calls=num_calls,
         total_ns=total_ns,

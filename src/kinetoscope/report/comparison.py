@@ -48,8 +48,8 @@ def render_comparison(comparison: Comparison, width: int = 100, *, with_details:
         *(Text(sanitize_sentence(note), style="dim") for note in [*_describe_endings(comparison), *comparison.notes]),
     ]
     if comparison.rows:
-        rows = comparison.rows if with_details else _main_rows(comparison)
-        parts += ["", _table(rows, width, num_all=len(comparison.rows), with_details=with_details)]
+        rows = comparison.rows if with_details else _select_main_rows(comparison)
+        parts += ["", _render_table(rows, width, num_all=len(comparison.rows), with_details=with_details)]
     for title, findings in (("Fixed", comparison.fixed_findings), ("New", comparison.new_findings)):
         if findings:
             parts += ["", Text(f"{title}: {format_count(len(findings), 'finding')}", style="bold")]
@@ -57,7 +57,7 @@ def render_comparison(comparison: Comparison, width: int = 100, *, with_details:
     return Group(*parts)
 
 
-def _main_rows(comparison: Comparison) -> list[ComparisonRow]:
+def _select_main_rows(comparison: Comparison) -> list[ComparisonRow]:
     """Return the step, its phases and memory, and the first of the other rows that got worse."""
     whole = [row for row in comparison.rows if row.kind in _WHOLES]
     worse = [row for row in comparison.worse if row.kind not in _WHOLES]
@@ -100,7 +100,7 @@ def _describe(comparison: Comparison) -> Iterable[str]:
 def _describe_worse(comparison: Comparison, percent: str) -> Iterable[str]:
     """Yield sentences on the number of regressions, and of rows that are inconclusive."""
     num_rows, num_worse = format_count(len(comparison.rows), "row"), len(comparison.worse)
-    unsure = [row for row in comparison.rows if _may_be_worse(row, comparison.threshold)]
+    unsure = [row for row in comparison.rows if _is_maybe_worse(row, comparison.threshold)]
     if num_worse:
         yield f"{num_worse} of {num_rows} got slower or larger by more than {percent}."
     elif any(row.grew_by(comparison.threshold) for row in comparison.rows):
@@ -108,8 +108,8 @@ def _describe_worse(comparison: Comparison, percent: str) -> Iterable[str]:
     elif not unsure:
         yield f"Nothing got slower or larger by more than {percent}."
     if unsure:
-        worst = max(unsure, key=_max_change)
-        max_change = _max_change(worst)
+        worst = max(unsure, key=_find_max_change)
+        max_change = _find_max_change(worst)
         up_to = (
             f"up to {_format_interval_end(max_change)}"
             if worst.interval and max_change < _FACTOR_THRESHOLD
@@ -120,12 +120,12 @@ def _describe_worse(comparison: Comparison, percent: str) -> Iterable[str]:
         yield f"{len(unsure)} of {num_rows} are {result}, such as {name} ({up_to})."
 
 
-def _may_be_worse(row: ComparisonRow, threshold: float) -> bool:
+def _is_maybe_worse(row: ComparisonRow, threshold: float) -> bool:
     """Return whether an inconclusive row may have got slower by more than the threshold."""
-    return row.verdict == "unsure" and _max_change(row) > threshold
+    return row.verdict == "unsure" and _find_max_change(row) > threshold
 
 
-def _max_change(row: ComparisonRow) -> float:
+def _find_max_change(row: ComparisonRow) -> float:
     """Return the upper end of the interval of a change."""
     return row.interval[1] if row.interval else row.change or 0.0
 
@@ -157,7 +157,7 @@ def _advise_more_steps(more_steps: int | None) -> str:
     )
 
 
-def _table(rows: Sequence[ComparisonRow], width: int, *, num_all: int, with_details: bool) -> RenderableType:
+def _render_table(rows: Sequence[ComparisonRow], width: int, *, num_all: int, with_details: bool) -> RenderableType:
     chosen = select_rows(rows) if with_details else rows
     hidden, name_length = _fit_columns(chosen, width)
     table = Table(box=None, pad_edge=False)
@@ -225,12 +225,12 @@ def _format_row(row: ComparisonRow, name: str) -> list[str]:
 def _format_name(row: ComparisonRow) -> str:
     """Return the name with shapes and module; of a phase the label of the time breakdown."""
     if row.kind == "phase":
-        return _phase_label(row.name)
+        return _label_phase(row.name)
     where = " ".join(filter(None, (row.name, row.shapes)))
     return f"{where} in {row.module}" if row.module else where
 
 
-def _phase_label(name: str) -> str:
+def _label_phase(name: str) -> str:
     if (part := f"{name.removeprefix('device_')}_ns") in DEVICE_PART_LABELS and name.startswith("device_"):
         return f"GPU {DEVICE_PART_LABELS[part]}"
     return HOST_PART_LABELS.get(f"{name}_ns", name.replace("_", " "))

@@ -33,7 +33,7 @@ class JobQueue:
     def __init__(
         self, command: Sequence[str], next_job: Callable[[], Job | None], *, timeout_s: float = math.inf
     ) -> None:
-        self._command, self._next_job, self._timeout_s = command, next_job, timeout_s
+        self._command, self._take_job, self._timeout_s = command, next_job, timeout_s
         self._lock, self._due, self._closed = Lock(), Event(), Event()
         self._thread: Thread | None = None
 
@@ -56,7 +56,7 @@ class JobQueue:
     def _work(self) -> None:
         """Run jobs until the queue is closed."""
         while not self._closed.is_set():
-            if (job := self._next_job()) is not None:
+            if (job := self._take_job()) is not None:
                 self._run(job)
             else:
                 self._due.wait()

@@ -42,7 +42,7 @@ class ReportBuilder:
         self._pages: dict[tuple[tuple[str, str], ...], BuiltReport] = {}
         self._waiting: deque[tuple[BuiltReport, list[str]]] = deque()
         self._lock = Lock()
-        self._queue = JobQueue(command, self._next_job)
+        self._queue = JobQueue(command, self._take_job)
         self._number = 0
 
     def get(self, runs: Sequence[FoundRun]) -> BuiltReport:
@@ -76,7 +76,7 @@ class ReportBuilder:
         for key in finished[:-_MAX_KEPT]:
             self._pages.pop(key).path.unlink(missing_ok=True)
 
-    def _next_job(self) -> Job | None:
+    def _take_job(self) -> Job | None:
         with self._lock:
             if not self._waiting:
                 return None

@@ -28,7 +28,7 @@ class RowFiller:
         self._to_run_alone: set[tuple[str, str]] = set()
         self._running: frozenset[str] = frozenset()
         self._lock = Lock()
-        self._queue = JobQueue(command, self._next_job, timeout_s=_TIMEOUT_S)
+        self._queue = JobQueue(command, self._take_job, timeout_s=_TIMEOUT_S)
 
     def request_rows(self, runs: Iterable[FoundRun]) -> None:
         """Set the runs without known numbers, the most wanted first."""
@@ -46,7 +46,7 @@ class RowFiller:
         """End the process, if one runs."""
         self._queue.close()
 
-    def _next_job(self) -> Job | None:
+    def _take_job(self) -> Job | None:
         with self._lock:
             batch = self._choose_batch()
             self._running = frozenset(batch)

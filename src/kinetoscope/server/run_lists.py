@@ -160,7 +160,7 @@ class RunLists:
         row = rows.get(run.name, _UNKNOWN_ROW)
         step_before_ns = rows[before].step_ns if before is not None else None
         report = (
-            _build_address("report", max(run.reports, key=_changed_ns).name)
+            _build_address("report", max(run.reports, key=_get_changed_ns).name)
             if run.reports
             else f"/generated/?run={quote_name(run.name)}"
         )
@@ -256,7 +256,7 @@ def _build_file(kind: str, file: FoundFile, run: str) -> ListedFile:
     )
 
 
-def _changed_ns(file: FoundFile) -> int:
+def _get_changed_ns(file: FoundFile) -> int:
     return file.changed_ns
 
 

@@ -146,8 +146,8 @@ def find_runs(
     for run in runs.values():
         if not _has_other_training_runs(run, runs):
             run.training_run = None
-        run.traces.sort(key=_sort_key)
-        run.reports.sort(key=_sort_key)
+        run.traces.sort(key=_build_sort_key)
+        run.reports.sort(key=_build_sort_key)
     order = sorted(runs.values(), key=lambda run: (run.state in ACTIVE_STATES, run.when_ns or 0), reverse=True)
     return FoundRuns(order, walk.is_complete)
 
@@ -257,7 +257,7 @@ def _find_run_of_file(name: str, runs: Iterable[str]) -> str:
     return str(home)
 
 
-def _sort_key(file: FoundFile) -> tuple[bool, list[str | int]]:
+def _build_sort_key(file: FoundFile) -> tuple[bool, list[str | int]]:
     """Return a sort key: merged traces first, then by name, with rank 2 before rank 10."""
     parts = _NUMBERS.split(file.name)
     is_merged = file.name.rpartition("/")[2].startswith("merged_trace")

@@ -37,7 +37,12 @@ class Site:
 
     def __init__(self, lists: RunLists, builder: ReportBuilder | None = None) -> None:
         self.lists, self._folder, self._made = lists, lists.folder, builder
-        self._routes = {"run": self._run, "report": self._report, "trace": self._trace, "data": self._data}
+        self._routes = {
+            "run": self._respond_with_run,
+            "report": self._respond_with_report,
+            "trace": self._respond_with_trace,
+            "data": self._respond_with_data,
+        }
 
     def answer(self, path: str, query: str = "") -> Response:
         """Return the response to a request; the content of the folder never makes it raise.
@@ -47,9 +52,9 @@ class Site:
         _, kind, name = [*path.split("/", 2), "", ""][:3]
         try:
             if path == "/":
-                return self._page(self.lists.all())
+                return self._respond_with_page(self.lists.all())
             if path == "/generated/":
-                return self._built_report(query)
+                return self._respond_with_built_report(query)
             if path.startswith("/") and kind in self._routes and path.count("/") > 1:
                 # http.server decodes addresses as Latin-1.
                 return self._routes[kind](os.fsdecode(unquote_to_bytes(name.encode("latin-1", errors="replace"))))
@@ -61,31 +66,31 @@ class Site:
             HTTPStatus.NOT_FOUND, "Not found", "There is no such run, report or trace. It may be deleted."
         )
 
-    def _run(self, name: str) -> Response:
-        return self._page(self.lists.one(name or "."))
+    def _respond_with_run(self, name: str) -> Response:
+        return self._respond_with_page(self.lists.one(name or "."))
 
-    def _page(self, data: ListData) -> Response:
+    def _respond_with_page(self, data: ListData) -> Response:
         return Response(page=render_list(data, render_plain_list(data)), policy=find_list_policy())
 
-    def _data(self, name: str) -> Response:
+    def _respond_with_data(self, name: str) -> Response:
         """Return the data of a page as JSON: of the page at the address without ``/data``."""
         if name and not name.startswith("run/"):
             raise FileNotFoundError(name)
         data = self.lists.one(name.removeprefix("run/") or ".") if name else self.lists.all()
         return Response(page=encode_list(data).decode(), content_type=_JSON_TYPE)
 
-    def _report(self, name: str) -> Response:
+    def _respond_with_report(self, name: str) -> Response:
         if not is_report(self._folder, name):
             raise FileNotFoundError(name)
         return Response(file=self._folder.open(name), policy=REPORT_POLICY)
 
-    def _trace(self, name: str) -> Response:
+    def _respond_with_trace(self, name: str) -> Response:
         if not is_trace_name(name):
             raise FileNotFoundError(name)
         headers = {"Content-Disposition": _format_attachment(PurePosixPath(name).name)}
         return Response(file=self._folder.open(name), content_type=_TRACE_TYPE, headers=headers)
 
-    def _built_report(self, query: str) -> Response:
+    def _respond_with_built_report(self, query: str) -> Response:
         """Return a report on a run, or on one compared with another; a waiting page while it is written.
 
         A comparison is shown at a separate address, which leads to that part of the report. The waiting page leads back

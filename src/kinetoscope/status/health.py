@@ -127,14 +127,14 @@ def read_run_status(run_folder: Path) -> RunStatus:
         state=min((rank.state for rank in statuses), key=_SEVERITY.__getitem__),
         attempt=found.last[0].header.process.attempt.restart,
         world_size=max(snapshot.header.process.ranks.world_size for snapshot in found.last),
-        ranks=sorted(_add_lags(statuses, found.last), key=lambda rank: _sort_key(rank, late)),
+        ranks=sorted(_add_lags(statuses, found.last), key=lambda rank: _build_sort_key(rank, late)),
         snapshots=found.last,
         collectives=collectives,
         notes=[*describe_other_runs(run_folder), *found.notes],
     )
 
 
-def _sort_key(rank: RankStatus, late: Container[int]) -> tuple[int, bool, bool, int, int]:
+def _build_sort_key(rank: RankStatus, late: Container[int]) -> tuple[int, bool, bool, int, int]:
     """Return a sort key with abnormal ranks first: by severity, then those that others may wait for, then by lag."""
     return _SEVERITY[rank.state], not rank.is_stopped, rank.rank not in late, -rank.behind, rank.rank
 
@@ -184,10 +184,10 @@ def classify_rank(snapshot: RankSnapshot, process: ProcessState, hang: Hang | No
     quiet_ns = now_ns - snapshot.header.heartbeat_ns
     if quiet_ns < -_MAX_CLOCK_LEAD_NS:
         return RunState.UNKNOWN  # the clocks of the machines differ
-    return RunState.UNRESPONSIVE if quiet_ns > _heartbeat_timeout_ns(snapshot) else RunState.RECORDING
+    return RunState.UNRESPONSIVE if quiet_ns > _compute_heartbeat_timeout_ns(snapshot) else RunState.RECORDING
 
 
-def _heartbeat_timeout_ns(snapshot: RankSnapshot) -> float:
+def _compute_heartbeat_timeout_ns(snapshot: RankSnapshot) -> float:
     """Return the time without a heartbeat after which a rank is unresponsive."""
     header = snapshot.header
     is_long_phase = header.is_saving or header.phase in _LONG_PHASES or header.num_steps < _NUM_FIRST_STEPS

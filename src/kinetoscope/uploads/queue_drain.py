@@ -73,7 +73,7 @@ def describe_failures(failures: list[tuple[QueuedUpload, str]]) -> str:
     """Return lines on uploads that failed, each with its reason."""
     lines = [f"Not uploaded, and still there: {format_count(len(failures), 'file')}."]
     lines += [
-        f"  {printable_entry(waiting.upload.path)} -> {printable_entry(waiting.upload.url)}: {printable_entry(reason)}"
+        f"  {format_entry(waiting.upload.path)} -> {format_entry(waiting.upload.url)}: {format_entry(reason)}"
         for waiting, reason in failures[:_MAX_NAMED]
     ]
     if len(failures) > _MAX_NAMED:
@@ -81,7 +81,7 @@ def describe_failures(failures: list[tuple[QueuedUpload, str]]) -> str:
     return "\n".join(lines)
 
 
-def printable_entry(text: str) -> str:
+def format_entry(text: str) -> str:
     """Return a path or URL of the queue, safe to print."""
     return sanitize_sentence(mask_credentials(text))
 

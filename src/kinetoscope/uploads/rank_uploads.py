@@ -325,14 +325,14 @@ class RemoteName:
         The name has the node, except on the first one.
         """
         if self._uploads is not None:
-            self._uploads.put(file, self._shared_name())
+            self._uploads.put(file, self._build_shared_name())
 
     @property
     def shared_url(self) -> str:
         """URL of `put_shared` in the run's queue; empty without one."""
-        return self._uploads.build_url(self._shared_name()) if self._uploads is not None else ""
+        return self._uploads.build_url(self._build_shared_name()) if self._uploads is not None else ""
 
-    def _shared_name(self) -> str:
+    def _build_shared_name(self) -> str:
         return _add_attempt_folder(add_node_suffix(self._format, self._run_name, self._ranks), self._restart)
 
 

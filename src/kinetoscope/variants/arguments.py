@@ -23,7 +23,7 @@ def change_arguments(owner: Any, name: str, change: Change, applied: Callable[[]
         except TypeError:
             return original(*arguments, **options)
         changed = {
-            key: value for key, value in change(bound.arguments).items() if _differs(bound, signature, key, value)
+            key: value for key, value in change(bound.arguments).items() if _is_different(bound, signature, key, value)
         }
         if not changed:
             return original(*arguments, **options)
@@ -34,6 +34,6 @@ def change_arguments(owner: Any, name: str, change: Change, applied: Callable[[]
     ReplacedMethod(owner, name, call)
 
 
-def _differs(bound: inspect.BoundArguments, signature: inspect.Signature, name: str, value: object) -> bool:
+def _is_different(bound: inspect.BoundArguments, signature: inspect.Signature, name: str, value: object) -> bool:
     present = bound.arguments.get(name, signature.parameters[name].default)
     return type(present) is not type(value) or present != value

@@ -78,12 +78,12 @@ class FactsWatch:
         loader: Any = torch.utils.data.DataLoader
         ReplacedMethod(loader, "__init__", self._make_loader)
         ReplacedMethod(loader, "__iter__", self._start_loop)
-        ReplacedMethod(torch.optim.Optimizer, "zero_grad", self._zero_grad)
-        ReplacedMethod(torch.nn.Module, "zero_grad", self._zero_grad)
+        ReplacedMethod(torch.optim.Optimizer, "zero_grad", self._count_kept_gradients)
+        ReplacedMethod(torch.nn.Module, "zero_grad", self._count_kept_gradients)
         ReplacedMethod(torch.distributions.Distribution, "__init__", self._make_distribution)
         ReplacedMethod(torch.nn.parallel.DistributedDataParallel, "__init__", self._make_ddp)
         register = sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook
-        register(self._optimizer_stepped)
+        register(self._record_optimizer)
 
     def collect(self, num_local_ranks: int) -> Facts:
         """Return what was seen so far."""
@@ -121,7 +121,7 @@ class FactsWatch:
                 self._loops[number] = self._loops.get(number, 0) + 1
         return original(loader)
 
-    def _zero_grad(self, original: Callable[..., Any], owner: Any, set_to_none: bool = True) -> Any:
+    def _count_kept_gradients(self, original: Callable[..., Any], owner: Any, set_to_none: bool = True) -> Any:
         self._num_kept_gradients += not set_to_none
         return original(owner, set_to_none)
 
@@ -138,7 +138,7 @@ class FactsWatch:
         view, is_static = given.get("gradient_as_bucket_view", False), given.get("static_graph", False)
         self._ddp.append(DDPFacts(float(cap), bool(view), bool(is_static)))
 
-    def _optimizer_stepped(self, optimizer: Any, *_: object) -> None:
+    def _record_optimizer(self, optimizer: Any, *_: object) -> None:
         if id(optimizer) in self._optimizers:
             return
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -17,10 +17,10 @@ def set_implementation(name: str, value: Value, other: str, applied: Applied) ->
 
     base: Any = sys.modules["torch.optim"].Optimizer
     for kind in list(vars(sys.modules["torch.optim"]).values()):
-        if isinstance(kind, type) and issubclass(kind, base) and _takes(kind, name):
+        if isinstance(kind, type) and issubclass(kind, base) and _has_argument(kind, name):
             change_arguments(kind, "__init__", change, applied)
 
 
-def _takes(kind: Any, name: str) -> bool:
+def _has_argument(kind: Any, name: str) -> bool:
     code = getattr(vars(kind).get("__init__"), "__code__", None)
     return code is not None and name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

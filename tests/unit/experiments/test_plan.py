@@ -7,10 +7,10 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.experiments.plan import (
     MAX_ROWS,
     choose_candidates,
+    find_variants,
     pair_candidates,
     parse_requests,
     suggest_requests,
-    variants_for,
 )
 from kinetoscope.variants.facts import Facts, LoaderFacts, OptimizerFacts
 from kinetoscope.variants.registry import load_variants
@@ -87,7 +87,7 @@ def test_without_a_finding_that_can_be_fixed_all_variants_are_candidates():
 
 
 def test_a_finding_that_is_named_is_tried_with_variants_on_request_too():
-    names = [one.name for one in variants_for(finding("float32_matmul"), VARIANTS)]
+    names = [one.name for one in find_variants(finding("float32_matmul"), VARIANTS)]
     assert names == ["bf16", "tf32"]
 
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from kinetoscope.experiments.statistics import MIN_SIGMA, Rounds, judge, noise_of, typical_step_ns
+from kinetoscope.experiments.statistics import MIN_SIGMA, Rounds, compute_typical_step_ns, estimate_noise, judge
 
 
 def measured(rng, *, num_rounds, effects, sigma, busy=0.0):
@@ -21,15 +21,15 @@ def measured(rng, *, num_rounds, effects, sigma, busy=0.0):
 
 def test_the_typical_step_contains_what_recurs_within_a_block():
     every_fifth = [30.0 if number % 5 == 0 else 10.0 for number in range(60)]
-    assert typical_step_ns(every_fifth) == pytest.approx(14.0)
+    assert compute_typical_step_ns(every_fifth) == pytest.approx(14.0)
 
 
 def test_the_typical_step_leaves_out_blocks_in_which_another_process_ran():
-    assert typical_step_ns([10.0] * 40 + [100.0] * 20) == pytest.approx(10.0)
+    assert compute_typical_step_ns([10.0] * 40 + [100.0] * 20) == pytest.approx(10.0)
 
 
 def test_few_steps_have_a_typical_step():
-    assert typical_step_ns([4.0, 6.0, 8.0]) == 6.0
+    assert compute_typical_step_ns([4.0, 6.0, 8.0]) == 6.0
 
 
 @pytest.mark.parametrize(("sigma", "busy"), [(0.01, 0.0), (0.03, 0.0), (0.02, 0.1), (0.05, 0.3)])
@@ -89,5 +89,5 @@ def test_more_rows_widen_each_interval():
 
 
 def test_the_noise_is_that_of_the_pairs():
-    assert noise_of(Rounds([])) is None
-    assert noise_of(Rounds([(1e7, 1e7 * math.exp(0.02))])) == pytest.approx(0.02 / math.sqrt(2))
+    assert estimate_noise(Rounds([])) is None
+    assert estimate_noise(Rounds([(1e7, 1e7 * math.exp(0.02))])) == pytest.approx(0.02 / math.sqrt(2))

@@ -27,7 +27,9 @@ class CallingLinesBuilder:
         if PYTHON not in spans["category"]:
             return
         for window in read_windows(part.trace, self._step_name):
-            self._sums += [_sum_by_line(calls) for calls in (_operators(window), _kernels(window)) if len(calls)]
+            self._sums += [
+                _sum_by_line(calls) for calls in (_find_operators(window), _find_kernels(window)) if len(calls)
+            ]
 
     def build(self) -> list[CallingLine]:
         """Return the sums by source line, the largest self time first."""
@@ -40,13 +42,13 @@ class CallingLinesBuilder:
         return [CallingLine(**row) for row in rows.iter_rows(named=True)]
 
 
-def _operators(window: RankWindow) -> pl.DataFrame:
+def _find_operators(window: RankWindow) -> pl.DataFrame:
     calls = operator_calls(window)
     lines = source_lines(window, calls.select("track", ts="begin"))
     return calls.select("name", "dur", "self_ns", kind=pl.lit(OPERATOR)).with_columns(lines)
 
 
-def _kernels(window: RankWindow) -> pl.DataFrame:
+def _find_kernels(window: RankWindow) -> pl.DataFrame:
     kernels = window.device.drop_nulls("launch_begin")
     lines = source_lines(window, kernels.select(track="launch_track", ts="launch_begin"))
     dur = pl.col("end") - pl.col("begin")

@@ -69,12 +69,12 @@ class RankTraces:
             rank = source.rank if isinstance(source, Trace) else rank_in_name(source)
             by_rank.setdefault(rank, []).append(source)
         num_done = 0
-        for rank in sorted(by_rank, key=self._sort_key):
+        for rank in sorted(by_rank, key=self._build_sort_key):
             yield from self._read_rank(by_rank[rank])
             num_done += len(by_rank[rank])
             self._on_progress(num_done, len(self._sources))
 
-    def _sort_key(self, rank: int | None) -> tuple[int, int]:
+    def _build_sort_key(self, rank: int | None) -> tuple[int, int]:
         """Return a sort key: rank 0, whose clock is the reference, and traces of several ranks, then required ranks."""
         is_first = rank is None or rank == 0
         return (0 if is_first else 1 if rank in self._named else 2, rank or 0)

@@ -74,7 +74,7 @@ class TimelineBuilder:
 
     def build(self, origin_ns: int) -> Timeline:
         """Return the timeline, with times relative to ``origin_ns``."""
-        order = sorted(range(len(self._tracks.all)), key=lambda index: self._tracks.all[index].sort_key())
+        order = sorted(range(len(self._tracks.all)), key=lambda index: self._tracks.all[index].build_sort_key())
         spans = self._downsample(pl.concat(self._spans))
         spans = spans.with_columns(pl.col("begin") - origin_ns)
         tracks = _invert_order(pl.Series(order, dtype=pl.UInt32))
@@ -92,12 +92,12 @@ class TimelineBuilder:
                 lines=encode_numbers(pl.Series(self._paths.names, dtype=pl.UInt32)),
                 callers=encode_numbers(pl.Series(self._paths.callers, dtype=pl.UInt32)),
             ),
-            notes=self._notes(spans),
+            notes=self._describe_hidden(spans),
             windows=_merge_intervals([(begin - origin_ns, end - origin_ns) for begin, end in self._windows]),
             left_out=_left_out(pl.concat(self._left_out), tracks, origin_ns) if self._left_out else None,
         )
 
-    def _notes(self, spans: pl.DataFrame) -> list[str]:
+    def _describe_hidden(self, spans: pl.DataFrame) -> list[str]:
         """Return sentences on hidden spans and details."""
         if not self._num_spans:
             return []

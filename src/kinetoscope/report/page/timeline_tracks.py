@@ -26,7 +26,7 @@ class TrackDescription:
     name: str
     order: int
 
-    def sort_key(self) -> tuple[Any, ...]:
+    def build_sort_key(self) -> tuple[Any, ...]:
         """Return the sort key of a track; tracks without a rank come last."""
         return self.rank is None, self.rank or 0, KINDS.index(self.kind), self.process, self.order, self.name
 

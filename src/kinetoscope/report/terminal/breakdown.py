@@ -40,7 +40,7 @@ class Breakdown:
         ]
         yield _render_bar(self.label, marked, options.max_width)
         entries = [Text.assemble((glyph, style), f" {_describe(part)}") for part, glyph, style in marked]
-        yield from _flow([*entries, *([Text(self.unknown)] if self.unknown else [])], options.max_width)
+        yield from _wrap_entries([*entries, *([Text(self.unknown)] if self.unknown else [])], options.max_width)
 
 
 def shown_parts(parts: Sequence[BreakdownPart], *, with_all: bool = False) -> list[BreakdownPart]:
@@ -67,7 +67,7 @@ def _render_bar(label: str, marked: Sequence[tuple[BreakdownPart, str, str]], wi
     return line
 
 
-def _flow(entries: Sequence[Text], width: int) -> RenderResult:
+def _wrap_entries(entries: Sequence[Text], width: int) -> RenderResult:
     """Yield entries side by side, as many as fit on a line."""
     line = Text(" " * _LABEL_WIDTH)
     for entry in entries:

@@ -69,7 +69,7 @@ def _render_table(findings: Iterable[Finding], run: RunFacts, *, with_details: b
     table.add_column("confidence", no_wrap=True)
     for number, finding in enumerate(findings, start=1):
         saving = _format_saving(finding, run)
-        body = Group(_title(finding, run), *_render_details(finding, run, with_details=with_details))
+        body = Group(_render_title(finding, run), *_render_details(finding, run, with_details=with_details))
         table.add_row(Text(f"{number}"), body, saving, finding.confidence)
     return table
 
@@ -78,14 +78,14 @@ def _render_list(findings: Iterable[Finding], run: RunFacts, *, with_details: bo
     lines: list[RenderableType] = []
     for number, finding in enumerate(findings, start=1):
         grid = Table.grid()
-        grid.add_row(Text(f"{number}. "), _title(finding, run))
+        grid.add_row(Text(f"{number}. "), _render_title(finding, run))
         saving = Text.assemble(_format_saving(finding, run), f", confidence {finding.confidence}")
         body = Group(saving, *_render_details(finding, run, with_details=with_details))
         lines += [grid, Padding(body, (0, 0, 0, _INDENT))]
     return Group(*lines)
 
 
-def _title(finding: Finding, run: RunFacts) -> Text:
+def _render_title(finding: Finding, run: RunFacts) -> Text:
     """Return the title, in bold unless the finding is minor."""
     return _add_links(Text(sanitize_sentence(finding.title), style="" if is_minor(finding, run["step_ns"]) else "bold"))
 

@@ -47,8 +47,8 @@ from kinetoscope.report.terminal.findings import render_findings, render_prose
 from kinetoscope.report.terminal.tables import (
     MAX_ROWS,
     MIN_NAME_LENGTH,
-    column_width,
-    name_width,
+    compute_column_width,
+    compute_name_width,
     render_table,
     select_columns,
 )
@@ -206,7 +206,7 @@ def _fit_parts(by_rank: Iterable[Mapping[str, float | None]], width: int) -> tup
     shown, left = list[str](), width - len("rank")
     for name in [_STEP, *sorted(wanted, key=lambda name: -max_values[name])]:
         unknown = [UNKNOWN] * any(values.get(name) is None for values in by_rank)
-        left -= column_width(name, [format_ms(-max_values[name]), *unknown])
+        left -= compute_column_width(name, [format_ms(-max_values[name]), *unknown])
         if left >= 0 or name == _STEP:
             shown.append(name)
     return [name for name in all_names if name in shown], [name for name in wanted if name not in shown]
@@ -302,7 +302,7 @@ def _render_named_table(
     header, texts = names
     return render_table(
         title,
-        {header: shorten_distinctly(texts, name_width(fitting, width)), **fitting},
+        {header: shorten_distinctly(texts, compute_name_width(fitting, width)), **fitting},
         num_hidden_rows=num_hidden_rows,
         row_noun=row_noun,
         hidden_columns=[name for name in columns if name not in fitting],

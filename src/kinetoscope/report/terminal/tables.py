@@ -45,19 +45,19 @@ def select_columns(columns: Mapping[str, Sequence[str]], width: int) -> dict[str
     """Return the first columns that fit into ``width`` characters together."""
     kept: dict[str, Sequence[str]] = {}
     for name, cells in columns.items():
-        width -= column_width(name, cells)
+        width -= compute_column_width(name, cells)
         if width < 0:
             break
         kept[name] = cells
     return kept
 
 
-def column_width(name: str, cells: Sequence[str]) -> int:
+def compute_column_width(name: str, cells: Sequence[str]) -> int:
     """Return the characters of a column and of the gap before it."""
     return _GAP + max(map(len, [name, *cells]))
 
 
-def name_width(columns: Mapping[str, Sequence[str]], width: int) -> int:
+def compute_name_width(columns: Mapping[str, Sequence[str]], width: int) -> int:
     """Return the characters that a first column of names may have beside these columns."""
-    left = width - sum(column_width(name, cells) for name, cells in columns.items())
+    left = width - sum(compute_column_width(name, cells) for name, cells in columns.items())
     return max(MIN_NAME_LENGTH, min(MAX_NAME_LENGTH, left))
