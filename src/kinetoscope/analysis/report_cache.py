@@ -78,5 +78,5 @@ def _source_state(names: Sequence[str]) -> str | None:
     marks = [None if is_spool(name) else fingerprint(name) for name in names]
     if None in marks:
         return None
-    own = repr((code_fingerprint(), sorted(zip(names, marks, strict=True))))
-    return hashlib.sha256(os.fsencode(own)).hexdigest()
+    state = repr((code_fingerprint(), sorted(zip(names, marks, strict=True))))
+    return hashlib.sha256(os.fsencode(state)).hexdigest()

@@ -151,8 +151,8 @@ def _drop_timeless(frame: pl.DataFrame, base_ns: int, health: Health) -> pl.Data
 
 def _find_mixed_ranks(trace: TraceEvents, health: Health) -> None:
     """Count in ``health`` the signs that several ranks were pasted into the file, unless it is a merged one."""
-    own = trace.about.header.get("kinetoscope")
-    if isinstance(own, dict) and own.get("merged"):
+    fields = trace.about.header.get("kinetoscope")
+    if isinstance(fields, dict) and fields.get("merged"):
         return
     spans = trace.frame.lazy().filter(pl.col("kind") == "span")
     steps = spans.filter((pl.col("name") == BATCH) | pl.col("name").str.starts_with(STEP))

@@ -67,10 +67,12 @@ def _folder_states(folder: Path, starts: Collection[str]) -> list[RunState | Non
 def _read_manifests(folder: Path, starts: Collection[str]) -> Iterator[RankManifest]:
     """Yield the manifests of these starts, and the last one of each other rank of their launch."""
     ranks = read_starts(folder)
-    own = [manifest for manifests in ranks for manifest in manifests if manifest.start and manifest.start in starts]
-    yield from own
-    launches = {manifest.started.attempt.name for manifest in own if manifest.started is not None}
-    known = {manifest.rank for manifest in own}
+    selected = [
+        manifest for manifests in ranks for manifest in manifests if manifest.start and manifest.start in starts
+    ]
+    yield from selected
+    launches = {manifest.started.attempt.name for manifest in selected if manifest.started is not None}
+    known = {manifest.rank for manifest in selected}
     for last in (manifests[-1] for manifests in ranks if manifests[-1].rank not in known):
         if last.started is not None and last.started.attempt.name in launches:
             yield last

@@ -73,16 +73,16 @@ def read_spool(folder: Path) -> Trace:
     if not rows.columns["name"]:
         raise EmptySpoolError(f"Nothing in {folder} yet: its process has saved everything that it recorded.")
     frame = complete_frame(_frame(rows.columns))
-    own = {
+    fields = {
         "rank": run.ranks.rank,
         "run_name": run.run_name,
         "host": run.attempt.host,
         "start": run.attempt.start,
         "live": True,
     }
-    own |= {"cycle": windows[-1].cycle} if windows else {}
-    own["warmup_batches"] = [pair for window in windows if (pair := _warmup_batches(window))]
-    header = run.ranks.header_fields | {"kinetoscope": own}
+    fields |= {"cycle": windows[-1].cycle} if windows else {}
+    fields["warmup_batches"] = [pair for window in windows if (pair := _warmup_batches(window))]
+    header = run.ranks.header_fields | {"kinetoscope": fields}
     about = TraceInfo(rows.tracks, header, [*rows.notes(), *left.damages, *damages], has_clock=True)
     return Trace(str(folder), about, frame.lazy())
 

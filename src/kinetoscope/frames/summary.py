@@ -172,8 +172,8 @@ def _categories(trace: SummarizedTrace) -> dict[str, int]:
 
 def _clock_bound_ns(header: dict[str, Any]) -> int | None:
     """Return the error bound of the anchors that relate the trace's clock to unix time, in ns."""
-    own = header.get("kinetoscope")
-    clock = own.get("clock") if isinstance(own, dict) else None
+    fields = header.get("kinetoscope")
+    clock = fields.get("clock") if isinstance(fields, dict) else None
     anchors = clock.get("anchors") if isinstance(clock, dict) else None
     bounds = (
         [anchor.get("bound_ns") for anchor in anchors if isinstance(anchor, dict)] if isinstance(anchors, list) else []

@@ -135,8 +135,10 @@ def are_for_data(calls: pl.DataFrame, device: pl.DataFrame, cpu_operators: Colle
     if not len(calls) or not (is_large.any() or any(map(len, cpu_operators))):
         return pl.repeat(False, len(calls), eager=True)
     copies = filter_rows(device[["correlation", "bytes"]], is_large)
-    own = calls[["correlation"]].join(copies.unique("correlation"), on="correlation", how="left", maintain_order="left")
-    large = own["bytes"].is_not_null()
+    copies_of_calls = calls[["correlation"]].join(
+        copies.unique("correlation"), on="correlation", how="left", maintain_order="left"
+    )
+    large = copies_of_calls["bytes"].is_not_null()
     rows = calls.select(*_SPAN).with_row_index("call")
     launched = device.select(launched="launch_begin", track="launch_track", is_large=is_large)
     launched = drop_null_rows(launched, "launched", "track").sort("launched")

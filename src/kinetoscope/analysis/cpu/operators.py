@@ -128,7 +128,7 @@ def _device_ns(calls: pl.DataFrame, device: pl.DataFrame) -> pl.Series:
     launched = sort_rows(drop_null_rows(launched, "time"), "time").with_columns(pl.col("spent").cum_sum().over("track"))
     begins = calls["ts"]
     times = (pl.concat([begins, begins + calls["dur"]]) - 1).alias("time")
-    asked = build_frame(pl.concat([calls["track"]] * 2), times).with_row_index("row").sort("time")
-    found = asked.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)
+    queries = build_frame(pl.concat([calls["track"]] * 2), times).with_row_index("row").sort("time")
+    found = queries.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)
     spent = found.sort("row")["spent"].fill_null(0)
     return (spent[len(calls) :] - spent[: len(calls)]).alias("device_ns")

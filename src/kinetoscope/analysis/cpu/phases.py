@@ -111,8 +111,8 @@ class Phases:
         spans = pl.concat([*spans, self._phase_of_loop(CLOSURE, self.closures)])
         moments = pl.concat([spans["begin"], spans["end"]]).unique().sort().alias("begin")
         pieces = build_frame(moments[:-1], moments[1:].alias("end"))
-        asked = add_constant_column(select_columns(pieces, ts="begin"), "track", self.window.loop_track, pl.UInt32)
-        return drop_null_rows(pieces.hstack([spans["phase"][find_innermost(spans, asked)]]), "phase")
+        queries = add_constant_column(select_columns(pieces, ts="begin"), "track", self.window.loop_track, pl.UInt32)
+        return drop_null_rows(pieces.hstack([spans["phase"][find_innermost(spans, queries)]]), "phase")
 
     def _phase_of_loop(self, phase: str, spans: pl.DataFrame) -> pl.DataFrame:
         spans = add_constant_column(spans[["begin", "end"]], "track", self.window.loop_track, pl.UInt32)

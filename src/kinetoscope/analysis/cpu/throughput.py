@@ -38,14 +38,14 @@ def _sum_counts(counts: Iterable[LoopCounts]) -> LoopCounts:
 
 def _window_bounds(header: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield the loop's counts at the start and at the end of each window of a trace."""
-    own = header.get("kinetoscope")
-    if not isinstance(own, dict) or header.get("recovered") is True:
+    fields = header.get("kinetoscope")
+    if not isinstance(fields, dict) or header.get("recovered") is True:
         return
-    files = own.get("files")
+    files = fields.get("files")
     for file in files if isinstance(files, list) else ():
         inner = file.get("header") if isinstance(file, dict) else None
         yield from _window_bounds(inner) if isinstance(inner, dict) else ()
-    begin, end = own.get("begin"), own.get("end")
+    begin, end = fields.get("begin"), fields.get("end")
     if isinstance(begin, dict) and isinstance(end, dict):
         yield begin, end
 

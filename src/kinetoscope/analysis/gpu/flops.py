@@ -114,11 +114,11 @@ def _counted_calls(window: RankWindow) -> pl.DataFrame:
 def _work_of_calls(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the ``flops``, ``executed_flops``, ``bytes`` and ``dtype`` of each call."""
     keys = ("name", "shapes", "types", "values")
-    asked = calls[["name", "shapes", "types"]].hstack([_argument_values(window, calls).alias("values")])
-    known = asked.unique()
+    queries = calls[["name", "shapes", "types"]].hstack([_argument_values(window, calls).alias("values")])
+    known = queries.unique()
     schema = {"flops": pl.Float64, "executed_flops": pl.Float64, "bytes": pl.Float64, "dtype": pl.String}
     found = pl.DataFrame([_work_of_call(*row) for row in known.iter_rows()], schema=schema, orient="row")
-    found = asked.join(known.hstack(found), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    found = queries.join(known.hstack(found), on=keys, how="left", nulls_equal=True, maintain_order="left")
     return found[list(schema)]
 
 
@@ -136,12 +136,12 @@ def _argument_values(window: RankWindow, calls: pl.DataFrame) -> pl.Series:
     names = [name for name, formula in FORMULAS.items() if formula.has_values]
     if not any(name in names for name in drop_null_rows(calls[["name", "shapes"]], "shapes")["name"].unique()):
         return pl.Series("values", [None], dtype=pl.String).new_from_index(0, len(calls))
-    asked = calls.select("name", "track", ts="begin")
+    queries = calls.select("name", "track", ts="begin")
     spans = window.trace.spans.filter(pl.col("name").is_in(names)).select("name", "track", "ts", "args").collect()
     spans = spans.unique(("name", "track", "ts"), keep="first").drop_nulls("args")
     texts = pl.Series("values", [_encode_values(args) for args in spans["args"]], dtype=pl.String)
     spans = spans.drop("args").with_columns(texts)
-    return asked.join(spans, on=["name", "track", "ts"], how="left", maintain_order="left")["values"]
+    return queries.join(spans, on=["name", "track", "ts"], how="left", maintain_order="left")["values"]
 
 
 def _encode_values(args: bytes) -> str | None:
@@ -184,14 +184,14 @@ def _peak_ns(window: RankWindow, runs: pl.DataFrame) -> pl.Series:
     """Return the time that each kernel's device would need for its call at its peak."""
     name = pl.col("name")
     is_full = name.str.contains(FULL_FLOAT32) & ~name.str.contains(TENSOR_FLOAT32)
-    asked = runs.select("device", "dtype", is_full=is_full.any().over("call"))
-    known = asked.unique()
+    queries = runs.select("device", "dtype", is_full=is_full.any().over("call"))
+    known = queries.unique()
     peaks = [
         peak_flops_per_s(window.device_names.get(device, ""), dtype or "", is_full_float32=is_full)
         for device, dtype, is_full in known.iter_rows()
     ]
     known = known.with_columns(peak=pl.Series(peaks, dtype=pl.Float64))
-    peak = asked.join(known, on=asked.columns, how="left", nulls_equal=True, maintain_order="left")["peak"]
+    peak = queries.join(known, on=queries.columns, how="left", nulls_equal=True, maintain_order="left")["peak"]
     peak_ns = runs.select(peak_ns=_quantize(pl.col("executed_flops") / peak * 1e9))["peak_ns"]
     return peak_ns.fill_null(float("nan"))
 

@@ -65,8 +65,8 @@ class CpuTimeByStep:
         """Claim the time of spans in each step that no earlier spans cover, and return it."""
         self._claimed = self._claimed.union(*spans)
         covered = self._claimed.overlap_ns(self._begins, self._ends)
-        own, self._covered = covered - self._covered, covered
-        return own
+        newly_covered, self._covered = covered - self._covered, covered
+        return newly_covered
 
     def _wait_times(self) -> dict[str, pl.Series | None]:
         loop = self._loop

@@ -115,8 +115,8 @@ def _fill_idle(time_ns: int, compute: int, communication: int, copy: int) -> Dev
 
 def _busy_times(device: DeviceTime, begin_ns: int, end_ns: int) -> tuple[int, int, int]:
     """Return the time of computing, of communication without that, and of copies without both, on one device."""
-    asked = pl.Series([begin_ns, end_ns])
-    compute, kernels, busy = (int(both[1] - both[0]) for both in (covered.covered_before(asked) for covered in device))
+    bounds = pl.Series([begin_ns, end_ns])
+    compute, kernels, busy = (int(both[1] - both[0]) for both in (covered.covered_before(bounds) for covered in device))
     return compute, kernels - compute, busy - kernels
 
 

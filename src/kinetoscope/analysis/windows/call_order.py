@@ -45,7 +45,8 @@ def _find_offsets(calls: pl.DataFrame) -> pl.DataFrame:
         ends = {part: _ends(of_part) for (part,), of_part in parts.items()}
         longest = max(ends.values(), key=len)
         found += [
-            {"channel": channel, "part": part, "offset": _best_offset(own, longest)} for part, own in ends.items()
+            {"channel": channel, "part": part, "offset": _best_offset(ends_of_part, longest)}
+            for part, ends_of_part in ends.items()
         ]
     return pl.DataFrame(found, schema={"channel": pl.String, "part": pl.UInt32, "offset": pl.Int64})
 

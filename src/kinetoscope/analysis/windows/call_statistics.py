@@ -97,7 +97,7 @@ def add_quantiles_by_name(groups: pl.DataFrame) -> pl.DataFrame:
     together = add_quantiles(several.group_by("name").agg(sums, pl.col("durations", "occurs").explode()))
     together = together.select("name", name_p50_ns="p50_ns", name_p95_ns="p95_ns")
     joined = add_quantiles(groups).join(together, on="name", how="left", nulls_equal=True)
-    alone = {f"name_{own}": pl.coalesce(f"name_{own}", own) for own in ("p50_ns", "p95_ns")}
+    alone = {f"name_{column}": pl.coalesce(f"name_{column}", column) for column in ("p50_ns", "p95_ns")}
     return joined.with_columns(**alone)
 
 

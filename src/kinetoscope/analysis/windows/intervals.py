@@ -77,8 +77,8 @@ class IntervalUnion:
         """Return the nanoseconds covered before each time; 0 for null. ``times`` are in any order."""
         if not self:
             return zeros(len(times))
-        asked = (times.fill_null(-(2**63)) if times.null_count() else times).to_frame().rechunk()
-        (found,) = native.covered_until(self.pieces.__arrow_c_stream__(), asked.__arrow_c_stream__())
+        queries = (times.fill_null(-(2**63)) if times.null_count() else times).to_frame().rechunk()
+        (found,) = native.covered_until(self.pieces.__arrow_c_stream__(), queries.__arrow_c_stream__())
         return pl.Series("covered", found)
 
     def overlap_ns(self, begins: pl.Series, ends: pl.Series) -> pl.Series:

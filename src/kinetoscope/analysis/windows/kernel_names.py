@@ -101,16 +101,16 @@ _MAX_CACHED_NAMES = 1 << 14
 @lru_cache(maxsize=_MAX_CACHED_NAMES)
 def is_communication(name: str) -> bool:
     """Return whether the kernel of this name is one of `COMMUNICATION_KERNELS`."""
-    own = strip_arguments(name)
-    return _KNOWN.search(own) is not None and _NAMED_AFTER_OPERATORS.match(own) is None
+    base_name = strip_arguments(name)
+    return _KNOWN.search(base_name) is not None and _NAMED_AFTER_OPERATORS.match(base_name) is None
 
 
 @lru_cache(maxsize=_MAX_CACHED_NAMES)
 def looks_like_communication(name: str) -> bool:
     """Return whether a kernel that is none of `COMMUNICATION_KERNELS` has a name like those that communicate."""
-    own = strip_arguments(name)
-    looks = _LOOKS_LIKE.search(own) is not None and _WITHIN_A_DEVICE.search(own) is None
-    return looks and _NAMED_AFTER_OPERATORS.match(own) is None and not is_communication(name)
+    base_name = strip_arguments(name)
+    looks = _LOOKS_LIKE.search(base_name) is not None and _WITHIN_A_DEVICE.search(base_name) is None
+    return looks and _NAMED_AFTER_OPERATORS.match(base_name) is None and not is_communication(name)
 
 
 def notes_on_communication(kernels: Iterable[str]) -> list[str]:

@@ -41,24 +41,26 @@ def find_enclosing(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) 
     names = [name for name in stretches.columns if name != "track"]
     if not len(stretches) or not times.count():
         return pl.DataFrame([constant_column(name, None, stretches.schema[name], len(times)) for name in names])
-    asked = build_frame(times.alias("time"), track.alias("track")).with_row_index("row")
-    asked = asked if (is_in_order := times.is_sorted()) else asked.sort("time")
+    queries = build_frame(times.alias("time"), track.alias("track")).with_row_index("row")
+    queries = queries if (is_in_order := times.is_sorted()) else queries.sort("time")
     stretches = sort_rows(stretches, "begin")
-    found = asked.join_asof(stretches, left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED)
+    found = queries.join_asof(
+        stretches, left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED
+    )
     found = found if is_in_order else found.sort("row")
-    held = found["time"] < found["end"]
-    return build_frame(*(null_unless(found[name], held) for name in names))
+    is_inside = found["time"] < found["end"]
+    return build_frame(*(null_unless(found[name], is_inside) for name in names))
 
 
 def find_innermost(spans: pl.DataFrame, times: pl.DataFrame) -> pl.Series:
     """Return the row of the innermost span of a track around each of ``times`` (``ts``, ``track``); null for none."""
-    asked = [times["ts"].cast(pl.Int64), zeros(len(times)), times["track"].cast(pl.UInt32)]
+    queries = [times["ts"].cast(pl.Int64), zeros(len(times)), times["track"].cast(pl.UInt32)]
     spans_of_rows = [
         spans["begin"].cast(pl.Int64),
         (spans["end"] - spans["begin"]).cast(pl.Int64),
         spans["track"].cast(pl.UInt32),
     ]
     rows = (
-        pl.concat(both).alias(name) for name, *both in zip(("ts", "dur", "track"), spans_of_rows, asked, strict=True)
+        pl.concat(both).alias(name) for name, *both in zip(("ts", "dur", "track"), spans_of_rows, queries, strict=True)
     )
     return nest_spans(build_frame(*rows))["parent"][len(spans) :]

@@ -191,9 +191,9 @@ class RankWindow:
         values = [pl.col("args").cast(pl.String).str.json_path_match(f"$.{arg}").alias(arg) for arg in args]
         if not len(spans):
             return spans.hstack([pl.Series(arg, [], dtype=pl.String) for arg in args])
-        own = self.trace.spans.filter(pl.col("category") == category).select("track", *values, begin="ts")
-        own = own.unique(("begin", "track"), keep="first").collect()
-        return spans.join(own, on=("begin", "track"), how="left", maintain_order="left")
+        args_of_spans = self.trace.spans.filter(pl.col("category") == category).select("track", *values, begin="ts")
+        args_of_spans = args_of_spans.unique(("begin", "track"), keep="first").collect()
+        return spans.join(args_of_spans, on=("begin", "track"), how="left", maintain_order="left")
 
     @cached_property
     def source_instants(self) -> pl.DataFrame:
