@@ -254,7 +254,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         calls=find_collective_calls(window),
         memory=memory_rows(window, loop),
         is_of_torch=len(window.operators) > 0 or len(window.device) > 0,
-        is_elsewhere=len(window.operators) > 0 and not loop.time.has_loop_operators,
+        is_elsewhere=len(window.operators) > 0 and not loop.python_time.has_loop_operators,
         unknown_device_events=window.unknown_device_events,
         is_filtered=filtered,
         inferred_from=window.inferred_from,

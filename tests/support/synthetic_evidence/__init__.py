@@ -42,7 +42,7 @@ _CPU = WindowCpu(
     machine_percent=None,
     process_percent=None,
     is_too_short=False,
-    running_python={},
+    required_python={},
     num_items=0,
     num_items_of_optimizer=0,
 )

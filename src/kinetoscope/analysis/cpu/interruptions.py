@@ -1,4 +1,4 @@
-"""Interruptions of the loop's own work: garbage collection, compilation, and the profiler itself."""
+"""Interruptions of the loop: garbage collection, compilation, and the profiler itself."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,7 +56,7 @@ class Interruptions:
 
     @cached_property
     def profiling(self) -> pl.DataFrame:
-        """Spans of the profiler's own work."""
+        """Spans of the profiler itself."""
         return self.window.spans_in_category("kinetoscope")
 
     @property

@@ -1,4 +1,4 @@
-"""The training loop of a window, by subject: its loader, phases, waits, interruptions and own time."""
+"""The training loop of a window, by subject: its loader, phases, waits, interruptions and Python time."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,8 +100,8 @@ class TrainingLoop:
         return window.operator_time.union(calls, self.visits, self.collectives.time, self.loader.fetches)
 
     @cached_property
-    def time(self) -> PythonTime:
-        """Its own time."""
+    def python_time(self) -> PythonTime:
+        """The Python time of its thread."""
         return PythonTime(self.window, self.loader, self.interruptions, self.collectives, self.busy)
 
     def parts(self, stretches: pl.DataFrame) -> pl.DataFrame:
@@ -144,11 +144,11 @@ class TrainingLoop:
     @cached_property
     def _of_loop(self) -> dict[str, IntervalUnion]:
         """The parts of the time of the loop's thread only; for ``python`` all other time."""
-        split = self.time.python_by_state
+        split = self.python_time.python_by_state
         return {
             "data": IntervalUnion(self._undelayed_fetches),
-            "python": self.time.non_python_time.union(split.blocked, split.starved),
-            "spare_python": IntervalUnion(self.time.spare_python),
+            "python": self.python_time.non_python_time.union(split.blocked, split.starved),
+            "spare_python": IntervalUnion(self.python_time.spare_python),
             "blocked": IntervalUnion(split.blocked),
         }
 
@@ -159,7 +159,7 @@ class TrainingLoop:
         Where the loop builds its batches itself, those longer than the median are without their part of the time in
         which the loop waited for a CPU: no fix of the loader saves that.
         """
-        fetches, states = self.loader.fetches[["begin", "end"]], self.time.states
+        fetches, states = self.loader.fetches[["begin", "end"]], self.python_time.states
         if self.loader.num_workers != 0 or not len(fetches) or not len(states.readings):
             return fetches
         lengths = fetches["end"] - fetches["begin"]

@@ -36,8 +36,8 @@ _IS_NAMED = ~pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, PYTHON_FUNCTI
 class Phases:
     """The phases of a window's steps, each as intervals that belong to no other phase.
 
-    Spans of a phase's name count first; of a phase without them, torch's own spans do; without either, those of hooks.
-    Of spans in one another, the innermost counts: so forward and backward within an optimizer's closure are theirs.
+    Spans of a phase's name count first; of a phase without them, spans of torch do; without either, those of hooks. Of
+    spans in one another, the innermost counts: so forward and backward within an optimizer's closure are theirs.
     ``visits`` is work on other threads that the loop waited for.
     """
 
@@ -123,7 +123,7 @@ class Phases:
         return len(self.named[phase]) > 0 or self._has_evidence_of(phase)
 
     def _has_evidence_of(self, phase: str) -> bool:
-        """Return whether spans are named as a phase, or are torch's own of it."""
+        """Return whether a phase has spans of its name, or spans of torch."""
         of_torch = {FORWARD: self.window.loop_operators, OPTIMIZER: self.optimizer, BACKWARD: self.backward}
         return len(self._by_name[phase]) > 0 or len(of_torch[phase]) > 0
 

@@ -1,4 +1,4 @@
-"""The loop's own time: Python between operators, and how much of it ran, was blocked, or waited for a CPU."""
+"""Python time of the loop between operators, and its running, blocked and waiting parts."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,7 +30,7 @@ _MIN_REPEATS_IN_STEP = 32
 
 @dataclass(frozen=True, eq=False)
 class PythonTime:
-    """The time of the loop's thread that is its own: not in operators or calls, and not a wait.
+    """The time of the loop's thread in Python: not in operators or calls, and not a wait.
 
     ``busy`` is the time in operators, calls and waits.
     """
@@ -114,7 +114,7 @@ class PythonTime:
 
     @cached_property
     def python_by_state(self) -> StateStretches:
-        """The loop's own time, split into running, blocked and waiting for a CPU.
+        """The Python time, split into running, blocked and waiting for a CPU.
 
         Each stretch has the ``name`` of the operator of the loop's thread that follows at once, if there is one.
         """
@@ -134,7 +134,7 @@ class PythonTime:
 
     @property
     def running_without_operators(self) -> pl.DataFrame:
-        """The running part of the loop's own time, where no operators were recorded."""
+        """The running part of the Python time, where no operators were recorded."""
         running = self.python_by_state.running
         return running.clear() if self.has_loop_operators else running
 

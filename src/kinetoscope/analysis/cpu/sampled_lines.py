@@ -159,7 +159,7 @@ def _sampling(window: RankWindow) -> _Sampling:
 
 
 def _samples_in_fetches(frames: pl.DataFrame, sampling: _Sampling) -> pl.DataFrame:
-    """Return the samples that were taken while a worker made a batch."""
+    """Return the samples of workers in the fetch of a batch."""
     found = [pl.DataFrame(schema=schemas.SAMPLES)]
     is_fetch = pl.col("name").str.contains(_FETCHING)
     for of_track in frames.partition_by("track"):

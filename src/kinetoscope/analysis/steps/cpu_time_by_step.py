@@ -34,7 +34,7 @@ class CpuTimeByStep:
             | self._wait_times()
             | self._phase_times()
         )
-        python = self._claim(self._python) if self._loop.time.has_loop_operators else None
+        python = self._claim(self._python) if self._loop.python_time.has_loop_operators else None
         inside["python_ns"] = None if python is None else self._null_unless_recorded(python)
         known = sum((_zero_if_null(values) for values in inside.values() if values is not None), start=self._begins)
         between = self._next_begins - self._ends - evaluated - fetched
@@ -114,7 +114,7 @@ class CpuTimeByStep:
 
 def are_recorded_by_torch(loop: TrainingLoop) -> pl.Series:
     """Return whether torch recorded each step from its begin. A marked step may begin before the recording."""
-    begins, recording = loop.window.steps["begin"], loop.time.recordings
+    begins, recording = loop.window.steps["begin"], loop.python_time.recordings
     return begins >= (recording["begin"].min() if len(recording) else begins.min())
 
 

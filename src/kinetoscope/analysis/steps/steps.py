@@ -101,7 +101,7 @@ def step_rows(window: RankWindow, loop: TrainingLoop, work: pl.DataFrame) -> lis
         | {"peak_memory_bytes": peak_memory_by_step(window)}
         | steps.flops(work)
     )
-    found |= loop.time.states.by_step()
+    found |= loop.python_time.states.by_step()
     columns = {name: column.to_list() for name, column in found.items() if column is not None}
     return [
         StepRow(

@@ -58,7 +58,7 @@ DEVICE_COLLECTIVES = r"^(record_param_comms$|nccl:|rccl:)"
 
 C10D_CALLS = r"^c10d::"
 CPU_COLLECTIVES = r"^gloo:"
-"""Spans of collectives that run on the CPU, on threads of their own."""
+"""Spans of collectives on the CPU, which have separate threads."""
 
 LAUNCHES = r"LaunchKernel|Memcpy|Memset|GraphLaunch"
 """Runtime calls that start work of a device."""

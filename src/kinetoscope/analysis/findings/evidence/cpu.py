@@ -48,7 +48,7 @@ class CpuEvidence:
 
     def python_before_ns(self, names: Collection[str]) -> float:
         """Return the Python that operators of these names require before them."""
-        by_window = [one.cpu.running_python for one in self._recording.windows]
+        by_window = [one.cpu.required_python for one in self._recording.windows]
         total_ns = sum(by_name.get(name, 0) for by_name in by_window for name in names)
         return total_ns / self._recording.num_rank_steps
 

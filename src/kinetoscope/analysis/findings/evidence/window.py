@@ -64,7 +64,7 @@ class WindowCpu:
     """The process's use of one core."""
     is_too_short: bool
     """True if a longer recording would show the use of the machine."""
-    running_python: Mapping[str, int]
+    required_python: Mapping[str, int]
     """Nanoseconds of Python that operators of each name require before them."""
     num_items: int
     """Values that the loop reads with ``.item()``, without those that operators read."""
@@ -140,14 +140,14 @@ def find_window_evidence(window: RankWindow, loop: TrainingLoop) -> WindowEviden
 def _find_cpu(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame) -> WindowCpu:
     counters = _counters(window.instant_args(PROCESSORS))
     return WindowCpu(
-        has_operators=loop.time.has_loop_operators,
+        has_operators=loop.python_time.has_loop_operators,
         num_operators=len(window.operators),
-        is_sampled=len(loop.time.samples[0]) > 0,
+        is_sampled=len(loop.python_time.samples[0]) > 0,
         counters=counters,
         machine_percent=_machine_percent(window, counters),
         process_percent=_mean_percent(window, "process"),
         is_too_short=len(_readings(window)) > 0 or bool(counters),
-        running_python=loop.time.required_python,
+        required_python=loop.python_time.required_python,
         num_items=len(items),
         num_items_of_optimizer=_num_of_optimizer(items, loop) if len(items) else 0,
     )

@@ -45,10 +45,10 @@ def find_stall_spans(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame
         "profiler": window.on_loop_thread(loop.interruptions.profiling),
         "data": loop.loader.fetches,
         "double": _find_float64_matmuls(window),
-        "python": _name_pauses(window, loop.time.spare_python),
-        "blocked": _name_pauses(window, loop.time.python_by_state.blocked),
-        "loop": _name_pauses(window, loop.time.running_without_operators),
-        "small": loop.time.small_operators,
+        "python": _name_pauses(window, loop.python_time.spare_python),
+        "blocked": _name_pauses(window, loop.python_time.python_by_state.blocked),
+        "loop": _name_pauses(window, loop.python_time.running_without_operators),
+        "small": loop.python_time.small_operators,
         "item": _find_item_runs(window, items),
     } | _find_blocking_calls(window, loop)
     found |= {
@@ -90,7 +90,7 @@ def sum_samples(window: RankWindow, loop: TrainingLoop, spans: Spans) -> pl.Data
     Spans that have a line themselves need no samples. Where workers build the batches, the loop's own lines do not
     explain its waits for them.
     """
-    of_loop, workers = loop.time.samples
+    of_loop, workers = loop.python_time.samples
     found = [of_loop.clear().with_columns(kind=pl.lit(""))]
     if not len(of_loop) and not len(workers):
         return pl.DataFrame(schema=SAMPLED)
@@ -99,9 +99,9 @@ def sum_samples(window: RankWindow, loop: TrainingLoop, spans: Spans) -> pl.Data
         for kind, stalls in spans.items()
     }
     whole = {
-        "python": loop.time.spare_python,
-        "loop": loop.time.running_without_operators,
-        "blocked": loop.time.python_by_state.blocked,
+        "python": loop.python_time.spare_python,
+        "loop": loop.python_time.running_without_operators,
+        "blocked": loop.python_time.python_by_state.blocked,
     }
     stalls_by_kind |= {kind: pieces.select(begin="since", end="until") for kind, pieces in whole.items()}
     for kind, stalls in stalls_by_kind.items():
