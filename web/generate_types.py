@@ -1,4 +1,4 @@
-"""Writes web/src/page_data.ts and runs/list_data.ts: the types of what pages show, from the dataclasses in Python.
+"""Types of page data: writes web/src/page_data.ts and runs/list_data.ts from the dataclasses in Python.
 
 `make web` runs it.
 """
@@ -20,7 +20,7 @@ _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneTy
 
 
 def generate(shown: type) -> str:
-    """The text of the file with the type of what a page shows."""
+    """Return the file with the type of a page's data."""
     written: dict[str, str] = {}
     _interface(shown, written)
     head = f"// Made from the dataclasses of {shown.__module__} by web/generate_types.py. Do not edit.\n"
@@ -28,7 +28,7 @@ def generate(shown: type) -> str:
 
 
 def _interface(kind: type, written: dict[str, str]) -> str:
-    """The name of the interface of a dataclass or TypedDict, added to ``written`` after those that it needs."""
+    """Return the name of the interface of a dataclass or TypedDict; add it to ``written`` after those that it needs."""
     if kind is Column:
         written.setdefault("Column", _COLUMN)
         return "Column"
@@ -42,6 +42,7 @@ def _interface(kind: type, written: dict[str, str]) -> str:
 
 
 def _type(hint: Any, written: dict[str, str]) -> str:
+    """Return the TypeScript type of a type hint."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint in _PLAIN:
         return _PLAIN[hint]
@@ -61,14 +62,14 @@ def _type(hint: Any, written: dict[str, str]) -> str:
 
 
 def _array(part: Any, written: dict[str, str]) -> str:
-    """Pairs of name and value are objects in what ``to_dict()`` returns."""
+    """Return an array type; pairs of name and value are objects in the result of ``to_dict()``."""
     if get_origin(part) is tuple and get_args(part)[0] is str:
         return f"Record<string, {_type(get_args(part)[1], written)}>"
     element = _type(part, written)
     return f"({element})[]" if " " in element else f"{element}[]"
 
 
-_COLUMN = """/** Where the bytes of many numbers are: see Column in page_data.py, and numbers() in payload.ts. */
+_COLUMN = """/** Location of encoded numbers: see Column in page_data.py, and numbers() in payload.ts. */
 export interface Column {
   offset: number;
   length: number;

@@ -22,7 +22,7 @@ export interface Overview {
   are_minor: boolean[];
 }
 
-/** Where the bytes of many numbers are: see Column in page_data.py, and numbers() in payload.ts. */
+/** Location of encoded numbers: see Column in page_data.py, and numbers() in payload.ts. */
 export interface Column {
   offset: number;
   length: number;

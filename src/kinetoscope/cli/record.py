@@ -117,7 +117,7 @@ class _Rank:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the training loop has ended."""
+        """The training loop has ended."""
         return self.snapshot.header.is_saving or self.status.state in (RunState.FINISHED, RunState.KILLED)
 
     def is_over(self, request: RecordRequest) -> bool:

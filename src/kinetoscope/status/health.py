@@ -84,7 +84,7 @@ class RankStatus:
 
     @property
     def is_abnormal(self) -> bool:
-        """Whether the rank lags behind, or is neither recording nor finished."""
+        """The rank lags behind, or is neither recording nor finished."""
         return self.behind > 0 or self.state not in (RunState.RECORDING, RunState.FINISHED)
 
 

@@ -18,7 +18,7 @@ from kinetoscope.pulse.snapshot import NUM_LAST
 from kinetoscope.status.health import RankStatus, RunState, RunStatus
 
 MAX_ROWS = 16
-"""Of more ranks, abnormal ones have rows, and the rest is summed up in one line."""
+"""Limit of rows; of more ranks, abnormal ones have rows, and the rest is summed up in one line."""
 
 _MAX_SENTENCES = 3
 _MAX_HOST_LENGTH = 30
