@@ -132,11 +132,11 @@ def test_a_redacted_report_of_a_run_that_still_records_has_no_canary(tmp_path):
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         try:
-            assert report(run, "-o", tmp_path / "report.html") == 0
+            assert report(run, "-o", tmp_path / "unredacted.html") == 0
             assert report(run, "--redact", "-o", tmp_path / "report.html") == 0
         finally:
             process.communicate("go on\n", timeout=30)
-    assert canaries_in(tmp_path / "report.html")
+    assert canaries_in(tmp_path / "unredacted.html")
     assert canaries_in(tmp_path / "report.html") == []
 
 

@@ -219,7 +219,7 @@ def test_an_export_that_failed_keeps_no_results_of_kineto_alive(tmp_path, caplog
 def test_ctrl_c_while_kineto_stops_loses_no_operator(tmp_path):
     """At every fifth place at which Python may raise it."""
     for place in range(1, 10_000, 5):
-        presses, handler = InjectedSignals(signal.SIGINT, place, TorchProfiler._move_on), Files()
+        presses, handler = InjectedSignals(signal.SIGINT, place, TorchProfiler._advance), Files()
         source = TorchProfiler(str(tmp_path / str(place)))
         with pytest.raises(KeyboardInterrupt), Profiler(ALWAYS_TWO, handler, sources=[source]) as profiler:
             for number in profiler.batches(range(3)):

@@ -446,4 +446,4 @@ def test_the_line_for_ssh_says_you_where_the_user_has_no_name(monkeypatch):
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # as in a container
-    assert " YOU@" in view._ssh_lines(8000)
+    assert " YOU@" in view._format_ssh_hint(8000)

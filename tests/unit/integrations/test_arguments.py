@@ -19,16 +19,16 @@ def test_an_unknown_argument_is_refused_at_once():
 
 def test_an_argument_that_cannot_work_is_refused_by_profile(tmp_path):
     with pytest.raises(ValueError, match="out is the folder"):
-        ProfileArguments(3).make()
+        ProfileArguments(3).make_profiler()
 
 
 @pytest.mark.parametrize("options", [{}, {"overwrite": True}])
 def test_each_training_of_a_process_has_a_folder_of_its_own(tmp_path, options):
     arguments = ProfileArguments(tmp_path / "run", torch=False, system=False, quiet=True, **options)
     for number in ("", "2", "3"):
-        with arguments.make() as profiler:
+        with arguments.make_profiler() as profiler:
             for _ in profiler.batches(range(14)):
                 pass
         assert (tmp_path / "run" / number / "traces" / "merged_trace.json.gz").exists()
     again = ProfileArguments(tmp_path / "run", torch=False, system=False, quiet=True, **options)
-    assert again.make().state.run_name == ("run" if options else "4")
+    assert again.make_profiler().state.run_name == ("run" if options else "4")
