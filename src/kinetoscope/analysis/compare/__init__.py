@@ -1,5 +1,5 @@
-"""What got slower or larger from one run to another.
+"""Comparison of two runs.
 
-`compare` makes a `comparison` of two runs, row by row a `change` of two `estimate`s of a `series`, one number for
-each step.
+`compare` returns a `comparison`, with a row per value. `series` has the values by step, `typical_values` estimates
+each, and `confidence_intervals` its change. `all_steps_change` compares the step times of all steps.
 """

@@ -17,8 +17,8 @@ _DEGREES_OF_FREEDOM = 5
 """Degrees of freedom of the noise between runs, which is estimated from few numbers."""
 
 _MACHINE_STATE_NS, _VARIANCE_OF_STATES = 10_000_000_000, 5
-"""How long the load of a machine stays about the same; and by how many times the variance of their steps short
-recordings differ, because each contains one such state only (docs/comparing.md)."""
+"""Time for which the load of a machine stays about the same; and the factor by which short recordings, which contain
+one such state only, differ more than the variance of their steps (docs/comparing.md)."""
 
 _MIN_SIGMA, _MIN_NAMES = 0.005, 3
 _MAD_TO_SIGMA = 1.4826
@@ -78,9 +78,8 @@ class Noise:
 def estimate_noise(changes: Sequence[Change], calls: Sequence[Calls]) -> Noise:
     """Estimate the noise between two runs from the operators and kernels among their changes.
 
-    Most of them are unchanged, so their common shift and their spread are noise. Calls of all shapes of a name count as
-    one. Names whose number of calls per step differs changed their work: they count only if fewer than three others
-    exist.
+    Most of them are unchanged, so their common shift and their spread are noise. All shapes of a name count as one. If
+    its number of calls per step differs, its work has changed: it counts only if fewer than three other names exist.
 
     Args:
         changes: changes of host values, or of device values.

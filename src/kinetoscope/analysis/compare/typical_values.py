@@ -79,11 +79,11 @@ def student_quantile(tail: float, degrees_of_freedom: int) -> float:
 
 def _probability_within(angle: float, degrees_of_freedom: int) -> float:
     """Return the probability that t is within plus and minus ``tan(angle) * sqrt(degrees_of_freedom)``."""
-    is_odd = degrees_of_freedom % 2
-    term, total = math.cos(angle) ** is_odd, 0.0
-    for power in range(is_odd, degrees_of_freedom - 1, 2):
+    parity = degrees_of_freedom % 2
+    term, total = math.cos(angle) ** parity, 0.0
+    for power in range(parity, degrees_of_freedom - 1, 2):
         if power > 1:
             term *= (power - 1) / power * math.cos(angle) ** 2
         total += term
     inner = math.sin(angle) * total
-    return 2 / math.pi * (angle + inner) if is_odd else inner
+    return 2 / math.pi * (angle + inner) if parity else inner

@@ -43,7 +43,7 @@ _ALL_TO_ALL = "all_to_all"
 _POINT_TO_POINT = (_ALL_TO_ALL, "send", "recv", "send_recv")
 _MAX_SPREAD_OF_ENDS = 0.05
 """An all-to-all that ends on all ranks within this share of its length makes each rank wait for all others, as an
-all-reduce does: those of a recommender on 8 ranks (DLRM) end within 13 us of each other, after up to 7.6 ms."""
+all-reduce does. Those of a recommender on 8 ranks (DLRM) end within 13 us of each other, after up to 7.6 ms."""
 MOMENTS = ("begin", "end", "paused_from", "paused_until")
 """Columns of calls with moments. A pause is the longest stretch of a call in which its rank computes nothing."""
 
@@ -71,9 +71,9 @@ class CollectiveRow(PlainData):
         skew_ns: the last start less the first.
         transfer_ns: the last end less the last start.
         waits_ns: how long each rank waited for the last one and computed nothing. A wait in two calls at once counts
-            for the one in which it started first.
+            for the call that started it first.
         late_rank: the rank that started last. All of these are None for an all-to-all that does not end on all ranks
-            together, in which a rank does not wait for all others.
+            together: its ranks do not wait for all others.
     """
 
     group: str | None
@@ -162,7 +162,7 @@ def _find_device_calls(window: RankWindow) -> pl.DataFrame:
     calls = window.spans_named(DEVICE_COLLECTIVES)
     is_detailed = calls["name"] == "record_param_comms"
     calls = calls.hstack([parse_peers_of_args(window, calls)])
-    said, named = (
+    details, named = (
         find_enclosing(
             filter_rows(calls[["begin", "end", "track", *columns]], is_wanted),
             kernels["launch_track"],
@@ -172,21 +172,21 @@ def _find_device_calls(window: RankWindow) -> pl.DataFrame:
     )
     elements = pl.coalesce(
         pl.max_horizontal("elements_in", "elements_out"),
-        pl.max_horizontal(said["elements_in"], said["elements_out"]),
+        pl.max_horizontal(details["elements_in"], details["elements_out"]),
         _num_elements(named["shapes"]),
     )
-    dtype = pl.coalesce(_text("dtype"), said["dtype"].cast(pl.String), _first_string(named["types"]))
-    name = pl.coalesce(_text("collective"), said["collective"].cast(pl.String), _name_after_colon(named["name"]))
+    dtype = pl.coalesce(_text("dtype"), details["dtype"].cast(pl.String), _first_string(named["types"]))
+    name = pl.coalesce(_text("collective"), details["collective"].cast(pl.String), _name_after_colon(named["name"]))
     return kernels.select(
         "row",
         "begin",
         "end",
         "launch_begin",
-        group=_strip_quotes(pl.coalesce(_text("group"), said["group"].cast(pl.String))),
-        sequence=pl.coalesce("collective_sequence", said["collective_sequence"]),
+        group=_strip_quotes(pl.coalesce(_text("group"), details["group"].cast(pl.String))),
+        sequence=pl.coalesce("collective_sequence", details["collective_sequence"]),
         name=_normalize_name(pl.coalesce(_strip_quotes(name), _extract_kernel_name())),
         direction=_strip_quotes(name),
-        peer=parse_peers_of_titles(named["name"]).fill_null(said["peer"]),
+        peer=parse_peers_of_titles(named["name"]).fill_null(details["peer"]),
         elements=elements,
         bytes=elements * _element_bytes(_strip_quotes(dtype)),
     )
@@ -347,7 +347,7 @@ def _estimate_clock_shifts(parts: pl.DataFrame, exact_ranks: set[int]) -> dict[i
     """Estimate by rank how much earlier its calls end than on ranks with a known shift: the median, and the spread.
 
     Known are ``exact_ranks``, or the first rank, at first; then ranks that share calls with them, and so on. Where a
-    rank shares nothing else, all-to-alls count, whose ends differ more, or its messages (`bound_clock_shifts`).
+    rank shares nothing else, all-to-alls count, or its messages (`bound_clock_shifts`): their ends differ more.
     """
     ends = parts.drop_nulls("rank")
     from_zero = pl.col("end") - pl.col("end").min()  # or a median would round it

@@ -132,9 +132,9 @@ def notes_on_contention(contention: Contention | None) -> list[str]:
     if contention is None or (contention["slowdown"] or 1) < _MIN_SLOWDOWN:
         return []
     own, others, steal = (contention[name] for name in ("own_percent", "others_percent", "steal_percent"))
-    said = f"CPU contention: the loop waited for a CPU, and ran {contention['slowdown']:.1f} times slower. "
+    diagnosis = f"CPU contention: the loop waited for a CPU, and ran {contention['slowdown']:.1f} times slower. "
     if own is None or others is None:
-        return [f"{said}This recording does not show who used the CPUs (top does)."]
+        return [f"{diagnosis}This recording does not show who used the CPUs (top does)."]
     is_stolen = (steal or 0) >= 100 * MIN_STEAL_SHARE
     stolen = f", other guests of its host took {format_percent((steal or 0) / 100)}" if is_stolen else ""
     advice = (
@@ -143,4 +143,4 @@ def notes_on_contention(contention: Contention | None) -> list[str]:
         else ("Move other programs to another machine, or reserve CPUs for this job (taskset, cpuset)")
     )
     used = f"This job used {format_percent(own / 100)} of the CPU time, other processes {format_percent(others / 100)}"
-    return [f"{said}{used}{stolen}. {advice}."]
+    return [f"{diagnosis}{used}{stolen}. {advice}."]

@@ -27,8 +27,8 @@ is late by a quarter of that in nearly all steps, these count."""
 _NEARLY_ALL = 0.7
 
 _MIN_SHARE_OF_LONGEST = 0.05
-"""A step with less than this share of the longest wait is not late: next to one wait of 39 ms, those of 0.02 ms in four
-other steps were "every 2nd step", of high confidence."""
+"""A step with less than this share of the longest wait is not late. Without this, one wait of 39 ms made waits of 0.02
+ms in four other steps "every 2nd step", of high confidence."""
 
 _EARLY_SHARE = 0.25
 """Lateness counts from the mean of this share of the ranks, the earliest. The earliest one of many is so by noise."""
@@ -46,7 +46,7 @@ class StragglerRow(PlainData):
 
     Attributes:
         cost_ns_per_step: how long each other rank waits for it per step, on average; waits for several count for each.
-        steps: the steps in which it was late.
+        steps: its late steps.
         cause: ``data``, ``host``, ``device``, ``processor`` (run-queue delay) or ``unknown``.
         period: n if it is late in every n-th step, known for 8 steps or more; else None.
         evidence: pairs of name and number.
@@ -77,8 +77,8 @@ class StragglerCandidates:
 
     Attributes:
         rows: ranks that the others wait for while they compute nothing, the worst first.
-        candidates: late ranks, the latest first. Those for which the others still compute are among them: only a replay
-            shows whether they cost time.
+        candidates: late ranks, the latest first, also those that cost nothing since the others still compute. Only a
+            replay shows their cost.
         calls: the timed calls, without transitive waits.
         phases: the phase in which each rank is late, where no calls were recorded.
     """
@@ -310,7 +310,7 @@ def _add_causes(
 
 
 def _exclude_steps(late: Collection[int], rows: Mapping[int, StepRow]) -> Mapping[int, StepRow]:
-    """Return the rows of a rank without the steps in which it was late; all if it was late in each."""
+    """Return the rows of a rank without its late steps; all if it was late in each."""
     return {step: row for step, row in rows.items() if step not in late} or rows
 
 

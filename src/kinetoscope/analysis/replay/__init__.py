@@ -1,7 +1,7 @@
-"""A run, replayed with something changed.
+"""Replay of a run with a change.
 
-`dependencies` has what waited for what in a window (`device_begins`, `host_waits`, `late_batches`,
-`timed_operators`), `late_starts` which ranks were late before it began, and `loader_slack` what the loaders have to
-spare that nobody waited for. `replay` joins them over all ranks, `even_loads` evens what ranks compute; `what_if` is a
-step with a change, `critical_path` what a step waited for.
+`dependencies` builds the graph of one window from `device_starts`, `host_waits`, `delayed_batches` and
+`operator_intervals`. `replay` joins the graphs of all ranks. `initial_lateness` handles ranks that were late before the
+recording, `loader_slack` loaders that no loop waited for, and `load_balancing` ranks with unequal work. `critical_path`
+returns the spans that limit the run.
 """

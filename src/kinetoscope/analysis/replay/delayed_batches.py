@@ -57,8 +57,8 @@ class DelayedBatches:
         """Fetches that waited: ``track``, ``begin``, ``end``, ``own_ns`` and ``since``.
 
         ``own_ns`` is the time of one that need not wait. ``since`` is a moment after which the batch would come as late
-        again: where the loop got the late batch just before, where it got the batch whose worker built this one next,
-        or the first moment of the loop's thread, because this batch was requested before that.
+        again. It is where the loop got the late batch just before, or the batch whose worker built this one next. If
+        this batch was requested before that, it is the first moment of the loop's thread.
         """
         late = self._late
         before = pl.when(pl.col("row").diff() <= _MAX_FETCHES_BETWEEN).then(pl.col("end").shift(1))
@@ -85,7 +85,7 @@ class DelayedBatches:
 
     @cached_property
     def _step_ns(self) -> float:
-        """The part of a step for which the loop fetches one batch, on average, without evaluations; 0 if unknown."""
+        """The part of a step per fetched batch, on average, without evaluations; 0 if unknown."""
         if len(self.of_workers) < 2:
             return 0.0
         first, last = self.of_workers["begin"][:1], self.of_workers["begin"][-1:]

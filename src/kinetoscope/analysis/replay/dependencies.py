@@ -165,7 +165,7 @@ class _Finder:
         return clip_negative(data - cost).alias("spare_data")
 
     def _build_host_edges(self) -> pl.DataFrame:
-        """Return the edges from each moment of a thread to its next, without the time in which it waits for others."""
+        """Return the edges from each moment of a thread to its next, without its waits for others."""
         target, end = (pl.col(name).shift(-1).over("track") for name in ("node", "time"))
         edges = self._points.select("track", source="node", begin="time", target=target, end=end)
         edges = drop_null_rows(edges, "target")

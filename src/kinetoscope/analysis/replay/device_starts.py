@@ -37,18 +37,22 @@ _MOMENTS = {
 _COLUMNS = ("begin", "end", "begin_node", "end_node", "device", "stream", "kind")
 _LAUNCH_COLUMNS = ("launch_begin", "launch_end", "launch_track")
 _EARLIEST_NS = -(2**62)
-_ORDERED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so
+_ORDERED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and warns
 
 
 class DeviceStarts:
     """The causes of the starts of events, which are rows with ``begin_node`` and ``end_node``.
 
-    ``events`` has for each the time of each cause, null where there is none: ``launch_begin``; ``before_end``, of the
-    event ``before`` it on its stream; ``other_end``, of an event ``other``, most often on another stream, for which it
-    seems to have waited; for communication ``compute_end``, of the last ``compute`` event launched before it; and
-    ``waited_end``, of the communication ``waited`` for which ``calls`` of the runtime made its stream wait. For each
-    cause there is the minimum time from it to the start, which is negative where the two overlap: ``launch_ns``,
-    ``stream_ns``, ``other_stream_ns``, ``compute_ns``, ``wait_ns``.
+    ``events`` has for each the time of each cause, null where there is none:
+
+    - ``launch_begin``, of its launch.
+    - ``before_end``, of the event ``before`` it on its stream.
+    - ``other_end``, of an event ``other`` that it seems to have waited for, most often on another stream.
+    - ``compute_end``, of the last ``compute`` event launched before it; for communication only.
+    - ``waited_end``, of the communication ``waited`` that its stream waits for by ``calls`` of the runtime.
+
+    For each cause there is the minimum time from it to the start: ``launch_ns``, ``stream_ns``, ``other_stream_ns``,
+    ``compute_ns``, ``wait_ns``. It is negative where the two overlap.
     """
 
     def __init__(self, device: pl.DataFrame, calls: pl.DataFrame) -> None:
@@ -130,7 +134,7 @@ class DeviceStarts:
 
 
 def _delays(events: pl.DataFrame, cause: str) -> pl.Series:
-    """Return the time from a cause to the begin of each event; null where there is no such cause."""
+    """Return the time from a cause to the start of each event; null where there is no such cause."""
     return events["begin"] - events[_MOMENTS[cause]]
 
 

@@ -25,9 +25,12 @@ _COLUMNS = ("track", "begin", "end", "event", "event_end", "own_ns", "kind", "is
 class HostWaits:
     """The calls and pauses of threads in which they wait for events, which are rows of ``device`` with ``end_node``.
 
-    Frames have ``track``, ``begin``, ``end``; ``event``, the node of the end that a thread waits for, and its
-    ``event_end``; ``own_ns``, the time without a wait; ``kind``, ``sync`` or ``thread``; and whether the event
-    ``is_guessed``: a call that never had to wait does not show for which event it would.
+    Frames have ``track``, ``begin``, ``end``, and:
+
+    - ``event``, the node of the end that a thread waits for, and its ``event_end``.
+    - ``own_ns``, the time without a wait.
+    - ``kind``, ``sync`` or ``thread``.
+    - ``is_guessed``: the event of a call that never had to wait is a guess.
     """
 
     def __init__(self, device: pl.DataFrame, loop: TrainingLoop) -> None:

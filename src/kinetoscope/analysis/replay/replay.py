@@ -210,7 +210,7 @@ class ReplayGraph:
         return frozenset(self.nodes["rank"].drop_nulls().unique().to_list())
 
     def load_rows(self, ranks: Collection[int]) -> pl.DataFrame:
-        """Return what these ranks compute, as `even_loads.load_rows` does."""
+        """Return what these ranks compute, as `load_balancing.load_rows` does."""
         return load_rows(self.nodes, self.edges, self.exchanges, sorted(ranks))
 
     def saving_ns(self, change: Change) -> int:
