@@ -133,10 +133,10 @@ def test_each_time_breakdown_is_one_bar_below_the_step_time_and_throughput(page,
     file.write_text(render_page(build_page(replace(report, run=run), "0")), encoding="utf-8")
     open_file(file)
 
-    ledger = page.get_by_role("region", name="GPU time per step")
-    expect(ledger).to_contain_text(re.compile(r"Compute [\d.]+ [µm]s \d+ %"))
-    bar = ledger.locator(".stack-bar").bounding_box()
-    parts = [part.bounding_box()["width"] for part in ledger.locator(".stack-bar span").all()]
+    breakdown = page.get_by_role("region", name="GPU time per step")
+    expect(breakdown).to_contain_text(re.compile(r"Compute [\d.]+ [µm]s \d+ %"))
+    bar = breakdown.locator(".stack-bar").bounding_box()
+    parts = [part.bounding_box()["width"] for part in breakdown.locator(".stack-bar span").all()]
     assert sum(parts) == pytest.approx(bar["width"], abs=2)
     hero = page.locator(".hero")
     expect(hero).to_contain_text("compute-bound (GPU)")
@@ -210,8 +210,8 @@ def test_wait_and_hot_line_lead_to_their_samples(analyze_sources, page, open_fil
     settings = Settings(num_ranks=1, has_device=False, has_states=True, has_torch=False, step_spans="event/batch")
     open_file(analyze_sources(replace(settings, faults=(waits,))))
     findings = page.locator(".findings > ol > li")
-    ledger = page.get_by_role("region", name="CPU time per step")
-    expect(ledger).to_contain_text(re.compile(r"Unknown [\d.]+ ms 100 %.*Unknown: forward, backward, optimizer"))
+    breakdown = page.get_by_role("region", name="CPU time per step")
+    expect(breakdown).to_contain_text(re.compile(r"Unknown [\d.]+ ms 100 %.*Unknown: forward, backward, optimizer"))
 
     expect(findings.first).to_contain_text("in fsync")
     expect(findings.nth(1)).to_contain_text("Hot line: train.py:26")

@@ -129,14 +129,14 @@ def _render_header(report: RunReport, *, with_details: bool) -> Iterable[Rendera
     run = report.run
     yield Text(build_headline(run), style="bold")
     if run["parts"] is not None and run["step_ns"] is not None:
-        ledgers = {
+        breakdowns = {
             "host": build_host_breakdown(run["parts"], run["step_ns"]),
             "device": build_device_breakdown(run["parts"], run["step_ns"]),
         }
-        for side, ledger in ledgers.items():
-            if ledger is not None:
-                parts = shown_parts(select_parts_with_time(ledger), with_all=with_details)
-                yield Breakdown(SIDE_LABELS[side], parts, list_unknown_phases(ledger))
+        for side, breakdown in breakdowns.items():
+            if breakdown is not None:
+                parts = shown_parts(select_parts_with_time(breakdown), with_all=with_details)
+                yield Breakdown(SIDE_LABELS[side], parts, list_unknown_phases(breakdown))
     elif devices := compute_device_times(report.ranks):
         yield Padding(Text(describe_devices(devices)), (0, 0, 0, 2))
     warnings = list_warnings(report)
