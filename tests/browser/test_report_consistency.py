@@ -42,11 +42,11 @@ def test_page_shows_the_step_and_time_breakdowns_of_the_report(settings, page, o
 
     assert _ns(page.locator(".hero-step").inner_text()) == pytest.approx(step_ns, rel=0.006)
     breakdowns = page.locator(".breakdown").all()
-    for breakdown, words, breakdown in zip(
+    for breakdown, words, expected_parts in zip(
         breakdowns, (HOST_PART_LABELS, DEVICE_PART_LABELS), parts.values(), strict=True
     ):
         shown = _parts(breakdown)
-        known = {words[name].lower(): time_ns for name, time_ns in breakdown.items() if time_ns and time_ns > 0}
+        known = {words[name].lower(): time_ns for name, time_ns in expected_parts.items() if time_ns and time_ns > 0}
         expected = {word: time_ns for word, time_ns in known.items() if time_ns >= 0.001 * step_ns}
         assert {word: time_ns for word, time_ns in shown.items() if time_ns > 0} == pytest.approx(expected, rel=0.006)
     bars = page.get_by_role("list", name="Step time by rank").locator(".stack-length").all_inner_texts()
