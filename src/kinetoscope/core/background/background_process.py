@@ -1,4 +1,4 @@
-"""Runs one command at a time in a process beside training."""
+"""Background process that runs one command at a time at low priority."""
 
 import os
 import select
@@ -14,10 +14,12 @@ _KILL_WAIT_S = 1.0
 
 
 class BackgroundProcess:
-    """Runs one command at a time. After each, ``on_end(status, errors)`` is called with its exit status and stderr.
+    """One command at a time in a process of low priority, which ends when its parent detaches or dies.
+
+    ``on_end(status, errors)`` is called after each command, with its exit status and stderr.
 
     The command runs in a new session, so that a signal to the training's process group does not end it. Its stdin is a
-    pipe to which nothing is written: when the pipe is closed, nobody waits for the process any more (`is_detached`).
+    pipe to which nothing is written: when the parent closes it, the process is detached (`is_detached`).
     """
 
     def __init__(self, on_end: Callable[[int, str], None], *, keeps_output: bool = False) -> None:
@@ -29,7 +31,7 @@ class BackgroundProcess:
         self._stdin_fd: int | None = None
 
     def start(self, command: Sequence[str]) -> None:
-        """Starts ``command`` and returns. Raises OSError if it cannot be started."""
+        """Start ``command`` and return at once; raise OSError if it cannot be started."""
         stdin, self._stdin_fd = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -47,7 +49,7 @@ class BackgroundProcess:
             os.close(stdin)
 
     def wait(self, until: float) -> bool:
-        """Waits until the monotonic second ``until``; returns whether no process runs any more."""
+        """Wait until the monotonic second ``until``; return whether the process has ended."""
         if self._process is None:
             return True
         try:
@@ -61,19 +63,21 @@ class BackgroundProcess:
         return True
 
     def detach(self) -> None:
-        """Tells the process, if one runs, that nobody waits for it any more."""
+        """Close the pipe to a running process, which then knows that no caller waits for it."""
         if self._stdin_fd is not None:
             os.close(self._stdin_fd)
             self._stdin_fd = None
 
     def kill(self) -> None:
-        """Kills the process, if one runs. A signal handler may call this during `wait`."""
+        """Kill a running process; a signal handler may call this during `wait`."""
         if self._process is not None:
             self._process.kill()
 
     def kill_and_wait(self) -> None:
-        """Kills the process, if one runs, and waits for its end, a second at most. ``on_end`` is not called. What it
-        has printed until then is in ``output``."""
+        """Kill a running process and wait up to a second for its end, without calling ``on_end``.
+
+        The output printed until then is in ``output``.
+        """
         self.kill()
         process, self._process = self._process, None
         self.detach()
@@ -88,18 +92,19 @@ class BackgroundProcess:
 
     @property
     def is_running(self) -> bool:
+        """True while a command runs."""
         return not self.wait(monotonic())
 
     @property
     def pid(self) -> int:
-        """The number of the process that runs; 0 if none does."""
+        """The pid of the running process; 0 if there is none."""
         return self._process.pid if self._process else 0
 
 
 def _environment() -> dict[str, str]:
-    """The environment in which a Python imports from where this one does, and from where it is told to by now.
+    """Return an environment in which Python imports from the same folders as this process.
 
-    The working folder may have changed since this one started, or be gone, and what lies in it is a stranger's.
+    The working folder may have changed since this process started, or be gone, and its files may be a stranger's.
     """
     told = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     imports_from = os.pathsep.join(dict.fromkeys(filter(os.path.isabs, [*told, *sys.path])))
@@ -107,13 +112,13 @@ def _environment() -> dict[str, str]:
 
 
 def lower_priority() -> None:
-    """Lowers this process's priority, in favour of training, if the system can do that."""
+    """Lower this process's priority below that of training, if the system allows it."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
 
 
 def exit_when_detached() -> None:
-    """From now on, this side process ends as soon as nobody waits for it any more."""
+    """Start a thread that ends this background process as soon as no caller waits for it."""
     threading.Thread(target=_exit_when_detached, daemon=True).start()
 
 
@@ -123,7 +128,7 @@ def _exit_when_detached() -> None:
 
 
 def is_detached() -> bool:
-    """Whether this is a side process for which nobody waits any more, or whose parent has exited."""
+    """Return whether this is a background process whose parent has detached or exited."""
     poll = select.poll()
     poll.register(sys.stdin.fileno(), 0)  # the closing of a pipe's other end is always reported
     return any(event & select.POLLHUP for _, event in poll.poll(0))

@@ -1,8 +1,7 @@
-"""Our own threads, which are kept out of recordings of Python frames.
+"""Background threads, which are kept out of recordings of Python frames.
 
-When a recording has stacks, Python calls torch at every call and return on every thread, ours too. Our threads write
-what is recorded, so the recording would record itself. `unprofile_background_threads` removes torch's function from
-them.
+When a recording has stacks, Python calls torch at every call and return on every thread. Background threads write what
+is recorded, so the recording would record itself. `unprofile_background_threads` removes torch's function from them.
 """
 
 import ctypes
@@ -27,14 +26,18 @@ _states: dict[int, int] = {}
 
 
 class BackgroundThread(threading.Thread):
-    """A daemon thread that calls ``target``. A daemon that hangs cannot keep the process alive."""
+    """A daemon thread that calls ``target``; a daemon that hangs cannot keep the process alive."""
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
 
     def try_start(self, consequence: str, log: Callable[[str], object] = _log.warning) -> bool:
-        """Starts it. Returns False if the system allows no more threads, and tells what is ``lost``: training goes on
-        without it."""
+        """Start the thread; return False if the system allows no more threads.
+
+        Args:
+            consequence: the sentence that is logged in that case. Training continues.
+            log: the function that logs it.
+        """
         try:
             self.start()
         except RuntimeError as error:
@@ -43,11 +46,12 @@ class BackgroundThread(threading.Thread):
         return True
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits for its end, if it was started."""
+        """Wait for the end of the thread, if it was started."""
         if self.ident is not None:
             super().join(timeout)
 
     def run(self) -> None:
+        """Run ``target``, while the thread is listed for `unprofile_background_threads`."""
         ident = threading.get_ident()
         with _lock:
             _states[ident] = _current_thread_state()
@@ -59,7 +63,7 @@ class BackgroundThread(threading.Thread):
 
 
 def unprofile_background_threads() -> None:
-    """Removes the profile function, set by `sys.setprofile` or in C, from all of our threads."""
+    """Remove the profile function, set by `sys.setprofile` or in C, from all background threads."""
     set_profile = find_set_profile()
     if set_profile is None:
         return

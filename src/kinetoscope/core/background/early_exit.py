@@ -16,7 +16,7 @@ _log = logging.getLogger("kinetoscope")
 class EarlyExit:
     """Skips C exit handlers that were registered before a call of `skip_handlers`.
 
-    It needs glibc's ``on_exit``, whose handlers get the exit status. Elsewhere it does nothing.
+    It needs glibc's ``on_exit``, whose handlers get the exit status. Elsewhere it has no effect.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""What a name is that another library does not promise to keep; and CPython's, for our own threads.
+"""Private names of other libraries, and the one of CPython that background threads need.
 
-The rooms that use such names list theirs in a file of this name: `recording`, `sources`, and `torch` in its own way.
+The packages that use such names list theirs in a file of this name: `recording`, `sources`, and `torch`.
 """
 
 import ctypes
@@ -20,9 +20,10 @@ names: "list[PrivateName]" = []
 
 
 class PrivateName:
-    """A name of another library that it does not promise to keep.
+    """A name of another library that may disappear in any version.
 
-    Where it is missing, its feature is off, and one line in the log says so: ``lost`` is the end of that sentence.
+    Where it is missing, its feature is off, and one line in the log reports it; ``consequence`` is the end of that
+    line.
     """
 
     def __init__(self, module: str, name: str, consequence: str) -> None:
@@ -33,7 +34,7 @@ class PrivateName:
         names.append(self)
 
     def warn_missing(self, reason: str = "") -> None:
-        """Logs what is lost, and why, unless that was done before."""
+        """Log the consequence once, with the reason."""
         if not self._is_logged:
             self._is_logged = True
             _log.warning("%s, so %s.", reason or f"{self._library()} does not have {self}", self._consequence)
@@ -49,8 +50,14 @@ class PrivateName:
 
 
 class PrivateObject(PrivateName):
-    """What such a name of a module stands for. It is looked up once, when the library is ``loaded``: when that module
-    is, by default the module itself."""
+    """A private name of a module, resolved once.
+
+    Args:
+        module: the module that defines the name.
+        name: the dotted name in that module.
+        consequence: the end of the line that is logged if the name is missing.
+        loaded: the module whose import shows that the library is in use; by default ``module``.
+    """
 
     def __init__(self, module: str, name: str, consequence: str, loaded: str | None = None) -> None:
         super().__init__(module, name, consequence)
@@ -59,7 +66,7 @@ class PrivateObject(PrivateName):
         self._object: Any = None
 
     def find(self) -> Any:
-        """What it stands for. None if it is missing, and as long as the library is not loaded."""
+        """Return the object, or None if it is missing or its library is not loaded yet."""
         if not self._is_resolved and self._loaded in sys.modules:
             self._object = self._resolve()
             self._is_resolved = True
@@ -74,26 +81,28 @@ class PrivateObject(PrivateName):
 
 
 class PrivateAttribute(PrivateName):
-    """An attribute of the objects of a class, which has the ``name`` after the class's. It may be an entry of their
-    ``__dict__`` only, so that it can be looked for in an object, but not in the class."""
+    """A private attribute of a class's instances, whose ``name`` follows the class's.
+
+    It may be an entry of their ``__dict__`` only, so that it can be looked up in an object, but not in the class.
+    """
 
     def check(self, attributes: Mapping[str, Any]) -> None:
-        """Tells if it is missing among the attributes of such an object."""
+        """Log the consequence if the attribute is missing in an object's ``attributes``."""
         if self.attribute not in attributes:
             self.warn_missing()
 
     def belongs_to(self, kind: type) -> bool:
-        """Whether objects of this class have it: whether it is the name's class or one of those under it."""
+        """Return whether objects of class ``kind`` have the attribute, also by inheritance."""
         owner = self.name.rpartition(".")[0]
         return any((base.__module__, base.__name__) == (self.module, owner) for base in kind.__mro__)
 
     def get(self, attributes: Mapping[str, Any]) -> Any:
-        """Its value among the attributes of any object; None if it is missing."""
+        """Return the value in any object's ``attributes``; None if it is missing."""
         return attributes.get(self.attribute)
 
 
 def find_all(*wanted: PrivateObject) -> list[Any] | None:
-    """What all of these stand for. None if one is missing; then the first of these is told."""
+    """Return the objects of all names, or None if one is missing, which is logged."""
     found = list[Any]()
     for name in wanted:
         if name.find() is None:
@@ -113,10 +122,10 @@ _set_profile = PrivateObject(
 
 
 def find_set_profile() -> Callable[[int, None, None], object] | None:
-    """The function that `sys.setprofile` and torch call to set the profile function of a thread, which is given by the
-    address of its interpreter state. None where it is missing or was not tried.
+    """Return CPython's function that sets a thread's profile function, by its interpreter state.
 
-    CPython exports it for its own extension modules, and may change it in any version.
+    CPython exports it for its own extension modules, and may change it in any version. None where it is missing or was
+    not tested.
     """
     if sys.implementation.name != "cpython" or sys.version_info[:2] not in _TESTED_VERSIONS:
         _set_profile.warn_missing(f"{_set_profile} was not tried with {_PYTHON}")

@@ -1,4 +1,4 @@
-"""The writer thread, which runs jobs in order, so that the training thread never waits for them."""
+"""Writer thread, which runs jobs in order, so that the training thread never waits for them."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ Job = Callable[[], object]
 
 
 def is_in_background() -> bool:
-    """Whether the caller is a job of a `WriterThread` for which nobody waits."""
+    """Return whether the caller is a job of a `WriterThread` that no thread waits for."""
     writer: WriterThread | None = getattr(_thread_state, "writer", None)
     return writer is not None and not writer.is_awaited
 
@@ -46,7 +46,7 @@ class WriterThread:
         self._pid = os.getpid()
 
     def submit(self, name: str, job: Job) -> None:
-        """Puts ``job`` at the end of the queue and returns at once. After `close`, the job runs in this call."""
+        """Put ``job`` at the end of the queue and returns at once. After `close`, the job runs in this call."""
         if self._pid != os.getpid():
             return
         with self._changed:
@@ -58,7 +58,7 @@ class WriterThread:
         self._run(name, job)
 
     def drain(self, timeout_s: float) -> bool:
-        """Waits until every job submitted so far has run; False if ``timeout_s`` was too short."""
+        """Wait until every job submitted so far has run; False if ``timeout_s`` was too short."""
         if self._thread is threading.current_thread() or self._pid != os.getpid():
             return True
         with self._changed:
@@ -70,7 +70,7 @@ class WriterThread:
         return self._run_leftover_jobs()
 
     def close(self, timeout_s: float) -> bool:
-        """Drains, then ends and joins the thread; False if jobs are left after ``timeout_s``."""
+        """Drain, then ends and joins the thread; False if jobs are left after ``timeout_s``."""
         if self._pid != os.getpid():
             return True  # without the lock, which the parent's thread may have held at the fork
         try:
@@ -85,12 +85,12 @@ class WriterThread:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a caller waits for the jobs."""
+        """True if a caller waits for the jobs."""
         return self._num_awaiting > 0
 
     @property
     def num_waiting(self) -> int:
-        """How many jobs have not begun yet."""
+        """The number of jobs that have not started yet."""
         return len(self._jobs)
 
     def _wait(self, deadline: float) -> None:

@@ -1,4 +1,4 @@
-"""Reads the time in nanoseconds, relates the monotonic clock to unix time, and chooses the base of a run's traces."""
+"""Clocks in nanoseconds, their relation to unix time, and the base of a run's traces."""
 
 import os
 import sys
@@ -47,7 +47,7 @@ class Anchor:
 
 
 def read_anchor(clock: Clock, tries: int = 5) -> Anchor:
-    """Reads both clocks ``tries`` times and keeps the pair that was read closest together."""
+    """Read both clocks ``tries`` times and return the pair that was read closest together."""
     return min((_read_pair(clock) for _ in range(tries)), key=lambda anchor: anchor.bound_ns)
 
 
@@ -69,7 +69,7 @@ class ClockLine:
 
     @property
     def stepped(self) -> bool:
-        """Whether unix time jumped between the anchors."""
+        """True if unix time jumped between the anchors."""
         elapsed = self.end.monotonic_ns - self.start.monotonic_ns
         return abs(self._drift_ns()) > _STEP_TOLERANCE_NS + elapsed * _MAX_SLEW
 
@@ -80,29 +80,29 @@ class ClockLine:
         return (0, 1) if elapsed <= 0 or self.stepped else (self._drift_ns(), elapsed)
 
     def unix_ns(self, monotonic_ns: int) -> int:
-        """The unix time of a monotonic nanosecond."""
+        """Return the unix time of a monotonic nanosecond."""
         since_start = monotonic_ns - self.start.monotonic_ns
         drift, elapsed = self.slope_ns
         return self.start.unix_ns + since_start + drift * since_start // elapsed
 
     def _drift_ns(self) -> int:
-        """The drift of unix time against the monotonic clock between the anchors."""
+        """Return the drift of unix time against the monotonic clock between the anchors."""
         monotonic = self.end.monotonic_ns - self.start.monotonic_ns
         return self.end.unix_ns - self.start.unix_ns - monotonic
 
 
 def choose_base_ns(earliest_ns: int, *known_ns: int) -> int:
-    """What the times in a trace count from: a multiple of ``GRID_NS``, for a trace that begins at ``earliest_ns``.
+    """Return the zero of a trace's times: a multiple of ``GRID_NS`` before ``earliest_ns``.
 
-    It is the earliest of the bases ``known_ns`` (the process's, or those of files that are merged) from which a double
-    holds the trace's times exactly; if there is none, the last multiple before the event.
+    It is the earliest of the bases ``known_ns`` (the process's, or those of merged files) from which a double holds the
+    trace's times exactly; if there is none, the last multiple before the first event.
     """
     fitting = (base for base in known_ns if base % GRID_NS == 0 and 0 <= earliest_ns - base < _EXACT_NS)
     return min(fitting, default=earliest_ns // GRID_NS * GRID_NS)
 
 
 def process_base_ns() -> int:
-    """The base of this process's traces: when it started, rounded down to a multiple of 26 days.
+    """Return the base of this process's traces: when it started, rounded down to a multiple of 26 days.
 
     Some tools put traces together and ignore ``baseTimeNanoseconds``, so the traces of a run must have the same base.
     This one needs no exchange between processes: only processes that start on both sides of a multiple differ. A child
@@ -112,7 +112,7 @@ def process_base_ns() -> int:
 
 
 def _started_ns() -> int:
-    """The unix time when this process started; in a child of multiprocessing, when its parent started."""
+    """Return the unix time when this process started; in a child of multiprocessing, when its parent started."""
     multiprocessing = sys.modules.get("multiprocessing.process")  # it is loaded if it made this process
     parent = multiprocessing.parent_process() if multiprocessing is not None else None
     try:

@@ -1,4 +1,4 @@
-"""The clock of a trace file, as its header describes it, and how far its times are from rank 0's unix time."""
+"""Clock of a trace file by its header, and the shift of its times to rank 0's unix time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from kinetoscope.core.clock.relation import ClockRelation, decode_relation
 
 @dataclass(frozen=True, slots=True)
 class DriftCorrection:
-    """A correction of drift: a time ``over_ns`` after ``begin_ns`` moves by ``gain_ns``, others in proportion."""
+    """A linear correction of drift: a time ``over_ns`` after ``begin_ns`` moves by ``gain_ns``."""
 
     begin_ns: int
     gain_ns: int
     over_ns: int
 
     def apply(self, time_ns: int) -> int:
-        """A moment without the drift."""
+        """Return a moment without the drift."""
         return time_ns + (time_ns - self.begin_ns) * self.gain_ns // self.over_ns
 
     def revert(self, time_ns: int) -> int:
-        """The inverse of `apply`, exact to about a nanosecond."""
+        """Return the moment that `apply` moved here, exact to about a nanosecond."""
         return self.begin_ns + (time_ns - self.begin_ns) * self.over_ns // (self.over_ns + self.gain_ns)
 
 
@@ -34,10 +34,10 @@ class FileClock:
     world_size: int
 
     def shift_to_rank_0(self, rank_0: Sequence[ClockLine]) -> tuple[int, DriftCorrection | None]:
-        """How far the file's times are moved to be rank 0's unix time, and how its drift is corrected before that.
+        """Return the shift in ns to rank 0's unix time, and the correction of drift before it.
 
-        ``rank_0`` are the clocks of rank 0's own files; without one, rank 0's clock is as it was when they were
-        compared. A clock that was not compared with rank 0's stays as it is.
+        ``rank_0`` are the clocks of rank 0's own files; without one, rank 0's clock is assumed as it was at the
+        comparison. A clock that was not compared with rank 0's is not moved.
         """
         if self.relation is None or self.relation.is_same:
             return 0, None
@@ -48,7 +48,7 @@ class FileClock:
         return shift_ns, DriftCorrection(self.line.unix_ns(begin_ns), gain_ns, end_ns - begin_ns) if drifts else None
 
     def _shift_at(self, monotonic_ns: int, relation: ClockRelation, rank_0: Sequence[ClockLine]) -> int:
-        """How far rank 0's unix time is ahead of this rank's when this rank's clock shows ``monotonic_ns``."""
+        """Return the lead of rank 0's unix time over this rank's at ``monotonic_ns``, in ns."""
         on_rank_0_ns = monotonic_ns + relation.offset_ns(monotonic_ns)
         reference = ClockLine(relation.reference, relation.reference)
         line = min(rank_0, key=lambda line: abs(line.start.monotonic_ns - on_rank_0_ns), default=reference)
@@ -56,7 +56,7 @@ class FileClock:
 
 
 def parse_file_clock(kinetoscope_header: dict[str, Any]) -> FileClock | None:
-    """The clock in a trace's own header; None if there is none or it makes no sense."""
+    """Return the clock in a trace's own header; None if there is none or it makes no sense."""
     try:
         clock = kinetoscope_header["clock"]
         begin, end = (

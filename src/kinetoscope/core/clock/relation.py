@@ -1,4 +1,4 @@
-"""How one clock runs relative to another, computed from measurements."""
+"""Relation of one clock to another, computed from measurements."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,10 @@ _MAX_DRIFT_PPM = 200
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """When this clock showed ``monotonic_ns``, rank 0's showed ``offset_ns`` more, with an error up to ``bound_ns``."""
+    """An offset: rank 0's clock showed ``offset_ns`` more than this one at ``monotonic_ns``.
+
+    The error is at most ``bound_ns``.
+    """
 
     monotonic_ns: int
     offset_ns: int
@@ -20,7 +23,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class ClockRelation:
-    """How this clock runs relative to rank 0's, from its first and latest measurement (the same one if there is one).
+    """The relation of this clock to rank 0's, from its first and its latest measurement.
 
     ``reference`` is a moment on rank 0's clock, with its unix time. With ``is_same``, both ranks share one clock.
     """
@@ -32,20 +35,20 @@ class ClockRelation:
 
     @property
     def drift_ppm(self) -> float | None:
-        """By how many millionths rank 0's clock is faster; None if there is only one measurement."""
+        """Rank 0's rate minus this clock's, in ppm; None if there is only one measurement."""
         if self.is_same:
             return 0.0
         return (self.latest.offset_ns - self.first.offset_ns) * 1e6 / self._elapsed_ns if self._elapsed_ns > 0 else None
 
     def offset_ns(self, monotonic_ns: int) -> int:
-        """How much more rank 0's clock shows at this clock's ``monotonic_ns``."""
+        """Return the lead of rank 0's clock when this one shows ``monotonic_ns``, in ns."""
         if self._elapsed_ns <= 0:
             return self.first.offset_ns
         since_ns = monotonic_ns - self.first.monotonic_ns
         return self.first.offset_ns + (self.latest.offset_ns - self.first.offset_ns) * since_ns // self._elapsed_ns
 
     def bound_ns(self, monotonic_ns: int) -> int:
-        """The error bound of `offset_ns`: between two measurements the larger of their bounds; outside, it grows."""
+        """Return the error bound of `offset_ns` in ns, which grows outside of the two measurements."""
         if self.is_same:
             return 0
         largest = max(self.first.bound_ns, self.latest.bound_ns)
@@ -55,8 +58,12 @@ class ClockRelation:
         return largest + outside_ns * (self.first.bound_ns + self.latest.bound_ns) // self._elapsed_ns
 
     def description(self, begin_ns: int, end_ns: int) -> dict[str, Any]:
-        """For a trace of the window from ``begin_ns`` to ``end_ns`` on this clock: the offset in its middle, the drift,
-        the largest bound in it, and the measurements."""
+        """Return the relation for a trace of a window: offset in its middle, drift, largest bound.
+
+        Args:
+            begin_ns: start of the window on this clock.
+            end_ns: end of the window on this clock.
+        """
         return {
             "same_clock": self.is_same,
             "offset_ns": self.offset_ns((begin_ns + end_ns) // 2),
@@ -66,7 +73,7 @@ class ClockRelation:
         }
 
     def with_latest(self, latest: Measurement) -> "ClockRelation":
-        """A copy with a newer measurement."""
+        """Return a copy with a newer measurement."""
         return ClockRelation(self.first, latest, self.reference, self.is_same)
 
     @property
@@ -75,13 +82,13 @@ class ClockRelation:
 
 
 def same_clock(reference: Anchor) -> ClockRelation:
-    """The relation of a process that shares rank 0's clock."""
+    """Return the relation of a process that shares rank 0's clock."""
     now = Measurement(reference.monotonic_ns, 0, 0)
     return ClockRelation(now, now, reference, is_same=True)
 
 
 def encode_relation(relation: ClockRelation) -> dict[str, Any]:
-    """A relation as plain numbers, for a store."""
+    """Return a relation as plain numbers, for a store."""
     moments = (relation.first, relation.latest)
     return {
         "measurements": [[moment.monotonic_ns, moment.offset_ns, moment.bound_ns] for moment in moments],
@@ -91,6 +98,6 @@ def encode_relation(relation: ClockRelation) -> dict[str, Any]:
 
 
 def decode_relation(fields: dict[str, Any]) -> ClockRelation:
-    """The inverse of `encode_relation`. Raises KeyError, TypeError or ValueError for anything else."""
+    """Return the inverse of `encode_relation`. Raises KeyError, TypeError or ValueError for anything else."""
     first, latest = (Measurement(*map(int, numbers)) for numbers in fields["measurements"])
     return ClockRelation(first, latest, Anchor(*map(int, fields["reference"])), bool(fields["same_clock"]))

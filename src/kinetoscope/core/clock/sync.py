@@ -1,9 +1,9 @@
-"""Measures how this process's clock runs relative to rank 0's, through the run's store.
+"""Measurement of this process's clock relative to rank 0's, through the run's store.
 
-Two processes ask and answer point to point through keys of the store; no collective is started. An answer carries the
-two moments between which rank 0 held the question. Rank 0's clock is ahead by at most the first minus the time of
-asking, and by at least the second minus the time at which the answer arrived. Of many questions, the one with the
-narrowest gap counts; half its gap is the error bound.
+Two processes exchange questions and answers point to point through keys of the store; no collective is started. An
+answer carries the two moments between which rank 0 held the question. Rank 0's clock is ahead by at most the first
+minus the time of the question, and by at least the second minus the time at which the answer arrived. Of many
+questions, the one with the narrowest gap counts; half its gap is the error bound.
 """
 
 import ctypes
@@ -47,16 +47,27 @@ _SHIM_TOLERANCE_NS = 50_000_000
 class Store(Protocol):
     """The part of the run's store (`torch.distributed.Store`) that is used here."""
 
-    def set(self, key: str, value: str, /) -> Any: ...
-    def get(self, key: str, /) -> bytes: ...
-    def add(self, key: str, amount: int, /) -> int: ...
-    def check(self, keys: Sequence[str], /) -> bool: ...
-    def wait(self, keys: Sequence[str], timeout: timedelta, /) -> Any: ...
-    def delete_key(self, key: str, /) -> bool: ...
+    def set(self, key: str, value: str, /) -> Any:
+        """Store a value under a key."""
+
+    def get(self, key: str, /) -> bytes:
+        """Return the value of a key."""
+
+    def add(self, key: str, amount: int, /) -> int:
+        """Add to a counter and return its new value."""
+
+    def check(self, keys: Sequence[str], /) -> bool:
+        """Return whether all keys exist."""
+
+    def wait(self, keys: Sequence[str], timeout: timedelta, /) -> Any:
+        """Wait until all keys exist."""
+
+    def delete_key(self, key: str, /) -> bool:
+        """Delete a key; return whether it existed."""
 
 
 class ClockServer:
-    """Rank 0's side: publishes which clock it has, and answers the other ranks' questions, one rank after the other.
+    """Rank 0's side: publishes its clock's identity and answers the other ranks' questions in turn.
 
     ``reference`` is a moment on its clock and in unix time.
     """
@@ -73,10 +84,7 @@ class ClockServer:
         self.reference = read_anchor(clock)
 
     def serve(self, stop: threading.Event) -> None:
-        """Answers until ``stop`` is set, or until all ranks have said that they share this clock.
-
-        Raises what the store raises.
-        """
+        """Answer until ``stop`` is set or all ranks share this clock; raise what the store raises."""
         self._offer()
         for poll in itertools.count():
             if stop.is_set() or (poll % _POLLS_PER_CHECK == 0 and self._all_share_clock()):
@@ -85,7 +93,7 @@ class ClockServer:
                 stop.wait(_IDLE_POLL_S)
 
     def serve_remaining(self, timeout_s: float) -> None:
-        """Answers, for at most ``timeout_s`` seconds, ranks that have begun to ask and are not done."""
+        """Answer ranks whose measurement has started and not ended, for ``timeout_s`` seconds."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until and self._count("asking") > self._count("done"):
             if not self._serve_next():
@@ -99,12 +107,12 @@ class ClockServer:
         self._store.set(f"{self._prefix}offer", json.dumps(offer))
 
     def _all_share_clock(self) -> bool:
-        """Whether all other ranks have said that they share this clock."""
+        """Return whether all other ranks have reported that they share this clock."""
         self._skip_exited()
         return self._count("sharing") >= self._world_size - 1
 
     def _skip_exited(self) -> None:
-        """Skips a rank that exited between taking a ticket and asking, so that later ranks do not wait for it."""
+        """Skip a rank that exited between taking a ticket and asking, so that later ranks do not wait for it."""
         if self._count("tickets") > self._num_served + 1 and not self._store.check([self._question(0)]):
             self._num_served += 1
 
@@ -115,7 +123,7 @@ class ClockServer:
         return f"{self._run}{self._num_served + 1}/question{number}"
 
     def _serve_next(self) -> bool:
-        """Answers the next rank; False if none asks."""
+        """Answer the next rank; return False if no rank has a question."""
         if not self._store.check([self._question(0)]):
             return False
         with suppress(*STORE_ERRORS):  # the rank that asked has exited
@@ -134,7 +142,7 @@ class ClockServer:
 
 
 class ClockClient:
-    """The side of any other rank. One rank per clock asks; other ranks with the same clock read its result."""
+    """The side of any other rank; one rank per clock measures, and others with that clock read its result."""
 
     def __init__(self, store: Store, prefix: str, clock: Clock, identity: str) -> None:
         self._store = store
@@ -148,8 +156,12 @@ class ClockClient:
         """The relation so far; None if rank 0 has not answered yet."""
 
     def begin(self, timeout_s: float, stop: threading.Event) -> None:
-        """Finds out whether this rank shares rank 0's clock, and if not, how its clock runs relative to it. Raises what
-        the store raises, and TimeoutError if rank 0 does not answer, or not before ``stop`` is set."""
+        """Compare this rank's clock with rank 0's: find out whether they share one, else measure.
+
+        Raises:
+            TimeoutError: rank 0 did not answer in time, or before ``stop`` was set.
+            Exception: the store's errors, `STORE_ERRORS`.
+        """
         waiting = _Waiting(self._store, time.monotonic() + timeout_s, stop)
         waiting.wait_for(f"{self._prefix}offer")
         offer = json.loads(self._store.get(f"{self._prefix}offer"))
@@ -165,12 +177,12 @@ class ClockClient:
         self._update(waiting)
 
     def update(self, timeout_s: float, stop: threading.Event) -> None:
-        """Measures again, or reads the result of the rank that asks for this clock. Raises as `begin` does."""
+        """Measure again, or read the result of the rank that measures this clock; raise as `begin` does."""
         if self._reference is not None and not (self.relation is not None and self.relation.is_same):
             self._update(_Waiting(self._store, time.monotonic() + timeout_s, stop))
 
     def end(self) -> None:
-        """Tells rank 0 that this rank will not ask again. Raises what the store raises."""
+        """Report to rank 0 that this rank will not measure again; raise what the store raises."""
         if self._is_measuring:
             self._is_measuring = False
             self._store.add(f"{self._run}done", 1)
@@ -226,7 +238,7 @@ class ClockClient:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Waits for keys by polling: a store that waits itself prints an error when the time is up."""
+    """A wait for keys by polling: a store that waits itself prints an error when the time is up."""
 
     store: Store
     until: float
@@ -240,7 +252,7 @@ class _Waiting:
 
 
 def clock_identity() -> str:
-    """An id of this process's CLOCK_MONOTONIC, made of the machine's boot id and the time namespace.
+    """Return an id of this process's CLOCK_MONOTONIC, made of the machine's boot id and the time namespace.
 
     If a library replaces the clock (libfaketime, for example), the id is unique to the process.
     """
@@ -258,7 +270,10 @@ def _time_namespace() -> str:
 
 
 def _has_shim() -> bool:
-    """Whether a library replaces the kernel's clock: shown by libfaketime's name, or by asking the kernel directly."""
+    """Return whether a library replaces the kernel's clock.
+
+    It shows by libfaketime's name, or by a difference to the kernel's own answer.
+    """
     kernel_ns = _kernel_monotonic_ns()
     is_far_off = kernel_ns is not None and abs(time.monotonic_ns() - kernel_ns) > _SHIM_TOLERANCE_NS
     return is_far_off or "libfaketime" in _read("/proc/self/maps")

@@ -55,38 +55,40 @@ class Event(StrEnum):
 
     @property
     def is_before_event(self) -> bool:
-        """Whether this moment opens a stretch that an ``after`` or ``end`` event closes."""
+        """True if an ``after`` or ``end`` event closes what this moment opens."""
         return self.value.endswith("_start") or "before_" in self.value
 
     @property
     def is_after_event(self) -> bool:
-        """Whether this moment closes a stretch."""
+        """True if this moment closes what another event opened."""
         return self.value.endswith("_end") or "after_" in self.value
 
 
 class Callback:
-    """Base of everything that follows a run. Override the methods of the events you want; the others do nothing.
+    """Base of all observers of a run: override the methods of events; the others do nothing.
 
     ``state`` is the run's `State`, or a trainer's (see `RunState`); ``logger`` is the trainer's logger, or None in a
     plain loop.
     """
 
     def run_event(self, event: Event, state: RunState, logger: Any = None) -> None:
-        """Calls the method of ``event``."""
+        """Call the method of ``event``."""
         getattr(self, event.value)(state, logger)
 
     def window_opened(self, state: RunState) -> None:
-        """Called when recording begins: a window has opened."""
+        """Called when recording starts: a window has opened."""
 
     def window_closing(self, state: RunState) -> None:
-        """Called when recording ends, before the window closes, also when the run ends; then perhaps on a thread of
-        ours."""
+        """Called when recording ends, before the window closes, also at the end of the run.
+
+        At the end of the run it may be called on a background thread.
+        """
 
     def close(self, state: RunState, logger: Any) -> None:
-        """Called when the run ends, however it ends; again if another close of the Profiler saves what was left."""
+        """Called when the run ends, in any way; again if another close of the Profiler saves what was left."""
 
     def post_close(self) -> None:
-        """Called after every callback was closed: the place to let go of resources that other closes may use."""
+        """Called after all callbacks were closed: release what other closes may use."""
 
 
 def _event_method(event: Event) -> Any:
@@ -104,15 +106,16 @@ for _event in Event:
 
 
 def skippable(method: F) -> F:
-    """Marks a method of a `Callback`: in batches that the run surely skips it need not be called. These then cost
-    less, if no method of any callback is called.
+    """Mark a method of a `Callback` as not needed in batches that the run certainly skips.
+
+    Such batches then cost less, if no method of any callback is called.
     """
     cast("Any", method).is_skippable = True
     return method
 
 
 def collect_event_methods(callbacks: Iterable[object]) -> dict[Event, list[tuple[Any, Callable[..., Any]]]]:
-    """For each event, the callbacks that want it, each with its method."""
+    """Return for each event the callbacks that handle it, each with its method."""
     callbacks = list(callbacks)
     wanted: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
     for event in Event:
@@ -122,7 +125,6 @@ def collect_event_methods(callbacks: Iterable[object]) -> dict[Event, list[tuple
 
 
 def overrides(callback: object, method: str, kind: type = Callback) -> bool:
-    """Whether ``callback`` wants calls of ``method``: whether it overrides the one of ``kind``, or has it without being
-    of that kind."""
+    """Return whether ``callback`` has a ``method`` that is not the default one of class ``kind``."""
     method_found = getattr(type(callback), method, None) or getattr(callback, method, None)
     return callable(method_found) and method_found is not getattr(kind, method)

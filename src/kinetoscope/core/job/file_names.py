@@ -21,10 +21,14 @@ _MAX_SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class FileNameFormat:
-    """A format for file names. ``argument`` is its name in error messages; ``has_timestamp`` allows the variables of a
-    timestamp.
+    """A format for file names, checked at construction.
 
-    Raises `FileNameError` at construction for an unknown variable or an invalid format specification.
+    Attributes:
+        text: the format, such as ``rank{rank}.json``.
+        argument: the name of the setting in error messages.
+        has_timestamp: whether the variables of a timestamp are allowed.
+
+    Raises `FileNameError` for an unknown variable or an invalid format specification.
     """
 
     text: str
@@ -44,7 +48,7 @@ class FileNameFormat:
             raise FileNameError(f"{self._shown} is not a format: {error}.") from None
 
     def variables(self) -> set[str]:
-        """The names of the variables in the format."""
+        """Return the names of the variables in the format."""
         return {name for name, _ in self._fields}
 
     @property
@@ -64,7 +68,10 @@ class FileNameFormat:
         return f"{self.argument}={self.text[:_MAX_SHOWN_CHARACTERS]!r}"
 
     def fill(self, run_name: str, ranks: Ranks, timestamp: Moment | None = None) -> str:
-        """The name for this run, rank and moment; ``timestamp`` can be omitted if no variable needs it."""
+        """Return the name for this run, rank and moment.
+
+        ``timestamp`` can be omitted if no variable needs it.
+        """
         values: dict[str, Any] = {"run_name": run_name}
         values |= {name: getattr(ranks, name) for name in RANK_VARIABLES}
         if timestamp is not None:
@@ -72,14 +79,14 @@ class FileNameFormat:
         return self.text.format(**values)
 
     def fill_folder(self, run_name: str, ranks: Ranks) -> str:
-        """The deepest folder that contains all files of this name of this run and rank."""
+        """Return the deepest folder that contains all files of this name of this run and rank."""
         moments = (Timestamp(), timestamp_from_fields(dict.fromkeys(TIMESTAMP_VARIABLES, 1)))
         first, second = (self.fill(run_name, ranks, moment).split("/")[:-1] for moment in moments)
         shared = takewhile(lambda parts: parts[0] == parts[1], zip(first, second, strict=False))
         return "/".join(part for part, _ in shared)
 
     def require_distinct_ranks(self, ranks: Ranks, folder: str = "") -> None:
-        """Raises `FileNameError` if two ranks of this world would write the same file in ``folder``."""
+        """Raise `FileNameError` if two ranks of this world would write the same file in ``folder``."""
         used = self.variables() | FileNameFormat(folder, "folder").variables()
         enough = [{"rank"}, {"node_rank", "local_rank"}]
         if ranks.num_nodes == 1:
@@ -94,13 +101,16 @@ class FileNameFormat:
 
 
 class UniqueNames:
-    """Hands out file names; a name that is already used gets a number."""
+    """Allocator of file names; a name that is already used gets a number."""
 
     def __init__(self, used: Iterable[str] = ()) -> None:
         self._used = set(used)
 
     def choose(self, wanted: str) -> str:
-        """``wanted``, or the first of ``wanted.2``, ``wanted.3`` and so on (before the suffix) that is free."""
+        """Return ``wanted`` if it is free, else the first free one of ``wanted.2``, ``wanted.3`` and so on.
+
+        The number is before the suffix.
+        """
         suffixes = PurePath(wanted).suffixes
         suffix = "".join(suffixes[-2:] if wanted.endswith(".gz") else suffixes[-1:])
         name, number = wanted, 1
@@ -111,5 +121,5 @@ class UniqueNames:
         return name
 
     def release(self, name: str) -> None:
-        """Frees a chosen name under which nothing was written."""
+        """Free a chosen name under which nothing was written."""
         self._used.discard(name)

@@ -1,4 +1,4 @@
-"""Which rank this process is, and which attempt of the run it belongs to. Initialises nothing."""
+"""Rank of this process, and the restart attempt it belongs to; initialises nothing."""
 
 import hashlib
 import os
@@ -40,9 +40,9 @@ Start = Annotated[str, Meta(pattern=r"^[^/\x00-\x1f\x7f-\x9f]*\Z", max_length=12
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """A process's place in the run: ``rank`` of ``world_size``, ``local_rank`` of ``local_world_size``.
+    """A process's place in the job: ``rank`` of ``world_size``, ``local_rank`` of ``local_world_size``.
 
-    Our files have it as it stands here, and so `Attempt`.
+    Files store it with these field names, and so `Attempt`.
     """
 
     rank: Number = 0
@@ -53,19 +53,22 @@ class Ranks:
 
     @property
     def num_nodes(self) -> int:
+        """The number of nodes of the job."""
         return max(1, self.world_size // self.local_world_size)
 
     @property
     def header_fields(self) -> dict[str, Any]:
-        """What the header of a trace says of them, in the form of Kineto's own traces."""
+        """The ranks in the form of Kineto's headers of traces."""
         return {"distributedInfo": {"rank": self.rank, "world_size": self.world_size}}
 
 
 def detect_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
-    """This process's ranks: from torch.distributed if it is initialised, else from torchrun's environment variables,
-    else from those of a step of Slurm with several tasks, else those of a single process.
+    """Return this process's ranks.
 
-    Raises `SettingsError` when a variable is set but is not a number, or not one that there can be.
+    They are from torch.distributed if it is initialised, else from torchrun's environment variables, else from those of
+    a Slurm step with several tasks, else those of a single process.
+
+    Raises `SettingsError` when a variable is no number, or not a possible one.
     """
     if "RANK" not in environment and _read(environment, "SLURM_STEP_NUM_TASKS", 1, is_empty_unset=True) > 1:
         environment = _translate_slurm(environment)
@@ -83,8 +86,11 @@ _SLURM_VARIABLES |= {"NODE_RANK": "SLURM_NODEID"}
 
 
 def _translate_slurm(environment: Mapping[str, str]) -> dict[str, str]:
-    """The ranks of a task that srun has started, under torchrun's names. In a script of sbatch, which is no step of
-    several tasks, the variables of the whole job say nothing about the process."""
+    """Return the environment with the ranks of a task of srun under torchrun's names.
+
+    In a script of sbatch, which is no step of several tasks, the variables of the whole job do not describe the
+    process.
+    """
     ranks = {
         name: environment[slurm_name] for name, slurm_name in _SLURM_VARIABLES.items() if environment.get(slurm_name)
     }
@@ -96,7 +102,7 @@ def _translate_slurm(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parse_tasks_per_node(text: str) -> list[int]:
-    """How many tasks each node has, of a text such as ``4(x2),3``; empty if it is none."""
+    """Return the number of tasks of each node in a text such as ``4(x2),3``; empty for another text."""
     if not re.fullmatch(r"\d{1,6}(\(x\d{1,6}\))?(,\d{1,6}(\(x\d{1,6}\))?)*", text, re.ASCII):
         return []
     pairs = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
@@ -104,7 +110,7 @@ def _parse_tasks_per_node(text: str) -> list[int]:
 
 
 def derive_run_name(ranks: Ranks, now: str, environment: Mapping[str, str] = os.environ) -> str:
-    """A name for the run that every rank finds without communication.
+    """Return a name for the run that every rank derives without communication.
 
     It is the launcher's run id if there is one, or ``now`` for a single process; on a single node, the host's name and
     the port, if any. Another run may get the same name.
@@ -126,7 +132,7 @@ def derive_run_name(ranks: Ranks, now: str, environment: Mapping[str, str] = os.
 
 
 def torch_distributed() -> Any:
-    """``torch.distributed`` if its process group is initialised, else None. Imports nothing."""
+    """Return ``torch.distributed`` if its process group is initialised, else None; import nothing."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     return distributed if distributed and distributed.is_available() and distributed.is_initialized() else None
 
@@ -154,10 +160,10 @@ def _read(environment: Mapping[str, str], variable: str, default: int, *, is_emp
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of a run. ``run_id`` is the same on all ranks of a node; ``restart`` counts from 0.
+    """One restart attempt of a run; ``restart`` counts from 0.
 
-    ``start`` is unique to each start of each process; the pid is not, since in containers every attempt has the same.
-    ``host`` is what files call the process's machine.
+    ``run_id`` is the same on all ranks of a node. ``start`` is unique to each start of each process; the pid is not,
+    since in containers every attempt has the same. ``host`` is the name of the process's machine in files.
     """
 
     run_id: str
@@ -168,20 +174,20 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """A name that all ranks of this attempt share. Later attempts may have it too, as ports and ids are reused."""
+        """The name that all ranks of this attempt share; later attempts may reuse it with its ports and ids."""
         return f"{self.run_id}-{self.restart}"
 
     def traces_folder(self, folder: Path) -> Path:
-        """The folder of this attempt's traces: ``folder``, or after a restart ``attempt{n}`` in it."""
+        """Return the folder of this attempt's traces: ``folder``, or after a restart ``attempt{n}`` in it."""
         return attempt_folder(folder, self.restart)
 
     def spool_folder(self, run_folder: Path) -> Path:
-        """The folder in which this process keeps what is not saved yet."""
+        """Return the folder in which this process keeps unsaved data."""
         return run_folder / "live" / self.start
 
 
 def detect_attempt(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> Attempt:
-    """The attempt this process belongs to, from the launcher's environment variables."""
+    """Return the attempt this process belongs to, from the launcher's environment variables."""
     start = _new_start()
     run_id = launch_name(environment) if ranks.world_size > 1 or may_miss_restarts(environment) else start
     return Attempt(run_id, restart_count(environment), os.getpid(), start, socket.gethostname())
@@ -192,7 +198,7 @@ _PER_REQUEUE = 10_000
 
 
 def restart_count(environment: Mapping[str, str] = os.environ) -> int:
-    """The number of this attempt of the job: 0 at first, and larger for a later one.
+    """Return the number of this attempt of the job: 0 at first, larger for a later one.
 
     It is the launcher's count of restarts: Slurm's of requeues, or torchrun's within one start of the job. Under both,
     torchrun counts from 0 again after each requeue, so a requeue counts as 10,000. Slurm's count is the same on all
@@ -208,20 +214,23 @@ def restart_count(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def may_miss_restarts(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether `restart_count` may be too low: torchrun also restarts ranks that have not failed, where another node's
-    ranks have or a node has joined, and does not count that. Then a store of its own, on a port of its own, is in
-    `launch_name`, which no other job has."""
+    """Return whether `restart_count` may be too low.
+
+    torchrun also restarts ranks that have not failed, where another node's ranks have or a node has joined, and does
+    not count that. Then it has a store of its own on a port of its own, which is in `launch_name` and in no other
+    job's.
+    """
     return environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def launch_name(environment: Mapping[str, str] = os.environ) -> str:
-    """A name that this run's processes share, even if a wrapper such as ``timeout`` or ``nsys`` starts each of them."""
+    """Return a name that this job's processes share, even if a wrapper such as ``nsys`` starts each of them."""
     values = (environment.get(variable, "") for variable in _LAUNCHER_VARIABLES)
     return "-".join(value.replace("/", "_") for value in values if value not in ("", "none")) or "run"
 
 
 def agree_on_attempt(store: Any, key: str, rank: int, start: str) -> str:
-    """An id that all ranks share: the ``start`` of the rank that called first. Further calls give further ids.
+    """Return an id that all ranks share: the ``start`` of the rank that called first. Further calls give further ids.
 
     ``store`` is torch.distributed's. The call does not wait for other ranks; it raises what the store raises.
     """
@@ -231,12 +240,12 @@ def agree_on_attempt(store: Any, key: str, rank: int, start: str) -> str:
 
 
 def _new_start() -> str:
-    """A name made of the time, the pid and a random number; sorted names are in the order of starting."""
+    """Return a name made of the time, the pid and a random number; sorted names are in the order of starting."""
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 def is_process_alive(pid: int) -> bool:
-    """Whether a process with this pid runs on this machine."""
+    """Return whether a process with this pid runs on this machine."""
     if sys.platform == "win32":  # where signal 0 is Ctrl-C
         import psutil
 
@@ -251,8 +260,10 @@ def is_process_alive(pid: int) -> bool:
 
 
 def pid_space() -> str:
-    """Where this process's pid is its own: an id of the machine's clocks since it was booted (a time namespace has its
-    own), a dot, and one of the pid namespace, of which each container has another. "" where the system does not tell.
+    """Return an id of the space in which this process's pid is unique; "" where the system has none.
+
+    It is an id of the boot and the time namespace, a dot, and one of the pid namespace, which differs between
+    containers.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()

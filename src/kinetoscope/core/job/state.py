@@ -13,13 +13,20 @@ class RunState(Protocol):
     """
 
     @property
-    def run_name(self) -> str: ...
+    def run_name(self) -> str:
+        """The name of the run."""
+
     @property
-    def timestamp(self) -> Moment: ...
+    def timestamp(self) -> Moment:
+        """The progress of the run."""
+
     @property
-    def dataloader_len(self) -> Any: ...
+    def dataloader_len(self) -> Any:
+        """The number of batches of an epoch; None if unknown."""
+
     @property
-    def profiler(self) -> Any: ...
+    def profiler(self) -> Any:
+        """The profiler that records the run."""
 
 
 class TrainerState(RunState, Protocol):
@@ -30,7 +37,8 @@ class TrainerState(RunState, Protocol):
     @profiler.setter
     def profiler(self, profiler: object) -> None: ...
     @property
-    def callbacks(self) -> list[Any]: ...
+    def callbacks(self) -> list[Any]:
+        """The trainer's callbacks."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,11 +56,11 @@ class State:
     callbacks: list[Any] = field(default_factory=list)
 
     def track_progress(self, live_timestamp: LiveTimestamp) -> None:
-        """From now on the timestamp is what is counted, until another one is set."""
+        """Compute the timestamp from ``live_timestamp`` until another one is set."""
         _slot.__set__(self, live_timestamp)
 
     def freeze(self) -> None:
-        """Stops to follow: the timestamp stays what it is by now."""
+        """Keep the current timestamp: it does not advance by itself any more."""
         self.timestamp = self.timestamp
 
 

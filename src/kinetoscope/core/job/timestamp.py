@@ -18,42 +18,64 @@ class Count(int):
 
     @property
     def value(self) -> int:
+        """The count as a plain int."""
         return int(self)
 
 
 class Moment(Protocol):
-    """The progress of a run: our `Timestamp`, Composer's, or any object with these attributes. A count is a number or
-    has a ``.value``, like Composer's `Time`."""
+    """The progress of a run: our `Timestamp`, Composer's, or any object with these attributes.
+
+    A count is a number or has a ``.value``, like Composer's `Time`.
+    """
 
     @property
-    def epoch(self) -> Any: ...
+    def epoch(self) -> Any:
+        """Completed epochs."""
+
     @property
-    def batch(self) -> Any: ...
+    def batch(self) -> Any:
+        """Completed batches of the run."""
+
     @property
-    def batch_in_epoch(self) -> Any: ...
+    def batch_in_epoch(self) -> Any:
+        """Completed batches of the current epoch."""
+
     @property
-    def sample(self) -> Any: ...
+    def sample(self) -> Any:
+        """Samples seen."""
+
     @property
-    def sample_in_epoch(self) -> Any: ...
+    def sample_in_epoch(self) -> Any:
+        """Samples seen in the current epoch."""
+
     @property
-    def token(self) -> Any: ...
+    def token(self) -> Any:
+        """Tokens seen."""
+
     @property
-    def token_in_epoch(self) -> Any: ...
+    def token_in_epoch(self) -> Any:
+        """Tokens seen in the current epoch."""
+
     @property
-    def total_wct(self) -> Any: ...
+    def total_wct(self) -> Any:
+        """Wall-clock time of the run."""
+
     @property
-    def epoch_wct(self) -> Any: ...
+    def epoch_wct(self) -> Any:
+        """Wall-clock time of the current epoch."""
+
     @property
-    def batch_wct(self) -> Any: ...
+    def batch_wct(self) -> Any:
+        """Wall-clock time of the last batch."""
 
 
 def plain_value(value: Any) -> Any:
-    """A value without what is around it: Composer's `Time` and its enums hold it in ``.value``."""
+    """Return a value without its wrapper: Composer's `Time` and enums hold it in ``.value``."""
     return getattr(value, "value", value)
 
 
 def plain_count(count: Any) -> int:
-    """A count of ours or of Composer's as an int."""
+    """Return a count of ours or of Composer's as an int."""
     return int(count) if isinstance(count, int) else int(plain_value(count))
 
 
@@ -116,15 +138,21 @@ class Timestamp:
     batch_wct: timedelta = _duration(9, "Wall-clock time of the last batch, a timedelta.")
 
     def to_next_batch(self, samples: int = 0, tokens: int = 0, duration: timedelta | None = None) -> "Timestamp":
-        """The timestamp after one more batch of ``samples`` samples and ``tokens`` tokens that took ``duration``."""
+        """Return the timestamp after one more batch, which took ``duration``."""
         took = _ZERO if duration is None else duration
         return self.to_later_batch(1, samples, tokens, took, took)
 
     def to_later_batch(
         self, num_batches: int, samples: int, tokens: int, duration: timedelta, duration_of_last: timedelta
     ) -> "Timestamp":
-        """The timestamp after ``num_batches`` more batches of so many samples and tokens together, which took
-        ``duration``.
+        """Return the timestamp after ``num_batches`` more batches.
+
+        Args:
+            num_batches: number of batches.
+            samples: their samples together.
+            tokens: their tokens together.
+            duration: their wall-clock time together.
+            duration_of_last: the wall-clock time of the last one.
         """
         epoch, batch, in_epoch, sample, sample_in, token, token_in, total, of_epoch, _ = self._fields
         return self._of(
@@ -143,7 +171,7 @@ class Timestamp:
         )
 
     def to_next_epoch(self) -> "Timestamp":
-        """The timestamp at the start of the next epoch: one more epoch, with its counts at 0."""
+        """Return the timestamp at the start of the next epoch: one more epoch, with its counts at 0."""
         epoch, batch, _, sample, _, token, _, total, _, _ = self._fields
         return self._of((epoch + 1, batch, 0, sample, 0, token, 0, total, _ZERO, _ZERO))
 
@@ -170,8 +198,9 @@ CountedBatches = tuple[int, int, int, int, int]
 
 
 class LiveTimestamp:
-    """A timestamp that moves on by itself: ``begin``, and what ``count`` says that was counted since, until ``stop`` is
-    called.
+    """A timestamp that advances by itself: ``begin`` plus the batches that ``count`` returns.
+
+    It advances until ``stop`` is called.
     """
 
     __slots__ = ("_begin", "_count", "stop")
@@ -181,7 +210,7 @@ class LiveTimestamp:
         self.stop: Callable[[], object] = stop
 
     def now(self) -> Timestamp:
-        """The timestamp by now."""
+        """Return the current timestamp."""
         num_batches, samples, tokens, took_ns, last_ns = self._count()
         if not num_batches:
             return self._begin
@@ -190,7 +219,7 @@ class LiveTimestamp:
 
 
 def timestamp_fields(timestamp: Moment) -> dict[str, int | float]:
-    """The numbers of a timestamp, ours or Composer's, by field name; wall-clock times in seconds."""
+    """Return the numbers of a timestamp, ours or Composer's, by field name; wall-clock times in seconds."""
     if isinstance(timestamp, Timestamp):
         return dict(timestamp)
     fields = {name: getattr(timestamp, name) for name in COUNTS + DURATIONS if hasattr(timestamp, name)}
@@ -203,8 +232,11 @@ def _number(value: Any) -> int | float:
 
 
 def timestamp_from_fields(fields: Mapping[str, int | float]) -> Timestamp:
-    """The inverse of `timestamp_fields`. The fields may come from a damaged file: unknown ones are ignored, and
-    impossible numbers become the nearest possible ones."""
+    """Return the timestamp of fields from `timestamp_fields`.
+
+    The fields may come from a damaged file: unknown ones are ignored, and impossible numbers become the nearest
+    possible ones.
+    """
     values: dict[str, Any] = {}
     for name in COUNTS:
         values[name] = int(min(max(fields.get(name, 0), 0), _MAX_COUNT))

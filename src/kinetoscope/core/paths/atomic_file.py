@@ -44,10 +44,13 @@ _NOT_LOCKED = -1
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary stream that becomes ``path`` when the block ends. If the block raises, nothing appears.
+    """Yield a binary stream that becomes ``path`` when the block ends; nothing appears if it raises.
 
     Folders are made as needed. An earlier file of that name stays readable until the new file replaces it.
-    Raises `FolderNotWritableError` if the folder cannot be made or written to, OSError when the disk is full.
+
+    Raises:
+        FolderNotWritableError: the folder cannot be made or written to.
+        OSError: the disk is full.
     """
     make_folder(path.parent)
     if _is_special(path):
@@ -82,7 +85,7 @@ def _partial(path: Path) -> Iterator[Path]:
 
 
 def make_folder(folder: Path) -> Path:
-    """Makes ``folder`` and those above it; raises `FolderNotWritableError` naming it if it cannot be."""
+    """Make ``folder`` and those above it; raise `FolderNotWritableError` if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -93,14 +96,14 @@ def make_folder(folder: Path) -> Path:
 
 
 def working_folder() -> Path:
-    """The absolute path of the current folder; ``.`` if the folder was deleted."""
+    """Return the absolute path of the current folder; ``.`` if the folder was deleted."""
     with suppress(FileNotFoundError):
         return Path.cwd()
     return Path()
 
 
 def check_writable(folder: Path) -> Path:
-    """Makes ``folder`` and tries to write in it; raises `FolderNotWritableError` if either fails."""
+    """Make ``folder`` and write in it; raise `FolderNotWritableError` if either fails."""
     with atomic_file(make_folder(folder) / f"writable-{os.getpid()}"):
         pass
     (folder / f"writable-{os.getpid()}").unlink(missing_ok=True)
@@ -120,7 +123,7 @@ _in_progress = _InProgress()
 
 @contextmanager
 def partial_file(path: Path) -> Iterator[Path]:
-    """A new empty file beside ``path``, to be moved there; deleted at the end if it was not moved.
+    """Yield a new empty file beside ``path``, to be moved there; deleted at the end if it was not moved.
 
     Raises OSError if it cannot be made.
     """
@@ -130,7 +133,7 @@ def partial_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A new folder for this user alone, deleted at the end; in ``parent``, or among the system's temporary files.
+    """Yield a new folder for this user alone, deleted at the end; in ``parent``, or among the system's temporary files.
 
     The first call for the latter deletes what killed processes of this user have left there. Raises OSError if the
     folder cannot be made.
@@ -141,8 +144,10 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def abandon_partials() -> None:
-    """Deletes everything that this process has half-written, and prevents new files: for a process that ends now while
-    its other threads may still run. Never raises."""
+    """Delete all half-written files of this process and prevent new ones; never raise.
+
+    For a process that ends now while its other threads may still run.
+    """
     _in_progress.is_over = True
     for path in list(_in_progress.paths):
         with suppress(OSError):
@@ -150,7 +155,7 @@ def abandon_partials() -> None:
 
 
 def remove_partials(folder: Path) -> None:
-    """Deletes what dead processes of this user have left half-written in ``folder``. Never raises."""
+    """Delete the half-written files of this user's dead processes in ``folder``; never raise."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if found := _NAME.fullmatch(entry.name):
@@ -195,7 +200,7 @@ def _delete_partial(path: Path) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """A descriptor that holds the lock, or `_NOT_LOCKED`; None if another process is removing the file."""
+    """Return a descriptor that holds the lock, or `_NOT_LOCKED`; None if another process is removing the file."""
     if fcntl is None:
         return _NOT_LOCKED
     try:
@@ -243,7 +248,7 @@ def _remove_if_abandoned(path: Path, machine: str) -> None:
 
 
 def _is_abandoned(descriptor: int, machine: str) -> bool:
-    """Whether the owner is dead. The lock taken here lasts as long as the descriptor is open."""
+    """Return whether the owner is dead. The lock taken here lasts as long as the descriptor is open."""
     assert fcntl is not None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two processes can ask at a time
@@ -274,7 +279,7 @@ def _system_folder(folder: str) -> Path:
 
 @cache
 def _machine() -> str:
-    """An id of the machine, the same in all its containers until it is rebooted."""
+    """Return an id of the machine, the same in all its containers until it is rebooted."""
     try:
         name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
     except OSError:

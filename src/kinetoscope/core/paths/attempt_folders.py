@@ -1,4 +1,4 @@
-"""The folders of a run's attempts: the first one's is the folder of traces; later ones' are ``attempt{n}`` in it."""
+"""Folders of a run's attempts: the first one's is the folder of traces, later ones' are ``attempt{n}`` in it."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _RUN_SUBFOLDERS = ("traces", "torch_traces", "live", "slow_steps")
 
 
 def resolve_run_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder of the run that a folder is, or of whose traces it is one."""
+    """Return the folder of the run that ``folder`` is, or is a subfolder of traces of."""
     path = Path(os.path.realpath(folder))
     while is_run_subfolder(path.name) or parse_attempt_name(path.name) is not None:
         path = path.parent
@@ -30,7 +30,7 @@ def resolve_run_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def is_run_subfolder(name: str) -> bool:
-    """Whether a folder of this name is one that every run has, so that it names none."""
+    """Return whether every run has a subfolder of this name, so that it names no run."""
     return name in _RUN_SUBFOLDERS
 
 
@@ -45,7 +45,7 @@ def find_runs_below(folder: Path) -> list[Path]:
 
 
 def suggest_runs(folder: Path) -> str:
-    """Of a folder that has runs in it, and is none, which ones: "" of any other folder."""
+    """Return a sentence that lists the runs in a folder that is no run itself; "" for any other folder."""
     if not (runs := find_runs_below(folder)):
         return ""
     paths = [quote(str(run)) for run in runs[:MAX_NAMED_RUNS]]
@@ -54,19 +54,21 @@ def suggest_runs(folder: Path) -> str:
 
 
 def attempt_folder(traces: Path, restart: int) -> Path:
-    """The folder for the traces of an attempt: ``traces``, or after a restart ``attempt{n}`` in it."""
+    """Return the folder for the traces of an attempt: ``traces``, or ``attempt{n}`` in it after a restart."""
     return traces / f"attempt{restart}" if restart else traces
 
 
 def parse_attempt_name(name: str) -> int | None:
-    """The number of the attempt whose folder has this name; None for any other name."""
+    """Return the number of the attempt whose folder has this name; None for any other name."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def find_relative_attempt_folders(folder: Path, traces: str) -> dict[int, str]:
-    """Where the traces of each attempt are, as names in ``folder``: the first one's are in its folder ``traces``, if
-    there is one. Raises `UnsafePathError` for a link."""
+    """Return the folders of each attempt's traces, as names in ``folder``.
+
+    Those of the first attempt are in ``traces``, if it exists. Raises `UnsafePathError` for a link.
+    """
     if find_file_type(folder, traces) != stat.S_IFDIR:
         return {}
     folders = {0: traces}
@@ -78,15 +80,17 @@ def find_relative_attempt_folders(folder: Path, traces: str) -> dict[int, str]:
 
 
 def order_trace_folders(folder: Path) -> tuple[str, str]:
-    """In which order to look for the traces of a folder, in it and in its folder ``traces``: in a run's folder there
-    may be other JSON files."""
+    """Return the order in which to search a folder and its folder ``traces`` for traces.
+
+    A run's folder may contain other JSON files, so ``traces`` comes first there.
+    """
     attempts = find_attempt_folders(folder / "traces").values()
     is_run = any(is_folder(attempt / MANIFESTS) for attempt in attempts)
     return ("traces", ".") if is_run else (".", "traces")
 
 
 def describe_attempts(attempts: Collection[int], attempt: int | None) -> list[str]:
-    """Which of the attempts ``found`` is read, and how to read the others; nothing where there is only one."""
+    """Return a sentence on the attempt that is read and how to read the others, if there are several."""
     if len(attempts) < 2:
         return []
     read = max(attempts) if attempt is None else attempt
@@ -99,7 +103,7 @@ def describe_attempts(attempts: Collection[int], attempt: int | None) -> list[st
 
 
 def find_attempt_folders(traces: Path) -> dict[int, Path]:
-    """The folders that are there for the attempts of a run, by number. Links are left out: they may lead anywhere."""
+    """Return the existing folders of a run's attempts by number, without links."""
     if not is_folder(traces):
         return {}
     folders = {0: traces}

@@ -8,7 +8,7 @@ from kinetoscope.core.paths.cgroups import cgroup_folders, read_lines
 
 
 def available_bytes() -> int | None:
-    """Return how much memory this process can still use: the machine's, or less by a limit of a control group."""
+    """Return the memory that this process can still use: the machine's, or less by a cgroup's limit."""
     if sys.platform != "linux":
         import psutil  # slow to import, and not needed on Linux
 

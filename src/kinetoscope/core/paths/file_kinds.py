@@ -1,7 +1,7 @@
-"""Kinds of paths, as `pathlib` tells them up to CPython 3.13.
+"""Kinds of paths, by the rules of `pathlib` up to CPython 3.13.
 
-From 3.14 on `Path.is_file`, `is_dir` and `exists` answer False for every error: a file that cannot be looked at would
-count as one that is not there, and be replaced.
+From 3.14 on `Path.is_file`, `is_dir` and `exists` return False for every error: an inaccessible file would count as a
+missing one, and be replaced.
 """
 
 import errno
@@ -12,17 +12,17 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP)
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a folder. Raises OSError if that cannot be found out."""
+    """Return whether a path is a folder; raise OSError if that is unknown."""
     return stat.S_ISDIR(_mode(path))
 
 
 def is_regular_file(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a regular file. Raises OSError if that cannot be found out."""
+    """Return whether a path is a regular file; raise OSError if that is unknown."""
     return stat.S_ISREG(_mode(path))
 
 
 def path_exists(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path exists. Raises OSError if that cannot be found out."""
+    """Return whether a path exists; raise OSError if that is unknown."""
     return _mode(path) != 0
 
 

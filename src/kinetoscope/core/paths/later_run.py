@@ -1,4 +1,4 @@
-"""Runs beside a run: where its folder was used already, a run is in ``{folder}-2`` and so on."""
+"""Reruns: where its folder was used already, a run is in ``{folder}-2`` and so on."""
 
 from collections.abc import Iterator
 from itertools import count, takewhile
@@ -9,13 +9,13 @@ CLAIM = ".launch"
 
 
 def enumerate_run_folders(folder: str) -> Iterator[str]:
-    """Yield a folder and those that are used instead, in order."""
+    """Yield a folder, then ``{folder}-2`` and so on."""
     yield folder
     yield from (f"{folder.rstrip('/') or folder}-{number}" for number in count(2))
 
 
 def find_latest_rerun(run_folder: Path) -> Path | None:
-    """Return the latest run beside a run; None if there is none."""
+    """Return the latest rerun of a run; None if there is none."""
     folders = map(Path, enumerate_run_folders(str(run_folder)))
     next(folders)
     *_, latest = [None, *takewhile(lambda folder: (folder / CLAIM).is_file(), folders)]

@@ -1,4 +1,4 @@
-"""Whether a folder is on a network file system: there a mapped file is slow, and others see it late."""
+"""Detection of network file systems, on which a mapped file is slow and others see it late."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _NETWORK_FILE_SYSTEMS = (
 
 
 def is_on_network(path: Path) -> bool:
-    """Whether ``path``, or the folder in which it will be made, is on a network file system."""
+    """Return whether ``path``, or the folder in which it will be made, is on a network file system."""
     import psutil  # slow to import, and used once a run
 
     resolved = Path(os.path.realpath(path))

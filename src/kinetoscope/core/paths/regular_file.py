@@ -1,4 +1,4 @@
-"""paths: opens files that somebody names for reading, and nothing that could wait for ever, such as a named pipe."""
+"""Opening of files that a user names, and of no file that could block forever, such as a named pipe."""
 
 import os
 import stat
@@ -18,13 +18,15 @@ _KINDS = (
 
 
 def is_descriptor_path(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is the name of a descriptor of this process, as a shell passes ``<(command)``: its other end is
-    open too."""
+    """Return whether a path names an open descriptor of this process, as in ``<(command)``.
+
+    The other end of such a pipe is open too.
+    """
     return os.fspath(path).startswith(_DESCRIPTOR_PREFIXES)
 
 
 def require_regular(path: str | os.PathLike[str]) -> None:
-    """Raises `TraceFileError` for a path that exists and is neither a file nor a folder."""
+    """Raise `TraceFileError` for a path that exists and is neither a file nor a folder."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -34,7 +36,7 @@ def require_regular(path: str | os.PathLike[str]) -> None:
 
 
 def regular_opener(path: str, flags: int) -> int:
-    """For ``open(path, opener=...)``: opens a file. Raises `TraceFileError` for anything else, and OSError as usual."""
+    """Open a file, as the ``opener`` of `open`; raise `TraceFileError` for a pipe or a device."""
     if is_descriptor_path(path):
         return os.open(path, flags)
     require_regular(path)
@@ -48,8 +50,10 @@ def regular_opener(path: str, flags: int) -> int:
 
 
 def raise_open_file_limit(num_open: int) -> None:
-    """Where half of the files that this process may have open are open, lets it open as many as the system allows: its
-    own limit is often 1,024."""
+    """Raise this process's limit of open files to the system's, if half of it is in use.
+
+    The default limit is often 1,024.
+    """
     with suppress(ImportError, OSError, ValueError):
         import resource  # not on Windows
 

@@ -1,4 +1,4 @@
-"""Checks URLs of object stores, and removes credentials from text before it is shown."""
+"""URLs of object stores, and the removal of credentials from text before it is shown."""
 
 import importlib.util
 import os
@@ -37,22 +37,22 @@ _MAX_SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class RemoteLocation:
-    """A place in a store: the scheme in lower case, the host or bucket, and the parts of the path."""
+    """A location in a store: the scheme in lower case, the host or bucket, and the parts of the path."""
 
     scheme: str
     host: str
     parts: tuple[str, ...]
 
     def is_below(self, other: "RemoteLocation") -> bool:
-        """Whether it is ``other`` itself or a place below it."""
+        """Return whether it is ``other`` itself or a location below it."""
         is_same_store = (self.scheme, self.host) == (other.scheme, other.host)
         return is_same_store and self.parts[: len(other.parts)] == other.parts
 
 
 def parse_url(url: str, argument: str) -> RemoteLocation:
-    """The place that a URL names.
+    """Return the location that a URL names.
 
-    Raises `SettingsError` for a URL with more than a place in it: credentials, options after ``?``, ``..``, chains of
+    Raises `SettingsError` for a URL that is more than a location: credentials, options after ``?``, ``..``, chains of
     file systems (``a::b``).
     """
     scheme, separator, rest = url.partition("://")
@@ -75,13 +75,13 @@ def parse_url(url: str, argument: str) -> RemoteLocation:
 
 
 def check_url(url: str, argument: str) -> None:
-    """Raises `SettingsError` if nothing can be uploaded to a URL: if it is invalid, or its library is missing."""
+    """Raise `SettingsError` if nothing can be uploaded to a URL: it is invalid, or its library is missing."""
     if missing := missing_library(url, argument):
         raise SettingsError(missing)
 
 
 def missing_library(url: str, argument: str) -> str:
-    """Return which library a URL needs that is not installed, and how to install it; "" if there is none.
+    """Return the library that a URL needs and how to install it; "" if it is installed.
 
     Raises `SettingsError` if the URL is invalid.
     """
@@ -93,7 +93,7 @@ def missing_library(url: str, argument: str) -> str:
 
 
 def _find_unsupported_part(url: str, scheme: str, host: str, path: str) -> str:
-    """What a URL has in addition to a place; "" for nothing."""
+    """Return the part of a URL that is more than a location; "" if there is none."""
     if "::" in url:
         return "a chain of file systems (::) in it"
     if "?" in url:
@@ -110,8 +110,11 @@ def _find_unsupported_part(url: str, scheme: str, host: str, path: str) -> str:
 
 
 def mask_credentials(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """``text`` with secrets replaced by ``***``: the values of environment variables whose names suggest a secret, and
-    anything that looks like a key, a signature or a password."""
+    """Return ``text`` with secrets replaced by ``***``.
+
+    Secrets are the values of environment variables whose names suggest one, and anything that looks like a key, a
+    signature or a password.
+    """
     secrets = [value for name, value in environment.items() if _SECRET_VARIABLE.search(name)]
     for secret in sorted((secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH), key=len, reverse=True):
         text = text.replace(secret, "***")

@@ -1,9 +1,9 @@
-"""Opens files in a run's folder by name, and never anything outside of it: anybody may have filled the folder.
+"""Files in a run's folder, opened by name and never outside of it: other users may have filled the folder.
 
 Names are relative to the folder, and followed part by part from an open directory, never through a symbolic link.
 
-A path that the user names is the user's own choice, so links in it are followed: `open_file`. A file that we find in a
-folder, by a list of its names or a glob, is a `FoundFile`: it is opened in that folder only.
+A path that the user names is the user's own choice, so links in it are followed: `open_file`. A file that a list of
+names or a glob has found in a folder is a `FoundFile`: it is opened in that folder only.
 """
 
 import errno
@@ -38,7 +38,7 @@ _CONTROL = frozenset(map(chr, [*range(32), *range(127, 160)]))
 
 
 def require_run_folders(path: str | os.PathLike[str]) -> None:
-    """Raises `UnsupportedSystemError` on systems without run folders. ``path`` is the folder that was to be used."""
+    """Raise `UnsupportedSystemError` on systems without run folders. ``path`` is the folder that was to be used."""
     if not HAS_RUN_FOLDERS:
         raise UnsupportedSystemError(f"Cannot use {path} as the folder of a run: {WITHOUT_RUN_FOLDERS}")
 
@@ -57,12 +57,12 @@ class RunFolder:
         self.path = Path(os.path.realpath(path))
 
     def path_of(self, name: str) -> Path:
-        """The path of ``name``, which need not exist: for functions that need a path."""
+        """Return the path of ``name``, which need not exist: for functions that need a path."""
         self.status(name)
         return self.path.joinpath(*_parts(name))
 
     def name_of(self, path: str | os.PathLike[str]) -> str:
-        """The name in this folder of a path; a link in the path's last part is not followed."""
+        """Return the name in this folder of a path; a link in the path's last part is not followed."""
         path = Path(os.path.abspath(path))
         absolute_path = Path(os.path.realpath(path.parent), path.name)
         if path != self.path and not absolute_path.is_relative_to(self.path):
@@ -70,7 +70,7 @@ class RunFolder:
         return "." if path == self.path else str(absolute_path.relative_to(self.path))
 
     def status(self, name: str) -> os.stat_result | None:
-        """The status of a file or folder; None if it does not exist."""
+        """Return the status of a file or folder; None if it does not exist."""
         parts = _parts(name)
         try:
             with self._folder(parts[:-1], name) as folder:
@@ -82,15 +82,15 @@ class RunFolder:
         return file_status
 
     def is_file(self, name: str) -> bool:
-        """Whether there is an ordinary file of this name, reached without a link."""
+        """Return whether there is a regular file of this name, reached without a link."""
         return self._is(name, stat.S_ISREG)
 
     def is_folder(self, name: str) -> bool:
-        """Whether there is a folder of this name, reached without a link."""
+        """Return whether there is a folder of this name, reached without a link."""
         return self._is(name, stat.S_ISDIR)
 
     def names(self, name: str = ".") -> list[str]:
-        """The sorted names in a folder; none if there is no such folder."""
+        """Return the sorted names in a folder; none if there is no such folder."""
         try:
             with self.open_folder(name) as folder:
                 return sorted(os.listdir(folder))
@@ -99,20 +99,23 @@ class RunFolder:
 
     @contextmanager
     def open_folder(self, name: str = ".") -> Iterator[int]:
-        """A descriptor of a folder, to use as ``dir_fd``."""
+        """Yield a descriptor of a folder, to use as ``dir_fd``."""
         with self._folder(_parts(name), name) as folder:
             yield folder
 
     def make_folder(self, name: str) -> Path:
-        """Makes a folder, with those above it, if it does not exist; returns its path."""
+        """Make a folder, with those above it, if it does not exist; returns its path."""
         self.path.mkdir(parents=True, exist_ok=True)
         parts = _parts(name)
         with self._folder(parts, name, make=True):
             return self.path.joinpath(*parts)
 
     def open(self, name: str, mode: Literal["rb", "r+b", "ab", "ab+", "xb"] = "rb") -> BinaryIO:
-        """Opens an ordinary file, unbuffered. Its folder must exist. A file that is opened for writing must not have a
-        second name (a hard link), because it would change under that name too."""
+        """Open a regular file, unbuffered; its folder must exist.
+
+        A file that is opened for writing must not have a second name (a hard link), because it would change under that
+        name too.
+        """
         parents, last = _split(name)
         with self._folder(parents, name) as folder:
 
@@ -127,7 +130,7 @@ class RunFolder:
         return cast("BinaryIO", stream)
 
     def read(self, name: str, max_bytes: int = _DEFAULT_MAX_BYTES) -> bytes:
-        """The content of a file. Raises `UnsafePathError` if it is longer than ``max_bytes``."""
+        """Return the content of a file. Raises `UnsafePathError` if it is longer than ``max_bytes``."""
         with self.open(name) as stream:
             if os.fstat(stream.fileno()).st_size > max_bytes:
                 raise UnsafePathError(f"{self.path / name} is too large: it may have {max_bytes:,} bytes.")
@@ -137,8 +140,10 @@ class RunFolder:
             return bytes(content)
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file completely or not at all, replacing one of this name. Its folder must exist, and nobody else
-        may write the same file at the same time."""
+        """Write a file completely or not at all, replacing one of this name.
+
+        Its folder must exist, and no other process may write the same file at the same time.
+        """
         parents, last = _split(name)
         partial = "/".join([*parents, f".{last}.partial"])
         self.delete(partial)  # of a process that died
@@ -152,7 +157,7 @@ class RunFolder:
             self.delete(partial)
 
     def rename(self, old: str, new: str) -> None:
-        """Gives a file in a folder another name in the same folder."""
+        """Give a file in a folder another name in the same folder."""
         parents, last = _split(old)
         new_parents, new_last = _split(new)
         if parents != new_parents:
@@ -161,7 +166,7 @@ class RunFolder:
             os.replace(last, new_last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def delete(self, name: str) -> None:
-        """Deletes a file, or a link itself, if it is there."""
+        """Delete a file, or a link itself, if it is there."""
         parents, last = _split(name)
         try:
             with self._folder(parents, name) as folder:
@@ -170,14 +175,14 @@ class RunFolder:
             return
 
     def delete_folder(self, name: str) -> None:
-        """Deletes a folder with everything in it; links in it are deleted, not followed."""
+        """Delete a folder with everything in it; links in it are deleted, not followed."""
         parents, last = _split(name)
         self.status(name)
         with self._folder(parents, name) as folder:
             shutil.rmtree(last, dir_fd=folder)
 
     def delete_empty(self, name: str) -> None:
-        """Deletes an empty folder. Raises OSError if it is not empty."""
+        """Delete an empty folder. Raises OSError if it is not empty."""
         parents, last = _split(name)
         with self._folder(parents, name) as folder:
             os.rmdir(last, dir_fd=folder)
@@ -193,7 +198,7 @@ class RunFolder:
 
     @contextmanager
     def _folder(self, parts: list[str], name: str, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the folder at ``parts``."""
+        """Yield a descriptor of the folder at ``parts``."""
         folder = os.open(self.path, _FOLDER)
         try:
             for part in parts:
@@ -214,7 +219,7 @@ class RunFolder:
             raise self._explain(error, folder, part, name) from error
 
     def _explain(self, error: OSError, folder: int, part: str, name: str) -> OSError:
-        """The error to raise where ``part`` of ``name`` cannot be opened: a link is reported as one."""
+        """Return the error to raise where ``part`` of ``name`` cannot be opened: a link is reported as one."""
         try:
             is_link = stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)
         except OSError:
@@ -249,6 +254,7 @@ class FoundFile(str):
     name: str
 
     def __new__(cls, folder: str | os.PathLike[str], name: str) -> Self:
+        """Make the path of file ``name`` in ``folder``."""
         folder = os.fspath(folder)
         found = super().__new__(cls, name if folder == "." else os.path.join(folder, *name.split("/")))
         found.folder, found.name = folder, name
@@ -258,11 +264,11 @@ class FoundFile(str):
         return type(self), (self.folder, self.name)
 
     def absolute(self) -> "FoundFile":
-        """The same file for a process with another working directory."""
+        """Return the same file for a process with another working directory."""
         return FoundFile(os.path.abspath(self.folder), self.name)
 
     def require_inside(self) -> None:
-        """Raises `UnsafePathError` if there is a link between the folder and the file, or no ordinary file."""
+        """Raise `UnsafePathError` if a link leads to the file, or if it is not a regular file."""
         absolute_path = os.path.join(os.path.realpath(self.folder), *_parts(self.name))
         if os.path.realpath(absolute_path) != absolute_path:
             raise _link_error(self)
@@ -270,7 +276,7 @@ class FoundFile(str):
             raise UnsafePathError(f"{self} is not used: it is no ordinary file.")
 
     def open(self) -> BinaryIO:
-        """The file, to be read, unbuffered. Raises `UnsafePathError` like `require_inside`, and OSError."""
+        """Return the file, to be read, unbuffered. Raises `UnsafePathError` like `require_inside`, and OSError."""
         if HAS_RUN_FOLDERS:
             return RunFolder(self.folder).open(self.name)
         self.require_inside()
@@ -278,26 +284,32 @@ class FoundFile(str):
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """Opens a file to read, unbuffered: a `FoundFile` in its folder only, anything else wherever links lead to.
+    """Open a file to read, unbuffered: a `FoundFile` in its folder only, any other path through links.
 
-    This is how all readers of traces open them. Raises OSError, also `UnsafePathError`, and `TraceFileError` for a pipe
-    or a device.
+    All readers of traces open them with this function.
+
+    Raises:
+        OSError: the file cannot be opened; `UnsafePathError` where it is not in its folder.
+        TraceFileError: it is a pipe or a device.
     """
     name = os.fspath(path)
     return name.open() if isinstance(name, FoundFile) else cast("BinaryIO", FileIO(name, opener=regular_opener))
 
 
 def open_descriptor(path: str, flags: int) -> int:
-    """The same as `open_file`, as the ``opener`` of an object for a file that is read."""
+    """Open a file like `open_file`, as the ``opener`` of a stream."""
     with open_file(path) as file:
         return os.dup(file.fileno())
 
 
 def find_files(folder: str | os.PathLike[str], subfolder: str, suffixes: tuple[str, ...]) -> list[FoundFile]:
-    """The files with one of these suffixes in the folder ``place`` of ``folder``, sorted; ``.`` is the folder itself.
+    """Return the files with one of the suffixes in ``subfolder`` of ``folder``, sorted; ``.`` is the folder itself.
 
-    Raises `UnsafePathError` if one of them, or ``place``, is a link, a pipe or a device; OSError if the folder cannot
-    be read. Folders with such names are no files, and left out.
+    Folders with such names are left out.
+
+    Raises:
+        UnsafePathError: one of them, or ``subfolder``, is a link, a pipe or a device.
+        OSError: the folder cannot be read.
     """
     if find_file_type(folder, subfolder) != stat.S_IFDIR:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.path.join(folder, subfolder))
@@ -310,8 +322,10 @@ def find_files(folder: str | os.PathLike[str], subfolder: str, suffixes: tuple[s
 
 
 def find_file_type(folder: str | os.PathLike[str], name: str) -> int | None:
-    """What is at ``place`` in ``folder``, as `stat.S_IFMT` says it; None for nothing. Raises `UnsafePathError` if a
-    link is there, or on the way."""
+    """Return the type of ``name`` in ``folder``, as `stat.S_IFMT` does; None if it does not exist.
+
+    Raises `UnsafePathError` if it is a link, or behind one.
+    """
     absolute_path = os.path.join(os.path.realpath(folder), *_parts(name))
     if os.path.realpath(absolute_path) != absolute_path:
         raise _link_error(os.path.join(folder, name))
@@ -321,7 +335,10 @@ def find_file_type(folder: str | os.PathLike[str], name: str) -> int | None:
 
 
 def find_glob(pattern: str) -> list[FoundFile]:
-    """What a pattern stands for, sorted. The user names the folders before the first wildcard; the rest is found."""
+    """Return the files that match a pattern, sorted.
+
+    The user names the folders before the first wildcard; links in these are followed.
+    """
     folder, is_pattern = os.path.split(pattern)[0], not _WILDCARDS.isdisjoint(pattern)
     while not _WILDCARDS.isdisjoint(folder):
         folder = os.path.dirname(folder)
@@ -346,7 +363,7 @@ def _link_error(path: object) -> UnsafePathError:
 
 
 def is_name_inside(name: str) -> bool:
-    """Whether this is a valid name in a folder: relative, without ``..`` and control characters."""
+    """Return whether this is a valid name in a folder: relative, without ``..`` and control characters."""
     try:
         return bool(_parts(name))
     except UnsafePathError:
@@ -354,7 +371,7 @@ def is_name_inside(name: str) -> bool:
 
 
 def _split(name: str) -> tuple[list[str], str]:
-    """The parts of the parent folder's name, and the name in it."""
+    """Return the parts of the parent folder's name, and the name in it."""
     parts = _parts(name)
     if not parts:
         raise UnsafePathError(f"{name!r} is not used: it names the folder itself.")
@@ -362,7 +379,7 @@ def _split(name: str) -> tuple[list[str], str]:
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of a relative name; none for ``.``."""
+    """Return the parts of a relative name; none for ``.``."""
     parts = name.split("/")
     if not name or name.startswith("/") or ".." in parts or not _CONTROL.isdisjoint(name):
         raise UnsafePathError(

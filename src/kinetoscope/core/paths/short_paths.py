@@ -1,4 +1,4 @@
-"""Shortens the paths in a text, so that no home and no user name is left in it."""
+"""Short paths without homes and user names."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _ROOTS = frozenset(
 
 
 def shorten_paths(text: str, project: str = "") -> str:
-    """``text`` with each absolute path of a file shortened, so that no home and no user name is left in it.
+    """Return ``text`` with each absolute path of a file shortened, so that no home and no user name is left in it.
 
     What is in a Python library begins with the package (``torch/nn/modules/linear.py``), what is in the folder
     ``project`` begins below it (``model/layers.py``); of any other path the file's name is left. URLs stay as they are,
@@ -34,8 +34,11 @@ def shorten_paths(text: str, project: str = "") -> str:
 
 
 def base_name(path: str) -> str:
-    """The name of a file or folder without what it is in; "" for a home and where there is none. Of a URL, that of what
-    it leads to: what follows a ``?`` may be a key. It is valid text, also where the file system's name is not."""
+    """Return the name of a file or folder without its parents; "" for a home and where there is none.
+
+    For a URL it is the name of its target: text after a ``?`` may be a key. It is valid text, also where the file
+    system's name is not.
+    """
     path = path.partition("://")[2].partition("?")[0].partition("#")[0] if "://" in path else path
     parts = _parts(_plain(path))
     name = "" if not parts or (len(parts) == 2 and parts[0] in _HOMES) else parts[-1]
@@ -43,9 +46,9 @@ def base_name(path: str) -> str:
 
 
 def project_folder(texts: Iterable[str]) -> str:
-    """The folder in which all source files named in ``texts`` are that are in no Python library; "" if there is none.
+    """Return the common folder of all source files in ``texts`` that are in no library; "" if there is none.
 
-    It is what `shorten_paths` takes as ``project``.
+    It is the ``project`` of `shorten_paths`.
     """
     paths = {_plain(match[0]) for text in texts for match in _PATH.finditer(text)}
     folders = {path.rpartition("/")[0] for path in paths if path.endswith(".py") and not _LIBRARY.match(path)}
@@ -58,13 +61,13 @@ def project_folder(texts: Iterable[str]) -> str:
 
 
 def is_shared_folder(folder: str) -> bool:
-    """Whether the folder is nobody's project, such as ``/`` and ``/home``."""
+    """Return whether the folder belongs to no project, such as ``/`` and ``/home``."""
     parts = _parts(_plain(folder))
     return not parts or (len(parts) == 1 and parts[0] in _ROOTS - {"root"})
 
 
 def is_in_library(path: str) -> bool:
-    """Whether the file is in a Python library, or in Python itself."""
+    """Return whether the file is in a Python library, or in Python itself."""
     return _LIBRARY.match(_plain(path)) is not None
 
 
@@ -85,7 +88,7 @@ def _plain(path: str) -> str:
 
 
 def _parts(path: str) -> list[str]:
-    """The names in a path, without a drive, ``~user`` and ``..``."""
+    """Return the names in a path, without a drive, ``~user`` and ``..``."""
     return [part for part in path.split("/") if not _NO_NAME.fullmatch(part)]
 
 

@@ -1,4 +1,4 @@
-"""Which code is the user's own, and how the trace names its files: with no home and no user name in them."""
+"""Ownership of source code, and names of its files in traces, without homes and user names."""
 
 import os
 import sys
@@ -15,31 +15,31 @@ _INTERACTIVE = ("<stdin>", "<ipython-input")
 
 @lru_cache(maxsize=4096)
 def is_user_code(file: str) -> bool:
-    """Whether the code of ``file`` is the user's: neither a library's, nor Python's, nor ours."""
+    """Return whether the code of ``file`` is the user's: not a library's, Python's or the profiler's."""
     if file.startswith("<"):
         return file.startswith(_INTERACTIVE)
     return not (is_profiler_code(file) or is_in_library(file))
 
 
 def is_profiler_code(file: str) -> bool:
-    """Whether the code of ``file`` is this profiler's."""
+    """Return whether the code of ``file`` is this profiler's."""
     return file.startswith(_PACKAGE_FOLDER)
 
 
 @lru_cache(maxsize=4096)
 def source_name(file: str) -> str:
-    """``file`` from the folder from which Python imports it (``model/layers.py``), as Kineto names it."""
+    """Return the path of ``file`` below its import folder (``model/layers.py``), as Kineto names it."""
     folders = [folder for folder in sys.path if folder and file.startswith(f"{folder.rstrip('/')}/")]
     return shorten_paths(file, max((folder for folder in folders if not is_shared_folder(folder)), key=len, default=""))
 
 
 def format_frame(code: CodeType, line: int | None) -> str:
-    """A line as Kineto names frames, with that line: ``train.py(41): loss``."""
+    """Return a frame at a line in Kineto's form: ``train.py(41): loss``."""
     return f"{source_name(code.co_filename)}({line or code.co_firstlineno}): {code.co_name}"
 
 
 def skip_profiler_frames(frame: FrameType | None, max_frames: int) -> Iterator[FrameType]:
-    """The frame and those that called it, the innermost first; at most so many."""
+    """Yield ``frame`` and its callers without the profiler's, at most ``max_frames``, innermost first."""
     while frame is not None and max_frames > 0:
         if not is_profiler_code(frame.f_code.co_filename):
             yield frame
@@ -48,7 +48,7 @@ def skip_profiler_frames(frame: FrameType | None, max_frames: int) -> Iterator[F
 
 
 def find_user_line(frame: FrameType | None) -> str:
-    """``file:line`` that the innermost function of the user's is at, from ``frame`` outwards; "" if there is none."""
+    """Return ``file:line`` of the innermost user function from ``frame`` outwards; "" if there is none."""
     while frame is not None:
         file = frame.f_code.co_filename
         if is_user_code(file):

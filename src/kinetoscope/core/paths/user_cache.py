@@ -1,8 +1,8 @@
-"""The user's own cache folder, for what is kept of traces and runs so that it need not be worked out again.
+"""Cache folder of the user, for derived data of traces and runs.
 
-Nobody else can read or write it, and the files that were unused longest are deleted from it. It is never in the folder
-of a run: anybody may have filled that, so a cache there could show events that are in no trace, and reports give advice
-that people follow.
+No other user can read or write it, and the files that were unused longest are deleted from it. It is never in the
+folder of a run: others may have filled that, so a cache there could show events that are in no trace, and reports
+contain advice that people follow.
 """
 
 import hashlib
@@ -24,8 +24,10 @@ _REPORT_PACKAGES = ("analysis", "frames", "formats", "core/clock")
 
 
 def code_fingerprint() -> str:
-    """The state of our own code, on which reports rest: its version, and its newest change, since a version may be
-    worked on."""
+    """Return the version of Kinetoscope and the time of its newest change, on which reports depend.
+
+    The version alone does not change during development.
+    """
     package = Path(kinetoscope.__file__).parent
     files = [file for file in package.iterdir() if file.is_file()]
     files += [file for name in _REPORT_PACKAGES for file in (package / name).rglob("*.py")]
@@ -33,8 +35,7 @@ def code_fingerprint() -> str:
 
 
 class CacheEntry:
-    """The place of the file ``name`` in the user's own cache folder. Raises OSError if there is no such folder, as on
-    systems without run folders."""
+    """The file ``name`` in the user's cache folder; raises OSError if there is no such folder."""
 
     def __init__(self, name: str) -> None:
         require_run_folders(name)
@@ -42,27 +43,27 @@ class CacheEntry:
 
     @classmethod
     def of_trace(cls, name: str) -> "CacheEntry":
-        """The place of the trace in the file ``name``."""
+        """Return the entry of the trace in the file ``name``."""
         return cls(_hash_path(os.path.realpath(name)) + SUFFIX)
 
     @classmethod
     def of_row(cls, run_folder: Path) -> "CacheEntry":
-        """The place of the row of the run in ``run_folder``."""
+        """Return the entry of the row of the run in ``run_folder``."""
         return cls(_hash_path(os.path.realpath(run_folder)) + ROW_SUFFIX)
 
     @classmethod
     def of_command(cls, run_folder: Path) -> "CacheEntry":
-        """Return the place of the salted hash of the command of the run in ``run_folder``."""
+        """Return the entry of the salted hash of the command of the run in ``run_folder``."""
         return cls(_hash_path(os.path.realpath(run_folder)) + COMMAND_SUFFIX)
 
     def read(self) -> bytes:
-        """The content of the file. Raises OSError if there is none."""
+        """Return the content of the file. Raises OSError if there is none."""
         content = self._folder.read(self._name)
         self.find()
         return content
 
     def write(self, content: bytes) -> None:
-        """Writes the file, and makes room for it. Raises OSError if that is impossible."""
+        """Write the file, and makes room for it. Raises OSError if that is impossible."""
         partial = f".{self._name}.{secrets.token_hex(4)}.partial"
         try:
             with self._folder.open(partial, "xb") as stream:
@@ -75,7 +76,7 @@ class CacheEntry:
         self.evict()
 
     def find(self) -> Path | None:
-        """The cache file, if it exists and is not a link."""
+        """Return the path of the entry, if it exists and is no link, and mark it as used."""
         if not self._folder.is_file(self._name):
             return None
         with suppress(OSError):
@@ -84,12 +85,14 @@ class CacheEntry:
 
     @property
     def path(self) -> Path:
-        """Where the cache file is, or is to be written."""
+        """The path of the entry, which need not exist."""
         return self._folder.path / self._name
 
     def evict(self) -> None:
-        """Deletes the files that were unused for longest, until there are at most `MAX_CACHE_BYTES`. If all other files
-        may be in use, deletes the new one."""
+        """Delete the files that were unused longest, until at most `MAX_CACHE_BYTES` are left.
+
+        If all other files may be in use, the new one is deleted.
+        """
         kept = sorted(_files(self._folder.path), key=lambda file: file[0])
         excess_bytes = sum(size_bytes for _, size_bytes, _ in kept) - MAX_CACHE_BYTES
         old = [file for file in kept if file[0] < time.time() - _IN_USE_S]
@@ -105,7 +108,10 @@ def _hash_path(path: str) -> str:
 
 
 def _user_folder() -> Path:
-    """The user's cache folder, made if needed and readable only by the user. Raises OSError if that is impossible."""
+    """Return the user's cache folder, made if needed and readable only by the user.
+
+    Raises OSError if that is impossible.
+    """
     given = Path(os.environ.get("XDG_CACHE_HOME") or "")
     folder = (given if given.is_absolute() else Path(os.path.expanduser("~"), ".cache")) / "kinetoscope"
     if not folder.is_absolute():
@@ -120,7 +126,7 @@ def _user_folder() -> Path:
 
 
 def _files(folder: Path) -> list[tuple[float, int, Path]]:
-    """Of each file in the user's cache: the time of last use, the size, and the path."""
+    """Return each file in the cache as time of last use, size in bytes, and path."""
     files = []
     for path in folder.iterdir():
         if not path.name.endswith((SUFFIX, REPORT_SUFFIX, ROW_SUFFIX, COMMAND_SUFFIX)):

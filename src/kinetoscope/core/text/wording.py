@@ -1,4 +1,4 @@
-"""Words for counts, sizes and options, and text that is safe to print."""
+"""Formats of counts, sizes, times and names, and text that is safe to print."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,18 +19,18 @@ _MAX_RANGES = 16
 
 
 def format_missing_options(options: Mapping[str, object]) -> str:
-    """The options that are off, as arguments that switch them on, such as ``with_stack=True``; "" if there are none."""
+    """Return the options that are off as arguments that enable them: ``with_stack=True``."""
     return ", ".join(f"{name}=True" for name, is_on in options.items() if not is_on)
 
 
 def format_count(count: int, thing: str) -> str:
-    """A count with its noun, such as ``1 file`` or ``2,000 events``."""
+    """Return a count with its noun, such as ``1 file`` or ``2,000 events``."""
     plural = "es" if thing.endswith(("ch", "ss")) else "s"
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}{plural}"
 
 
 def format_file_size(num_bytes: int) -> str:
-    """The size of a file in a readable unit, such as ``12.3 MB``."""
+    """Return the size of a file in a readable unit, such as ``12.3 MB``."""
     if num_bytes < _KILO:
         return format_count(num_bytes, "byte")
     size, unit = num_bytes / _KILO, "kB"
@@ -40,7 +40,7 @@ def format_file_size(num_bytes: int) -> str:
 
 
 def format_memory(num_bytes: int) -> str:
-    """A size of memory in a readable unit, as torch says it, such as ``12.3 MiB``."""
+    """Return a size of memory in torch's units, such as ``12.3 MiB``."""
     for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if num_bytes >= size:
             return f"{num_bytes / size:.1f} {unit}"
@@ -48,12 +48,12 @@ def format_memory(num_bytes: int) -> str:
 
 
 def format_percent(share: float, digits: int = 0) -> str:
-    """A share in a sentence, such as ``42 %``, with so many digits behind the point."""
+    """Return a share as percent, such as ``42 %``, with this number of decimal digits."""
     return f"{100 * share:,.{digits}f} %"
 
 
 def format_duration(time_ns: float) -> str:
-    """A time in readable units, such as ``46.2 ms``, ``1.52 s`` or ``2 min 10 s``."""
+    """Return a time in readable units, such as ``46.2 ms``, ``1.52 s`` or ``2 min 10 s``."""
     seconds = time_ns / 1e9
     if seconds < _LONG_S:
         number, unit = (seconds, "s") if seconds >= _NEARLY_ONE else (seconds * 1e3, "ms")
@@ -92,8 +92,10 @@ def format_ranks(ranks: Iterable[int | tuple[int, int]]) -> str:
 
 
 def format_ranges(numbers: Iterable[int | tuple[int, int]], max_ranges: int = _MAX_RANGES) -> str:
-    """Numbers, or ranges of them, in order, as ``0-3, 7``; those that follow one another become one range. At ``most``
-    so many ranges are named, and the others counted."""
+    """Return sorted numbers, or ranges of them, as ``0-3, 7``.
+
+    Consecutive numbers become one range. At most ``max_ranges`` are listed, and the others counted.
+    """
     joined: list[tuple[int, int]] = []
     for first, last in (one if isinstance(one, tuple) else (one, one) for one in numbers):
         if joined and joined[-1][1] + 1 == first:
@@ -106,36 +108,41 @@ def format_ranges(numbers: Iterable[int | tuple[int, int]], max_ranges: int = _M
 
 
 def find_gaps(present: Iterable[int], num_all: int) -> list[tuple[int, int]]:
-    """The numbers from 0 on that are not ``present`` of ``num_all``, as pairs of the first and the last of a range."""
+    """Return the missing numbers of ``range(num_all)`` as pairs of the first and the last of a range."""
     inside = sorted(number for number in set(present) if number < num_all)
     around = zip([-1, *inside], [*inside, num_all], strict=True)
     return [(before + 1, after - 1) for before, after in around if after - before > 1]
 
 
 def sanitize(text: object, max_characters: int = _MAX_NAME_CHARACTERS, *, in_html: bool = False) -> str:
-    """A foreign text of any kind on one line, without control characters; of a long one begin and end, and its length.
-    A page (``in_html``) puts it into ``<bdi>``, out of which letters cannot turn the direction of writing."""
+    """Return untrusted text on one line without control characters; the middle of a long one is cut.
+
+    A cut text ends with its length. A page (``in_html``) puts it into ``<bdi>``, which limits the effect of letters
+    that turn the direction of writing.
+    """
     return _escaped(_cut(_as_text(text), max_characters, max_characters), _CONTROLS if in_html else _CONTROL_CHARACTERS)
 
 
 def sanitize_sentence(text: object) -> str:
-    """A sentence that may contain foreign names, on one line, as `shown`."""
+    """Return a sentence that may contain untrusted names on one line, like `sanitize`."""
     return sanitize(text, _MAX_SENTENCE_CHARACTERS)
 
 
 def escape_json(text: str) -> str:
-    """Return JSON of one line with the letters escaped that turn the direction of writing in a terminal."""
+    """Escape the letters in one line of JSON that turn the direction of writing in a terminal."""
     return _CONTROL_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def shorten_name(name: object, max_width: int) -> str:
-    """A foreign name for a cell of a table, of at most ``longest`` letters: of a long one begin and end."""
+    """Return an untrusted name for a table cell of ``max_width`` letters; the middle of a long one is cut."""
     return truncate_middle(_escaped(truncate_middle(_as_text(name), 2 * max_width)), max_width)
 
 
 def shorten_distinctly(names: Sequence[object], max_width: int) -> list[str]:
-    """Foreign names for the cells of a column, each `shortened`. Where that makes different names alike, their ends are
-    cut too, so that what they differ in is seen."""
+    """Return untrusted names for the cells of a column, shortened so that different ones stay different.
+
+    Where `shorten_name` would make different names equal, their ends are cut too, so that the difference shows.
+    """
     texts = list(map(_as_text, names))
     cut = [shorten_name(text, max_width) for text in texts]
     alike: dict[str, set[str]] = {}
@@ -148,8 +155,7 @@ def shorten_distinctly(names: Sequence[object], max_width: int) -> list[str]:
 
 
 def _keep_difference(text: str, lookalikes: set[str], max_width: int) -> str:
-    """A name beside others that it would be like: its begin, and what follows from where it is unlike the one that is
-    most like it."""
+    """Return the start of a name, and the part from its first difference to the most similar one."""
     first_difference = max(_common_prefix_length(text, other) for other in lookalikes if other != text)
     start = first_difference - min(_BEFORE_DIFFERENCE, max_width // 8)
     begin = f"{text[: max_width // 2]}{_CUT}" if start > max_width // 2 else ""
@@ -158,14 +164,17 @@ def _keep_difference(text: str, lookalikes: set[str], max_width: int) -> str:
 
 
 def _common_prefix_length(one: str, other: str) -> int:
-    """With how many of the same letters both begin."""
+    """Return the number of letters that both texts start with."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (letter, others) in pairs if letter != others), min(len(one), len(other)))
 
 
 def truncate_middle(text: str, max_characters: int) -> str:
-    """A text of at most so many letters. A long one is cut in its middle, as on the page (`cutInMiddle`): names that
-    begin alike often differ at their ends, and a path ends with its file."""
+    """Return a text of at most ``max_characters`` letters; a long one is cut in its middle.
+
+    The page does the same (`cutInMiddle`): names with the same start often differ at their ends, and a path ends with
+    its file.
+    """
     num_end = (max_characters - 1) // 2
     return (
         text
@@ -175,8 +184,10 @@ def truncate_middle(text: str, max_characters: int) -> str:
 
 
 def sanitize_lines(text: object) -> str:
-    """A text that may contain foreign names, with control characters escaped in each of its lines. What is longer than
-    any path is cut, and so is a line that nobody would read."""
+    """Return text that may contain untrusted names with control characters escaped in each line.
+
+    Words longer than any path and unreadably long lines are cut.
+    """
     return "\n".join(_escaped(_line(line)) for line in _as_text(text).split("\n"))
 
 
@@ -188,13 +199,12 @@ def _line(line: str) -> str:
 
 
 def _cut(text: str, max_width: int, kept: int) -> str:
-    """The text; of one that is longer than ``longest`` so many letters of begin and end, and how many it has."""
+    """Return the text; of one that is longer than ``longest`` so many letters of begin and end, and how many it has."""
     return text if len(text) <= max_width else f"{truncate_middle(text, kept)} ({len(text):,} characters)"
 
 
 def _as_text(text: object) -> str:
-    """As text that can be printed: halves of a letter that stand alone are escaped, but not bytes of a path, which are
-    printed as they are."""
+    """Return printable text: lone surrogates are escaped, except for bytes of a path."""
     return _escaped(str(text), _HALVES)
 
 
