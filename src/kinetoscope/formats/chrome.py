@@ -1,4 +1,4 @@
-"""Reads and writes Chrome JSON traces, of any shape, as events with integer nanoseconds.
+"""Chrome JSON traces of any shape, read and written as events with integer nanoseconds.
 
 Outside of ``formats/chrome*.py`` nothing is in microseconds: ``ts`` is absolute unix nanoseconds and ``dur``
 nanoseconds. Format: "Trace Event Format" (Google), with ``baseTimeNanoseconds`` as Kineto writes it.
@@ -73,11 +73,11 @@ class _Times(msgspec.Struct):
 
 
 def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
-    """The trace in a Chrome JSON file: object or list, plain or gzip, whole or damaged.
+    """Read a Chrome JSON file: object or list, plain or gzip, whole or damaged.
 
     Every event keeps all its fields; ``ts`` and ``dur`` become integers of nanoseconds, ``ts`` since 1970. Of a damaged
-    file every complete event is read, and ``repairs`` says what was done.
-    Raises `TraceFileError` when the file is empty, binary or no trace.
+    file every complete event is read, and ``repairs`` lists the repairs. Raises `TraceFileError` when the file is
+    empty, binary or no trace.
     """
     name = os.fspath(path)
     content, packing_damage = _read_content(name)
@@ -94,7 +94,7 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
 
 
 def collect_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
-    """Return the same trace, read event by event: only the events are in memory."""
+    """Read a trace event by event, so that only the events are in memory."""
     sink = _Collecting()
     name = os.fspath(path)
     streamed = stream_chrome(name, sink)
@@ -106,7 +106,7 @@ def collect_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
 
 
 def _finalize(trace: ChromeTrace) -> ChromeTrace:
-    """The trace with the header and the clock that are in its events, without events that have lost their time."""
+    """Return the trace with the header and the clock from its events, without events that lost their time."""
     _pop_header_event(trace)
     _drop_timeless(trace)
     _find_clock(trace)
@@ -125,8 +125,9 @@ def _drop_timeless(trace: ChromeTrace) -> None:
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The fields before the events of a Chrome JSON file, or the header in the first metadata events of a bare list of
-    ours. The rest of the file is not read.
+    """Return the fields before the events of a Chrome JSON file; the rest of the file is not read.
+
+    For Kinetoscope's bare lists it is the header in the first metadata events.
 
     Raises `TraceFileError` when the file is empty, binary or no trace.
     """
@@ -138,7 +139,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
-    """A trace whose JSON is valid, its times in nanoseconds since its base."""
+    """Return a trace whose JSON is valid, its times in nanoseconds since its base."""
     header, events = _split(name, document)
     repairs: list[str] = []
     trace = ChromeTrace(name, header, 0, _only_dicts(events, repairs), False, repairs)
@@ -148,24 +149,26 @@ def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
 
 
 def build_empty_error(name: str) -> TraceFileError:
-    """The error for a file that is so damaged that no event is left."""
+    """Return the error for a file that is so damaged that no event is left."""
     return build_format_error(name, "it is damaged, and no complete event is left in it")
 
 
 def build_no_events_error(name: str) -> TraceFileError:
-    """The error for a file whose list has no events in it."""
+    """Return the error for a file whose list has no events in it."""
     return build_format_error(name, 'it has no event: nothing in its list has a phase ("ph")')
 
 
 def has_phase(event: Event) -> bool:
-    """Whether an object is an event: its phase is one letter."""
+    """Return whether an object is an event: its phase is one letter."""
     phase = event.get("ph")
     return isinstance(phase, str) and len(phase) == 1 and phase.isascii()
 
 
 def require_event(path: str | os.PathLike[str]) -> None:
-    """Raises `TraceFileError` if a file is no trace. It is read up to its first event; an empty list of events is a
-    trace."""
+    """Raise `TraceFileError` if a file is no trace.
+
+    It is read up to its first event; an empty list of events is a trace.
+    """
     name, sink = os.fspath(path), _FirstEvent()
     try:
         streamed = stream_chrome(name, sink)
@@ -191,7 +194,7 @@ class _Collecting(OneByOne):
 
 
 class _EnoughError(Exception):
-    """What was searched for is found."""
+    """The search has ended."""
 
 
 class _FirstEvent(OneByOne):
@@ -226,8 +229,7 @@ def _pop_header_event(trace: ChromeTrace) -> None:
 
 
 def header_in(metadata: Sequence[Event]) -> dict[str, Any]:
-    """The header that a bare list of ours has in a metadata event (the first, unless another program added some);
-    empty for any other list."""
+    """Return the header that Kinetoscope's bare lists have in a metadata event; empty for any other list."""
     found = next((event for event in metadata if event.get("name") == _HEADER_EVENT), {})
     args = found.get("args")
     return escape_surrogates(args) if isinstance(args, dict) else {}
@@ -258,7 +260,7 @@ def _only_dicts(events: list[Any], repairs: list[str]) -> list[Event]:
 
 
 def _restore_digits(events: list[Event], content: bytes) -> None:
-    """Reads large time stamps again, as decimals: absolute microseconds with a fraction do not fit into a double."""
+    """Read large time stamps again, as decimals: absolute microseconds with a fraction do not fit into a double."""
     if not any(type(ts := event.get("ts")) is float and abs(ts) >= _DOUBLES_LOSE_DIGITS_FROM_US for event in events):
         return
     is_list = content.lstrip()[:1] == b"["
@@ -273,7 +275,7 @@ def _restore_digits(events: list[Event], content: bytes) -> None:
 
 
 def _find_clock(trace: ChromeTrace) -> None:
-    """Makes times count from 1970, if the file has a base."""
+    """Make times count from 1970, if the file has a base."""
     trace.base_ns = find_base_ns(trace.header, trace.events)
     timed = [event for event in trace.events if "ts" in event]
     trace.has_clock = trace.base_ns > 0 or any(event["ts"] > UNIX_NS and event.get("ph") != "M" for event in timed)
@@ -282,9 +284,9 @@ def _find_clock(trace: ChromeTrace) -> None:
 
 
 def find_base_ns(header: Mapping[str, Any], events: Iterable[Event]) -> int:
-    """The base of a file's time stamps in unix nanoseconds, from its header or first metadata event; 0 if it has none.
+    """Return the base of a file's time stamps in unix nanoseconds; 0 if it has none.
 
-    A base in the far future, which no clock shows, does not count.
+    It is in the header or the first metadata event. A base in the far future, which no clock shows, does not count.
     """
     base = header.get(_BASE_FIELD) or _base_in_first_metadata(events)
     try:
@@ -301,7 +303,7 @@ def _base_in_first_metadata(events: Iterable[Event]) -> Any:
 
 
 def _to_nanoseconds(trace: ChromeTrace) -> None:
-    """Converts ``ts`` and ``dur`` of every event to nanoseconds; leaves out events whose time is not a number."""
+    """Convert ``ts`` and ``dur`` of every event to nanoseconds; leaves out events whose time is not a number."""
     refused = [event for event in trace.events if not event_to_nanoseconds(event, 0)]
     trace.health.num_negative = sum(map(has_negative_duration, refused))
     if num_malformed := len(refused) - trace.health.num_negative:
@@ -312,13 +314,19 @@ def _to_nanoseconds(trace: ChromeTrace) -> None:
 
 
 class ChromeWriter:
-    """Writes a Chrome JSON object, one line per event, to a binary stream as the events come.
+    r"""A writer of a Chrome JSON object, one line per event, to a binary stream.
 
-    ``header`` gives the fields beside the events. ``as_list`` writes a bare list, as Composer does: then the header is
-    in a first event of process ``rank``, which viewers ignore. What JSON cannot hold is converted: lone surrogates
-    become text such as ``\\ud800``, numpy scalars become numbers, anything else its ``str``. NaN and infinities become
-    null and are named under ``not_finite``. In a counter, whose args must all be numbers for Perfetto, such a series is
-    left out of the args and named in a field beside them.
+    Args:
+        stream: the stream.
+        base_ns: the zero of time stamps, in unix nanoseconds.
+        header: the fields beside the events.
+        as_list: write a bare list, as Composer does; the header is in a first event of process ``rank``, which viewers
+            ignore.
+        rank: the process of that event.
+
+    Values that JSON lacks are converted: lone surrogates become text such as ``\ud800``, numpy scalars become numbers,
+    anything else its ``str``. NaN and infinities become null and are named under ``not_finite``. In a counter, whose
+    args must all be numbers for Perfetto, such a series is left out of the args and named in a field beside them.
     """
 
     def __init__(
@@ -348,7 +356,7 @@ class ChromeWriter:
             self._stream.write(b"\n]\n" if self._as_list else b"\n]\n}\n")
 
     def write(self, events: Iterable[Event]) -> None:
-        """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
+        """Add events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
         chunk = bytearray()
         for event in events:
             chunk += self._separator
@@ -360,7 +368,7 @@ class ChromeWriter:
         self._stream.write(chunk)
 
     def write_lines(self, lines: bytes | bytearray | memoryview) -> None:
-        """Adds events that are text already, each after a comma and a line break."""
+        """Add events that are text already, each after a comma and a line break."""
         if len(lines):
             self._stream.write(lines if self._separator == b",\n" else memoryview(lines)[1:])
             self._separator = b",\n"
@@ -372,7 +380,7 @@ class ChromeWriter:
 
 
 def encode_event(event: Event, base_ns: int) -> bytes:
-    """An event as text. Its ``ts`` and ``dur`` are nanoseconds; in the text ``ts`` counts from ``base_ns``."""
+    """Encode an event whose ``ts`` and ``dur`` are nanoseconds; in the text ``ts`` counts from ``base_ns``."""
     timed = event.copy()
     if "ts" in timed:
         timed["ts"] = _microseconds(timed["ts"] - base_ns)
@@ -391,12 +399,12 @@ def _encode(event: Event) -> bytes:
 
 
 def _spare_perfetto(line: bytes) -> bytes:
-    """The line without strings that Perfetto cannot read."""
+    """Return the line without strings that Perfetto cannot read."""
     return _BACKSLASH_AT_END.sub(rb'\1\\u005c"', line) if b'\\\\"' in line else line
 
 
 def encode_json(value: Any) -> bytes:
-    """Any value as JSON that every parser can read; NaN and infinities become null."""
+    """Encode any value as JSON that every parser can read; NaN and infinities become null."""
     try:
         return _ENCODER.encode(value)
     except _NOT_ENCODABLE:
@@ -404,12 +412,12 @@ def encode_json(value: Any) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """A string as `ChromeWriter` writes it into an event."""
+    """Encode a string as `ChromeWriter` writes it into an event."""
     return _spare_perfetto(encode_json(text))
 
 
 def encode_line(event: Event) -> bytes:
-    """An event whose times are in microseconds already, as text."""
+    """Encode an event whose times are in microseconds already."""
     return _spare_perfetto(encode_json(event))
 
 
@@ -437,13 +445,13 @@ def _flag(event: Event, not_finite: dict[str, str]) -> Event:
 
 
 class _Plain:
-    """Converts values to plain JSON types, and notes the paths of those that were NaN or infinite."""
+    """A converter of values to plain JSON types, which collects the paths of NaN and infinite ones."""
 
     def __init__(self) -> None:
         self.not_finite: dict[str, str] = {}
 
     def convert(self, value: Any, path: str) -> Any:
-        """The converted value; ``path`` is its place in the event, such as ``args.loss[2]``."""
+        """Return the converted value at ``path`` in the event, such as ``args.loss[2]``."""
         if value is None or isinstance(value, (bool, int, msgspec.Raw)):
             return value
         if isinstance(value, float):
@@ -457,7 +465,7 @@ class _Plain:
         return self.convert(_plain_object(value), path)
 
     def text(self, value: Any) -> str:
-        """The value as text that UTF-8 can hold."""
+        """Return the value as text that UTF-8 can hold."""
         return str(value).encode(errors="backslashreplace").decode()
 
     def _record_not_finite(self, value: float, path: str) -> None:
@@ -469,7 +477,7 @@ def _join(path: str, key: Any) -> str:
 
 
 def _plain_object(value: Any) -> Any:
-    """A number from a numpy or torch scalar; the ``str`` of anything else."""
+    """Return a number from a numpy or torch scalar; the ``str`` of anything else."""
     try:
         item = value.item()
     except (AttributeError, TypeError, ValueError, RuntimeError):

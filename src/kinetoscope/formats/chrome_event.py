@@ -1,8 +1,8 @@
-"""Reads one event of a Chrome JSON trace, also a damaged or unusual one, and converts its times to nanoseconds.
+"""Parsing of single events of Chrome JSON traces, also damaged ones, and conversion of their times.
 
-`read_event` and `mend` read text that no strict JSON parser takes. `event_to_nanoseconds` converts the times.
+`read_event` and `repair_event` read text that no strict JSON parser takes. `event_to_nanoseconds` converts the times.
 `normalize_event` turns an event with unusual values (a field of another type, a number that is too large, NaN) into
-strict JSON that both scanners of `chrome_scan` take; what has no meaning is left out and counted.
+strict JSON that both scanners of `chrome_scan` take; values without a meaning are left out and counted.
 """
 
 import json
@@ -56,8 +56,10 @@ _KNOWN_FIELDS = frozenset({"ph", "args", *_TEXT_FIELDS, *_ID_FIELDS, *_TIME_FIEL
 
 
 def event_to_nanoseconds(event: dict[str, Any], base_ns: int) -> bool:
-    """Convert ``ts`` and ``dur`` of one event, in place, to nanoseconds; return False if they are not numbers, or if
-    the duration is negative."""
+    """Convert ``ts`` and ``dur`` of one event to nanoseconds in place; return whether they are valid.
+
+    They are invalid if they are not numbers, or if the duration is negative.
+    """
     try:
         if "ts" in event:
             event["ts"] = base_ns + to_nanoseconds(event["ts"])
@@ -75,7 +77,7 @@ def has_negative_duration(event: dict[str, Any]) -> bool:
 
 
 def to_nanoseconds(microseconds: Any) -> int:
-    """Microseconds as nanoseconds, exact or rounded to the nearest; a string may hold the number.
+    """Convert microseconds to nanoseconds, exactly or rounded; a string may hold the number.
 
     Raises TypeError, ValueError or ArithmeticError for a value that is not a finite number, or exceeds 126 years.
     """
@@ -93,7 +95,7 @@ def to_nanoseconds(microseconds: Any) -> int:
 
 
 class Damage(IntEnum):
-    """What had to be done to an event so that it could be read."""
+    """The repair that an event needed."""
 
     NOT_UTF8 = 1
     ESCAPES = 2
@@ -109,7 +111,7 @@ class Damage(IntEnum):
 
 
 def read_event(text: str, position: int) -> tuple[Any, int]:
-    """The value at ``position``, and its end; see `decode_leniently`. Raises ValueError."""
+    """Parse the value at ``position`` and return it with its end; see `decode_leniently`. Raises ValueError."""
     event, end = decode_leniently(text, position)
     if isinstance(event, dict) and (_loses_digits(event.get("ts")) or _loses_digits(event.get("dur"))):
         exact, _ = _EXACT.raw_decode(text, position)
@@ -118,8 +120,10 @@ def read_event(text: str, position: int) -> tuple[Any, int]:
 
 
 def decode_leniently(text: str, position: int = 0) -> tuple[Any, int]:
-    """The JSON value at ``position``, and its end. It may contain control characters and NaN. Integers of thousands of
-    digits become None. Raises ValueError."""
+    """Parse the JSON value at ``position`` and return it with its end.
+
+    It may contain control characters and NaN. Integers of thousands of digits become None. Raises ValueError.
+    """
     try:
         return _LENIENT.raw_decode(text, position)
     except json.JSONDecodeError:
@@ -133,14 +137,14 @@ def _loses_digits(number: object) -> bool:
 
 
 def find_error_position(error: ValueError, text: str) -> int:
-    """How far into ``text`` `read_event` came before it failed."""
+    """Return the index in ``text`` at which `read_event` failed."""
     if isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated string"):
         return error.pos
     return len(text)
 
 
 def is_strict(text: bytes, event: Any) -> bool:
-    """Whether every parser takes the text of ``event``, as `read_event` read it."""
+    """Return whether every parser takes the text of ``event``, as `read_event` read it."""
     try:
         text.decode()
         msgspec.json.decode(text, type=msgspec.Raw)
@@ -151,7 +155,7 @@ def is_strict(text: bytes, event: Any) -> bool:
 
 
 def repair_event(piece: str) -> tuple[Any, Damage]:
-    """The event in ``piece``, with its strings escaped; each line must hold one field, as Kineto writes it.
+    """Parse a damaged event: escape its strings, if each line has one field, as Kineto writes it.
 
     If that is not enough, its commas are corrected. If that fails too, the result is `Damage.LOST`.
     """
@@ -182,7 +186,7 @@ def _number_or_null(word: str) -> str:
 
 
 def _repair_commas(text: str) -> str:
-    """The text with commas between members of lists and objects, and nowhere else."""
+    """Return the text with commas between members of lists and objects, and nowhere else."""
     tokens = [token for token in _TOKEN.findall(text) if token != ","]
     return "".join(
         token if before in "{[:" or token in "}]:" else "," + token
@@ -217,7 +221,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def read_fields(fields: str) -> dict[str, Any]:
-    """The members of an object whose braces are missing in ``fields``; none if they cannot be read."""
+    """Parse the members of an object whose braces are missing in ``fields``; empty if that fails."""
     for candidate in (fields, _repair_lines(fields)):
         try:
             return _LENIENT.decode("{" + candidate.strip().strip(",") + "}")
@@ -238,7 +242,7 @@ def escape_surrogates(value: Any) -> Any:
 
 
 def is_well_formed(event: dict[str, Any]) -> bool:
-    """Whether the fields of an event, with times as in the file, have the types that the format demands."""
+    """Return whether the fields of an event, with times as in the file, have the types that the format demands."""
     return (
         _is_phase(event.get("ph"))
         and all(type(event[name]) is str for name in _TEXT_FIELDS if name in event)
@@ -258,7 +262,7 @@ def _is_id(value: Any) -> TypeGuard[int | str]:
 
 
 def normalize_event(event: dict[str, Any], counts: Counter[str]) -> bytes | None:
-    """The event as strict JSON that scanners take; None if that is impossible, and the reason is counted.
+    """Return the event as strict JSON for scanners; None if impossible, with the reason counted.
 
     Its times are nanoseconds, as from `event_to_nanoseconds`.
     """
@@ -287,7 +291,7 @@ def _encode(fields: dict[str, Any], counts: Counter[str]) -> bytes:
 
 
 def _column_fields(event: dict[str, Any]) -> dict[str, Any]:
-    """The fields that have columns, with the types that scanners take."""
+    """Return the fields that have columns, with the types that scanners take."""
     fields: dict[str, Any] = {"ph": event["ph"]}
     for name in _TEXT_FIELDS:
         if event.get(name) is not None:
@@ -326,7 +330,7 @@ def _microseconds(time_ns: int) -> msgspec.Raw:
 
 
 def _plain(value: Any, counts: Counter[str]) -> Any:
-    """The value without anything that strict JSON or UTF-8 cannot hold."""
+    """Return the value without parts that strict JSON or UTF-8 cannot hold."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):

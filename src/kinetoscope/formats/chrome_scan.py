@@ -1,9 +1,9 @@
-"""Reads a Chrome JSON trace as columns: blocks of rows first, then the header.
+"""Chrome JSON traces as columns: blocks of rows first, then the header.
 
-A scanner takes ordinary events: strict JSON whose fields have the types that the format says. For every event it makes
-a row with the phase, the numbers of the texts, the times in nanoseconds as the file counts them, the arguments that
-analysis needs, and two columns of bytes: ``args`` as they stand in the file, and ``fields``, an object of those fields
-that have no column. An event that is not ordinary is made so by `normalize_event`, and goes into the same scanner.
+A scanner takes well-formed events: strict JSON whose fields have the types of the format. For every event it makes a
+row with the phase, the numbers of the texts, the times in nanoseconds as the file counts them, the arguments that
+analysis needs, and two columns of bytes: ``args`` as in the file, and ``fields``, an object of those fields that have
+no column. Any other event is made well-formed by `normalize_event`, and goes into the same scanner.
 """
 
 import re
@@ -106,18 +106,25 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Scanner(Protocol):
-    """Makes rows of ordinary events."""
+    """A scanner, which makes rows of well-formed events."""
 
     def scan(self, window: bytearray | bytes, at: int, end: int, is_first: bool, /) -> tuple[int, int, int]:
-        """Takes the events of ``window[at:end]`` as far as it can.
+        """Scan the events of ``window[at:end]``.
 
-        Returns where it stopped (after the last event taken, or at the bracket that ends the list), why, and how many
-        commas were missing or too many. ``is_first``: there was no event before, so no comma is needed.
+        Args:
+            window: the text in memory.
+            at: start of the events.
+            end: end of the text.
+            is_first: no event was scanned before, so no comma is needed.
+
+        Returns:
+            The index after the last event or at the bracket that ends the list, the reason of the stop, and the number
+            of missing or extra commas.
         """
         ...
 
     def add(self, event: bytes, /) -> bool:
-        """Takes a single event; False if it is not ordinary."""
+        """Add a single event; return False if it is not well-formed."""
         ...
 
     def take(self, is_last: bool, /) -> list[Any]:
@@ -125,12 +132,12 @@ class Scanner(Protocol):
         ...
 
     def texts(self, column: int, /) -> list[bytes]:
-        """The texts of ``TEXTS[column]`` so far, by number: the text between the quotes, or JSON."""
+        """Return the texts of ``TEXTS[column]`` so far, by number: the text between the quotes, or JSON."""
         ...
 
 
 def decode_texts(bodies: Sequence[bytes]) -> list[str]:
-    """The strings of which ``bodies`` are the JSON between the quotes; see `decode_json_text`."""
+    """Decode the strings of which ``bodies`` are the JSON between the quotes; see `decode_json_text`."""
     try:
         return msgspec.json.decode(b'["' + b'","'.join(bodies) + b'"]', type=list[str]) if bodies else []
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -138,8 +145,10 @@ def decode_texts(bodies: Sequence[bytes]) -> list[str]:
 
 
 def decode_json_text(value: bytes) -> Any:
-    """A JSON value from a scanner; a lone surrogate in it becomes text such as ``\\ud800``, and an integer of thousands
-    of digits None."""
+    r"""Decode a JSON value from a scanner.
+
+    A lone surrogate in it becomes text such as ``\ud800``, and an integer of thousands of digits None.
+    """
     try:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -147,7 +156,7 @@ def decode_json_text(value: bytes) -> Any:
 
 
 class ChromeScan:
-    """One reading of a trace: its ``header`` and ``repairs``, and the texts to which the rows refer."""
+    """One pass over a trace: its ``header`` and ``repairs``, and the texts to which the rows refer."""
 
     def __init__(self, scanner: Scanner) -> None:
         self.header: dict[str, Any] = {}
@@ -163,7 +172,7 @@ class ChromeScan:
         on_block: Callable[[Any], object],
         on_bytes: Callable[[int], None] | None = None,
     ) -> None:
-        """Passes the rows of a trace to ``on_block``, block by block, and the numbers of bytes read to ``on_bytes``.
+        """Pass the rows of a trace to ``on_block``, and the numbers of bytes read to ``on_bytes``.
 
         Raises `TraceFileError` when the file is empty, binary or no trace.
         """
@@ -176,12 +185,12 @@ class ChromeScan:
         ]
 
     def texts(self) -> dict[str, list[bytes]]:
-        """The texts of each column of texts, by number."""
+        """Return the texts of each column of texts, by number."""
         return {name: self._scanner.texts(number) for number, name in enumerate(TEXTS)}
 
 
 class _Rows:
-    """Takes the events of a trace into a scanner."""
+    """A sink that passes the events of a trace to a scanner."""
 
     def __init__(self, scanner: Scanner, on_block: Callable[[Any], object]) -> None:
         self.counts: Counter[str] = Counter()
@@ -210,7 +219,7 @@ class _Rows:
         return True
 
     def emit(self, *, is_last: bool) -> None:
-        """Passes on the full blocks; at the end, all blocks."""
+        """Pass on the full blocks; at the end, all blocks."""
         for block in self._scanner.take(is_last):
             self._on_block(block)
 
@@ -233,7 +242,7 @@ def new_scanner() -> Scanner:
 
 
 def _keys() -> tuple[tuple[bytes, int, int, bool], ...]:
-    """Each key with its column, its rank among those of the column, and whether the column is one of texts."""
+    """Return each key with its column, its rank among those of the column, and whether the column has texts."""
     return tuple(
         (key.encode(), (TEXTS if name in TEXTS else NUMBERS).index(name), rank, name in TEXTS)
         for name, keys in ARGUMENTS.items()

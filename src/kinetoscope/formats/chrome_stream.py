@@ -1,7 +1,7 @@
-"""Reads a Chrome JSON trace piece by piece and passes its events, as text, to an `EventSink`.
+"""Chrome JSON traces read piece by piece, in constant memory, and passed as text to an `EventSink`.
 
-Memory stays flat, whatever the size of the file. This is the only lenient reader: text that the taker does not take is
-read event by event here, mended where it is not JSON (`chrome_event.mend`), or left out and counted.
+This is the only lenient reader: text that the sink rejects is read event by event here, repaired where it is not JSON
+(`chrome_event.repair_event`), or left out and counted.
 """
 
 import contextlib
@@ -71,7 +71,7 @@ NOT_STRICT = "The JSON is not valid; each event was read by itself."
 
 
 class Stop(IntEnum):
-    """Why a taker stopped."""
+    """The reason why a sink stopped."""
 
     MORE = 0
     """The text ends, maybe within an event."""
@@ -82,22 +82,25 @@ class Stop(IntEnum):
 
 
 class EventSink(Protocol):
-    """Takes events as text."""
+    """A consumer of events as text."""
 
     @property
     def num_comma_errors(self) -> int:
-        """How many commas between the events that `take` took were missing or too many."""
+        """The number of missing or extra commas between the events that `take` accepted."""
         ...
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
-        """Takes whole events from ``start`` on, with their separators; returns where it stopped, and why.
+        """Accept whole events from ``start`` on, with their separators.
 
         ``is_first``: no event is known to come before, so no comma is needed.
+
+        Returns:
+            The index of the stop, and its reason.
         """
         ...
 
     def add_event(self, event: Event, text: bytes) -> bool:
-        """Takes an event that `take` did not take. Returns False if it cannot be taken.
+        """Add an event that `take` did not accept; return False if it cannot be added.
 
         ``text`` is the event as in the file if that is JSON, else b"". Times are in microseconds, or of any other type.
         """
@@ -105,11 +108,12 @@ class EventSink(Protocol):
 
 
 class OneByOne:
-    """A taker that takes no text, so `add_event` gets every event."""
+    """A sink that accepts no text, so that `add_event` gets every event."""
 
     num_comma_errors = 0
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
+        """Accept nothing."""
         at = skip_separators(text, start, end)
         if at == end:
             return start, Stop.MORE
@@ -120,14 +124,14 @@ class OneByOne:
 
 
 def skip_separators(text: bytearray | bytes, start: int, end: int) -> int:
-    """Where the next event (or whatever is there instead) begins; ``end`` if it is not in memory yet."""
+    """Return the index of the next event, or of the text in its place; ``end`` if it is not in memory yet."""
     match = _SEPARATORS.match(text, start, end)
     return match.end() if match else start
 
 
 @dataclass(slots=True)
 class StreamedTrace:
-    """A file's header, and what was wrong with the file."""
+    """A file's header, and its faults."""
 
     header: dict[str, Any] = field(default_factory=dict)
     repairs: list[str] = field(default_factory=list)
@@ -144,10 +148,10 @@ def stream_chrome(
     on_header: Callable[[dict[str, Any]], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> StreamedTrace:
-    """Passes the events of a Chrome JSON file to ``taker``, in order.
+    """Pass the events of a Chrome JSON file to ``sink``, in order.
 
-    ``on_header`` is called with the fields before the events, once they are known; ``on_bytes`` now and then with
-    the bytes of the file that were read since. Raises `TraceFileError` when the file is empty, binary or no trace.
+    ``on_header`` is called with the fields before the events, once they are read; ``on_bytes`` now and then with the
+    bytes of the file that were read since. Raises `TraceFileError` when the file is empty, binary or no trace.
     """
     name = os.fspath(path)
     with open_trace(name) as file:
@@ -155,7 +159,7 @@ def stream_chrome(
 
 
 def open_trace(name: str) -> io.FileIO:
-    """A file whose read errors are `TraceFileError`, so that they differ from errors of writing."""
+    """Open a file whose read errors are `TraceFileError`, so that they differ from errors of writing."""
     with _reading(name):
         return _TraceFile(name, opener=open_descriptor)
 
@@ -181,7 +185,7 @@ def _reading(name: object) -> Iterator[None]:
 
 
 class ChromeStream:
-    """One pass over a trace: the piece in memory, and what was wrong so far."""
+    """One pass over a trace: the piece in memory, and the faults so far."""
 
     def __init__(
         self,
@@ -207,7 +211,7 @@ class ChromeStream:
         self._num_comma_errors = self._num_non_objects = self._num_skipped = 0
 
     def read(self, on_header: Callable[[dict[str, Any]], None] | None = None) -> StreamedTrace:
-        """Reads the whole trace. Raises `TraceFileError` when it is empty, binary or no trace."""
+        """Read the whole trace. Raises `TraceFileError` when it is empty, binary or no trace."""
         is_list = self._find_events()
         if on_header is not None:
             on_header(self._trace.header)
@@ -222,7 +226,7 @@ class ChromeStream:
     # -- the piece in memory --
 
     def _more(self) -> bool:
-        """Reads the next piece; False at the end of the file, or when no more fits."""
+        """Read the next piece; False at the end of the file, or when no more fits."""
         if self._is_over or self._end - self._begin >= _MAX_EVENT_BYTES:
             return False
         self._buffer[: self._end - self._begin] = self._buffer[self._begin : self._end]
@@ -237,7 +241,7 @@ class ChromeStream:
         return num_read > 0
 
     def _report_progress(self, min_bytes: int = _PIECE_BYTES) -> None:
-        """Reports the bytes done since the last report, if they are at least ``min_bytes``."""
+        """Report the bytes done since the last report, if they are at least ``min_bytes``."""
         num_done = self._num_unpacked - (self._end - self._begin)
         num_bytes = self._stream.num_packed * num_done // max(1, self._num_unpacked) - self._num_reported
         if self._on_bytes is not None and num_bytes >= min_bytes:
@@ -249,11 +253,11 @@ class ChromeStream:
         return bytes(self._buffer[self._begin : end])
 
     def _next_index(self) -> int:
-        """Where the next event, or whatever is there instead, begins."""
+        """Return the index of the next event, or of the text in its place."""
         return skip_separators(self._buffer, self._begin, self._end)
 
     def _skip_space(self) -> bytes:
-        """Skips white space; returns the first byte after it, b"" at the end."""
+        """Skip white space; returns the first byte after it, b"" at the end."""
         while True:
             text = self._text()
             kept = text.lstrip(_SPACE)
@@ -264,7 +268,7 @@ class ChromeStream:
     # -- before the events --
 
     def _find_events(self) -> bool:
-        """Goes to the first event and reads the header before it. Returns whether the trace is a bare list."""
+        """Go to the first event and reads the header before it. Returns whether the trace is a bare list."""
         first = self._skip_space()
         if first == b"\xef":
             self._begin += 3
@@ -283,7 +287,10 @@ class ChromeStream:
         return False
 
     def _start_of_events(self) -> int | None:
-        """Where the list of events begins; reads the fields before it. The header may contain the same text."""
+        """Read the fields before the list of events and return its start.
+
+        The header may contain the same text.
+        """
         matches: list[re.Match[bytes]] = []
         # The first match is nearly always right, and searching for more is slow if there are none.
         for match in islice(_EVENTS.finditer(self._buffer, self._begin, self._end), _MAX_STARTS):
@@ -311,7 +318,7 @@ class ChromeStream:
     # -- the events --
 
     def _read_events(self) -> bool:
-        """Passes on all events. Returns whether their list is closed."""
+        """Pass on all events. Returns whether their list is closed."""
         while True:
             self._report_progress()
             place = self._next_index()
@@ -339,7 +346,7 @@ class ChromeStream:
         self._waste_left = max(-max_debt, self._waste_left - max(_MIN_WASTE_BYTES, num_bytes))
 
     def _skip_ahead(self) -> None:
-        """Skips text when almost nothing could be read for long."""
+        """Skip text when almost nothing could be read for long."""
         distance = -self._waste_left // _WASTE_PER_BYTE_SKIPPED
         if distance > 0:
             match = _NEXT_EVENT.search(self._buffer, self._begin + distance, self._end)
@@ -348,7 +355,7 @@ class ChromeStream:
             self._begin, self._is_first = reached, True
 
     def _read_rejected(self) -> None:
-        """Reads an event that was not taken, or reads more text, with which it can be taken."""
+        """Read an event that was not accepted, or more text, with which it can be accepted."""
         place = self._next_index()
         if place == self._end or self._buffer[place] == CLOSING_BRACKET:
             return
@@ -373,7 +380,7 @@ class ChromeStream:
                 return
 
     def _try_to_read(self, text: str, *, is_whole: bool) -> int | None:
-        """Reads the event at the beginning of a text. If that fails, returns how far it could be read."""
+        """Read the event at the start of a text; if that fails, return how far it could be read."""
         try:
             event, reached = read_event(text, 0)
         except RecursionError:
@@ -436,7 +443,7 @@ class ChromeStream:
             self._add_value(event, its_text, len(its_text) or size // len(events))
 
     def _skip_damaged_event(self) -> None:
-        """Goes to where the next event seems to begin, and mends the text before it if possible."""
+        """Go to the apparent start of the next event, and repair the text before it if possible."""
         self._is_strict = False
         self._is_first = True  # whether there was a comma is unknown
         while (match := _NEXT_EVENT.search(self._buffer, self._begin + 1, self._end)) is None:
@@ -458,8 +465,11 @@ class ChromeStream:
     # -- after the events --
 
     def _read_rest(self, is_list: bool) -> bool:
-        """Read the fields after the events. Return True if there are more events behind them: those of another
-        document, or of one that was written into the same file."""
+        """Read the fields after the events.
+
+        Return True if there are more events behind them: those of another document, or of one that was written into the
+        same file.
+        """
         while self._more():
             pass
         rest = self._text().strip(_SPACE)
@@ -565,9 +575,9 @@ def _identity(header: dict[str, Any]) -> list[Any]:
 
 
 def require_trace_start(name: str, beginning: bytes, damage: str = "") -> None:
-    """Raises `TraceFileError` if no trace can begin with ``beginning``, white space aside.
+    """Raise `TraceFileError` if no trace can start with ``beginning``, white space aside.
 
-    ``damage`` is what is wrong with the compressed data, if anything.
+    ``damage`` is a sentence on damaged compressed data, if there is any.
     """
     first = beginning.removeprefix(_MARK).lstrip(_SPACE)[:1]
     if not first and damage:
@@ -590,7 +600,7 @@ def require_trace_start(name: str, beginning: bytes, damage: str = "") -> None:
 
 
 def build_format_error(name: str, reason: str) -> TraceFileError:
-    """The error for a file that is no trace."""
+    """Return the error for a file that is no trace."""
     return TraceFileError(
         f"Cannot read the trace {name}: {reason}. "
         "Pass a Chrome JSON trace, as torch.profiler, Kinetoscope or Composer write it (.json, .json.gz or .json.zst)."

@@ -1,4 +1,4 @@
-"""Reads and writes gzip and zstandard files; when writing, the name of the file decides."""
+"""Gzip and zstandard files; for writing, the name of the file decides."""
 
 import importlib
 import os
@@ -38,12 +38,12 @@ _LEVEL = 2  # measured on 152 MB of Kineto JSON: 0.13 s and 10.9 times smaller; 
 
 
 def is_packed(beginning: bytes) -> bool:
-    """Whether data with this beginning is gzip or zstandard."""
+    """Return whether data with this beginning is gzip or zstandard."""
     return beginning.startswith((_GZIP_MAGIC, _ZSTD_MAGIC))
 
 
 def read_unpacked(path: str | os.PathLike[str]) -> tuple[bytes, str]:
-    """The content of a file, decompressed if it is gzip or zstandard, and a sentence about damage ("" for none).
+    """Return the decompressed content of a file, and a sentence about damage ("" for none).
 
     Of a file that ends too early, everything up to its end is returned. Raises OSError when the file cannot be read.
     """
@@ -56,10 +56,10 @@ def read_unpacked(path: str | os.PathLike[str]) -> tuple[bytes, str]:
 
 
 class UnpackedStream:
-    """The content of a stream, decompressed while it is read if it is gzip or zstandard, in constant memory.
+    """A stream that is decompressed while it is read, if it is gzip or zstandard, in constant memory.
 
-    ``damage`` is a sentence about what is wrong with the data so far; "" for nothing. The content ends where the damage
-    begins, where compressed data has grown more than any trace does, or after megabytes of zeros.
+    ``damage`` is a sentence about damage so far; "" for none. The content ends at the damage, where compressed data has
+    grown more than any trace does, or after megabytes of zeros.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
@@ -76,11 +76,11 @@ class UnpackedStream:
 
     @property
     def num_packed(self) -> int:
-        """How many bytes of the stream were read so far."""
+        """The number of bytes of the stream that were read so far."""
         return self._packed.num_bytes
 
     def readinto(self, into: memoryview) -> int:
-        """Fills ``into`` from its beginning, as far as there is content; returns the number of bytes."""
+        """Fill ``into`` from its beginning, as far as there is content; returns the number of bytes."""
         if self._read is None:
             return self._read_plain(into)
         filled = 0
@@ -122,7 +122,7 @@ class _DamagedError(Exception):
 
 
 class _Packed:
-    """A compressed stream whose next bytes can be looked at."""
+    """A compressed stream with a look-ahead."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.num_bytes = 0
@@ -130,19 +130,19 @@ class _Packed:
         self._ahead = b""
 
     def peek(self) -> bytes:
-        """The next bytes, without taking them; b"" at the end."""
+        """Return the next bytes, without consuming them; b"" at the end."""
         self._ahead = self._ahead or self._stream.read(_PACKED_PIECE_BYTES)
         return self._ahead
 
     def read(self, max_bytes: int = _PACKED_PIECE_BYTES) -> bytes:
-        """Takes the next bytes, at most ``max_bytes``; b"" at the end."""
+        """Return the next bytes, at most ``max_bytes``; b"" at the end."""
         piece = self._ahead[:max_bytes] if self._ahead else self._stream.read(max_bytes)
         self._ahead = self._ahead[len(piece) :]
         self.num_bytes += len(piece)
         return piece
 
     def readinto(self, into: memoryview) -> int:
-        """Fills ``into`` as far as there is data."""
+        """Fill ``into`` as far as there is data."""
         ahead = self.read(len(into)) if self._ahead else b""
         into[: len(ahead)] = ahead
         filled = len(ahead)
@@ -156,7 +156,7 @@ class _Packed:
         return filled
 
     def unread(self, piece: bytes) -> None:
-        """Returns bytes that were not needed; they are read again next."""
+        """Push back bytes, which are read again next."""
         self.num_bytes -= len(piece)
         self._ahead = piece + self._ahead
 
@@ -205,9 +205,9 @@ def _zstandard_reader(packed: _Packed, name: str) -> Callable[[int], bytes]:
 
 @contextmanager
 def compressed_by_name(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A stream for the content of ``path``, which is compressed on its way into ``stream`` if the name says so.
+    """Yield a stream for the content of ``path``, compressed into ``stream`` if the name requires it.
 
-    ``.gz`` is gzip, ``.zst`` zstandard. The latter needs a package: `SettingsError` says which if it is missing.
+    ``.gz`` is gzip, ``.zst`` zstandard. The latter needs a package: `SettingsError` names it if it is missing.
     ``stream`` stays open; its content is complete when the block ends.
     """
     name = os.fspath(path)
@@ -236,19 +236,19 @@ class Block:
     num_bytes: int
 
     def unpack(self) -> bytes:
-        """The piece."""
+        """Return the piece."""
         return isal_zlib.decompressobj(wbits=-_WINDOW).decompress(self.packed)
 
 
 def pack_block(piece: bytes | memoryview) -> Block:
-    """Deflates ``piece`` to whole bytes, without references to earlier data."""
+    """Deflate ``piece`` to whole bytes, without references to earlier data."""
     packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, -_WINDOW)
     packed = packer.compress(piece) + packer.flush(isal_zlib.Z_FULL_FLUSH)
     return Block(packed, isal_zlib.crc32(piece), len(piece))
 
 
 def write_gzip(stream: BinaryIO, blocks: Iterable[Block]) -> None:
-    """Writes a gzip file of one member with the pieces in order, without compressing them again."""
+    """Write a gzip file of one member with the pieces in order, without compressing them again."""
     crc = num_bytes = 0
     stream.write(_GZIP_HEADER)
     for block in blocks:

@@ -1,4 +1,4 @@
-"""formats: the categories of a trace's events that are work of a device. Kineto's names are in its ActivityType.cpp.
+"""Categories of a trace's events that are work of a device, by Kineto's ActivityType.cpp.
 
 `src/native/rewrite/survey.c` has the same list.
 """

@@ -1,5 +1,4 @@
-"""Which numbers the header of a trace may have, and the name of its file. A number outside of its range is told, and
-never used."""
+"""Valid ranges of the numbers in the header of a trace; a number outside of its range is reported and never used."""
 
 import os
 import re
@@ -29,7 +28,7 @@ class _Anchor(msgspec.Struct):
 
 
 class _ClockRelation(msgspec.Struct):
-    """How a clock runs beside rank 0's."""
+    """The relation of a clock to rank 0's."""
 
     measurements: list[tuple[Nanoseconds, Nanoseconds, Count]] = []
     reference: tuple[Nanoseconds, Nanoseconds, Count] | None = None
@@ -110,15 +109,15 @@ for _kind in (_OwnHeader, _ForeignHeader):
 
 
 def rank_in_name(name: str | os.PathLike[str]) -> int | None:
-    """The rank in the name of a file, if there is one that a rank can have."""
+    """Return the rank in the name of a file, if there is a possible one."""
     match = _RANK_IN_NAME.search(Path(name).name)
     return int(match[1]) if match else None
 
 
 def validate_header(name: str, header: Mapping[str, Any]) -> None:
-    """Raises `TraceFileError` if a number in the header of the trace ``name`` is not in its range, or is no number.
+    """Raise `TraceFileError` if a number in the header of the trace ``name`` is out of range or no number.
 
-    A header of ours is looked at completely, one of another program for what we use of it: also each in a merged trace.
+    Kinetoscope's headers are checked completely, foreign ones where they are used; also each header in a merged trace.
     """
     _validate_header(f"Cannot read the trace {name}: in its header", header)
 
@@ -134,7 +133,7 @@ def _validate_header(where: str, header: Mapping[str, Any]) -> None:
 
 
 def is_distributed_info(value: object) -> bool:
-    """Whether a trace of ours may have the value as its ``distributedInfo``."""
+    """Return whether a trace of Kinetoscope may have the value as its ``distributedInfo``."""
     try:
         return isinstance(msgspec.convert(value, _Distributed), _Distributed)
     except (msgspec.ValidationError, UnicodeEncodeError):
@@ -142,7 +141,10 @@ def is_distributed_info(value: object) -> bool:
 
 
 def validate_struct(where: str, fields: Mapping[str, Any], kind: Any) -> None:
-    """Raises `TraceFileError` with the field that does not fit into the struct ``kind``. ``where`` begins it."""
+    """Raise `TraceFileError` with the field that does not fit into the struct ``kind``.
+
+    ``where`` is the start of its message.
+    """
     try:
         msgspec.convert(dict(fields), kind)
     except msgspec.ValidationError as error:
@@ -156,7 +158,7 @@ def validate_struct(where: str, fields: Mapping[str, Any], kind: Any) -> None:
 
 
 def describe_validation_error(error: msgspec.ValidationError) -> str:
-    """What is wrong with which field, as in ``rank is out of range: expected `int` >= 0``."""
+    """Return the fault of a field, as in ``rank is out of range: expected `int` >= 0``."""
     expected, _, place = str(error).partition(" - at ")
     field = place.strip("`").removeprefix("$").removeprefix(".") or "all of it"
     if "matching regex" in expected:
@@ -165,7 +167,7 @@ def describe_validation_error(error: msgspec.ValidationError) -> str:
 
 
 def read_object(value: Any, *names: str) -> dict[str, Any]:
-    """Return the object at a path of names in a header, which may hold anything; empty if it is not there."""
+    """Return the object at a path of names in a header, which may hold anything; empty if it is missing."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}

@@ -48,7 +48,7 @@ class Health:
 
     @property
     def left_out(self) -> list[str]:
-        """Sentences on events without a usable time, which are left out."""
+        """Return sentences on events without a usable time, which are left out."""
         timeless = f"Events from number {self.first_timeless:,} on have lost their time, which is 0"
         sentences = {
             f"{timeless}: {self.num_timeless:,} were left out.": self.num_timeless,
@@ -69,7 +69,7 @@ class Health:
 
     @property
     def numbers(self) -> list[str]:
-        """A sentence on numbers that JSON does not have."""
+        """Return a sentence on numbers that JSON lacks."""
         if not self.num_not_finite:
             return []
         return [
@@ -92,7 +92,7 @@ class Health:
 
     @property
     def overlaps(self) -> list[str]:
-        """A sentence on spans whose time is not in that of the spans around them."""
+        """Return a sentence on spans that extend beyond the spans around them."""
         if not self.num_overlapping:
             return []
         return [
@@ -107,7 +107,7 @@ class Health:
 
 
 def describe_losses(kinetoscope_header: dict[str, Any]) -> list[str]:
-    """Return sentences on records that are missing in a trace of ours, or in the traces merged into it."""
+    """Return sentences on records that are missing in Kinetoscope's traces, or in those merged into one."""
     files = kinetoscope_header.get("files")
     headers = (
         [read_object(file, "header", "kinetoscope") for file in files]
@@ -132,13 +132,15 @@ def _count(header: dict[str, Any], name: str) -> int:
 
 
 def are_timeless(num_at_zero: int, earliest_of_others_ns: int | None) -> bool:
-    """Whether events whose time and duration are 0 have lost them, given the earliest time of the others, counted as in
-    the file."""
+    """Return whether events whose time and duration are 0 have lost them.
+
+    ``earliest_of_others_ns`` is the earliest time of the other events, counted as in the file.
+    """
     return num_at_zero > 0 and earliest_of_others_ns is not None and earliest_of_others_ns >= _MIN_GAP_NS
 
 
 def has_lost_time(event: dict[str, Any], base_ns: int = 0) -> bool:
-    """Whether the time of an event, in nanoseconds, and its duration are both 0 in the file."""
+    """Return whether the time of an event, in nanoseconds, and its duration are both 0 in the file."""
     return event.get("ts") == base_ns and not event.get("dur") and event.get("ph") != "M"
 
 

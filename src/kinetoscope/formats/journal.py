@@ -1,4 +1,4 @@
-"""Journals: our own files of one JSON struct per line, which a process appends to until it ends or is killed.
+"""Journals: files of one JSON struct per line, which a process appends to until it ends or is killed.
 
 A journal with several kinds of entries is read as a union of tagged structs.
 """
@@ -19,7 +19,7 @@ _MAX_BYTES = 64 << 20
 
 
 def append_line(folder: RunFolder, name: str, line: bytes) -> None:
-    """Append an encoded entry in one write, so that a reader sees all of it or nothing.
+    """Return append an encoded entry in one write, so that a reader sees all of it or nothing.
 
     If a process died in the middle of a line, that line is ended first. Raises OSError, on a full disk for instance.
     """
@@ -46,8 +46,8 @@ def read_journal(
 ) -> Iterator[Any]:
     """Yield the entries of a journal, which are of the type or union ``kind``.
 
-    Lines that are none are left out, and passed to ``on_damage`` with their numbers, which count from 1, unless it is
-    the last line and its process died while it wrote it. Raises OSError if the journal cannot be read.
+    Other lines are left out and passed to ``on_damage`` with their numbers, which count from 1, except for a last line
+    that its process has not finished. Raises OSError if the journal cannot be read.
     """
     *lines, last = folder.read(name, max_bytes).split(b"\n")
     for number, line in enumerate([*lines, last] if last else lines, 1):

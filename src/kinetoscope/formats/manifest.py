@@ -1,7 +1,7 @@
-"""The manifest ``{folder}/.manifest/rank{r}.jsonl``, which lists what a rank has finished, for merging.
+"""Manifest ``{folder}/.manifest/rank{r}.jsonl`` of the traces that a rank has finished, for merging.
 
-It has one JSON object per line, appended by the processes of one rank, so nobody waits for anybody. Entries
-name the start that wrote them; an entry without a name belongs to the last start.
+It has one JSON object per line, appended by the processes of one rank, so that no rank waits for another. Entries name
+the start that wrote them; an entry without a name belongs to the last start.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,10 +85,10 @@ Entry = RankStarted | RanksBeside | AttemptAgreed | TraceFinished | TraceExpired
 
 @dataclass(slots=True)
 class RankManifest:
-    """The entries of one start of a rank: whether it has closed, its traces, and which of them have expired.
+    """The entries of one start of a rank: its traces, those that expired, and whether it has closed.
 
-    ``agreed`` is the attempt's id, empty if unknown; ``beside`` are starts of other ranks. ``find_empty_reason`` says
-    why the run recorded nothing, if that is known.
+    ``agreed`` is the attempt's id, empty if unknown; ``beside`` are starts of other ranks. ``why_nothing`` is the
+    reason for an empty recording, if that is known.
     """
 
     rank: int
@@ -111,7 +111,7 @@ class RankManifest:
         return list(self._traces.values())
 
     def add(self, entry: Entry) -> None:
-        """Adds the next entry of this start."""
+        """Add the next entry of this start."""
         match entry:
             case RankStarted():
                 self.started = entry
@@ -129,7 +129,7 @@ class RankManifest:
                 self.find_empty_reason = entry.why
 
     def remove_trace(self, path: str) -> None:
-        """Removes the trace of this name, because another start has replaced it."""
+        """Remove the trace at ``path``, because another start has replaced it."""
         self._traces.pop(path, None)
         self.expired.discard(path)
 
@@ -140,7 +140,7 @@ class RankManifest:
 
 
 def append_entry(folder: Path, rank: int, entry: Entry) -> None:
-    """Appends ``entry`` to the manifest of ``rank`` in one write, so that a reader sees a whole line or none.
+    """Append ``entry`` to the manifest of ``rank`` in one write, so that a reader sees a whole line or none.
 
     If a process died in the middle of a line, that line is ended first. Raises OSError when the disk is full.
     """
@@ -150,8 +150,10 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
 
 
 def read_manifest(folder: Path) -> list[RankManifest]:
-    """The last start of each rank that wrote into ``folder``, by rank. Torn lines are skipped, and so are lines that
-    name a trace outside of the folder."""
+    """Return the last start of each rank that wrote into ``folder``, by rank.
+
+    Torn lines are skipped, and so are lines that name a trace outside of the folder.
+    """
     return [starts[-1] for starts in read_starts(folder)]
 
 
@@ -171,8 +173,10 @@ _NO_TRAINING = (
 
 
 def find_empty_reason(folder: Path) -> str:
-    """Why the last attempt of the run in ``folder``, or with its traces there, recorded nothing; "" as in
-    `find_reason`."""
+    """Return why the last attempt of a run recorded nothing; "" as in `find_reason`.
+
+    ``folder`` is that of the run or of its traces.
+    """
     try:
         run = RunFolder(folder)
         folder_names = [".", *(name for name in run.names() if not name.startswith(".") and run.is_folder(name))]
@@ -193,13 +197,16 @@ def _read_unseen(run: RunFolder) -> str:
 
 
 def find_reason(manifests: Sequence[RankManifest]) -> str:
-    """Why the run of these ranks recorded nothing; "" where nobody noted it, or a rank recorded something."""
+    """Return why the run of these ranks recorded nothing; "" if unknown, or if a rank recorded something."""
     is_empty = not any(manifest.traces for manifest in manifests)
     return next((one.find_empty_reason for one in manifests if one.find_empty_reason and is_empty), "")
 
 
 def _last_attempt(folder_names: Iterable[Path]) -> list[RankManifest]:
-    """What the ranks of the last attempt noted in any of the folders of a run's traces: torch's have one of theirs."""
+    """Return the manifests of the last attempt in any of the folders of a run's traces.
+
+    torch's traces have a folder of their own.
+    """
     by_folder = [find_attempt_folders(folder_name) for folder_name in folder_names]
     for number in sorted({number for folders in by_folder for number in folders}, reverse=True):
         of_attempt = [folders[number] for folders in by_folder if number in folders]
@@ -209,10 +216,10 @@ def _last_attempt(folder_names: Iterable[Path]) -> list[RankManifest]:
 
 
 def read_starts(folder: Path, *, strict: bool = False) -> list[list[RankManifest]]:
-    """All starts, in order, of each rank that wrote into ``folder``, by rank; otherwise like `read_manifest`.
+    """Return all starts, in order, of each rank that wrote into ``folder``, by rank.
 
-    If ``strict``, raises `TraceFileError` for a line with a value that its field cannot have; else such a line is
-    skipped, since a run that records must go on.
+    It is like `read_manifest`, but if ``strict``, it raises `TraceFileError` for a line with an impossible value; else
+    such a line is skipped, since a run that records must continue.
     """
     traces = RunFolder(folder)
     journals = journals_of_ranks(traces, MANIFESTS)

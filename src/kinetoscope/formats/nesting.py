@@ -1,6 +1,6 @@
-"""Makes the spans of each track nest properly, and writes nested spans as pairs of begin and end.
+"""Proper nesting of the spans of each track, and nested spans as pairs of begin and end.
 
-Viewers draw a track as a stack and drop what does not fit on it (Perfetto counts it as
+Viewers draw a track as a stack and drop spans that do not fit on it (Perfetto counts them as
 ``slice_drop_overlapping_complete_event``). Kineto leaves such spans wherever two of its clocks meet: a Python frame
 ``__enter__`` ends after the span that it opened began, a ``cuda_sync`` begins before the copy that it waits for ended.
 """
@@ -37,14 +37,14 @@ _LIMITS_NS = {
 
 @dataclass(slots=True)
 class NestingCounts:
-    """How many spans were cut a little, and how many were moved to another track, to make all of them nest."""
+    """The numbers of spans that were clipped, and that were moved to another track, to make all nest."""
 
     clipped: int = 0
     moved: int = 0
 
 
 def plain_track(pid: Any, tid: Any) -> Track:
-    """The track of an event with that pid and tid."""
+    """Return the track of an event with that pid and tid."""
     return plain_pid(pid), plain_tid(tid)
 
 
@@ -53,12 +53,16 @@ def nest(
     is_fixed: Callable[[Event], bool] = lambda event: False,
     place: Callable[[Any, Any], Track] = plain_track,
 ) -> NestingCounts:
-    """Makes the ``X`` events of each (pid, tid) track nest properly, in place; no event is lost.
+    """Make the ``X`` events of each (pid, tid) track nest properly, in place; no event is lost.
 
     Times are integers of nanoseconds. An event that overlaps another is clipped if little must be cut off; otherwise it
-    moves to a track ``<thread name> (overlap k)``, whose metadata events are appended to ``events``. Its args say what
-    was done, under ``kinetoscope``. Events for which ``is_fixed`` is true keep their times: where two of them overlap,
-    the later one moves. ``place`` gives the track of a pid and tid. Takes O(n log n) for each overlap track.
+    moves to a track ``<thread name> (overlap k)``, whose metadata events are appended to ``events``. Its args record
+    the change under ``kinetoscope``. Takes O(n log n) for each overlap track.
+
+    Args:
+        events: the events.
+        is_fixed: whether an event must keep its times: where two of them overlap, the later one moves.
+        place: the track of a pid and tid.
     """
     tracks = OverlapTracks(events, place)
     counts = NestingCounts()
@@ -90,7 +94,7 @@ def _spans_by_track(events: Iterable[Event], place: Callable[[Any, Any], Track])
 
 @dataclass(slots=True)
 class _Change:
-    """What nesting did to one span."""
+    """The changes that nesting made to one span."""
 
     span: Event
     cut_begin_ns: int = 0
@@ -101,7 +105,7 @@ class _Change:
     """The name of the span on its own track that it overlaps."""
 
     def say(self, thread: str) -> None:
-        """Adds a note on it to the span's args."""
+        """Add a note on the change to the span's args."""
         for cut_ns, where in ((self.cut_begin_ns, "begin"), (self.cut_end_ns, "end")):
             if cut_ns:
                 _add_note(self.span, f"clipped {_microseconds(cut_ns)} at its {where} to nest")
@@ -111,7 +115,7 @@ class _Change:
 
 
 class _TrackNester:
-    """Places spans on one track in order of their begin; ``_open`` are those that enclose the current moment."""
+    """A nester of spans on one track, in the order of their start; ``_open`` enclose the current moment."""
 
     def __init__(self, is_fixed: Callable[[Event], bool], changes: dict[int, _Change], is_last: bool = False) -> None:
         self._is_fixed = is_fixed
@@ -123,7 +127,7 @@ class _TrackNester:
         self._cut: list[tuple[int, int, int, Event]] = []
 
     def place(self, spans: list[Event]) -> list[Event]:
-        """Makes ``spans`` nest; returns those that must move to another track."""
+        """Make ``spans`` nest; return those that must move to another track."""
         longest_first = sorted(spans, key=itemgetter("dur"), reverse=True)
         for span in sorted(longest_first, key=itemgetter("ts")):
             self._place_clipped(before=(span["ts"], -span["dur"]))
@@ -132,7 +136,7 @@ class _TrackNester:
         return self._moved
 
     def _place_clipped(self, before: tuple[float, int]) -> None:
-        """Places the spans whose begin was cut and that come before the given (begin, -duration)."""
+        """Place the spans whose begin was cut and that come before the given (begin, -duration)."""
         while self._cut and self._cut[0][:2] < before:
             self._place(heapq.heappop(self._cut)[-1])
 
@@ -145,7 +149,7 @@ class _TrackNester:
         self._open.append(span)
 
     def _resolve(self, outer: Event, span: Event) -> bool:
-        """Resolves one overlap with the smallest cut. Returns whether ``span`` can still be placed at its begin."""
+        """Resolve one overlap with the smallest cut; return whether ``span`` keeps its start."""
         late, early = _end(span) - _end(outer), _end(outer) - span["ts"]
         choices = [
             (late, 0, span, self._cut_end),
@@ -183,7 +187,7 @@ class _TrackNester:
         return False
 
     def _move(self, outer: Event, span: Event) -> bool:
-        """Moves one of the two to another track: the later one, unless only that one is fixed."""
+        """Move one of the two to another track: the later one, unless only that one is fixed."""
         outer_goes = self._is_fixed(span) and not self._is_fixed(outer)
         leaving, staying = (self._open.pop(), span) if outer_goes else (span, outer)
         change = self._change_of(leaving)
@@ -202,7 +206,7 @@ def _microseconds(duration_ns: int) -> str:
 
 
 def _add_note(event: Event, what: str) -> None:
-    """Adds ``what`` to a copy of the event's args: events of one recorder may share their args."""
+    """Add ``what`` to a copy of the event's args: events of one recorder may share their args."""
     args = event.get("args")
     args = {} if args is None else args
     if not isinstance(args, dict) or not isinstance(before := args.get("kinetoscope", ""), str):
@@ -211,7 +215,7 @@ def _add_note(event: Event, what: str) -> None:
 
 
 class OverlapTracks:
-    """Makes overlap tracks, with tids that no other track has."""
+    """Allocator of overlap tracks, with tids that no other track has."""
 
     def __init__(self, events: list[Event], place: Callable[[Any, Any], Track] = plain_track) -> None:
         """``events`` has at least one event of each track of a file; the metadata of new tracks is added to it."""
@@ -240,15 +244,18 @@ class OverlapTracks:
             self._sort_indexes[pid, tid] = index
 
     def move(self, spans: Iterable[Event], track: Track, k: int) -> int:
-        """Makes the k-th new overlap track of ``track`` and moves ``spans`` to it; returns the track's number."""
+        """Make the k-th new overlap track of ``track``, move ``spans`` to it, and return its number."""
         overlap_tid, number = self.add(track, k)
         for span in spans:
             span["tid"] = overlap_tid
         return number
 
     def add(self, track: Track, k: int) -> tuple[int, int]:
-        """Makes the k-th new overlap track of ``track``; returns its tid and its number among all overlap tracks of
-        ``track``."""
+        """Make the k-th new overlap track of ``track``.
+
+        Returns:
+            Its tid, and its number among all overlap tracks of ``track``.
+        """
         pid, tid = track
         k += self._num_before.get(track, 0)
         overlap_tid = self._free_tid()
@@ -260,7 +267,7 @@ class OverlapTracks:
         return overlap_tid, k
 
     def _free_tid(self) -> int:
-        """A free tid above all pids of Linux (2**22); Perfetto reads tids as 32 bits."""
+        """Return a free tid above all pids of Linux (2**22); Perfetto reads tids as 32 bits."""
         tid = next(tid for tid in itertools.count(1 << 24 | len(self._tids)) if tid not in self._tids)
         self._tids.add(tid)
         return tid
@@ -270,11 +277,11 @@ class OverlapTracks:
 
 
 def in_pairs(events: Iterable[Event], is_kinetoscope: Callable[[Event], bool]) -> Iterator[Event]:
-    """``events``, whose spans nest, with each span for which ``is_kinetoscope`` is true as a ``B`` and an ``E`` event.
+    """Yield nested ``events``, with each span that ``is_kinetoscope`` selects as a ``B`` and an ``E`` event.
 
-    Others stay as they are. Times are integers of nanoseconds. Events without a time come first; then come
-    the tracks, each in the order in which viewers read pairs: what ends at a moment before what begins then, and what
-    encloses before what is inside.
+    Other events are unchanged. Times are integers of nanoseconds. Events without a time come first; then come the
+    tracks, each in the order in which viewers read pairs: the end of a span before the start of the next one at that
+    moment, and outer spans before inner ones.
     """
     tracks: dict[tuple[Any, Any], list[Event]] = defaultdict(list)
     for event in events:

@@ -1,4 +1,4 @@
-"""How much a Parquet file unpacks to, from its footer and its pages' headers, before anything of it is unpacked.
+"""Size of an unpacked Parquet file, from its footer and its pages' headers, before anything is unpacked.
 
 A file of a megabyte can hold a billion rows, because equal values cost nothing. The structs are Thrift's compact
 protocol, as github.com/apache/parquet-format describes both.
@@ -37,7 +37,7 @@ _TRUE, _FALSE, _LISTS, _MAP, _INTEGERS = 1, 2, (9, 10), 11, (4, 5, 6)
 
 
 def require_reasonable_size(file: BinaryIO, name: str) -> None:
-    """Raises `TraceFileError` for a Parquet file that unpacks to far more than any trace does, or that is damaged."""
+    """Raise `TraceFileError` for a Parquet file that is damaged or unpacks to far more than any trace."""
     try:
         size_bytes, unpacked_bytes = os.fstat(file.fileno()).st_size, _unpacked_bytes(file)
     except (_DamagedError, IndexError, KeyError, TypeError, AttributeError, struct.error, RecursionError) as error:
@@ -53,7 +53,7 @@ def require_reasonable_size(file: BinaryIO, name: str) -> None:
 
 
 class _DamagedError(Exception):
-    """The structs make no sense."""
+    """The structs are invalid."""
 
 
 def _unpacked_bytes(file: BinaryIO) -> int:
@@ -87,7 +87,7 @@ class _Page:
 
 
 def _pages(file: BinaryIO, chunk: dict[int, Any]) -> Iterator[_Page]:
-    """The pages of a column in one group of rows."""
+    """Yield the pages of a column in one group of rows."""
     first = chunk[_FIRST_DATA_PAGE]
     at = min(first, chunk.get(_DICTIONARY_PAGE) or first)
     end = at + chunk[_PACKED_BYTES]
@@ -112,7 +112,10 @@ def _read(file: BinaryIO, offset: int, num_bytes: int) -> bytes:
 
 
 class _Structs:
-    """Reads structs of Thrift's compact protocol: their fields by id. Raises IndexError where the text ends."""
+    """A reader of structs of Thrift's compact protocol, as dicts of fields by id.
+
+    Raises IndexError where the text ends.
+    """
 
     def __init__(self, text: bytes) -> None:
         self.at = 0
@@ -120,7 +123,7 @@ class _Structs:
         self._num_left = _MAX_VALUES
 
     def read(self, depth: int = 0) -> dict[int, Any]:
-        """The struct that begins here."""
+        """Read the struct at the current position."""
         if depth > _MAX_DEPTH:
             raise _DamagedError
         fields: dict[int, Any] = {}

@@ -1,9 +1,10 @@
-"""Perfetto's own trace format: its uuids, and a writer of packets that C encodes (`src/native/rewrite/perfetto.c`).
+"""Perfetto's trace format: its uuids, and a writer of packets that C encodes.
 
-Every span is two packets, its begin and its end, on a track of its thread or stream. A counter has a track for each of
-its series, in the group of its subject: the part of its name before the first slash.
+`src/native/rewrite/perfetto.c` encodes them. Every span is two packets, its begin and its end, on a track of its thread
+or stream. A counter has a track for each of its series, in the group of its subject: the part of its name before the
+first slash.
 
-Format: protos/perfetto/trace/trace_packet.proto and what it includes.
+Format: protos/perfetto/trace/trace_packet.proto and its imports.
 """
 
 from collections.abc import Iterable
@@ -48,9 +49,9 @@ class CounterTracks:
 
 
 class PerfettoWriter:
-    """Writes a Perfetto trace to a binary stream: encoded packets, and the names of their processes and threads.
+    """A writer of a Perfetto trace: encoded packets, and the names of their processes and threads.
 
-    The format has no place for our header, nor for unknown fields of events.
+    The format has no field for Kinetoscope's header, nor for unknown fields of events.
     """
 
     base_ns = 0
@@ -70,11 +71,11 @@ class PerfettoWriter:
         return self._num_sequences
 
     def write_packets(self, packets: bytes | bytearray | memoryview) -> None:
-        """Add encoded packets of a sequence from `begin_sequence`."""
+        """Return add encoded packets of a sequence from `begin_sequence`."""
         self._stream.write(packets)
 
     def write(self, events: Iterable[Event]) -> None:
-        """Add the names and the order of processes and threads, which are in metadata events."""
+        """Return add the names and the order of processes and threads, which are in metadata events."""
         described: dict[tuple[int, int, int], dict[str, Any]] = {}
         for event in events:
             kind, _, field = event["name"].partition("_")

@@ -1,6 +1,7 @@
-"""The file by which `kinetoscope record` asks the ranks of a live run for steps: numbers only, no path and no code.
+"""Request of `kinetoscope record` to the ranks of a running job: numbers only, no path and no code.
 
-It is made when the run begins, and overwritten in place: a network file system may take a minute to show a new name.
+Its file is made when the run begins, and overwritten in place: a network file system may take a minute to show a new
+name.
 """
 
 import hashlib
@@ -32,8 +33,10 @@ _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os
 
 @dataclass(frozen=True)
 class RecordRequest:
-    """What is asked for: ``num_steps`` steps from ``first_step`` on, of ``ranks``, or of all. ``sequence`` is another
-    number for each request to a run, above 0."""
+    """A request for ``num_steps`` steps from ``first_step`` on, of ``ranks``, or of all ranks.
+
+    ``sequence`` is a different number, above 0, for each request to a run.
+    """
 
     sequence: int
     num_steps: int
@@ -42,11 +45,11 @@ class RecordRequest:
     ranks: frozenset[int] | None = None
 
     def is_for(self, rank: int) -> bool:
-        """Whether this rank is asked."""
+        """Return whether the request is for this rank."""
         return self.ranks is None or rank in self.ranks
 
     def encoded(self) -> bytes:
-        """The bytes of the file."""
+        """Return the bytes of the file."""
         bits = bytearray(_MAX_RANKS // 8)
         for rank in self.ranks or ():
             bits[rank // 8] |= 1 << rank % 8
@@ -56,7 +59,7 @@ class RecordRequest:
 
 
 def validate_ranks(ranks: Iterable[int]) -> frozenset[int]:
-    """These, if a request can name them. Raises `SettingsError`."""
+    """Return the ranks if a request can name them; raise `SettingsError` otherwise."""
     found = frozenset(ranks)
     if not found or min(found) < 0 or max(found) >= _MAX_RANKS:
         raise SettingsError(f"--ranks takes numbers from 0 to {_MAX_RANKS - 1}; leave it out to ask all ranks.")
@@ -64,7 +67,7 @@ def validate_ranks(ranks: Iterable[int]) -> frozenset[int]:
 
 
 def decode_request(content: bytes) -> RecordRequest | None:
-    """The request in a file; None if there is none, or none that can be obeyed."""
+    """Return the request in a file; None if there is no valid one."""
     if len(content) != REQUEST_BYTES or _checksum(content[:_CHECKED_BYTES]) != content[_CHECKED_BYTES:]:
         return None
     magic, sequence, num_steps, first_step, requested_unix_ns, is_for_all, bits = _FIELDS.unpack_from(content)
@@ -76,19 +79,19 @@ def decode_request(content: bytes) -> RecordRequest | None:
 
 
 def read_request(path: bytes | str) -> RecordRequest | None:
-    """The request in a file of this user's to which nobody else may write. Raises nothing."""
+    """Return the request in a file to which only this user can write; None for any other; never raise."""
     return decode_request(_read(path, REQUEST_BYTES))
 
 
 def request_sequence(path: bytes | str) -> int:
-    """The number of the request in such a file; 0 for none."""
+    """Return the number of the request in such a file; 0 for none."""
     head = _read(path, _HEAD.size)
     magic, sequence = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0)
     return sequence if magic == _MAGIC else 0
 
 
 def make_request_file(folder: int) -> None:
-    """Makes the file, without a request, in an open folder, unless it is there. Raises OSError."""
+    """Make the file, without a request, in an open folder, unless it exists. Raises OSError."""
     try:
         descriptor = os.open(NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600, dir_fd=folder)
     except FileExistsError:
@@ -100,10 +103,10 @@ def make_request_file(folder: int) -> None:
 
 
 def write_request(path: str, make: Callable[[RecordRequest | None], RecordRequest]) -> RecordRequest:
-    """Overwrite the file in place with what ``make`` returns for the request that is in it, and return that.
+    """Overwrite the file in place with the request that ``make`` builds from the current one; return it.
 
-    Two processes take turns. Raises OSError, FileNotFoundError if it is not the file of this user's run, and what
-    ``make`` raises.
+    Two processes take turns. Raises OSError, FileNotFoundError if it is not the file of this user's run, and the errors
+    of ``make``.
     """
     descriptor = os.open(path, os.O_RDWR | _FLAGS)
     try:

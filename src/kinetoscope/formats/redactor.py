@@ -1,4 +1,4 @@
-"""What the user's function says may be written instead of a text."""
+"""Redaction by a user's function, which returns the replacement of each string."""
 
 import logging
 import traceback
@@ -13,9 +13,9 @@ _MAX_CACHED = 1 << 18  # texts; a trace has a few thousand different ones
 
 
 class Redactor:
-    """Asks the user's function what may be written instead of a text; once for each text, until `forget`.
+    """A cache around the user's function: it is called once for each text, until `clear`.
 
-    If the function raises, or returns something that is not a text, the text becomes ``redacted``, the log says so
+    If the function raises, or returns something that is not a text, the text becomes ``redacted``, the log reports it
     once, without the text, and ``on_error``, if given, is called with each error. Any thread may call it.
     """
 
@@ -26,11 +26,12 @@ class Redactor:
         self._once = OnceLog()
 
     def __call__(self, text: str) -> str:
+        """Return the replacement of a text."""
         known = self._known.get(text)
         return self._replace(text) if known is None else known
 
     def clear(self) -> None:
-        """Forgets all answers, so that their texts take no memory after the window they are from."""
+        """Drop all cached replacements, so that their texts take no memory after their window."""
         self._known = {}
 
     def _replace(self, text: str) -> str:

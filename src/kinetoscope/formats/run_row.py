@@ -1,4 +1,4 @@
-"""What a list of runs says of one run: a row, which whoever has analysed the run keeps in the user's cache."""
+"""Row of one run in a list of runs, which an analysis of the run keeps in the user's cache."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +33,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_row(run_folder: Path, content_hash: str) -> RunRow | None:
-    """The row of the run in ``run_folder``, if there is one that was made from files in this state."""
+    """Return the cached row of the run in ``run_folder``, if its files have not changed since."""
     try:
         row = msgspec.json.decode(CacheEntry.of_row(run_folder).read(), type=RunRow)
     except (OSError, ValueError, RecursionError, KinetoscopeError):
@@ -42,6 +42,6 @@ def read_row(run_folder: Path, content_hash: str) -> RunRow | None:
 
 
 def write_row(run_folder: Path, row: RunRow) -> None:
-    """Keeps the row of the run in ``run_folder``. If that fails, it is worked out again next time."""
+    """Cache the row of the run in ``run_folder``; if that fails, it is computed again next time."""
     with suppress(OSError, ValueError, KinetoscopeError):  # ValueError: a name that is not Unicode
         CacheEntry.of_row(run_folder).write(msgspec.json.encode(row))

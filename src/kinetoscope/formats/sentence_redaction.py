@@ -1,4 +1,4 @@
-"""Sentences of ours, told apart from those of users by the templates in our code."""
+"""Redaction of Kinetoscope's sentences, which are recognised by the templates in its code."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The list ``{run}/slow_steps/rank{r}.jsonl`` of the slow steps that a rank has kept, each with a trace beside it."""
+"""List ``{run}/slow_steps/rank{r}.jsonl`` of a rank's slow steps, each with a trace beside it."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -47,17 +47,17 @@ class SlowStep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def excess_ns(self) -> int:
-        """How much longer than usual it took."""
+        """The time by which the step was longer than usual, in ns."""
         return self.duration_ns - self.usual_ns
 
     @property
     def is_machines(self) -> bool:
-        """Whether half of that or more is because the processors were busy with others."""
+        """True if half of that or more is because other processes used the CPUs."""
         return self.starved_ns is not None and 2 * self.starved_ns >= self.excess_ns
 
 
 def append_slow_step(run_folder: Path, slow: SlowStep) -> None:
-    """Adds a slow step to the list of its rank. Raises OSError if it cannot."""
+    """Append a slow step to the list of its rank. Raises OSError if it cannot."""
     append_line(RunFolder(run_folder), journal_of_rank(FOLDER, slow.rank), encode_struct(slow))
 
 

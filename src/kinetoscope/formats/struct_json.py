@@ -1,4 +1,4 @@
-"""Structs of our own small files as JSON.
+"""JSON of the structs in Kinetoscope's small files.
 
 Texts in them may be paths that are not UTF-8: Python holds these as strings with lone surrogates.
 """
@@ -12,7 +12,7 @@ _NOT_FOR_MSGSPEC = (b"\\udc", b"NaN", b"Infinity")
 
 
 def encode_struct(struct: msgspec.Struct) -> bytes:
-    """The struct as JSON, on one line."""
+    """Return the struct as JSON, on one line."""
     try:
         return msgspec.json.encode(struct)
     except UnicodeEncodeError:
@@ -20,8 +20,10 @@ def encode_struct(struct: msgspec.Struct) -> bytes:
 
 
 def decode_struct(text: bytes, kind: Any) -> Any:
-    """The struct of this ``kind`` in the JSON. Raises `msgspec.MsgspecError` or UnicodeDecodeError if there is none,
-    RecursionError if it is nested too deeply."""
+    """Parse the struct of this ``kind`` from JSON.
+
+    Raises `msgspec.MsgspecError` or UnicodeDecodeError if there is none, RecursionError if it is nested too deeply.
+    """
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""formats: the names and categories by which a reader of a trace knows what was recorded of a training, and how."""
+"""Names and categories in Kinetoscope's traces by which readers recognise its records."""
 
 BATCH = "event/batch"
 """The span of a batch, which is a step."""

@@ -1,7 +1,7 @@
-"""Redacts the texts of a trace: each name and each text in its events and its header is replaced.
+"""Redaction of a trace: each name and each text in its events and its header is replaced.
 
-Not replaced is what only says how to read the trace: phases, times, numbers, the categories and the argument names that
-torch and we define.
+Kept are the parts that only define how to read the trace: phases, times, numbers, and the categories and argument names
+of torch and Kinetoscope.
 """
 
 import re
@@ -70,7 +70,7 @@ class TraceRedactor:
         return redacted
 
     def redact_id(self, value: Any) -> Any:
-        """Return what replaces a pid, a tid or an id; different ones stay different."""
+        """Return the replacement of a pid, a tid or an id; different ones stay different."""
         if isinstance(value, dict):
             return {key: self.redact_id(part) for key, part in value.items() if key in ("local", "global")}
         if not isinstance(value, str):
@@ -122,7 +122,7 @@ class TraceRedactor:
 
 
 def redact_categories(categories: str, replace: Replace) -> str:
-    """The categories of an event, with commas between them; those that torch and we define are kept."""
+    """Return the categories of an event, with commas between them; those of torch and Kinetoscope are kept."""
     if categories in KNOWN_CATEGORIES:
         return categories
     return ",".join(part if part in KNOWN_CATEGORIES else replace(part) for part in categories.split(","))
@@ -135,18 +135,18 @@ def write_redacted(trace: ChromeTrace, stream: BinaryIO, redactor: TraceRedactor
 
 
 def describes_track(event: Event) -> bool:
-    """Whether a metadata event names or orders processes and threads."""
+    """Return whether a metadata event names or orders processes and threads."""
     name = event.get("name")
     return isinstance(name, str) and name in _DESCRIPTIONS
 
 
 def _is_device_label(args: Any) -> bool:
-    """Whether the args of a description only say that a process stands for the CPU or a GPU."""
+    """Return whether the args of a description only say that a process stands for the CPU or a GPU."""
     return isinstance(args, dict) and len(args) == 1 and _DEVICE.fullmatch(str(args.get("labels"))) is not None
 
 
 def unused_name(name: str, used: dict[str, Any]) -> str:
-    """``name``, or if it is taken, the name and a number."""
+    """Return ``name``, or if it is used, the name and a number."""
     if name not in used:
         return name
     return next(other for number in count(len(used) + 1) if (other := f"{name} ({number})") not in used)

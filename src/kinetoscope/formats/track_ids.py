@@ -1,7 +1,7 @@
-"""Gives all events of a rank one pid, the rank, and each of its tracks a tid.
+"""One pid for all events of a rank, its number, and a tid for each of its tracks.
 
 Kineto gives each GPU its own pid (0 to 7, which may be ranks as well) and puts annotations under pids such as "Spans".
-Perfetto reads tids as 32 bits, treats anything else as 0, and draws tid 0 on the main thread: we assign no such tid.
+Perfetto reads tids as 32 bits, treats anything else as 0, and draws tid 0 on the main thread: no track gets such a tid.
 """
 
 import re
@@ -36,7 +36,7 @@ _BACKWARD_SPANS = ("autograd::engine::evaluate_function",)
 
 
 class Role(IntEnum):
-    """What a track shows, in the order in which tracks are sorted."""
+    """The content of a track, in the order in which tracks are sorted."""
 
     LOOP = 0
     BACKWARD = 1
@@ -67,20 +67,20 @@ class Track:
         return without_number(name, self.tid) if self.tid == self.original_tid else name
 
     def sort_index(self, place: int) -> int:
-        """The sort index of the ``place``-th track of its rank; an overlap track comes after its origin."""
+        """Return the sort index of the track at index ``place``; an overlap track comes after its origin."""
         if self.given_sort_index is not None:
             return self.given_sort_index
         return self.role * 10_000_000 + place * 100 + min(self.overlap, 99)
 
 
 def without_number(name: str, tid: int) -> str:
-    """A thread's name without its tid, as in Kineto's ``thread 7 (python)``."""
+    """Return a thread's name without its tid, as in Kineto's ``thread 7 (python)``."""
     match = re.fullmatch(rf"thread {tid} \((.+)\)", name)
     return match[1] if match else name.removesuffix(f" {tid}")
 
 
 class RankTracks:
-    """The tracks of one rank in all its files. The same track of the same process has the same tid in each file."""
+    """The tracks of one rank in all its files; a track of a process has the same tid in each file."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -89,9 +89,9 @@ class RankTracks:
         self._taken: set[int] = set()
 
     def adopt(self, events: Iterable[Event], *, host: str = "", is_kinetoscope: bool = False) -> list[Event]:
-        """Gives the events of one file this rank's pid and tids, in place, and stores the names of tracks.
+        """Give the events of one file this rank's pid and tids, in place, and store the names of tracks.
 
-        ``is_kinetoscope``: the file was written by Kinetoscope, so its names and sort indexes stay as they are.
+        ``is_kinetoscope``: the file was written by Kinetoscope, so its names and sort indexes are kept.
         """
         events = list(events)
         described = Descriptions(events)
@@ -99,11 +99,11 @@ class RankTracks:
         return [event for event in events if self.adopt_one(event, described, is_kinetoscope=is_kinetoscope)]
 
     def set_host(self, host: str) -> None:
-        """Stores where the rank ran; the first file with a host counts."""
+        """Store the host of the rank; the first file with a host counts."""
         self._host = self._host or host
 
     def adopt_one(self, event: Event, described: "Descriptions", *, is_kinetoscope: bool = False) -> bool:
-        """Gives one event this rank's pid and tid, in place; False if it is metadata that `metadata` replaces."""
+        """Give one event this rank's pid and tid, in place; return False if `metadata` replaces it."""
         if is_track_metadata(event):
             return False
         name = str(event.get("name")) if event.get("ph") == "X" else ""
@@ -116,14 +116,17 @@ class RankTracks:
         return True
 
     def place(self, pid: Any, tid: Any, described: "Descriptions", role: "Role | None", *, is_kinetoscope: bool) -> int:
-        """The tid in this rank of a file's track ``(pid, tid)``; ``role`` is the thread's role as its spans show it."""
+        """Return the tid of a file's track ``(pid, tid)`` in this rank.
+
+        ``role`` is the thread's role by its spans.
+        """
         track = self._track(pid, plain_tid(tid), described, is_kinetoscope)
         if role is not None and track.role is Role.THREAD and not is_kinetoscope:
             track.role = role
         return track.tid
 
     def metadata(self) -> list[Event]:
-        """The ``M`` events that name and order the rank and its tracks.
+        """Return the ``M`` events that name and order the rank and its tracks.
 
         Viewers add a process's pid and a thread's tid to its name, so neither is in the name.
         """
@@ -141,8 +144,10 @@ class RankTracks:
         return events
 
     def composer_metadata(self, base_ns: int) -> list[Event]:
-        """The metadata that Composer's own merger needs in a list whose times count from ``base_ns``: the rank, and a
-        moment that is the same on every rank."""
+        """Return the metadata that Composer's own merger needs, for times that count from ``base_ns``.
+
+        It is the rank, and a moment that is the same on every rank.
+        """
         return [
             self._describe("global_rank", 0, value=self.rank),
             self._describe("clock_sync_timestamp_us", 0, value=-base_ns // 1000),
@@ -181,7 +186,7 @@ class RankTracks:
 
 
 class Descriptions:
-    """What the metadata events of one file say about its processes and threads.
+    """The names and the order of a file's processes and threads, from its metadata events.
 
     ``events`` are all events of the file, or only the metadata; then ``kernel_pids`` are the pids with kernels.
     """
@@ -223,12 +228,12 @@ class Descriptions:
             self.keys[pid, tid] = pid, origin, overlap
 
     def is_device(self, pid: Any) -> bool:
-        """Whether ``pid`` is that of a GPU and not of a process."""
+        """Return whether ``pid`` is that of a GPU and not of a process."""
         return pid in self.devices or (pid in self._kernel_pids and isinstance(pid, int) and pid < 16)
 
 
 def is_track_metadata(event: Event) -> bool:
-    """Whether it is metadata that names or orders processes and threads, or is true only in its own file."""
+    """Return whether it is metadata that names or orders tracks, or is true only in its own file."""
     return event.get("ph") == "M" and str(event.get("name")) in _CONSUMED
 
 
@@ -243,7 +248,7 @@ def _role(pid: Any, tid: Any, described: Descriptions, is_kinetoscope: bool) -> 
 
 
 def role_of(name: str) -> Role | None:
-    """The role of a thread that has a span of that name; None if the name does not show it."""
+    """Return the role of a thread that has a span of that name; None if the name does not show it."""
     if name.startswith(_LOOP_SPANS):
         return Role.LOOP
     return Role.BACKWARD if name.startswith(_BACKWARD_SPANS) else None
@@ -255,12 +260,15 @@ def _order(track: Track) -> tuple[Any, ...]:
 
 
 def plain_pid(pid: Any) -> Any:
-    """A pid as a value that can be a key."""
+    """Return a pid as a value that can be a key."""
     return pid if type(pid) in (int, str) or pid is None else str(pid)
 
 
 def plain_tid(tid: Any) -> Any:
-    """A tid as a number if it is one: old Kineto wrote "123" for spans and 123 for flows of the same thread."""
+    """Return a tid as a number if it is one.
+
+    Old Kineto wrote "123" for spans and 123 for flows of the same thread.
+    """
     if isinstance(tid, str):
         number = tid.removeprefix("stream ")
         return int(number) if _NUMBER.fullmatch(number) else tid
@@ -268,13 +276,13 @@ def plain_tid(tid: Any) -> Any:
 
 
 def normalize_ids(event: Event) -> Event:
-    """The event with pid and tid as integers or text: viewers round fractions, and drop other types."""
+    """Return the event with pid and tid as integers or text: viewers round fractions and drop other types."""
     other_ids = {key: str(event[key]) for key in ("pid", "tid") if type(event.get(key)) not in (int, str, NoneType)}
     return event | other_ids if other_ids else event
 
 
 def number_of_tid(tid: Any) -> str:
-    """A tid of any writer as text: some write both 123 and "123", or 7 and "stream 7", for the same track."""
+    """Return a tid of any writer as text: some write 123 and "123", or 7 and "stream 7", for one track."""
     return str(tid).removeprefix("stream ")
 
 
@@ -283,10 +291,10 @@ _WIDEST_IDS = 2**40
 
 
 class IdNumbers:
-    """New ids for the flows and async spans of one file, from ``first`` on, which no other file has.
+    """Allocator of new ids for the flows and async spans of one file, from ``first`` on.
 
-    If all ids of the file are integers, from ``lowest`` to ``highest``, all are shifted by the same number, without
-    a table; other ids, and all of a file that has an ``id2``, are numbered in the order in which they come.
+    If all ids of the file are integers, from ``lowest`` to ``highest``, all are shifted by the same number, without a
+    table; other ids, and all of a file that has an ``id2``, are numbered in the order in which they come.
     """
 
     def __init__(self, first: int, lowest: int | None = None, highest: int | None = None) -> None:
@@ -303,7 +311,7 @@ class IdNumbers:
         return self._first + (self._count if self.are_plain else len(self._numbers))
 
     def renumber(self, event: Event) -> None:
-        """Gives one event its new ids, in place."""
+        """Give one event its new ids, in place."""
         if str(event.get("ph")) in _ID_PHASES:
             for name in ("id", "id2"):
                 if name in event:
@@ -312,7 +320,7 @@ class IdNumbers:
             event["bind_id"] = self.number(event["bind_id"])
 
     def number(self, given: Any) -> int:
-        """The new id for an id of the file."""
+        """Return the new id for an id of the file."""
         if self.are_plain:
             return self._first + int(given) - self.lowest
         return self._numbers.setdefault(str(given), self._first + len(self._numbers))

@@ -1,4 +1,4 @@
-"""The rules of viewers: which events Perfetto's trace processor shows, and how others can be changed so that it does.
+"""Rules of viewers: the events that Perfetto's trace processor draws, and changes that make others drawable.
 
 The trace processor does not draw an event that breaks one of these rules, and counts it in its error statistics.
 """
@@ -28,7 +28,7 @@ _ID_BITS = 2**48 - 1
 
 
 def adapt_to_viewers(event: Event) -> Event | None:
-    """The event, changed if needed so that viewers show it; None if that is impossible."""
+    """Return the event, changed if needed so that viewers show it; None if that is impossible."""
     if not has_phase(event) or (event["ph"] != "M" and "ts" not in event):
         return None
     changes = _changes(event, event["ph"])
@@ -40,7 +40,7 @@ def adapt_to_viewers(event: Event) -> Event | None:
 
 
 def _changes(event: Event, phase: str) -> Event | None:
-    """The fields that must change; None if the event cannot be shown."""
+    """Return the fields that must change; None if the event cannot be shown."""
     if phase == "X":
         return {} if "dur" in event else {"dur": 0}
     if phase == "C":
@@ -63,7 +63,7 @@ def _of_counter(args: Any) -> Event:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a number; NaN counts, since the writer notes it beside the counter."""
+    """Return whether it is a number; NaN counts, since the writer records it beside the counter."""
     return type(value) in (int, float) or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
 
 
@@ -99,7 +99,7 @@ def _of_flow(given: Any) -> Event | None:
 
 
 def flow_id(text: str) -> int:
-    """A numeric id to replace an id that is text."""
+    """Return a numeric id to replace an id that is text."""
     return fnv(text.encode(errors="replace")) & _ID_BITS
 
 
@@ -107,18 +107,17 @@ def flow_id(text: str) -> int:
 
 
 def find_viewer_track(pid: Any, tid: Any) -> TrackId:
-    """The track on which viewers show an event of that pid and tid; a tid of 0 or None means the main thread."""
+    """Return the track on which viewers show an event; a tid of 0 or None means the main thread."""
     pid = plain_pid(pid) if pid is not None else 0
     tid = plain_tid(tid)
     return pid, pid if tid is None or tid == 0 else tid
 
 
 def find_misread_tids(places: Iterable[TrackId], tracks: Iterable[TrackId]) -> dict[TrackId, Any]:
-    """The ``tracks`` (as from `find_viewer_track`) that viewers mistake for others or for two, with a tid to write for
-    each.
+    """Return the ``tracks`` that viewers mistake for others or split, with a tid to write for each.
 
-    ``places`` are pids and tids as written. To viewers "7" and 7 are two threads, and a tid that is not a 32-bit number
-    is the main thread.
+    ``places`` are pids and tids as written, and ``tracks`` are from `find_viewer_track`. To viewers "7" and 7 are two
+    threads, and a tid that is not a 32-bit number is the main thread.
     """
     are_texts: dict[TrackId, set[bool]] = {track: set() for track in tracks}
     for pid, tid in places:

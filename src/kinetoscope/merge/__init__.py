@@ -1,1 +1,1 @@
-"""merge: many ranks and cycles into one trace. Safe to run beside training."""
+"""merge: many ranks and cycles into one trace, also during training in a process of low priority."""

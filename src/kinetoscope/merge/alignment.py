@@ -1,4 +1,4 @@
-"""Puts files on one clock: computes how far the times of each file are shifted, and how much its drift is corrected."""
+"""Alignment of files on one clock: the shift of each file's times, and the correction of their drift."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ _MAX_NAMED_SHIFTS = 8
 
 
 class Alignable(Protocol):
-    """What `align` reads of a file, and ``shift_ns`` and ``stretch``, which it sets."""
+    """A file as `align` reads it, and ``shift_ns`` and ``stretch``, which it sets."""
 
     path: str
     has_clock: bool
@@ -21,22 +21,30 @@ class Alignable(Protocol):
     stretch: DriftCorrection | None
 
     @property
-    def rank(self) -> int: ...
-    def common_ns(self, time_ns: int) -> int: ...
+    def rank(self) -> int:
+        """The rank of the file."""
+
+    def common_ns(self, time_ns: int) -> int:
+        """Return a moment of the file on the common clock."""
+
     @property
-    def sync_us(self) -> int | None: ...
+    def sync_us(self) -> int | None:
+        """The moment, on the file's clock in us, that all ranks of a Composer run recorded together."""
+
     @property
-    def clock(self) -> FileClock | None: ...
+    def clock(self) -> FileClock | None:
+        """The clock of the file; None if it has none."""
 
 
 def align(files: Sequence[Alignable], align_on: str | None, *, align_all: bool = False) -> None:
-    """Puts all files on one clock: rank 0's unix time where the clocks were compared during the run, else each file's
-    own unix time.
+    """Put all files on one clock.
+
+    It is rank 0's unix time where the clocks were compared during the run, else each file's own unix time.
 
     Files without a clock are moved so that the span ``align_on`` begins where it begins in the files with a clock, or
     else in the first file; ``align_all`` moves all files so. A file without that span moves with the other files of its
     rank, since the cycles of one rank share a clock. A single file needs no clock. ``files`` are in order of rank.
-    Raises `MergeError` for a file that cannot be placed.
+    Raises `MergeError` for a file that cannot be aligned.
     """
     if align_on is None and len(files) > 1 and not _align_on_sync(files):
         _require_clocks(files)
@@ -47,7 +55,7 @@ def align(files: Sequence[Alignable], align_on: str | None, *, align_all: bool =
 
 
 def describe_alignment(files: Sequence[Alignable], align_on: str | None, *, align_all: bool = False) -> list[str]:
-    """Sentences on files that were aligned on a span, and on files without a clock."""
+    """Return sentences on files that were aligned on a span, and on files without a clock."""
     if align_on is None:
         names = [Path(file.path).name for file in files if not file.has_clock and file.sync_us is None]
         return [f"{name} has no clock: its times count from an unknown moment." for name in names]
@@ -63,7 +71,7 @@ def describe_alignment(files: Sequence[Alignable], align_on: str | None, *, alig
 
 
 def describe_clocks(files: Sequence[Alignable]) -> list[dict[str, Any]]:
-    """For a merged trace's header: the clock of each rank whose clock is not rank 0's, relative to rank 0's clock."""
+    """Return the clock relative to rank 0's of each rank with another clock, for a merged trace's header."""
     clocks: dict[int, dict[str, Any]] = {}
     for file in files:
         relation = file.clock.relation if file.clock else None
@@ -78,7 +86,7 @@ def describe_clocks(files: Sequence[Alignable]) -> list[dict[str, Any]]:
 
 
 def describe_clock_problems(files: Sequence[Alignable]) -> list[str]:
-    """Sentences on ranks whose times are not certain."""
+    """Return sentences on ranks whose times are uncertain."""
     clocks = [(file.rank, file.clock) for file in files if file.clock is not None]
     some_were_compared = any(clock.relation for _, clock in clocks)
     alone, once = set[int](), set[int]()
@@ -102,7 +110,7 @@ def _align_to_rank_0(files: Sequence[Alignable]) -> None:
 
 
 def _align_on_sync(files: Sequence[Alignable]) -> bool:
-    """Puts files without unix time on the first one's clock, if all have noted a common moment, as Composer's do."""
+    """Put files without unix time on the first one's clock by a common moment, as Composer's have."""
     if all(file.has_clock for file in files) or any(file.sync_us is None for file in files):
         return False
     reference_us = files[0].sync_us or 0
@@ -122,7 +130,7 @@ def _require_clocks(files: Sequence[Alignable]) -> None:
 
 
 def _align_on_span(unaligned: Sequence[Alignable], aligned: Sequence[Alignable], align_on: str) -> None:
-    """Moves the ``lost`` files so that the span begins where it begins in the ``placed`` ones."""
+    """Move the ``unaligned`` files so that the span begins where it begins in the ``aligned`` ones."""
     if not unaligned:
         return
     reference_ns = _reference_ns(aligned or unaligned, align_on)
@@ -141,7 +149,7 @@ def _align_on_span(unaligned: Sequence[Alignable], aligned: Sequence[Alignable],
 
 
 def _reference_ns(files: Sequence[Alignable], align_on: str) -> int:
-    """When the span begins in the first file that has it, on the common clock."""
+    """Return the start of the span in the first file that has it, on the common clock."""
     found = next((file.common_ns(file.aligned_at_ns) for file in files if file.aligned_at_ns is not None), None)
     if found is None:
         raise MergeError(

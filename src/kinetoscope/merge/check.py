@@ -1,6 +1,6 @@
-"""Finds what is wrong with traces, and writes a repaired copy of one.
+"""Faults of traces, and repaired copies.
 
-A repair reads a file twice and writes it as a merge of one file in which everything stays where it is. So memory stays
+A repair reads a file twice and writes it as a merge of one file in which all events keep their tracks. So memory stays
 flat.
 """
 
@@ -26,8 +26,10 @@ _REPAIRED_KINDS = ("syntax", "events", "nesting", "tracks", "times", "flows")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault, as a sentence. ``kind`` is syntax, events, nesting, tracks, times, clock, flows, pairs,
-    ranks, mixed ranks or losses."""
+    """One fault, as a sentence.
+
+    ``kind`` is syntax, events, nesting, tracks, times, clock, flows, pairs, ranks, mixed ranks or losses.
+    """
 
     kind: str
     text: str
@@ -35,7 +37,7 @@ class Finding:
 
 @dataclass(slots=True)
 class FileCheck:
-    """What is wrong with one file; ``ranks`` are the ranks in it, empty if it could not be read."""
+    """The faults of one file; ``ranks`` are the ranks in it, empty if it could not be read."""
 
     path: str
     ranks: list[int] = field(default_factory=list)
@@ -45,7 +47,7 @@ class FileCheck:
 
 
 def check_trace(path: str | os.PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> FileCheck:
-    """Checks one file: its syntax, the nesting of its spans, its clock, its flows and pairs.
+    """Check one file: its syntax, the nesting of its spans, its clock, its flows and pairs.
 
     A file that cannot be read is a finding, not an error. ``on_progress`` is called with the bytes done and the total.
     """
@@ -58,12 +60,12 @@ def check_trace(path: str | os.PathLike[str], on_progress: Callable[[int, int], 
 
 
 def unreadable(path: str, error: TraceFileError) -> FileCheck:
-    """The result for a file that cannot be read."""
+    """Return the result for a file that cannot be read."""
     return FileCheck(path, findings=[Finding("syntax", str(error))])
 
 
 def findings_of(file: InputFile) -> FileCheck:
-    """What is wrong with a file that was surveyed with ``checks``."""
+    """Return the faults of a file that was surveyed with ``checks``."""
     info = file.header.get("distributedInfo")
     world_size = info.get("world_size") if isinstance(info, dict) else None
     check = FileCheck(file.path, file.ranks, world_size if isinstance(world_size, int) else None, file.counts["events"])
@@ -83,7 +85,7 @@ def findings_of(file: InputFile) -> FileCheck:
 
 
 def compare_checks(checks: Sequence[FileCheck]) -> list[Finding]:
-    """What is wrong with the files together: ranks are missing, or belong to runs of different sizes."""
+    """Return the faults of the files together: missing ranks, or ranks of runs of different sizes."""
     sizes = {check.world_size for check in checks if check.world_size}
     if len(sizes) > 1:
         listed = ", ".join(map(str, sorted(sizes)))
@@ -119,7 +121,7 @@ def _counted(counts: dict[str, int]) -> Iterable[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class RepairedTrace:
-    """What was wrong with a trace, and ``done``: what was repaired, in sentences."""
+    """The faults of a trace, and ``done``: sentences on the repairs."""
 
     output: Path
     check: FileCheck
@@ -127,7 +129,7 @@ class RepairedTrace:
 
     @property
     def left(self) -> list[Finding]:
-        """What cannot be repaired without guessing."""
+        """The faults that cannot be repaired without guessing."""
         return [finding for finding in self.check.findings if finding.kind not in _REPAIRED_KINDS]
 
 
@@ -136,12 +138,15 @@ def repair_trace(
     output: str | os.PathLike[str],
     on_progress: Callable[[int, int], None] | None = None,
 ) -> RepairedTrace:
-    """Writes what can be read of a trace to ``output``, as valid JSON whose spans nest, and returns what was done.
+    """Write the readable part of a trace to ``output``, as valid JSON whose spans nest.
 
-    Pids, tids, ids, times and fields, also those beside the events, stay as they are. A span that overlaps others moves
-    to a new track. ``output`` is compressed if its name ends in ``.gz`` or ``.zst``, appears when it is complete, and
-    may be ``path``; ``-`` is the standard output. ``on_progress`` is called with the bytes done and the total.
-    Raises `TraceFileError` if nothing can be read, `SettingsError` for a name of another format than JSON.
+    Pids, tids, ids, times and fields, also those beside the events, are kept. A span that overlaps others moves to a
+    new track. ``output`` is compressed if its name ends in ``.gz`` or ``.zst``, appears when it is complete, and may be
+    ``path``; ``-`` is the standard output. ``on_progress`` is called with the bytes done and the total.
+
+    Raises:
+        TraceFileError: nothing can be read.
+        SettingsError: the name is one of another format than JSON.
     """
     target = Path(output)
     if is_perfetto(target):
@@ -160,7 +165,7 @@ def repair_trace(
 
 
 def _base_ns(file: InputFile) -> int:
-    """What the repaired times count from: a base of ours, unless a far time is exact only from the file's own."""
+    """Return the zero of the repaired times: a usual base, unless only the file's own keeps them exact."""
     if not file.has_clock:
         return 0
     base_ns = max(0, choose_base_ns(file.earliest_ns or 0, file.base_ns))
@@ -169,7 +174,7 @@ def _base_ns(file: InputFile) -> int:
 
 
 def _shift_ns(file: InputFile, base_ns: int) -> int:
-    """How far all times must move, in whole seconds, so that viewers take them; 0 if choosing the base is enough."""
+    """Return the shift of all times, in whole seconds, that viewers need; 0 if choosing the base is enough."""
     earliest_ns = file.earliest_ns or 0
     is_rounded = file.counts["rounded"] > 0 and not file.has_clock
     return base_ns - earliest_ns // _SECOND_NS * _SECOND_NS if earliest_ns < base_ns or is_rounded else 0

@@ -1,4 +1,4 @@
-"""Writes one trace in another format, as the name of the output says."""
+"""Conversion of one trace to the format of the output's name."""
 
 import os
 from collections.abc import Callable
@@ -20,12 +20,15 @@ Progress = Callable[[int, int], None]
 def convert_trace(
     source: str | os.PathLike[str], output: str | os.PathLike[str], on_progress: Progress | None = None
 ) -> list[str]:
-    """Writes the trace in ``source`` to ``output``, in the format that its name says; returns notes, in sentences.
+    """Write the trace in ``source`` to ``output``, in the format of its name; return notes, in sentences.
 
     To ``.json``, ``.json.gz`` or ``.json.zst`` (or ``-``, the standard output) the text is copied byte by byte, so it
-    can be converted back. To ``.pftrace`` every event is written anew: the process is the rank, and what the format has
-    no place for is left out. Raises `SettingsError` for a name of another format, `TraceFileError` for a file that
-    cannot be read.
+    can be converted back. To ``.pftrace`` every event is written anew: the process is the rank, and data for which the
+    format has no field is left out.
+
+    Raises:
+        SettingsError: the name is one of another format.
+        TraceFileError: the file cannot be read.
     """
     target = Path(output)
     if is_perfetto(Path(source)):

@@ -1,8 +1,8 @@
-"""A cycle and the trace contributed to it, written as one text, in C.
+"""Text of a cycle together with the trace contributed to it, written in C.
 
-So a long window needs no memory of Python's and holds the GIL only for moments, while training continues. Our records,
-which stay structs, and the file's spans are nested together. Our times are exact, so where spans overlap the file's are
-changed.
+So a long window needs no memory of Python's and holds the GIL only for moments, while training continues. Recorded
+spans, which stay structs, and the file's are nested together. Recorded times are exact, so where spans overlap the
+file's are changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ class CycleEvents(Protocol):
 
 
 def read_cycle_text(path: str, ours: CycleEvents, names: Sequence[Event]) -> "CycleText | None":
-    """Survey the file together with our events.
+    """Survey the file together with the cycle's events.
 
     ``names`` are the metadata events that name our threads; they replace the file's names. Returns None if only Python
     can write the cycle: if the file must be repaired, if its times do not count from a base, if ids are not numbers, or
@@ -61,7 +61,7 @@ def read_cycle_text(path: str, ours: CycleEvents, names: Sequence[Event]) -> "Cy
 
 
 class CycleText:
-    """What `read_cycle_text` found. `place` assigns the tracks, then `write` writes the events."""
+    """The result of `read_cycle_text`: `place` assigns the tracks, then `write` writes the events."""
 
     def __init__(self, path: str, state: tuple[int, int], survey: "_CycleSurvey", ours: CycleEvents) -> None:
         self._path, self._state = path, state
@@ -74,7 +74,7 @@ class CycleText:
         return self._survey.trace
 
     def place(self, tracks: RankTracks) -> None:
-        """Assigns a track of the rank to each track of the file and of ours."""
+        """Assign a track of the rank to each track of the file and of the cycle."""
         self._file = InputFile(
             path=self._path,
             position=0,
@@ -92,7 +92,7 @@ class CycleText:
         self._outputs = list(track_outputs(self._survey, self._file, Plan({tracks.rank: tracks})))
 
     def write(self, writer: ChromeWriter) -> None:
-        """Writes our events, then the file's. Raises `TraceFileError` if the file has changed meanwhile."""
+        """Write the cycle's events, then the file's; raise `TraceFileError` if the file has changed."""
         text = self._survey.text
         text.plan(self._outputs, self._survey.base_ns - writer.base_ns, *_KEPT_IDS, *_WHOLE)
 
@@ -143,7 +143,7 @@ class _CycleSurvey(Survey):
 
 
 def _named(event: Event) -> tuple[Any, Any] | None:
-    """The pid and tid that a metadata event names; None for other events."""
+    """Return the pid and tid that a metadata event names; None for other events."""
     is_name = event.get("ph") == "M" and event.get("name") == "thread_name"
     return (plain_pid(event.get("pid")), plain_tid(event.get("tid"))) if is_name else None
 
@@ -167,4 +167,4 @@ class _Lines:
 
 
 class _NotForCError(Exception):
-    """There is something that C does not take."""
+    """An event that the native extension does not accept."""

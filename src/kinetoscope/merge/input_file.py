@@ -1,6 +1,6 @@
-"""What the first reading of a file to be merged found, and the plan of where its events go.
+"""Result of the first pass over a file to be merged, and the plan of where its events go.
 
-Which counters never change, and which series is the only one of its subject, can be told only from all files of a rank
+Which counters never change, and which series is the only one of its subject, shows only in all files of a rank
 together: `counter_tracks`.
 """
 
@@ -44,7 +44,7 @@ class CounterSeries(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SurveyOptions:
-    """What to find out about files in addition to what every merge needs."""
+    """The facts to collect of files in addition to those that every merge needs."""
 
     align_on: str | None = None
     """When the first span of this name begins."""
@@ -56,7 +56,7 @@ class SurveyOptions:
 
 @dataclass(slots=True)
 class InputFile:
-    """A file to merge, as the first reading found it. Times are unix nanoseconds, before ``shift_ns``."""
+    """A file to merge, after its first pass. Times are unix nanoseconds, before ``shift_ns``."""
 
     path: str
     position: int
@@ -96,12 +96,12 @@ class InputFile:
         self.ranks = of_pids or [self.position if self.is_merged else self._find_rank()]
 
     def require_unchanged(self) -> None:
-        """Raises `TraceFileError` if the file has changed since the first reading."""
+        """Raise `TraceFileError` if the file has changed since the first pass."""
         if file_state(self.path) != self.state:
             raise self.changed_error()
 
     def changed_error(self) -> TraceFileError:
-        """The error for a file that is not what it was at the first reading."""
+        """Return the error for a file that has changed since the first pass."""
         return TraceFileError(
             f"Cannot read the trace {self.path}: it changed during reading. Try again when no process writes to it."
         )
@@ -113,12 +113,12 @@ class InputFile:
 
     @property
     def is_kinetoscope(self) -> bool:
-        """Whether Kinetoscope wrote it, so that its spans nest and its names stay as they are."""
+        """True if Kinetoscope wrote it, so that its spans nest and its names are kept."""
         return "kinetoscope" in self.header
 
     @property
     def host(self) -> str:
-        """The machine on which it was written, if the file says so; else ""."""
+        """The machine on which it was written, if the file has it; else ""."""
         return str(kinetoscope_header(self.header).get("host") or self.header.get("host_name") or "")
 
     @property
@@ -128,24 +128,24 @@ class InputFile:
 
     @property
     def sync_us(self) -> int | None:
-        """On this file's clock, the moment that all ranks of a Composer run noted together."""
+        """The moment, on this file's clock in us, that all ranks of a Composer run recorded together."""
         return self._note("clock_sync_timestamp_us")
 
     def common_ns(self, time_ns: int) -> int:
-        """Converts a moment from the file's clock to the common clock."""
+        """Convert a moment from the file's clock to the common clock."""
         return (self.stretch.apply(time_ns) if self.stretch is not None else time_ns) + self.shift_ns
 
     def file_ns(self, time_ns: int) -> int:
-        """Converts a moment from the common clock to the file's clock."""
+        """Convert a moment from the common clock to the file's clock."""
         time_ns -= self.shift_ns
         return self.stretch.revert(time_ns) if self.stretch is not None else time_ns
 
     def rank_of(self, pid: Any) -> int:
-        """The rank of an event with that pid."""
+        """Return the rank of an event with that pid."""
         return pid if self.is_merged and _is_rank(pid) else self.rank
 
     def batches_of(self, rank: int) -> dict[int, Moment]:
-        """When each batch of a rank was, on the common clock."""
+        """Return the interval of each batch of a rank, on the common clock."""
         found: dict[int, Moment] = {}
         for pid, batches in self.batches.items():
             if self.rank_of(pid) == rank:
@@ -155,7 +155,7 @@ class InputFile:
         return found
 
     def _find_rank(self) -> int:
-        """The rank in the file's header, else the one in its name, else its place among the files."""
+        """Return the rank in the file's header, else the one in its name, else its index among the files."""
         distributed_info = self.header.get("distributedInfo")
         for source in (kinetoscope_header(self.header), distributed_info if isinstance(distributed_info, dict) else {}):
             if _is_rank(rank := source.get("rank")):
@@ -172,7 +172,7 @@ class InputFile:
 
 @dataclass(slots=True)
 class Plan:
-    """How the events of all files are written: which of them, on which tracks, and with which ids."""
+    """The plan of a merge: the events to write, their tracks, and their ids."""
 
     tracks: dict[int, RankTracks] = field(default_factory=dict)
     """The tracks of each rank that is kept."""
@@ -187,14 +187,14 @@ class Plan:
 
 
 def describe_nesting(plan: Plan) -> list[str]:
-    """A sentence on spans that were cut or moved because they overlapped."""
+    """Return a sentence on spans that were cut or moved because they overlapped."""
     if not plan.num_clipped and not plan.num_moved:
         return []
     return [f"Spans cut so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}."]
 
 
 def file_state(path: str) -> FileState:
-    """The size and the time of change of a file, which show whether it has changed."""
+    """Return the size and the time of change of a file, which show whether it has changed."""
     try:
         found = os.stat(path)
     except OSError:
@@ -203,18 +203,18 @@ def file_state(path: str) -> FileState:
 
 
 def kinetoscope_header(header: dict[str, Any]) -> dict[str, Any]:
-    """Our own part of a file's header; empty in a file of another program."""
+    """Return Kinetoscope's part of a file's header; empty in a foreign file."""
     own = header.get("kinetoscope")
     return own if isinstance(own, dict) else {}
 
 
 def _is_rank(value: Any) -> TypeGuard[int]:
-    """Whether the value can be a rank. A rank becomes a pid, which has 32 bits."""
+    """Return whether the value can be a rank. A rank becomes a pid, which has 32 bits."""
     return type(value) is int and 0 <= value < 2**31
 
 
 def read_composer_metadata(metadata: Iterable[Event]) -> dict[str, Any]:
-    """What Composer's metadata events say about their file."""
+    """Return the fields in Composer's metadata events."""
     found: dict[str, Any] = {}
     for event in metadata:
         name, args = event.get("name"), event.get("args")
@@ -226,7 +226,7 @@ def read_composer_metadata(metadata: Iterable[Event]) -> dict[str, Any]:
 
 
 def batches_by_pid(spans: Iterable[Event]) -> dict[Any, dict[int, Moment]]:
-    """When each batch was, by pid, from the spans of torch's steps and of our batches."""
+    """Return the interval of each batch, by pid, from the spans of steps and batches."""
     found: dict[Any, dict[int, Moment]] = {}
     for span in spans:
         batch = _batch_of(span)
@@ -262,7 +262,7 @@ def _batch_of(span: Event) -> int | None:
 
 
 def read_counter_facts(facts: bytes | None, pids: Sequence[Any]) -> list[CounterSeries] | None:
-    """The counters of a file, as C found them; ``pids`` are those of its tracks."""
+    """Return the counters of a file, as C found them; ``pids`` are those of its tracks."""
     if facts is None:
         return None
     return [
@@ -272,7 +272,10 @@ def read_counter_facts(facts: bytes | None, pids: Sequence[Any]) -> list[Counter
 
 
 def counter_tracks(files: Sequence[InputFile]) -> CounterTracks:
-    """Where viewers show the counters of all files. If a rank has too many, they are all in their subject's group."""
+    """Choose where viewers show the counters of all files.
+
+    If a rank has too many, they are all in their subject's group.
+    """
     alone: set[int] = set()
     unchanged: set[int] = set()
     for rank, found in _by_rank(files).items():
@@ -286,7 +289,7 @@ def counter_tracks(files: Sequence[InputFile]) -> CounterTracks:
 
 
 def _by_rank(files: Sequence[InputFile]) -> dict[int, list[CounterSeries]]:
-    """The series of each rank, each once, without ranks whose counters were not all found."""
+    """Return the series of each rank, each once, without ranks whose counters were not all found."""
     by_rank: dict[int, dict[int, CounterSeries]] = defaultdict(dict)
     unknown = {rank for file in files if file.counters is None for rank in file.ranks}
     for file in files:

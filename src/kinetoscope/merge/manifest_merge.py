@@ -1,4 +1,4 @@
-"""Merges the traces that the ranks of one node have listed in their manifests during one attempt."""
+"""Merge of the traces that the ranks of one node have listed in their manifests during one attempt."""
 
 import logging
 import os
@@ -30,7 +30,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ListedAttempt:
-    """What the ranks of a node have listed of one attempt. ``others`` are the last starts of its other ranks."""
+    """The listed traces of one attempt; ``others`` are the last starts of the other ranks."""
 
     members: list[RankManifest]
     others: list[RankManifest]
@@ -49,18 +49,20 @@ class ListedAttempt:
 
     @property
     def expired(self) -> set[str]:
-        """The names of those traces that go when they are merged."""
+        """The names of those traces that are deleted when they are merged."""
         return {path for manifest in self.members for path in manifest.expired}
 
     def add_start_to_name(self, name: str) -> str:
-        """A file's path or URL, with the attempt's first start in it."""
+        """Return a file's path or URL with the attempt's first start in it."""
         folder, slash, last = name.rpartition("/")
         stem, dot, suffix = last.partition(".")
         return f"{folder}{slash}{stem}-{min(self.starts)}{dot}{suffix}"
 
     def notes(self, folder: Path, *, in_command: str = "FOLDER") -> list[str]:
-        """In whole sentences: which ranks have files in the folder but are not in the attempt, and why ranks without
-        a common id are merged. ``in_command`` is what a command calls the folder."""
+        """Return sentences on ranks that are not in the attempt, and on ranks without a common id.
+
+        ``in_command`` is the name of the folder in a command.
+        """
         left_out = [other for other in self.others if any((folder / trace.path).exists() for trace in other.traces)]
         notes = [_left_out(other, in_command) for other in left_out]
         ranks = sorted({manifest.rank for manifest in self.members})
@@ -146,7 +148,7 @@ class _Chosen:
 
 
 def _suffixes(name: str) -> str:
-    """Return what names the format of a trace: its suffix, and that of its compression."""
+    """Return the suffixes that name the format of a trace: its own, and that of its compression."""
     stem, suffix = os.path.splitext(name)
     return os.path.splitext(stem)[1] + suffix if suffix in (".gz", ".zst") else suffix
 
@@ -220,7 +222,7 @@ def _link(path: Path, link: Path, opened: BinaryIO) -> bool:
 
 
 def _output_for(output: Path, attempt: ListedAttempt, traces: RunFolder, replaces: bool) -> Path:
-    """``output``, or a name of the attempt's own where it would replace a file that has other traces in it."""
+    """Return ``output``, or a name of the attempt's own where it would replace a file that has other traces in it."""
     _check_no_link(traces, output)
     if replaces or _is_contained(output, attempt):
         return output
@@ -239,8 +241,11 @@ class _Inputs:
 
 
 def _choose_inputs(attempt: ListedAttempt, folder: Path, output: Path) -> _Inputs:
-    """The attempt's traces. Where some were deleted, only the merged file ``output`` still has them: then that file is
-    merged again, with the traces that are not in it yet."""
+    """Choose the attempt's traces.
+
+    Where some were deleted, only the merged file ``output`` still has them: then that file is merged again, with the
+    traces that are not in it yet.
+    """
     listed, traces = attempt.listed, RunFolder(folder)
     gone = {path for path in listed if not traces.is_file(path)}
     merged_before = _sources_of(_read_kinetoscope_header(output), attempt) & set(listed)
@@ -260,7 +265,7 @@ class _Waiting:
     num_cycles: int | None
 
     def wait(self, read: Callable[[], ListedAttempt], wait_s: float) -> ListedAttempt:
-        """The attempt once every rank is done, or once ``wait_s`` is over."""
+        """Return the attempt once every rank is done, or once ``wait_s`` is over."""
         deadline = time.monotonic() + wait_s
         attempt = read()
         while not self._all_done(attempt) and time.monotonic() < deadline:
@@ -300,7 +305,7 @@ def _of_node(starts: list[RankManifest], node_rank: int) -> list[RankManifest]:
 
 
 def _collect_connected(members: list[RankManifest], manifests: list[RankManifest]) -> list[RankManifest]:
-    """All manifests that belong to the ``members``, directly or through others, by rank."""
+    """Return all manifests that belong to the ``members``, directly or through others, by rank."""
     links = _Links(manifests)
     agreed = next((manifest.agreed for manifest in members if manifest.agreed), "")
     found = {id(member) for member in members}
@@ -314,7 +319,7 @@ def _collect_connected(members: list[RankManifest], manifests: list[RankManifest
 
 
 class _Links:
-    """Which starts belong to which."""
+    """The connections between starts of one attempt."""
 
     def __init__(self, manifests: list[RankManifest]) -> None:
         self._by_start: dict[str, list[RankManifest]] = defaultdict(list)
@@ -328,7 +333,7 @@ class _Links:
                 self._concurrent[start].add(manifest.start)
 
     def of(self, manifest: RankManifest) -> Iterator[RankManifest]:
-        """The manifests with the same id; where one of two has no id, those that ran at the same time."""
+        """Return the manifests with the same id, or of the same time where one of two has no id."""
         if manifest.agreed:
             yield from self._by_id.pop(manifest.agreed, ())
         for start in self._concurrent[manifest.start]:
@@ -344,12 +349,12 @@ def _left_out(other: RankManifest, folder: str) -> str:
 
 
 def _num_local_ranks(manifests: list[RankManifest]) -> int:
-    """How many ranks this node has, according to those that started; at least 1."""
+    """Return the number of ranks of this node that have started; at least 1."""
     return max((manifest.started.ranks.local_world_size for manifest in manifests if manifest.started), default=1)
 
 
 def _is_contained(output: Path, attempt: ListedAttempt) -> bool:
-    """Whether nothing is lost when a merge of the attempt's traces replaces ``output``."""
+    """Return whether nothing is lost when a merge of the attempt's traces replaces ``output``."""
     if not path_exists(output):
         return attempt.is_latest
     header, ranks = _read_kinetoscope_header(output), {manifest.rank for manifest in attempt.members}
@@ -377,7 +382,7 @@ def read_sources(merged: str | os.PathLike[str]) -> set[str]:
 
 
 def _read_kinetoscope_header(output: Path) -> dict[str, Any]:
-    """The header of a merged file of ours; empty if there is no such file."""
+    """Return the header of a merged file of Kinetoscope; empty if there is no such file."""
     try:
         return kinetoscope_header(read_header(output))
     except TraceFileError:
@@ -385,12 +390,12 @@ def _read_kinetoscope_header(output: Path) -> dict[str, Any]:
 
 
 def _listed_in(header: dict[str, Any], field: str) -> set[Any]:
-    """The names or numbers in a list in a header, which may hold anything."""
+    """Return the names or numbers in a list in a header, which may hold anything."""
     found = header.get(field)
     return {item for item in found if isinstance(item, (str, int))} if isinstance(found, list) else set()
 
 
 def _check_no_link(traces: RunFolder, output: Path) -> None:
-    """Raises `UnsafePathError` if a merged file in the folder of the traces is a link or a pipe to elsewhere."""
+    """Raise `UnsafePathError` if a merged file in the folder of the traces is a link or a pipe."""
     if Path(os.path.realpath(output.parent)) == traces.path and traces.status(output.name) is not None:
         traces.open(output.name).close()

@@ -1,4 +1,4 @@
-"""Merges the traces of many ranks and cycles into one file, on one clock.
+"""Merge of the traces of many ranks and cycles into one file, on one clock.
 
 Each file is read twice: first, a few files at a time, to learn its ranks, times and tracks; then to write its events.
 No events are kept: memory stays flat (`native_rewrite`).
@@ -44,7 +44,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """What `merge_traces` did. ``notes`` are whole sentences, such as on repairs and on files that were left out."""
+    """The result of `merge_traces`; ``notes`` are sentences on repairs and on files that were left out."""
 
     output: Path
     ranks: list[int]
@@ -69,17 +69,29 @@ def merge_traces(
     as_list: bool = False,
     num_threads: int | None = None,
 ) -> MergeReport:
-    """Merges traces of any number of ranks and cycles into ``output_file``, whose name gives the format.
+    """Merge traces of any number of ranks and cycles into ``output_file``, whose name gives the format.
 
     A ``.json`` file is Chrome JSON, a ``.pftrace`` file Perfetto's own format; ``.gz`` or ``.zst`` after it compresses
-    the file. Merged traces, for instance one of each node, are merged again rank by rank. ``sources`` are names that
-    are stored in the header. In the output every rank is a process whose pid is the rank, and times are unix time.
-    Files without a clock are aligned on the span ``align_on``: its first occurrence is moved to where it begins on the
-    lowest rank with a clock; ``align_all`` does so with all files, relative to the lowest rank. A single file needs no
-    clock. Only ``ranks`` and the events in ``window`` are kept, if given. ``on_progress`` is called with the bytes done
-    and the total. ``as_list`` writes a bare list of events, as Composer does. ``num_threads`` files are read at a time,
-    by default one per processor and at most four. The output appears when it is complete, and may be an input.
-    Raises `TraceFileError` for a file that cannot be read and `MergeError` for files that have no common clock.
+    the file. Merged traces, for instance one of each node, are merged again rank by rank. In the output every rank is a
+    process whose pid is the rank, and times are unix time. It appears when it is complete, and may be an input.
+
+    Args:
+        output_file: path of the merged file.
+        *trace_files: paths of the traces.
+        align_on: a span on which files without a clock are aligned: its first occurrence is moved to where it begins on
+            the lowest rank with a clock. A single file needs no clock.
+        align_all: align all files on that span, relative to the lowest rank.
+        ranks: the ranks to keep, by default all.
+        window: the part of the time to keep, by default all.
+        notes: more sentences for the report.
+        sources: names that are stored in the header.
+        on_progress: called with the bytes done and the total.
+        as_list: write a bare list of events, as Composer does.
+        num_threads: number of files to read at a time, by default one per CPU and at most four.
+
+    Raises:
+        TraceFileError: a file cannot be read.
+        MergeError: files have no common clock.
     """
     if not trace_files:
         raise MergeError("Nothing to merge: no trace files were given. Pass at least one.")
@@ -104,7 +116,7 @@ def _choose_num_threads(paths: Sequence[str]) -> int:
 
 
 class _AbandonedError(Exception):
-    """Ends a thread that reads a file for a merge that has failed or was interrupted."""
+    """The end of a thread that reads a file for a merge that has failed or was interrupted."""
 
 
 class _Merging:
@@ -157,7 +169,7 @@ class _Merging:
                 is_over.set()
 
     def align(self, align_on: str | None, *, align_all: bool) -> None:
-        """Puts all files on one clock without negative times. Raises `MergeError` if they have no common clock."""
+        """Put all files on one clock without negative times; raise `MergeError` if they have no common clock."""
         files = [file for file, _ in self._files]
         align(files, align_on, align_all=align_all)
         self._clock_problems = describe_alignment(files, align_on, align_all=align_all)
@@ -170,7 +182,7 @@ class _Merging:
             file.shift_ns += shift_ns
 
     def plan(self, window: Window | None) -> None:
-        """Computes when ``window`` is on each rank. Raises `MergeError` if no file has anything in it."""
+        """Compute the interval of ``window`` on each rank; raise `MergeError` if no file has anything in it."""
         if window is not None:
             files = [file for file, _ in self._files]
             self._plan.windows = window.of_ranks(files, list(self._plan.tracks))
@@ -181,7 +193,7 @@ class _Merging:
         return list(self._plan.tracks)
 
     def write_to(self, writer: TraceWriter, *, for_composer: bool) -> None:
-        """Writes the events of all files and the metadata of their tracks, for Composer's merger too if asked."""
+        """Write the events of all files and the metadata of their tracks, for Composer's merger too if asked."""
         if isinstance(writer, PerfettoWriter):
             writer.counter_tracks = counter_tracks([file for file, _ in self._files])
         for file, rewriter in self._files:
@@ -192,7 +204,7 @@ class _Merging:
                 writer.write(tracks.composer_metadata(writer.base_ns))
 
     def base_ns(self) -> int:
-        """The base of the time stamps in the merged file."""
+        """Return the base of the time stamps in the merged file."""
         return choose_base_ns(self._earliest_ns(), *(file.base_ns for file, _ in self._files))
 
     def _earliest_ns(self) -> int:
@@ -200,7 +212,7 @@ class _Merging:
         return min(begins, default=0)
 
     def describe_time_span(self) -> list[str]:
-        """A sentence if the times are so far apart that JSON numbers cannot hold nanoseconds."""
+        """Return a sentence if the times are so far apart that JSON numbers cannot hold nanoseconds."""
         ends = [file.common_ns(file.latest_ns) for file, _ in self._files if file.latest_ns is not None]
         distance_ns = max(ends, default=0) - self._earliest_ns()
         if distance_ns < _DOUBLES_LOSE_NANOSECONDS_FROM:
@@ -212,7 +224,7 @@ class _Merging:
         ]
 
     def header(self, notes: Sequence[str], sources: Sequence[str]) -> dict[str, Any]:
-        """The fields beside the events. Those of each input file are stored under its name."""
+        """Return the fields beside the events. Those of each input file are stored under its name."""
         ranks = sorted(self._plan.tracks)
         files = [file for file, _ in self._files]
         repairs = (
@@ -242,7 +254,7 @@ class _Merging:
         return {"distributedInfo": distributed_info, "kinetoscope": own} if distributed_info else {"kinetoscope": own}
 
     def report(self, output: Path) -> MergeReport:
-        """What was done."""
+        """Return the report of the merge."""
         return MergeReport(
             output=output,
             ranks=sorted(self._plan.tracks),
@@ -256,7 +268,7 @@ class _Merging:
 
 
 class ByteProgress:
-    """Counts the bytes read of files that are read ``num_passes`` times, and calls ``tell`` with the sum."""
+    """A counter of the bytes read of files that are read ``num_passes`` times; passes on the sum."""
 
     def __init__(self, paths: Sequence[str], on_progress: Progress | None, num_passes: int = 2) -> None:
         self._on_progress = on_progress
@@ -265,7 +277,7 @@ class ByteProgress:
         self._total = num_passes * sum(os.path.getsize(path) for path in paths if os.path.exists(path))
 
     def advance(self, size_bytes: int) -> None:
-        """Adds bytes that were read, by any thread."""
+        """Add bytes that were read, by any thread."""
         with self._lock:
             self._done += size_bytes
             if self._on_progress is not None:
@@ -273,7 +285,7 @@ class ByteProgress:
 
 
 def _describe_starts(files: Sequence[InputFile]) -> Iterator[str]:
-    """A sentence if files of one rank were written by several starts: mixing them may be a mistake."""
+    """Return a sentence if files of one rank were written by several starts: mixing them may be a mistake."""
     starts: dict[int, set[str]] = {}
     for file in files:
         if start := kinetoscope_header(file.header).get("start"):
@@ -287,7 +299,7 @@ def _describe_starts(files: Sequence[InputFile]) -> Iterator[str]:
 
 
 def _describe_overlap(files: Sequence[InputFile]) -> Iterator[str]:
-    """A sentence for each two files of one rank that were recorded at the same time: their spans may overlap."""
+    """Return a sentence for each two files of one rank that were recorded at the same time."""
     latest: dict[int, tuple[int, str]] = {}
     for file in files:
         if file.earliest_ns is None or file.latest_ns is None:
@@ -303,7 +315,7 @@ def _describe_overlap(files: Sequence[InputFile]) -> Iterator[str]:
 
 
 def _headers(file: InputFile) -> list[dict[str, Any]]:
-    """The header of a file, with the file's name and when it begins; of a merged file, the headers that it holds."""
+    """Return the header of a file, or of a merged file those in it, with the file's name and its start."""
     if not file.is_merged:
         begin_ns = None if file.earliest_ns is None else file.common_ns(file.earliest_ns)
         return [{"name": Path(file.path).name, "rank": file.rank, "begin_ns": begin_ns, "header": file.header}]

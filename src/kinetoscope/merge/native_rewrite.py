@@ -1,7 +1,7 @@
-"""Reads and rewrites one file after another in C, piece by piece.
+"""Rewriting of files in C, one after another and piece by piece.
 
 The first pass finds out what the file holds and how its spans nest. The second writes its events with new pids, tids,
-times and ids, and everything else unchanged. Neither keeps the text. An event that C does not take is returned,
+times and ids, and everything else unchanged. Neither keeps the text. An event that C does not accept is returned,
 written anew in Python, and passed in again.
 """
 
@@ -62,7 +62,7 @@ class NativeRewriter:
         self._survey: Survey | None = None
 
     def survey(self, path: str, position: int, on_bytes: Callable[[int], None]) -> InputFile:
-        """Read the file, and answer the questions given at construction. Raises `TraceFileError`."""
+        """Read the file and collect the facts that ``options`` select. Raises `TraceFileError`."""
         state = file_state(path)
         survey = _survey_file(path, self._questions, on_bytes)
         facts, metadata = survey.facts, survey.metadata
@@ -92,7 +92,7 @@ class NativeRewriter:
         )
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
-        """Read the file again and write its events, as ``plan`` says; add to its counts."""
+        """Read the file again and write its events by ``plan``; add to its counts."""
         survey = self._survey or _survey_file(file.path, self._questions, _ignore_progress)
         facts = survey.facts
         numbers = IdNumbers(plan.next_id, *_plain_ids(facts))
@@ -132,7 +132,7 @@ class NativeRewriter:
 
 
 class Survey:
-    """Takes the events of one file for the first time; ``facts`` is what C found out about them."""
+    """A sink for the first pass over a file; ``facts`` are those that C has collected."""
 
     def __init__(self, max_pending: int, questions: SurveyOptions, *, leaves_out_timeless: bool = False) -> None:
         self._questions = questions
@@ -146,6 +146,7 @@ class Survey:
         self._flows = BoundFlows()
 
     def begin(self, header: dict[str, Any]) -> None:
+        """Store the header of the file, with the base of its times."""
         asked = self._questions
         nests = asked.checks or "kinetoscope" not in header
         align_on = encode_text(asked.align_on) if asked.align_on is not None else b""
@@ -159,17 +160,21 @@ class Survey:
         )
 
     def end(self, trace: StreamedTrace) -> None:
+        """Store the faults of the file at the end of the pass."""
         self.text.finish_survey()
         self.trace, self.facts = trace, self.text.facts()
 
     @property
     def num_comma_errors(self) -> int:
+        """The number of missing or extra commas between events."""
         return self.text.num_stray
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
+        """Accept events, as `EventSink.take` does."""
         return self.text.survey(text, start, end, is_first, 0)
 
     def add_event(self, event: Event, text: bytes) -> bool:
+        """Add an event, as `EventSink.add_event` does."""
         if not event_to_nanoseconds(event, 0):
             self.text.leave_out()
             return False
@@ -189,14 +194,14 @@ class Survey:
 
     @property
     def has_timeless(self) -> bool:
-        """Whether events have lost their time, and were not left out yet."""
+        """True if events have lost their time, and were not left out yet."""
         facts = self.facts
         are = are_timeless(facts["num_at_zero"], facts["earliest_of_others_ns"])
         return are and not self.leaves_out_timeless
 
     @property
     def health(self) -> Health:
-        """Faults of the file, as far as its text shows them."""
+        """The faults of the file, as far as its text shows them."""
         found = self.trace.health
         if self.has_timeless or self.leaves_out_timeless:
             found.num_timeless, found.first_timeless = self.facts["num_at_zero"], self.facts["first_at_zero"]
@@ -211,7 +216,7 @@ class Survey:
 
     @property
     def has_phases(self) -> bool:
-        """Whether at least one event has a phase, as all events of a trace have."""
+        """True if at least one event has a phase, as all events of a trace have."""
         return self.facts["has_phases"] or self._has_phases
 
     @property
@@ -220,14 +225,14 @@ class Survey:
         return self.facts["num_events"] + self._num_hidden
 
     def require_events(self, path: str) -> None:
-        """Raises `TraceFileError` if there are no events, or if the file is no trace."""
+        """Raise `TraceFileError` if there are no events, or if the file is no trace."""
         if not self.num_events and (NOT_STRICT in self.trace.repairs or self.num_comma_errors):
             raise build_empty_error(path)
         if not self.has_phases and (self.num_events or self.trace.num_non_objects):
             raise build_no_events_error(path)
 
     def counts(self) -> dict[str, int]:
-        """What a check counts."""
+        """The counts of a check, by name."""
         counted = {name: self.facts[f"num_{name}"] for name in _COUNTS}
         counted["repeated_flows"] += self._flows.num_repeated
         own = {"events": self.num_events, "hidden": self._num_hidden, "mended": self._num_repaired}
@@ -243,8 +248,10 @@ class Survey:
 
     @cached_property
     def metadata(self) -> list[Event]:
-        """The file's metadata events, with their times as written: each once, as they came first; then, if some came
-        again after others, all as they came last."""
+        """The file's metadata events, with their times as written, each once in the order of the file.
+
+        If some came again after others, all of them follow in the order of their last occurrence.
+        """
         events = [read_event(text.decode(errors="replace"), 0)[0] for text in self.facts["metadata"]]
         last = memoryview(self.facts["metadata_last"]).cast("Q")
         again = sorted(range(len(events)), key=last.__getitem__)
@@ -252,14 +259,14 @@ class Survey:
 
     @cached_property
     def tracks(self) -> list[tuple[Any, Any, int, bool, Role | None, int]]:
-        """Of each track: pid, tid, first event, whether it is a device's, the thread's role, number of tracks."""
+        """The tracks as pid, tid, first event, whether it is a device's, role, and number of overlap tracks."""
         return [
             (_value(pid), _value(tid), first, bool(is_device), _ROLES[role], num_levels)
             for pid, tid, first, is_device, role, num_levels, *_ in self.facts["tracks"]
         ]
 
     def steps(self, base_ns: int) -> Iterator[Event]:
-        """The spans of steps and batches, in unix nanoseconds."""
+        """Yield the spans of steps and batches, in unix nanoseconds."""
         text, position = self.facts["steps"].decode(errors="replace"), 0
         while position < len(text):
             event, position = read_event(text, position)
@@ -287,8 +294,10 @@ def _ignore_progress(num_bytes: int) -> None:
 
 
 def _keep_tracks(survey: Survey) -> tuple[list[_Output], list[Event]]:
-    """Like `track_outputs`, but events stay on their tracks, except overlapping spans and tids that viewers misread.
-    Also returns the metadata of the new tracks."""
+    """Return the outputs of all tracks, like `track_outputs`, where events keep their tracks.
+
+    Exceptions are overlapping spans and tids that viewers misread. The metadata of new tracks is returned too.
+    """
     events = [*survey.metadata, *({"pid": pid, "tid": tid} for pid, tid, *_ in survey.tracks)]
     num_known, overlaps, outputs = len(events), OverlapTracks(events, find_viewer_track), []
     misread = survey.misread
@@ -301,7 +310,7 @@ def _keep_tracks(survey: Survey) -> tuple[list[_Output], list[Event]]:
 
 
 def track_outputs(survey: Survey, file: InputFile, plan: Plan) -> Iterator[_Output]:
-    """Where the events of each track and of its overlap tracks are written, in the order in which C numbers them."""
+    """Return the output of each track and of its overlap tracks, in the order in which C numbers them."""
     places = _TidAllocator(survey, file, plan)
     for number, (pid, _, _, _, _, num_levels) in enumerate(survey.tracks):
         rank = file.rank_of(pid)
@@ -317,8 +326,10 @@ def track_outputs(survey: Survey, file: InputFile, plan: Plan) -> Iterator[_Outp
 
 
 class _TidAllocator:
-    """The tids of a file's tracks in the merged trace, assigned in the order of their first events, and the numbers of
-    the overlap tracks."""
+    """The tids of a file's tracks in the merged trace, in the order of their first events.
+
+    It also has the numbers of the overlap tracks.
+    """
 
     def __init__(self, survey: Survey, file: InputFile, plan: Plan) -> None:
         self.tids: dict[tuple[int, int], tuple[int, int]] = {}
@@ -350,7 +361,7 @@ class _TidAllocator:
 
 
 class Rewrite:
-    """Takes the events of one file for the second time, and writes them."""
+    """A sink for the second pass over a file, which writes its events."""
 
     num_comma_errors = 0  # the survey has counted them
 
@@ -372,11 +383,13 @@ class Rewrite:
         self._leaves_out_timeless = leaves_out_timeless
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
+        """Write events, as `EventSink.take` does."""
         position, stop, lines = self._text.rewrite(text, start, end, is_first, self._survey_file)
         self._put(lines)
         return position, stop
 
     def add_event(self, event: Event, text: bytes) -> bool:
+        """Write an event, as `EventSink.add_event` does."""
         if not event_to_nanoseconds(event, 0):
             self._text.leave_out()
             return False
@@ -395,7 +408,7 @@ class Rewrite:
 
 
 def _stretch(file: InputFile) -> tuple[int, int, int]:
-    """The file's `Stretch` as numbers, relative to the file's base."""
+    """Return the file's `Stretch` as numbers, relative to the file's base."""
     stretch = file.stretch
     return (0, 0, 1) if stretch is None else (stretch.begin_ns - file.base_ns, stretch.gain_ns, stretch.over_ns)
 

@@ -1,4 +1,4 @@
-"""Opens the file to write, in the format and with the compression that its name says."""
+"""Output file of a trace, in the format and with the compression of its name."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ _PACKINGS = (".gz", ".zst")
 
 
 class TraceWriter(Protocol):
-    """Writes events of one trace as they come."""
+    """A writer of one trace, event by event."""
 
     @property
     def base_ns(self) -> int:
@@ -30,7 +30,7 @@ class TraceWriter(Protocol):
         ...
 
     def write(self, events: Iterable[Event]) -> None:
-        """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
+        """Add events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
         ...
 
 
@@ -38,7 +38,7 @@ class TraceWriter(Protocol):
 def trace_output(
     path: Path, *, base_ns: int, header: Mapping[str, Any], as_list: bool = False, rank: int = 0
 ) -> Iterator[TraceWriter]:
-    """A writer for a trace. The file appears as ``path`` when the block ends; if the block raises, nothing appears.
+    """Yield a writer for a trace; the file appears as ``path`` when the block ends without an error.
 
     ``-`` is the standard output, as JSON. ``as_list`` writes JSON as a bare list of events, whose lowest rank is
     ``rank``.
@@ -52,12 +52,12 @@ def trace_output(
 
 
 def is_perfetto(path: Path) -> bool:
-    """Whether a file of this name is in Perfetto's format."""
+    """Return whether a file of this name is in Perfetto's format."""
     return unpacked_suffix(path) in PERFETTO_SUFFIXES
 
 
 def unpacked_suffix(path: Path) -> str:
-    """The suffix of a name, without the one for compression."""
+    """Return the suffix of a name, without the one for compression."""
     name = path.name
     for packing in _PACKINGS:
         name = name.removesuffix(packing)
@@ -66,7 +66,7 @@ def unpacked_suffix(path: Path) -> str:
 
 @contextmanager
 def binary_output(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content becomes the file when it is complete; or the standard output, or a pipe or device.
+    """Yield a stream that becomes the file when it is complete; or the standard output, a pipe or a device.
 
     Raises `OutputError` if it cannot be written, BrokenPipeError if the reader of a pipe has gone.
     """
@@ -88,7 +88,7 @@ def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
 
 
 def _open_if_read(path: str, flags: int) -> int:
-    """Opens a pipe or device to write. Raises `OutputError` for a pipe that nobody reads, instead of waiting for it."""
+    """Open a pipe or device to write; raise `OutputError` for a pipe without a reader, instead of waiting."""
     try:
         descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
@@ -100,7 +100,7 @@ def _open_if_read(path: str, flags: int) -> int:
 
 
 def is_pipe_or_device(path: Path) -> bool:
-    """Whether it exists and is neither file nor folder: it must not be replaced, and can be read only once."""
+    """Return whether it exists and is neither file nor folder: it is read once, and never replaced."""
     return path_exists(path) and not is_regular_file(path) and not is_folder(path)
 
 

@@ -1,4 +1,4 @@
-"""A part of the time to merge, given as batches or as the last seconds, and when that was on each rank."""
+"""Part of the time to merge, as batches or as the last seconds, and its interval on each rank."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Which part of the traces is kept: batches ``first_batch`` to ``last_batch``, or the last ``last_s`` seconds.
+    """The part of the traces to keep: batches ``first_batch`` to ``last_batch``, or the last ``last_s`` seconds.
 
     A batch is a ``ProfilerStep#N`` of torch or an ``event/batch`` of ours. A span that is partly in it is kept whole.
     """
@@ -32,8 +32,10 @@ class Window:
             raise SettingsError(f"last_s must be a number of seconds above 0, not {self.last_s}.")
 
     def of_ranks(self, files: Sequence[InputFile], ranks: Sequence[int]) -> dict[int, Moment]:
-        """When the window is on each rank that has one of its batches, in unix nanoseconds. Raises `MergeError` if none
-        has."""
+        """Return the interval of the window on each rank that has one of its batches, in unix nanoseconds.
+
+        Raises `MergeError` if none has.
+        """
         windows = self._last_seconds(files, ranks) if self.last_s is not None else self._batches(files, ranks)
         if not windows:
             there = {batch for file in files for rank in ranks for batch in file.batches_of(rank)}
