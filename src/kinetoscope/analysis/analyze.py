@@ -114,7 +114,7 @@ def analyze_sources(
         anonymizer: anonymizer of the traces, for names in the other files of the run's folder.
     """
     sources = list(sources)
-    found = [one for source in sources for one in _traces_in(source, selection.attempt)]
+    found = [one for source in sources for one in _list_traces(source, selection.attempt)]
     notes = [*notes, *(note for source in sources for note in notes_on_attempts(source, selection.attempt))]
     if anonymizer is not None:
         notes = [*map(anonymizer.sentence, notes)]
@@ -203,10 +203,10 @@ def _analyze_traces(
     sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
 ) -> RunReport:
     if not is_large(sources):
-        return build_run_report(_sum_all(sources, selection, each, cache=cache))
-    whole, sample, last_step = _report_and_sample(sources, selection, each, cache=cache)
+        return build_run_report(_summarize_traces(sources, selection, each, cache=cache))
+    whole, sample, last_step = _analyze_without_replay(sources, selection, each, cache=cache)
     selection = replace(selection, last_step=last_step)
-    part = build_run_report(_sum_all(sample, selection, each, cache=cache), is_sample=True)
+    part = build_run_report(_summarize_traces(sample, selection, each, cache=cache), is_sample=True)
     of_part = [*notes_on_replay(part.graph), *notes_on_loaders(part.graph, part.findings)]
     notes = [*whole.run["notes"], *notes_on_sample(whole), *of_part]
     run = whole.run | {"notes": notes, "contention": part.run["contention"]}
@@ -214,14 +214,14 @@ def _analyze_traces(
     return replace(whole, findings=part.findings, is_judged=part.is_judged) if whole.is_judged else whole
 
 
-def _report_and_sample(
+def _analyze_without_replay(
     sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
 ) -> tuple[RunReport, list[str | Trace], int | None]:
     """Return the report on a large run without a replay, the sources to replay, and the last step of truncated files.
 
     The report has no findings; ``is_judged`` is whether it may have some.
     """
-    traces = _sum_all(sources, selection, each, cache=cache, with_graph=False)
+    traces = _summarize_traces(sources, selection, each, cache=cache, with_graph=False)
     report = build_run_report(traces)
     report = replace(report, is_judged=not report.why_unjudged)
     ranks = ranks_to_replay(report)
@@ -245,11 +245,11 @@ def analyze_into_cache(names: Sequence[str], run: PathLike) -> RunReport:
     return _add_unrecorded_steps(report, find_run_pulses(run))
 
 
-def _traces_in(source: Source, attempt: int | None) -> Sequence[str | Trace]:
+def _list_traces(source: Source, attempt: int | None) -> Sequence[str | Trace]:
     return [source] if isinstance(source, Trace) else list_traces(source, attempt)
 
 
-def _sum_all(
+def _summarize_traces(
     sources: Sequence[str | Trace],
     selection: Selection,
     each: Callable[..., Iterable[Any]],
@@ -286,7 +286,7 @@ def build_run_report(traces: Iterable[SummedTrace], *, is_sample: bool = False) 
     report, hints = run.build_report(graph), run.find_hints()
     if run.why_unjudged or graph is None or not run.steps:
         return replace(report, run=report.run | {"hints": hints})
-    return _add_judgement(report, judge_run(_rows_of(report), graph, run.evidence, run.late), run, graph, hints)
+    return _add_judgement(report, judge_run(_select_rows(report), graph, run.evidence, run.late), run, graph, hints)
 
 
 def _add_judgement(
@@ -309,7 +309,7 @@ def _add_judgement(
     return replace(report, run=about, findings=findings, stragglers=[*judgement.stragglers], is_judged=True)
 
 
-def _rows_of(report: RunReport) -> RunRows:
+def _select_rows(report: RunReport) -> RunRows:
     """Return the rows that findings are based on."""
     return RunRows(
         ranks=report.run["ranks"],

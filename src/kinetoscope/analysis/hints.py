@@ -54,12 +54,12 @@ def find_hints(
         return []
     hints = _Hints(compute, {row.name for row in operators}, compute_ns)
     found = [
-        hints.on_precision(majors, device_names),
-        hints.on_compilation(),
-        hints.on_attention(operators),
-        hints.on_layout(),
-        hints.on_optimizer(),
-        hints.on_batch_size(),
+        hints.suggest_precision(majors, device_names),
+        hints.suggest_compilation(),
+        hints.suggest_attention(operators),
+        hints.suggest_layout(),
+        hints.suggest_optimizer(),
+        hints.suggest_batch_size(),
     ]
     known = sorted((one for one in found if one is not None), key=lambda one: -one[0])
     return [sentence for _, sentence in known[:MAX_HINTS]]
@@ -71,17 +71,17 @@ class _Hints:
     def __init__(self, kernels: Sequence[KernelRow], operators: set[str], compute_ns: int) -> None:
         self._kernels, self._operators, self._compute_ns = kernels, operators, compute_ns
 
-    def _share(self, kernels: Collection[KernelRow]) -> float:
+    def _time_share(self, kernels: Collection[KernelRow]) -> float:
         return sum(row.total_ns for row in kernels) / self._compute_ns
 
-    def _named(self, pattern: re.Pattern[str]) -> list[KernelRow]:
+    def _kernels_named(self, pattern: re.Pattern[str]) -> list[KernelRow]:
         return [row for row in self._kernels if pattern.search(row.name)]
 
-    def on_precision(self, majors: Collection[int], device_names: Collection[str]) -> tuple[float, str] | None:
+    def suggest_precision(self, majors: Collection[int], device_names: Collection[str]) -> tuple[float, str] | None:
         """Suggest mixed precision, or TF32 where there is half precision already."""
         products = [row for row in self._kernels if is_matmul(row.name) and row.uses_tensor_cores is not True]
         slow = [row for row in products if _FLOAT32.search(row.name) and not _HALF.search(row.name)]
-        share = self._share(slow)
+        share = self._time_share(slow)
         if share < MIN_PRODUCT_SHARE or not _have_tensor_cores(majors, device_names):
             return None
         takes = (
@@ -89,7 +89,7 @@ class _Hints:
         )
         has_bfloat16 = bool(majors) and min(majors) >= _FIRST_WITH_BFLOAT16
         full = [row for row in slow if re.search(FULL_FLOAT32, row.name) and not re.search(TENSOR_FLOAT32, row.name)]
-        if has_bfloat16 and self._named(_HALF) and full:
+        if has_bfloat16 and self._kernels_named(_HALF) and full:
             return share, f'TF32: {takes}. Try torch.set_float32_matmul_precision("high").'
         how = (
             'torch.autocast("cuda", dtype=torch.bfloat16)'
@@ -98,15 +98,15 @@ class _Hints:
         )
         return share, f"Mixed precision: {takes}. Try {how}."
 
-    def on_compilation(self) -> tuple[float, str] | None:
+    def suggest_compilation(self) -> tuple[float, str] | None:
         """Suggest torch.compile where elementwise kernels take long and none is compiled."""
-        share = self._share(self._named(_ELEMENTWISE))
+        share = self._time_share(self._kernels_named(_ELEMENTWISE))
         if share < MIN_ELEMENTWISE_SHARE or any(row.name.startswith("triton_") for row in self._kernels):
             return None
         takes = f"elementwise kernels, normalizations and reductions take {format_percent(share)} of the compute time"
         return share, f"Compilation: {takes}. torch.compile(model) fuses many of them."
 
-    def on_attention(self, operators: Sequence[OperatorRow]) -> tuple[float, str] | None:
+    def suggest_attention(self, operators: Sequence[OperatorRow]) -> tuple[float, str] | None:
         """Suggest scaled_dot_product_attention where attention is built of matmuls and a softmax."""
         if any("scaled_dot_product" in name or "flash" in name for name in self._operators):
             return None
@@ -122,23 +122,23 @@ class _Hints:
         takes = f"batched matmuls and softmax take {format_percent(share)} of the compute time"
         return share, f"Attention: {takes}. Try torch.nn.functional.scaled_dot_product_attention."
 
-    def on_layout(self) -> tuple[float, str] | None:
+    def suggest_layout(self) -> tuple[float, str] | None:
         """Suggest channels_last where cuDNN converts the layout of each convolution."""
-        share = self._share(self._named(_LAYOUT))
+        share = self._time_share(self._kernels_named(_LAYOUT))
         if share < MIN_SHARE:
             return None
         takes = f"conversions of the memory layout take {format_percent(share)} of the compute time"
         return share, f"Channels last: {takes}. Try model.to(memory_format=torch.channels_last), and the inputs alike."
 
-    def on_optimizer(self) -> tuple[float, str] | None:
+    def suggest_optimizer(self) -> tuple[float, str] | None:
         """Suggest a fused optimizer where it is one of many foreach kernels."""
-        share = self._share(self._named(_FOREACH))
+        share = self._time_share(self._kernels_named(_FOREACH))
         if share < MIN_SHARE or not any(name.startswith("aten::_foreach_") for name in self._operators):
             return None
         takes = f"its foreach kernels take {format_percent(share)} of the compute time"
         return share, f"Optimizer: {takes}. Adam, AdamW, SGD and Adagrad have fused=True."
 
-    def on_batch_size(self) -> tuple[float, str] | None:
+    def suggest_batch_size(self) -> tuple[float, str] | None:
         """Suggest a larger batch where kernels are too short to fill a GPU."""
         mean_ns = self._compute_ns / max(1, sum(row.num_calls for row in self._kernels))
         if mean_ns > MAX_SHORT_KERNEL_NS:

@@ -106,12 +106,12 @@ def why_unjudged(traces: Sequence[SummedTrace]) -> list[str]:
     )
     return [
         *cut,
-        *([_on_unknown_events(unknown_device_events)] if unknown_device_events else []),
-        *_on_filtered(traces),
+        *([_explain_unknown_events(unknown_device_events)] if unknown_device_events else []),
+        *_notes_on_filtered(traces),
     ]
 
 
-def _on_filtered(traces: Iterable[SummedTrace]) -> Iterable[str]:
+def _notes_on_filtered(traces: Iterable[SummedTrace]) -> Iterable[str]:
     files = [_label(trace.name) for trace in traces if any(window.is_filtered for window in trace.windows)]
     if files:
         more = f", as {len(files) - 1:,} more {'was' if len(files) == 2 else 'were'}" if len(files) > 1 else ""
@@ -131,16 +131,16 @@ def notes_on_run(
 ) -> list[str]:
     """Return notes on missing data and on the accuracy of clocks."""
     return [
-        *_on_truncated(traces),
-        *_on_contents(traces),
-        *_on_ranks(traces),
-        *_on_steps(traces, windows, steps),
-        *_on_devices(ranks, windows),
-        *_on_clocks(shifts, steps),
+        *_notes_on_truncated(traces),
+        *_notes_on_contents(traces),
+        *_notes_on_ranks(traces),
+        *_notes_on_steps(traces, windows, steps),
+        *_notes_on_devices(ranks, windows),
+        *_notes_on_clocks(shifts, steps),
     ]
 
 
-def _on_truncated(traces: Iterable[SummedTrace]) -> Iterable[str]:
+def _notes_on_truncated(traces: Iterable[SummedTrace]) -> Iterable[str]:
     for trace in traces:
         if trace.is_cut and trace.last_step is not None:
             of = "" if trace.rank is None else f" (rank {trace.rank})"
@@ -148,7 +148,7 @@ def _on_truncated(traces: Iterable[SummedTrace]) -> Iterable[str]:
             yield f"{_label(trace.name)}{of} is truncated: {steps}."
 
 
-def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
+def _notes_on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
     for trace in traces:
         has_spans = any(window.num_spans for window in trace.windows)
         if has_spans and not any(window.is_of_torch for window in trace.windows):
@@ -161,7 +161,7 @@ def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
             )
 
 
-def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
+def _notes_on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
     """Yield a note on ranks without traces. Waits for them look like waits for no rank."""
     if absent := _absent_ranks(traces):
         yield (
@@ -195,11 +195,11 @@ def _format_steps(numbers: Sequence[int]) -> str:
     return f"step{'s' if len(numbers) > 1 else ''} {format_ranges(numbers, _MAX_NAMED)}"
 
 
-def _on_steps(
+def _notes_on_steps(
     traces: Sequence[SummedTrace], windows: Sequence[WindowSummary], steps: Sequence[StepRow]
 ) -> Iterable[str]:
     if not steps:
-        yield _on_no_steps(traces)
+        yield _explain_missing_steps(traces)
         return
     inferred = sorted({window.inferred_from for window in windows if window.inferred_from is not None})
     if inferred:
@@ -222,7 +222,7 @@ def _on_steps(
         )
 
 
-def _on_no_steps(traces: Sequence[SummedTrace]) -> str:
+def _explain_missing_steps(traces: Sequence[SummedTrace]) -> str:
     name = next((trace.step_name for trace in traces), None)
     near = dict.fromkeys(near for trace in traces for near in trace.similar_names)
     named = " or ".join(map(sanitize, near))
@@ -237,7 +237,7 @@ def _on_no_steps(traces: Sequence[SummedTrace]) -> str:
     )
 
 
-def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> Iterable[str]:
+def _notes_on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> Iterable[str]:
     has_unknown_events = any(window.unknown_device_events for window in windows)
     may_have_one = {window.rank for window in windows if window.unknown_device_events}
     ranks = [row for row in ranks if row.rank not in may_have_one]
@@ -248,7 +248,7 @@ def _on_devices(ranks: Sequence[RankRow], windows: Sequence[WindowSummary]) -> I
         yield f"No GPU work was recorded on {format_ranks(without)}."
 
 
-def _on_unknown_events(counts: Mapping[str, int]) -> str:
+def _explain_unknown_events(counts: Mapping[str, int]) -> str:
     named = ", ".join(f"{count:,} of category {sanitize(category)}" for category, count in counts.items())
     return (
         f"Unknown device events: {named}. They are not counted, so devices may do more than shown here, a step may "
@@ -256,7 +256,7 @@ def _on_unknown_events(counts: Mapping[str, int]) -> str:
     )
 
 
-def _on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> Iterable[str]:
+def _notes_on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> Iterable[str]:
     for rank, shift in sorted(shifts.items()):
         if abs(shift.shift_ns) > MAX_CLOCK_DIFFERENCE_NS:
             order = "behind" if shift.shift_ns > 0 else "before"

@@ -78,21 +78,23 @@ def anonymize_stuck_phases(
     found: dict[int, list[StalledPhase]], anonymizer: Anonymizer
 ) -> dict[int, list[StalledPhase]]:
     """Return the phases that lasted too long without names of users."""
-    return {rank: [_anonymized_phase(phase, anonymizer) for phase in phases] for rank, phases in found.items()}
+    return {rank: [_anonymize_phase(phase, anonymizer) for phase in phases] for rank, phases in found.items()}
 
 
-def _anonymized_phase(phase: StalledPhase, anonymizer: Anonymizer) -> StalledPhase:
+def _anonymize_phase(phase: StalledPhase, anonymizer: Anonymizer) -> StalledPhase:
     """Return a phase whose stacks are left out: a finding names its location only."""
     groups = [
         msgspec.structs.replace(
-            group, name=anonymizer.text("Process Group Name", group.name), collective=_collective(group, anonymizer)
+            group,
+            name=anonymizer.text("Process Group Name", group.name),
+            collective=_anonymize_collective(group, anonymizer),
         )
         for group in phase.groups
     ]
     return msgspec.structs.replace(phase, place=anonymizer.line(phase.place), stacks=[], groups=groups)
 
 
-def _collective(group: GroupState, anonymizer: Anonymizer) -> str:
+def _anonymize_collective(group: GroupState, anonymizer: Anonymizer) -> str:
     is_known = field_of_name("X", ["cpu_op"]).is_known(group.collective)
     return group.collective if is_known else anonymizer.text("Collective name", group.collective)
 

@@ -50,7 +50,9 @@ def convert_parquet(
     try:
         with atomic_file(output) as stream, compressed_by_name(stream, output) as packed:
             with ChromeWriter(packed, base_ns=about.base_ns, header=header) as writer:
-                writer.write(_events(about, events, os.path.getsize(source), on_bytes or (lambda num_bytes: None)))
+                writer.write(
+                    _build_events(about, events, os.path.getsize(source), on_bytes or (lambda num_bytes: None))
+                )
     except KinetoscopeError:
         raise
     except OSError as error:
@@ -58,7 +60,7 @@ def convert_parquet(
     return about.repairs
 
 
-def _events(
+def _build_events(
     about: TraceInfo, events: Any, size_bytes: int, on_bytes: Callable[[int], None]
 ) -> Iterator[dict[str, Any]]:
     num_events = events.select(pl.len()).collect().item()
@@ -66,11 +68,11 @@ def _events(
     for first in range(0, num_events, _ROWS):
         rows = events.slice(first, _ROWS).select(_COLUMNS).collect()
         for row in rows.iter_rows(named=True):
-            yield _event(row, *tracks[row["track"]])
+            yield _build_event(row, *tracks[row["track"]])
         on_bytes(size_bytes * len(rows) // num_events)
 
 
-def _event(row: dict[str, Any], pid: Any, tid: Any) -> dict[str, Any]:
+def _build_event(row: dict[str, Any], pid: Any, tid: Any) -> dict[str, Any]:
     """Return an event as in Chrome JSON, without the fields that it did not have."""
     dur = row["dur"] if row["phase"] in _PHASES_WITH_DURATION else None
     id = row["id"] if row["id"] is not None else row["id_text"]

@@ -33,9 +33,9 @@ def render_html(title: str, data: Mapping[str, Any]) -> str:
     tables: list[_Table] = []
     for name, value in data.items():
         if _are_rows(value):
-            tables.append(_rows(name, value))
+            tables.append(_build_table(name, value))
         else:
-            facts += [(name_of, _text(value_of)) for name_of, value_of in _facts(name, value)]
+            facts += [(name_of, _format_value(value_of)) for name_of, value_of in _list_facts(name, value)]
     return str(load_macros("frames/display.jinja").tables([_Table(title, (), facts), *tables]))
 
 
@@ -45,11 +45,13 @@ def first_items(items: Iterable[str], num_all: int, max_items: int, separator: s
     return separator.join([*islice(items, max_items), *more])
 
 
-def _facts(name: str, value: Any) -> list[tuple[str, Any]]:
+def _list_facts(name: str, value: Any) -> list[tuple[str, Any]]:
     """Return a value, or those of an object and of the objects in it, each with its name."""
     if not isinstance(value, Mapping):
         return [(name, value)]
-    facts = [fact for key, part in islice(value.items(), MAX_SHOWN_ROWS) for fact in _facts(f"{name}: {key}", part)]
+    facts = [
+        fact for key, part in islice(value.items(), MAX_SHOWN_ROWS) for fact in _list_facts(f"{name}: {key}", part)
+    ]
     return [*facts, *([(name, f"… and {len(value) - MAX_SHOWN_ROWS:,} more")] if len(value) > MAX_SHOWN_ROWS else [])]
 
 
@@ -58,16 +60,16 @@ def _are_rows(value: Any) -> bool:
     return any(isinstance(row, Mapping) or hasattr(row, "to_dict") for row in first)
 
 
-def _rows(name: str, rows: Sequence[Any]) -> _Table:
+def _build_table(name: str, rows: Sequence[Any]) -> _Table:
     dicts: list[Mapping[str, Any]] = [
         row if isinstance(row, Mapping) else row.to_dict() for row in rows[:MAX_SHOWN_ROWS]
     ]
     columns = list(dict.fromkeys(key for row in dicts for key in row))
-    lines = [[_text(row.get(column)) for column in columns] for row in dicts]
+    lines = [[_format_value(row.get(column)) for column in columns] for row in dicts]
     return _Table(f"{name}: {len(rows):,}", columns, lines, max(0, len(rows) - MAX_SHOWN_ROWS))
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     match value:
         case None:
             return _UNKNOWN
@@ -78,9 +80,9 @@ def _text(value: Any) -> str:
         case float():
             return f"{value:,.0f}" if abs(value) >= _MIN_WITHOUT_FRACTION else f"{value:.4g}"
         case Mapping():
-            parts = (f"{key} {_text(part)}" for key, part in value.items())
+            parts = (f"{key} {_format_value(part)}" for key, part in value.items())
             return first_items(parts, len(value), _MAX_SHOWN_ITEMS, ", ") or _NONE
         case list() | tuple():
-            return first_items(map(_text, value), len(value), _MAX_SHOWN_ITEMS, ", ") or _NONE
+            return first_items(map(_format_value, value), len(value), _MAX_SHOWN_ITEMS, ", ") or _NONE
         case _:
             return str(value)

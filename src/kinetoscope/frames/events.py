@@ -113,12 +113,12 @@ def build_events(
     if not frames:
         raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
     health = health or Health()
-    header = header or _header_of_a_list(frames)
+    header = header or _find_header_in_list(frames)
     validate_header(name, header)
-    base_ns = _base_ns(header)
-    dictionaries = _dictionaries(texts)
+    base_ns = _read_base_ns(header)
+    dictionaries = _decode_dictionaries(texts)
     spellings = [decode_json_text(b"[" + track + b"]") for track in texts["track"][1:]]
-    tracks, dictionaries["track"], others = _tracks(spellings)
+    tracks, dictionaries["track"], others = _number_tracks(spellings)
     has_halves = any((frame["phase"] == half).any() for frame in frames for half in _HALVES)
     for index, frame in enumerate(frames):  # one by one, so that each old frame is freed before the next
         frames[index] = _decode_block(_add_other_spellings(frame, others), dictionaries, base_ns)
@@ -185,11 +185,11 @@ def _schema(pl: Any) -> dict[str, Any]:
     return {"phase": pl.UInt8} | texts | numbers | dict.fromkeys(BYTES, pl.Binary)
 
 
-def _dictionaries(texts: dict[str, list[bytes]]) -> dict[str, pl.Series]:
+def _decode_dictionaries(texts: dict[str, list[bytes]]) -> dict[str, pl.Series]:
     """Return the strings that the numbers in each column stand for, except in the column of tracks."""
     dictionaries = {}
     for name in (*_STRINGS, *ARGUMENT_TEXTS):
-        values = decode_texts(texts[name]) if name in _STRINGS else [_argument_text(text) for text in texts[name]]
+        values = decode_texts(texts[name]) if name in _STRINGS else [_decode_argument(text) for text in texts[name]]
         if name != "name":
             values = [None, *values[1:]]
         dtype = pl.String if name in _STORED_AS_STRINGS else pl.Categorical
@@ -201,7 +201,7 @@ def _dictionaries(texts: dict[str, list[bytes]]) -> dict[str, pl.Series]:
     return dictionaries
 
 
-def _tracks(spellings: list[list[Any]]) -> tuple[dict[tuple[Any, Any], tuple[Any, Any]], pl.Series, pl.Series]:
+def _number_tracks(spellings: list[list[Any]]) -> tuple[dict[tuple[Any, Any], tuple[Any, Any]], pl.Series, pl.Series]:
     """Return the tracks, each with its pid and tid as first written.
 
     Old Kineto wrote "123" for the spans of a thread and 123 for its flows: both are 123.
@@ -210,7 +210,7 @@ def _tracks(spellings: list[list[Any]]) -> tuple[dict[tuple[Any, Any], tuple[Any
         The tracks; for each spelling of a pid and tid, by its number, its track; and for each spelling the fields that
             an event gets if it is not the first spelling of that track.
     """
-    thread_ids = [(_as_number(pid), _as_number(tid)) for pid, tid in spellings]
+    thread_ids = [(_parse_number(pid), _parse_number(tid)) for pid, tid in spellings]
     tracks = {index: (pid, tid) for index, (pid, tid) in reversed(list(zip(thread_ids, spellings, strict=True)))}
     tracks = {index: tracks[index] for index in dict.fromkeys(thread_ids)}
     numbers = {index: number for number, index in enumerate(tracks)}
@@ -253,7 +253,7 @@ def _without_nulls(codes: pl.Series) -> pl.Series:
     return codes.fill_null(0) if codes.null_count() else codes
 
 
-def _argument_text(value: bytes) -> str:
+def _decode_argument(value: bytes) -> str:
     """Return an argument as a string: a string unchanged, anything else as compact JSON."""
     if not value:
         return ""
@@ -261,7 +261,7 @@ def _argument_text(value: bytes) -> str:
     return decoded if isinstance(decoded, str) else json.dumps(decoded, ensure_ascii=False)
 
 
-def _as_number(value: Any) -> Any:
+def _parse_number(value: Any) -> Any:
     is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= MAX_DIGITS
     return int(value) if is_number else value
 
@@ -272,7 +272,7 @@ def _has_clock(frame: pl.DataFrame, base_ns: int) -> bool:
     return base_ns > 0 or (latest is not None and latest > UNIX_NS)
 
 
-def _base_ns(header: dict[str, Any]) -> int:
+def _read_base_ns(header: dict[str, Any]) -> int:
     """Return the base of the file's times in unix nanoseconds; 0 if it has none."""
     base = header.get(_BASE_FIELD)
     try:
@@ -282,7 +282,7 @@ def _base_ns(header: dict[str, Any]) -> int:
     return number if 0 < number <= _MAX_BASE_NS else 0
 
 
-def _header_of_a_list(frames: list[pl.DataFrame]) -> dict[str, Any]:
+def _find_header_in_list(frames: list[pl.DataFrame]) -> dict[str, Any]:
     """Return the header in the first metadata event of a bare list of ours; empty for other lists.
 
     Composer's merger adds an event or two before that one.
@@ -302,7 +302,7 @@ def _pair_halves(trace: TraceEvents) -> None:
     halves = halves.filter(pl.col("phase").cast(pl.String).is_in(list(map(chr, _HALVES))))
     halves = halves.drop_nulls("ts").sort("ts", maintain_order=True)
     last_ns: Any = frame["ts"].max()
-    pairs = pair_halves(map(_half, halves.iter_rows(named=True)), last_ns)
+    pairs = pair_halves(map(_describe_half, halves.iter_rows(named=True)), last_ns)
     durations = frame["dur"].rechunk().scatter(pairs.rows, pairs.durations)
     trace.frame = frame.with_columns(durations.alias("dur"))
     if pairs.num_lone_begins:
@@ -311,7 +311,7 @@ def _pair_halves(trace: TraceEvents) -> None:
         repairs.append(f"{pairs.num_lone_ends} ends have no begin: they were left out.")
 
 
-def _half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
+def _describe_half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
     phase = row["phase"]
     key = row["track"] if phase in "BE" else (row.get("category"), row.get("id"), row.get("id_text"))
     return row["row"], key, phase in "BbS", row["ts"]

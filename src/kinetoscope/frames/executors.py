@@ -78,10 +78,10 @@ class _Cluster:
                 f"The Dask cluster at {self._client.scheduler.address} has no workers. "
                 "Start some, with: dask worker ADDRESS"
             )
-        local, remote = _versions(versions["client"]), {"its scheduler": _versions(versions["scheduler"])}
+        local, remote = _list_versions(versions["client"]), {"its scheduler": _list_versions(versions["scheduler"])}
         remote["its scheduler"]["polars"] = local["polars"]  # the scheduler passes work on, and reads no traces
-        remote |= {f"its worker {name}": _versions(found) for name, found in versions["workers"].items()}
-        others = [_difference(name, found, local) for name, found in remote.items() if found != local]
+        remote |= {f"its worker {name}": _list_versions(found) for name, found in versions["workers"].items()}
+        others = [_describe_difference(name, found, local) for name, found in remote.items() if found != local]
         if others:
             more = f" (and {len(others) - _MAX_NAMED} more)" if len(others) > _MAX_NAMED else ""
             raise ClusterError(
@@ -90,13 +90,13 @@ class _Cluster:
             )
 
 
-def _versions(found: dict[str, Any]) -> dict[str, str]:
+def _list_versions(found: dict[str, Any]) -> dict[str, str]:
     packages = found["packages"]
     python = ".".join(packages["python"].split(".")[:2])
     return {"Python": python} | {name: packages.get(name) or "" for name in _PACKAGES}
 
 
-def _difference(name: str, remote: dict[str, str], local: dict[str, str]) -> str:
+def _describe_difference(name: str, remote: dict[str, str], local: dict[str, str]) -> str:
     different = [package for package in local if remote[package] != local[package]]
     descriptions = [f"{package} {remote[package]}" if remote[package] else f"no {package}" for package in different]
     here = " and ".join(local[package] or "missing" for package in different)

@@ -229,7 +229,7 @@ def list_run_traces(name: str, attempt: int | None = None) -> list[str]:
     path = Path(name)
     require_regular(path)
     try:
-        found: list[str] = _in_folder(path, attempt) if is_folder(path) else [*find_glob(name)]
+        found: list[str] = _list_traces_in_folder(path, attempt) if is_folder(path) else [*find_glob(name)]
     except UnsafePathError:
         raise
     except OSError as error:
@@ -246,7 +246,7 @@ def list_run_traces(name: str, attempt: int | None = None) -> list[str]:
     return found
 
 
-def _in_folder(folder: Path, attempt: int | None) -> list[str]:
+def _list_traces_in_folder(folder: Path, attempt: int | None) -> list[str]:
     found = _by_attempt(folder)
     if attempt is not None and attempt not in found:
         known = f"those with traces are {', '.join(map(str, sorted(found)))}" if found else "it has no traces"
@@ -274,18 +274,19 @@ def _files_by_attempt(folder: Path, traces: str) -> dict[int, list[str]]:
         UnsafePathError: for a link.
     """
     by_attempt = {
-        number: _traces_of(folder, place) for number, place in find_relative_attempt_folders(folder, traces).items()
+        number: _list_traces_of_attempt(folder, place)
+        for number, place in find_relative_attempt_folders(folder, traces).items()
     }
     return {number: names for number, names in by_attempt.items() if names}
 
 
-def _traces_of(folder: Path, place: str) -> list[str]:
+def _list_traces_of_attempt(folder: Path, place: str) -> list[str]:
     """Return the traces in a folder without merged ones, which hold the same events again.
 
     The merged trace of a single trace is that trace: a hard link to it, or a copy.
     """
     files = [name for name in find_files(folder, place, (*JSON_SUFFIXES, SUFFIX)) if os.path.basename(name) != STARTED]
-    heads: dict[str, bytes] = {name: _head_of(name) for name in files}
+    heads: dict[str, bytes] = {name: _read_head(name) for name in files}
     kept: list[str] = []
     for name in sorted(files, key=_is_called_merged):
         if not _is_merged(heads[name]) and not any(_is_copy(name, other, heads) for other in kept):
@@ -293,7 +294,7 @@ def _traces_of(folder: Path, place: str) -> list[str]:
     return [name for name in files if name in kept] or [*files]
 
 
-def _head_of(name: str) -> bytes:
+def _read_head(name: str) -> bytes:
     with open_source(name) as stream:
         start = bytearray(1 << 14)
         with memoryview(start) as view:

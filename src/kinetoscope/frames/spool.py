@@ -54,7 +54,7 @@ def _empty_trace(name: str, notes: list[str]) -> Trace:
     with suppress(TraceFileError, OSError):  # the folder may be gone
         header |= read_spool_owner(Path(name)).ranks.header_fields
     about = TraceInfo([], header)
-    return Trace(name, about, complete_frame(_frame({column: [] for column in _COLUMNS})).lazy())
+    return Trace(name, about, complete_frame(_build_frame({column: [] for column in _COLUMNS})).lazy())
 
 
 def read_spool(folder: Path) -> Trace:
@@ -72,7 +72,7 @@ def read_spool(folder: Path) -> Trace:
         rows.add_process(process, run.ranks.rank)
     if not rows.columns["name"]:
         raise EmptySpoolError(f"Nothing in {folder} yet: its process has saved everything that it recorded.")
-    frame = complete_frame(_frame(rows.columns))
+    frame = complete_frame(_build_frame(rows.columns))
     fields = {
         "rank": run.ranks.rank,
         "run_name": run.run_name,
@@ -87,7 +87,7 @@ def read_spool(folder: Path) -> Trace:
     return Trace(str(folder), about, frame.lazy())
 
 
-def _frame(columns: dict[str, list[Any]]) -> pl.DataFrame:
+def _build_frame(columns: dict[str, list[Any]]) -> pl.DataFrame:
     schema = {"kind": pl.Enum(KINDS), "phase": pl.Categorical, "name": pl.String, "category": pl.String}
     schema |= {"track": pl.UInt32, "args": pl.Binary}
     schema |= dict.fromkeys(("ts", "dur", "batch"), pl.Int64)
@@ -156,7 +156,7 @@ class _Rows:
         name = names[record.name]
         ts = record.begin - track.monotonic_ns + track.unix_ns
         dur = int(record.end) - record.begin if kind == "span" else None
-        args = _arguments(record, names)
+        args = _build_args(record, names)
         self._add(kind, phase, name.name, ",".join(name.categories), number, ts, dur, record.batch, args)
 
     def _describe(self, number: int, name: str, args: dict[str, Any]) -> None:
@@ -168,7 +168,7 @@ class _Rows:
         self.columns["args"].append(msgspec.json.encode(values[-1]))
 
 
-def _arguments(record: Record, names: list[RecordName]) -> dict[str, Any]:
+def _build_args(record: Record, names: list[RecordName]) -> dict[str, Any]:
     if record.kind == Kind.COUNTER:
         return {names[record.series].name: record.end} if record.series < len(names) else {}
     return {"batch": record.batch} | ({"cut": "still open"} if record.flags & Flag.CUT else {})

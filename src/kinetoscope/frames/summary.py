@@ -112,7 +112,7 @@ def summarize_trace(trace: SummarizedTrace) -> TraceSummary:
         num_tracks=num_tracks,
         # Every rank has a span for each batch. torch's steps, which every rank numbers itself, are counted by name.
         num_batches=(num_batches or 0) // max(1, len(trace.ranks)) or num_steps,
-        categories=_categories(trace),
+        categories=_count_categories(trace),
         repairs=trace.repairs,
         notes=trace.notes,
     )
@@ -121,9 +121,9 @@ def summarize_trace(trace: SummarizedTrace) -> TraceSummary:
 def render_summary(summary: TraceSummary) -> str:
     """Render the summary as lines of text."""
     lines = [summary.name + (f" ({format_file_size(summary.size_bytes)})" if summary.size_bytes is not None else "")]
-    lines.append(f"  rank        {_rank(summary)}" + (f" on {summary.host}" if summary.host else ""))
-    lines.append(f"  clock       {_clock(summary)}")
-    lines.append(f"  time        {_time(summary)}, {format_count(summary.num_batches, 'batch')}")
+    lines.append(f"  rank        {_format_rank(summary)}" + (f" on {summary.host}" if summary.host else ""))
+    lines.append(f"  clock       {_format_clock(summary)}")
+    lines.append(f"  time        {_format_time(summary)}, {format_count(summary.num_batches, 'batch')}")
     lines.append(
         f"  events      {format_count(summary.num_spans, 'span')} on {format_count(summary.num_tracks, 'track')}, "
         f"{format_count(summary.num_instants, 'instant')}, {format_count(summary.num_counters, 'counter')}, "
@@ -137,7 +137,7 @@ def render_summary(summary: TraceSummary) -> str:
     return "\n".join(lines + [f"  repaired    {repair}" for repair in summary.repairs])
 
 
-def _rank(summary: TraceSummary) -> str:
+def _format_rank(summary: TraceSummary) -> str:
     of = f" of {summary.world_size}" if summary.world_size else ""
     if summary.rank is not None:
         return f"{summary.rank}{of}"
@@ -146,14 +146,14 @@ def _rank(summary: TraceSummary) -> str:
     return f"unknown{of}"
 
 
-def _clock(summary: TraceSummary) -> str:
+def _format_clock(summary: TraceSummary) -> str:
     if not summary.has_clock:
         return "its own: other traces can be aligned with it only on a span that both have"
     bound = "" if summary.clock_bound_ns is None else f", read to within {summary.clock_bound_ns / 1e3:.1f} us"
     return f"unix time{bound}"
 
 
-def _time(summary: TraceSummary) -> str:
+def _format_time(summary: TraceSummary) -> str:
     if summary.begin_ns is None or summary.end_ns is None:
         return "no spans"
     length = f"{(summary.end_ns - summary.begin_ns) / 1e9:.3f} s"
@@ -163,7 +163,7 @@ def _time(summary: TraceSummary) -> str:
     return f"{length} from {begin:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _categories(trace: SummarizedTrace) -> dict[str, int]:
+def _count_categories(trace: SummarizedTrace) -> dict[str, int]:
     """Count the spans of each category, the most frequent first."""
     counts = trace.events.filter(pl.col("kind") == "span").group_by("category").len().collect()
     ordered = sorted(counts.rows(), key=lambda row: (-row[1], row[0] or ""))

@@ -58,13 +58,13 @@ class Trace:
     def __repr__(self) -> str:
         try:
             return f"<kinetoscope.Trace {sanitize_lines(render_summary(_displayable_summary(self)))}>"
-        except _unreadable():
+        except _read_errors():
             return f"<kinetoscope.Trace {sanitize(base_name(self.name))}: it cannot be read any more>"
 
     def _repr_html_(self) -> str | None:
         try:
             return render_html(f"kinetoscope.Trace {base_name(self.name)}", asdict(_displayable_summary(self)))
-        except _unreadable():
+        except _read_errors():
             return None  # a notebook shows the text then
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,11 +89,11 @@ class Trace:
     @property
     def spans(self) -> pl.LazyFrame:
         """One row per span: see `kinetoscope.frames.events.SPAN_COLUMNS`."""
-        return self._of_kind("span").select(SPAN_COLUMNS)
+        return self._events_of_kind("span").select(SPAN_COLUMNS)
 
     def in_memory(self) -> "Trace":
         """Return the trace with all its events in memory, independent of its file."""
-        return self._with(self._events.collect().lazy(), self.header)
+        return self._replace_events(self._events.collect().lazy(), self.header)
 
     def since(self, begin_ns: int) -> "Trace":
         """Return the trace without events that began before a time."""
@@ -112,7 +112,7 @@ class Trace:
         """
         if not self.is_merged:
             return self._split_at(self._ends_of_recordings())
-        return [part for rank in self.ranks for part in self._parts_of(rank)]
+        return [part for rank in self.ranks for part in self._windows_of_rank(rank)]
 
     def nested(self) -> pl.LazyFrame:
         """Return the spans of threads and streams, with four more columns on their nesting.
@@ -124,26 +124,26 @@ class Trace:
 
             trace.nested().group_by("name").agg(pl.col("self_ns").sum()).sort("self_ns").collect()
         """
-        spans = self._of_kind("span").filter(~pl.col("phase").is_in(_ASYNCHRONOUS)).drop_nulls(("ts", "dur"))
+        spans = self._events_of_kind("span").filter(~pl.col("phase").is_in(_ASYNCHRONOUS)).drop_nulls(("ts", "dur"))
         measured = nest_spans(spans.select("ts", "dur", "track").collect())
         return pl.concat([spans.select(SPAN_COLUMNS).with_row_index("row"), measured.lazy()], how="horizontal")
 
     @property
     def instants(self) -> pl.LazyFrame:
         """One row per instant, with its arguments."""
-        return self._of_kind("instant").select(INSTANT_COLUMNS)
+        return self._events_of_kind("instant").select(INSTANT_COLUMNS)
 
     @cached_property
     def counters(self) -> pl.LazyFrame:
         """One row per value: ``ts``, ``track``, ``name``, ``category``, ``series``, ``value``."""
-        rows = self._of_kind("counter").select("ts", "track", "name", "category", "args").collect()
+        rows = self._events_of_kind("counter").select("ts", "track", "name", "category", "args").collect()
         schema = {"ts": pl.Int64, "track": pl.UInt32} | dict.fromkeys(("name", "category", "series"), pl.String)
         return pl.DataFrame(expand_counters(rows.iter_rows()), schema=schema | {"value": pl.Float64}).lazy()
 
     @property
     def flows(self) -> pl.LazyFrame:
         """One row per end of a flow; the rows of one flow have its category, name and id."""
-        return self._of_kind("flow").rename({"phase": "step"}).select(FLOW_COLUMNS)
+        return self._events_of_kind("flow").rename({"phase": "step"}).select(FLOW_COLUMNS)
 
     @cached_property
     def tracks(self) -> pl.LazyFrame:
@@ -312,7 +312,7 @@ class Trace:
     def _distributed_info(self) -> dict[str, Any]:
         return read_object(self.header, "distributedInfo")
 
-    def _parts_of(self, rank: int) -> "list[Trace]":
+    def _windows_of_rank(self, rank: int) -> "list[Trace]":
         """Return the windows of a rank in a merged trace."""
         tracks = self.tracks.filter(pl.col("pid_number") == rank).select("track").collect()["track"]
         events = self._events.filter(pl.col("track").is_in(tracks.implode()))
@@ -321,15 +321,17 @@ class Trace:
         files = [file for file in files if file.get("rank") == rank and isinstance(file.get("begin_ns"), int)]
         files.sort(key=lambda file: file["begin_ns"])
         headers = [read_object(file, "header") for file in files] or [{}]
-        cuts = self._with(events, self.header)._split_at([file["begin_ns"] for file in files[1:]])
+        cuts = self._replace_events(events, self.header)._split_at([file["begin_ns"] for file in files[1:]])
         return [
-            part._with(part._events, header | {"kinetoscope": read_object(header, "kinetoscope") | {"rank": rank}})
+            part._replace_events(
+                part._events, header | {"kinetoscope": read_object(header, "kinetoscope") | {"rank": rank}}
+            )
             for part, header in zip(cuts, headers, strict=True)
         ]
 
     def _ends_of_recordings(self) -> list[int]:
         """Return the ends of all but the last recording of Kineto."""
-        spans = self._of_kind("span").filter(pl.col("category") == "Trace").select("name", "ts", "dur").collect()
+        spans = self._events_of_kind("span").filter(pl.col("category") == "Trace").select("name", "ts", "dur").collect()
         if len(spans) < 2:
             return []
         recordings = spans.filter(pl.col("name").str.contains(_RECORDING))
@@ -346,9 +348,11 @@ class Trace:
         is_within = pl.col("ts").is_between(
             -(2**63) if begin_ns is None else begin_ns, 2**63 - 1 if end_ns is None else end_ns - 1
         )
-        return self._with(self._events.filter(pl.col("kind").is_in(["metadata", "flow"]) | is_within), self.header)
+        return self._replace_events(
+            self._events.filter(pl.col("kind").is_in(["metadata", "flow"]) | is_within), self.header
+        )
 
-    def _with(self, events: pl.LazyFrame, header: dict[str, Any]) -> "Trace":
+    def _replace_events(self, events: pl.LazyFrame, header: dict[str, Any]) -> "Trace":
         about = TraceInfo(self._thread_ids, header, self.repairs, self.base_ns, self.has_clock)
         return Trace(self.name, about, events, self._label)
 
@@ -362,11 +366,11 @@ class Trace:
         about = TraceInfo(thread_ids, header, repairs, self.base_ns, self.has_clock)
         return Trace(self.name, about, anonymize_events(self._events, anonymizer), anonymizer.name(self.name, "file"))
 
-    def _of_kind(self, kind: str) -> pl.LazyFrame:
+    def _events_of_kind(self, kind: str) -> pl.LazyFrame:
         return self._events.filter(pl.col("kind") == kind)
 
 
-def _unreadable() -> tuple[type[BaseException], ...]:
+def _read_errors() -> tuple[type[BaseException], ...]:
     """Return the errors of frames whose Parquet file was cut or changed; polars panics where it became shorter."""
     return OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException
 
@@ -404,7 +408,7 @@ class TraceSet(Sequence[Trace]):
             return render_html(
                 "kinetoscope.TraceSet", {"ranks": self.ranks, "traces": [*first, *self._traces[MAX_SHOWN_ROWS:]]}
             )
-        except _unreadable():
+        except _read_errors():
             return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -449,43 +453,43 @@ class TraceSet(Sequence[Trace]):
     @property
     def events(self) -> pl.LazyFrame:
         """The events of all traces."""
-        return self._all([trace.events for trace in self._traces])
+        return self._concat_frames([trace.events for trace in self._traces])
 
     @property
     def spans(self) -> pl.LazyFrame:
         """The spans of all traces."""
-        return self._all([trace.spans for trace in self._traces])
+        return self._concat_frames([trace.spans for trace in self._traces])
 
     def nested(self) -> pl.LazyFrame:
         """Return the spans of all traces, nested; ``row`` and ``parent`` count those of one trace."""
-        return self._all([trace.nested() for trace in self._traces])
+        return self._concat_frames([trace.nested() for trace in self._traces])
 
     @property
     def instants(self) -> pl.LazyFrame:
         """The instants of all traces."""
-        return self._all([trace.instants for trace in self._traces])
+        return self._concat_frames([trace.instants for trace in self._traces])
 
     @property
     def counters(self) -> pl.LazyFrame:
         """The counters of all traces."""
-        return self._all([trace.counters for trace in self._traces])
+        return self._concat_frames([trace.counters for trace in self._traces])
 
     @property
     def flows(self) -> pl.LazyFrame:
         """The flows of all traces."""
-        return self._all([trace.flows for trace in self._traces])
+        return self._concat_frames([trace.flows for trace in self._traces])
 
     @property
     def tracks(self) -> pl.LazyFrame:
         """The tracks of all traces."""
-        return self._all([trace.tracks for trace in self._traces])
+        return self._concat_frames([trace.tracks for trace in self._traces])
 
     @property
     def metadata(self) -> pl.LazyFrame:
         """The fields of all traces."""
-        return self._all([trace.metadata for trace in self._traces])
+        return self._concat_frames([trace.metadata for trace in self._traces])
 
-    def _all(self, frames: list[pl.LazyFrame]) -> pl.LazyFrame:
+    def _concat_frames(self, frames: list[pl.LazyFrame]) -> pl.LazyFrame:
         marked = [
             frame.with_columns(
                 pl.lit(trace.rank, dtype=pl.Int64).alias("rank"), pl.lit(index, dtype=pl.UInt32).alias("trace")

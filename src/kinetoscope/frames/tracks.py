@@ -29,8 +29,8 @@ def build_tracks(events: pl.LazyFrame, thread_ids: list[tuple[Any, Any]]) -> pl.
         A row per track: its pid and tid (as strings, and as numbers if they are numbers), its names in the trace, its
             ``kind`` (``thread`` or ``stream``), its number of spans, and its first and last nanosecond.
     """
-    texts = {"pid": _texts([pid for pid, _ in thread_ids]), "tid": _texts([tid for _, tid in thread_ids])}
-    numbers = {f"{name}_number": [_number(text) for text in values] for name, values in texts.items()}
+    texts = {"pid": _to_strings([pid for pid, _ in thread_ids]), "tid": _to_strings([tid for _, tid in thread_ids])}
+    numbers = {f"{name}_number": [_parse_number(text) for text in values] for name, values in texts.items()}
     schema = dict.fromkeys(texts, pl.String) | dict.fromkeys(numbers, pl.Int64)
     frame = pl.DataFrame(texts | numbers, schema=schema).with_row_index("track")
     described = _read_descriptions(events, thread_ids)
@@ -56,11 +56,11 @@ def read_track_names(events: pl.LazyFrame, thread_ids: list[tuple[Any, Any]]) ->
     return frozenset(name for column in ("process", "thread") for name in described[column] if name is not None)
 
 
-def _texts(values: list[Any]) -> list[str | None]:
+def _to_strings(values: list[Any]) -> list[str | None]:
     return [None if value is None else str(value) for value in values]
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     """Return a pid or tid as a number, if it is one; "stream 7" of old traces is 7."""
     digits = (text or "").removeprefix("stream ")
     return int(digits) if digits.removeprefix("-").isdecimal() and len(digits) <= 18 and digits.isascii() else None

@@ -116,7 +116,7 @@ def summarize_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_r
     pieces = _build_pieces(first.rows, recorded)
     changed = _find_change(_build_pieces([row for row in first.rows if not recorded.may_slow(row)], recorded))
     recorded_change, is_abnormal = _compare_recorded(first.rows, recorded)
-    recorded_ns, unrecorded_ns = _medians_ns(pulses, steps)
+    recorded_ns, unrecorded_ns = _median_times_ns(pulses, steps)
     total_ns, count = (sum(getattr(row, name) for pulse in pulses for row in pulse.rows) for name in _SUMS)
     return {
         "num_steps": max(pulse.header.num_steps for pulse in pulses),
@@ -305,9 +305,9 @@ def _compare_recorded(rows: Sequence[StepsRow], recorded: _RecordedSteps) -> tup
     return change, is_abnormal
 
 
-def _medians_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[float | None, float | None]:
+def _median_times_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[float | None, float | None]:
     """Return the median durations of recorded and of unrecorded steps, of all ranks."""
-    recorded, unrecorded = _single_rows(pulses, steps)
+    recorded, unrecorded = _select_single_rows(pulses, steps)
     enough = len(unrecorded) >= _MIN_UNRECORDED_STEPS
     return (
         float(median(row.duration_ns for row in recorded)) if recorded else None,
@@ -318,12 +318,13 @@ def _medians_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[floa
 def fetch_ratio(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> float | None:
     """Return the median time to fetch a batch in unrecorded steps, over that in recorded ones; None if unknown."""
     recorded, unrecorded = (
-        [wait_ns for row in rows if (wait_ns := row.by_phase[Phase.DATA_WAIT])] for rows in _single_rows(pulses, steps)
+        [wait_ns for row in rows if (wait_ns := row.by_phase[Phase.DATA_WAIT])]
+        for rows in _select_single_rows(pulses, steps)
     )
     return median(unrecorded) / median(recorded) if recorded and len(unrecorded) >= _MIN_UNRECORDED_STEPS else None
 
 
-def _single_rows(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[list[StepsRow], list[StepsRow]]:
+def _select_single_rows(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[list[StepsRow], list[StepsRow]]:
     """Return the rows of single steps without an evaluation, of all ranks: recorded ones, and usual unrecorded ones."""
     recorded: list[StepsRow] = []
     unrecorded: list[StepsRow] = []
@@ -331,14 +332,14 @@ def _single_rows(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> tuple[lis
         of_rank = _RecordedSteps(steps, pulse.header.process.ranks.rank)
         rows = (row for row in pulse.rows if row.num_steps == 1 and not row.by_phase[Phase.EVALUATION])
         recorded += [row for row in rows if of_rank.has(row)]
-        unrecorded += _usual_rows(pulse, steps)
+        unrecorded += _select_usual_rows(pulse, steps)
     return recorded, unrecorded
 
 
 def notes_on_period(pulses: Sequence[Pulse], steps: Sequence[StepRow]) -> list[str]:
     """Return a sentence if windows are shorter than the period in which the loop's steps are long."""
     longest = max((len(stretch.rows) for stretch in stretches(steps)), default=0)
-    rows = _usual_rows(pulses[0], steps) if pulses and longest else []
+    rows = _select_usual_rows(pulses[0], steps) if pulses and longest else []
     if len(rows) < _MIN_UNRECORDED_STEPS:
         return []
     usual_ns = median(row.duration_ns for row in rows)
@@ -357,12 +358,12 @@ def usual_times_ns(pulses: Sequence[Pulse], steps: Sequence[StepRow], *, with_re
     """Return the duration of each usual step in order, the mean over ranks: of unrecorded ones, or of all."""
     by_step: defaultdict[int, list[int]] = defaultdict(list)
     for pulse in pulses:
-        for row in _usual_rows(pulse, steps, with_recorded=with_recorded):
+        for row in _select_usual_rows(pulse, steps, with_recorded=with_recorded):
             by_step[row.step].append(row.duration_ns)
     return [fmean(times) for _, times in sorted(by_step.items())]
 
 
-def _usual_rows(pulse: Pulse, steps: Sequence[StepRow], *, with_recorded: bool = False) -> list[StepsRow]:
+def _select_usual_rows(pulse: Pulse, steps: Sequence[StepRow], *, with_recorded: bool = False) -> list[StepsRow]:
     """Return the rows of single steps without the warm-up, evaluations and the first after a window."""
     recorded = _RecordedSteps(steps, pulse.header.process.ranks.rank)
     rows = [row for row in pulse.rows if row.num_steps == 1 and not row.by_phase[Phase.EVALUATION]]

@@ -47,7 +47,7 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
         A frame with ``kind``, ``name``, ``shapes``, ``module``, and the lists ``step`` and ``time`` (ns).
     """
     calls = _add_step(window, operators[["name", "shapes", "track", "begin", "self_ns", "own_device_ns"]])
-    calls = calls.with_columns(_modules(window, calls))
+    calls = calls.with_columns(_find_modules(window, calls))
     lengths = (window.device["end"] - window.device["begin"]).alias("time")
     device = select_columns(window.device, "name", begin="launch_begin").hstack([lengths])
     device = add_constant_column(add_constant_column(device, "shapes", None, pl.String), "module", None, pl.String)
@@ -59,7 +59,7 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
     return pl.concat(parts)
 
 
-def _modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
+def _find_modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
     """Return the ``module`` of each call."""
     modules = window.spans_named(MODULE)[["name", "track", "begin", "end"]]
     if not len(modules):

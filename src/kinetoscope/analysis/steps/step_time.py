@@ -53,7 +53,7 @@ class Stretch:
         return len(self.rows) == 1
 
     @property
-    def host_ns(self) -> int:
+    def cpu_ns(self) -> int:
         """The CPU time of its ``num_steps``: to the end of the last step if that counts, else to its begin."""
         return self.recorded_ns if self.has_last else self._between_begins_ns
 
@@ -86,7 +86,7 @@ class Stretch:
     @property
     def time_ns(self) -> int:
         """The time of its ``num_steps``."""
-        return self.device_ns if self.is_on_device and self.device_ns is not None else self.host_ns
+        return self.device_ns if self.is_on_device and self.device_ns is not None else self.cpu_ns
 
     def times_ns(self) -> list[tuple[int, float]]:
         """Return the number and the time of each step, without the evaluation after it.

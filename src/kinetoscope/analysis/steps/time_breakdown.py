@@ -47,7 +47,7 @@ class StretchBreakdown:
     device: DeviceBreakdown | None
 
     @property
-    def host_ns(self) -> float:
+    def cpu_ns(self) -> float:
         """The CPU time of these steps."""
         return self.time_ns - (self.host["ahead_ns"] or 0)
 
@@ -60,8 +60,8 @@ class StretchBreakdown:
 def step_to_cpu_ratio(parts: Sequence[StretchBreakdown]) -> float:
     """Return the ratio of the step time to its CPU time; 1 if unknown."""
     timed = [one for one in parts if not one.is_single_step]
-    host_ns = sum(one.host_ns for one in timed)
-    return sum(one.time_ns for one in timed) / host_ns if host_ns > 0 else 1.0
+    cpu_ns = sum(one.cpu_ns for one in timed)
+    return sum(one.time_ns for one in timed) / cpu_ns if cpu_ns > 0 else 1.0
 
 
 def stretch_breakdowns(window: RankWindow, rows: Sequence[StepRow], *, is_partial: bool) -> list[StretchBreakdown]:
@@ -72,9 +72,9 @@ def stretch_breakdowns(window: RankWindow, rows: Sequence[StepRow], *, is_partia
 
 def _stretch_breakdown(devices: Sequence[DeviceTime], stretch: Stretch) -> StretchBreakdown:
     first = stretch.rows[0]
-    host_end_ns = first.begin_ns + stretch.host_ns
+    host_end_ns = first.begin_ns + stretch.cpu_ns
     parts = cpu_breakdown(stretch.timed_rows, first.begin_ns, host_end_ns)
-    parts["ahead_ns"] = stretch.time_ns - stretch.host_ns
+    parts["ahead_ns"] = stretch.time_ns - stretch.cpu_ns
     begin_ns = device_end_ns(first) if stretch.is_on_device and not stretch.is_single_step else first.begin_ns
     return StretchBreakdown(
         num_steps=stretch.num_steps,

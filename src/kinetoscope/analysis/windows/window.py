@@ -166,13 +166,13 @@ class RankWindow:
     def spans_named(self, pattern: str) -> pl.DataFrame:
         """Return spans of threads by one of the `PATTERNS` of names."""
         is_wanted = self._matches[pattern]
-        return filter_rows(self.cpu_spans, is_wanted[self._names[1]]) if is_wanted.any() else self._nothing
+        return filter_rows(self.cpu_spans, is_wanted[self._names[1]]) if is_wanted.any() else self._no_spans
 
     def spans_in_category(self, *wanted: str) -> pl.DataFrame:
         """Return the spans of CPU threads of some categories."""
         found = [one for one in wanted if one in self._categories]
         if not found:
-            return self._nothing
+            return self._no_spans
         category = self.cpu_spans["category"]
         is_wanted = category == found[0] if len(found) == 1 else category.is_in(found)
         return filter_rows(self.cpu_spans, is_wanted)
@@ -238,7 +238,7 @@ class RankWindow:
         return {*self.cpu_spans["category"].unique()}
 
     @cached_property
-    def _nothing(self) -> pl.DataFrame:
+    def _no_spans(self) -> pl.DataFrame:
         return self.cpu_spans.clear()
 
 

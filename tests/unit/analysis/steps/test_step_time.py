@@ -238,17 +238,17 @@ def test_run_with_cpu_run_ahead_shows_its_length():
 # -- rows by hand
 
 
-def rows(*, rank=0, first=0, begin_ns=0, num=4, host_ns=10 * MS, device_ns=10 * MS, late_ns=0):
+def rows(*, rank=0, first=0, begin_ns=0, num=4, cpu_ns=10 * MS, device_ns=10 * MS, late_ns=0):
     """Steps one after the other; the device ends the first one's work ``late_ns`` after its host, and takes
     ``device_ns`` for each."""
     return [
         StepRow(
             rank=rank,
             step=first + place,
-            begin_ns=begin_ns + place * host_ns,
-            duration_ns=host_ns,
+            begin_ns=begin_ns + place * cpu_ns,
+            duration_ns=cpu_ns,
             between_ns=0 if place + 1 < num else None,
-            device_end_after_ns=late_ns + place * (device_ns - host_ns),
+            device_end_after_ns=late_ns + place * (device_ns - cpu_ns),
             device_compute_ns=device_ns,
         )
         for place in range(num)
@@ -262,7 +262,7 @@ def test_gap_between_two_cycles_is_no_step():
 
 
 def test_device_that_is_slower_than_its_host_gives_the_pace():
-    assert step_time_ns(rows(host_ns=2 * MS, device_ns=15 * MS, late_ns=13 * MS)) == 15 * MS
+    assert step_time_ns(rows(cpu_ns=2 * MS, device_ns=15 * MS, late_ns=13 * MS)) == 15 * MS
 
 
 def test_host_gives_the_pace_where_the_device_ends_with_it():
@@ -270,7 +270,7 @@ def test_host_gives_the_pace_where_the_device_ends_with_it():
 
 
 def test_step_alone_counts_only_where_no_other_was_recorded():
-    alone = rows(first=9, begin_ns=5_000 * MS, num=1, host_ns=80 * MS)
+    alone = rows(first=9, begin_ns=5_000 * MS, num=1, cpu_ns=80 * MS)
     assert step_time_ns([*rows(), *alone]) == 10 * MS
     assert step_time_ns(alone) == 80 * MS
 
@@ -281,7 +281,7 @@ def test_without_a_step_its_time_is_not_known():
 
 def test_ranks_on_their_own_paces_are_averaged():
     """The second rank has three steps between ends on the device."""
-    both = [*rows(), *rows(rank=1, host_ns=2 * MS, device_ns=20 * MS, late_ns=18 * MS)]
+    both = [*rows(), *rows(rank=1, cpu_ns=2 * MS, device_ns=20 * MS, late_ns=18 * MS)]
     assert step_time_ns(both) == round((4 * 10 * MS + 3 * 20 * MS) / 7)
 
 
