@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from kinetoscope.analysis.compressed_pickle import packed_map_function
-from kinetoscope.analysis.findings.confidence import at_most_medium
+from kinetoscope.analysis.findings.confidence import cap_at_medium
 from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.judgement import Judgement, judge_pulse, judge_run
@@ -286,7 +286,8 @@ def build_run_report(traces: Iterable[SummedTrace], *, is_sample: bool = False) 
     report, hints = run.build_report(graph), run.find_hints()
     if run.why_unjudged or graph is None or not run.steps:
         return replace(report, run=report.run | {"hints": hints})
-    return _add_judgement(report, judge_run(_select_rows(report), graph, run.evidence, run.late), run, graph, hints)
+    judgement = judge_run(_select_rows(report), graph, run.evidence, run.straggler_candidates)
+    return _add_judgement(report, judgement, run, graph, hints)
 
 
 def _add_judgement(
@@ -297,7 +298,7 @@ def _add_judgement(
     is_contention_found = any(finding.kind == "processor_contention" for finding in findings)
     notes = [*(() if is_contention_found else notes_on_contention(run.contention)), *report.run["notes"]]
     if any(trace.last_step is not None for trace in run.traces):  # a file is truncated
-        capped = (replace(finding, confidence=at_most_medium(finding.confidence)) for finding in findings)
+        capped = (replace(finding, confidence=cap_at_medium(finding.confidence)) for finding in findings)
         findings = rank(capped, report.run["step_ns"] or 0.0)
     is_wrong = any(finding.confidence != "low" for finding in findings)
     about = report.run | {

@@ -138,7 +138,7 @@ class JoinedRun:
         )
 
     @cached_property
-    def late(self) -> StragglerCandidates:
+    def straggler_candidates(self) -> StragglerCandidates:
         """The late ranks: by their collectives, or by phases where none were recorded."""
         if any(trace.is_incomplete for trace in self.traces):
             return StragglerCandidates()
@@ -173,7 +173,7 @@ class JoinedRun:
             ranks=add_step_parts(add_clock_bounds(self.ranks, self.shifts), parts),
             steps=sorted(self.steps, key=lambda row: (row.step, row.rank or 0)),
             collectives=self.collectives.rows,
-            stragglers=self.late.rows,
+            stragglers=self.straggler_candidates.rows,
             operators=self.operators,
             kernels=self.kernels,
             memory=combine_memory_rows([row for summary in in_time for row in summary.memory]),
@@ -201,7 +201,7 @@ class JoinedRun:
         traces = self.traces
         name = next((trace.run_name for trace in traces if trace.run_name), None)
         sizes = [trace.world_size for trace in traces if trace.world_size is not None]
-        late_wait_ns = wait_for_stragglers_ns(self.collectives.rows, self.late, len(self.steps))
+        late_wait_ns = wait_for_stragglers_ns(self.collectives.rows, self.straggler_candidates, len(self.steps))
         step_ns, parts, bound_by = run_breakdown(
             [one for summary in self.summaries for one in summary.parts], late_wait_ns
         )

@@ -5,7 +5,7 @@ import difflib
 import json
 from collections.abc import Mapping
 
-from kinetoscope.analysis.findings.explanations import Explanation, explanations, introduction, link_to
+from kinetoscope.analysis.findings.explanations import Explanation, explanations, format_explain_command, introduction
 from kinetoscope.cli.options import add_details, add_json
 from kinetoscope.core.text.wording import sanitize
 from kinetoscope.errors import SettingsError
@@ -56,7 +56,7 @@ def _print_explanation(explanation: Explanation, *, is_whole: bool) -> None:
     sections = dict(explanation.sections if is_whole else explanation.first_sections())
     meaning = sections.pop("Meaning")
     title = Text.assemble((f"{explanation.kind}: ", "bold"), meaning)
-    more = [] if is_whole else [f"\nMore: {link_to(explanation.kind)} --details"]
+    more = [] if is_whole else [f"\nMore: {format_explain_command(explanation.kind)} --details"]
     print_screen(lambda width: Group(title, "", render_sections(sections), *map(Text, more)))
 
 

@@ -10,7 +10,13 @@ from kinetoscope.analysis.cpu.cpu_operators import CPU_OPERATORS
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.findings.evidence.recording import RunRows
 from kinetoscope.analysis.findings.evidence.run import Evidence
-from kinetoscope.analysis.findings.evidence.window import InFloat64, WindowCpu, WindowEvidence, WindowGpu, WindowLoader
+from kinetoscope.analysis.findings.evidence.window import (
+    Float64Source,
+    WindowCpu,
+    WindowEvidence,
+    WindowGpu,
+    WindowLoader,
+)
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.rule import Excludable, load_rules
 from kinetoscope.analysis.gpu.kernels import KernelRow
@@ -86,7 +92,7 @@ class Run:
     operators: Sequence[OperatorRow] = ()
     memory: Sequence[Any] = ()
     group_titles: Mapping[str, str] = field(default_factory=dict)
-    float64: tuple[InFloat64, ...] = ()
+    float64: tuple[Float64Source, ...] = ()
 
     def evidence(self) -> Evidence:
         """Return the evidence."""

@@ -19,17 +19,17 @@ CONFIDENCES = ("high", "medium", "low")
 """All of them, the highest first."""
 
 
-def confidence_in(share: float, high_share: float = HIGH_SHARE) -> str:
+def confidence_of_share(share: float, high_share: float = HIGH_SHARE) -> str:
     """Return the confidence of a fault that takes, or whose fix saves, this share of a step."""
     return "high" if share >= high_share else "medium" if share >= _MEDIUM_SHARE_OF_HIGH * high_share else "low"
 
 
 def confidence_without_replay(share: float, high_share: float = HIGH_SHARE) -> str:
     """Return the same where a replay is required and none is trusted: at most medium."""
-    return at_most_medium(confidence_in(share, high_share))
+    return cap_at_medium(confidence_of_share(share, high_share))
 
 
-def at_most_medium(confidence: str) -> str:
+def cap_at_medium(confidence: str) -> str:
     """Return the confidence, lowered to medium."""
     return max(confidence, "medium", key=CONFIDENCES.index)
 
@@ -52,7 +52,7 @@ class ConfidencePolicy:
     def of_share(self, share: float, high_share: float = HIGH_SHARE, *, is_estimate: bool = False) -> str:
         """Return the confidence of a fault worth this share of a step; that of an estimate is at most medium."""
         is_capped = self._is_uncertain or is_estimate
-        return (confidence_without_replay if is_capped else confidence_in)(share, high_share)
+        return (confidence_without_replay if is_capped else confidence_of_share)(share, high_share)
 
     def of_time(
         self, worth_ns: float, high_share: float, effect: DelayEffect, fix: Fix | None, *, is_estimate: bool

@@ -52,11 +52,11 @@ def assess(kind: str, found: Diagnosis, evidence: Evidence) -> Finding | None:
     savings, delay, step_ns = evidence.savings, evidence.cpu.delay, evidence.step_ns
     min_share = MIN_SHARE_OF_HIGH * found.high_share
     cost_ns = found.cost_ns if found.is_in_step_time else savings.saving_per_step_ns(found.cost_ns * evidence.num_steps)
-    cost_ns = min(cost_ns, step_ns if found.is_on_gpu else min(step_ns, evidence.without_work_ns))
+    cost_ns = min(cost_ns, step_ns if found.is_on_gpu else min(step_ns, evidence.device_wait_ns))
     is_small = _MAX_TIMES_MEAN * delay.share_of_step(found.delay, cost_ns) < min_share
-    if is_small and kind not in evidence.late.proven.by_kind:
+    if is_small and kind not in evidence.stragglers.proven.by_kind:
         return None
-    fix = found.fix and replace(found.fix, late=evidence.on_time, slow=evidence.slow.ranks)
+    fix = found.fix and replace(found.fix, late=evidence.on_time, slow=evidence.slow_stages.ranks)
     saving = savings.estimate(fix)
     worth_ns = cost_ns if saving.ns is None else saving.ns
     if sum(delay.share_of_step(found.delay, ns) for ns in (worth_ns, saving.loader_limited_ns)) < min_share:
@@ -82,7 +82,7 @@ def assess(kind: str, found: Diagnosis, evidence: Evidence) -> Finding | None:
             "max_saving_ns": saving.max_ns,
             "num_excluded_stragglers": len(evidence.late_ranks) or None,
         },
-        where=evidence.late.proven.add_ranks(kind, found.where, evidence.rows.ranks),
+        where=evidence.stragglers.proven.add_ranks(kind, found.where, evidence.rows.ranks),
         cost_ns=cost_ns,
         saving_ns=saving.ns,
         fix=fix,

@@ -53,7 +53,7 @@ def introduction() -> str:
     return _read(Path(rules.__path__[0]) / _COMMON).partition("\n")[2].strip()
 
 
-def link_to(kind: str) -> str:
+def format_explain_command(kind: str) -> str:
     """Return the command that prints the explanation of a kind."""
     return f"kinetoscope explain {kind}"
 

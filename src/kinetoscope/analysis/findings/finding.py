@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kinetoscope.analysis.findings.explanations import link_to
+from kinetoscope.analysis.findings.explanations import format_explain_command
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.measured_gains import Measured
 from kinetoscope.analysis.notebook_repr import NotebookRepr
@@ -103,7 +103,7 @@ def build_finding(
         confidence=confidence,
         period=period,
         advice=advice,
-        link=link_to(kind),
+        link=format_explain_command(kind),
         fix=fix if saving_ns is not None else None,
     )
 

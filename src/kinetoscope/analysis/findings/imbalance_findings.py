@@ -41,9 +41,9 @@ _MIN_LENGTHS = 3
 
 def find_load_imbalance(evidence: Evidence) -> Iterator[Finding]:
     """Find ranks that have the most to compute in turns."""
-    if not (ranks := evidence.late.uneven.ranks):
+    if not (ranks := evidence.stragglers.uneven.ranks):
         return
-    fix = Fix(evidence.late.uneven.change)
+    fix = Fix(evidence.stragglers.uneven.change)
     saving_ns = evidence.savings.saving_ns(fix) or 0.0
     has_exchanges = len(evidence.savings.graph.as_recorded.exchanges) > 0
     lengths = None if has_exchanges else _lengths_of_inputs(evidence)
@@ -67,7 +67,7 @@ def find_load_imbalance(evidence: Evidence) -> Iterator[Finding]:
 
 def find_slow_stages(evidence: Evidence) -> Iterator[Finding]:
     """Find stages of a pipeline that have more to do than the others."""
-    slow, communication = evidence.slow, evidence.communication
+    slow, communication = evidence.slow_stages, evidence.communication
     if communication is None or (pipeline := communication.pipeline) is None or not slow.ranks:
         return
     fix = Fix(slow.change)
@@ -94,10 +94,10 @@ def find_slow_stages(evidence: Evidence) -> Iterator[Finding]:
 
 def waits_for_slow_stages(evidence: Evidence) -> bool:
     """Return whether slow stages cause most of the exposed communication beyond the bubble of a balanced schedule."""
-    slow, communication = evidence.slow.ranks, evidence.communication
+    slow, communication = evidence.slow_stages.ranks, evidence.communication
     if communication is None or communication.pipeline is None or not slow:
         return False
-    saving_ns = evidence.savings.saving_ns(Fix(evidence.slow.change)) or 0.0
+    saving_ns = evidence.savings.saving_ns(Fix(evidence.slow_stages.change)) or 0.0
     late_wait_ns = saving_ns * (1 - len(slow) / len(evidence.rows.ranks))
     bubble_ns = communication.pipeline.schedule_share * (evidence.step_ns - saving_ns)
     return late_wait_ns > (communication.exposed_ns - bubble_ns) / 2
@@ -109,7 +109,7 @@ def straggler_rows(evidence: Evidence) -> list[StragglerRow]:
     Rows that are in time with even loads have the cause ``device``: the rank need not compute more in a step, where it
     does so between two calls of it.
     """
-    in_time, slow = evidence.late.uneven.in_time, evidence.slow
+    in_time, slow = evidence.stragglers.uneven.in_time, evidence.slow_stages
     rows = [row for row in evidence.rows.stragglers if row.rank not in slow.ranks]
     rows = [replace(row, cause="device") if row.rank in in_time else row for row in rows]
     saving_ns = evidence.savings.saving_ns(Fix(slow.change)) or 0.0 if slow.ranks else 0.0

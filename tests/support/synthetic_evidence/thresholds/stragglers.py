@@ -265,7 +265,7 @@ def is_the_slow_stage(share):
         draw_call(step, {rank: 0, rank + 1: 0}, name="send") for step in range(50) for rank in range(4) for _ in "ab"
     ]
     drawn = late(shares, ranks=range(5), num_steps=50, calls=calls)
-    return drawn.evidence().slow.ranks == {1}
+    return drawn.evidence().slow_stages.ranks == {1}
 
 
 def uneven(excess_of_first, excess_of_second=0.0, shapes=()):

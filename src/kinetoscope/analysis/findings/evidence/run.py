@@ -10,7 +10,7 @@ from kinetoscope.analysis.findings.evidence.gpu import GpuEvidence
 from kinetoscope.analysis.findings.evidence.loader import LoaderEvidence
 from kinetoscope.analysis.findings.evidence.recording import Recording, RunRows
 from kinetoscope.analysis.findings.evidence.stalls import Stalls
-from kinetoscope.analysis.findings.evidence.window import InFloat64, WindowEvidence
+from kinetoscope.analysis.findings.evidence.window import Float64Source, WindowEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED
 from kinetoscope.analysis.findings.pipeline import find_pipeline, find_slow_stages
 from kinetoscope.analysis.findings.savings import SavingEstimator
@@ -48,8 +48,7 @@ class CompilerEvidence:
 class Evidence:
     """Evidence of a run. A part that was not recorded is None.
 
-    Averages leave out the late ranks: those ``late`` together or once, of the ``candidates``, and the ``slow`` stages
-    of a pipeline.
+    Averages leave out the late ranks: the ``stragglers``, of the ``candidates``, and the ``slow_stages`` of a pipeline.
     """
 
     def __init__(
@@ -58,11 +57,11 @@ class Evidence:
         self.rows, self.windows, self.candidates = rows, windows, candidates
         self.num_steps, self.step_ns = rows.num_steps, rows.step_ns
         self.savings = SavingEstimator(graph, rows.steps, rows.num_steps, rows.step_ns)
-        self.late = find_straggler_evidence(rows, self.savings, windows, candidates)
+        self.stragglers = find_straggler_evidence(rows, self.savings, windows, candidates)
         pipeline = find_pipeline(rows.collectives)
-        self.slow = find_slow_stages(rows, self.savings, pipeline)
-        self.on_time = self.late.ranks - self.slow.ranks
-        self.late_ranks = self.on_time | self.slow.ranks
+        self.slow_stages = find_slow_stages(rows, self.savings, pipeline)
+        self.on_time = self.stragglers.ranks - self.slow_stages.ranks
+        self.late_ranks = self.on_time | self.slow_stages.ranks
         self._recording = Recording(rows, self.savings, windows, self.late_ranks)
         self.steps, self.mean_ns, self.stalls = self._recording.steps, self._recording.mean_ns, self._recording.stalls
         self._pipeline = pipeline
@@ -111,7 +110,7 @@ class Evidence:
         return ConfidencePolicy(self.savings, self.cpu.delay, is_uncertain=is_uncertain)
 
     @cached_property
-    def without_work_ns(self) -> float:
+    def device_wait_ns(self) -> float:
         """The time per step that a device waits for its CPU, or for other ranks; on the CPU the whole step.
 
         Without a replay, the CPU's share of a wait for a late rank is unknown: such waits do not count.
@@ -123,7 +122,7 @@ class Evidence:
         return self.gpu.waits_for_cpu_ns + waits_ns
 
     @cached_property
-    def in_float64(self) -> list[InFloat64]:
+    def in_float64(self) -> list[Float64Source]:
         """Tensors and modules in float64 on any rank, those with a known line first."""
         seen = dict.fromkeys(note for one in self.windows for note in one.float64)
         return sorted(seen, key=lambda note: note.line is None)[:MAX_NAMED]

@@ -26,7 +26,7 @@ _MAX_COUNTER = 2**62
 """A damaged trace may have larger numbers."""
 
 
-class InFloat64(NamedTuple):
+class Float64Source(NamedTuple):
     """A ``tensor``, a ``module``, or torch's ``default``, in float64; ``line`` introduces it, None if unknown."""
 
     name: str
@@ -109,7 +109,7 @@ class WindowEvidence:
     loader: WindowLoader
     cpu: WindowCpu
     gpu: WindowGpu
-    float64: tuple[InFloat64, ...]
+    float64: tuple[Float64Source, ...]
     """Tensors and modules in float64."""
     group_titles: Mapping[str, str]
     """Descriptions of process groups by name, such as ``tp``."""
@@ -169,11 +169,11 @@ def _counters(notes: list[dict[str, Any]]) -> dict[str, int]:
     return {name: value for name, value in last.items() if isinstance(value, int) and 0 <= value < _MAX_COUNTER}
 
 
-def _in_float64(note: dict[str, Any]) -> InFloat64 | None:
+def _in_float64(note: dict[str, Any]) -> Float64Source | None:
     name, kind, location, line = (note.get(key) for key in ("holder", "kind", "place", "line"))
     if not (isinstance(name, str) and isinstance(kind, str) and isinstance(location, str)):
         return None
-    return InFloat64(name, kind, location, line if isinstance(line, str) else None)
+    return Float64Source(name, kind, location, line if isinstance(line, str) else None)
 
 
 def _num_of_optimizer(items: pl.DataFrame, loop: TrainingLoop) -> int:

@@ -35,7 +35,7 @@ def find_blocked(evidence: Evidence) -> Iterator[Diagnosis]:
     yield Diagnosis(
         title=lambda cost_ns: add_detail(f"Blocked: {format_ms(cost_ns)} ms/step {reason.title}", at_line),
         advice=f"{reason.advice} {on_line}".rstrip(),
-        cost_ns=min(blocked_ns, evidence.without_work_ns),
+        cost_ns=min(blocked_ns, evidence.device_wait_ns),
         fix=Fix(Change(frozenset(["blocked"]))) if has_operators else None,
         where=Where(lines=lines),
         evidence={
@@ -52,5 +52,5 @@ def find_blocked(evidence: Evidence) -> Iterator[Diagnosis]:
 
 def _waits_for_late_ns(evidence: Evidence) -> float:
     """Return the time per step that ranks wait for stragglers, where no collective was recorded that shows it."""
-    late = [row for row in evidence.late.together if row.rank in evidence.candidates.phases]
+    late = [row for row in evidence.stragglers.together if row.rank in evidence.candidates.phases]
     return max((row.cost_ns_per_step for row in late), default=0)

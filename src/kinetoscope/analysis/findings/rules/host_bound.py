@@ -37,7 +37,7 @@ def find_host_bound(evidence: Evidence) -> Iterator[Diagnosis]:
     """Diagnose late launches, and operators under which the GPU idles: those of the optimizer, and all others."""
     if (gpu := evidence.gpu) is None:
         return
-    launch_ns, idle_ns = evidence.cpu.launching_ns, evidence.without_work_ns
+    launch_ns, idle_ns = evidence.cpu.launching_ns, evidence.device_wait_ns
     has_gaps = gpu.unexplained_idle_ns >= MIN_SHARE_OF_HIGH * HIGH_SHARE * evidence.step_ns
     yield Diagnosis(
         title=lambda cost_ns: f"Launch-bound: the GPU idles {format_ms(cost_ns)} ms/step between kernel launches",

@@ -18,7 +18,7 @@ _ADVICE = (
 def find_pipeline_bubble(evidence: Evidence) -> Iterator[Diagnosis]:
     """Diagnose waits for messages. Where a stage is slow, they are evidence of the straggler."""
     communication = evidence.communication
-    if communication is None or (pipeline := communication.pipeline) is None or evidence.slow.ranks:
+    if communication is None or (pipeline := communication.pipeline) is None or evidence.slow_stages.ranks:
         return
     schedule = f"({pipeline.num_stages} stages, {pipeline.num_microbatches} microbatches)"
     yield Diagnosis(

@@ -26,7 +26,7 @@ def find_processor_contention(evidence: Evidence) -> Iterator[Diagnosis]:
     yield Diagnosis(
         title=lambda _: f"CPU contention: {title}, {delay_ns / 1e6:,.1f} ms/step",
         advice=advice,
-        cost_ns=min(delay_ns, evidence.without_work_ns),
+        cost_ns=min(delay_ns, evidence.device_wait_ns),
         fix=None,
         evidence={"starved_ns": delay_ns, "running_ns": evidence.mean_ns("running_ns"), **use.to_evidence()},
     )

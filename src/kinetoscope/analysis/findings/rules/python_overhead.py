@@ -41,7 +41,7 @@ _WITHOUT_LINES = "Pass `diagnose=True` to record the lines, and what the loop wa
 def find_python_overhead(evidence: Evidence) -> Iterator[Diagnosis]:
     """Diagnose Python between operators."""
     stalls, cpu = evidence.stalls("python"), evidence.cpu
-    python_ns, idle_ns = cpu.part_ns("spare_python"), evidence.without_work_ns
+    python_ns, idle_ns = cpu.part_ns("spare_python"), evidence.device_wait_ns
     is_idle = _is_idle(evidence, python_ns)
     between = "between operators" if evidence.gpu is None else "without kernel launches"
 

@@ -55,7 +55,7 @@ def _diagnose_kernels(evidence: Evidence, gpu: GpuEvidence) -> Diagnosis:
     return Diagnosis(
         title=lambda _: f"Small kernels: {format_rate(num_kernels)} kernels/step finish faster than they launch",
         advice=_ADVICE,
-        cost_ns=min(host_ns, evidence.without_work_ns) + empty_ns,
+        cost_ns=min(host_ns, evidence.device_wait_ns) + empty_ns,
         fix=Fix(Change(frozenset(["launch", "transfer"])), variant="only_small_runs"),
         evidence={
             "num_small_kernels": num_kernels,

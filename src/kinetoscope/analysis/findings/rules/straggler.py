@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from kinetoscope.analysis.findings.confidence import HIGH_SHARE, MIN_SHARE_OF_HIGH, at_most_medium
+from kinetoscope.analysis.findings.confidence import HIGH_SHARE, MIN_SHARE_OF_HIGH, cap_at_medium
 from kinetoscope.analysis.findings.evidence.run import Evidence
 from kinetoscope.analysis.findings.finding import Finding, build_finding
 from kinetoscope.analysis.findings.fix import Fix
@@ -30,9 +30,9 @@ def find_stragglers(evidence: Evidence) -> Iterator[Finding | Excludable]:
     """Find unequal loads, slow stages, ranks that delay the others together, and late steps."""
     yield from find_load_imbalance(evidence)
     yield from find_slow_stages(evidence)
-    late = evidence.late
+    late = evidence.stragglers
     if late.together and (finding := _find_late(evidence, late.together)) is not None:
-        doubted = replace(finding, confidence=at_most_medium(finding.confidence))
+        doubted = replace(finding, confidence=cap_at_medium(finding.confidence))
         yield Excludable(finding, instead=doubted) if common_cause(late.together) == "data" else finding
     for row in late.once:
         yield from _find_late_once(evidence, row)
@@ -40,8 +40,8 @@ def find_stragglers(evidence: Evidence) -> Iterator[Finding | Excludable]:
 
 def _find_late_once(evidence: Evidence, row: StragglerRow) -> Iterator[Finding]:
     """Find a rank that was late in a single step. It may be noise, so confidence is at most medium."""
-    together = frozenset(late.rank for late in evidence.late.together)
-    others = frozenset[int]() if row.rank == evidence.late.spared else together & evidence.late.ranks
+    together = frozenset(late.rank for late in evidence.stragglers.together)
+    others = frozenset[int]() if row.rank == evidence.stragglers.spared else together & evidence.stragglers.ranks
     fix = Fix(Change(on_time=frozenset([row.rank])), late=others)
     saving_ns = evidence.savings.saving_ns(fix)
     worth_ns = row.cost_ns_per_step if saving_ns is None else saving_ns

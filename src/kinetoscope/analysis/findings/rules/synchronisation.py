@@ -24,7 +24,7 @@ def find_synchronisation(evidence: Evidence) -> Iterator[Diagnosis]:
     stalls = evidence.stalls("sync")
     if not len(stalls):
         return
-    where, idle_ns = stalls.where(), evidence.without_work_ns
+    where, idle_ns = stalls.where(), evidence.device_wait_ns
     rate = format_rate(stalls.num_calls)
     calls = "1 blocking call/step stalls" if rate == "1" else f"{rate} blocking calls/step stall"
     locations = (*where.lines, *stalls.by_call["call"].drop_nulls())
