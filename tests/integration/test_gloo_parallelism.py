@@ -30,7 +30,7 @@ def test_a_stage_that_sleeps_is_named_with_its_rank_and_cause(name, stage, tmp_p
     assert (first.kind, first.where.ranks) == ("straggler", (stage,))
     assert f"stage {stage} (rank {stage})" in first.title
     assert [row.cause for row in report.stragglers if row.rank == stage] == ["host"]
-    assert "move layers" in first.advice
+    assert "Move layers" in first.advice
     assert first.saving_ns_per_step
 
 
