@@ -48,7 +48,7 @@ def end_early(how: str, tool: str, folder: Path) -> Ending:
 
 
 def run_two_at_once(tool: str, folder: Path) -> list[Ending]:
-    """Run two trainings at the same time, each started as if it were alone."""
+    """Run two training jobs at the same time, each started as if it were alone."""
     training = Training(script="long_training.py", arguments=("--steps", "1000"))
     outs = [folder / f"{tool}-neighbour-{number}" for number in (1, 2)]
     processes = [start(tool, training, out, on_free_ports=False) for out in outs]
