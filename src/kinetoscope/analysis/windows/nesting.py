@@ -9,7 +9,7 @@ from kinetoscope.analysis.windows.intervals import latest_end_before, zeros
 from kinetoscope.frames.tracks import nest_spans
 
 _NEVER = pl.Series("end", [-(2**63)])
-_UNCHECKED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so
+_UNCHECKED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and warns
 
 
 def find_outermost(spans: pl.DataFrame) -> pl.DataFrame:
@@ -20,32 +20,32 @@ def find_outermost(spans: pl.DataFrame) -> pl.DataFrame:
     return spans.filter(~is_inside.fill_null(False))
 
 
-def interval_index(stretches: pl.DataFrame, times: pl.Series) -> pl.Series:
+def interval_index(intervals: pl.DataFrame, times: pl.Series) -> pl.Series:
     """Return the row of the interval around each time, as ``index``; null for none.
 
-    ``stretches`` are disjoint and in order.
+    ``intervals`` are disjoint and in order.
     """
-    begun = stretches["begin"].search_sorted(times, side="right").alias("index")
-    ends = pl.concat([_NEVER, stretches["end"]])  # of none, if none has begun
+    begun = intervals["begin"].search_sorted(times, side="right").alias("index")
+    ends = pl.concat([_NEVER, intervals["end"]])  # the first is for times before all intervals
     return null_unless(begun - 1, times < ends[begun])
 
 
-def find_enclosing(stretches: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.DataFrame:
+def find_enclosing(intervals: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.DataFrame:
     """Return the last interval of a track that began before each time and ended after it; nulls for none.
 
     Args:
-        stretches: intervals with a ``track``, in the order of ``begin``.
+        intervals: intervals with a ``track``, in the order of ``begin``.
         track: the track of each time.
         times: times in ns, in any order.
     """
-    names = [name for name in stretches.columns if name != "track"]
-    if not len(stretches) or not times.count():
-        return pl.DataFrame([constant_column(name, None, stretches.schema[name], len(times)) for name in names])
+    names = [name for name in intervals.columns if name != "track"]
+    if not len(intervals) or not times.count():
+        return pl.DataFrame([constant_column(name, None, intervals.schema[name], len(times)) for name in names])
     queries = build_frame(times.alias("time"), track.alias("track")).with_row_index("row")
     queries = queries if (is_in_order := times.is_sorted()) else queries.sort("time")
-    stretches = sort_rows(stretches, "begin")
+    intervals = sort_rows(intervals, "begin")
     found = queries.join_asof(
-        stretches, left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED
+        intervals, left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED
     )
     found = found if is_in_order else found.sort("row")
     is_inside = found["time"] < found["end"]
