@@ -10,12 +10,12 @@ from kinetoscope.errors import KinetoscopeError
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What an analysis said of a run. None is what nobody knows.
+    """The results of an analysis of a run; unknown values are None.
 
-    ``content_hash`` identifies its files. ``finding`` is the title of the first finding that is
-    not of low confidence, "" where there is none. ``peak_bytes`` is the most that was allocated on a device of a rank,
-    or on a host (``peak_is_of_cpu``) where no device was seen. ``why_unknown`` says why nothing is known, or
-    why no fault was looked for.
+    ``content_hash`` identifies its files. ``finding`` is the title of the top finding that is not of low confidence, ""
+    where there is none. ``peak_bytes`` is the most that was allocated on a device of a rank, or on a host
+    (``peak_is_of_cpu``) where no device was seen. ``why_unknown`` is the reason why the results are unknown, or why no
+    fault was looked for.
     """
 
     content_hash: str

@@ -1,1 +1,1 @@
-"""handlers: what happens to a finished cycle."""
+"""handlers: consumers of a finished cycle."""

@@ -1,7 +1,7 @@
-"""A cycle's records as Chrome events, or in C as lines of a Chrome JSON file.
+"""Records of a cycle as Chrome events, or in C as lines of a Chrome JSON file.
 
 `Drain` writes in C, without the GIL, the threads whose spans nest and that have no other events. In a cycle with one
-contributed file, `cycle_text` writes all records in C. Both write what `ChromeWriter` makes of `thread_events`.
+contributed file, `cycle_text` writes all records in C. Both write the same text as `ChromeWriter` from `thread_events`.
 """
 
 from array import array
@@ -31,7 +31,7 @@ class MarkerEvent(dict[str, Any]):
 
 
 def thread_events(cycle: Cycle, thread: ThreadRecords) -> Iterator[MarkerEvent]:
-    """Every span, instant and counter of one thread of a cycle; pid and tid are the system's."""
+    """Return every span, instant and counter of one thread of a cycle; pid and tid are the system's."""
     unix_ns = cycle.clock.unix_ns
     counter: MarkerEvent | None = None
     for record in thread.records():
@@ -67,17 +67,20 @@ def _event(cycle: Cycle, thread: ThreadRecords, record: Record) -> MarkerEvent:
 
 
 def category_of(name: SpanName) -> str:
-    """The categories of a name as Chrome's ``cat``."""
+    """Return the categories of a name as Chrome's ``cat``."""
     return ",".join(name.categories) or "marker"
 
 
 def _same_moment(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two counter events are two values of one call."""
+    """Return whether two counter events are two values of one call."""
     return other["ph"] == "C" and all(one[key] == other[key] for key in ("name", "ts"))
 
 
 def lasting_events(cycle: Cycle) -> Iterator[MarkerEvent]:
-    """The spans that began before a cycle's window, clipped to it; their args hold the real begin and end."""
+    """Return the spans that began before a cycle's window, clipped to it.
+
+    Their args hold the real begin and end.
+    """
     unix_ns, window = cycle.clock.unix_ns, (cycle.begin.monotonic_ns, cycle.end.monotonic_ns)
     for span in cycle.lasting:
         begin, end = max(span.begin_ns, window[0]), min(window[1] if span.end_ns is None else span.end_ns, window[1])
@@ -89,7 +92,7 @@ def lasting_events(cycle: Cycle) -> Iterator[MarkerEvent]:
 
 
 def source_events(cycle: Cycle) -> Iterator[MarkerEvent]:
-    """The spans and instants of a cycle's sources, clipped to its window."""
+    """Yield the spans and instants of a cycle's sources, clipped to its window."""
     unix_ns, opened_ns, closed_ns = cycle.clock.unix_ns, cycle.begin.monotonic_ns, cycle.end.monotonic_ns
     for name, category, begin_ns, end_ns, tid, args in cycle.events:
         begin, last = max(begin_ns, opened_ns), min(begin_ns if end_ns is None else end_ns, closed_ns)
@@ -102,7 +105,7 @@ def source_events(cycle: Cycle) -> Iterator[MarkerEvent]:
 
 
 def thread_names(cycle: Cycle) -> Iterator[dict[str, Any]]:
-    """The events that name a cycle's threads, and the other tracks of its sources."""
+    """Yield the events that name a cycle's threads, and the other tracks of its sources."""
     names = [(thread.tid, thread.name) for thread in cycle.threads]
     for tid, name in [*names, *cycle.tracks.items()]:
         yield {"ph": "M", "name": "thread_name", "pid": cycle.pid, "tid": tid, "args": {"name": name}}
@@ -113,8 +116,13 @@ class Placeholder(dict[str, Any]):
 
 
 class Drain:
-    """Writes the records of one cycle's threads in C. On threads with ``used_tids`` (as text) there are also other
-    events, so they are not accepted. With ``in_pairs``, a span is a ``B`` and an ``E`` event."""
+    """A writer of the records of one cycle's threads in C.
+
+    Args:
+        cycle: the cycle.
+        used_tids: tids, as text, on which there are other events too; their threads are not accepted.
+        in_pairs: write a span as a ``B`` and an ``E`` event.
+    """
 
     def __init__(self, cycle: Cycle, used_tids: Collection[str] = (), *, in_pairs: bool = False) -> None:
         self._cycle = cycle
@@ -125,7 +133,7 @@ class Drain:
         self._planned: list[tuple[ThreadRecords, Placeholder]] = []
 
     def plan(self, thread: ThreadRecords) -> Placeholder | None:
-        """Accepts a thread and returns its placeholder; None if its events must be made in Python.
+        """Accept a thread and return its placeholder; None if its events must be made in Python.
 
         The thread's events get the pid and tid that the placeholder has when `write` is called.
         """
@@ -140,7 +148,7 @@ class Drain:
         return placeholder
 
     def write(self, writer: ChromeWriter) -> None:
-        """Writes the events of all accepted threads."""
+        """Write the events of all accepted threads."""
         clock = self._style.clock(writer.base_ns)
         for thread, placeholder in self._planned:
             place = b'"pid":%d,"tid":%d' % (placeholder["pid"], placeholder["tid"])
@@ -148,7 +156,10 @@ class Drain:
             _pass_parts(self._parts(thread), write)
 
     def _write(self, writer: ChromeWriter, place: bytes, clock: _Clock, packed: Packed, are_last: bool) -> int:
-        """Write the lines of some records. Return how many were written: the others wait for the next ones."""
+        """Write the lines of some records; return how many were written.
+
+        The other records are passed again, with the next ones.
+        """
         next_one, num_records = 0, len(packed) // RECORD_BYTES
         buffer = bytearray(min(_MAX_BUFFER_BYTES, num_records * _BUFFER_BYTES_PER_RECORD))
         while next_one < num_records:
@@ -163,7 +174,7 @@ class Drain:
         return next_one
 
     def _parts(self, thread: ThreadRecords) -> Iterator[Packed]:
-        """A thread's records, part by part; as pairs all at once, since pairs must be sorted."""
+        """Yield a thread's records, part by part; as pairs all at once, since pairs must be sorted."""
         if not self._in_pairs:
             yield from (part.read() for part in thread.parts)
             return
@@ -172,18 +183,21 @@ class Drain:
         yield memoryview(buffer)[: native.pair_records(packed, buffer)]
 
     def _keeps_order(self) -> bool:
-        """Whether spans that nest on the monotonic clock nest in unix time too. In a very short window they may not."""
+        """Return whether spans that nest on the monotonic clock nest in unix time too.
+
+        In a very short window they may not.
+        """
         drift, elapsed = self._cycle.clock.slope_ns
         return abs(drift) < elapsed
 
     def _one_of_each(self, thread: ThreadRecords) -> bytes:
-        """One record of each name and kind; empty if there are records that only Python can write."""
+        """Return one record of each name and kind; empty if there are records that only Python can write."""
         sample = native.Sample(len(self._style.names))
         all_plain = all(sample.add(part.read()) for part in reversed(thread.parts))
         return sample.firsts() if all_plain else b""
 
     def _role_name(self, one_of_each: bytes) -> str:
-        """The name of a span that shows the role of the thread; empty if there is none."""
+        """Return the name of a span that shows the role of the thread; empty if there is none."""
         spans = (record.name for record in unpack_records(one_of_each) if record.kind == Kind.SPAN)
         names = (self._cycle.names[number].name for number in spans)
         return next((name for name in names if role_of(name) is not None), "")
@@ -202,7 +216,7 @@ class _Style:
 
     @cached_property
     def epochs(self) -> bytes:
-        """When each epoch began, and which, as pairs of 64-bit integers."""
+        """The starts and numbers of the epochs, as pairs of 64-bit integers."""
         return array("q", chain.from_iterable(self._cycle.epoch_begins)).tobytes()
 
     @cached_property
@@ -212,8 +226,10 @@ class _Style:
 
     @cached_property
     def texts(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...], bytes]:
-        """The names, their categories, and their args (each after a comma), as they are written into lines; and of each
-        name the number of the first one with the same text, in 32 bits."""
+        """The names, categories and args (each after a comma) in the form of lines.
+
+        For each name there is also the number of the first one with the same text, in 32 bits.
+        """
         names = self._cycle.names[: len(self.names)]
         categories = (encode_text(category_of(name)) for name in names)
         args = (b"".join(b"," + encode_text(key) + b":%d" % value for key, value in name.args) for name in names)
@@ -223,8 +239,10 @@ class _Style:
 
 
 def _pass_parts(parts: Iterable[Packed], take: Callable[[Packed, bool], int]) -> None:
-    """Pass a thread's records to ``take``, part by part, with whether they are the last ones. It returns how many it
-    has taken; the others are passed again, before the next part."""
+    """Pass a thread's records to ``take``, part by part, with whether they are the last ones.
+
+    ``take`` returns how many it has written; the others are passed again, before the next part.
+    """
     rest = b""
     for part in parts:
         packed = b"".join((rest, part)) if rest else part
@@ -234,7 +252,10 @@ def _pass_parts(parts: Iterable[Packed], take: Callable[[Packed, bool], int]) ->
 
 
 def cycle_text(cycle: Cycle) -> CycleText | None:
-    """The cycle and its contributed file as one text; None if it has not one file, or if only Python can write it."""
+    """Return the cycle and its contributed file as one text; None if only Python can write it.
+
+    That is also so if it does not have exactly one file.
+    """
     if len(cycle.files) != 1:
         return None
     return read_cycle_text(str(cycle.files[0]), _CycleEvents(cycle), list(thread_names(cycle)))

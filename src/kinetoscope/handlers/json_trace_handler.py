@@ -1,4 +1,4 @@
-"""Writes a Chrome JSON file per rank and cycle, and one merged file per node."""
+"""Chrome JSON file per rank and cycle, and one merged file per node."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -86,7 +86,7 @@ class JSONTraceHandler(TraceHandler):
         self._num_written = self._num_merged = 0
 
     def set_defaults(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
-        """Replaces those settings that still have their defaults; `kinetoscope.profile` calls this."""
+        """Replace the settings that still have their defaults; `kinetoscope.profile` calls this."""
         self._folder.set_defaults(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
 
     @property
@@ -96,15 +96,16 @@ class JSONTraceHandler(TraceHandler):
 
     @property
     def needs_folder(self) -> bool:
-        """Whether it was given no folder of its own."""
+        """True if no folder was passed at construction."""
         return self._folder.is_default
 
     @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Any]]]:
-        """``[(Timestamp, [Path of each rank])]`` of the kept traces; None for a file that this rank cannot see."""
+        """The kept traces as ``[(Timestamp, [Path of each rank])]``; None for files on other nodes."""
         return self._folder.saved_traces
 
     def init(self, state: ProfiledState, logger: object) -> None:
+        """Open the folder of the traces, and plan merging and uploads."""
         run = state.profiler.run
         self._rank = run.ranks.rank
         self._tracks = RankTracks(self._rank)
@@ -129,7 +130,7 @@ class JSONTraceHandler(TraceHandler):
 
     @classmethod
     def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks, attempt: Attempt) -> Self:
-        """A handler that continues to write for a killed rank. It does not merge."""
+        """Return a handler that continues to write for a killed rank; it does not merge."""
         handler = cls(filename=recipe.filename, merged_trace_filename="merged" if recipe.merged else None)
         handler.in_pairs = recipe.in_pairs
         handler._tracks = RankTracks(ranks.rank)
@@ -144,16 +145,16 @@ class JSONTraceHandler(TraceHandler):
 
     @property
     def has_lost_traces(self) -> bool:
-        """Whether all that it wrote was deleted or moved meanwhile, though it should be kept."""
+        """True if all its files were deleted or moved meanwhile, though they should be kept."""
         return self._folder.has_lost_traces and self.saved_to == self._folder.path
 
     def record_empty_run(self, why: str) -> None:
-        """Notes beside the traces why the run recorded none. Raises OSError if it cannot."""
+        """Note beside the traces why the run recorded none. Raises OSError if it cannot."""
         self._folder.record_empty_run(why)
 
     @property
     def recipe(self) -> TraceRecipe:
-        """How this handler names its traces, for `recover`; known after the run has begun."""
+        """The names of this handler's traces, for `recover`; known after the run has begun."""
         folder = os.path.abspath(self._folder.path)
         return TraceRecipe(
             folder,
@@ -165,13 +166,13 @@ class JSONTraceHandler(TraceHandler):
         )
 
     def process_cycle(self, cycle: Cycle) -> None:
-        """Writes the cycle's file; on local rank 0, also starts the merge if it is due."""
+        """Write the cycle's file; on local rank 0, also start the merge if it is due."""
         self.write(cycle)
         if self._merge is not None:
             self._merge.start_if_due()
 
     def write(self, cycle: Cycle) -> Path:
-        """Writes the cycle's file and notes it in the manifest; returns its path."""
+        """Write the cycle's file, list it in the manifest, and return its path."""
         with self._folder.new_trace(cycle.number, cycle.timestamp) as path:
             self._write_to(path, cycle)
         self._num_written += 1
@@ -183,7 +184,7 @@ class JSONTraceHandler(TraceHandler):
         return path
 
     def process_slow_step(self, cycle: Cycle) -> None:
-        """Writes the window of a slow step beside the traces, and notes it in the list of its rank."""
+        """Write the window of a slow step beside the traces, and add it to the list of its rank."""
         slow = cycle.slow_step
         if slow is None or cycle.is_empty:
             return
@@ -206,7 +207,7 @@ class JSONTraceHandler(TraceHandler):
                 write_events(writer)
 
     def _as_text(self, cycle: Cycle) -> _Contents | None:
-        """The cycle as text, without a Python object per event; None where that is not possible."""
+        """Return the cycle as text, without a Python object per event; None where that is impossible."""
         text = None if self.in_pairs else cycle_text(cycle)
         if text is None:
             return None
@@ -230,10 +231,10 @@ class JSONTraceHandler(TraceHandler):
         return header, write
 
     def find_written(self, cycle: Cycle) -> Path | None:
-        """For `recover`: the file that a process wrote of this cycle before it was killed, or an earlier `recover`; or
-        None. It is added to the manifest if it is not there yet.
+        """Return the file of this cycle that its process or an earlier `recover` wrote, or None.
 
-        If `recover` wrote it when other parts of the cycle could not be read, it is written anew.
+        It is added to the manifest if it is not there yet. If `recover` wrote it when other parts of the cycle could
+        not be read, it is written anew.
         """
         written = ((path, _own_header(path)) for path in self._folder.list_written(cycle.number, cycle.timestamp))
         path, header = next(((path, header) for path, header in written if _is_of_cycle(header, cycle)), (None, {}))
@@ -247,7 +248,7 @@ class JSONTraceHandler(TraceHandler):
         return path
 
     def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
-        """The first events of a file, which describe its tracks. Times in the file count from ``base_ns``."""
+        """Return the first events of a file, which describe its tracks; times count from ``base_ns``."""
         return self._tracks.metadata()
 
     def _in_layout(self, events: list[dict[str, Any]]) -> Iterable[dict[str, Any]]:
@@ -255,7 +256,7 @@ class JSONTraceHandler(TraceHandler):
         return in_pairs(timed, is_kinetoscope=lambda event: isinstance(event, MarkerEvent)) if self.in_pairs else timed
 
     def merge_now(self, timeout_s: float) -> None:
-        """Merges what this node's ranks have saved, if this rank has saved a cycle since the last merge.
+        """Merge the saved traces of this node's ranks, if this rank has saved a cycle since the last merge.
 
         Waits at most ``timeout_s`` seconds, and of these only a few for ranks that have saved fewer cycles.
         """
@@ -263,6 +264,7 @@ class JSONTraceHandler(TraceHandler):
             self._merge_and_upload(timeout_s, self._num_written)
 
     def close(self, state: ProfiledState, logger: object) -> None:
+        """Close the manifest, merge the traces a last time, and upload the merged file."""
         try:
             self._folder.close()
         finally:  # also when the disk is full
@@ -277,7 +279,7 @@ class JSONTraceHandler(TraceHandler):
 
 
 def _marker_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
-    """What the markers recorded. A thread that ``drain`` accepts is represented by its placeholder."""
+    """Return the events of markers; a thread that ``drain`` accepts is represented by its placeholder."""
     yield from thread_names(cycle)
     yield from lasting_events(cycle)
     yield from source_events(cycle)
@@ -287,7 +289,7 @@ def _marker_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
 
 
 def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The events of the files contributed to a cycle, and the header of the cycle's file."""
+    """Return the events of the files contributed to a cycle, and the header of the cycle's file."""
     header = _header(cycle)
     events: list[dict[str, Any]] = []
     notes = header["kinetoscope"]["repaired"]
@@ -325,7 +327,7 @@ def _from_kineto(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_header(path: Path) -> dict[str, Any]:
-    """The header of a trace file of ours; empty if it is none."""
+    """Return the header of Kinetoscope's trace file; empty for any other file."""
     try:
         header = read_header(path)
     except (TraceFileError, OSError):
@@ -334,15 +336,21 @@ def _own_header(path: Path) -> dict[str, Any]:
 
 
 def _is_of_cycle(header: dict[str, Any], cycle: Cycle) -> bool:
-    """Whether a trace file with this header holds this cycle. Another attempt may have written a file of the same name,
-    and in a container its process has the same pid: only ``start`` tells attempts apart."""
+    """Return whether a trace file with this header holds this cycle.
+
+    Another attempt may have written a file of the same name, and in a container its process has the same pid: only
+    ``start`` differs between attempts.
+    """
     wanted = {"rank": cycle.ranks.rank, "pid": cycle.pid, "start": cycle.attempt.start, "cycle": cycle.number}
     own = header.get("kinetoscope", {})
     return all(own.get(key) == value for key, value in wanted.items())
 
 
 def _drop_named_threads(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:
-    """The events without Kineto's names of threads that Python has named: Kineto names threads after the program."""
+    """Yield the events without Kineto's names of threads that Python has named.
+
+    Kineto names threads after the program.
+    """
     tids = {thread.tid for thread in cycle.threads}
     for event in events:
         is_name = event.get("ph") == "M" and event.get("name") == "thread_name"
@@ -351,7 +359,7 @@ def _drop_named_threads(events: Iterable[dict[str, Any]], cycle: Cycle) -> Itera
 
 
 def _description(cycle: Cycle) -> dict[str, Any]:
-    """The file's description: which run and rank it is from, when it was recorded, and how the clocks relate."""
+    """Return the description of the file: its run and rank, its time, and the relation of the clocks."""
     return {
         "version": kinetoscope.__version__,
         "run_name": cycle.run_name,

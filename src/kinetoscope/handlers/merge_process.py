@@ -39,10 +39,10 @@ class MergeTask:
 
 
 class MergeProcess:
-    """Run ``kinetoscope.handlers.merge_job``, one process at a time, at low priority.
+    """A process that runs ``kinetoscope.handlers.merge_job``, one at a time, at low priority.
 
-    A process that still runs when nobody waits for it any more finishes by itself. If it was started beside training,
-    it then merges once more, with what was saved since, and uploads the merged file: ``upload`` is the rank whose queue
+    A process that still runs when the run ends finishes by itself. If it was started during training, it then merges
+    once more, with the traces that were saved since, and uploads the merged file: ``upload`` is the rank whose queue
     the file goes into, and the URL.
     """
 
@@ -65,12 +65,12 @@ class MergeProcess:
         self._once = OnceLog()
 
     def start_if_due(self) -> None:
-        """Merges the saved traces, unless a merge started within the last minute or is running."""
+        """Merge the saved traces, unless a merge started within the last minute or is running."""
         if monotonic() - self._last_start >= _MIN_SECONDS_BETWEEN and not self._process.is_running:
             self._start(again_s=_WAIT_FOR_RANKS_S)
 
     def finish(self, timeout_s: float, num_cycles: int | None = None) -> bool:
-        """Merges at the end of the run. Returns whether the merged file is there.
+        """Merge at the end of the run; return whether the merged file exists.
 
         The process waits for the node's other ranks, except for those that have saved ``num_cycles``. This call waits
         for the process at most ``timeout_s`` seconds; after that the process finishes by itself.

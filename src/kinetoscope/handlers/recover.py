@@ -1,4 +1,4 @@
-"""Makes the traces that killed processes of a run would have saved, from what they left in their live folders."""
+"""Recovery of the traces that killed processes of a run would have saved, from their spool folders."""
 
 import os
 from collections.abc import Callable, Collection, Iterator
@@ -40,7 +40,7 @@ _FAULT = "This is a fault of Kinetoscope's own; nothing in the folder was change
 
 @dataclass(slots=True)
 class RecoveredThread:
-    """What was found of one thread: the finished spans, and the spans that were open at the end of a window."""
+    """The recovered data of one thread: finished spans, and spans that were open at the end of a window."""
 
     name: str
     num_spans: int = 0
@@ -59,7 +59,7 @@ class RecoveredMerge:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredRank:
-    """What was found of one killed rank, and the traces it was made into."""
+    """The recovered data of one killed rank, and the traces it was made into."""
 
     run: SpoolOwner
     spool_folder: Path
@@ -78,13 +78,13 @@ class RecoveredRank:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that the rank had not saved stands in the traces."""
+        """True if all unsaved data of the rank is in the traces."""
         return not (self.damages or self.unwritten)
 
 
 @dataclass(frozen=True, slots=True)
 class UnrecoveredRank:
-    """A live folder of which nothing was recovered, and why; it stays, unless it ``is_discarded``."""
+    """A spool folder of which nothing was recovered, and why; it is kept, unless it ``is_discarded``."""
 
     spool_folder: Path
     error: Exception
@@ -92,7 +92,7 @@ class UnrecoveredRank:
 
     @property
     def reason(self) -> str:
-        """Why nothing was recovered, in sentences."""
+        """The reason why nothing was recovered, in sentences."""
         if isinstance(self.error, OSError) and not isinstance(self.error, KinetoscopeError):
             file = "" if self.error.filename is None else f" ({self.error.filename})"
             return f"{self.error.strerror or self.error}{file}."
@@ -102,10 +102,10 @@ class UnrecoveredRank:
 
 
 class TraceDestinations:
-    """Chooses for each handler of a killed run the folder and the names of its traces.
+    """Choice of the folder and the names of traces for each handler of a killed run.
 
     The run's own choice counts if its folder is in the run's folder or among those ``named`` by the user. Otherwise the
-    traces go to ``traces`` in the run's folder under our default names, and ``say`` is called once with the reason.
+    traces go to ``traces`` in the run's folder under the default names, and ``log`` is called once with the reason.
     """
 
     def __init__(
@@ -120,8 +120,10 @@ class TraceDestinations:
         self._once = OnceLog()
 
     def choose(self, run: SpoolOwner, cycle: Cycle) -> list[TraceRecipe]:
-        """The recipes of a run's handlers for one cycle, each with the full path of its folder. Raises OSError if no
-        folder can be written to."""
+        """Return the recipes of a run's handlers for one cycle, each with the full path of its folder.
+
+        Raises OSError if no folder can be written to.
+        """
         return list(dict.fromkeys(self._choose(recipe, run, cycle) for recipe in run.recipes or [_DEFAULT_RECIPE]))
 
     def _choose(self, recipe: TraceRecipe, run: SpoolOwner, cycle: Cycle) -> TraceRecipe:
@@ -141,7 +143,7 @@ class TraceDestinations:
         return TraceRecipe(str(folder), filename, merged, recipe.in_pairs, remote, merged_remote)
 
     def _checked(self, remote: str, run: SpoolOwner, cycle: Cycle) -> str:
-        """``remote``, a format of URLs; empty if what it gives is not a URL."""
+        """Return ``remote``, a format of URLs; empty if its result is not a URL."""
         try:
             if remote:
                 check_url(FileNameFormat(remote).fill(run.run_name, cycle.ranks, cycle.timestamp), "remote")
@@ -179,15 +181,20 @@ def recover(
     traces: Collection[str | os.PathLike[str]] = (),
     log: Callable[[str], object] = lambda sentence: None,
 ) -> Iterator[RecoveredRank | UnrecoveredRank]:
-    """Makes traces from what the killed processes of a run left, rank by rank: one for each window that was not saved.
+    """Make traces of the unsaved data of a run's killed processes, rank by rank: one for each unsaved window.
 
-    A live folder is deleted when all that is in it stands in traces, unless ``keep``. If something in it could not be
-    read or written, it stays; with ``discard``, what could not be read is deleted too. Each folder is recovered by
-    itself, whatever is wrong with others. Processes that still run are skipped. So are processes of other machines,
-    unless ``other_hosts``: whether they run cannot be found out from here. Nothing is made of what a run has left that
-    redacts what it writes, unless ``without_redaction``: only the run knows how. A place outside of the run's folder
-    that a file in it names is used only if it is among ``traces``; else the traces go to ``traces`` in the run's
-    folder. ``say`` is called with a sentence for each thing that is done differently from what the folder says.
+    A spool folder is deleted when all of its data is in traces. If some of it could not be read or written, the folder
+    is kept. Each folder is recovered independently of the others. Processes that still run are skipped.
+
+    Args:
+        run_folder: the folder of the run.
+        keep: keep the spool folders.
+        discard: also delete data that could not be read.
+        other_hosts: also recover processes of other machines, of which it is unknown here whether they run.
+        without_redaction: also recover runs that redact their traces, though only the run has the function.
+        traces: folders outside of the run's folder that may be written to; else the traces go to ``traces`` in it.
+        log: called with a sentence for each deviation from the settings of the run.
+
     Raises `TraceFileError` if ``run_folder`` holds nothing to recover.
     """
     run_folder = Path(run_folder)
@@ -222,7 +229,7 @@ def recover(
 
 
 class _FolderCleanup:
-    """Deletes the live folders that are not needed any more."""
+    """Deletion of the spool folders that are not needed any more."""
 
     def __init__(self, run_folder: Path, *, keep: bool, discard: bool) -> None:
         self._run_folder = run_folder
@@ -230,7 +237,7 @@ class _FolderCleanup:
         self._discard = discard
 
     def remove_recovered(self, rank: RecoveredRank) -> RecoveredRank:
-        """Deletes the folder of a recovered rank if everything in it stands in traces, or if the rest is not wanted."""
+        """Delete the folder of a recovered rank if all its data is in traces, or the rest is unwanted."""
         is_needed = bool(rank.unwritten or (rank.damages and not self._discard))
         if self._keep or is_needed:
             return replace(rank, is_kept=True)
@@ -241,7 +248,7 @@ class _FolderCleanup:
         return rank
 
     def remove_unreadable(self, folder: Path, error: Exception) -> UnrecoveredRank:
-        """Deletes a folder that cannot be read if it is not wanted, and if its process is known to be dead."""
+        """Delete an unreadable folder if it is unwanted and its process is known to be dead."""
         is_unreadable = isinstance(error, TraceFileError) and read_owner_state(folder, None) is OwnerState.DEAD
         if not (self._discard and is_unreadable):
             return UnrecoveredRank(folder, error)
@@ -253,7 +260,7 @@ class _FolderCleanup:
 
 
 def _folders_without_run(run_folder: Path) -> Iterator[Path]:
-    """Live folders that do not say whose they are, except those that a process is making at the moment."""
+    """Yield spool folders without an owner file, except those that a process is making at the moment."""
     run = RunFolder(run_folder)
     for name in run.names("live"):
         path = run.path / "live" / name
@@ -266,7 +273,7 @@ def _folders_without_run(run_folder: Path) -> Iterator[Path]:
 
 
 def _remove_partials(run_folder: Path) -> None:
-    """Deletes what dead processes left half-written beside traces. It follows no links, which may lead anywhere."""
+    """Delete half-written files of dead processes beside traces, without following links."""
     for pattern in ("*/.manifest", "*/attempt*/.manifest"):
         for manifests in run_folder.glob(pattern):
             folder = manifests.parent.relative_to(run_folder)
@@ -289,7 +296,7 @@ def _recover_rank(
 
 
 def _recover_window(run_folder: Path, destinations: TraceDestinations, cycle: Cycle, found: RecoveredRank) -> None:
-    """Writes a window's traces, unless its process or an earlier call has written them."""
+    """Write a window's traces, unless its process or an earlier call has written them."""
     for recipe in destinations.choose(found.run, cycle):
         folder = Path(recipe.folder)
         handler = JSONTraceHandler.reopen(folder, recipe, found.run.run_name, cycle.ranks, cycle.attempt)
@@ -304,7 +311,7 @@ def _recover_window(run_folder: Path, destinations: TraceDestinations, cycle: Cy
 
 
 def _count(threads: list[ThreadRecords], counts: dict[int, RecoveredThread]) -> None:
-    """Adds what threads recorded in one window to ``counts``."""
+    """Add the records of threads in one window to ``counts``."""
     for thread in threads:
         count = counts.setdefault(thread.tid, RecoveredThread(thread.name))
         for part in thread.parts:

@@ -1,7 +1,7 @@
-"""Makes a cycle of each window that a killed process had not saved.
+"""Cycles of the windows that a killed process had not saved.
 
-The writer thread writes the log of windows, and may have been late when the process was killed. What the log lacks is
-taken from the window before, and from the process's records, which name their window.
+The writer thread writes the log of windows, and may have been late when the process was killed. Missing entries are
+derived from the window before, and from the process's records, which name their window.
 """
 
 import math
@@ -54,8 +54,9 @@ class RecoveredWindow:
 
 @dataclass(frozen=True, slots=True)
 class UnsavedWindow:
-    """A window that was opened and not saved: when it began and closed, and where the run was then. Windows do not
-    overlap. ``epochs`` are as in `Cycle`.
+    """A window that was opened and not saved: its start, its end, and the progress of the run then.
+
+    Windows do not overlap. ``epochs`` are as in `Cycle`.
 
     The ``end`` of a window that was still open is None; it closes at the last known moment. Records of child processes
     that began after ``after_ns``, when the window before closed, belong to this window.
@@ -73,7 +74,10 @@ class UnsavedWindow:
 
 
 class RankRecords:
-    """What the processes of one rank left in its live folder. Raises OSError if the folder cannot be read."""
+    """The unsaved data of the processes of one rank in its spool folder.
+
+    Raises OSError if the folder cannot be read.
+    """
 
     def __init__(self, spool_folder: Path, run: SpoolOwner) -> None:
         self._folder, self._run = spool_folder, run
@@ -92,7 +96,7 @@ class RankRecords:
         """What could not be read, a sentence each."""
 
     def windows(self) -> Iterator[RecoveredWindow]:
-        """The windows that were not saved and are not empty."""
+        """Return the windows that were not saved and are not empty."""
         last_ns = max(map(_last_moment, self._tracks()), default=0)
         windows = find_unsaved_windows(self._log, self._owner, last_ns, self._last_begin_of_children())
         for window in windows:
@@ -105,14 +109,14 @@ class RankRecords:
         return (track for process in self._processes for track in process.tracks)
 
     def _last_begin_of_children(self) -> int:
-        """When the last record of a child process began; 0 if there is none."""
+        """Return the start of the last record of a child process; 0 if there is none."""
         if self._lacks_log:
             return 0
         tracks = (track for process in self._processes if process is not self._owner for track in process.tracks)
         return max(map(_last_begin, tracks), default=0)
 
     def _recorded_in(self, window: UnsavedWindow) -> tuple[list[SpanName], list[ThreadRecords]]:
-        """What all processes recorded in a window, and the names to which the ids in the records refer."""
+        """Return the records of all processes in a window, and the names of the ids in them."""
         names: list[SpanName] = []
         threads: list[ThreadRecords] = []
         for process in self._processes:
@@ -151,7 +155,10 @@ class RankRecords:
         )
 
     def _anchors(self, window: UnsavedWindow) -> tuple[Anchor, Anchor]:
-        """The window's begin and end on both clocks, which all processes of a machine share: any track will do."""
+        """Return the window's begin and end on both clocks.
+
+        All processes of a machine share them, so any track will do.
+        """
         track = next(self._tracks(), None)
         known = Anchor(track.monotonic_ns, track.unix_ns) if track is not None else Anchor(0, 0)
         began_ns = window.began_ns or known.monotonic_ns
@@ -161,7 +168,7 @@ class RankRecords:
 
 
 def _main_records(track: SpooledTrack, window: UnsavedWindow) -> ThreadRecords:
-    """What a thread of the process that opened the window recorded in it; spans that are still open end with it."""
+    """Return the records of a thread of the window's process; spans that are still open end with the window."""
     cut = [
         span._replace(end=max(span.begin, window.closed_ns), flags=Flag.CUT, series=0)
         for span in track.open_spans
@@ -174,15 +181,19 @@ def _main_records(track: SpooledTrack, window: UnsavedWindow) -> ThreadRecords:
 
 
 def _child_records(track: SpooledTrack, ids: Sequence[int], window: UnsavedWindow) -> ThreadRecords:
-    """What a thread of a child process recorded in the window. A child may begin a span right after a window has
-    closed: that span is clipped to the next one."""
+    """Return the records of a thread of a child process in the window.
+
+    A child may begin a span right after a window has closed: that span is clipped to the next one.
+    """
     thread = child_records_in_window(track, ids, window.after_ns + 1, window.closed_ns)
     return replace(thread, parts=[_within(part, window) for part in thread.parts])
 
 
 def _within(part: RecordPart, window: UnsavedWindow) -> RecordPart:
-    """The part, with its records clipped to the window where a damaged record reaches out of it: it would overlap the
-    spans of other windows."""
+    """Return the part with its records clipped to the window.
+
+    A damaged record that extends beyond it would overlap the spans of other windows.
+    """
     if not len(part):
         return part
     columns = record_columns(part.read())
@@ -199,7 +210,10 @@ def _clipped(record: Record, window: UnsavedWindow) -> Record:
 
 
 def _last_moment(track: SpooledTrack) -> int:
-    """The latest known moment of a track: records are in the order of their ends, and dropped ones came after them."""
+    """Return the latest known moment of a track.
+
+    Records are in the order of their ends, and dropped ones came after them.
+    """
     last = unpack_records(track.parts[-1].read()[-RECORD_BYTES:]) if track.parts else ()
     ends = [int(record.end) if record.kind == Kind.SPAN else record.begin for record in last]
     return max([track.dropped_ns, *ends, *(span.begin for span in track.open_spans)])
@@ -211,7 +225,10 @@ def _last_begin(track: SpooledTrack) -> int:
 
 
 def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:
-    """Where the run was when it was killed: the window's first batch, and the batches whose spans had ended."""
+    """Return the progress of the run when it was killed.
+
+    It is the window's first batch, and the batches whose spans had ended.
+    """
     of_batches = {number for number, name in enumerate(names) if name.name == BATCH}
     batches: set[int] = set()
     for part in chain.from_iterable(thread.parts for thread in threads):
@@ -227,11 +244,14 @@ def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) 
 def find_unsaved_windows(
     log: Iterable[LoggedWindow], owner: SpooledProcess | None, last_ns: int, last_child_begin_ns: int = 0
 ) -> list[UnsavedWindow]:
-    """The windows that were not saved, by number.
+    """Return the windows that were not saved, by number.
 
-    ``owner`` is what is left of the process that opened them, and ``last_ns`` the latest known moment. A child process
-    records only while a window is open: if one began a record at ``last_child_begin_ns`` and no known window was open
-    then, the next one was, of which the owner had recorded nothing yet when it was killed.
+    Args:
+        log: the log of windows.
+        owner: the records of the process that opened them.
+        last_ns: the latest known moment.
+        last_child_begin_ns: the start of the last record of a child process. It records only while a window is open:
+            if no known window was open then, the next one was, and the owner had recorded nothing in it yet.
     """
     windows = _all_windows(log, owner)
     if last_child_begin_ns > _last_close(windows):
@@ -244,7 +264,7 @@ def find_unsaved_windows(
 
 
 def _last_close(windows: Sequence[LoggedWindow]) -> float:
-    """When the last window closed: never, if it was still open."""
+    """Return the end of the last window; never, if it was still open."""
     if not windows:
         return 0
     closed_ns = windows[-1].closed_ns
@@ -252,14 +272,16 @@ def _last_close(windows: Sequence[LoggedWindow]) -> float:
 
 
 def _before(window: UnsavedWindow, following: UnsavedWindow | None) -> UnsavedWindow:
-    """The window, closed before the following one began."""
+    """Return the window, closed before the following one began."""
     limit_ns = window.closed_ns if following is None else following.began_ns - 1
     return replace(window, closed_ns=min(window.closed_ns, limit_ns))
 
 
 def _all_windows(log: Iterable[LoggedWindow], owner: SpooledProcess | None) -> list[LoggedWindow]:
-    """The windows in the log, and those opened after its last line. A window with a lower number that is not in the log
-    was saved long ago."""
+    """Return the windows in the log, and those opened after its last line.
+
+    A window with a lower number that is not in the log was saved long ago.
+    """
     known = {window.number: window for window in log}
     newest = max(known, default=0)
     tracks = owner.tracks if owner is not None else []
@@ -272,7 +294,7 @@ def _all_windows(log: Iterable[LoggedWindow], owner: SpooledProcess | None) -> l
 def _complete(
     window: LoggedWindow, before: UnsavedWindow | None, owner: SpooledProcess | None, last_ns: int
 ) -> UnsavedWindow:
-    """A window with what the log does not tell about it; ``before`` is the window before it."""
+    """Return a window with the missing fields of the log; ``before`` is the window before it."""
     cycle, began_ns = window.number - 1, 0
     if before is not None:
         cycle = before.cycle + window.number - before.number
@@ -300,7 +322,7 @@ def _timestamp(fields: dict[str, int | float] | None) -> Timestamp | None:
 
 
 def _first_moment(owner: SpooledProcess | None, window: int, last_ns: int) -> int:
-    """When the first record of a window began: after all records of earlier windows, whatever a damaged record says."""
+    """Return the start of a window's first record: after all records of earlier windows."""
     tracks = owner.tracks if owner is not None else []
     parts = [part for track in tracks for part in track.parts if len(part)]
     begins = [min(record_columns(part.read()).begin) for part in parts if part.window == window]
@@ -310,6 +332,6 @@ def _first_moment(owner: SpooledProcess | None, window: int, last_ns: int) -> in
 
 
 def _end_of(part: SpooledPart) -> int:
-    """When the last record of a part ended: records are in the order of their ends."""
+    """Return the end of a part's last record: records are in the order of their ends."""
     (last,) = unpack_records(part.read()[-RECORD_BYTES:])
     return int(last.end) if last.kind == Kind.SPAN else last.begin

@@ -1,4 +1,4 @@
-"""Looks for the first finding on a run that was just saved, in a process beside training, which may write a report."""
+"""Search for the top finding of a run that was just saved, in a background process, which may write a report."""
 
 import json
 import sys
@@ -25,11 +25,11 @@ MAX_SECONDS_WITH_REPORT = 30.0
 
 
 class TopFindingSearch:
-    """Run ``kinetoscope.cli.top_finding_job`` on the traces, once, at low priority.
+    """A search in a process of low priority that runs ``kinetoscope.cli.top_finding_job``, once.
 
     The process is ended when the time is up, at Ctrl-C, and by `give_up`. It ends by itself if this process is killed.
-    With ``writes_report``, it writes ``report.html`` into the folder of the run. What it finds is kept in the user's
-    cache; if it is ended before, the next command that looks at the run searches further.
+    With ``writes_report``, it writes ``report.html`` into the folder of the run. Its results are kept in the user's
+    cache; if it is ended before, the next command on the run continues the search.
     """
 
     def __init__(self, *, writes_report: bool = False) -> None:
@@ -43,8 +43,10 @@ class TopFindingSearch:
         """All findings in words, if a report was written."""
 
     def find(self, folder: Path, timeout_s: float, *, is_watching: bool = False) -> str:
-        """The first finding on the traces in ``folder``, as a sentence, and where the report is, if one is wanted; ""
-        if there is none, or none in time."""
+        """Return the top finding on the traces in ``folder`` as a sentence, and the path of a report.
+
+        It is "" if there is none, or none in time.
+        """
         # In a frozen application, sys.executable is the user's program.
         is_possible = not getattr(sys, "frozen", False)
         max_s = MAX_SECONDS_WATCHED if is_watching else MAX_SECONDS
@@ -74,7 +76,7 @@ class TopFindingSearch:
                 remove_partials(_report_of(folder).parent)
 
     def give_up(self) -> None:
-        """Ends the process, and lets none be started. A signal handler may call this during `find`."""
+        """End the process, and prevent new ones; a signal handler may call this during `find`."""
         self._has_given_up = True
         self._process.kill()
 
@@ -94,7 +96,7 @@ class TopFindingSearch:
 
 
 def _report_of(folder: Path) -> Path:
-    """The report of a run whose traces are in ``folder``."""
+    """Return the path of the report of a run whose traces are in ``folder``."""
     return (folder.parent if folder.name == "traces" else folder) / REPORT
 
 

@@ -1,6 +1,6 @@
-"""Tells trackers of experiments what a run came to: the steps of each window, and at the end its findings and report.
+"""Reports to experiment trackers: the steps of each window, and at the end the findings and the report.
 
-Everything is told from the writer thread, or when training is over.
+All calls come from the writer thread, or after the end of training.
 """
 
 import importlib
@@ -27,14 +27,14 @@ _NO_FINDINGS = "No findings."
 
 
 class Tracker(Protocol):
-    """One tracker's run. Its methods raise what the tracker does."""
+    """One tracker's run. Its methods raise the tracker's errors."""
 
     def log_metrics(self, metrics: dict[str, float], batch: int) -> None:
-        """Logs numbers of a window that ended after so many batches."""
+        """Log the numbers of a window that ended after ``batch`` batches."""
         ...
 
     def log_findings(self, findings: str, report: Path, batch: int) -> None:
-        """Logs the findings in words, and the report if the tracker keeps files."""
+        """Log the findings as text, and the report if the tracker keeps files."""
         ...
 
 
@@ -45,9 +45,11 @@ class WandbRun:
         self._run = run
 
     def log_metrics(self, metrics: dict[str, float], batch: int) -> None:
+        """Log metrics into the row that the training logs next."""
         self._run.log(metrics | {f"{_PREFIX}/batch": batch}, commit=False)
 
     def log_findings(self, findings: str, report: Path, batch: int) -> None:
+        """Log the findings into the summary, and the report as an artifact."""
         artifact = importlib.import_module("wandb").Artifact(f"{_PREFIX}-{self._run.id}", type=f"{_PREFIX}-report")
         artifact.add_file(str(report), name=report.name)
         with artifact.new_file("findings.txt", encoding="utf-8") as file:
@@ -64,11 +66,13 @@ class MLflowRun:
         self._client: Any = importlib.import_module("mlflow").MlflowClient()
 
     def log_metrics(self, metrics: dict[str, float], batch: int) -> None:
+        """Log metrics at a step."""
         kind: Any = importlib.import_module("mlflow.entities").Metric
         now_ms = time.time_ns() // 1_000_000
         self._client.log_batch(self._id, metrics=[kind(name, value, now_ms, batch) for name, value in metrics.items()])
 
     def log_findings(self, findings: str, report: Path, batch: int) -> None:
+        """Log the findings and the report as artifacts."""
         self._client.log_text(self._id, findings, f"{_PREFIX}/findings.txt")
         self._client.log_artifact(self._id, str(report), _PREFIX)
 
@@ -80,11 +84,13 @@ class TensorBoardWriter:
         self._writer = writer
 
     def log_metrics(self, metrics: dict[str, float], batch: int) -> None:
+        """Write each metric as a scalar."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, batch)
         self._writer.flush()
 
     def log_findings(self, findings: str, report: Path, batch: int) -> None:
+        """Write the findings as text."""
         del report
         self._writer.add_text(f"{_PREFIX}/findings", findings.replace("\n", "  \n"), batch)
         self._writer.flush()
@@ -95,7 +101,7 @@ _NEEDED = {"wandb": "log_artifact", "mlflow": "info", "torch": "add_scalar", "te
 
 
 def tracker_of(run: Any) -> Tracker:
-    """The tracker of a W&B run, an MLflow run or a SummaryWriter. Raises `SettingsError` for anything else."""
+    """Return the tracker of a W&B run, an MLflow run or a SummaryWriter; raise `SettingsError` otherwise."""
     packages = [kind.__module__.partition(".")[0] for kind in type(run).__mro__]
     package = next((name for name in packages if name in _KINDS), None)
     if package is None or not hasattr(run, _NEEDED[package]):
@@ -107,9 +113,9 @@ def tracker_of(run: Any) -> Tracker:
 
 
 class Trackers(TraceHandler):
-    """The trackers of a run, as a handler: it gets each window when the window's trace was written.
+    """The trackers of a run, as a handler: it gets each window after the window's trace was written.
 
-    One that raises is reported once, and asked again at the next window.
+    An error of one is reported once, and it is called again at the next window.
     """
 
     def __init__(self, log_to: Any) -> None:
@@ -120,11 +126,14 @@ class Trackers(TraceHandler):
         self._batch = 0
 
     def init(self, state: ProfiledState, logger: object) -> None:
+        """Store the run whose steps are logged."""
         self._run = state.profiler.run
 
     def process_cycle(self, cycle: Cycle) -> None:
-        """Logs the means of the window's steps but its warm-up, from the pulse, and the memory that is used now. A
-        window without such a step has nothing to tell."""
+        """Log the means of the window's steps without its warm-up, from the pulse, and current memory.
+
+        A window without such a step is not logged.
+        """
         if self._run is None or cycle.first_active is None:
             return
         batch = plain_count(cycle.timestamp.batch)
@@ -134,7 +143,7 @@ class Trackers(TraceHandler):
                 self._call(tracker, "log_metrics", metrics, batch)
 
     def log_findings(self, findings: Sequence[str], report: Path) -> None:
-        """At the run's end: logs its findings, the first first, and its report."""
+        """Log the findings, the top one first, and the report, at the run's end."""
         text = "\n\n".join(findings) or _NO_FINDINGS
         for tracker in self._trackers:
             self._call(tracker, "log_findings", text, report, self._batch)
@@ -154,13 +163,14 @@ class Trackers(TraceHandler):
 
 
 class LoggedTopFinding(TopFindingSearch):
-    """The search for the first finding, with a report, of which ``trackers`` are told."""
+    """The search for the top finding, with a report, whose result is logged to ``trackers``."""
 
     def __init__(self, trackers: Trackers) -> None:
         super().__init__(writes_report=True)
         self._trackers = trackers
 
     def find(self, folder: Path, timeout_s: float, *, is_watching: bool = False) -> str:
+        """Find the top finding, and log all findings to the trackers."""
         failure = super().find(folder, timeout_s, is_watching=is_watching)
         if self.report is not None:
             self._trackers.log_findings(self.findings, self.report)
@@ -168,7 +178,10 @@ class LoggedTopFinding(TopFindingSearch):
 
 
 def metrics_of(steps: Sequence[StepTimes]) -> dict[str, float]:
-    """The means of one step or more in milliseconds, and memory in GiB, by name. What is not known is left out."""
+    """Return the means of one step or more in milliseconds, and memory in GiB, by name.
+
+    Unknown values are left out.
+    """
     metrics = {f"{_PREFIX}/step_ms": fmean(duration_ns for duration_ns, _ in steps) / _NS_PER_MS}
     for phase in Phase:
         known = [time_ns for _, by_phase in steps if (time_ns := by_phase[phase]) is not None]

@@ -24,7 +24,7 @@ def convert_trace(
 
     To ``.json``, ``.json.gz`` or ``.json.zst`` (or ``-``, the standard output) the text is copied byte by byte, so it
     can be converted back. To ``.pftrace`` every event is written anew: the process is the rank, and data for which the
-    format has no field is left out.
+    format has no field for is left out.
 
     Raises:
         SettingsError: the name is one of another format.

@@ -1,5 +1,5 @@
-"""pulse: what each rank is doing now, and how long each of its steps took: one small file per rank, always on.
+"""pulse: the per-step log: state and step times of each rank in one small file, always on.
 
-`layout` has its bytes, `own_pulse` writes this process's, `pulses` reads those of a run, and `glances` what is new in
-them.
+`layout` has its bytes, `pulse_recorder` writes this process's, `pulses` reads those of a run, and `snapshot` the
+current state of all ranks.
 """

@@ -1,4 +1,4 @@
-"""What the header of a pulse says: whose it is, and what the process does now."""
+"""Header of a pulse: its process, and the current state of that process."""
 
 import math
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ _MAX_STEPS = 1 << 48
 
 
 class PulseNow(NamedTuple):
-    """`layout.NOW`."""
+    """The fields of `layout.NOW`."""
 
     sequence: int
     num_steps: int
@@ -60,12 +60,12 @@ class PulseNow(NamedTuple):
 
     @classmethod
     def of(cls, content: bytes) -> "PulseNow":
-        """That of a header."""
+        """Read the fields of a header."""
         return cls(*NOW.unpack_from(content, NOW_AT))
 
     @property
     def is_possible(self) -> bool:
-        """Whether a writer can have written this, and not a stranger, or a torn page."""
+        """Return whether a writer can have written this; damaged and torn pages are impossible."""
         return (
             0 <= self.num_steps <= _MAX_STEPS
             and 0 <= self.first_fine <= self.num_fine <= self.first_fine + NUM_FINE
@@ -77,8 +77,10 @@ class PulseNow(NamedTuple):
 
 @dataclass(frozen=True)
 class StallStatus:
-    """The phase that runs lasts too long: ``stuck`` is what is known of that since ``reported_ns``, in unix time. The
-    training thread is at ``place``, "" if that is not known; Python's number of it is ``thread``."""
+    """A phase that lasts too long: its state ``stuck`` since ``reported_ns``, in unix time.
+
+    The training thread is at ``place``, "" if unknown; ``thread`` is Python's number of it.
+    """
 
     stuck: StallState
     reported_ns: int
@@ -88,7 +90,10 @@ class StallStatus:
 
 @dataclass(frozen=True)
 class RequestStatus:
-    """What became of the last request to record that the process has seen: its number, 0 for none, and first step."""
+    """The state of the last request to record that the process has seen.
+
+    It has the number of the request, 0 for none, and its first step.
+    """
 
     sequence: int
     state: RequestState
@@ -97,12 +102,12 @@ class RequestStatus:
 
 @dataclass(frozen=True)
 class PulseHeader:
-    """What a process says of itself: ``num_steps`` have ended, and it is in ``phase`` since ``phase_since_ns``.
+    """The state of a process: ``num_steps`` have ended, and it is in ``phase`` since ``phase_since_ns``.
 
-    ``heartbeat_ns`` is when it last told anything, both in unix time by ``clock``, which runs through the monotonic
-    clock's readings that the pulse has. ``has_ended``: the run was closed; ``is_saving``: it is being closed since
+    ``heartbeat_ns`` is its last heartbeat, both in unix time by ``clock``, which runs through the monotonic clock's
+    readings in the pulse. ``has_ended``: the run was closed; ``is_saving``: it is being closed since
     ``phase_since_ns``, which is never too long. ``stuck`` is None unless the phase lasts too long. Sizes are in bytes;
-    what is not known is None.
+    unknown values are None.
     """
 
     process: PulseProcess
@@ -128,12 +133,12 @@ class PulseHeader:
 
     @property
     def age(self) -> tuple[str, int, bool]:
-        """Greater for a later start; of two copies of a pulse for the later one."""
+        """A key that is greater for a later start, and for the later one of two copies of a pulse."""
         return self.process.attempt.start, self.num_steps, self.has_ended
 
 
 def require_pulse(content: bytes, path: Path) -> None:
-    """Raises `TraceFileError` for what does not begin as a pulse of this version does."""
+    """Raise `TraceFileError` for a beginning that is not that of a pulse of this version."""
     if len(content) < HEADER_BYTES or not content.startswith(MAGIC):
         raise TraceFileError(f"{path} is no pulse of a run.")
     _, version, header_bytes = BEGIN.unpack_from(content)
@@ -142,13 +147,16 @@ def require_pulse(content: bytes, path: Path) -> None:
 
 
 def require_whole(num_bytes: int, path: Path) -> None:
-    """Raises `TraceFileError` for a file that is too short for the steps of a pulse."""
+    """Raise `TraceFileError` for a file that is too short for the steps of a pulse."""
     if num_bytes < COARSE_AT:
         raise TraceFileError(f"{path} is no pulse of a run: its end is missing.")
 
 
 def decode_header(content: bytes, path: Path) -> PulseHeader:
-    """The header of a pulse, which `require_pulse` has let pass. Raises `TraceFileError` for impossible numbers."""
+    """Return the header of a pulse that `require_pulse` has accepted.
+
+    Raises `TraceFileError` for impossible numbers.
+    """
     process, now = _decode_process(content, path), PulseNow.of(content)
     if not now.is_possible:
         raise TraceFileError(f"{path} has numbers that no pulse has: it was damaged.")

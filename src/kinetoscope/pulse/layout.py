@@ -1,8 +1,8 @@
-"""The bytes of a pulse; docs/formats.md describes them. `src/native/pulse/layout.h` has the same for the writer in C.
+"""Bytes of a pulse, as docs/formats.md and `src/native/pulse/layout.h`, for the writer in C, describe them.
 
-All numbers are little-endian, all times monotonic nanoseconds of the machine. Steps go round in a ring; what they push
-out is summed up in fine blocks, and what those push out in coarse ones, each two of which become one when there is no
-more room.
+All numbers are little-endian, all times monotonic nanoseconds of the machine. Steps are in a ring; older ones are
+summed up in fine blocks, and older fine blocks in coarse ones, each two of which become one when there is no more
+space.
 """
 
 import struct
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class Phase(IntEnum):
-    """What the training thread does, as far as it is watched. Where there is a device, it is the host's time."""
+    """The watched phases of the training thread; with a device, it is the CPU's time."""
 
     DATA_WAIT = 0
     FORWARD = 1
@@ -23,7 +23,7 @@ class Phase(IntEnum):
 
 
 class StallState(IntEnum):
-    """Of a phase that lasts longer than usual."""
+    """The state of a phase that lasts longer than usual."""
 
     NONE = 0
     SUSPECTED = 1
@@ -49,7 +49,7 @@ SAVING = "saving"
 
 
 class WakeReason(IntEnum):
-    """Why a thread that waits beside training is woken."""
+    """The reason for which a waiting background thread is woken."""
 
     STOPPED = 0
     DUE = 1
@@ -63,7 +63,7 @@ between, or had no processor, which says nothing of training. `src/native/pulse/
 
 
 class RequestState(IntEnum):
-    """What became of a request to record."""
+    """The state of a request to record."""
 
     NONE = 0
     WAITS = 1

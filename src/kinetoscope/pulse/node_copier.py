@@ -1,5 +1,7 @@
-"""Where the run's folder is on a network file system: pulses are in local storage, and one of the node's ranks copies
-them all into one file in the run's folder, now and then. When it is gone, another one goes on.
+"""Copies of a node's pulses in the run's folder, where that is on a network file system.
+
+Pulses are in local storage, and one of the node's ranks copies them all into one file in the run's folder, now and
+then. When it is gone, another one continues.
 """
 
 import hashlib
@@ -27,7 +29,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_N
 
 
 def local_folder(run_folder: Path) -> Path:
-    """A folder in local storage that the ranks of this node share, and only this user can open. Raises OSError."""
+    """Return a folder in local storage that this node's ranks of this user share. Raises OSError."""
     name = hashlib.sha256(os.fsencode(os.path.realpath(run_folder))).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"kinetoscope-pulse-{os.geteuid()}-{name}"
     with suppress(FileExistsError):
@@ -39,7 +41,7 @@ def local_folder(run_folder: Path) -> Path:
 
 
 class NodeCopier:
-    """Copies the pulses in ``local`` into one file in the run's folder, as long as no other rank of the node does."""
+    """A copier of the pulses in ``local`` into one file in the run's folder, on one rank of the node."""
 
     def __init__(self, local: Path, run_folder: Path, host: str) -> None:
         self._local, self._run = local, RunFolder(run_folder)
@@ -50,11 +52,14 @@ class NodeCopier:
         self._thread = BackgroundThread(self._work, "kinetoscope-pulse")
 
     def start(self) -> None:
-        """Begins, on a thread of its own."""
+        """Start the thread that copies."""
         self._thread.try_start("The pulses of this machine are invisible until the run ends")
 
     def stop(self) -> None:
-        """Ends; another rank may go on. Where there is none, the copy is deleted: each rank has saved its own pulse."""
+        """Stop copying; another rank may continue.
+
+        If there is none, the copy is deleted: each rank has saved its own pulse.
+        """
         self._is_over.set()
         self._thread.join(BETWEEN_COPIES_S)
         if self._lock is not None:
@@ -75,7 +80,7 @@ class NodeCopier:
                     self._copy_request()
 
     def _acquire_lock(self) -> bool:
-        """Whether this is the rank that copies: the kernel gives the lock to one, and frees it with its process."""
+        """Return whether this rank copies: the kernel gives the lock to one process, and frees it with it."""
         import fcntl  # this room is read on systems without it
 
         if self._lock is None:
@@ -95,7 +100,7 @@ class NodeCopier:
         self._run.write(self._name, b"".join([_MAGIC, _COUNT.pack(len(contents)), *packed]))
 
     def _copy_request(self) -> None:
-        """The request to record, of which all ranks of the node see the copy. It is overwritten in place."""
+        """Copy the request to record, which all ranks of the node see; it is overwritten in place."""
         asked = self._run.read(f"{FOLDER}/{REQUEST_FILE}")
         copy = self._local / REQUEST_FILE
         if not copy.exists() or copy.read_bytes() != asked:
@@ -107,7 +112,7 @@ class NodeCopier:
 
 
 def find_copied_pulses(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Yield the offset and the length of each pulse in a copy, as far as the copy is whole."""
+    """Yield the offset and the length of each pulse in a copy, up to the first incomplete one."""
     size, begin = os.fstat(descriptor).st_size, os.pread(descriptor, len(_MAGIC) + _COUNT.size, 0)
     if not begin.startswith(_MAGIC) or len(begin) < len(_MAGIC) + _COUNT.size:
         return

@@ -1,4 +1,4 @@
-"""Notes on further training runs of a process, and on further processes of a command that train."""
+"""Sentences on further training runs of a process, and on further training processes of a command."""
 
 import os
 import re
@@ -52,8 +52,10 @@ def _describe_processes(run_folder: Path) -> list[str]:
 
 
 def describe_later_runs(run_folder: Path) -> list[str]:
-    """Return sentences on the training runs in the folders ``2``, ``3`` and so on of a run's folder: of the same
-    process, and what tells them apart, or of other processes. Each has a pulse."""
+    """Return sentences on the training runs in the folders ``2``, ``3`` and so on of a run's folder.
+
+    They are of the same process, with their differences, or of other processes. Each has a pulse.
+    """
     last = next(number for number in count(1) if not os.path.isdir(run_folder / str(number + 1) / FOLDER))
     if last == 1 or not os.path.isdir(run_folder / FOLDER):
         return []
@@ -71,7 +73,7 @@ def describe_later_runs(run_folder: Path) -> list[str]:
 
 
 def describe_training_run(run_folder: Path) -> tuple[int, str] | None:
-    """Return the number of a training run within its process, and what tells it from the others; None if unknown."""
+    """Return the number of a training run within its process, and its differences; None if unknown."""
     run = _first_rank(run_folder)
     facts = None if run is None else run.header.process.training
     return None if run is None or facts is None else (facts.number, _describe(run))
@@ -82,7 +84,7 @@ def _first_rank(run_folder: Path) -> RankSnapshot | None:
 
 
 def _describe(run: RankSnapshot | None) -> str:
-    """Return what tells a training run from the others of its process, and how long it is."""
+    """Return the differences of a training run to the others of its process, and its length."""
     if run is None:
         return "unreadable"
     facts, parts = run.header.process.training, list[str]()

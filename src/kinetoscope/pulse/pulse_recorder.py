@@ -1,4 +1,4 @@
-"""The pulse of this process: makes its file, and writes into it what training does."""
+"""Recorder of this process's pulse, which makes its file and writes steps and phases into it."""
 
 import logging
 import math
@@ -64,11 +64,13 @@ StepTimes = tuple[int, tuple[int | None, ...]]
 
 
 class TrainingFacts(msgspec.Struct, frozen=True):
-    """What tells the n-th training run of a process from the others: the class of its optimizer, how many parameters
-    that trains, and its learning rate when the run began. What is unknown is None or empty.
+    """The properties that distinguish the n-th training run of a process from its others.
 
-    ``command`` is the same in all processes of a command of `kinetoscope run`, and in no others: its pid, and when it
-    was started.
+    They are the class of its optimizer, the number of parameters that this trains, and its learning rate when the run
+    began. Unknown values are None or empty.
+
+    ``command`` is the same in all processes of a command of `kinetoscope run`, and in no others: its pid, and its start
+    time.
     """
 
     number: int
@@ -84,8 +86,10 @@ class TrainingFacts(msgspec.Struct, frozen=True):
 
 
 class PulseProcess(msgspec.Struct, frozen=True):
-    """The process whose pulse it is. Its clock was at ``monotonic_ns`` when unix time was ``unix_ns``. Its pid counts
-    where `pid_space` is the same; "" if that is not known."""
+    """The process of a pulse. Its clock was at ``monotonic_ns`` when unix time was ``unix_ns``.
+
+    Its pid is valid where `pid_space` is the same; "" if that is unknown.
+    """
 
     ranks: Ranks
     attempt: Attempt
@@ -96,9 +100,9 @@ class PulseProcess(msgspec.Struct, frozen=True):
 
 
 class PulseRecorder:
-    """The pulse of this process. `enter` tells that a phase begins, `end_step` that a step ends.
+    """The pulse of this process: `enter` records the start of a phase, `end_step` the end of a step.
 
-    Nothing here raises: if no file can be made, it is kept in memory, and one warning says why.
+    Nothing here raises: if no file can be made, it is kept in memory, and one warning gives the reason.
     """
 
     writer: Any
@@ -181,13 +185,19 @@ class PulseRecorder:
                 self._reserve_blocks()
 
     def set_training_thread(self) -> None:
-        """Notes that the calling thread trains."""
+        """Record that the calling thread trains."""
         self.thread = threading.get_ident(), threading.get_native_id()
 
     def start_counting(self, num_steps: int, timestamp: Timestamp, *, with_fetches: bool) -> LiveTimestamp | None:
-        """Lets the writer's ``count_step`` end the next ``num_steps`` steps, which need nothing else; ``with_fetches``,
-        its ``begin_fetch`` and ``end_fetch`` be told of fetches, if these need nothing else, either. Returns the
-        timestamp, which moves on with them; None where no pulse is open.
+        """Let the writer's ``count_step`` end the next ``num_steps`` steps, which need no other work.
+
+        Args:
+            num_steps: number of steps.
+            timestamp: the timestamp before them.
+            with_fetches: whether ``begin_fetch`` and ``end_fetch`` record fetches, if these need no other work either.
+
+        Returns:
+            The timestamp, which advances with the steps; None where no pulse is open.
         """
         counter = self._counter
         if counter is None:
@@ -196,26 +206,29 @@ class PulseRecorder:
         return LiveTimestamp(timestamp, counter.counted, counter.count_no_more)
 
     def stop_counting(self) -> None:
-        """The next step needs more than to be counted."""
+        """End the counting: the next step needs more work."""
         if self._counter is not None:
             self._counter.count_no_more()
 
     def read_counted_batch(self) -> tuple[int, bool]:
-        """When the batch after those that were counted began, by the clock, and whether its data is there."""
+        """Return the start of the batch after the counted ones, and whether its data has arrived."""
         return self._counter.batch()
 
     def start_phase_log(self) -> None:
-        """Keeps each stretch of a forward or backward pass or of an optimizer's step, until `drain_phase_log`."""
+        """Record each forward or backward pass and optimizer step, until `drain_phase_log`."""
         if self.writer is not None:
             self.writer.note_phases()
 
     def drain_phase_log(self) -> tuple[list[tuple[int, int, int]], int]:
-        """The phases with their begins and ends, one after the other, and how many found no room."""
+        """Return the recorded phases with begin and end, in order, and the number of those without space."""
         return ([], 0) if self.writer is None else self.writer.take_phases()
 
     def read_step_times(self, first: int, end: int) -> list[StepTimes]:
-        """How long the steps from number ``first`` to before ``end`` took, in nanoseconds: all in all, and by `Phase`,
-        None in one that was not watched. Only of those that are still kept one by one. Any thread may call it."""
+        """Return the times of steps ``first`` to before ``end`` in ns: in total and by `Phase`.
+
+        A phase that was not watched is None. Only steps that are still kept one by one are returned. Any thread may
+        call it.
+        """
         try:
             content = self._file[: STEPS_AT + NUM_EXACT * STEP.size]
         except (AttributeError, ValueError):  # it is not open yet, or not any more
@@ -234,7 +247,10 @@ class PulseRecorder:
     # -- for the thread that watches --
 
     def drain_new_steps(self) -> tuple[int, list[tuple[int, ...]]]:
-        """How many steps there are, and of those since this was asked last, at most 1,024, the nanoseconds by phase."""
+        """Return the number of steps, and the times in ns by phase of those since the last call.
+
+        At most 1,024 steps are returned.
+        """
         num_steps = self.num_steps()
         first = max(self._num_reported, num_steps - _MAX_NEW_STEPS)
         self._num_reported = num_steps
@@ -242,31 +258,31 @@ class PulseRecorder:
         return num_steps, [STEP.unpack_from(self._file, at)[3:-2] for at in places]
 
     def num_steps(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return NOW.unpack_from(self._file, NOW_AT)[1]
 
     def current_phase(self) -> tuple[int, int]:
-        """The phase that runs, and when it began, on the monotonic clock."""
+        """Return the current phase, and its start on the monotonic clock."""
         now = NOW.unpack_from(self._file, NOW_AT)
         return now[8], now[7]
 
     def record_stall(self, stuck: StallState, phase: int, since_ns: int, thread: int, place: str = "") -> None:
-        """Notes what was found of a phase, and where the thread that trains is. It needs no disk."""
+        """Record the state of a stalled phase, and the location of the training thread; needs no disk."""
         text = place.encode(errors="replace")[:LOCATION_BYTES].ljust(LOCATION_BYTES, b"\0")
         self._file[LOCATION_AT : LOCATION_AT + LOCATION_BYTES] = text
         WATCHED.pack_into(self._file, WATCHED_AT, stuck, phase, since_ns, self._clock.monotonic_ns(), thread)
 
     def record_request_state(self, sequence: int, asked: RequestState, first_step: int) -> None:
-        """Notes what became of a request to record."""
+        """Record the state of a request to record."""
         with suppress(ValueError):  # the run has ended, and its file is closed
             REQUEST.pack_into(self._file, REQUEST_AT, sequence, asked, first_step)
 
     def sibling_path(self, suffix: str) -> str:
-        """The path of a file beside the pulse, with its name but for the ending; "" if the run has no folder."""
+        """Return the path of the pulse with another suffix; "" if the run has no folder."""
         return "" if self._run is None else str(self._run.path / self._sibling_name(suffix))
 
     def write_sibling(self, suffix: str, content: bytes) -> None:
-        """Writes such a file, for its user's eyes only, whole or not at all. Raises OSError."""
+        """Write such a file, readable by its user only, completely or not at all. Raises OSError."""
         if self._run is None:
             return
         name = f"{self._stem}{suffix}"
@@ -282,14 +298,14 @@ class PulseRecorder:
                 raise
 
     def open_sibling(self, suffix: str) -> int | None:
-        """The descriptor of such a file, which is made anew; None if the run has no folder. Raises OSError."""
+        """Return the descriptor of such a file, which is made anew; None without a folder. Raises OSError."""
         if self._run is None:
             return None
         with self._run.open_folder(FOLDER) as folder:
             return os.open(f"{self._stem}{suffix}", _FLAGS, 0o600, dir_fd=folder)
 
     def delete_sibling(self, suffix: str) -> None:
-        """Deletes such a file. Raises OSError."""
+        """Delete such a file. Raises OSError."""
         if self._run is not None:
             self._run.delete(self._sibling_name(suffix))
 
@@ -299,12 +315,12 @@ class PulseRecorder:
     # -- its end --
 
     def record_saving(self) -> None:
-        """Note that the loop is over and the run is being saved."""
+        """Record that the loop is over and the run is being saved."""
         if self.writer is not None:
             self._write_gauges((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.SAVING)
 
     def close(self) -> None:
-        """Writes no more, since the run has ended."""
+        """Record the end of the run and stop writing."""
         if self.writer is None:
             return
         self._write_gauges((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.ENDED)
@@ -319,8 +335,11 @@ class PulseRecorder:
             self._close_file()
 
     def _reserve_blocks(self) -> None:
-        """Has room on the disk for blocks before they are needed. If it is full, the writer does with those there are:
-        writing to a page that the disk does not have would end the process."""
+        """Reserve disk space for blocks before they are needed.
+
+        If the disk is full, the writer uses the existing ones: writing to a page without disk space would end the
+        process.
+        """
         num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]
         wanted = min(num_coarse + 2 * SLOTS_AHEAD, COARSE_SLOTS)
         is_short = num_coarse + SLOTS_AHEAD > self._num_slots
@@ -331,7 +350,7 @@ class PulseRecorder:
                 self.writer.extend(wanted)
 
     def _make(self, run_folder: Path, attempt: Attempt) -> None:
-        """Makes the file in the run's folder; if that is on a network file system, in local storage. Raises OSError."""
+        """Make the file in the run's folder; on a network file system, in local storage. Raises OSError."""
         run = self._run = RunFolder(run_folder)
         run.make_folder(FOLDER)
         with run.open_folder(FOLDER) as folder:
@@ -352,7 +371,7 @@ class PulseRecorder:
         self._file = mmap.mmap(self._descriptor, FILE_BYTES)
 
     def _save_local(self) -> None:
-        """Saves a pulse in local storage to the run's folder, and deletes it there. Raises OSError."""
+        """Move a pulse in local storage to the run's folder. Raises OSError."""
         copies, self._copies = self._copies, None
         if copies is None or self._run is None:
             return
@@ -374,7 +393,7 @@ class PulseRecorder:
             os.close(descriptor)
 
     def _rates(self, timestamp: Moment) -> tuple[float, float]:
-        """Samples and tokens a second, since this was asked last."""
+        """Return samples and tokens a second since the last call."""
         before = self._counted
         now_ns, samples, tokens = self._counted = (
             self._clock.monotonic_ns(),
@@ -398,7 +417,10 @@ class PulseRecorder:
 
 
 def _make_in(folder: int, name: str) -> int:
-    """A descriptor of a new file in a folder, whose descriptor is closed. Only its user can read it. Raises OSError."""
+    """Return the descriptor of a new file in a folder, whose descriptor is closed. Raises OSError.
+
+    Only its user can read it.
+    """
     try:
         descriptor = os.open(name, _FLAGS, 0o600, dir_fd=folder)
         try:
@@ -414,8 +436,10 @@ def _make_in(folder: int, name: str) -> int:
 
 
 def _reserve(descriptor: int, num_before: int | None, num_slots: int) -> None:
-    """Has the disk keep room for so many coarse blocks, and all before them. It already does for ``num_before``, which
-    may be written meanwhile; None for a new file. Raises OSError."""
+    """Reserve disk space for so many coarse blocks, and all before them. Raises OSError.
+
+    ``num_before`` of them are reserved already, and may be written meanwhile; None for a new file.
+    """
     begin = 0 if num_before is None else _end_of_slots(num_before)
     missing = _end_of_slots(num_slots) - begin
     if hasattr(os, "posix_fallocate"):
@@ -431,7 +455,7 @@ def _end_of_slots(num_slots: int) -> int:
 
 
 def read_resident_bytes() -> int | None:
-    """The memory of this process; None if that is not known."""
+    """Return the memory of this process; None if that is unknown."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE
@@ -449,7 +473,7 @@ def _platform_resident_bytes() -> int | None:
 
 
 def read_device_bytes() -> int | None:
-    """What torch has allocated on its device; None if it uses none."""
+    """Return the memory that torch has allocated on its device; None if it uses none."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         return cuda.memory_allocated() if cuda is not None and cuda.is_initialized() else None

@@ -1,4 +1,4 @@
-"""Reads the pulses of a run, while it runs or later, however it ended."""
+"""Reading of a run's pulses, while it runs or later, in whatever way it ended."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -50,8 +50,10 @@ class StepsRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Pulse:
-    """What one process did: its ``header``, all its steps as ``rows``, the oldest first, and ``notes``, sentences on
-    what could not be read."""
+    """The log of one process: its ``header`` and all its steps as ``rows``, the oldest first.
+
+    ``notes`` are sentences on unreadable parts.
+    """
 
     header: PulseHeader
     rows: list[StepsRow]
@@ -59,8 +61,10 @@ class Pulse:
 
 
 def find_pulses(run_folder: Path) -> dict[int, list[Pulse]]:
-    """The pulses in a run's folder by the number of the attempt: of each rank that of its last start. One that cannot
-    be read is left out."""
+    """Return the pulses in a run's folder by the number of the attempt: of each rank that of its last start.
+
+    An unreadable one is left out.
+    """
     found: dict[int, dict[int, Pulse]] = {}
     for pulse in _all_pulses(run_folder):
         of_attempt = found.setdefault(pulse.header.process.attempt.restart, {})
@@ -87,8 +91,10 @@ def _all_pulses(run_folder: Path) -> Iterator[Pulse]:
 
 
 def read_pulse(folder: RunFolder, name: str) -> Pulse:
-    """Return the pulse in a file of ``folder``. Raises `TraceFileError` for a file that is none of this version,
-    OSError if it cannot be read."""
+    """Return the pulse in a file of ``folder``.
+
+    Raises `TraceFileError` for a file that is none of this version, OSError if it cannot be read.
+    """
     path = folder.path / name
     with folder.open(name) as stream:
         for file in find_pulse_files(stream.fileno(), path):
@@ -108,8 +114,10 @@ def _read(file: PulseFile) -> Pulse:
 
 
 def _read_once(file: PulseFile) -> tuple[PulseStart, bytes, bool]:
-    """Return the start of a pulse and its coarse blocks, and whether these belong together: coarse blocks, which are
-    most of a pulse, seldom change."""
+    """Return the start of a pulse and its coarse blocks, and whether these belong together.
+
+    Coarse blocks, which are most of a pulse, seldom change.
+    """
     start = file.read_start(COARSE_AT)
     coarse = file.read(_coarse_end(start.now) - COARSE_AT, COARSE_AT)
     return start, coarse, file.read_now().first_fine == start.now.first_fine
@@ -124,7 +132,7 @@ def _coarse_end(now: PulseNow) -> int:
 
 
 def _rows_of(content: bytes, now: PulseNow, line: ClockLine, *, is_torn: bool) -> tuple[list[StepsRow], list[str]]:
-    """The rows that follow one another, and sentences on what does not."""
+    """Return the rows that follow one another, and sentences on gaps and damage."""
     num_exact = min(now.num_steps, NUM_EXACT)
     first_exact = now.num_steps - num_exact
     if is_torn and first_exact:
@@ -147,7 +155,7 @@ def _rows_of(content: bytes, now: PulseNow, line: ClockLine, *, is_torn: bool) -
 
 
 def _is_possible(row: StepsRow) -> bool:
-    """Whether a writer can have written it, and a table can hold it."""
+    """Return whether a writer can have written the row, and a table can hold it."""
     times = (row.begin_ns, row.duration_ns, row.least_ns, row.most_ns)
     return row.num_steps > 0 and all(0 <= time_ns < MAX_NS for time_ns in times)
 

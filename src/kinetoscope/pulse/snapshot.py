@@ -1,5 +1,7 @@
-"""Looks at the pulses of many ranks at once: at their headers and last steps only, which takes tenths of a millisecond
-each. It opens, lists and reads, and nothing else."""
+"""Snapshots of the pulses of many ranks at once, from their headers and last steps only.
+
+Each takes tenths of a millisecond. Files are opened, listed and read, and never changed.
+"""
 
 import os
 import stat
@@ -39,10 +41,10 @@ _BEGIN = struct.Struct("<qq")  # of a step and of a block: its number, and when 
 
 @dataclass(frozen=True)
 class RankSnapshot:
-    """What a process does now. It was so at ``read_ns``, in unix time.
+    """The current state of a process, at ``read_ns`` in unix time.
 
-    ``step`` is the number of its last complete step, ``step_ns`` what a step takes now, ``run_step_ns`` what it took on
-    average since the first one began; None before the first is complete.
+    ``step`` is the number of its last complete step, ``step_ns`` the current time per step, ``run_step_ns`` the average
+    since the first one began; None before the first is complete.
     """
 
     header: PulseHeader
@@ -61,7 +63,7 @@ class RunSnapshot:
 
 
 def read_run_snapshot(run_folder: Path) -> RunSnapshot:
-    """What the ranks of a run do now. Whatever is in the folder, it raises nothing."""
+    """Return the current state of the ranks of a run; never raise, with any content of the folder."""
     if not HAS_RUN_FOLDERS:
         return RunSnapshot(notes=["This system cannot open the folder of a run."])
     run = RunFolder(run_folder)
@@ -100,7 +102,10 @@ def _reason(error: Exception) -> str:
 
 
 def _read_file(folder: int, name: str, path: Path) -> Iterator[RankSnapshot]:
-    """The pulse in a file, or those in a copy of several; all of a copy are of the moment when it was written."""
+    """Return the pulse in a file, or those in a copy of several.
+
+    All of a copy are of the moment when it was written.
+    """
     descriptor = os.open(name, _FLAGS, dir_fd=folder)
     try:
         status = os.fstat(descriptor)
@@ -126,8 +131,10 @@ def _build_snapshot(file: PulseFile, read_ns: int) -> RankSnapshot:
 
 
 def _last_steps(file: PulseFile, num_steps: int) -> list[tuple[int, int, int]]:
-    """The number, begin and duration of each of the last steps. None of them can have been replaced meanwhile: their
-    places are used again after thousands of steps."""
+    """Return the number, begin and duration of each of the last steps.
+
+    None of them can have been replaced meanwhile: their slots are used again after thousands of steps.
+    """
     first = max(0, num_steps - NUM_LAST)
     begin, end = first % NUM_EXACT, first % NUM_EXACT + num_steps - first
     content = file.read((min(end, NUM_EXACT) - begin) * STEP.size, STEPS_AT + begin * STEP.size)
@@ -138,17 +145,17 @@ def _last_steps(file: PulseFile, num_steps: int) -> list[tuple[int, int, int]]:
 
 
 def _first_step_begin_ns(file: PulseFile, now: PulseNow) -> int:
-    """When the first step of all began, on the monotonic clock: it is in the oldest block that there is."""
+    """Return the start of the first step on the monotonic clock; it is in the oldest block."""
     at = STEPS_AT if now.num_steps <= NUM_EXACT else COARSE_AT if now.first_fine else FINE_AT
     _, began_ns = _BEGIN.unpack(file.read(_BEGIN.size, at))
     return began_ns
 
 
 def select_last_launch(snapshots: Sequence[RankSnapshot]) -> list[RankSnapshot]:
-    """Of each rank its last start in the last attempt, by rank.
+    """Return of each rank its last start in the last attempt, by rank.
 
     In a folder that was used again, pulses of the launch before may be left, of ranks that the last launch does not
-    have, or has not started yet. These have told nothing since the youngest process began, and lived at the same time
+    have, or has not started yet. These have no heartbeat since the youngest process began, and lived at the same time
     as an earlier process of its rank.
     """
     last_attempt = max((_attempt(snapshot) for snapshot in snapshots), default=0)

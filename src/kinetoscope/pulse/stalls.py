@@ -1,7 +1,7 @@
-"""What a rank has found of phases that lasted too long: the stacks of its threads, and how far its process groups are.
+"""Stalled phases of a rank: the stacks of its threads, and the progress of its process groups.
 
-It is in `pulse/{start}.stuck`, beside the pulse. What faulthandler writes of a process whose GIL is held
-is beside it, in `pulse/{start}.stacks`.
+They are in `pulse/{start}.stuck`, beside the pulse. The stacks that faulthandler writes of a process whose GIL is held
+are beside it, in `pulse/{start}.stacks`.
 """
 
 import re
@@ -32,8 +32,10 @@ class ThreadStack(msgspec.Struct, frozen=True):
 
 
 class GroupState(msgspec.Struct, frozen=True):
-    """A process group of torch's: how many collectives this rank has begun in it, and which is the last, if torch's
-    flight recorder knows that."""
+    """A process group of torch: the number of collectives that this rank has begun in it, and the last one.
+
+    The last one is known if torch's flight recorder has it.
+    """
 
     name: str
     ranks: list[int]
@@ -43,8 +45,10 @@ class GroupState(msgspec.Struct, frozen=True):
 
 
 class StalledPhase(msgspec.Struct, frozen=True):
-    """A phase that lasted too long; ``hangs`` is False where it was seen too seldom to say so. Times are unix
-    nanoseconds; ``goes_on_ns`` is when it was seen to be over, None if it was not."""
+    """A phase that lasted too long; ``hangs`` is False where it was sampled too seldom to tell.
+
+    Times are unix nanoseconds; ``goes_on_ns`` is when it was seen to be over, None if it was not.
+    """
 
     phase: str
     hangs: bool
@@ -59,14 +63,14 @@ class StalledPhase(msgspec.Struct, frozen=True):
 
 
 class StallFile(msgspec.Struct, frozen=True):
-    """All of a process, the oldest first."""
+    """All stalled phases of a process, the oldest first."""
 
     ranks: Ranks
     attempt: Attempt
     phases: list[StalledPhase]
 
     def encoded(self) -> bytes:
-        """The bytes of its file."""
+        """Return the bytes of its file."""
         return encode_struct(self)
 
 
@@ -81,7 +85,7 @@ class BlockedCollective(msgspec.Struct, frozen=True):
 
 
 def read_stalls(run_folder: Path) -> list[StallFile]:
-    """What the ranks of a run have found, of all its attempts. What cannot be read is left out."""
+    """Return the stalled phases of all attempts of a run; unreadable ones are left out."""
     found: list[StallFile] = []
     if not HAS_RUN_FOLDERS:
         return found
@@ -95,7 +99,7 @@ def read_stalls(run_folder: Path) -> list[StallFile]:
 
 
 def find_blocked_collectives(stuck: Iterable[tuple[int, StalledPhase]]) -> list[BlockedCollective]:
-    """The collectives in which some ranks wait for others, of what ranks that hang now have found."""
+    """Return the collectives in which some ranks wait for others, by the stalls of hung ranks."""
     states: dict[str, dict[int, GroupState]] = {}
     for rank, phase in stuck:
         for group in phase.groups:
@@ -113,8 +117,7 @@ def _find_in_group(name: str, of_ranks: dict[int, GroupState]) -> BlockedCollect
 
 
 def read_gil_stall_stack(run_folder: Path, start: str, thread: int) -> list[str]:
-    """The frames of a thread in the stacks that were written last of a process, the innermost first; none if they were
-    not."""
+    """Return the frames of a thread in the last stacks of a process, the innermost first; [] if unknown."""
     try:
         text = (
             RunFolder(run_folder).read(f"{FOLDER}/{start}{STACKS_SUFFIX}", _MAX_STACKS_BYTES).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Reads the files of a live folder that hold records: names, tracks, chunks and spools. Writes names and spools.
+"""Files of a spool folder that hold records: names, tracks, chunks and spool files.
 
 `src/native/recorder/record.h` describes the files byte by byte. Reading them needs no C.
 """
@@ -40,7 +40,7 @@ _PIECE_BYTES, _SEARCH_BYTES = 64 << 10, 1 << 20
 
 
 class NamesFile:
-    """The file in which a recorder writes what its name ids stand for; it is needed to read the records.
+    """The file in which a recorder writes the names of its ids, which readers of the records need.
 
     ``names`` is the recorder's list, which grows. Raises OSError if the file cannot be made.
     """
@@ -54,8 +54,10 @@ class NamesFile:
         self.write_new_names()
 
     def write_new_names(self) -> None:
-        """Writes the names that were added since the last call: the number of a name's line is its id. What a full disk
-        did not take is written before the next name, so that later lines keep their numbers."""
+        """Write the names that were added since the last call: the number of a name's line is its id.
+
+        Names that did not fit on a full disk are written before the next name, so that later lines keep their numbers.
+        """
         first = self._num_written
         new = self._names[first:]
         lines = [json.dumps({"name": name.name, "categories": name.categories}).encode() + b"\n" for name in new]
@@ -65,7 +67,7 @@ class NamesFile:
         self.flush()
 
     def flush(self) -> None:
-        """Writes what a full disk did not take before, as far as it takes it now."""
+        """Write the names that did not fit on a full disk, as far as they fit now."""
         at = self._num_bytes
         with contextlib.suppress(OSError):
             num_written = os.pwrite(self._file, self._unwritten, at)
@@ -73,28 +75,28 @@ class NamesFile:
                 self._unwritten, self._num_bytes = self._unwritten[num_written:], at + num_written
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         if self._file >= 0:
             self.flush()
             os.close(self._file)
             self._file = -1
 
     def delete(self) -> None:
-        """Closes and deletes the file."""
+        """Close and delete the file."""
         self.close()
         with contextlib.suppress(OSError):
             self.path.unlink()
 
 
 class RecordName(NamedTuple):
-    """What a name id stands for."""
+    """The name and the categories of a name id."""
 
     name: str
     categories: tuple[str, ...]
 
 
 def read_names(content: bytes) -> tuple[list[RecordName], list[str]]:
-    """The names in a names file, and a sentence for each name that cannot be read, which gets a placeholder.
+    """Return the names in a names file, and a sentence for each unreadable one, which gets a placeholder.
 
     An unfinished last line is left out.
     """
@@ -120,7 +122,7 @@ def _read_name(line: bytes) -> RecordName:
 
 
 def _whole_text(text: str) -> str:
-    """The text without lone surrogates, which can be written to no file and no table."""
+    """Return the text without lone surrogates, which can be written to no file and no table."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -128,7 +130,7 @@ def _whole_text(text: str) -> str:
 
 
 class SpooledRecords:
-    """Records in a spool; its length is the number of records. The spool's file stays open while this exists."""
+    """Records in a spool file, which stays open while this exists; the length is the number of records."""
 
     def __init__(self, spool: "SpoolFile", offset: int, num_bytes: int, num_records: int) -> None:
         self._spool = spool
@@ -139,15 +141,15 @@ class SpooledRecords:
         return self._num_records
 
     def read(self) -> bytes:
-        """The records, 32 bytes each."""
+        """Return the records, 32 bytes each."""
         return zlib.decompress(self._spool.read(*self._index_of))
 
 
 class SpoolFile:
-    """The file to which the records of filled chunks are moved while their window is open, packed to a third.
+    """The file of a window's filled chunks, compressed to a third, while the window is open.
 
-    ``folder`` is a live folder, ``window`` the number of one of this process's windows. The file is made when the first
-    chunk is added.
+    ``folder`` is a spool folder, ``window`` the number of one of this process's windows. The file is made when the
+    first chunk is added.
     """
 
     def __init__(self, folder: str | os.PathLike[str], window: int) -> None:
@@ -160,9 +162,9 @@ class SpoolFile:
             os.close(self._file)
 
     def add(self, chunks: Sequence[Any]) -> list[SpooledRecords]:
-        """Copies chunks of `kinetoscope._native` into the spool; afterwards their own files may be deleted.
+        """Copy chunks of `kinetoscope._native` into the spool file; afterwards their own files may be deleted.
 
-        Raises OSError if there is no space for all of them; then none is in the spool.
+        Raises OSError if there is no space for all of them; then none is in the file.
         """
         if self._file < 0:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -176,11 +178,11 @@ class SpoolFile:
         return [self._added(entry, len(chunk)) for entry, chunk in zip(entries, chunks, strict=True)]
 
     def read(self, num_bytes: int, offset: int) -> bytes:
-        """The bytes at ``offset``, also after the file was deleted."""
+        """Return the bytes at ``offset``, also after the file was deleted."""
         return os.pread(self._file, num_bytes, offset)
 
     def delete(self) -> None:
-        """Deletes the file. `SpooledRecords` that are still held can be read all the same."""
+        """Delete the file; existing `SpooledRecords` remain readable."""
         if self._file >= 0:
             self.path.unlink(missing_ok=True)
 
@@ -200,7 +202,7 @@ class SpoolFile:
 
 
 def _write_all(file: int, pieces: list[bytes]) -> None:
-    """Writes all pieces with as few calls as possible: after each call this thread waits for the GIL."""
+    """Write all pieces with as few calls as possible: after each call this thread waits for the GIL."""
     for first in range(0, len(pieces), _MAX_PIECES):
         piece = pieces[first : first + _MAX_PIECES]
         wanted = sum(map(len, piece))
@@ -210,14 +212,14 @@ def _write_all(file: int, pieces: list[bytes]) -> None:
 
 
 class SpoolEntry(NamedTuple):
-    """The packed records of one chunk in a spool, and where they are in the file."""
+    """The compressed records of one chunk in a spool file, and their location in the file."""
 
     header: "ChunkHeader"
     offset: int
     num_bytes: int
 
     def unpack(self, packed: bytes) -> bytes:
-        """The records; fewer if the entry is damaged, and never more than its header says."""
+        """Return the records; fewer if the entry is damaged, and never more than its header has."""
         unpacker, records = zlib.decompressobj(), bytearray()
         with contextlib.suppress(zlib.error):
             for first in range(0, len(packed), _PIECE_BYTES):
@@ -228,9 +230,10 @@ class SpoolEntry(NamedTuple):
 
 
 def read_spool(file: BinaryIO, damages: list[str]) -> Iterator[SpoolEntry]:
-    """The entries of a spool, also those after a damaged one; a sentence for each damaged one is added to ``damages``.
+    """Yield the entries of a spool file, also those after a damaged one.
 
-    An unfinished entry is returned with the part of it that was written.
+    A sentence for each damaged one is added to ``damages``. An unfinished entry is returned with the part of it that
+    was written.
     """
     offset, length = _next_entry(file, 0), os.fstat(file.fileno()).st_size
     if offset:
@@ -250,7 +253,7 @@ def read_spool(file: BinaryIO, damages: list[str]) -> Iterator[SpoolEntry]:
 
 
 def _next_entry(file: BinaryIO, offset: int) -> int:
-    """Where the next entry of a spool begins; the end of the file if there is none."""
+    """Return the offset of the next entry of a spool file; the end of the file if there is none."""
     while piece := os.pread(file.fileno(), _SEARCH_BYTES, offset):
         found = piece.find(_SPOOL_MAGIC)
         if found >= 0:
@@ -284,7 +287,7 @@ class TrackHeader(NamedTuple):
 
 
 def read_track(content: bytes) -> tuple[TrackHeader, list[Record]] | None:
-    """A track file's header and its open spans; None if nothing was written to it.
+    """Return a track file's header and its open spans; None if nothing was written to it.
 
     Raises `TraceFileError` if it cannot be read.
     """
@@ -302,8 +305,10 @@ def _is_moment(monotonic_ns: int, unix_ns: int) -> bool:
 
 
 class ChunkHeader(NamedTuple):
-    """The thread and the window of a chunk's first records. ``monotonic_ns`` and ``unix_ns`` are the same moment on two
-    clocks."""
+    """The thread and the window of a chunk's first records.
+
+    ``monotonic_ns`` and ``unix_ns`` are the same moment on two clocks.
+    """
 
     magic: bytes
     version: int
@@ -319,12 +324,12 @@ class ChunkHeader(NamedTuple):
 
     @property
     def has_clock(self) -> bool:
+        """True if it has a moment on both clocks."""
         return _is_moment(self.monotonic_ns, self.unix_ns)
 
 
 def read_chunk(content: bytes) -> tuple[ChunkHeader, bytes] | None:
-    """A chunk's header and its records up to the last one written, track marks included; None if nothing was written
-    to it.
+    """Return a chunk's header and its records, track marks included; None if nothing was written to it.
 
     Raises `TraceFileError` if it cannot be read.
     """
@@ -337,7 +342,7 @@ def read_chunk(content: bytes) -> tuple[ChunkHeader, bytes] | None:
 
 
 def num_chunk_records(content: bytes) -> int:
-    """How many records a chunk file has space for."""
+    """Return the number of records that a chunk file has space for."""
     return max(0, len(content) - _CHUNK.size) // RECORD_BYTES
 
 
@@ -369,7 +374,7 @@ _ORDINARY = {(Kind.SPAN, 0), (Kind.SPAN, Flag.CUT), (Kind.INSTANT, 0), (Kind.COU
 
 
 def readable_records(packed: bytes, num_names: int) -> bytes:
-    """The records that are valid when there are ``num_names`` names: usually ``packed`` itself."""
+    """Return the records that are valid with ``num_names`` names: usually ``packed`` itself."""
     if not packed or _are_all_readable(packed, num_names):
         return packed
     return pack_records(record for record in unpack_records(packed) if _is_readable(record, num_names))
@@ -392,5 +397,5 @@ def _is_readable(record: Record, num_names: int) -> bool:
 
 
 def _is_in_order(kind: int, begin: int, end: float) -> bool:
-    """Whether the begin is a possible time and, of a span, the end is not before it."""
+    """Return whether the begin is a possible time and, of a span, the end is not before it."""
     return 0 <= begin < _MAX_NS and (kind != Kind.SPAN or begin <= end < _MAX_NS)

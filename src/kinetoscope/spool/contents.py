@@ -1,7 +1,7 @@
-"""Reads everything in a live folder: the records of each thread, and a sentence for each part that is damaged.
+"""Contents of a spool folder: the records of each thread, and a sentence for each damaged part.
 
 The files beside a damaged one are read all the same. Spooled records are unpacked each time they are read. Child
-processes open no window: they record while their parent does, and the parent takes their records when its window has
+processes open no window: they record while their parent does, and the parent collects their records when its window has
 closed.
 """
 
@@ -69,7 +69,7 @@ class SpooledPart:
         return self.num_records
 
     def read(self) -> bytes:
-        """The records, 32 bytes each."""
+        """Return the records, 32 bytes each."""
         return self.load()
 
 
@@ -97,17 +97,17 @@ class SpooledTrack:
     """Spans in progress. Their ``end`` is 0; their ``series`` is the number of the window in which they began."""
 
     def records(self) -> Iterator[Record]:
-        """Every record, oldest first."""
+        """Return every record, oldest first."""
         return chain.from_iterable(unpack_records(part.read()) for part in self.parts)
 
     def num_dropped_between(self, began_ns: int, closed_ns: int) -> int:
-        """How many records found no space in the window between two moments."""
+        """Return the number of records that were dropped in the window between two moments."""
         return self.num_dropped if began_ns <= self.dropped_ns <= closed_ns else 0
 
 
 @dataclass(slots=True)
 class SpooledProcess:
-    """What one process keeps in a live folder."""
+    """The data of one process in a spool folder."""
 
     pid: int
     names: list[RecordName]
@@ -117,16 +117,16 @@ class SpooledProcess:
 
 @dataclass(frozen=True, slots=True)
 class SpoolContents:
-    """What the processes of a live folder keep in it, and a sentence for each part that could not be read."""
+    """The data of the processes of a spool folder, and a sentence for each unreadable part."""
 
     processes: list[SpooledProcess]
     damages: list[str]
 
 
 def read_spool_folder(folder: str | os.PathLike[str], *, without_pid: int = 0) -> SpoolContents:
-    """Everything in a live folder, spools included, whether its processes still run or were killed.
+    """Read everything in a spool folder, whether its processes still run or were killed.
 
-    The files of the process ``without_pid`` are not read. What cannot be read is left out and named in ``damages``.
+    The files of the process ``without_pid`` are not read. Unreadable parts are left out and named in ``damages``.
     Raises OSError if the folder itself cannot be read.
     """
     reader = _Reader(Path(folder), without_pid)
@@ -140,13 +140,15 @@ def read_spool_folder(folder: str | os.PathLike[str], *, without_pid: int = 0) -
 
 
 def find_spool_pids(folder: Path) -> set[int]:
-    """The processes that keep something in a live folder."""
+    """Return the processes with data in a spool folder."""
     return {int(match[1]) for name in os.listdir(folder) if (match := _FILE_NAME.fullmatch(name))}
 
 
 def delete_collected_files(folder: Path, pid: int, read_to_ns: int) -> None:
-    """Deletes those files of a child process whose records, all from before ``read_to_ns``, were read: its full chunks,
-    and if it has ended all its files."""
+    """Delete the files of a child process whose records, all before ``read_to_ns``, were collected.
+
+    These are its full chunks, and if it has ended all its files.
+    """
     has_ended = not is_process_alive(pid)
     is_needed = False
     for path in folder.glob(f"{pid}-*.chunk"):
@@ -169,7 +171,7 @@ def _has_begun_after(moment_ns: int, records: bytes) -> bool:
 
 
 class _Reader:
-    """Reads a folder file by file, and collects what each process has in it."""
+    """A reader of a folder, file by file, which collects the data of each process."""
 
     def __init__(self, folder: Path, without_pid: int) -> None:
         self._folder = RunFolder(folder)
@@ -214,7 +216,7 @@ class _Reader:
                 self.damages += [f"{name}: {damage}." for damage in damages]
 
     def _files(self, kind: str) -> Iterator[tuple[int, str]]:
-        """The files of this ``kind``, with the pids of their processes."""
+        """Yield the files of this ``kind``, with the pids of their processes."""
         for name in self._folder.names():
             match = _FILE_NAME.fullmatch(name)
             if match is None and name.endswith(f".{kind}"):
@@ -236,8 +238,10 @@ class _Reader:
         return read_chunk(self._folder.read(name, MAX_CHUNK_BYTES)) or (None, b"")
 
     def _keep(self, name: str, records: bytes) -> Callable[[], bytes]:
-        """A function that returns a chunk's records. They are kept in memory, within bounds: a running process may
-        delete the file."""
+        """Return a function that returns a chunk's records.
+
+        They are kept in memory, within bounds: a running process may delete the file.
+        """
         self._num_kept_bytes += len(records)
         if self._num_kept_bytes <= _MAX_KEPT_BYTES:
             return lambda: records
@@ -254,7 +258,7 @@ class _Reader:
     # -- together ---------------------------------------------------------------------------------------------
 
     def processes(self) -> list[SpooledProcess]:
-        """What was read, process by process."""
+        """Return the data, process by process."""
         pids = self._tracks.keys() | self._chunks.keys() | self._names.keys()
         return [self._process(pid) for pid in sorted(pids)]
 
@@ -275,8 +279,11 @@ class _Reader:
         return SpooledProcess(pid, names, [tracks[number] for number in sorted(tracks)], found)
 
     def _distribute(self, chunk: "_Chunk", pid: int, num_names: int, chunks: list[ChunkSummary]) -> dict[str, int]:
-        """Adds a chunk's records to the tracks of their threads, and the chunk to ``found``; returns how many of each
-        thread are unreadable."""
+        """Add a chunk's records to the tracks of their threads, and the chunk to ``chunks``.
+
+        Returns:
+            The number of unreadable records of each thread.
+        """
         packed, header, last_track = self._read(chunk), chunk.header, chunk.header.track
         num_damaged = Counter({_placeholder_mark(chunk.header).name: chunk.num_records - _num_records(packed)})
         for thread_slice in split_by_thread(packed, _placeholder_mark(chunk.header)):
@@ -293,8 +300,11 @@ class _Reader:
         return num_damaged
 
     def _add_ended(self, pid: int, header: ChunkHeader, mark: TrackMark) -> SpooledTrack | None:
-        """A track for a thread that has ended or whose track file cannot be read. It gets the clock of another track,
-        which is the same in the whole folder, or of the chunk. None if neither has one."""
+        """Add a track for a thread that has ended or whose track file cannot be read.
+
+        It gets the clock of another track, which is the same in the whole folder, or of the chunk. None if neither has
+        one.
+        """
         known = next((track for tracks in self._tracks.values() for track in tracks.values()), header)
         if known is header and not header.has_clock:
             return None
@@ -309,7 +319,10 @@ class _Reader:
         return SpooledPart(chunk.header.window, thread_slice.end - thread_slice.first, load)
 
     def _read(self, chunk: "_Chunk") -> bytes:
-        """A chunk's records. The last chunk stays in memory, because the threads that share it are read in a row."""
+        """Return a chunk's records.
+
+        The last chunk stays in memory, because the threads that share it are read in a row.
+        """
         last, packed = self._last
         if last is not chunk:
             packed = chunk.load()
@@ -331,7 +344,7 @@ def _key(header: ChunkHeader) -> tuple[int, int, int]:
 
 
 def _placeholder_mark(header: ChunkHeader) -> TrackMark:
-    """Used for records before a chunk's first mark, which are there only if that mark was damaged."""
+    """Return the mark of records before a chunk's first one, which exist only if that was damaged."""
     return TrackMark(header.track, header.track, f"thread {header.track}, whose name is lost", False)
 
 
@@ -356,7 +369,7 @@ def _track(header: TrackHeader, open_spans: list[Record]) -> SpooledTrack:
 
 
 def _readable(part: SpooledPart, num_names: int) -> SpooledPart:
-    """The part without its unreadable records."""
+    """Return the part without its unreadable records."""
     num_readable = _num_records(readable_records(part.read(), num_names))
     if num_readable == len(part):
         return part
@@ -364,7 +377,7 @@ def _readable(part: SpooledPart, num_names: int) -> SpooledPart:
 
 
 def _has_ended(span: Record, parts: list[SpooledPart]) -> bool:
-    """Whether there is a record of a span that was open when the tracks were read: then it is among the last."""
+    """Return whether there is a record of a span that was open when the tracks were read, among the last ones."""
     begin = struct.pack("<q", span.begin)
     for packed in map(SpooledPart.read, reversed(parts)):
         offset = packed.find(begin)
@@ -387,9 +400,9 @@ Intern = Callable[[str, tuple[str, ...]], int]
 
 
 def collect_child_records(folder: Path, intern: Intern, began_ns: int, closed_ns: int) -> list[ThreadRecords]:
-    """What the other processes recorded in the window between two moments, with the name ids that ``intern`` returns.
+    """Return the records of the other processes in the window between two moments.
 
-    A span that was open when the window closed is cut there.
+    They have the name ids that ``intern`` returns. A span that was open when the window closed is cut there.
     """
     taken = []
     for child in read_spool_folder(folder, without_pid=os.getpid()).processes:
@@ -399,10 +412,10 @@ def collect_child_records(folder: Path, intern: Intern, began_ns: int, closed_ns
 
 
 def child_records_in_window(track: SpooledTrack, ids: Sequence[int], began_ns: int, closed_ns: int) -> ThreadRecords:
-    """What a thread of a child process recorded in the window between two moments. A record belongs to the window in
-    which it began; a span that ended later, or is still open, is cut at the window's end.
+    """Return the records of a thread of a child process in the window between two moments.
 
-    ``ids`` are the ids that the names of the child process get.
+    A record belongs to the window in which it began; a span that ended later, or is still open, is cut at the window's
+    end. ``ids`` are the new ids of the child process's names.
     """
     records = _in_window(track, len(ids), began_ns, closed_ns)
     packed = pack_records(_renamed(record, ids, closed_ns) for record in records)
@@ -411,15 +424,17 @@ def child_records_in_window(track: SpooledTrack, ids: Sequence[int], began_ns: i
 
 
 def delete_child_records(folder: Path, closed_ns: int) -> None:
-    """Deletes the files of other processes in which every record began before a moment, if their process has ended or
-    has filled them. The folder itself may have been deleted, by whoever does not want the run any more."""
+    """Delete the files of other processes whose records all began before a moment.
+
+    Their process must have ended or filled them. The folder itself may have been deleted by the user.
+    """
     with suppress(FileNotFoundError):
         for pid in find_spool_pids(folder) - {os.getpid()}:
             delete_collected_files(folder, pid, closed_ns)
 
 
 def _in_window(track: SpooledTrack, num_names: int, began_ns: int, closed_ns: int) -> Iterator[Record]:
-    """The records that began in a window; spans open at its end are cut there."""
+    """Yield the records that began in a window; spans open at its end are cut there."""
     for record in track.records():
         if began_ns <= record.begin <= closed_ns and record.name < num_names:
             yield record

@@ -1,4 +1,4 @@
-"""The live folders of a run: where they are, and what ``run.json`` in each says about its process."""
+"""Spool folders of a run, and ``run.json`` in each, which describes its process."""
 
 import logging
 import os
@@ -32,8 +32,10 @@ Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 class TraceRecipe(msgspec.Struct, frozen=True):
-    """How a handler names its traces, so that `recover` can make them. ``folder`` is relative to the run's folder, or
-    absolute if it is outside of that. ``merged`` is empty if the traces are not merged.
+    """The names of a handler's traces, from which `recover` makes them.
+
+    ``folder`` is relative to the run's folder, or absolute if it is outside of that. ``merged`` is empty if the traces
+    are not merged.
 
     ``in_pairs`` is that of `JSONTraceHandler`. ``remote`` is the format of the URLs to which the traces are uploaded,
     ``merged_remote`` that of the merged file; empty if they are not uploaded, or not through the run's queue.
@@ -47,7 +49,7 @@ class TraceRecipe(msgspec.Struct, frozen=True):
     merged_remote: str = ""
 
     def within(self, run_folder: Path) -> "TraceRecipe":
-        """The same recipe with ``folder`` relative to ``run_folder``, if it is in there."""
+        """Return the same recipe with ``folder`` relative to ``run_folder``, if it is in there."""
         try:
             return msgspec.structs.replace(self, folder=RunFolder(run_folder).name_of(self.folder))
         except UnsafePathError:
@@ -55,11 +57,11 @@ class TraceRecipe(msgspec.Struct, frozen=True):
 
 
 class SpoolOwner(msgspec.Struct, frozen=True):
-    """The process to which a live folder belongs: a rank of an attempt of a run.
+    """The process to which a spool folder belongs: a rank of an attempt of a run.
 
-    ``base_ns`` is the zero of the times in the process's traces. A live folder outside its run's folder has a random
-    ``token``; the pointer in the run's folder holds the same one. ``redacts``: the run redacts what it writes, but what
-    is in the live folder is as it was recorded.
+    ``base_ns`` is the zero of the times in the process's traces. A spool folder outside its run's folder has a random
+    ``token``; the pointer in the run's folder holds the same one. ``redacts``: the run redacts its traces, but the data
+    in the spool folder is as it was recorded.
     """
 
     run_name: str
@@ -72,22 +74,22 @@ class SpoolOwner(msgspec.Struct, frozen=True):
 
 
 def write_spool_owner(folder: Path, run: SpoolOwner) -> None:
-    """Writes ``run.json`` completely or not at all, even if it is killed meanwhile. Raises OSError if it cannot."""
+    """Write ``run.json`` completely or not at all, even if it is killed meanwhile. Raises OSError."""
     RunFolder(folder).write(_RUN, encode_struct(run))
 
 
 def is_spool_folder(folder: Path) -> bool:
-    """Whether ``folder`` is a live folder, of a running process or of one that was killed."""
+    """Return whether ``folder`` is a spool folder, of a running process or of a killed one."""
     return HAS_RUN_FOLDERS and RunFolder(folder).is_file(_RUN)
 
 
 def contributed_files_folder(folder: Path, cycle: int) -> Path:
-    """The folder, in a live folder, for trace files that sources contributed to an unsaved cycle."""
+    """Return the folder, in a spool folder, for trace files that sources contributed to an unsaved cycle."""
     return folder / "contributed" / str(cycle)
 
 
 def find_contributed_files(folder: Path, cycle: int) -> list[Path]:
-    """The complete files in `contributed_files_folder`. Links are skipped, because they may lead anywhere."""
+    """Return the complete files in `contributed_files_folder`, without links."""
     live, subfolder = RunFolder(folder), f"contributed/{cycle}"
     with suppress(OSError):
         names = (f"{subfolder}/{name}" for name in live.names(subfolder) if not name.startswith("."))
@@ -96,10 +98,11 @@ def find_contributed_files(folder: Path, cycle: int) -> list[Path]:
 
 
 def find_spool_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda reason: None) -> Iterator[Path]:
-    """The live folders of a run's processes, also those outside its folder, which may be on a network file system.
+    """Yield the spool folders of a run's processes, also those outside its folder.
 
-    A pointer that may not be followed is skipped, and ``on_skipped`` is told why. Raises OSError if ``live`` is a link
-    to somewhere else or cannot be read.
+    The latter are used where the run's folder is on a network file system. A pointer that may not be followed is
+    skipped, and ``on_skipped`` is called with the reason. Raises OSError if ``live`` is a link to somewhere else or
+    cannot be read.
     """
     if not HAS_RUN_FOLDERS:
         return
@@ -115,7 +118,7 @@ def find_spool_folders(run_folder: Path, on_skipped: Callable[[str], object] = l
 
 
 def find_spool_folder(run_folder: Path, start: str) -> Path | None:
-    """The live folder of the process whose `Attempt.start` is ``start``; None if there is none."""
+    """Return the spool folder of the process with `Attempt.start` ``start``; None if there is none."""
     run = RunFolder(run_folder)
     for name in (start, start + _POINTER) if start else ():
         try:
@@ -128,7 +131,7 @@ def find_spool_folder(run_folder: Path, start: str) -> Path | None:
 
 
 def delete_spool_folder(run_folder: Path, folder: Path) -> None:
-    """Deletes one of `live_folders`. Raises OSError if it cannot be deleted."""
+    """Delete one of `find_spool_folders`. Raises OSError if it cannot be deleted."""
     run = RunFolder(run_folder)
     if folder.parent == run.path / _LIVE:
         run.delete_folder(f"{_LIVE}/{folder.name}")
@@ -137,9 +140,9 @@ def delete_spool_folder(run_folder: Path, folder: Path) -> None:
 
 
 def delete_empty_folders(run_folder: Path) -> None:
-    """Delete pointers to live folders that no longer exist, and empty live folders, then ``live`` if that is empty.
+    """Delete pointers to missing spool folders, and empty spool folders, then ``live`` if that is empty.
 
-    A process fills its folder right after it has made it. One that is still empty after a minute was killed between.
+    A process fills its folder right after it has made it. One that is still empty after a minute was killed in between.
     """
     if not HAS_RUN_FOLDERS:
         return
@@ -156,8 +159,10 @@ def delete_empty_folders(run_folder: Path) -> None:
 
 
 def write_pointer(run_folder: Path, name: str, folder: Path, token: str) -> None:
-    """Writes a pointer into the run's folder, which says where its live folder ``name`` is. The ``run.json`` there must
-    be written before, with the same ``token``. Raises OSError if the pointer cannot be written.
+    """Write a pointer into the run's folder, with the location of its spool folder ``name``.
+
+    The ``run.json`` there must be written before, with the same ``token``. Raises OSError if the pointer cannot be
+    written.
     """
     run = RunFolder(run_folder)
     run.make_folder(_LIVE)
@@ -165,12 +170,12 @@ def write_pointer(run_folder: Path, name: str, folder: Path, token: str) -> None
 
 
 def delete_pointer(run_folder: Path, name: str) -> None:
-    """Deletes what `write_pointer` wrote. Raises OSError if it cannot be deleted."""
+    """Delete the pointer of `write_pointer`. Raises OSError if it cannot be deleted."""
     RunFolder(run_folder).delete(f"{_LIVE}/{name}{_POINTER}")
 
 
 def _resolve_pointer(run: RunFolder, name: str) -> Path | None:
-    """The live folder with that name in the run's folder, or the one to which that pointer points; None if it is gone.
+    """Return the spool folder with that name, or the target of that pointer; None if it is gone.
 
     Raises `UnsafePathError` if the pointer names a folder that others can open, or one without the same token.
     """
@@ -195,7 +200,7 @@ def _resolve_pointer(run: RunFolder, name: str) -> Path | None:
 
 
 def _is_private(path: str) -> bool:
-    """Whether this is a folder that only this user can open. Raises FileNotFoundError if it does not exist."""
+    """Return whether only this user can open the folder. Raises FileNotFoundError if it does not exist."""
     if not path.startswith("/") or "\0" in path:
         return False
     found = os.stat(path, follow_symlinks=False)
@@ -203,7 +208,7 @@ def _is_private(path: str) -> bool:
 
 
 def read_spool_owner(folder: Path) -> SpoolOwner:
-    """What ``run.json`` in a live folder says. Raises `TraceFileError` if it cannot be read."""
+    """Return the content of ``run.json`` in a spool folder. Raises `TraceFileError` if it cannot be read."""
     try:
         return decode_struct(RunFolder(folder).read(_RUN), SpoolOwner)
     except msgspec.ValidationError as error:
@@ -218,7 +223,7 @@ def read_spool_owner(folder: Path) -> SpoolOwner:
 
 
 def warn_of_unsaved_data(run_folder: Path) -> None:
-    """Log which killed processes of earlier attempts left unsaved records, and how to recover them."""
+    """Log which killed processes of earlier attempts left unsaved data, and how to recover it."""
     found: list[Path] = []
     try:
         delete_empty_folders(run_folder)
@@ -247,7 +252,7 @@ def warn_of_unsaved_data(run_folder: Path) -> None:
 
 
 def _format_ranks(ranks: Sequence[int]) -> tuple[str, str, str]:
-    """The ranks, and what a sentence about them has in the singular or the plural."""
+    """Return the ranks, with the verbs for a sentence about them in the singular or the plural."""
     if len(ranks) == 1:
         return f"Rank {ranks[0]}", "was", "it"
     max_named = ranks[:_MAX_NAMED_FOLDERS]

@@ -1,4 +1,4 @@
-"""Chunks that a process has written to its live folder and that are not there any more, as after a power cut.
+"""Lost chunks, which a process has written to its spool folder and which are missing, as after a power cut.
 
 The kernel writes mapped files back in any order. A file may be gone, empty, shorter, or have zeros where records were;
 zeros are also what follows the last record.

@@ -1,4 +1,4 @@
-"""The lock ``owner.lock`` in a live folder, which tells readers of the folder whether its process is still alive.
+"""Lock ``owner.lock`` in a spool folder, which shows readers of the folder whether its process is alive.
 
 It is a POSIX record lock: the kernel releases it when the process ends, in whatever way, and forked children do not
 hold it. It also works across pid namespaces, where pids cannot be compared.
@@ -21,7 +21,7 @@ _locks: dict[tuple[int, int], int] = {}
 
 
 class OwnerState(Enum):
-    """Whether the process of a live folder is alive."""
+    """The state of a spool folder's process."""
 
     ALIVE = 1
     DEAD = 2
@@ -50,13 +50,13 @@ class OwnerLock:
             self.release()
 
     def renew(self) -> None:
-        """Takes the lock again, in case this process has lost it, for instance because it copied the folder."""
+        """Lock the file again, in case this process has lost the lock, for instance by copying the folder."""
         with suppress(OSError):
             if self._file >= 0:
                 _lock(self._file)
 
     def release(self) -> None:
-        """Releases the lock. In a forked child, the parent keeps it."""
+        """Release the lock. In a forked child, the parent keeps it."""
         file, self._file = self._file, -1
         _locks.pop(self._key, None)
         if file >= 0:
@@ -64,10 +64,10 @@ class OwnerLock:
 
 
 def read_owner_state(folder: Path | None, attempt: Attempt | None) -> OwnerState:
-    """Whether the process that made the live folder ``folder`` is alive. Never raises.
+    """Return whether the process that made the spool folder ``folder`` is alive; never raise.
 
-    This is read from its lock. If there is no folder or no lock, it is whether the process of the ``attempt`` exists,
-    if that was on this machine; the state of a process on another machine, or of an unknown one, is unknown then.
+    It is read from the lock. If there is no folder or no lock, it is whether the process of the ``attempt`` exists, if
+    that was on this machine; the state of a process on another machine, or of an unknown one, is unknown then.
     """
     host = attempt.host if attempt is not None else ""
     state = _query_lock(folder / _NAME, host) if folder is not None else OwnerState.UNKNOWN
@@ -98,7 +98,7 @@ def _query_lock(path: Path, host: str) -> OwnerState:
 
 
 def anonymous_host_id() -> str:
-    """What may stand for this machine's name in files, without telling it: the same until the next boot."""
+    """Return an id that replaces this machine's name in files: the same until the next boot."""
     return f"host-{hashlib.sha256(_boot_id() + socket.gethostname().encode()).hexdigest()[:16]}"
 
 
@@ -107,7 +107,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _lock(file: int, *, is_shared: bool = False) -> None:
-    """Takes the lock. Raises OSError if another process holds it, or if the file system has no locks."""
+    """Lock the file. Raises OSError if another process has locked it, or if the file system has no locks."""
     try:
         import fcntl
     except ImportError:
@@ -116,7 +116,7 @@ def _lock(file: int, *, is_shared: bool = False) -> None:
 
 
 def _boot_id() -> bytes:
-    """An id of the machine's current boot, the same in all its containers; empty if the kernel has none."""
+    """Return an id of the machine's current boot, the same in all its containers; empty if there is none."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()[:_BOOT_ID_BYTES]
     return b""

@@ -1,7 +1,7 @@
-"""The 32-byte record: the form in which spans, instants and counter values leave a recorder.
+"""The 32-byte record of a span, an instant or a counter value, as a recorder writes it.
 
-Threads may share a chunk; then track marks say which thread's the records after them are. Both are described byte by
-byte in `src/native/recorder/record.h`.
+Threads may share a chunk; then track marks name the thread of the records after them. Both are described byte by byte
+in `src/native/recorder/record.h`.
 """
 
 import struct
@@ -15,7 +15,7 @@ from kinetoscope.native import native
 
 
 class Kind(IntEnum):
-    """What a record is."""
+    """The kind of a record."""
 
     SPAN = 1
     INSTANT = 2
@@ -23,7 +23,10 @@ class Kind(IntEnum):
 
 
 class Flag(IntEnum):
-    """What is special about a record: bits, of which several may be set. (An `IntFlag` takes nine times as long.)"""
+    """The flags of a record: bits, of which several may be set.
+
+    An `IntFlag` takes nine times as long.
+    """
 
     NONE = 0
     CUT = 1
@@ -86,7 +89,7 @@ _MAX_INTEGER = 2**63 - 1
 
 
 def pack_records(records: Iterable[Record | tuple]) -> bytes:
-    """The records as bytes: 32 each, little-endian, in the given order."""
+    """Return the records as bytes: 32 each, little-endian, in the given order."""
     return b"".join(map(_pack, records))
 
 
@@ -106,7 +109,7 @@ def _as_float(value: float) -> float:
 
 
 def unpack_records(packed: bytes | memoryview) -> Iterator[Record]:
-    """The records in ``packed``, whose length is a multiple of 32."""
+    """Yield the records in ``packed``, whose length is a multiple of 32."""
     is_float = int(Flag.FLOAT)  # looking it up takes as long as all else for a record
     for offset, fields in zip(range(0, len(packed), RECORD_BYTES), _INTEGER.iter_unpack(packed), strict=True):
         if fields[6] & is_float:
@@ -128,7 +131,7 @@ MARK = 6
 
 
 class TrackMark(NamedTuple):
-    """Says to which thread the records after it belong."""
+    """The thread of the records after it."""
 
     track: int
     tid: int
@@ -145,7 +148,7 @@ class ThreadSlice(NamedTuple):
 
 
 def pack_mark(mark: TrackMark) -> bytes:
-    """The mark as records, 32 bytes each."""
+    """Return the mark as records, 32 bytes each."""
     name = mark.name.encode(errors="replace")[:_MAX_THREAD_NAME_BYTES]
     pieces = [name[at : at + _NAME_BYTES] for at in range(0, max(1, len(name)), _NAME_BYTES)]
     flags = _FLAG_MAIN if mark.is_main else 0
@@ -153,8 +156,10 @@ def pack_mark(mark: TrackMark) -> bytes:
 
 
 def split_by_thread(packed: bytes | memoryview, unmarked: TrackMark) -> Iterator[ThreadSlice]:
-    """The stretches of records between marks. Records before the first mark, which are there only if that mark was
-    damaged, get the mark ``unmarked``."""
+    """Yield the slices of records between marks.
+
+    Records before the first mark, which exist only if that mark was damaged, get the mark ``unmarked``.
+    """
     kinds = bytes(packed[_KIND_OFFSET::RECORD_BYTES])
     at = kinds.find(MARK)
     if at != 0 and kinds:
@@ -168,7 +173,7 @@ def split_by_thread(packed: bytes | memoryview, unmarked: TrackMark) -> Iterator
 
 
 def _read_mark(packed: bytes | memoryview, kinds: bytes, first: int) -> tuple[TrackMark, int]:
-    """The mark that begins at a record, and the number of the first record after it."""
+    """Return the mark that begins at a record, and the number of the first record after it."""
     piece, track, _, _, flags, tid = _MARK.unpack_from(packed, first * RECORD_BYTES)
     name, end = piece, first + 1
     while end < len(kinds) and kinds[end] == MARK:
@@ -187,7 +192,7 @@ class RecordPart(Protocol):
 
     def __len__(self) -> int: ...
     def read(self) -> bytes | memoryview:
-        """The records, 32 bytes each."""
+        """Return the records, 32 bytes each."""
         ...
 
 
@@ -201,15 +206,16 @@ class RecordsInMemory:
         return len(self.packed) // RECORD_BYTES
 
     def read(self) -> bytes:
+        """Return the records, 32 bytes each."""
         return self.packed
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadRecords:
-    """What one thread recorded in one window: 32-byte records in the order in which they ended. ``num_dropped`` further
-    ones found no space.
+    """The records of one thread in one window, 32 bytes each, in the order in which they ended.
 
-    The records may not all fit into memory; read them part by part.
+    ``num_dropped`` further ones did not fit into the files. The records may not all fit into memory; read them part by
+    part.
     """
 
     tid: int
@@ -220,13 +226,14 @@ class ThreadRecords:
 
     @classmethod
     def of(cls, tid: int, name: str, is_main: bool, packed: bytes, num_dropped: int = 0) -> Self:
-        """With all records in memory."""
+        """Return records of a thread that are all in memory."""
         return cls(tid, name, is_main, (RecordsInMemory(packed),), num_dropped)
 
     @property
     def num_records(self) -> int:
+        """The number of records."""
         return sum(map(len, self.parts))
 
     def records(self) -> Iterator[Record]:
-        """Every record, read part by part."""
+        """Yield every record, read part by part."""
         return chain.from_iterable(unpack_records(part.read()) for part in self.parts)

@@ -1,4 +1,4 @@
-"""The live folder of this process. It keeps what is recorded until that is saved, so that a kill loses nothing."""
+"""Spool folder of this process, which keeps recorded data until it is saved, so that a kill loses nothing."""
 
 import contextlib
 import errno
@@ -46,7 +46,7 @@ _MAX_TRIES = 10
 
 
 class FilesRecorder(Protocol):
-    """The recorder, as the live folder uses it."""
+    """The recorder, as the spool folder uses it."""
 
     request: Callable[[], object] | None
     """Called when there may soon be too little space to record into."""
@@ -54,22 +54,33 @@ class FilesRecorder(Protocol):
     window_opened_ns: int
 
     @property
-    def window(self) -> int: ...
+    def window(self) -> int:
+        """The number of the current window."""
+
     @property
     def trouble(self) -> int:
         """The errno for which it cannot keep files any more; 0 for none."""
         ...
 
-    def prepare(self) -> None: ...
-    def is_low_on_space(self) -> bool: ...
-    def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None: ...
-    def close_folder(self, *, leave_files: bool = False) -> None: ...
+    def prepare(self) -> None:
+        """Prepare space to record into."""
+
+    def is_low_on_space(self) -> bool:
+        """Return whether the prepared space is nearly used up."""
+
+    def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None:
+        """Record into files in a folder."""
+
+    def close_folder(self, *, leave_files: bool = False) -> None:
+        """Record into memory again."""
 
 
 class SpoolFolder:
-    """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread. ``free_space(is_short)``
-    discards cycles that could not be saved, as long as space is short. ``announce_to_children(run_file)`` lets child
-    processes find the folder, and returns a function that undoes that.
+    """The live folder of one process.
+
+    ``submit(name, job)`` runs a job on the writer thread. ``free_space(is_short)`` discards cycles that could not be
+    saved, as long as space is short. ``announce_to_children(run_file)`` lets child processes find the folder, and
+    returns a function that undoes that.
 
     Nothing here raises: if files cannot be written, the recorder keeps its records in memory, and one warning says why.
     """
@@ -95,12 +106,15 @@ class SpoolFolder:
         self._has_warned = False
 
     def start_preparing(self) -> None:
-        """Lets the writer thread prepare space to record into before it is needed, in memory too."""
+        """Let the writer thread prepare space to record into before it is needed, in memory too."""
         self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
 
     def open(self, run_folder: Path, run: SpoolOwner, attempt: Attempt, limit_bytes: int) -> None:
-        """Keeps what is recorded from now on in a folder below ``run_folder``. If that is on a network file system, the
-        folder is in local temporary storage, and a file in the run folder says where."""
+        """Record into a folder below ``run_folder`` from now on.
+
+        If that is on a network file system, the folder is in local temporary storage, and a file in the run folder
+        points to it.
+        """
         self.run_folder = run_folder
         if run.ranks.local_rank == 0:  # once on each host
             warn_of_unsaved_data(run_folder)
@@ -118,28 +132,28 @@ class SpoolFolder:
             self._withdraw_announcement = self._announce_to_children(str(self._recorder.run_file))
 
     def log_opened(self, cycle: int, timestamp: Moment) -> None:
-        """Has the writer thread log that the window of a cycle has opened."""
+        """Let the writer thread log that the window of a cycle has opened."""
         if self.path is not None:
             window, began_ns = self._recorder.window, self._recorder.window_opened_ns
             self._log_event(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
 
     def log_epoch(self, began_ns: int, epoch: int) -> None:
-        """Has the writer thread log that an epoch has begun in the open window."""
+        """Let the writer thread log that an epoch has begun in the open window."""
         if self.path is not None:
             self._log_event(EpochBegan(self._recorder.window, began_ns, epoch))
 
     def log_active(self, batch: int) -> None:
-        """Has the writer thread log that the batches of the open window are no warm-up from this one on."""
+        """Let the writer thread log that the open window's batches are no warm-up from this one on."""
         if self.path is not None:
             self._log_event(WindowActive(self._recorder.window, batch))
 
     def log_closed(self, window: int, closed_ns: int, timestamp: Moment, num_records: int | None = None) -> None:
-        """Has the writer thread log that a window has closed."""
+        """Let the writer thread log that a window has closed."""
         if self.path is not None:
             self._log_event(WindowClosed(window, closed_ns, timestamp_fields(timestamp), num_records))
 
     def log_saved(self, window: int) -> None:
-        """On the writer thread: logs that every handler has taken a window's records."""
+        """Log, on the writer thread, that every handler has processed a window's records."""
         self._append_event(WindowSaved(window))
 
     def _log_event(self, event: Event) -> None:
@@ -155,8 +169,10 @@ class SpoolFolder:
                 self._warn(self.path, error)
 
     def close(self, *, is_saved: bool) -> None:
-        """Frees all space to record into, and deletes the folder if everything in it ``is_saved``. Else the folder
-        stays, for `recover` or until this is called again."""
+        """Free all space to record into, and delete the folder if all its data ``is_saved``.
+
+        Else the folder is kept, for `recover` or until this is called again.
+        """
         if not self._is_closed:
             self._is_closed = True
             if self.path is not None:
@@ -168,18 +184,18 @@ class SpoolFolder:
             self._delete()
 
     def stop_preparing(self) -> None:
-        """The writer thread prepares no more space."""
+        """Stop preparing space on the writer thread."""
         self._recorder.request = None
 
     def _make(self, run_folder: Path, wanted: Path) -> Path:
-        """Makes a new folder: ``wanted``, or one in local temporary storage. Raises OSError if that fails."""
+        """Make a new folder: ``wanted``, or one in local temporary storage. Raises OSError if that fails."""
         if is_on_network(wanted):
             return Path(tempfile.mkdtemp(prefix=f"kinetoscope-{wanted.name}-"))
         _create_folder(run_folder, wanted)
         return wanted
 
     def _write_run(self, run_folder: Path, wanted: Path, run: SpoolOwner) -> None:
-        """Writes ``run.json``, and if the folder is not ``wanted``, a pointer to it in the run's folder."""
+        """Write ``run.json``, and if the folder is not ``wanted``, a pointer to it in the run's folder."""
         folder = self.path or wanted
         token = "" if folder == wanted else secrets.token_hex(16)
         recipes = [recipe.within(run_folder) for recipe in run.recipes]
@@ -223,7 +239,7 @@ class SpoolFolder:
 
 
 def _create_folder(run_folder: Path, folder: Path) -> None:
-    """Makes a folder in ``live`` in the run's folder. Raises FileExistsError if it exists."""
+    """Make a folder in ``live`` in the run's folder. Raises FileExistsError if it exists."""
     run = RunFolder(run_folder)
     for _ in range(_MAX_TRIES):
         with contextlib.suppress(FileNotFoundError):  # the last other process in ``live`` has just deleted it
@@ -237,11 +253,11 @@ _MAX_NAME_CHARACTERS = 60  # of a file's name, at most four bytes each
 
 
 class TemporaryFiles:
-    """Files that a run needs only until their cycle is saved. They are in a folder per cycle in the live folder, so
-    that `recover` finds the files that sources contributed to an unsaved cycle, and deletes the rest.
+    """Files that a run needs only until their cycle is saved, in a folder per cycle in the spool folder.
 
-    While there is none, they are among the system's temporary files. There the files of killed processes are deleted
-    when a later process makes some.
+    So `recover` finds the files that sources contributed to an unsaved cycle, and deletes the rest. While there is no
+    spool folder, they are among the system's temporary files. There the files of killed processes are deleted when a
+    later process makes some.
     """
 
     def __init__(self, live: SpoolFolder) -> None:
@@ -251,7 +267,7 @@ class TemporaryFiles:
         self._serial = itertools.count()
 
     def folder(self, cycle: int) -> Path:
-        """The folder for the files of a cycle; for the writer thread. Raises OSError if it cannot be made."""
+        """Return the folder for the files of a cycle; for the writer thread. Raises OSError."""
         folder = self._in_live_folder(cycle)
         if folder is None:
             self._elsewhere = self._elsewhere or self._undo.enter_context(temporary_folder())
@@ -260,11 +276,13 @@ class TemporaryFiles:
         return folder
 
     def keep(self, file: Path, cycle: int) -> Callable[[], Path]:
-        """Keeps the content of ``file``, so that its owner may delete the file. Returns a function that the writer
-        thread calls to get the path.
+        """Keep the content of ``file``, so that its owner may delete the file.
 
-        The content is kept by a second link, or if that is not possible by a copy, which the writer thread makes.
-        Raises OSError if the file cannot be read.
+        The content is kept by a second link, or if that is impossible by a copy, which the writer thread makes. Raises
+        OSError if the file cannot be read.
+
+        Returns:
+            A function that the writer thread calls to get the path.
         """
         folder, name = self._in_live_folder(cycle), f"{next(self._serial)}-{file.name[-_MAX_NAME_CHARACTERS:]}"
         if folder is not None:
@@ -275,7 +293,7 @@ class TemporaryFiles:
         return lambda: self._copy(stream, self.folder(cycle) / name)
 
     def close(self) -> None:
-        """Deletes the files that are not in a live folder."""
+        """Delete the files that are not in a spool folder."""
         self._elsewhere = None
         self._undo.close()
 

@@ -1,4 +1,4 @@
-"""Collects the filled chunks of a window from the recorder, on the writer thread, until the window is saved."""
+"""Filled chunks of a window, collected from the recorder on the writer thread, until the window is saved."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -58,7 +58,7 @@ class _WindowChunk:
 
 
 def _whole(chunk: native.Chunk) -> ThreadSlice | None:
-    """The only stretch of a chunk in which a single thread has recorded."""
+    """Return the only stretch of a chunk in which a single thread has recorded."""
     beginning = memoryview(chunk)[: (MAX_MARKS + 1) * RECORD_BYTES]
     return next((found._replace(end=len(chunk)) for found in split_by_thread(beginning, _UNMARKED)), None)
 
@@ -89,10 +89,10 @@ class _WindowThread:
 
 
 class SpooledWindow:
-    """The chunks of one window. If there is a live ``folder``, they are spooled there, which takes less disk space
-    and no memory.
+    """The chunks of one window, which are compressed into a spool file if there is a spool ``folder``.
 
-    ``on_full(folder, error)`` is called when there is no space for the spool; the chunks stay as they are then.
+    That takes less disk space and no memory. ``on_full(folder, error)`` is called when there is no space for it; the
+    chunks are then kept as they are.
     """
 
     def __init__(self, window: int, folder: str | None, on_full: Callable[[str, OSError], object]) -> None:
@@ -106,7 +106,7 @@ class SpooledWindow:
         self._reader = _Reader()
 
     def add(self, drained: list[DrainedRecords]) -> list[_WindowChunk]:
-        """Adds what was taken from a recorder, and returns the new chunks."""
+        """Add the chunks that were drained from a recorder, and return the new ones."""
         added = []
         for track, tid, name, is_main, num_dropped, chunks in drained:
             added += [_WindowChunk(chunk, self._reader) for chunk in chunks]
@@ -116,10 +116,7 @@ class SpooledWindow:
         return added
 
     def spool_filled(self, drained: list[DrainedRecords]) -> bool:
-        """Adds chunks that were filled while the window is open, and spools the oldest chunks that are not spooled yet.
-
-        Returns whether there are more to spool.
-        """
+        """Add filled chunks of the open window, and spool the oldest chunks; return whether more are left."""
         self._waiting += self.add(drained)
         native.seal_chunks(_chunks_of(self._waiting))  # they take no memory while they wait
         chunks, self._waiting = self._waiting[:_CHUNKS_PER_CALL], self._waiting[_CHUNKS_PER_CALL:]
@@ -151,12 +148,15 @@ class SpooledWindow:
         )
 
     def free_memory(self) -> None:
-        """Frees the memory of the chunks, and the unused space in their files."""
+        """Free the memory of the chunks, and the unused space in their files."""
         native.seal_chunks(_chunks_of(self._chunks))
 
     def flush_to_disk(self) -> int:
-        """Writes to the spool what is in memory only, until the disk is full. Returns how many records are still in
-        memory only."""
+        """Write chunks in memory to the spool file, until the disk is full.
+
+        Returns:
+            The number of records that are still in memory only.
+        """
         in_memory = [
             window_chunk
             for window_chunk in self._chunks
@@ -180,7 +180,7 @@ class SpooledWindow:
         return True
 
     def threads(self) -> list[ThreadRecords]:
-        """All records, by thread."""
+        """Return all records, by thread."""
         if self._spool is None:
             native.seal_chunks(_chunks_of(self._chunks))  # records that are kept must not keep unused space too
         threads: dict[int, _WindowThread] = {}
@@ -193,7 +193,7 @@ class SpooledWindow:
         return [thread.records() for thread in threads.values()]
 
     def release(self) -> None:
-        """Deletes all files. Records that are still held can be read all the same."""
+        """Delete all files; existing records remain readable."""
         for chunk in _chunks_of(self._chunks):
             chunk.leave_file()
         for spool in (self._spool, self._full_spool):
@@ -202,5 +202,5 @@ class SpooledWindow:
 
 
 def _chunks_of(window_chunk: list[_WindowChunk]) -> list[native.Chunk]:
-    """The chunks that were not spooled."""
+    """Return the chunks that were not spooled."""
     return [waiting_chunk.chunk for waiting_chunk in window_chunk if waiting_chunk.chunk is not None]

@@ -1,4 +1,4 @@
-"""The log ``windows.jsonl`` in a live folder: when each window opened and closed, and whether it is saved.
+"""Log ``windows.jsonl`` in a spool folder, with the start and the end of each window, and whether it is saved.
 
 The writer thread of the folder's process appends one JSON object per line. `recover` reads it.
 """
@@ -21,8 +21,11 @@ Nanoseconds = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 class WindowOpened(msgspec.Struct, frozen=True, tag="opened"):
-    """A window has opened. ``window`` is the recorder's number for it, ``cycle`` the number of its cycle, ``timestamp``
-    where the run was, and ``began_ns`` when it opened on the monotonic clock."""
+    """A window has opened.
+
+    ``window`` is the recorder's number for it, ``cycle`` the number of its cycle, ``timestamp`` where the run was, and
+    ``began_ns`` when it opened on the monotonic clock.
+    """
 
     window: Number
     cycle: Number
@@ -64,7 +67,7 @@ Event = WindowOpened | EpochBegan | WindowActive | WindowClosed | WindowSaved
 
 
 class WindowLog:
-    """Writes the log of one live folder."""
+    """A writer of the log of one spool folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = RunFolder(folder)
@@ -74,8 +77,10 @@ class WindowLog:
         self._lacks_lines = False
 
     def append(self, event: Event) -> None:
-        """Appends what has happened to a window. Raises OSError if it cannot be written; what was not written is
-        written with the next event, if that can be."""
+        """Append an event of a window. Raises OSError if it cannot be written.
+
+        An event that was not written is written with the next one, if possible.
+        """
         line = msgspec.json.encode(event)
         if isinstance(event, WindowSaved):
             self._lines = [(window, text) for window, text in self._lines if window != self._last_saved]
@@ -90,7 +95,7 @@ class WindowLog:
         self._lacks_lines = False
 
     def _write_anew(self) -> None:
-        """Replaces the file completely or not at all, even if the process is killed meanwhile."""
+        """Replace the file completely or not at all, even if the process is killed meanwhile."""
         content = b"".join(line + b"\n" for _, line in self._lines)
         self._folder.write(_LOG, content)
         self._num_bytes = len(content)
@@ -98,7 +103,7 @@ class WindowLog:
 
 @dataclass(slots=True)
 class LoggedWindow:
-    """What the log says about one window; None for what it does not say."""
+    """The entries of the log about one window; None for missing ones."""
 
     number: int
     cycle: int | None = None
@@ -112,7 +117,7 @@ class LoggedWindow:
     num_records: int | None = None
 
     def apply(self, event: Event) -> None:
-        """Adds what one more line says about this window."""
+        """Add the entry of one more line about this window."""
         match event:
             case WindowOpened():
                 self.cycle, self.began_ns, self.timestamp = event.cycle, event.began_ns, event.timestamp
@@ -128,13 +133,13 @@ class LoggedWindow:
 
 
 def has_log(folder: Path) -> bool:
-    """Return whether a live folder has a log, which is there before the first record."""
+    """Return whether a spool folder has a log, which exists before the first record."""
     status = RunFolder(folder).status(_LOG)
     return status is not None and status.st_size > 0
 
 
 def read_windows(folder: Path) -> tuple[list[LoggedWindow], list[str]]:
-    """The windows in a folder's log, ordered by number, and a sentence for each line that cannot be read.
+    """Return the windows in a folder's log, ordered by number, and a sentence for each unreadable line.
 
     Windows that were saved long ago are missing. An unfinished last line is ignored.
     """
@@ -160,7 +165,7 @@ def read_windows(folder: Path) -> tuple[list[LoggedWindow], list[str]]:
 
 
 class SavedWindows:
-    """Tells whether a record lies in a window that is saved. ``windows`` are those of `read_windows`."""
+    """The saved windows among ``windows``, which are those of `read_windows`."""
 
     def __init__(self, windows: list[LoggedWindow]) -> None:
         known = [(window.began_ns, window.is_saved) for window in windows if window.began_ns is not None]
@@ -168,8 +173,9 @@ class SavedWindows:
         self._are_saved = [is_saved for _, is_saved in known]
 
     def contains(self, begin_ns: int) -> bool:
-        """Whether a record that began at this moment, on the monotonic clock, is saved. Records from before the first
-        known window were saved long ago.
+        """Return whether a record that began at this moment, on the monotonic clock, is saved.
+
+        Records from before the first known window were saved long ago.
         """
         place = bisect_right(self._began_ns, begin_ns) - 1
         return self._are_saved[place] if place >= 0 else bool(self._began_ns)

@@ -33,9 +33,13 @@ class TrainerState(RunState, Protocol):
     """The state of a trainer, to which a profiler is bound."""
 
     @property
-    def profiler(self) -> Any: ...
+    def profiler(self) -> Any:
+        """The profiler that records the run."""
+
     @profiler.setter
-    def profiler(self, profiler: object) -> None: ...
+    def profiler(self, profiler: object) -> None:
+        """The profiler that records the run."""
+
     @property
     def callbacks(self) -> list[Any]:
         """The trainer's callbacks."""
