@@ -24,6 +24,7 @@ PUBLIC = [
     "KinetoscopeError",
     "LoaderFacts",
     "Marker",
+    "ModuleCalls",
     "Profiler",
     "ProfilerAction",
     "StackSampler",

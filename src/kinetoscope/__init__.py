@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kinetoscope.sources.gc_pauses import GCPauses
     from kinetoscope.sources.growing_memory import GrowingMemory
     from kinetoscope.sources.loader_facts import LoaderFacts
+    from kinetoscope.sources.module_calls import ModuleCalls
     from kinetoscope.sources.stack_sampler import StackSampler
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
@@ -43,6 +44,7 @@ _MODULES = {
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
     "KinetoscopeError": "kinetoscope.errors",
     "LoaderFacts": "kinetoscope.sources.loader_facts",
+    "ModuleCalls": "kinetoscope.sources.module_calls",
     "Marker": "kinetoscope.recording.markers.marker",
     "Profiler": "kinetoscope.recording.profiler",
     "ProfilerAction": "kinetoscope.recording.markers.schedule",
@@ -77,6 +79,7 @@ __all__ = [
     "KinetoscopeError",
     "LoaderFacts",
     "Marker",
+    "ModuleCalls",
     "Profiler",
     "ProfilerAction",
     "StackSampler",
@@ -102,6 +105,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'kinetoscope' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "load":
+        from kinetoscope.frames.module_table import build_modules_with
+
+        build_modules_with(
+            lambda traces: import_module("kinetoscope.analysis.modules.table").build_module_table(traces)
+        )
     if name in ("analyze", "compare"):
         from kinetoscope.analysis.notebook_repr import set_notebook_renderer
 

@@ -430,6 +430,7 @@ class ProcessRuns:
             schedule=PulseOnly(PULSE_ONLY) if is_pulse_only else schedule,
             first_step=num_past_steps,
             diagnose=settings.diagnose,
+            modules=settings.modules,
             report=settings.report and not is_pulse_only,
             torch=records,
             system=records,

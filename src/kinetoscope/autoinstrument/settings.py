@@ -32,6 +32,7 @@ class AutoSettings(msgspec.Struct, frozen=True):
     after: _Count = 10
     count_by: CountBy | None = None
     diagnose: bool = False
+    modules: bool = False
     report: bool = False
     slow_steps: bool = False
     pid: int = 0

@@ -54,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--diagnose", action="store_true", help="record everything that findings use, about 1 %% of a step"
     )
+    parser.add_argument(
+        "--modules", action="store_true", help="record each call of a torch module; --diagnose does so, too"
+    )
     parser.add_argument("--slow-steps", action="store_true", help="keep traces of outlier steps, up to 20 per hour")
     parser.add_argument("--report", action="store_true", help="write report.html into the run folder")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="command, with its arguments")
@@ -82,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         after=arguments.after,
         count_by=arguments.count_by,
         diagnose=arguments.diagnose,
+        modules=arguments.modules,
         report=arguments.report,
         slow_steps=arguments.slow_steps,
         pid=os.getpid(),  # the command replaces this process and keeps its pid

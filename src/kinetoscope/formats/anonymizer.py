@@ -35,7 +35,7 @@ _PREFIXES = re.compile(
 _OTHER_THREAD = re.compile(r"(waits: GIL, )(.+)( ran)", re.DOTALL)
 _OPEN_CATEGORIES = frozenset(
     (
-        *("compile", "memory_holder", "float64", "stack_sample"),
+        *("compile", "memory_holder", "float64", "stack_sample", "module"),
         *("python_function", "user_annotation", "gpu_user_annotation", "cpu_op", "Operator"),
     )
 )
@@ -127,6 +127,8 @@ class Anonymizer(TraceRedactor):
             return self.name(name, field.noun) if kept == self._type(name) else kept
         if field.noun == "function":
             return self.frame(name)
+        if field.is_dotted:
+            return ".".join(part if part.isdecimal() else self.name(part, field.noun) for part in name.split("."))
         if match := _OTHER_THREAD.fullmatch(name) if "state" in categories else None:
             return f"{match[1]}{self.name(match[2])}{match[3]}"
         match = _PREFIXES.fullmatch(name)

@@ -411,8 +411,8 @@ def encode_json(value: Any) -> bytes:
         return _ENCODER.encode(_Plain().convert(value, ""))
 
 
-def encode_text(text: str) -> bytes:
-    """Encode a string as `ChromeWriter` writes it into an event."""
+def encode_text(text: str | int) -> bytes:
+    """Encode a string or an integer as `ChromeWriter` writes it into an event."""
     return _spare_perfetto(encode_json(text))
 
 

@@ -27,7 +27,7 @@ class Field:
     """A field with texts.
 
     A text that ``is_known`` stays. Another one becomes ``noun`` and a number; a frame or a kernel keeps its form, and
-    a sentence of ours keeps all but its values.
+    a sentence of ours keeps all but its values, and a dotted name the numbers in it.
     """
 
     owner: Owner
@@ -35,6 +35,7 @@ class Field:
     is_known: Vocabulary = lambda text: False
     is_sentence: bool = False
     is_path: bool = False
+    is_dotted: bool = False
 
 
 def _torch_field(is_known: Vocabulary, noun: str = "name") -> Field:
@@ -76,6 +77,7 @@ KINETOSCOPE_CATEGORIES: dict[str, Field] = {
     ),
     **dict.fromkeys(("dataloader", "step", "evaluation"), _kinetoscope_field(known_names.is_kinetoscope_span)),
     "marker": USERS,
+    "module": Field(Owner.USER, "module", is_dotted=True),
     "system": COUNTERS,
     "gc": _kinetoscope_field(known_names.is_collection),
     "compile": _kinetoscope_field(lambda text: text == "compile/graph"),
@@ -118,6 +120,7 @@ _TEXT_KEYS: dict[str, Field] = {
     **dict.fromkeys(("kinetoscope", "cut", "notes", "repaired", "repairs"), _SENTENCES),
     "line": _FILES,
     "library": _torch_field(known_names.is_frame, "function"),
+    "class": Field(Owner.USER, "class"),
     **dict.fromkeys(("function", "guard", "dataset", "holder", "place", "Module Hierarchy"), USERS),
     "kind": _WORDS,
     "run_name": Field(Owner.USER, "run"),
@@ -142,7 +145,17 @@ _NUMBER_KEYS = frozenset(
         *("memory bandwidth (GB/s)", "kernel kwargs", "kernel hash", "num_stages", "num_warps", "wait_on_stream"),
         *("wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id", "Wait on Stream", "event_id", "flow_id"),
         *("fromDevice", "inDevice", "toDevice", "Overflow", "flops", "sort_index", "overlap", "overlap_of", "open"),
-        *("epoch", "begin_ns", "end_ns", "microbatch", "not_finite", "generation", "collected", "uncollectable"),
+        *(
+            "epoch",
+            "begin_ns",
+            "end_ns",
+            "microbatch",
+            "depth",
+            "not_finite",
+            "generation",
+            "collected",
+            "uncollectable",
+        ),
         *("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "steps", "tensors"),
         *("graphs", "bytes", "holders", "objects", "functions", "complete", "wall_ns", "own_ns", "busy_ns"),
         *("command_ns", "steal_ns", "throttled_ns", "num_throttled", "cores", "threads"),

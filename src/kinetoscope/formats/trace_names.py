@@ -6,6 +6,9 @@ BATCH = "event/batch"
 STEP = "ProfilerStep#"
 """So begin the names of torch's spans of steps, before their number. `src/native/rewrite/survey.c` knows both."""
 
+MODULE = "module"
+"""The category of calls of torch modules. Their args have ``class`` and ``depth``."""
+
 WATCHED_PHASE = "watched_phase"
 """The category of spans of phases that hooks of torch's told of."""
 

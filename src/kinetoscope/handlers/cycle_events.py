@@ -232,7 +232,9 @@ class _Style:
         """
         names = self._cycle.names[: len(self.names)]
         categories = (encode_text(category_of(name)) for name in names)
-        args = (b"".join(b"," + encode_text(key) + b":%d" % value for key, value in name.args) for name in names)
+        args = (
+            b"".join(b"," + encode_text(key) + b":" + encode_text(value) for key, value in name.args) for name in names
+        )
         numbers: dict[bytes, int] = {}
         firsts = array("I", (numbers.setdefault(name, number) for number, name in enumerate(self.names)))
         return self.names, tuple(categories), tuple(args), firsts.tobytes()

@@ -126,7 +126,7 @@ class RankRecords:
                     threads.append(_main_records(track, window))
                 else:
                     threads.append(_child_records(track, ids, window))
-            names += [SpanName(name.name, name.categories) for name in process.names]
+            names += [SpanName(name.name, name.categories, name.args) for name in process.names]
         return names, [thread for thread in threads if thread.num_records]
 
     def _cycle(

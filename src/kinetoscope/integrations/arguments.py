@@ -26,6 +26,7 @@ class ProfileOptions(TypedDict, total=False):
     handlers: Callback | Collection[Callback] | None
     sources: Callback | Collection[Callback]
     diagnose: bool
+    modules: bool
     run_name: str | None
     first_step: int
     record_shapes: bool | None

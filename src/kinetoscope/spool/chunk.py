@@ -60,7 +60,7 @@ class NamesFile:
         """
         first = self._num_written
         new = self._names[first:]
-        lines = [json.dumps({"name": name.name, "categories": name.categories}).encode() + b"\n" for name in new]
+        lines = [json.dumps(_fields_of(name)).encode() + b"\n" for name in new]
         text, end = b"".join(lines), first + len(new)
         if self._num_written == first:  # else what handles a signal has told the same meanwhile
             self._unwritten, self._num_written = self._unwritten + text, end
@@ -93,6 +93,12 @@ class RecordName(NamedTuple):
 
     name: str
     categories: tuple[str, ...]
+    args: tuple[tuple[str, str | int], ...] = ()
+
+
+def _fields_of(name: Any) -> dict[str, Any]:
+    fields = {"name": name.name, "categories": name.categories}
+    return {**fields, "args": dict(name.args)} if name.args else fields
 
 
 def read_names(content: bytes) -> tuple[list[RecordName], list[str]]:
@@ -115,10 +121,13 @@ def _read_name(line: bytes) -> RecordName:
     if len(line) > _MAX_NAME_BYTES:
         raise ValueError("no name is as long as this")
     fields = json.loads(line)
-    name, categories = fields["name"], tuple(fields["categories"])
+    name, categories, args = fields["name"], tuple(fields["categories"]), fields.get("args", {})
     if not all(isinstance(text, str) for text in (name, *categories)):
         raise TypeError("names are text")
-    return RecordName(_whole_text(name), tuple(map(_whole_text, categories)))
+    if not all(isinstance(value, str | int) for value in args.values()):
+        raise TypeError("args of names are strings and integers")
+    whole = ((_whole_text(key), _whole_text(value) if isinstance(value, str) else value) for key, value in args.items())
+    return RecordName(_whole_text(name), tuple(map(_whole_text, categories)), tuple(whole))
 
 
 def _whole_text(text: str) -> str:

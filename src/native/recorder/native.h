@@ -324,6 +324,10 @@ int stack_samples_setup(PyObject *module);
 
 int thread_clocks_setup(PyObject *module);
 
+/* -- module_call.c: calls of torch modules as spans -- */
+
+int module_call_setup(PyObject *module);
+
 /* -- pairs.c: spans as pairs of a begin and an end -- */
 
 PyObject *pair_records(PyObject *module, PyObject *arguments);

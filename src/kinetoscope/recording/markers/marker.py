@@ -48,10 +48,10 @@ class MarkerSettings:
         record_instant_on_start: bool = False,
         record_instant_on_finish: bool = False,
         categories: Iterable[str] = (),
-        args: Iterable[tuple[str, int]] = (),
+        args: Iterable[tuple[str, str | int]] = (),
     ) -> None:
         self.name: str = str(name)
-        self.args: tuple[tuple[str, int], ...] = tuple(args)
+        self.args: tuple[tuple[str, str | int], ...] = tuple(args)
         self.actions: frozenset[ProfilerAction] = frozenset(map(ProfilerAction, actions))
         self.categories: tuple[str, ...] = (categories,) if isinstance(categories, str) else tuple(categories)
         self.edges: int = record_instant_on_start * INSTANT_ON_BEGIN + record_instant_on_finish * INSTANT_ON_END

@@ -67,10 +67,10 @@ class SpanName:
 
     name: str
     categories: tuple[str, ...] = ()
-    args: tuple[tuple[str, int], ...] = ()
+    args: tuple[tuple[str, str | int], ...] = ()
 
 
-_Key = tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]]
+_Key = tuple[str, tuple[str, ...], tuple[tuple[str, str | int], ...]]
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class NameTable:
             self.on_new = on_new
             on_new()
 
-    def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
+    def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, str | int], ...] = ()) -> int:
         """Return the id of a name, the same each time."""
         key: tuple[Any, ...] = name, categories, args
         known_id = self._ids.get(key)
@@ -116,7 +116,7 @@ class NameTable:
         self.names.append(name)
         return next(number for number in reversed(range(len(self.names))) if self.names[number] is name)
 
-    def _make_shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> _Key:
+    def _make_shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, str | int], ...]) -> _Key:
         """Return the key of a new name when no numbers are left for new names."""
         if len(self.names) == MAX_NAMES:
             _log.warning(

@@ -1,0 +1,286 @@
+"""sources/module_calls.py: calls of torch modules as spans, with every kind of model, and nothing left in any."""
+
+import copy
+import pickle
+import threading
+
+import pytest
+
+from kinetoscope import ModuleCalls, Profiler, ProfilerAction
+from kinetoscope.testing import MemoryTraceHandler
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+CALL = nn.Module.__dict__["__call__"]
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attn = nn.Linear(4, 4)
+        self.mlp = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def forward(self, x):
+        return self.mlp(self.attn(x))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+NAMES_OF_MODEL = [
+    "Model",
+    *(f"Model.layers.{layer}{part}" for layer in (0, 1) for part in ("", ".attn", ".mlp", ".mlp.0", ".mlp.1")),
+    "Model.head",
+]
+
+
+def recorded(work, actions=(ProfilerAction.ACTIVE,)):
+    """Return the spans of modules that ``work`` calls, batch by batch, as name, begin and end, in order of begin."""
+    handler = MemoryTraceHandler()
+
+    def schedule(state):
+        return actions[min(int(state.timestamp.batch), len(actions) - 1)]
+
+    with Profiler(schedule, handler, sources=[ModuleCalls()], strict=True) as profiler:
+        for _ in profiler.batches(range(len(actions))):
+            work()
+    assert nn.Module.__dict__["__call__"] is CALL
+    names = {name.name for cycle in handler.cycles for name in cycle.names if name.categories == ("module",)}
+    spans = [(name, begin, end) for name, begin, end in handler.spans() if name in names]
+    return sorted(spans, key=lambda span: (span[1], -span[2]))
+
+
+def names_of(work):
+    return [name for name, _, _ in recorded(work)]
+
+
+def test_each_call_of_a_module_is_a_span_with_its_qualified_name():
+    model = Model()
+    assert names_of(lambda: model(torch.ones(1, 4))) == NAMES_OF_MODEL
+
+
+def test_spans_of_modules_nest_as_the_calls_do():
+    model = Model()
+    spans = recorded(lambda: model(torch.ones(1, 4)))
+    _, begin, end = spans[0]
+    assert all(begin <= first and last <= end for _, first, last in spans[1:])
+
+
+def test_the_class_and_the_depth_are_args_of_the_name():
+    handler = MemoryTraceHandler()
+    model = Model()
+    with Profiler(lambda _: ProfilerAction.ACTIVE, handler, sources=[ModuleCalls()], strict=True) as profiler:
+        for _ in profiler.batches(range(1)):
+            model(torch.ones(1, 4))
+    args = {name.name: dict(name.args) for name in handler.cycles[0].names if name.categories == ("module",)}
+    assert args["Model"] == {"class": "Model", "depth": 0}
+    assert args["Model.layers.1.mlp"] == {"class": "Sequential", "depth": 3}
+
+
+def test_outside_of_windows_nothing_is_installed_and_nothing_recorded():
+    model = Model()
+    seen = []
+    skip, active = ProfilerAction.SKIP, ProfilerAction.ACTIVE
+
+    def work():
+        seen.append(nn.Module.__dict__["__call__"] is CALL)
+        model(torch.ones(1, 4))
+
+    spans = recorded(work, (skip, active, skip, active, skip))
+    assert len(spans) == 2 * len(NAMES_OF_MODEL)
+    assert seen[0] is True
+    assert seen[1] is False
+
+
+def test_models_of_one_class_are_numbered():
+    first, second, loss = nn.Linear(4, 4), nn.Linear(4, 4), nn.MSELoss()
+    assert names_of(lambda: loss(first(torch.ones(1, 4)), second(torch.ones(1, 4)))) == [
+        "Linear",
+        "Linear-2",
+        "MSELoss",
+    ]
+
+
+def test_modules_that_are_added_get_their_names():
+    model = Model()
+
+    def work():
+        model(torch.ones(1, 4))
+        model.layers.append(nn.Linear(4, 4))
+
+    assert names_of(lambda: (work(), model(torch.ones(1, 4))))[-2:] == ["Model.layers.2", "Model.head"]
+
+
+def test_a_call_that_raises_ends_its_span():
+    class Failing(nn.Module):
+        def forward(self, x):
+            raise KeyError("forward")
+
+    model = nn.Sequential(nn.ReLU(), Failing())
+
+    def work():
+        with pytest.raises(KeyError, match="forward"):
+            model(torch.ones(1))
+
+    assert names_of(work) == ["Sequential", "Sequential.0", "Sequential.1"]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_recomputed_calls_of_activation_checkpointing_are_recorded(reentrant):
+    block = Block()
+
+    def work():
+        x = torch.ones(1, 4, requires_grad=True)
+        torch.utils.checkpoint.checkpoint(block, x, use_reentrant=reentrant).sum().backward()
+
+    assert names_of(work).count("Block") == 2
+
+
+def test_shared_modules_have_their_first_name():
+    shared = nn.Linear(4, 4)
+    model = nn.Sequential(shared, nn.ReLU(), shared)
+    assert names_of(lambda: model(torch.ones(1, 4))) == [
+        "Sequential",
+        "Sequential.0",
+        "Sequential.1",
+        "Sequential.0",
+    ]
+
+
+def test_a_module_that_calls_itself_is_recorded_at_each_call():
+    class Recursive(nn.Module):
+        def forward(self, num_calls):
+            return self(num_calls - 1) if num_calls else 0
+
+    model = Recursive()
+    assert names_of(lambda: model(2)) == ["Recursive"] * 3
+
+
+def test_modules_that_are_not_registered_have_names_of_their_own():
+    class Hidden(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.others = [nn.ReLU()]
+
+        def forward(self, x):
+            return self.others[0](x)
+
+    model = Hidden()
+    assert names_of(lambda: model(torch.ones(1))) == ["Hidden", "ReLU"]
+
+
+def test_modules_called_on_several_threads_are_recorded_on_each():
+    models = [Model(), Model()]
+
+    def work():
+        threads = [threading.Thread(target=model, args=(torch.ones(1, 4),)) for model in models]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    names = names_of(work)
+    assert len(names) == 2 * len(NAMES_OF_MODEL)
+    assert {name.partition(".")[0] for name in names} == {"Model", "Model-2"}
+
+
+def test_a_module_looked_up_by_name_is_torchs_own_method():
+    model = Model()
+
+    def work():
+        assert nn.Module.__call__ is CALL
+        assert model.__call__.__func__ is CALL
+
+    assert recorded(work) == []
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_model_is_copied_and_pickled_within_a_window(duplicate):
+    model, copies = Model(), []
+
+    def work():
+        model(torch.ones(1, 4))
+        copies.append(duplicate(model))
+        copies[0](torch.ones(1, 4))
+
+    assert names_of(work)[len(NAMES_OF_MODEL)] == "Model-2"
+
+
+def test_a_model_is_the_same_after_the_window():
+    model = Model()
+    before = [(module, dict(module.__dict__)) for module in model.modules()]
+    recorded(lambda: model(torch.ones(1, 4)))
+    assert all(module.__dict__.keys() == attributes.keys() for module, attributes in before)
+    assert all(module.__dict__[key] is value for module, attributes in before for key, value in attributes.items())
+
+
+def test_no_module_is_kept_alive():
+    import gc
+    import weakref
+
+    alive = []
+
+    def work():
+        model = Model()
+        model(torch.ones(1, 4))
+        alive.append(weakref.ref(model))
+        del model
+        gc.collect()
+        assert alive[0]() is None
+
+    recorded(work)
+
+
+def test_functional_calls_vmap_scripts_and_symbolic_traces_work_in_a_window():
+    model = Model()
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+
+    def work():
+        torch.func.functional_call(model, dict(model.named_parameters()), (torch.ones(1, 4),))
+        torch.func.vmap(model)(torch.ones(3, 1, 4))
+        scripted(torch.ones(1, 4))
+        torch.fx.symbolic_trace(model)(torch.ones(1, 4))
+
+    names = names_of(work)
+    assert names.count("Model.head") >= 2
+
+
+def test_hooks_of_users_are_called_as_without():
+    model, calls = Model(), []
+    model.head.register_forward_hook(lambda module, arguments, output: calls.append("hook"))
+    handle = nn.modules.module.register_module_forward_pre_hook(lambda module, arguments: calls.append("global"))
+    try:
+        recorded(lambda: model(torch.ones(1, 4)))
+    finally:
+        handle.remove()
+    assert calls.count("hook") == 1
+    assert calls.count("global") == len(NAMES_OF_MODEL)
+
+
+def test_losses_are_bitwise_equal_with_and_without():
+    def losses(profiled):
+        torch.manual_seed(0)
+        model, found = Model(), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step():
+            loss = model(torch.randn(3, 4)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+
+        for _ in range(3):
+            recorded(step) if profiled else step()
+        return found
+
+    assert losses(profiled=True) == losses(profiled=False)
