@@ -65,7 +65,20 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": LIVE | {"api", "integrations", "frames", "analysis", "report"},
 }
-ANALYSIS_ORDER = ("base", "windows", "gpu", "cpu", "memory", "steps", "ranks", "replay", "findings", "run", "compare")
+ANALYSIS_ORDER = (
+    "base",
+    "windows",
+    "gpu",
+    "cpu",
+    "memory",
+    "modules",
+    "steps",
+    "ranks",
+    "replay",
+    "findings",
+    "run",
+    "compare",
+)
 """Packages of analysis; each imports those before it. *run* and *base* are the files beside them."""
 ANALYSIS_BASE = {"plain_data", "notebook_repr"}
 CORE_ORDER = ("text", "clock", "paths", "background", "job")

@@ -13,6 +13,7 @@ from kinetoscope.analysis.findings.notes import notes_on_replay, notes_on_steps
 from kinetoscope.analysis.gpu.kernels import KernelRow, kernel_rows, tensor_core_usage
 from kinetoscope.analysis.hints import find_hints
 from kinetoscope.analysis.memory.memory import combine_memory_rows
+from kinetoscope.analysis.modules.module_rows import ModuleRow, join_modules
 from kinetoscope.analysis.ranks.clock_alignment import TimeShift, add_clock_bounds, shifts_to_rank_0
 from kinetoscope.analysis.ranks.collectives import ClockShift, JoinedCollectives, join_collectives
 from kinetoscope.analysis.ranks.contention import Contention, find_contention, find_cpu_use
@@ -101,6 +102,11 @@ class JoinedRun:
         return kernel_rows(self.sums.kernels)
 
     @cached_property
+    def modules(self) -> list[ModuleRow]:
+        """The modules of each rank, where their calls were recorded."""
+        return join_modules([(summary.rank, summary.modules) for summary in self.summaries])
+
+    @cached_property
     def evidence(self) -> list[WindowEvidence]:
         """The evidence of the windows."""
         return [summary.evidence for summary in self.summaries if summary.evidence is not None]
@@ -177,6 +183,7 @@ class JoinedRun:
             operators=self.operators,
             kernels=self.kernels,
             memory=combine_memory_rows([row for summary in in_time for row in summary.memory]),
+            modules=self.modules,
             findings=[],
             is_judged=False,
             why_unjudged=self.why_unjudged,

@@ -14,6 +14,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.savings import SavingEstimator
 from kinetoscope.analysis.gpu.kernels import KernelRow, TensorCores
 from kinetoscope.analysis.memory.memory import MemoryRow
+from kinetoscope.analysis.modules.module_rows import ModuleRow
 from kinetoscope.analysis.notebook_repr import NotebookRepr
 from kinetoscope.analysis.plain_data import to_dicts
 from kinetoscope.analysis.ranks.collectives import ClockShift, CollectiveRow
@@ -93,6 +94,7 @@ class ReportRows:
     kernels: list[KernelRow]
     memory: list[MemoryRow]
     findings: list[Finding]
+    modules: list[ModuleRow] = field(default_factory=list)
     is_judged: bool = True
     why_unjudged: list[str] = field(default_factory=list)
     by_step: Sequence[StepTimes] = ()
@@ -183,7 +185,8 @@ class RunReport(ReportRows, NotebookRepr):
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
         rows = {name: to_dicts(getattr(self, name)) for name in TABLES}
-        return {"schema": SCHEMA, "run": msgspec.to_builtins(self.run), **rows}
+        modules = {"modules": to_dicts(self.modules)} if self.modules else {}  # only where they were recorded
+        return {"schema": SCHEMA, "run": msgspec.to_builtins(self.run), **rows, **modules}
 
     def to_json(self) -> str:
         """Return the report as JSON."""

@@ -15,6 +15,7 @@ from kinetoscope.analysis.findings.evidence.window import WindowEvidence, find_w
 from kinetoscope.analysis.gpu.flops import WindowWork, estimate_window_work
 from kinetoscope.analysis.gpu.kernels import kernel_sums
 from kinetoscope.analysis.memory.memory import MemoryRow, memory_rows
+from kinetoscope.analysis.modules.module_rows import sum_modules
 from kinetoscope.analysis.ranks.clock_alignment import TimeShift
 from kinetoscope.analysis.ranks.collectives import MOMENTS, find_collective_calls
 from kinetoscope.analysis.ranks.ranks import RankRow, rank_rows
@@ -84,6 +85,7 @@ class WindowSummary:
     parts: list[StretchBreakdown]
     calls: pl.DataFrame
     memory: list[MemoryRow]
+    modules: pl.DataFrame
     is_of_torch: bool
     is_elsewhere: bool
     unknown_device_events: Mapping[str, int]
@@ -243,6 +245,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
     filtered = is_filtered(window)
     parts = stretch_breakdowns(window, steps, is_partial=bool(window.unknown_device_events) or filtered)
     sums = _call_sums(window, work, sum(one.steps_ns for one in parts))
+    modules = sum_modules(window, work)
     del work  # the most memory is in use further down
     return WindowSummary(
         rank=window.rank,
@@ -253,6 +256,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         parts=parts,
         calls=find_collective_calls(window),
         memory=memory_rows(window, loop),
+        modules=modules,
         is_of_torch=len(window.operators) > 0 or len(window.device) > 0,
         is_elsewhere=len(window.operators) > 0 and not loop.python_time.has_loop_operators,
         unknown_device_events=window.unknown_device_events,

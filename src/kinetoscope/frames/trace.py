@@ -19,6 +19,7 @@ from kinetoscope.frames.all_steps import build_steps_frame, find_trace_pulses
 from kinetoscope.frames.anonymized_events import anonymize_events
 from kinetoscope.frames.display import MAX_SHOWN_ROWS, render_html
 from kinetoscope.frames.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceInfo
+from kinetoscope.frames.module_table import build_modules
 from kinetoscope.frames.summary import TraceSummary, render_summary, summarize_trace
 from kinetoscope.frames.tracks import build_tracks, expand_counters, nest_spans, read_track_names
 from kinetoscope.pulse.pulses import Pulse
@@ -149,6 +150,11 @@ class Trace:
     def tracks(self) -> pl.LazyFrame:
         """One row per track; for the columns see `kinetoscope.frames.tracks.build_tracks`."""
         return build_tracks(self._events, self._thread_ids).lazy()
+
+    @cached_property
+    def modules(self) -> pl.DataFrame:
+        """A row for each module of the rank, as in `TraceSet.modules`."""
+        return build_modules([self])
 
     @cached_property
     def all_steps(self) -> pl.DataFrame:
@@ -445,6 +451,20 @@ class TraceSet(Sequence[Trace]):
             steps.filter(pl.col("rank") == 0).select(pl.col("duration_ns").sum() / pl.col("num_steps").sum())
         """
         return build_steps_frame(self._pulses)
+
+    @cached_property
+    def modules(self) -> pl.DataFrame:
+        """A row for each rank and torch module, with sums over all windows: ``rank``, ``name``, ``class_name``,
+        ``depth``, ``num_calls``; times, FLOPs and memory forward and backward, as `ModuleRow` describes them.
+
+        Without ``profile(modules=True)`` it is empty. Three rows have the time that belongs to no module:
+        ``(optimizer)``, ``(gradient accumulation)`` and ``(outside of modules)``; with them, the ``self_`` columns add
+        up to the time of all steps.
+
+            modules = kinetoscope.load("runs/digits").modules
+            modules.sort(pl.col("cpu_forward_ns") + pl.col("cpu_backward_ns"), descending=True)
+        """
+        return build_modules(self)
 
     def of_rank(self, rank: int) -> list[Trace]:
         """Return the traces of one rank."""

@@ -1,0 +1,156 @@
+"""Calls of torch modules in a window, and the call that each operator, kernel and backward function belongs to."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from kinetoscope.analysis.windows.columns import build_frame, drop_null_rows
+from kinetoscope.analysis.windows.nesting import find_innermost
+from kinetoscope.analysis.windows.span_names import OPERATORS, OPTIMIZER_STEP
+from kinetoscope.analysis.windows.window import RankWindow
+from kinetoscope.formats.trace_names import MODULE
+from kinetoscope.frames.tracks import nest_spans
+
+FORWARD, RECOMPUTE, BACKWARD = "forward", "recompute", "backward"
+OPTIMIZER, ACCUMULATION, OUTSIDE = "(optimizer)", "(gradient accumulation)", "(outside of modules)"
+"""Names of the time that belongs to no module."""
+
+_ENGINE = "autograd::engine::evaluate_function: "
+_ACCUMULATE = "AccumulateGrad"
+_TIMES = ("begin", "end", "track")
+
+
+@dataclass(frozen=True)
+class ModuleCalls:
+    """The calls of modules in a window, and functions of the backward pass by the calls that they belong to."""
+
+    window: RankWindow
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        """Calls in the order of ``begin``: ``begin``, ``end``, ``track``, ``name``, ``parent``, the row of the call
+        around each, and ``is_recomputed``, true within a backward function.
+        """
+        calls = self._in_order(self.window.spans_in_category(MODULE).select(*_TIMES, "name"))
+        moments = calls.select("track", ts="begin")
+        is_recomputed = find_innermost(self._engine, moments).is_not_null().alias("is_recomputed")
+        return calls.hstack([is_recomputed, _parents(calls).alias("parent")])
+
+    @cached_property
+    def functions(self) -> pl.DataFrame:
+        """Functions of the backward pass: ``begin``, ``end``, ``track``, ``name``, and ``call``, the row of the call in
+        which the forward operator of each ran, null if that is unknown.
+
+        Several forward operators have the same sequence number, since those that need no gradient take none; the last
+        one to start is the one that autograd differentiates.
+        """
+        functions = self._engine
+        operators = self._forward_operators
+        tracks = self._tracks_of_threads
+        asked = functions.with_columns(
+            of=pl.col("forward_thread").replace_strict(tracks, default=None, return_dtype=pl.UInt32)
+        )
+        asked = asked.with_row_index("row").sort("begin")
+        found = asked.join_asof(
+            operators.select("begin", "sequence", of="track", at="begin").sort("begin"),
+            on="begin",
+            by=["of", "sequence"],
+            strategy="backward",
+            check_sortedness=False,
+        ).sort("row")
+        call = _innermost(self.calls, found["of"], found["at"])
+        return functions.select(*_TIMES, "name").hstack([call.alias("call")])
+
+    @cached_property
+    def parts(self) -> pl.DataFrame:
+        """Time of threads in pieces that do not overlap: ``begin``, ``end``, ``track``, ``self_ns``, ``kind`` and
+        ``call``. Without a call, ``kind`` is the name of what the time belongs to.
+        """
+        calls, functions, window = self.calls, self.functions, self.window
+        is_accumulation = functions["name"].str.ends_with(_ACCUMULATE)
+        pieces = [
+            calls.select(
+                *_TIMES,
+                kind=pl.when("is_recomputed").then(pl.lit(RECOMPUTE)).otherwise(pl.lit(FORWARD)),
+                call=pl.int_range(pl.len(), dtype=pl.UInt32),
+            ),
+            functions.select(
+                *_TIMES,
+                kind=pl.when(is_accumulation)
+                .then(pl.lit(ACCUMULATION))
+                .when(pl.col("call").is_null())
+                .then(pl.lit(OUTSIDE))
+                .otherwise(pl.lit(BACKWARD)),
+                call=pl.when(~is_accumulation).then("call"),
+            ),
+            window.spans_named(OPTIMIZER_STEP).select(*_TIMES, kind=pl.lit(OPTIMIZER), call=pl.lit(None, pl.UInt32)),
+            window.steps.select(*_TIMES, kind=pl.lit(OUTSIDE), call=pl.lit(None, pl.UInt32)),
+        ]
+        parts = self._in_order(pl.concat(pieces))
+        nested = nest_spans(parts.select("track", ts="begin", dur=pl.col("end") - pl.col("begin")), clip=True)
+        return parts.hstack([nested["self_ns"]])
+
+    def find_parts(self, track: pl.Series, times: pl.Series) -> pl.DataFrame:
+        """Return ``kind`` and ``call`` of the part around each time of a thread; `OUTSIDE` where there is none."""
+        found = self.parts.select("kind", "call")[_innermost(self.parts, track, times)]
+        return found.with_columns(pl.col("kind").fill_null(OUTSIDE))
+
+    @cached_property
+    def ancestors(self) -> pl.DataFrame:
+        """Each ``call`` with its ``name`` and those of the calls around it; recursive calls have each name once."""
+        names, parents = self.calls["name"], self.calls["parent"]
+        rows = pl.int_range(len(names), dtype=pl.UInt32, eager=True)
+        pairs, at = [], build_frame(rows.alias("call"), rows.alias("at"))
+        while len(at):
+            pairs.append(build_frame(at["call"], names[at["at"]].alias("name")))
+            at = drop_null_rows(build_frame(at["call"], parents[at["at"]].alias("at")), "at")
+        return pl.concat(pairs).unique(maintain_order=True) if pairs else build_frame(rows.alias("call"), names)
+
+    @cached_property
+    def _engine(self) -> pl.DataFrame:
+        """The functions that autograd's engine ran, with ``sequence`` and ``forward_thread``."""
+        spans = self.window.trace.spans.filter(pl.col("name").str.starts_with(_ENGINE)).drop_nulls(("ts", "dur"))
+        columns = ("track", "name", "sequence", "forward_thread")
+        return self._in_order(spans.select(*columns, begin="ts", end=pl.col("ts") + pl.col("dur")).collect())
+
+    @cached_property
+    def _forward_operators(self) -> pl.DataFrame:
+        """Operators of forward passes with a sequence number: ``begin``, ``track``, ``sequence``."""
+        is_forward = (pl.col("sequence") >= 0) & (pl.col("forward_thread").fill_null(0) == 0)
+        spans = self.window.trace.spans.filter(pl.col("category").is_in(list(OPERATORS)) & is_forward)
+        return spans.select("track", "sequence", begin="ts").collect()
+
+    @cached_property
+    def _tracks_of_threads(self) -> dict[int, int]:
+        """The track by torch's own number of a forward thread: the one with most flows from forward operators to their
+        backward functions, or the only one with forward operators.
+        """
+        tracks = self._forward_operators["track"].unique()
+        numbers = self._engine["forward_thread"].drop_nulls().unique()
+        if len(tracks) == 1:
+            return {int(number): int(tracks[0]) for number in numbers}
+        flows = (
+            self.window.trace.flows.filter(pl.col("category") == "fwdbwd").select("ts", "step", "track", "id").collect()
+        )
+        starts = flows.filter(pl.col("step") == "s").select("id", of="track")
+        ends = flows.filter(pl.col("step") == "f").select("id", "track", begin="ts")
+        pairs = self._engine.join(ends, on=("track", "begin")).join(starts, on="id")
+        counted = pairs.group_by("forward_thread", "of").len().sort("len", "of")
+        found: list[tuple[int, int]] = counted.select("forward_thread", "of").rows()
+        return dict(found)
+
+    @staticmethod
+    def _in_order(spans: pl.DataFrame) -> pl.DataFrame:
+        return spans.sort("begin", "end", descending=[False, True], maintain_order=True)
+
+
+def _innermost(spans: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.Series:
+    """Return the row of the find_innermost span around each time; null also where the time is null."""
+    asked = drop_null_rows(build_frame(times.alias("ts"), track.alias("track")).with_row_index("row"), "ts", "track")
+    nothing = pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(times))
+    return nothing.scatter(asked["row"], find_innermost(spans, asked)) if len(asked) else nothing
+
+
+def _parents(calls: pl.DataFrame) -> pl.Series:
+    return nest_spans(calls.select("track", ts="begin", dur=pl.col("end") - pl.col("begin")), clip=True)["parent"]

@@ -1,0 +1,18 @@
+"""The table of modules of traces. `analysis` builds it, and imports this package, so `kinetoscope` connects both."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import polars as pl
+
+_BUILDERS: list[Callable[[Iterable[Any]], pl.DataFrame]] = []
+
+
+def build_modules_with(build: Callable[[Iterable[Any]], pl.DataFrame]) -> None:
+    """Build the table of modules with a function from traces to it."""
+    _BUILDERS[:] = [build]
+
+
+def build_modules(traces: Iterable[Any]) -> pl.DataFrame:
+    """Return the table of modules of traces."""
+    return _BUILDERS[0](traces)
