@@ -11,9 +11,10 @@ from kinetoscope.cli.dask_cluster import open_reader
 from kinetoscope.cli.merging import require_merged
 from kinetoscope.cli.options import PATH, add_attempt, add_details, add_json, add_last, add_no_cache, add_ranks
 from kinetoscope.cli.paths import find_newest_run, print_later_run, require_existing
-from kinetoscope.errors import TraceFileError
+from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.frames.all_steps import find_run_pulses, read_run_stuck_phases
 
+DEFAULT_DEPTH = 3
 _EXAMPLES = """\
 examples:
   kinetoscope summary
@@ -22,6 +23,8 @@ examples:
       show findings with cost and saving, time breakdowns, and the slowest operators
   kinetoscope summary runs/digits --details
       add the evidence of each finding, its location and the full advice
+  kinetoscope summary runs/digits --modules 2
+      show the layers of the model, of a run recorded with --modules or --diagnose
   kinetoscope summary trace.json.gz --step train_step
       read a trace of any profiler, with the spans called train_step as steps
   kinetoscope summary runs/digits -r 0,4-7 --json
@@ -44,22 +47,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_json(parser)
     add_details(parser)
+    parser.add_argument(
+        "--modules",
+        metavar="DEPTH",
+        nargs="?",
+        const=DEFAULT_DEPTH,
+        type=_parse_depth,
+        help=f"show time, FLOPs and memory by torch module, to this depth (default: {DEFAULT_DEPTH})",
+    )
     add_selection(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the summary; return the exit code."""
+    if isinstance(arguments.modules, str):  # ``--modules PATH``
+        arguments.inputs, arguments.modules = [arguments.modules, *arguments.inputs], DEFAULT_DEPTH
     arguments.inputs = arguments.inputs or [find_newest_run()]
     report = analyze_inputs(arguments)
     print_later_run(arguments.inputs)
     if arguments.json:
         print(report.to_json())
         return 0
+    from kinetoscope.report.terminal.modules import render_module_summary
     from kinetoscope.report.terminal.screen import print_screen
     from kinetoscope.report.terminal.summary import render_summary
 
+    if arguments.modules is not None:
+        require_modules(report)
+        print_screen(lambda width: render_module_summary(report, arguments.modules, width))
+        return 0
     print_screen(lambda width: render_summary(report, width, with_details=arguments.details))
     return 0
+
+
+def _parse_depth(text: str) -> int | str:
+    """Return a depth; or the text, which is a path then."""
+    return int(text) if text.isdecimal() else text
+
+
+def require_modules(report: RunReport) -> None:
+    """Raise `SettingsError` for a run without calls of modules."""
+    if not report.modules:
+        raise SettingsError(
+            "No calls of modules were recorded. Record with: kinetoscope run --modules ..., or profile(modules=True)"
+        )
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:

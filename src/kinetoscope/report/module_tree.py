@@ -1,0 +1,148 @@
+"""Tree of a model's modules, in which repeated blocks are one node."""
+
+import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kinetoscope.analysis.modules.module_rows import ModuleRow
+
+MAX_DEVIATION = 0.2
+"""A block whose time differs by more from the median of its kind is named as an outlier."""
+
+MAX_UNEQUAL_BLOCKS = 8
+"""Blocks whose times differ are folded only where there are more of them than people read."""
+
+_MIN_BLOCKS = 2
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+_SUMS = (
+    *(
+        f"{prefix}{side}_{direction}_ns"
+        for prefix in ("", "self_")
+        for side in ("cpu", "device")
+        for direction in ("forward", "backward")
+    ),
+    *("num_calls", "communication_ns", "recompute_ns", "flops", "allocated_bytes", "saved_bytes"),
+)
+
+
+@dataclass(frozen=True)
+class ModuleNode:
+    """A module, or several blocks of the same kind, with the modules inside.
+
+    ``names`` are the qualified names; ``label`` is the name below the parent, ``layers.0-31`` for several. ``amounts``
+    are sums over the names and ranks by field of `ModuleRow`, None where unknown. ``outlier`` is the name of the only
+    block whose time differs from the others', with the ratio to their median.
+    """
+
+    label: str
+    names: tuple[str, ...]
+    class_name: str | None
+    amounts: dict[str, float | None]
+    children: "list[ModuleNode]" = field(default_factory=list)
+    outlier: tuple[str, float] | None = None
+
+
+def module_time_ns(amounts: dict[str, float | None], side: str) -> float | None:
+    """Return the time of a module forward and backward, with communication and recomputation.
+
+    Args:
+        side: ``device`` or ``cpu``.
+    """
+    parts = [amounts[f"{side}_forward_ns"], amounts[f"{side}_backward_ns"]]
+    parts += [amounts["recompute_ns"], amounts["communication_ns"] if side == "device" else None]
+    known = [part for part in parts if part is not None]
+    return sum(known) if parts[0] is not None else None
+
+
+def build_module_tree(rows: Iterable[ModuleRow], side: str) -> list[ModuleNode]:
+    """Return the outermost modules and the time outside of modules, those with most time first."""
+    by_name: dict[str, list[ModuleRow]] = {}
+    for row in rows:
+        by_name.setdefault(row.name, []).append(row)
+    return _Tree(by_name, side).roots()
+
+
+class _Tree:
+    def __init__(self, by_name: dict[str, list[ModuleRow]], side: str) -> None:
+        self._rows, self._side = by_name, side
+        self._children: dict[str | None, list[str]] = {}
+        for name in by_name:
+            self._children.setdefault(self._parent_of(name), []).append(name)
+
+    def roots(self) -> list[ModuleNode]:
+        nodes = [self._node(name, [name]) for name in self._children.get(None, [])]
+        return self._in_order(nodes)
+
+    def _parent_of(self, name: str) -> str | None:
+        parent = name.rpartition(".")[0]
+        while parent and parent not in self._rows:
+            parent = parent.rpartition(".")[0]
+        return parent or None
+
+    def _node(self, label: str, names: Sequence[str]) -> ModuleNode:
+        return ModuleNode(
+            label=label,
+            names=tuple(names),
+            class_name=self._rows[names[0]][0].class_name,
+            amounts=self._amounts(names),
+            children=self._in_order(self._nodes_below(names)),
+            outlier=self._outlier(names),
+        )
+
+    def _nodes_below(self, names: Sequence[str]) -> Iterable[ModuleNode]:
+        """Yield the modules inside modules that count as one, those of the same kind as one node."""
+        kinds: dict[tuple[str, str | None], dict[str, list[str]]] = {}
+        for parent in names:
+            for name in self._children.get(parent, []):
+                label = name[len(parent) + 1 :]
+                kind = _NUMBER.sub("#", label), self._rows[name][0].class_name
+                kinds.setdefault(kind, {}).setdefault(label, []).append(name)
+        for labels in kinds.values():
+            if len(labels) >= _MIN_BLOCKS and self._are_alike(list(labels.values())):
+                yield self._node(_range_of(list(labels)), [name for each in labels.values() for name in each])
+            else:
+                yield from (self._node(label, each) for label, each in labels.items())
+
+    def _are_alike(self, blocks: Sequence[Sequence[str]]) -> bool:
+        times = [self._time(names) / len(names) for names in blocks]
+        return len(blocks) > MAX_UNEQUAL_BLOCKS or len(_deviating(times)) <= (len(times) > _MIN_BLOCKS)
+
+    def _outlier(self, names: Sequence[str]) -> tuple[str, float] | None:
+        times = [self._time([name]) for name in names]
+        deviating = _deviating(times) if len(names) > _MIN_BLOCKS else []
+        if len(deviating) != 1:
+            return None
+        return names[deviating[0]], times[deviating[0]] / statistics.median(times)
+
+    def _time(self, names: Sequence[str]) -> float:
+        return module_time_ns(self._amounts(names), self._side) or 0
+
+    def _amounts(self, names: Sequence[str]) -> dict[str, float | None]:
+        rows = [row for name in names for row in self._rows[name]]
+        known = {name: [value for row in rows if (value := getattr(row, name)) is not None] for name in _SUMS}
+        return {name: sum(values) if values else None for name, values in known.items()}
+
+    def _in_order(self, nodes: Iterable[ModuleNode]) -> list[ModuleNode]:
+        time_ns: Callable[[ModuleNode], float] = lambda node: -(module_time_ns(node.amounts, self._side) or 0)  # noqa: E731
+        return sorted(nodes, key=time_ns)
+
+
+def _deviating(times: Sequence[float]) -> list[int]:
+    """Return the indices of times that differ by more than `MAX_DEVIATION` from the median."""
+    median = statistics.median(times)
+    return [index for index, time in enumerate(times) if abs(time - median) > MAX_DEVIATION * median]
+
+
+def _range_of(labels: Sequence[str]) -> str:
+    """Return ``layers.0-31`` for labels that differ in one number, else the label with ``*`` for each number."""
+    numbers = [_NUMBER.findall(label) for label in labels]
+    varying = [index for index in range(len(numbers[0])) if len({each[index] for each in numbers}) > 1]
+    if len(varying) != 1:
+        return _NUMBER.sub("*", labels[0])
+    found = sorted({int(each[varying[0]]) for each in numbers})
+    is_range = found == list(range(found[0], found[-1] + 1)) and len(found) > _MIN_BLOCKS
+    written = f"{found[0]}-{found[-1]}" if is_range else ",".join(map(str, found[:4])) + ",..." * (len(found) > 4)
+    matches = list(_NUMBER.finditer(labels[0]))
+    place = matches[varying[0]]
+    return labels[0][: place.start()] + written + labels[0][place.end() :]
