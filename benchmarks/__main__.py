@@ -34,6 +34,7 @@ _SUITES = {
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",
     "sources": "benchmarks.sources.cost",
+    "modules": "benchmarks.sources.modules",
     "composer_trainer": "benchmarks.composer.trainer",
     "lightning": "benchmarks.trainers.lightning",
     "traceml": "benchmarks.traceml.comparison",
