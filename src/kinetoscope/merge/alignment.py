@@ -23,17 +23,21 @@ class Alignable(Protocol):
     @property
     def rank(self) -> int:
         """The rank of the file."""
+        ...
 
     def common_ns(self, time_ns: int) -> int:
         """Return a moment of the file on the common clock."""
+        ...
 
     @property
     def sync_us(self) -> int | None:
         """The moment, on the file's clock in us, that all ranks of a Composer run recorded together."""
+        ...
 
     @property
     def clock(self) -> FileClock | None:
         """The clock of the file; None if it has none."""
+        ...
 
 
 def align(files: Sequence[Alignable], align_on: str | None, *, align_all: bool = False) -> None:

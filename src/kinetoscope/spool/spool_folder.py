@@ -56,6 +56,7 @@ class FilesRecorder(Protocol):
     @property
     def window(self) -> int:
         """The number of the current window."""
+        ...
 
     @property
     def trouble(self) -> int:
@@ -64,15 +65,19 @@ class FilesRecorder(Protocol):
 
     def prepare(self) -> None:
         """Prepare space to record into."""
+        ...
 
     def is_low_on_space(self) -> bool:
         """Return whether the prepared space is nearly used up."""
+        ...
 
     def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None:
         """Record into files in a folder."""
+        ...
 
     def close_folder(self, *, leave_files: bool = False) -> None:
         """Record into memory again."""
+        ...
 
 
 class SpoolFolder:

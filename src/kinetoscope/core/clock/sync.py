@@ -49,21 +49,27 @@ class Store(Protocol):
 
     def set(self, key: str, value: str, /) -> Any:
         """Store a value under a key."""
+        ...
 
     def get(self, key: str, /) -> bytes:
         """Return the value of a key."""
+        ...
 
     def add(self, key: str, amount: int, /) -> int:
         """Add to a counter and return its new value."""
+        ...
 
     def check(self, keys: Sequence[str], /) -> bool:
         """Return whether all keys exist."""
+        ...
 
     def wait(self, keys: Sequence[str], timeout: timedelta, /) -> Any:
         """Wait until all keys exist."""
+        ...
 
     def delete_key(self, key: str, /) -> bool:
         """Delete a key; return whether it existed."""
+        ...
 
 
 class ClockServer:

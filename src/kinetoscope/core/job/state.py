@@ -15,18 +15,22 @@ class RunState(Protocol):
     @property
     def run_name(self) -> str:
         """The name of the run."""
+        ...
 
     @property
     def timestamp(self) -> Moment:
         """The progress of the run."""
+        ...
 
     @property
     def dataloader_len(self) -> Any:
         """The number of batches of an epoch; None if unknown."""
+        ...
 
     @property
     def profiler(self) -> Any:
         """The profiler that records the run."""
+        ...
 
 
 class TrainerState(RunState, Protocol):
@@ -35,14 +39,17 @@ class TrainerState(RunState, Protocol):
     @property
     def profiler(self) -> Any:
         """The profiler that records the run."""
+        ...
 
     @profiler.setter
     def profiler(self, profiler: object) -> None:
         """The profiler that records the run."""
+        ...
 
     @property
     def callbacks(self) -> list[Any]:
         """The trainer's callbacks."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
