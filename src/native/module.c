@@ -127,7 +127,7 @@ static PyMethodDef functions[] = {
      "(nodes, edges): the new time of each node. Arrow's stream of nodes has their times, that of "
      "edges the rows of\nsource and target, and the weight before and after the change."},
     {"nest_spans", nest_spans, METH_VARARGS,
-     "(stream): of each span, of which Arrow's stream has the begin, the duration and the track: "
+     "(stream): of each span, whose begin, duration and track are in Arrow's stream: "
      "what it has of its own\n"
      "time, the row of the span around it, and how deep it lies."},
     {"track_packet", track_packet, METH_VARARGS,

@@ -40,7 +40,7 @@ typedef struct {
 } BytesArgument;
 
 /* Converts a bytes object, for the format "O&". A format with "#" fails in versions of Python older
- * than the headers: before 3.13 they needed PY_SSIZE_T_CLEAN, of which newer headers know nothing.
+ * than the headers: before 3.13 they needed PY_SSIZE_T_CLEAN, which newer headers lack.
  */
 int bytes_argument(PyObject *given, void *argument);
 
@@ -86,7 +86,7 @@ int pulse_setup(PyObject *module);
 int scan_setup(PyObject *module);
 int text_setup(PyObject *module);
 
-/* scan/nested.c: which span lies in which. */
+/* scan/nested.c: which span contains which. */
 PyObject *nest_spans(PyObject *module, PyObject *args);
 PyObject *replay_graph(PyObject *module, PyObject *args);
 /* scan/coverage.c: unions of intervals, and what of a stretch of time they cover. */

@@ -24,7 +24,7 @@
 #define READ_BYTES ((size_t)1 << 20)
 #define ROOM_BYTES ((size_t)8 << 20) /* lines per call */
 #define ENOUGH_BYTES (1 << 18)       /* bytes to wait for, instead of reading every few kilobytes */
-#define MOST_NAPS 4
+#define MAX_NAPS 4
 #define NAP_MS 1
 
 typedef struct {
@@ -127,7 +127,7 @@ static int wait_for_text(int fd, const IsWritten *is_written)
     for (int naps = 0; !atomic_load_explicit(is_written, memory_order_acquire); naps++) {
         int num_bytes = 0;
         if (poll(&readable, 1, NAP_MS) == 1 &&
-            (naps >= MOST_NAPS || ioctl(fd, FIONREAD, &num_bytes) < 0 || num_bytes >= ENOUGH_BYTES))
+            (naps >= MAX_NAPS || ioctl(fd, FIONREAD, &num_bytes) < 0 || num_bytes >= ENOUGH_BYTES))
             return 0;
         if (readable.revents & (POLLHUP | POLLERR | POLLNVAL)) return 0;
         poll(NULL, 0, NAP_MS);
@@ -333,7 +333,7 @@ static PyObject *lines_maybe_changed_names(LinesObject *self, void *Py_UNUSED(cl
                              : PyBytes_FromStringAndSize(names->at, (Py_ssize_t)names->length);
 }
 
-static PyObject *lines_own_frames(LinesObject *self, void *Py_UNUSED(closure))
+static PyObject *lines_profiler_frames(LinesObject *self, void *Py_UNUSED(closure))
 {
     PyObject *dict = lines_enter(self) ? PyDict_New() : NULL;
     for (size_t i = 0; dict != NULL && i < self->lines.own.num_frames; i++) {
@@ -370,7 +370,7 @@ static PyGetSetDef lines_values[] = {
      "Names that Kineto may have changed, a line each.", NULL},
     {"have_orphan_frames", (getter)lines_have_orphan_frames, NULL,
      "Whether frames were of a thread without a number.", NULL},
-    {"own_frames", (getter)lines_own_frames, NULL,
+    {"own_frames", (getter)lines_profiler_frames, NULL,
      "Of each frame of ours the number, and that of the one above.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

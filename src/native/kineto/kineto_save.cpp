@@ -1,4 +1,4 @@
-/* kinetoscope._kineto_save: calls Kineto's own save without the GIL, so that training goes on
+/* kinetoscope._kineto_save: calls Kineto's own save without the GIL, so that training continues
  * meanwhile.
  *
  *     torch's result object ──► the address of what it wraps ──► ProfilerResult::save(path)
@@ -126,17 +126,17 @@ struct Saving {
     int end_to_write;
 };
 
-static void give_way(int by)
+static void lower_thread_priority(int by)
 {
     errno = 0;
     int niceness = getpriority(PRIO_PROCESS, 0); /* on Linux, the niceness of this thread only */
     if (by > 0 && errno == 0) setpriority(PRIO_PROCESS, 0, std::min(niceness + by, 19));
 }
 
-/* Never takes the GIL: it might hold it while it waits for a processor. */
+/* Never takes the GIL: it might hold it while it waits for a CPU. */
 static void run(Saving *saving, Save function, void *address, std::string path, int gives_way)
 {
-    give_way(gives_way);
+    lower_thread_priority(gives_way);
     saving->failure = call(function, address, path);
     /* kineto_lines.c waits for this */
     __atomic_store_n(static_cast<char *>(saving->is_written.buf), 1, __ATOMIC_RELEASE);

@@ -164,8 +164,8 @@ static int note(KinetoText *lines, Copy *copy, Facts *facts, Text key, char *val
         facts->name = value;
         facts->name_length = (size_t)(copy->out - value);
     } else if (TEXT_IS(key, "args") && facts->is_frame) {
-        facts->fate = own_frames_judge(&lines->own, facts->name, facts->name_length, value,
-                                       &copy->out);
+        facts->fate = profiler_frames_judge(&lines->own, facts->name, facts->name_length, value,
+                                            &copy->out);
     }
     return facts->fate != FRAME_FAILED;
 }

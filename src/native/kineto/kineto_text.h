@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "text/bytes.h"
-#include "kineto/own_frames.h"
+#include "kineto/profiler_frames.h"
 
 /* Why kineto_write_lines stopped; `_Stop` in torch/kineto_text.py. */
 enum KinetoStop { KINETO_MORE, KINETO_FULL, KINETO_ENDED, KINETO_DAMAGED, KINETO_FAILED };

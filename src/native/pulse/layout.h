@@ -35,19 +35,19 @@ typedef struct {
     int64_t heartbeat;
     int64_t phase_since;
     uint32_t phase;
-    uint32_t known; /* the phases that are told apart, as bits */
+    uint32_t known; /* the phases that are watched, as bits */
     int64_t step_began;
 } PulseHeader;
 
 /* What was found of a phase that lasts too long; `docs/hangs.md`. */
 #define PULSE_NOT_STUCK 0
-#define PULSE_SUSPECTED 1 /* nobody has looked closer yet */
-#define PULSE_HELD 4      /* nobody could, since something holds the GIL */
+#define PULSE_SUSPECTED 1 /* not probed yet */
+#define PULSE_HELD 4      /* cannot be probed, since something holds the GIL */
 
 typedef struct {
     uint32_t stuck, phase;
-    int64_t since, told; /* when the phase began; when it was found */
-    uint64_t thread;     /* Python's number of the training thread */
+    int64_t since, reported; /* when the phase began; when the stall was found */
+    uint64_t thread;         /* Python's number of the training thread */
 } PulseWatched;
 
 #define PULSE_WATCHED_AT 200

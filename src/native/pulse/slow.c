@@ -17,17 +17,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NUM_RECENT 256     /* steps, to which a step is compared */
-#define FEWEST_STEPS 64    /* fewer do not tell what is usual */
-#define MOST_SLOW 12       /* of these; if more take long, that is a length of their own */
-#define REFRESH_EVERY 32   /* steps */
-#define MOST_STRETCHES 256 /* of phases, in one step */
-#define MOST_MARKS 256     /* in one step, too */
-#define MOST_WAITING 8     /* slow steps that nobody has taken yet */
-#define LATE_NS 5000000    /* the least time after the usual one when the first sample is due */
+#define NUM_RECENT 256    /* steps, to which a step is compared */
+#define MIN_STEPS 64      /* fewer do not tell what is usual */
+#define MAX_SLOW 12       /* of these; if more take long, that is a length of their own */
+#define REFRESH_EVERY 32  /* steps */
+#define MAX_STRETCHES 256 /* of phases, in one step */
+#define MAX_MARKS 256     /* in one step, too */
+#define MAX_WAITING 8     /* slow steps that were not collected yet */
+#define LATE_NS 5000000   /* the least time after the usual one when the first sample is due */
 #define SAMPLE_EVERY_NS 10000000
-#define LONGEST_WAIT_NS 1000000000
-#define LONGEST_SLEEP_NS 50000000 /* then another step may run, or be judged */
+#define MAX_WAIT_NS 1000000000
+#define MAX_SLEEP_NS 50000000 /* then another step may run, or be judged */
 #define UNKNOWN (-1)
 
 typedef struct {
@@ -37,16 +37,16 @@ typedef struct {
 
 typedef struct {
     uint32_t count, left_out;
-    Stretch kept[MOST_STRETCHES];
+    Stretch kept[MAX_STRETCHES];
 } Stretches;
 
 /* The user's spans in a step, in the order of their ends. */
 typedef struct {
     uint32_t count;
-    Stretch kept[MOST_MARKS]; /* whose phase is the name's number */
+    Stretch kept[MAX_MARKS]; /* whose phase is the name's number */
 } Marks;
 
-/* What a step took: `starved` is without a processor, UNKNOWN where the system does not say. */
+/* The times of a step: `starved` is run-queue delay, UNKNOWN where the system has no count. */
 typedef struct {
     int64_t duration, by_phase[PULSE_NUM_PHASES], starved;
 } Times;
@@ -70,7 +70,7 @@ typedef struct {
     int64_t usual, limit;     /* of durations; the limit is INT64_MAX until enough is known */
     Stretches stretches;      /* of the step that runs, as are the marks */
     Marks marks;
-    SlowStep *waiting[MOST_WAITING];
+    SlowStep *waiting[MAX_WAITING];
     uint32_t num_taken, num_left_out;
     PyThread_type_lock stopped; /* can be taken once it is stopped */
     int is_stopped;
@@ -153,10 +153,10 @@ static void refresh(SlowSteps *slow)
 {
     int64_t values[NUM_RECENT], away[NUM_RECENT];
     uint32_t count = num_recent(slow);
-    if (count < FEWEST_STEPS) return;
+    if (count < MIN_STEPS) return;
     for (uint32_t i = 0; i < count; i++) values[i] = slow->recent[i].duration;
     int64_t usual = median_of(values, count);
-    int64_t most = value_at(values, count, count - 1 - MOST_SLOW);
+    int64_t most = value_at(values, count, count - 1 - MAX_SLOW);
     for (uint32_t i = 0; i < count; i++) away[i] = llabs(values[i] - usual);
     int64_t limit = usual + larger(8 * median_of(away, count), usual / 5);
     slow->usual = usual;
@@ -183,7 +183,7 @@ static void find_usual(const SlowSteps *slow, Times *usual)
 
 /* -- a step -- */
 
-/* How long the training thread was ready without a processor since this was asked last. */
+/* The run-queue delay of the training thread since the last call. */
 static int64_t starved_since(SlowSteps *slow)
 {
     char text[128];
@@ -200,8 +200,8 @@ static int64_t starved_since(SlowSteps *slow)
 
 static void keep(SlowSteps *slow, const PulseStep *step, const Times *times)
 {
-    uint32_t place = slow->num_found % MOST_WAITING;
-    if (slow->num_found - slow->num_taken >= MOST_WAITING) {
+    uint32_t place = slow->num_found % MAX_WAITING;
+    if (slow->num_found - slow->num_taken >= MAX_WAITING) {
         slow->num_left_out++;
         return;
     }
@@ -249,7 +249,7 @@ void slow_note_phase(PyObject *object, uint32_t phase, int64_t begin, int64_t en
     Stretch *last = stretches->count > 0 ? &stretches->kept[stretches->count - 1] : NULL;
     if (last != NULL && last->phase == phase && last->end == begin)
         last->end = end;
-    else if (begin < end && stretches->count < MOST_STRETCHES)
+    else if (begin < end && stretches->count < MAX_STRETCHES)
         stretches->kept[stretches->count++] = (Stretch){begin, end, phase};
     else
         stretches->left_out += begin < end;
@@ -267,7 +267,7 @@ void slow_note_mark(PyObject *object, uint32_t name, int64_t begin, int64_t end)
     SlowSteps *slow = (SlowSteps *)object;
     Marks *marks = &slow->marks;
     if (!slow_wants_marks(object) || begin < slow->began || end < begin) return;
-    if (marks->count < MOST_MARKS)
+    if (marks->count < MAX_MARKS)
         marks->kept[marks->count++] = (Stretch){begin, end, name};
     else
         slow->stretches.left_out++;
@@ -315,10 +315,10 @@ static int64_t due_at(const SlowSteps *slow)
 /* Waits at most a second, or until it is stopped; whether there is something to look at. */
 static int wait_until_due(SlowSteps *slow)
 {
-    int64_t until = monotonic_ns() + LONGEST_WAIT_NS, now, due;
+    int64_t until = monotonic_ns() + MAX_WAIT_NS, now, due;
     while ((now = monotonic_ns()) < until) {
         if ((due = due_at(slow)) <= now) return 1;
-        int64_t wait_ns = due - now < LONGEST_SLEEP_NS ? due - now : LONGEST_SLEEP_NS;
+        int64_t wait_ns = due - now < MAX_SLEEP_NS ? due - now : MAX_SLEEP_NS;
         PyLockStatus status = PyThread_acquire_lock_timed(slow->stopped, wait_ns / 1000 + 1, 0);
         if (status != PY_LOCK_ACQUIRED) continue;
         PyThread_release_lock(slow->stopped);
@@ -392,7 +392,7 @@ static PyObject *slow_take(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     SlowSteps *slow = (SlowSteps *)self;
     if (slow->num_found == slow->num_taken) return new_none();
-    const SlowStep *found = slow->waiting[slow->num_taken % MOST_WAITING];
+    const SlowStep *found = slow->waiting[slow->num_taken % MAX_WAITING];
     PyObject *times = times_tuple(&found->times), *usual = times_tuple(&found->usual);
     PyObject *stretches = stretches_list(found->stretches.kept, found->stretches.count);
     PyObject *marks = stretches_list(found->marks.kept, found->marks.count);
@@ -441,7 +441,7 @@ static void slow_dealloc(PyObject *self)
 {
     SlowSteps *slow = (SlowSteps *)self;
     if (slow->file >= 0) close(slow->file);
-    for (int i = 0; i < MOST_WAITING; i++) free(slow->waiting[i]);
+    for (int i = 0; i < MAX_WAITING; i++) free(slow->waiting[i]);
     if (slow->stopped != NULL) {
         if (!slow->is_stopped) PyThread_release_lock(slow->stopped);
         PyThread_free_lock(slow->stopped);

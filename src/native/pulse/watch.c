@@ -42,7 +42,7 @@ typedef struct {
 struct Watch {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int refs; /* of its thread, and of who has started it */
+    int refs; /* of its thread, and of its creator */
     int is_stopped, is_awaited, woken;
     const PulseHeader *header;
     PulseFile *file;
@@ -50,10 +50,10 @@ struct Watch {
     Awaited awaited;
     int64_t looked_at, since, stood_still; /* the last look; of the phase then, in nanoseconds */
     int held_signal;                       /* 0 for none */
-    int64_t suspected_at, suspected;       /* when a suspicion was told; for how long by now */
+    int64_t suspected_at, suspected;       /* when a suspicion was reported; for how long by now */
 };
 
-/* The number in a file, if it is a request of this user's that nobody else may write to; else 0. It
+/* The number in a file, if it is a request that only this user may write to; else 0. It
  * is opened anew each time: a network file system tells what others wrote when a file is opened. */
 static uint32_t sequence_in(const char *path)
 {
@@ -91,20 +91,20 @@ static void signal_own_thread(int number)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* A suspicion that nobody has looked into: if this thread, which needs no GIL, could look for long,
+/* A suspicion that was not probed: if this thread, which needs no GIL, could look for long,
  * so could others but for the GIL. */
 static void note_suspicion(Watch *watch, int64_t now)
 {
     PulseWatched *watched = &watch->file->watched;
     uint32_t stuck = PULSE_SUSPECTED;
-    int64_t told = __atomic_load_n(&watched->told, __ATOMIC_RELAXED);
+    int64_t reported = __atomic_load_n(&watched->reported, __ATOMIC_RELAXED);
     int64_t apart = now - watch->looked_at;
     if (__atomic_load_n(&watched->stuck, __ATOMIC_RELAXED) != stuck) return;
-    if (watch->suspected_at != told)
+    if (watch->suspected_at != reported)
         watch->suspected = 0;
     else if (apart <= STOOD_STILL_NS)
         watch->suspected += apart;
-    watch->suspected_at = told;
+    watch->suspected_at = reported;
     if (watch->suspected <= HELD_AFTER_NS) return;
     /* Stacks change while Python runs, and then must not be read; here nothing of Python's has run
      * for long. They come first: who reads that the GIL is held looks for them. */
@@ -114,7 +114,7 @@ static void note_suspicion(Watch *watch, int64_t now)
 }
 
 /* Whether the phase that runs is stuck. Then the file says that this is suspected: if the GIL is
- * held, nobody can say more. */
+ * held, nothing more can be found out. */
 static int is_stuck(Watch *watch, int64_t now)
 {
     const PulseHeader *header = watch->header;
@@ -130,7 +130,7 @@ static int is_stuck(Watch *watch, int64_t now)
         *watched = (PulseWatched){.stuck = PULSE_SUSPECTED,
                                   .phase = phase,
                                   .since = since,
-                                  .told = now,
+                                  .reported = now,
                                   .thread = watched->thread};
     note_suspicion(watch, now);
     return 1;

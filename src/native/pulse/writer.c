@@ -235,7 +235,8 @@ static PyMethodDef writer_methods[] = {
     {"end_optimizer", (PyCFunction)(void (*)(void))writer_end_optimizer, METH_FASTCALL,
      "(...): back to the phase before; a hook of torch's."},
     {"begin_checkpoint", writer_begin_checkpoint, METH_NOARGS,
-     "(): begins to write a checkpoint, which goes on since the last call if nothing else was."},
+     "(): begins to write a checkpoint, which continues since the last call without another "
+     "phase."},
     {"end_checkpoint", writer_end_checkpoint, METH_NOARGS, "(): back to the phase before."},
     {"watch_graph", writer_watch_graph, METH_O,
      "(num_nodes): a function that counts the nodes of autograd graphs of the watched thread; or "
@@ -251,7 +252,7 @@ static PyMethodDef writer_methods[] = {
     {"take_phases", writer_take_phases, METH_NOARGS,
      "(): ends this; returns a list of (phase, begin, end), and how many found no capacity."},
     {"watch_slow_steps", writer_watch_slow_steps, METH_O,
-     "(slow): a SlowSteps is told of steps and phases from now on; or, with None, nobody."},
+     "(slow): a SlowSteps gets steps and phases from now on; or, with None, nothing does."},
     {"begin_step", writer_begin_step, METH_NOARGS, "(): what was before belongs to no step."},
     {"end_step", (PyCFunction)(void (*)(void))writer_end_step, METH_FASTCALL,
      "(batch, epoch): ends a step, and begins the next one. Returns whether a second has passed "

@@ -3,7 +3,7 @@
 
 #include "recorder/native.h"
 
-#define MOST_SERIES (1 << 16)
+#define MAX_SERIES (1 << 16)
 #define USUAL_COUNTER 32
 
 typedef struct {
@@ -38,7 +38,7 @@ static int64_t series_id(Recorder *recorder, PyObject *name)
     PyObject *id = PyDict_GetItemWithError(recorder->series, name);
     if (LIKELY(id != NULL)) return PyLong_AsLongLong(id);
     if (PyErr_Occurred()) return -1;
-    if (PyDict_Size(recorder->series) >= MOST_SERIES) PyDict_Clear(recorder->series);
+    if (PyDict_Size(recorder->series) >= MAX_SERIES) PyDict_Clear(recorder->series);
     Py_INCREF(name);
     id = PyObject_CallMethod((PyObject *)recorder, "intern_series", "O", name);
     int64_t result = id == NULL || PyDict_SetItem(recorder->series, name, id) < 0
@@ -82,7 +82,7 @@ static ALWAYS_INLINE int record_readings(Span *span, PyObject *values, const Rea
         }
         if (recorder_settle(recorder) < 0) return -1;
     }
-    return recorder_tell(recorder, "on_counter", span->name_id, now, values);
+    return recorder_notify(recorder, "on_counter", span->name_id, now, values);
 }
 
 /* Records the values of a dict whose keys are strings and whose values are plain numbers. Returns

@@ -11,7 +11,7 @@ static PyTypeObject *entry_type;
 static int announce_end(Span *span, Entry *entry, Recorder *recorder, uint32_t name, int64_t end)
 {
     if (span->edges & 2 && span_is_active(span) && span_record_instant(span) < 0) return -1;
-    return recorder_tell(recorder, "on_end", name, end, (PyObject *)entry);
+    return recorder_notify(recorder, "on_end", name, end, (PyObject *)entry);
 }
 
 /* What remains after the end of a span: settles the recorder, and tells listeners if the span was
@@ -81,11 +81,11 @@ static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
 
 /* -- beginning -- */
 
-/* Tells the listener of the begin. If the listener raises, the span does not begin. */
+/* Notifies the listener of the start. If the listener raises, the span does not begin. */
 static int announce_begin(Span *span, Entry *entry, int64_t begin)
 {
     PyObject *type, *error, *trace;
-    if (recorder_tell(span->recorder, "on_begin", span->name_id, begin, (PyObject *)entry) == 0 &&
+    if (recorder_notify(span->recorder, "on_begin", span->name_id, begin, (PyObject *)entry) == 0 &&
         (!(span->edges & 1) || !span_is_active(span) || span_record_instant(span) == 0))
         return 0;
     PyErr_Fetch(&type, &error, &trace);

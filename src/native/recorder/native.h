@@ -66,7 +66,7 @@ struct Span {
     PyObject *enter; /* its bound __enter__; made when first looked up */
     /* see with.c: the Entry for the next `with`, Py_None if that one is inactive, or NULL */
     PyObject *handed;
-    int64_t own_series; /* name id of a counter's only value; -1 if not known yet */
+    int64_t own_series; /* name id of a counter's only value; -1 if unknown yet */
 };
 
 /* the name id of a span that has not been recorded; NO_NAME in recording/markers/recorder_types.py */
@@ -103,10 +103,10 @@ struct Entry {
     uint64_t span_id; /* the span it was last used for */
     uint64_t order;   /* counts begins, to find the latest */
     uint32_t slot;
-    uint32_t window; /* the window in which it is recorded, or 0 */
+    uint32_t window; /* the window that records it, or 0 */
     uint8_t state;
     uint8_t is_explicit; /* begun by a call of __enter__, not by `with` */
-    uint8_t was_active;  /* it was active when it began, so listeners are told of its end */
+    uint8_t was_active;  /* it was active when it began, so listeners are notified of its end */
 };
 
 int entry_setup(PyObject *module);
@@ -224,8 +224,8 @@ struct Recorder {
     PyObject *request; /* called to have another thread call `prepare`; or NULL */
     PyObject *series;  /* dict of the ids that the method `intern_series` returned */
     PyObject *loss_name;
-    double loss;    /* the last one that a counter told; NaN */
-    PyObject *slow; /* a SlowSteps, which is told of spans that are not recorded; or NULL */
+    double loss;    /* the last one of a counter; NaN */
+    PyObject *slow; /* a SlowSteps, which gets spans that are not recorded; or NULL */
     Store *store;
     Track *tracks;
     uint64_t serial; /* unique: different for each recorder, and after a fork */
@@ -253,8 +253,8 @@ static inline int64_t recorder_now(Recorder *recorder)
 }
 
 /* Calls the listener, if there is one. */
-static inline int recorder_tell(Recorder *recorder, const char *method, uint32_t name, int64_t at,
-                                PyObject *what)
+static inline int recorder_notify(Recorder *recorder, const char *method, uint32_t name, int64_t at,
+                                  PyObject *what)
 {
     return LIKELY(recorder->listener == NULL)
                ? 0
@@ -407,7 +407,7 @@ static inline int span_is_active(const Span *span)
     return (shared_load(&span->recorder->control->action) & span->mask) != 0;
 }
 
-/* Whether slow steps are told of the span, which is not recorded. */
+/* Whether slow steps get the span, which is not recorded. */
 static inline int span_is_marked(const Span *span)
 {
     PyObject *slow = span->recorder->slow;

@@ -1,13 +1,13 @@
 /* What a recorder leaves behind: records, chunk files and track files.
  * `kinetoscope/spool/chunk.py` reads them.
  *
- * A record is 32 bytes, little-endian, whoever wrote it:
+ * A record is 32 bytes, little-endian on all machines:
  *
  *      0  int64   begin    nanoseconds on the monotonic clock
  *      8  int64   end      nanoseconds; a counter's value (integer or double); 0 for an instant
  *     16  uint32  name     line of the names file
  *     20  uint32  batch    batch of the training loop
- *     24  uint16  depth    how many spans were open on the thread at the begin
+ *     24  uint16  depth    how many spans were open on the thread at its start
  *     26  uint8   kind     1 span, 2 instant, 3 counter, 6 a track mark (see below); 0: nothing yet
  *     27  uint8   flags    1 cut at the window's end, 2 the value is a double
  *     28  uint32  series   for a counter the line of the value's name in the names file
@@ -34,7 +34,7 @@
  * (a forked child has its own files in the same folder):
  *
  *     {pid}-{n}.run       a Control: what is recorded now. Child processes (dataloader workers)
- *                         that were told of the folder map it, and record when it says so, into
+ *                         that know the folder map it, and record when it says so, into
  *                         files of their own
  *     run.json, windows.jsonl, owner.lock
  *                         whose the folder is, which windows are saved, whether its owner lives:

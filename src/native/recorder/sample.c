@@ -1,7 +1,7 @@
 /* Sample: may one thread's records be written as they are? It gets the records part by part, from
  * the last to the first, and keeps one of each kind and name.
  *
- * Records are in the order of their ends. Read backwards, a span lies in one of the spans still
+ * Records are in the order of their ends. Read backwards, a span is in one of the spans still
  * open around its end, or beside them, or it overlaps the innermost of them. So it only needs to
  * remember as many spans as are nested in each other. */
 
@@ -12,7 +12,7 @@
 
 #define FURTHEST_NS ((int64_t)1 << 60) /* the sum of three such times fits into 64 bits */
 /* values of one counter call, which are written as one line; Python writes longer ones */
-#define LARGEST_GROUP 1024
+#define MAX_GROUP 1024
 
 int is_in_range(int64_t time)
 {
@@ -42,9 +42,9 @@ typedef struct {
     int is_busy;    /* records are being read without the GIL */
     uint8_t *seen;  /* one byte per name, one bit per kind */
     Record *firsts; /* the first record seen of each kind and name */
-    size_t num_firsts, most_firsts;
-    Interval *open; /* each one lies in the one before it */
-    size_t num_open, most_open;
+    size_t num_firsts, max_firsts;
+    Interval *open; /* each one is in the one before it */
+    size_t num_open, max_open;
     int64_t last_end, last_counter;
     uint32_t group; /* how many values of the current counter call were seen */
 } Sample;
@@ -53,7 +53,7 @@ static int note_first(Sample *sample, const Record *record)
 {
     uint8_t bit = (uint8_t)(1 << tail_kind(record->tail));
     if (sample->seen[record->name] & bit) return 1;
-    if (!array_room_for_next((void **)&sample->firsts, sample->num_firsts, &sample->most_firsts,
+    if (!array_room_for_next((void **)&sample->firsts, sample->num_firsts, &sample->max_firsts,
                              sizeof(Record)))
         return 0;
     sample->seen[record->name] |= bit;
@@ -72,7 +72,7 @@ static int nest_span(Sample *sample, int64_t begin, int64_t end)
     size_t at = sample->num_open;
     while (at > 0 && sample->open[at - 1].begin > begin && sample->open[at - 1].end == end) at--;
     if (at > 0 && sample->open[at - 1].begin > begin) return 0;
-    if (!array_room_for_next((void **)&sample->open, sample->num_open, &sample->most_open,
+    if (!array_room_for_next((void **)&sample->open, sample->num_open, &sample->max_open,
                              sizeof(Interval)))
         return -1;
     memmove(&sample->open[at + 1], &sample->open[at], (sample->num_open++ - at) * sizeof(Interval));
@@ -87,7 +87,7 @@ static int count_group(Sample *sample, const Record *record)
     int goes_on = is_counter && sample->group > 0 && sample->last_counter == record->begin;
     sample->group = !is_counter ? 0 : goes_on ? sample->group + 1 : 1;
     sample->last_counter = record->begin;
-    return sample->group <= LARGEST_GROUP;
+    return sample->group <= MAX_GROUP;
 }
 
 /* Returns 1 if the records may be written as they are, 0 if not, -1 without memory. */

@@ -37,7 +37,7 @@ int span_record_instant(Span *span)
                      tail);
         if (recorder_settle(recorder) < 0) return -1;
     }
-    return recorder_tell(recorder, "on_instant", span->name_id, now, NULL);
+    return recorder_notify(recorder, "on_instant", span->name_id, now, NULL);
 }
 
 static PyObject *span_instant(PyObject *self, PyObject *Py_UNUSED(nothing))

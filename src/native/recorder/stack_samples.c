@@ -19,8 +19,8 @@
 /* Between the begins of a frame and of the one that it calls, so that viewers can tell which is
  * outside. */
 #define APART_NS 10
-#define LONGEST_WAIT_S 3600
-/* While the sampler waits for the GIL for longer than this, a thread that ran goes on to other
+#define MAX_WAIT_S 3600
+/* While the sampler waits for the GIL for longer than this, a thread that ran continues with other
  * lines, until it gives the GIL away. */
 #define LATE_NS 200000
 /* If the sampler gets it between these times, Python took it away: the thread ran Python all the
@@ -28,13 +28,13 @@
 #define SWITCHED_NS 4900000
 #define STARVED_NS 6000000
 /* The thread gives way for this time at most, should the sampler not wake up. */
-#define LONGEST_WAY_US 500
+#define MAX_WAY_US 500
 /* If it has the GIL back only after this time, another thread had it, which the sampler waits for
  * without a request as well, or the machine is busy. The next sample is not requested then; if that
  * recurs 3, 7, 15 and at most 31 samples: each request costs the thread those milliseconds. */
 #define LONG_WAY_NS 2000000
 #define MAX_UNASKED 31
-#define LONGEST_INTERVAL_NS INT64_C(1000000000000000000)
+#define MAX_INTERVAL_NS INT64_C(1000000000000000000)
 
 typedef struct {
     PyObject *span, *token;
@@ -61,7 +61,7 @@ typedef struct {
     PyThread_type_lock got_gil; /* held meanwhile */
     uint32_t window;
     ThreadStack stack;
-    OpenSpan open[MOST_SPANS];
+    OpenSpan open[MAX_SPANS];
     uint32_t num_open;
 } StackSamples;
 
@@ -109,7 +109,7 @@ static int begin_window(StackSamples *samples, uint32_t window, int64_t now)
 }
 
 /* What the stack says of the state of the thread, or NULL. */
-static const char *said_state(const StackSamples *samples)
+static const char *last_state(const StackSamples *samples)
 {
     if (samples->state == STATE_RUNNING) return samples->is_late ? "late" : NULL;
     return state_names[samples->state];
@@ -121,7 +121,7 @@ static int take_sample(StackSamples *samples, int64_t asked)
     ThreadStack *stack = &samples->stack;
     if (samples->window != recorder_window(samples->recorder) || thread_stack_is_full(stack))
         thread_stack_forget(stack); /* what is open stays open */
-    if (!thread_stack_read(stack, said_state(samples))) return 0;
+    if (!thread_stack_read(stack, last_state(samples))) return 0;
     uint32_t window = recorder_window(samples->recorder);
     if (window != samples->window) { /* before this window there was no sample */
         asked = recorder_now(samples->recorder);
@@ -185,15 +185,15 @@ static int wait_to_stop(StackSamples *samples, int64_t wait_ns)
     return samples->is_stopped;
 }
 
-/* Called by Python on the main thread: lets the sampler have the GIL, if it waits for it. */
-static int give_way(void *object)
+/* Called by Python on the main thread: yields the GIL to the sampler, if it waits for it. */
+static int yield_gil(void *object)
 {
     StackSamples *samples = object;
     samples->can_ask &= PyThread_get_thread_ident() == samples->stack.ident;
     if (samples->is_waiting && samples->can_ask) {
         int64_t began = monotonic_ns();
         Py_BEGIN_ALLOW_THREADS
-        if (PyThread_acquire_lock_timed(samples->got_gil, LONGEST_WAY_US, 0) == PY_LOCK_ACQUIRED)
+        if (PyThread_acquire_lock_timed(samples->got_gil, MAX_WAY_US, 0) == PY_LOCK_ACQUIRED)
             PyThread_release_lock(samples->got_gil);
         Py_END_ALLOW_THREADS
         int is_long = monotonic_ns() - began > LONG_WAY_NS;
@@ -220,7 +220,7 @@ static void ask_for_way(StackSamples *samples)
     PyThread_acquire_lock(samples->got_gil, 0);
     samples->is_waiting = 1;
     shared_store(&samples->is_asked, 1);
-    if (Py_AddPendingCall(give_way, samples) == 0) return;
+    if (Py_AddPendingCall(yield_gil, samples) == 0) return;
     shared_store(&samples->is_asked, 0); /* others have asked for too much */
     samples->is_waiting = 0;
     PyThread_release_lock(samples->got_gil);
@@ -306,9 +306,7 @@ static PyObject *samples_wait(PyObject *self, PyObject *seconds)
 {
     double wait_s = PyFloat_AsDouble(seconds);
     if (ready(self) == NULL || (wait_s == -1.0 && PyErr_Occurred() != NULL)) return NULL;
-    int64_t wait_ns = wait_s > 0
-                          ? (int64_t)((wait_s < LONGEST_WAIT_S ? wait_s : LONGEST_WAIT_S) * 1e9)
-                          : 0;
+    int64_t wait_ns = wait_s > 0 ? (int64_t)((wait_s < MAX_WAIT_S ? wait_s : MAX_WAIT_S) * 1e9) : 0;
     return PyBool_FromLong(wait_to_stop((StackSamples *)self, wait_ns));
 }
 
@@ -360,7 +358,7 @@ static int samples_init(PyObject *self, PyObject *arguments, PyObject *Py_UNUSED
         PyErr_SetString(PyExc_RuntimeError, "__init__() of these samples was called before.");
         return -1;
     }
-    if (interval_ns < 1 || interval_ns > LONGEST_INTERVAL_NS) {
+    if (interval_ns < 1 || interval_ns > MAX_INTERVAL_NS) {
         PyErr_Format(PyExc_ValueError, "There is no interval of %lld ns.", interval_ns);
         return -1;
     }
@@ -395,7 +393,7 @@ static int samples_traverse(PyObject *self, visitproc visit, void *arg)
     return thread_stack_traverse(&samples->stack, visit, arg);
 }
 
-/* Forgets everything. What is open is not recorded: nobody can say any more when it ended. */
+/* Forgets everything. What is open is not recorded: its end is unknown by now. */
 static int samples_clear(PyObject *self)
 {
     StackSamples *samples = (StackSamples *)self;

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LONGEST_PATH 4096 /* the longest that system calls accept */
-#define LONGEST_NAME "/-2147483648-4294967295.chunk"
+#define MAX_PATH 4096 /* the longest that system calls accept */
+#define MAX_NAME "/-2147483648-4294967295.chunk"
 
 Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes)
 {
@@ -31,7 +31,7 @@ Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes)
     }
     /* If a path of any file could be too long, refuse now: such a file might come late in the
      * run. */
-    if (folder != NULL && strlen(folder) + sizeof LONGEST_NAME > LONGEST_PATH)
+    if (folder != NULL && strlen(folder) + sizeof MAX_NAME > MAX_PATH)
         store_give_up(store, ENAMETOOLONG);
     return store;
 }
@@ -72,8 +72,7 @@ void store_try_again(Store *store)
 
 static void write_path(char *path, const Store *store, const Region *region, const char *suffix)
 {
-    snprintf(path, LONGEST_PATH, "%s/%d-%u.%s", store->folder, (int)store->pid, region->file,
-             suffix);
+    snprintf(path, MAX_PATH, "%s/%d-%u.%s", store->folder, (int)store->pid, region->file, suffix);
 }
 
 /* Stores the mapping in the region. Returns 0 or an errno. */
@@ -94,7 +93,7 @@ void region_touch(Region *region)
 
 int region_create(const Store *store, Region *region, size_t bytes, const char *suffix)
 {
-    char path[LONGEST_PATH];
+    char path[MAX_PATH];
     if (region->file == 0) return set_mapped(region, os_map(bytes, -1), bytes);
     write_path(path, store, region, suffix);
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -135,14 +134,14 @@ int region_open(Region *region, const char *path, size_t bytes)
 
 int region_map_again(const Store *store, Region *region, const char *suffix)
 {
-    char path[LONGEST_PATH];
+    char path[MAX_PATH];
     write_path(path, store, region, suffix);
     return region_open(region, path, region->bytes);
 }
 
 int region_grow(const Store *store, Region *region, size_t bytes, const char *suffix)
 {
-    char path[LONGEST_PATH];
+    char path[MAX_PATH];
     int file = -1, error = 0;
     if (region->file != 0) {
         write_path(path, store, region, suffix);
@@ -164,7 +163,7 @@ void region_unmap(Region *region)
 
 void region_trim(const Store *store, Region *region, size_t bytes, const char *suffix)
 {
-    char path[LONGEST_PATH];
+    char path[MAX_PATH];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     bytes = (bytes + page - 1) / page * page;
     if (bytes >= region->bytes) return;
@@ -178,7 +177,7 @@ void region_trim(const Store *store, Region *region, size_t bytes, const char *s
 
 void region_unlink(const Store *store, Region *region, const char *suffix)
 {
-    char path[LONGEST_PATH];
+    char path[MAX_PATH];
     if (region->file != 0 && store->pid == getpid() && !store->is_child) {
         write_path(path, store, region, suffix);
         unlink(path);

@@ -6,8 +6,8 @@
 
 #include "recorder/native.h"
 
-#define MOST_LOOKED 10000 /* frames beyond the inner ones, in search of the outermost */
-#define MOST_PLACES 10000 /* when there are more, all are forgotten, and with them their code */
+#define MAX_LOOKED 10000 /* frames beyond the inner ones, in search of the outermost */
+#define MAX_PLACES 10000 /* when there are more, all are forgotten, and with them their code */
 
 /* An instruction of a function. */
 typedef struct {
@@ -128,23 +128,23 @@ static int add_gap(ThreadStack *stack)
  * if there are more. Of an endless stack the outermost ones are not found. 0 with an error set. */
 static int add_outer_frames(ThreadStack *stack, PyObject *frame)
 {
-    PyObject *last[MOST_OUTER] = {NULL};
+    PyObject *last[MAX_OUTER] = {NULL};
     uint32_t num = 0;
-    for (; frame != NULL && frame != Py_None && num < MOST_LOOKED; num++) {
+    for (; frame != NULL && frame != Py_None && num < MAX_LOOKED; num++) {
         PyObject *caller = caller_of(stack, frame);
-        Py_XDECREF(last[num % MOST_OUTER]);
-        last[num % MOST_OUTER] = frame;
+        Py_XDECREF(last[num % MAX_OUTER]);
+        last[num % MAX_OUTER] = frame;
         frame = caller;
     }
-    int is_done = frame != NULL && (num <= MOST_OUTER || add_gap(stack));
-    uint32_t next = frame != Py_None ? num : num > MOST_OUTER ? num - MOST_OUTER : 0;
+    int is_done = frame != NULL && (num <= MAX_OUTER || add_gap(stack));
+    uint32_t next = frame != Py_None ? num : num > MAX_OUTER ? num - MAX_OUTER : 0;
     Py_XDECREF(frame);
     for (; is_done && next < num; next++) {
-        PyObject *caller = add_frame(stack, last[next % MOST_OUTER]);
+        PyObject *caller = add_frame(stack, last[next % MAX_OUTER]);
         Py_XDECREF(caller);
         is_done = caller != NULL;
     }
-    for (uint32_t i = 0; i < MOST_OUTER; i++) Py_XDECREF(last[i]);
+    for (uint32_t i = 0; i < MAX_OUTER; i++) Py_XDECREF(last[i]);
     return is_done;
 }
 
@@ -169,7 +169,7 @@ int thread_stack_read(ThreadStack *stack, const char *state)
         Py_DECREF(frame);
         return 0;
     }
-    uint32_t most = stack->num_spans + MOST_INNER;
+    uint32_t most = stack->num_spans + MAX_INNER;
     while (frame != NULL && frame != Py_None && stack->num_spans < most) {
         PyObject *caller = add_frame(stack, frame);
         Py_DECREF(frame);
@@ -202,7 +202,7 @@ void thread_stack_forget(ThreadStack *stack)
 
 int thread_stack_is_full(const ThreadStack *stack)
 {
-    return stack->places.num_entries > MOST_PLACES;
+    return stack->places.num_entries > MAX_PLACES;
 }
 
 int thread_stack_traverse(const ThreadStack *stack, visitproc visit, void *arg)

@@ -8,10 +8,10 @@
 #include "module.h"
 
 /* Of a deeper stack, the frames between these ends are left out. */
-#define MOST_INNER 100
-#define MOST_OUTER 100
-#define MOST_FRAMES (MOST_INNER + 1 + MOST_OUTER)
-#define MOST_SPANS (1 + MOST_FRAMES) /* the state of the thread is the innermost one */
+#define MAX_INNER 100
+#define MAX_OUTER 100
+#define MAX_FRAMES (MAX_INNER + 1 + MAX_OUTER)
+#define MAX_SPANS (1 + MAX_FRAMES) /* the state of the thread is the innermost one */
 
 typedef struct {
     PyObject *names; /* its span_of_line(), span_of_gap() and span_of_state(); borrowed */
@@ -22,8 +22,8 @@ typedef struct {
     PyObject **spans_of_places; /* Py_None if its frames are left out */
     size_t spans_capacity;
     PyObject *gap; /* the span that stands for frames that are left out; NULL before the first */
-    PyObject *state_span;        /* of the last state that has one, or NULL */
-    PyObject *spans[MOST_SPANS]; /* as of the last look, the innermost first; borrowed */
+    PyObject *state_span;       /* of the last state that has one, or NULL */
+    PyObject *spans[MAX_SPANS]; /* as of the last look, the innermost first; borrowed */
     uint32_t num_spans;
 } ThreadStack;
 

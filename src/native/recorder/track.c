@@ -11,7 +11,7 @@
  * thread gets a larger one. */
 #define SMALL_CHUNK_BYTES ((size_t)4 << 10)
 #define USUAL_CHUNK_BYTES ((size_t)256 << 10)
-#define LARGEST_CHUNK_BYTES ((size_t)4 << 20)
+#define MAX_CHUNK_BYTES ((size_t)4 << 20)
 
 /* -- this thread -- */
 
@@ -212,8 +212,8 @@ static size_t following_chunk_bytes(const Track *track)
 {
     if (track->chunk_bytes < USUAL_CHUNK_BYTES) return track->chunk_bytes * 4;
     int is_shared = track->chunk != NULL && track->chunk->num_marks > 1;
-    return is_shared || track->chunk_bytes >= LARGEST_CHUNK_BYTES ? track->chunk_bytes
-                                                                  : track->chunk_bytes * 2;
+    return is_shared || track->chunk_bytes >= MAX_CHUNK_BYTES ? track->chunk_bytes
+                                                              : track->chunk_bytes * 2;
 }
 
 void track_expect_much(Track *track)

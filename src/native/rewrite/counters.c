@@ -10,7 +10,7 @@
 #include "text/numbers.h"
 #include "rewrite/protobuf.h"
 
-#define MOST_FACTS 65536
+#define MAX_FACTS 65536
 #define COUNTER_BIT ((uint64_t)1 << 63)
 /* Separators in the hashed text: bytes that UTF-8 does not have. */
 #define SERIES_MARK "\xff"
@@ -81,7 +81,7 @@ static int note_series(CounterSurvey *survey, const CounterEvent *counter, uint3
     else
         *fact = (CounterFact){counter->hash, subject_hash(subject_of(counter->name)),
                               counter->value, track, 0};
-    survey->is_full = survey->keys.num_entries > MOST_FACTS;
+    survey->is_full = survey->keys.num_entries > MAX_FACTS;
     return 1;
 }
 

@@ -7,7 +7,7 @@
 
 #include "text/bytes.h"
 
-#define MOST_BEGINS ((size_t)1 << 18)
+#define MAX_BEGINS ((size_t)1 << 18)
 
 static int put(int64_t **moments, size_t *num, size_t *capacity, int64_t moment)
 {
@@ -47,7 +47,7 @@ int end_order_note(EndOrder *order, int64_t begin, int64_t dur, int is_disordere
     if (order->num_begins > 0 ? order->begins[order->num_begins - 1] == begin
                               : begin <= order->forgotten)
         return put(&order->shared, &order->num_shared, &order->shared_capacity, begin);
-    if (order->num_begins >= MOST_BEGINS) forget(order);
+    if (order->num_begins >= MAX_BEGINS) forget(order);
     return put(&order->begins, &order->num_begins, &order->begins_capacity, begin);
 }
 

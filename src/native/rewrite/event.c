@@ -6,7 +6,7 @@
 #include "text/numbers.h"
 #include "rewrite/shapes.h"
 
-#define MOST_ID INT64_C(9007199254740992)
+#define MAX_ID INT64_C(9007199254740992)
 
 int event_field(const char *key, size_t length)
 {
@@ -38,12 +38,12 @@ int event_plain_id(Text text, int64_t *id)
 {
     if (*text.at == '"') text = (Text){text.at + 1, text.length - 2};
     int is_plain = text.length > 0 && *text.at != '-' && (*text.at != '0' || text.length == 1);
-    return is_plain && read_integer(text, id) && *id <= MOST_ID;
+    return is_plain && read_integer(text, id) && *id <= MAX_ID;
 }
 
 /* Whether a string has an escape that Perfetto or strict parsers misread: a backslash at the end,
  * or half a surrogate pair. */
-static int has_odd_escape(const char *at, const char *end)
+static int has_malformed_escape(const char *at, const char *end)
 {
     while ((at = memchr(at, '\\', (size_t)(end - at))) != NULL) {
         if (end - at < 3) return 1;
@@ -74,7 +74,7 @@ int event_understand(Event *event, unsigned look, int is_plain)
         (fields[FIELD_TID].at != NULL && !is_scalar(fields[FIELD_TID])))
         return 0;
     if (is_minus_zero(fields[FIELD_ID]) || is_minus_zero(fields[FIELD_BIND_ID])) return 0;
-    return is_plain || (look & LOOK_CANONICAL) || !has_odd_escape(event->begin, event->end);
+    return is_plain || (look & LOOK_CANONICAL) || !has_malformed_escape(event->begin, event->end);
 }
 
 /* Reads a key of a known field, written in the usual way, and goes after its colon. Returns the
@@ -110,12 +110,12 @@ static inline int usual_key(const char **at, const char *end, unsigned *next)
 
 /* Skips a value and reads it if it is a time. NULL with a fault. */
 static inline const char *skip_field(const char *at, const char *end, int field, Event *event,
-                                     JsonFault *fault, int *is_odd)
+                                     JsonFault *fault, int *is_malformed)
 {
     if (field == FIELD_TS || field == FIELD_DUR) {
         const char *behind = read_us(at, end, field == FIELD_TS ? &event->ts : &event->dur);
         if (behind != NULL && (field == FIELD_TS || event->dur >= 0)) return behind;
-        *is_odd = 1; /* Python leaves out a negative duration, and counts it */
+        *is_malformed = 1; /* Python leaves out a negative duration, and counts it */
         if (behind != NULL) return behind;
     }
     unsigned marks = 0;
@@ -131,7 +131,7 @@ static EventFault scan_anew(const char *at, const char *end, unsigned look, Even
     event->num_fields = 0;
     event->num_members = MEMBERS_UNKNOWN;
     event->ts = event->dur = 0;
-    int is_odd = 0;
+    int is_malformed = 0;
     unsigned next = 0;
     JsonMembers members = json_members(at, end);
     while (json_to_member(&members)) {
@@ -142,13 +142,13 @@ static EventFault scan_anew(const char *at, const char *end, unsigned look, Even
         } else {
             if (!json_read_key(&members)) break;
             field = event_field(members.key.at, members.key.length);
-            is_odd |= (members.marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
+            is_malformed |= (members.marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
         }
         const char *value = members.at;
-        members.at = skip_field(value, end, field, event, &members.fault, &is_odd);
+        members.at = skip_field(value, end, field, event, &members.fault, &is_malformed);
         if (members.at == NULL) break;
         if (field >= 0) {
-            is_odd |= event->fields[field].at != NULL;
+            is_malformed |= event->fields[field].at != NULL;
             event->fields[field] = (Text){value, (size_t)(members.at - value)};
             if (event->num_fields < NUM_FIELDS) event->order[event->num_fields++] = (uint8_t)field;
         }
@@ -156,7 +156,7 @@ static EventFault scan_anew(const char *at, const char *end, unsigned look, Even
     if (members.at == NULL) return members.fault == JSON_CUT ? EVENT_CUT : EVENT_ODD;
     event->has_members = members.has_any;
     event->end = members.at;
-    return !is_odd && event_understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
+    return !is_malformed && event_understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
 }
 
 EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event)

@@ -22,7 +22,7 @@ enum {
     NUM_FIELDS
 };
 
-#define MOST_MEMBERS 48 /* members of args; args with more are read as a whole */
+#define MAX_MEMBERS 48 /* members of args; args with more are read as a whole */
 #define MEMBERS_UNKNOWN UINT32_MAX
 
 /* A member of the args. */
@@ -41,7 +41,7 @@ typedef struct {
     int64_t ts, dur; /* nanoseconds since the file's base, if there are such fields */
     /* members of the args, if they are an object that was read; else MEMBERS_UNKNOWN */
     uint32_t num_members;
-    EventMember members[MOST_MEMBERS];
+    EventMember members[MAX_MEMBERS];
 } Event;
 
 typedef struct Shapes Shapes;

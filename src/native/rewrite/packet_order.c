@@ -6,7 +6,7 @@
 
 #include "rewrite/protobuf.h"
 
-#define MOST_WAITING ((size_t)8 << 20)
+#define MAX_WAITING ((size_t)8 << 20)
 
 enum { SLICE_END = 2, NEEDS_STATE = 2 };
 
@@ -36,7 +36,7 @@ void packet_wait(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur, un
         order->has_failed = 1;
         return;
     }
-    if (order->most_waiting == 0) order->most_waiting = MOST_WAITING;
+    if (order->max_waiting == 0) order->max_waiting = MAX_WAITING;
     owner->num_units++;
     order->units[order->num_units++] = (PacketUnit){
         ts, dur, order->num_waited++, at, (uint32_t)length, track, (uint8_t)kind};
@@ -296,7 +296,7 @@ void packet_flush(PacketOrder *order, int is_over, Bytes *out)
     bytes_free(&order->waiting);
     order->waiting = kept;
     /* so that units that stay long are seldom copied */
-    order->most_waiting = 2 * kept.length + MOST_WAITING;
+    order->max_waiting = 2 * kept.length + MAX_WAITING;
 }
 
 void packet_order_free(PacketOrder *order)

@@ -51,9 +51,9 @@ typedef struct {
     PacketTrack *tracks; /* indexed by number */
     size_t num_tracks, tracks_capacity;
     uint64_t num_waited;
-    size_t num_held;     /* on all tracks */
-    size_t most_waiting; /* bytes; flush when there are more */
-    int has_failed;      /* there was no memory */
+    size_t num_held;    /* on all tracks */
+    size_t max_waiting; /* bytes; flush when there are more */
+    int has_failed;     /* there was no memory */
 } PacketOrder;
 
 /* The track with that number; NULL if there is no memory. */
@@ -75,7 +75,7 @@ void packet_put(const PacketOrder *order, Bytes *out, int64_t ts, const char *bo
 
 static inline int packets_are_many(const PacketOrder *order)
 {
-    return order->waiting.length > order->most_waiting;
+    return order->waiting.length > order->max_waiting;
 }
 
 #endif

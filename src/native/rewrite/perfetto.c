@@ -9,7 +9,7 @@
 #include "text/numbers.h"
 #include "rewrite/protobuf.h"
 
-#define MOST_INTERNED ((size_t)8 << 20)
+#define MAX_INTERNED ((size_t)8 << 20)
 
 enum { SLICE_BEGIN = 1, SLICE_END = 2, INSTANT = 3, COUNTER = 4 }; /* types of track events */
 enum { STATE_CLEARED = 1, NEEDS_STATE = 2 };
@@ -303,7 +303,7 @@ void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *eve
     PacketOrder *order = &encoder->order;
     /* waiting events refer to names by number, so the names must stay */
     if (!encoder->is_begun ||
-        (interned_bytes(encoder) > MOST_INTERNED && order->num_units == 0 && order->num_held == 0))
+        (interned_bytes(encoder) > MAX_INTERNED && order->num_units == 0 && order->num_held == 0))
         begin_sequence(encoder, out);
     if (event->fields[FIELD_TS].at == NULL) return;
     if (event->phase == 'C') {

@@ -18,7 +18,7 @@ typedef struct {
     int is_begun;
     Table names, categories, keys; /* strings as JSON; their number in the trace is 1 more */
     CounterTracks counters;
-    uint32_t *shape_keys; /* for each shape of a member, the number of its key; 0: not known yet */
+    uint32_t *shape_keys; /* for each shape of a member, the number of its key; 0: unknown yet */
     size_t num_shape_keys;
     Bytes last_category;
     uint64_t last_category_number;

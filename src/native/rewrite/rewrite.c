@@ -114,7 +114,7 @@ static int keep_place(TraceText *text, TextTrack *track, const Event *event, Tex
 {
     if (text->tracks.is_for_viewers && flow_place_note(&track->flows, event) != FLOW_HAS_SPAN)
         return 0;
-    if (rewrite->ts + text->shift_ns > MOST_TIME_US * 1000) return 0;
+    if (rewrite->ts + text->shift_ns > MAX_TIME_US * 1000) return 0;
     rewrite->pid = event->fields[FIELD_PID];
     rewrite->tid = text_or(tid, event->fields[FIELD_TID]);
     rewrite->new_id = id_of_repeated(text, event);

@@ -12,12 +12,12 @@
     #include <emmintrin.h>
 #endif
 
-#define MOST_NODES 2048
-#define MOST_ALTERNATIVES 24 /* the most alternatives that are compared at one place */
+#define MAX_NODES 2048
+#define MAX_ALTERNATIVES 24 /* the most alternatives that are compared at one place */
 /* after so many refused events nothing more is learnt: all look different */
-#define MOST_REFUSED 10000
+#define MAX_REFUSED 10000
 /* bytes that may be read without checking the end of the text */
-#define READ_AHEAD (SHAPE_LONGEST + 8 * (int)sizeof(uint64_t))
+#define READ_AHEAD (MAX_SHAPE_BYTES + 8 * (int)sizeof(uint64_t))
 
 enum { VALUE_STRING, VALUE_NUMBER, VALUE_TIME, VALUE_OTHER, VALUE_NONE };
 
@@ -45,7 +45,7 @@ static int take_step(Learning *learning)
 {
     Shapes *shapes = learning->shapes;
     uint32_t first = shapes->nodes[learning->last].behind, node = first;
-    for (unsigned i = 0; node != 0 && i < MOST_ALTERNATIVES; i++) {
+    for (unsigned i = 0; node != 0 && i < MAX_ALTERNATIVES; i++) {
         if (is_same(&shapes->nodes[node], &learning->shape)) {
             learning->last = node;
             return 1;
@@ -53,7 +53,7 @@ static int take_step(Learning *learning)
         node = shapes->nodes[node].next;
         if (node == first) break;
     }
-    if ((node != 0 && node != first) || shapes->num_nodes >= MOST_NODES ||
+    if ((node != 0 && node != first) || shapes->num_nodes >= MAX_NODES ||
         !array_room_for_next((void **)&shapes->nodes, shapes->num_nodes, &shapes->nodes_capacity,
                              sizeof *shapes->nodes))
         return 0;
@@ -72,7 +72,7 @@ static int take_step(Learning *learning)
 static int learn_text(Learning *learning, const char *to, unsigned kind, int field)
 {
     size_t length = (size_t)(to - learning->from);
-    if (length > SHAPE_LONGEST) return 0;
+    if (length > MAX_SHAPE_BYTES) return 0;
     Shape *shape = &learning->shape;
     memcpy(shape->text, learning->from, length);
     shape->length = (uint8_t)length;
@@ -106,7 +106,7 @@ static int note_place(const Learning *learning, const char *at, unsigned more, u
 {
     size_t found = (size_t)(at - learning->from) + more;
     *place = (uint8_t)found;
-    return found <= SHAPE_LONGEST;
+    return found <= MAX_SHAPE_BYTES;
 }
 
 /* `at` is at the bracket that opens the args. Returns the byte after them, or NULL. */
@@ -116,7 +116,7 @@ static const char *learn_args(Learning *learning, const char *at, const char *en
     JsonMembers members = json_members(at, end);
     while (json_next(&members)) {
         Text key = members.key;
-        if (key.length > SHAPE_LONGEST || learning->num_members++ == MOST_MEMBERS ||
+        if (key.length > MAX_SHAPE_BYTES || learning->num_members++ == MAX_MEMBERS ||
             !note_place(learning, key.at - 1, 0, &learning->shape.key_at))
             return NULL;
         learning->shape.key_length = (uint8_t)(key.length + 2);
@@ -143,7 +143,7 @@ static int learn_event(Learning *learning, const Event *event)
 void shapes_learn(Shapes *shapes, const Event *event)
 {
     Learning learning = {.shapes = shapes, .from = event->begin};
-    if (shapes->num_refused >= MOST_REFUSED || event->num_fields == 0) return;
+    if (shapes->num_refused >= MAX_REFUSED || event->num_fields == 0) return;
     if (shapes->num_nodes == 0) {
         if (!array_room_for_next((void **)&shapes->nodes, 0, &shapes->nodes_capacity,
                                  sizeof *shapes->nodes))
@@ -180,7 +180,7 @@ HOT uint64_t same_bytes(const char *one, const char *other)
 }
 #endif
 
-/* Whether the text at `at` is this one and a value of its kind follows. SHAPE_LONGEST bytes may be
+/* Whether the text at `at` is this one and a value of its kind follows. MAX_SHAPE_BYTES bytes may be
  * read. */
 HOT int is_here(const Shape *shape, const char *at)
 {

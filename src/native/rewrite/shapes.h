@@ -12,11 +12,11 @@
 
 #include "rewrite/event.h"
 
-#define SHAPE_LONGEST 64 /* longest text between two values, in bytes */
+#define MAX_SHAPE_BYTES 64 /* longest text between two values, in bytes */
 
 typedef struct {
-    char text[SHAPE_LONGEST]; /* including the quote that opens a string */
-    uint64_t mask;            /* one bit for each byte of the text */
+    char text[MAX_SHAPE_BYTES]; /* including the quote that opens a string */
+    uint64_t mask;              /* one bit for each byte of the text */
     uint8_t length;
     uint8_t kind; /* the kind of the value after it; or the event ends */
     /* enum FIELD of that value; -1: a field we do not need, or a member of the args */

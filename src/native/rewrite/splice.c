@@ -8,8 +8,8 @@
 #include "text/bytes.h"
 #include "text/numbers.h"
 
-#define MOST_SPLICES ((size_t)4 << 20) /* 64 MB, for all files of a merge */
-#define SHORTEST 32                    /* of all events that have splices, in bytes */
+#define MAX_SPLICES ((size_t)4 << 20) /* 64 MB, for all files of a merge */
+#define SHORTEST 32                   /* of all events that have splices, in bytes */
 
 static _Atomic size_t num_kept;
 
@@ -87,7 +87,7 @@ void splices_note(Splices *splices, const Event *event)
 {
     size_t before = splices->capacity;
     if (splices->num == before && !splices->is_full) {
-        splices->is_full = atomic_load_explicit(&num_kept, memory_order_relaxed) >= MOST_SPLICES ||
+        splices->is_full = atomic_load_explicit(&num_kept, memory_order_relaxed) >= MAX_SPLICES ||
                            !array_room_for_next((void **)&splices->splices, splices->num,
                                                 &splices->capacity, sizeof(Splice));
         atomic_fetch_add_explicit(&num_kept, splices->capacity - before, memory_order_relaxed);

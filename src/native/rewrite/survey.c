@@ -68,14 +68,14 @@ static void collect(TraceText *text, TextTrack *track, const Event *event, unsig
         text->is_late |= nest_compare(&span, &last) < 0;
     }
     track->pending[track->num_pending++] = span;
-    if (++text->num_pending > text->most_pending) nest_oldest(text);
+    if (++text->num_pending > text->max_pending) nest_oldest(text);
 }
 
 static void survey_id(TraceText *text, Text id)
 {
     int64_t number;
     if (!event_plain_id(id, &number)) {
-        text->has_odd_ids = 1;
+        text->has_irregular_ids = 1;
         return;
     }
     text->lowest_id = text->has_ids && text->lowest_id < number ? text->lowest_id : number;
@@ -221,7 +221,8 @@ void trace_survey_event(TraceText *text, const Event *event, unsigned look, Byte
         if (event->fields[FIELD_ID].at != NULL && event_has_id_phase(event))
             survey_id(text, event->fields[FIELD_ID]);
         if (event->fields[FIELD_BIND_ID].at != NULL) survey_id(text, event->fields[FIELD_BIND_ID]);
-        if (event->fields[FIELD_ID2].at != NULL && event_has_id_phase(event)) text->has_odd_ids = 1;
+        if (event->fields[FIELD_ID2].at != NULL && event_has_id_phase(event))
+            text->has_irregular_ids = 1;
     }
     text->serial++;
 }

@@ -32,9 +32,9 @@ static int text_enter(TextObject *self)
 static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
     int nests, checks, notes_counters, leaves_out_timeless = 0;
-    Py_ssize_t most_pending;
+    Py_ssize_t max_pending;
     BytesArgument align_on;
-    if (!PyArg_ParseTuple(arguments, "pnO&pp|p", &nests, &most_pending, bytes_argument, &align_on,
+    if (!PyArg_ParseTuple(arguments, "pnO&pp|p", &nests, &max_pending, bytes_argument, &align_on,
                           &checks, &notes_counters, &leaves_out_timeless))
         return NULL;
     TextObject *self = object_new(type);
@@ -43,8 +43,8 @@ static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_
     self->text.tracks.is_for_viewers = checks;
     self->text.counters.is_wanted = notes_counters;
     self->text.leaves_out_timeless = leaves_out_timeless;
-    self->text.most_pending = most_pending > 0 ? (size_t)most_pending : 1;
-    self->text.names.most_bytes = (size_t)32 << 20;
+    self->text.max_pending = max_pending > 0 ? (size_t)max_pending : 1;
+    self->text.names.max_bytes = (size_t)32 << 20;
     bytes_put(&self->text.align_on, align_on.at, align_on.length);
     return (PyObject *)self;
 }
@@ -57,7 +57,7 @@ static void text_dealloc(TextObject *self)
 }
 
 /* Whether the text could not be passed over; then an error is set. */
-static int tell_failure(const TraceText *text)
+static int raise_failure(const TraceText *text)
 {
     if (text->has_failed)
         PyErr_NoMemory();
@@ -91,7 +91,7 @@ static int pass_over(TextObject *self, PyObject *arguments, Py_ssize_t *position
         *position = at - first;
     }
     PyBuffer_Release(&buffer);
-    return status < 0 || tell_failure(&self->text) ? -1 : status;
+    return status < 0 || raise_failure(&self->text) ? -1 : status;
 }
 
 static PyObject *text_survey(TextObject *self, PyObject *arguments)
@@ -156,7 +156,7 @@ static Py_ssize_t pass_records(TextObject *self, PyObject *arguments, int writes
             &style, {pid.at, pid.length}, {tid.at, tid.length}, records + count, are_last};
         enum LineStatus status = take_records(self, &thread, &record, out);
         next = record - records;
-        if (tell_failure(&self->text)) {
+        if (raise_failure(&self->text)) {
             next = -1;
         } else if (status == LINE_UNKNOWN) {
             PyErr_Format(PyExc_ValueError, "Record %zd cannot be written.", next);
@@ -189,7 +189,7 @@ static PyObject *text_leave_out(TextObject *self, PyObject *Py_UNUSED(nothing))
 {
     if (!text_enter(self)) return NULL;
     trace_leave_out(&self->text);
-    return tell_failure(&self->text) ? NULL : new_none();
+    return raise_failure(&self->text) ? NULL : new_none();
 }
 
 static PyObject *text_finish_rewrite(TextObject *self, PyObject *Py_UNUSED(nothing))
@@ -197,7 +197,7 @@ static PyObject *text_finish_rewrite(TextObject *self, PyObject *Py_UNUSED(nothi
     Bytes *out = text_enter(self) ? owned_begin(&self->out) : NULL;
     if (out == NULL) return NULL;
     trace_finish_rewrite(&self->text, out);
-    return tell_failure(&self->text) ? NULL : owned_view(self->out);
+    return raise_failure(&self->text) ? NULL : owned_view(self->out);
 }
 
 static PyObject *text_finish_survey(TextObject *self, PyObject *Py_UNUSED(nothing))
@@ -288,7 +288,7 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
         put_fact(facts, "aligned_ns", number_if(text->has_aligned, text->aligned_ns)) < 0 ||
         put_fact(facts, "lowest_id", number_if(text->has_ids, text->lowest_id)) < 0 ||
         put_fact(facts, "highest_id", number_if(text->has_ids, text->highest_id)) < 0 ||
-        put_fact(facts, "has_odd_ids", PyBool_FromLong(text->has_odd_ids)) < 0 ||
+        put_fact(facts, "has_odd_ids", PyBool_FromLong(text->has_irregular_ids)) < 0 ||
         put_fact(facts, "has_unix_times", PyBool_FromLong(text->has_unix_times)) < 0 ||
         put_fact(facts, "has_phases", PyBool_FromLong(text->has_phases)) < 0 ||
         put_fact(facts, "is_late", PyBool_FromLong(text->is_late)) < 0 ||
@@ -425,9 +425,9 @@ static PyObject *text_num_written(TextObject *self, void *Py_UNUSED(closure))
     return text_enter(self) ? PyLong_FromUnsignedLongLong(self->text.num_written) : NULL;
 }
 
-static PyObject *text_num_stray(TextObject *self, void *Py_UNUSED(closure))
+static PyObject *text_num_comma_errors(TextObject *self, void *Py_UNUSED(closure))
 {
-    return text_enter(self) ? PyLong_FromUnsignedLongLong(self->text.num_stray) : NULL;
+    return text_enter(self) ? PyLong_FromUnsignedLongLong(self->text.num_comma_errors) : NULL;
 }
 
 static PyMethodDef text_methods[] = {
@@ -459,7 +459,7 @@ static PyMethodDef text_methods[] = {
 };
 
 static PyGetSetDef text_values[] = {
-    {"num_stray", (getter)text_num_stray, NULL,
+    {"num_stray", (getter)text_num_comma_errors, NULL,
      "How many commas between events are missing or too many.", NULL},
     {"num_written", (getter)text_num_written, NULL, "How many events were rewritten.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

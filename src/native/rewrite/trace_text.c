@@ -8,8 +8,8 @@
 
 static void note_commas(TraceText *text, int64_t num_commas, int num_expected)
 {
-    text->num_stray += (uint64_t)(num_commas > num_expected ? num_commas - num_expected
-                                                            : num_expected - num_commas);
+    text->num_comma_errors += (uint64_t)(num_commas > num_expected ? num_commas - num_expected
+                                                                   : num_expected - num_commas);
 }
 
 const NestAction *trace_action(TraceText *text)
@@ -76,7 +76,7 @@ enum TextStatus trace_walk(TraceText *text, const char **where, const char *end,
     }
 }
 
-#define LONGEST_NUMBER 18
+#define MAX_NUMBER 18
 #define NO_OUTPUT UINT32_MAX
 
 uint32_t trace_flow_number(TraceText *text, const Event *event)

@@ -43,7 +43,7 @@ typedef struct {
     CounterSurvey counters;
     NestOutcome outcome;
     size_t next_action;
-    size_t most_pending, num_pending;
+    size_t max_pending, num_pending;
     uint64_t serial, num_serials, num_events, num_timed, num_spans;
     int64_t earliest_ns, latest_ns, latest_end_ns, aligned_ns, lowest_id, highest_id;
     /* number of events whose time and duration are 0, number of the first, and the earliest time of
@@ -51,10 +51,11 @@ typedef struct {
     uint64_t num_at_zero, first_at_zero;
     int64_t earliest_of_others_ns;
     int has_others, leaves_out_timeless; /* in both passes */
-    int nests, has_ids, has_odd_ids, has_aligned, has_unix_times, has_phases, is_late, has_failed;
-    int is_surveyed;    /* the first pass is over */
-    int has_changed;    /* the second pass reads another text than the first */
-    uint64_t num_stray; /* number of missing or extra commas between events */
+    int nests, has_ids, has_irregular_ids, has_aligned, has_unix_times, has_phases, is_late,
+        has_failed;
+    int is_surveyed;           /* the first pass is over */
+    int has_changed;           /* the second pass reads another text than the first */
+    uint64_t num_comma_errors; /* number of missing or extra commas between events */
     Splices splices;
     /* -- the plan -- */
     TextOutput *outputs;

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#define LONGEST_NUMBER 18
+#define MAX_NUMBER 18
 
 /* Whether a text is a whole number in its usual form. */
 static int is_plain_number(Text text)
@@ -37,7 +37,7 @@ static Text plain_tid(Text tid)
     if (tid.at == NULL || *tid.at != '"') return tid;
     Text number = {tid.at + 1, tid.length - 2};
     if (TEXT_BEGINS(number, "stream ")) number = (Text){number.at + 7, number.length - 7};
-    if (number.length == 0 || number.length > LONGEST_NUMBER) return tid;
+    if (number.length == 0 || number.length > MAX_NUMBER) return tid;
     for (size_t i = 0; i < number.length; i++) {
         if (number.at[i] < '0' || number.at[i] > '9') return tid;
     }

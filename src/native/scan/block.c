@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_BYTES ((size_t)1 << 16) /* initial size of a column of bytes */
+#define MIN_BYTES ((size_t)1 << 16) /* initial size of a column of bytes */
 /* limit of a column of bytes, whose offsets have 32 bits */
-#define LARGEST_BLOCK_BYTES ((size_t)256 << 20)
+#define MAX_BLOCK_BYTES ((size_t)256 << 20)
 
 static int make_bytes_room(ByteColumn *bytes, size_t wanted)
 {
     if (wanted <= bytes->room) return 1;
-    size_t room = wanted > bytes->room * 2 ? wanted + LEAST_BYTES : bytes->room * 2;
+    size_t room = wanted > bytes->room * 2 ? wanted + MIN_BYTES : bytes->room * 2;
     char *grown = bytes->bytes == NULL ? pages_new(room) : pages_resize(bytes->bytes, room);
     if (grown == NULL) return 0;
     bytes->bytes = grown;
@@ -41,7 +41,7 @@ int block_is_full(const Block *block, size_t next_bytes)
     if (block->num_rows == BLOCK_ROWS) return 1;
     for (int i = 0; i < NUM_BYTES; i++)
         if (block->bytes[i].offsets != NULL && block->num_rows > 0 &&
-            (size_t)block->bytes[i].offsets[block->num_rows] + next_bytes > LARGEST_BLOCK_BYTES)
+            (size_t)block->bytes[i].offsets[block->num_rows] + next_bytes > MAX_BLOCK_BYTES)
             return 1;
     return 0;
 }
@@ -101,8 +101,8 @@ int block_move(Block *block, PyObject *list, PyObject *names, int num_texts, int
 void block_free(Block *block)
 {
     pages_free(block->phases);
-    for (int i = 0; i < MOST_TEXTS; i++) pages_free(block->texts[i]);
-    for (int i = 0; i < MOST_NUMBERS; i++) {
+    for (int i = 0; i < MAX_TEXTS; i++) pages_free(block->texts[i]);
+    for (int i = 0; i < MAX_NUMBERS; i++) {
         pages_free(block->numbers[i].values);
         pages_free(block->numbers[i].valid);
     }

@@ -7,8 +7,8 @@
 #include "scan/column.h"
 
 #define BLOCK_ROWS 65536
-#define MOST_NUMBERS 32
-#define MOST_TEXTS 16
+#define MAX_NUMBERS 32
+#define MAX_TEXTS 16
 
 /* The texts of an event. Those of its arguments come after them. */
 enum { TEXT_NAME, TEXT_CATEGORY, TEXT_TRACK, TEXT_ID, NUM_OWN_TEXTS };
@@ -33,8 +33,8 @@ typedef struct {
 typedef struct {
     uint32_t num_rows;
     uint8_t *phases;
-    uint32_t *texts[MOST_TEXTS]; /* NULL: no event of the block has this text */
-    Numbers numbers[MOST_NUMBERS];
+    uint32_t *texts[MAX_TEXTS]; /* NULL: no event of the block has this text */
+    Numbers numbers[MAX_NUMBERS];
     ByteColumn bytes[NUM_BYTES];
 } Block;
 

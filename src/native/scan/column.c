@@ -169,7 +169,7 @@ static PyGetSetDef column_getset[] = {
 };
 
 static PyType_Slot column_slots[] = {
-    {Py_tp_doc, "A column of some events, for whoever reads Arrow's C data interface, once."},
+    {Py_tp_doc, "A column of some events, for one reader of Arrow's C data interface."},
     {Py_tp_dealloc, column_dealloc},
     {Py_tp_methods, column_methods},
     {Py_tp_getset, column_getset},

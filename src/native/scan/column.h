@@ -22,11 +22,11 @@ struct ArrowArray {
     void *private_data;
 };
 
-#define MOST_COLUMNS_READ 4
+#define MAX_COLUMNS_READ 4
 
 /* Columns that another library owns. */
 typedef struct {
-    const void *values[MOST_COLUMNS_READ];
+    const void *values[MAX_COLUMNS_READ];
     size_t num_rows;
     struct ArrowArray rows;
 } ColumnsRead;

@@ -1,4 +1,4 @@
-/* Finds which span lies in which. From the spans of a table it computes the own time, the parent
+/* Finds which span contains which. From the spans of a table it computes the own time, the parent
  * and the depth of each, in the order of the table. See `frames/tracks.py`.
  *
  *     columns ──► the rows of each track, in order of begin ──► a sweep with a stack ──► columns
@@ -17,10 +17,10 @@
 
 #include "text/bytes.h"
 
-#define MOST_DIGIT_BITS 13
+#define MAX_DIGIT_BITS 13
 #define FEW_DIGIT_BITS 8
-#define MOST_DIGITS (1 << MOST_DIGIT_BITS)
-#define MOST_INSERTED 64 /* up to so many rows are sorted by insertion */
+#define MAX_DIGITS (1 << MAX_DIGIT_BITS)
+#define MAX_INSERTED 64 /* up to so many rows are sorted by insertion */
 
 /* A span that is open; its children seen so far cover it up to `covered`. */
 typedef struct {
@@ -81,7 +81,7 @@ static void sort_few(const Nested *nested, uint32_t *rows, size_t count)
 static void sort_by_digit(const SortedRow *rows, SortedRow *into, size_t count, int shift,
                           int digit_bits)
 {
-    size_t places[MOST_DIGITS + 1], num_digits = (size_t)1 << digit_bits;
+    size_t places[MAX_DIGITS + 1], num_digits = (size_t)1 << digit_bits;
     memset(places, 0, (num_digits + 1) * sizeof *places);
     for (size_t i = 0; i < count; i++) places[(rows[i].since >> shift & (num_digits - 1)) + 1]++;
     for (size_t i = 1; i < num_digits; i++) places[i] += places[i - 1];
@@ -93,7 +93,7 @@ static void sort_by_digit(const SortedRow *rows, SortedRow *into, size_t count, 
  * array that holds the result. */
 static SortedRow *sort_rows(SortedRow *rows, SortedRow *spare, size_t count, uint64_t largest)
 {
-    int digit_bits = count < MOST_DIGITS ? FEW_DIGIT_BITS : MOST_DIGIT_BITS;
+    int digit_bits = count < MAX_DIGITS ? FEW_DIGIT_BITS : MAX_DIGIT_BITS;
     for (int shift = 0; shift < 64 && largest >> shift != 0; shift += digit_bits) {
         sort_by_digit(rows, spare, count, shift, digit_bits);
         SortedRow *sorted = spare;
@@ -134,9 +134,9 @@ static int sort_many(Nested *nested, uint32_t *rows, size_t count, int64_t first
     for (size_t at = 0, behind; at < count; at = behind) {
         uint64_t since = sorted[at].since;
         for (behind = at + 1; behind < count && sorted[behind].since == since;) behind++;
-        if (behind - at > MOST_INSERTED) sort_same_begins(nested, sorted + at, spare, behind - at);
+        if (behind - at > MAX_INSERTED) sort_same_begins(nested, sorted + at, spare, behind - at);
         for (size_t i = at; i < behind; i++) rows[i] = sorted[i].row;
-        if (behind - at <= MOST_INSERTED) sort_few(nested, rows + at, behind - at);
+        if (behind - at <= MAX_INSERTED) sort_few(nested, rows + at, behind - at);
     }
     return 1;
 }
@@ -153,7 +153,7 @@ static int sort_track(Nested *nested, uint32_t *rows, size_t count)
         last = begin > last ? begin : last;
     }
     if (is_sorted) return 1;
-    if (count > MOST_INSERTED) return sort_many(nested, rows, count, first, last);
+    if (count > MAX_INSERTED) return sort_many(nested, rows, count, first, last);
     sort_few(nested, rows, count);
     return 1;
 }

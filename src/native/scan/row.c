@@ -189,7 +189,7 @@ static const char *read_phase(Row *row, const char *at, const char *end, JsonFau
 static const char *read_other_field(Row *row, const char *key, const char *at, const char *end,
                                     JsonFault *fault)
 {
-    if (row->num_fields == MOST_FIELDS) return odd(fault);
+    if (row->num_fields == MAX_FIELDS) return odd(fault);
     at = json_skip_value(at, end, fault);
     if (at != NULL) row->fields[row->num_fields++] = (Text){key - 1, (size_t)(at - (key - 1))};
     return at;

@@ -7,8 +7,8 @@
 #include "scan/block.h"
 #include "text/bytes.h"
 
-#define MOST_KEYS 64
-#define MOST_FIELDS 60
+#define MAX_KEYS 64
+#define MAX_FIELDS 60
 
 /* A key of an argument, and its column. If two keys have the same column, the one of lower rank
  * counts. */
@@ -20,12 +20,12 @@ typedef struct {
 /* The keys of arguments that have columns. */
 typedef struct {
     int num;
-    Key keys[MOST_KEYS];
+    Key keys[MAX_KEYS];
     uint8_t buckets[256]; /* number + 1 of the first key with that hash */
-    uint8_t next_key[MOST_KEYS];
+    uint8_t next_key[MAX_KEYS];
 } Keys;
 
-/* Adds a key. Fewer than MOST_KEYS must be there. */
+/* Adds a key. Fewer than MAX_KEYS must be there. */
 void keys_add(Keys *keys, Key key);
 
 /* What was read of an event. */
@@ -34,14 +34,14 @@ typedef struct {
     uint8_t phase;
     uint8_t has_name, has_category, has_pid, has_tid, has_args, has_phase, has_id_text;
     uint32_t has_number; /* one bit per column */
-    int64_t numbers[MOST_NUMBERS];
-    uint8_t ranks[MOST_NUMBERS];
-    uint8_t text_ranks[MOST_TEXTS];
+    int64_t numbers[MAX_NUMBERS];
+    uint8_t ranks[MAX_NUMBERS];
+    uint8_t text_ranks[MAX_TEXTS];
     uint32_t has_text;
-    Text texts[MOST_TEXTS];
+    Text texts[MAX_TEXTS];
     uint64_t seen_keys;
     /* fields that the format does not have: from the key's quote to the value's end */
-    Text fields[MOST_FIELDS];
+    Text fields[MAX_FIELDS];
     int num_fields;
 } Row;
 

@@ -18,11 +18,11 @@
 #include "text/bytes.h"
 #include "text/json.h"
 
-#define LARGEST_WINDOW_BYTES ((size_t)1 << 30)
+#define MAX_WINDOW_BYTES ((size_t)1 << 30)
 
 typedef struct {
     PyObject_HEAD
-    Table texts[MOST_TEXTS];
+    Table texts[MAX_TEXTS];
     int num_texts, num_numbers;
     Keys keys;
     Block *block;    /* the block that is being filled */
@@ -125,8 +125,8 @@ typedef enum { SCAN_MORE, SCAN_LIST_END, SCAN_ODD, SCAN_NO_MEMORY } ScanEnd;
 typedef struct {
     const char *at;
     ScanEnd end;
-    int64_t num_stray; /* number of extra or missing commas */
-    int is_first;      /* there was no event before */
+    int64_t num_comma_errors; /* number of extra or missing commas */
+    int is_first;             /* there was no event before */
 } Progress;
 
 /* Reads events while they are ordinary and complete, and fit into the block. */
@@ -141,11 +141,12 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
         progress->end = SCAN_MORE;
         if (next == end) return;
         int num_expected = *next != ']' && !progress->is_first;
-        int64_t num_stray = num_commas > num_expected ? num_commas - num_expected
-                                                      : num_expected - num_commas;
+        int64_t num_comma_errors = num_commas > num_expected ? num_commas - num_expected
+                                                             : num_expected - num_commas;
         RowVerdict verdict = *next == '{' ? row_read(&scanner->keys, &row, &next, end) : ROW_ODD;
         if (verdict == ROW_ODD && *next == ']') {
-            *progress = (Progress){next, SCAN_LIST_END, progress->num_stray + num_stray,
+            *progress = (Progress){next, SCAN_LIST_END,
+                                   progress->num_comma_errors + num_comma_errors,
                                    progress->is_first};
             return;
         }
@@ -157,7 +158,7 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
             progress->end = SCAN_NO_MEMORY;
             return;
         }
-        *progress = (Progress){next, SCAN_MORE, progress->num_stray + num_stray, 0};
+        *progress = (Progress){next, SCAN_MORE, progress->num_comma_errors + num_comma_errors, 0};
     }
 }
 
@@ -206,7 +207,7 @@ static PyObject *scanner_scan(PyObject *self, PyObject *arguments)
     int is_first;
     if (!PyArg_ParseTuple(arguments, "y*nnp", &window, &at, &end, &is_first)) return NULL;
     PyObject *result = NULL;
-    if (at < 0 || at > end || end > window.len || (size_t)(end - at) > LARGEST_WINDOW_BYTES) {
+    if (at < 0 || at > end || end > window.len || (size_t)(end - at) > MAX_WINDOW_BYTES) {
         PyErr_SetString(PyExc_ValueError, "That is no part of the window, or too large.");
     } else if (is_idle(scanner, scanner->is_busy)) {
         const char *start = window.buf;
@@ -216,7 +217,7 @@ static PyObject *scanner_scan(PyObject *self, PyObject *arguments)
         scanner->is_busy = 0;
         if (!failed)
             result = Py_BuildValue("niL", (Py_ssize_t)(progress.at - start), (int)progress.end,
-                                   (long long)progress.num_stray);
+                                   (long long)progress.num_comma_errors);
     }
     PyBuffer_Release(&window);
     return result;
@@ -272,8 +273,8 @@ static int add_key(Scanner *scanner, PyObject *given)
 static int add_keys(Scanner *scanner, PyObject *keys)
 {
     Py_ssize_t count = PyTuple_Size(keys);
-    if (count > MOST_KEYS) {
-        PyErr_Format(PyExc_ValueError, "There are more than %d keys.", MOST_KEYS);
+    if (count > MAX_KEYS) {
+        PyErr_Format(PyExc_ValueError, "There are more than %d keys.", MAX_KEYS);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -312,8 +313,8 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *arguments, PyObject *
     if (!PyArg_ParseTuple(arguments, "O!iiO!", &PyTuple_Type, &names, &num_texts, &num_numbers,
                           &PyTuple_Type, &keys))
         return NULL;
-    if (num_texts < NUM_OWN_TEXTS || num_texts > MOST_TEXTS || num_numbers < NUM_OWN_NUMBERS ||
-        num_numbers > MOST_NUMBERS || !are_bytes(names, num_texts + num_numbers + NUM_BYTES)) {
+    if (num_texts < NUM_OWN_TEXTS || num_texts > MAX_TEXTS || num_numbers < NUM_OWN_NUMBERS ||
+        num_numbers > MAX_NUMBERS || !are_bytes(names, num_texts + num_numbers + NUM_BYTES)) {
         PyErr_SetString(
             PyExc_ValueError,
             "Each column needs a name, and there may be no more than there is room for.");
@@ -338,7 +339,7 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *arguments, PyObject *
 static void scanner_dealloc(PyObject *self)
 {
     Scanner *scanner = (Scanner *)self;
-    for (int i = 0; i < MOST_TEXTS; i++) table_free(&scanner->texts[i]);
+    for (int i = 0; i < MAX_TEXTS; i++) table_free(&scanner->texts[i]);
     if (scanner->block != NULL) block_free(scanner->block);
     Py_XDECREF(scanner->names);
     Py_XDECREF(scanner->full);

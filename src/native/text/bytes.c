@@ -56,7 +56,7 @@ int array_room_up_to(void **array, size_t index, size_t *capacity, size_t elemen
     return 1;
 }
 
-/* Different in every process, so that nobody can write a file whose names all get the same slot.
+/* Different in every process, so that no file can be made whose names all get the same slot.
  * The first thread that needs it chooses it: with two seeds, a table could hold a name twice. */
 static uint64_t seed(void)
 {
@@ -110,7 +110,7 @@ static int table_widen(Table *table)
 
 static uint32_t table_add(Table *table, size_t slot, const char *key, size_t length, uint64_t hash)
 {
-    int is_over = table->most_bytes > 0 && table->keys.length + length > table->most_bytes;
+    int is_over = table->max_bytes > 0 && table->keys.length + length > table->max_bytes;
     if (is_over || table->num_entries >= UINT32_MAX - 2 ||
         !array_room_for_next((void **)&table->entries, table->num_entries, &table->entries_capacity,
                              sizeof *table->entries) ||

@@ -113,7 +113,7 @@ typedef struct {
     size_t num_entries, entries_capacity;
     uint32_t *slots; /* index + 1 of an entry; 0 is free */
     size_t num_slots;
-    size_t most_bytes; /* limit for all keys together; 0: none */
+    size_t max_bytes; /* limit for all keys together; 0: none */
 } Table;
 
 /* The number of a key; a new key is added. TABLE_FULL if there is no memory, or the limit is

@@ -7,8 +7,8 @@
 #include "text/decimal.h"
 #include "text/json.h"
 
-#define MOST_DIGITS 18
-#define LONGEST_NUMBER 63
+#define MAX_DIGITS 18
+#define MAX_NUMBER 63
 #define DOUBLES_LOSE_DIGITS_FROM_US 8796093022208.0 /* 2**43 */
 
 /* -- reading -- */
@@ -24,7 +24,7 @@ int read_integer(Text text, int64_t *number)
     int is_negative = at < end && *at == '-';
     int64_t sum = 0;
     at += is_negative;
-    if (at == end || end - at > MOST_DIGITS) return 0;
+    if (at == end || end - at > MAX_DIGITS) return 0;
     for (; at < end; at++) {
         if (!is_digit(*at)) return 0;
         sum = sum * 10 + (*at - '0');
@@ -60,10 +60,10 @@ static int short_number(const char *at, const char *end, double *number)
 
 double read_double(Text number)
 {
-    char text[LONGEST_NUMBER + 1];
+    char text[MAX_NUMBER + 1];
     double value;
     if (short_number(number.at, number.at + number.length, &value)) return value;
-    size_t length = number.length < LONGEST_NUMBER ? number.length : LONGEST_NUMBER;
+    size_t length = number.length < MAX_NUMBER ? number.length : MAX_NUMBER;
     memcpy(text, number.at, length);
     text[length] = 0;
     return decimal_value(text);
@@ -75,7 +75,7 @@ static const char *read_rounded_us(const char *at, const char *end, int64_t *ns)
 {
     JsonFault fault = JSON_FINE;
     const char *behind = *at == '-' || is_digit(*at) ? json_skip_value(at, end, &fault) : NULL;
-    if (behind == NULL || behind - at > LONGEST_NUMBER) return NULL;
+    if (behind == NULL || behind - at > MAX_NUMBER) return NULL;
     double number = read_double((Text){at, (size_t)(behind - at)});
     if (!(fabs(number) < DOUBLES_LOSE_DIGITS_FROM_US)) return NULL;
     double whole = floor(number);
@@ -88,7 +88,7 @@ const char *read_us(const char *at, const char *end, int64_t *ns)
     const char *start = at, *first = at += at < end && *at == '-';
     uint64_t whole = 0, thousandths = 0;
     for (; at < end && is_digit(*at); at++) whole = whole * 10 + (uint64_t)(*at - '0');
-    if (at == first || at - first > 16 || whole > MOST_TIME_US || (*first == '0' && at - first > 1))
+    if (at == first || at - first > 16 || whole > MAX_TIME_US || (*first == '0' && at - first > 1))
         return NULL;
     if (at < end && *at == '.') {
         const char *decimals = ++at;

@@ -6,7 +6,7 @@
 #include "text/bytes.h"
 
 /* 126 years: the sum with a base in unix nanoseconds fits */
-#define MOST_TIME_US INT64_C(4000000000000000)
+#define MAX_TIME_US INT64_C(4000000000000000)
 #define US_DIGITS 24      /* the longest microseconds */
 #define INTEGER_DIGITS 20 /* the longest integer, with its sign */
 #define TIME_AHEAD 32     /* bytes that read_us_ahead may read */
@@ -75,7 +75,7 @@ static inline __attribute__((always_inline)) const char *read_us_ahead(const cha
         at += 1 + length;
     }
     *ns = (int64_t)whole;
-    return *at == 'e' || *at == 'E' || whole > UINT64_C(1000) * MOST_TIME_US ? NULL : at;
+    return *at == 'e' || *at == 'E' || whole > UINT64_C(1000) * MAX_TIME_US ? NULL : at;
 }
 
 /* -- writing: each returns the byte after what it wrote -- */

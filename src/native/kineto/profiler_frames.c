@@ -1,6 +1,6 @@
-/* See own_frames.h. */
+/* See profiler_frames.h. */
 
-#include "kineto/own_frames.h"
+#include "kineto/profiler_frames.h"
 
 #include <string.h>
 
@@ -85,8 +85,8 @@ static void put_number(char *value, size_t old_length, int64_t number, char **en
     *end += (ptrdiff_t)length - (ptrdiff_t)old_length;
 }
 
-enum FrameFate own_frames_judge(OwnFrames *own, const char *name, size_t length, char *args,
-                                char **args_end)
+enum FrameFate profiler_frames_judge(OwnFrames *own, const char *name, size_t length, char *args,
+                                     char **args_end)
 {
     FrameArgs found = read_args(args, *args_end);
     int64_t parent = number_of(found.parent);

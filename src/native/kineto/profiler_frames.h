@@ -28,7 +28,7 @@ enum FrameFate { FRAME_STAYS, FRAME_GOES, FRAME_FAILED };
 /* Says whether a frame stays, from its name and the JSON text of its args, which ends at
  * `*args_end`. If it stays and its parent is ours, the text gets the nearest parent that is not
  * ours: up to 20 bytes more. Parents come before their children. */
-enum FrameFate own_frames_judge(OwnFrames *own, const char *name, size_t length, char *args,
-                                char **args_end);
+enum FrameFate profiler_frames_judge(OwnFrames *own, const char *name, size_t length, char *args,
+                                     char **args_end);
 
 #endif
