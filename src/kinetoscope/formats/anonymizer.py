@@ -1,4 +1,4 @@
-"""Redaction without a user's function: the names of users become numbers, and those of torch and ours stay.
+"""Redaction without a user's function: users' names become numbers, and those of torch and Kinetoscope are kept.
 
 The same name is always replaced by the same. Numbers follow the order in which names occur, so that outputs do not
 depend on the names themselves.
@@ -39,12 +39,12 @@ _OPEN_CATEGORIES = frozenset(
         *("python_function", "user_annotation", "gpu_user_annotation", "cpu_op", "Operator"),
     )
 )
-"""Categories whose events have a name of a user's after a prefix of ours or of torch's, or within a frame."""
+"""Categories whose events have a user's name after a known prefix, or within a frame."""
 _LIBRARY = re.compile(r"(?:^|.*/)(?:site|dist)-packages/", re.DOTALL)
 _PLAIN_LIBRARY = re.compile(r"(?:contextlib|copy|functools|runpy|threading)\.py")
 _TORCH = "torch/"
 STEP = "step"
-"""The name instead of the name of the spans that a user says are steps."""
+"""The replacement of the name of the spans that `--step` names."""
 
 
 class Anonymizer(TraceRedactor):
@@ -70,7 +70,7 @@ class Anonymizer(TraceRedactor):
         return self._written[noun, text]
 
     def sentence(self, text: str) -> str:
-        """Return a sentence of ours without the values in it; a placeholder for any other."""
+        """Return a sentence of Kinetoscope without its values; a placeholder for any other."""
         return redact_sentence(text)
 
     def text(self, key: str, text: str) -> str:

@@ -269,7 +269,7 @@ def _restore_digits(events: list[Event], content: bytes) -> None:
         if isinstance(times, dict):
             times = msgspec.json.decode(times["traceEvents"], type=list[_Times])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return  # some fields have odd types: the rounded numbers must do
+        return  # some fields have unexpected types: the rounded numbers must do
     for event, exact in zip(events, cast("list[_Times]", times), strict=True):
         event |= {key: value for key in ("ts", "dur") if (value := getattr(exact, key)) is not None}
 
@@ -394,7 +394,7 @@ def _encode(event: Event) -> bytes:
         line = _ENCODER.encode(event)
     except _NOT_ENCODABLE:
         return _ENCODER.encode(_make_plain(event))
-    # msgspec silently writes NaN as null: look at every null.
+    # msgspec silently writes NaN as null: check every null.
     return _ENCODER.encode(_make_plain(event)) if b"null" in line else line
 
 

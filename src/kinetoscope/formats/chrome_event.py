@@ -44,7 +44,7 @@ _STRING_LINE = re.compile(r'([ \t\r]*"[^"\n]*"[ \t\r]*:[ \t\r]*")(.*)("[ \t\r]*(
 _ESCAPE_OR_BARE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,"]|[^ \t\n\r",:{}\[\]]+', re.DOTALL)
 
-# a string, or a word that stands for the value of a member or an item, with what is before it
+# a string, or a bare word as the value of a member or an item, with what is before it
 _WORD_AS_VALUE = re.compile(r'"(?:[^"\\]|\\.)*"|([:\[,]\s*)([^\s",:{}\[\]]+)', re.DOTALL)
 _JSON_WORDS = frozenset({"true", "false", "null"})
 
@@ -286,7 +286,7 @@ def _encode(fields: dict[str, Any], counts: Counter[str]) -> bytes:
         text = msgspec.json.encode(fields)
     except (UnicodeError, OverflowError):
         text = b"null"
-    # msgspec silently writes NaN as null: look at every null.
+    # msgspec silently writes NaN as null: check every null.
     return msgspec.json.encode(_plain(fields, counts)) if b"null" in text else text
 
 

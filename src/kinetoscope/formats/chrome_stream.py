@@ -41,7 +41,7 @@ CLOSING_BRACKET = ord("]")
 _PIECE_BYTES = 1 << 20
 _MAX_EVENT_BYTES = 1 << 26  # longer text is treated as damage, such as a missing quote
 _MAX_BYTES_WITHOUT_EVENTS = 1 << 25
-_PEEK_BYTES = 1 << 12  # the end of an odd event is searched in so many bytes first
+_PEEK_BYTES = 1 << 12  # bytes in which the end of a malformed event is searched first
 # If the end of an event is not in so many bytes, it is given up: Python objects take up to 30 times the text's size.
 _LOOKAHEAD_BYTES = 1 << 23
 _MAX_REPAIRED_BYTES = 1 << 16

@@ -94,7 +94,7 @@ TORCH_CATEGORIES: dict[str, Field] = {category: field for field, names in _BY_FI
 """The categories of torch's profiler, with the field that the names of their events are."""
 
 KNOWN_CATEGORIES = frozenset(KINETOSCOPE_CATEGORIES | TORCH_CATEGORIES)
-"""Categories that a user's function is not asked about, since analyses find events by them."""
+"""Categories that are not passed to a user's function, since analyses find events by them."""
 
 OTHER_NAMES = _ANY
 """The names of events in other categories, as in traces of other profilers."""
@@ -178,7 +178,7 @@ _HEADER_KEYS = frozenset(
     )
 )
 KNOWN_KEYS = _NUMBER_KEYS | frozenset(_TEXT_KEYS)
-"""Names of arguments and of header fields that a user's function is not asked about: analyses need them."""
+"""Names of arguments and header fields that are not passed to a user's function: analyses need them."""
 
 DEVICES = _torch_field(known_names.is_device, "device")
 
@@ -215,7 +215,7 @@ STRUCT_TEXTS: dict[str, dict[str, Field]] = {
 
 
 def is_known_key(key: str) -> bool:
-    """Return whether the name of an argument or a header field is torch's or ours."""
+    """Return whether the name of an argument or a header field is torch's or Kinetoscope's."""
     return key in KNOWN_KEYS or key in _HEADER_KEYS
 
 

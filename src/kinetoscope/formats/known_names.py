@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kinetoscope.formats.torch_names import is_backward_node, is_kernel, is_operator
 
 Vocabulary = Callable[[str], bool]
-"""Returns whether a text is a name of torch's or of ours."""
+"""A function that returns whether a text is a known name."""
 
 _KINETOSCOPE_SPANS = (
     r"(?:event|kinetoscope)/(?:epoch|batch|dataloader|forward|backward|loss|optimizer|eval|stop|start|save|drain|merge)"
@@ -142,7 +142,7 @@ def is_frame(text: str) -> bool:
 
 
 def is_name_of_torch(text: str) -> bool:
-    """Return whether a name is torch's whatever it is the name of: in traces of other profilers no field says that."""
+    """Return whether any name is torch's: traces of other profilers do not show of what it is."""
     return is_call_of_torch(text) or is_kernel(text) or is_call(text) or is_frame(text)
 
 

@@ -74,7 +74,7 @@ class RankClosed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 class NothingRecorded(msgspec.Struct, frozen=True, tag="nothing"):
-    """The run has ended and recorded nothing; ``why`` is a sentence that says why, and what to change."""
+    """The run has ended and recorded nothing; ``why`` is a sentence with the reason and the remedy."""
 
     why: Annotated[str, msgspec.Meta(max_length=1000)]
     start: Start = ""

@@ -153,7 +153,7 @@ class _Structs:
         if length is None or self.at + length > len(self._text):
             raise _DamagedError
         self.at += length
-        return None  # nothing that is asked for is text or a fraction
+        return None  # no needed field is text or a fraction
 
     def _list(self, depth: int) -> list[Any]:
         head = self._byte()

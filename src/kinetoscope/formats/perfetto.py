@@ -17,7 +17,7 @@ Event = dict[str, Any]
 
 SUFFIXES = (".pftrace", ".perfetto-trace")
 BEGINNING = b"\n\x04\x50\x01\x68\x01"
-"""The first packet of every file of ours: it declares that sequence 1 starts without state."""
+"""The first packet of every file, which declares that sequence 1 starts without state."""
 
 _COUNTER_BIT = 1 << 63
 _FNV_BASIS, _FNV_PRIME = 14695981039346656037, 1099511628211

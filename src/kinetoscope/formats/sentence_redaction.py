@@ -13,7 +13,7 @@ import kinetoscope
 
 _PACKAGES = ("analysis", "core", "formats", "frames", "handlers", "merge", "pulse", "recording", "report", "spool")
 LEFT_OUT = "A note is left out here: it has words that are not Kinetoscope's."
-"""The placeholder for a sentence that is not ours alone, such as one in the header of a trace."""
+"""The placeholder for a sentence with other words than Kinetoscope's."""
 _MIN_WORDS = 3  # written in a template; with fewer, another text could match it by chance
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _UNKNOWN = "\N{HORIZONTAL ELLIPSIS}"
@@ -39,7 +39,7 @@ class Template(NamedTuple):
 
 
 def redact_sentence(text: str) -> str:
-    """Return a sentence of ours without its values, of which quantities stay; a placeholder for any other text."""
+    """Return a sentence of Kinetoscope with quantities only; a placeholder for any other text."""
     prefix = match[0] if (match := _ABOUT.match(text)) else ""
     kept = _without_values(text[len(prefix) :])
     return LEFT_OUT if kept is None else prefix + kept
@@ -60,7 +60,7 @@ def _without_values(text: str) -> str | None:
 
 
 def find_values(text: str) -> list[tuple[int, int]] | None:
-    """Return the ranges of a text that its template does not fix; None if it is no sentence of ours."""
+    """Return the ranges of a text that its template does not fix; None if it is another sentence."""
     found = [values for template in _templates() if (values := template.values_in(text)) is not None]
     return min(found, key=lambda values: sum(end - begin for begin, end in values), default=None)
 

@@ -1,4 +1,4 @@
-"""Names of torch, of its kernels and of its libraries, told apart from those of users.
+"""Names of torch, of its kernels and of its libraries, in contrast to those of users.
 
 An operator is torch's if torch registers it (`torch_names.txt`). In the name of a kernel each identifier is judged by
 itself: it is known if its outermost namespace is that of a library, or if it consists of words that libraries use.
@@ -95,7 +95,7 @@ def is_kernel(name: str) -> bool:
 
 
 def has_kernel_form(name: str) -> bool:
-    """Return whether a name has the form of one of a compiled kernel, whoever wrote that."""
+    """Return whether a name has the form of a compiled kernel's, also of a user's."""
     return _KERNEL_FORM.fullmatch(name) is not None
 
 

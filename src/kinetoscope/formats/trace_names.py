@@ -10,7 +10,7 @@ MODULE = "module"
 """The category of calls of torch modules. Their args have ``class`` and ``depth``."""
 
 WATCHED_PHASE = "watched_phase"
-"""The category of spans of phases that hooks of torch's told of."""
+"""The category of phases that hooks of torch have recorded."""
 
 SAMPLE, SAMPLE_OF_LIBRARY, SAMPLED_STATE = "stack_sample", "stack_sample,library", "stack_sample,state"
 """The categories of frames of sampled stacks, the user's and those of libraries, and of what the thread waits for in
@@ -22,7 +22,7 @@ SAMPLES_TRACK = "samples of {}"
 """The name of the track with the samples of a thread, which has the name of that thread."""
 
 SAMPLED_EVERY = "sampled every {} ms"
-"""The instant at the begin of a window that says how often that thread is sampled."""
+"""The instant at the start of a window with the sampling interval of that thread."""
 
 WAITS_PREFIX = "waits: "
 """So begin the states of a thread that waits, before what it waits for."""

@@ -20,7 +20,7 @@ Replace = Callable[[str], str]
 _FIELDS = frozenset(("ph", "name", "cat", "args", "pid", "tid", "ts", "dur", "tts", "tdur", "id", "id2", "bind_id"))
 _FIELDS |= {"bp", "s", "scope", "flow_in", "flow_out"}
 _ID_FIELDS = frozenset(("pid", "tid", "id", "id2", "bind_id", "scope"))
-_CODES = frozenset(("ph", "s", "bp"))  # one letter says what kind of event it is
+_CODES = frozenset(("ph", "s", "bp"))  # one letter for the kind of an event
 _DESCRIPTIONS = frozenset(
     ("process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index", "kinetoscope_header")
 )
@@ -31,7 +31,7 @@ _DECODER = msgspec.json.Decoder(list[dict[str, Any]], float_hook=lambda digits: 
 
 
 class TraceRedactor:
-    """Redact the events and the header of one trace; ``ask`` is called with each text.
+    """Redact the events and the header of one trace; ``replace`` is called with each text.
 
     Texts that tell tracks or flows apart stay different, even if ``ask`` gives the same answer for them.
     """
@@ -141,7 +141,7 @@ def describes_track(event: Event) -> bool:
 
 
 def _is_device_label(args: Any) -> bool:
-    """Return whether the args of a description only say that a process stands for the CPU or a GPU."""
+    """Return whether the args of a description only label a process as the CPU or a GPU."""
     return isinstance(args, dict) and len(args) == 1 and _DEVICE.fullmatch(str(args.get("labels"))) is not None
 
 

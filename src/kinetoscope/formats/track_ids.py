@@ -326,6 +326,6 @@ class IdNumbers:
         return self._numbers.setdefault(str(given), self._first + len(self._numbers))
 
     def _renumber(self, given: Any) -> Any:
-        if isinstance(given, dict):  # id2 says whether the id is local to a process or global
+        if isinstance(given, dict):  # id2 has the scope of the id: a process, or all
             return {scope: hex(self.number(value)) for scope, value in given.items()}
         return self.number(given)

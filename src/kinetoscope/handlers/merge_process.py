@@ -16,7 +16,7 @@ _MIN_SECONDS_BETWEEN = 60.0
 _WAIT_FOR_RANKS_S = 10.0
 _SHARE_FOR_RANKS = 0.7  # of the time that a close waits; the rest is for the merge
 _WAIT_FOR_CYCLES_S = 5.0
-# A process that ends just as the time is up may not have noticed that nobody waits for it.
+# A process that ends just as the time is up may not have noticed that it is detached.
 _LAST_CHECK_S = 0.25
 
 

@@ -84,7 +84,7 @@ class RecoveredRank:
 
 @dataclass(frozen=True, slots=True)
 class UnrecoveredRank:
-    """A spool folder of which nothing was recovered, and why; it is kept, unless it ``is_discarded``."""
+    """A spool folder without recovered data, and the reason; it is kept, unless it ``is_discarded``."""
 
     spool_folder: Path
     error: Exception

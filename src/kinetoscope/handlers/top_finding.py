@@ -18,7 +18,7 @@ MAX_SECONDS = 2.0
 """How long the process may take: devices stand idle meanwhile."""
 
 MAX_SECONDS_WATCHED = 10.0
-"""How long it may take if somebody is watching the terminal."""
+"""The limit where a user is watching the terminal."""
 
 MAX_SECONDS_WITH_REPORT = 30.0
 """How long it may take to write a report, too."""

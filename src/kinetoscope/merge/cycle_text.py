@@ -18,7 +18,7 @@ from kinetoscope.merge.native_rewrite import INSPECT_AGAIN, INSPECT_CANONICAL, R
 from kinetoscope.native import native
 
 _INSPECT_OURS = INSPECT_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
-_ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones, since all of ours come before all of the file's
+_ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones: recorded ones come before the file's
 _KEPT_IDS = 0, True
 _WHOLE = False, False, 0, (0, 0, 1)  # no window, new places, no packets, not stretched
 

@@ -29,7 +29,7 @@ FileState = tuple[int, int]
 Moment = tuple[int, int]
 """The begin and the end of something, in nanoseconds."""
 _FACT = struct.Struct("<QQdII")  # CounterFact in `src/native/rewrite/counters.h`
-_MAX_SERIES = 1 << 16  # of a file or a rank; nobody reads more
+_MAX_SERIES = 1 << 16  # of a file or a rank; more are unreadable
 
 
 class CounterSeries(NamedTuple):
@@ -78,7 +78,7 @@ class InputFile:
     notes: dict[str, Any] = field(default_factory=dict)
     """The values of metadata events on the whole file, by name. Composer keeps its rank and its clock there."""
     counters: list[CounterSeries] | None = None
-    """None if they were not asked for, or are too many."""
+    """None if they were not requested, or are too many."""
     shift_ns: int = 0
     stretch: DriftCorrection | None = None
     ranks: list[int] = field(init=False)
@@ -123,7 +123,7 @@ class InputFile:
 
     @property
     def clock(self) -> FileClock | None:
-        """The clock of a file of ours."""
+        """The clock of a file of Kinetoscope."""
         return parse_file_clock(kinetoscope_header(self.header))
 
     @property

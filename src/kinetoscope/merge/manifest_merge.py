@@ -185,11 +185,11 @@ def _merge(
     report = merge_traces(
         chosen.output,
         *inputs.paths,
-        notes=attempt.notes(folder) + inputs.notes,  # not where the folder is: no trace tells that
+        notes=attempt.notes(folder) + inputs.notes,  # not where the folder is: no trace has that
         sources=inputs.sources,
         on_progress=on_progress,
         as_list=as_list,
-        num_threads=1,  # this runs beside training
+        num_threads=1,  # this runs during training
     )
     for path in attempt.expired & set(inputs.sources):
         delete(folder / path) if delete is not None else RunFolder(folder).delete(path)

@@ -193,7 +193,7 @@ class _Merging:
         return list(self._plan.tracks)
 
     def write_to(self, writer: TraceWriter, *, for_composer: bool) -> None:
-        """Write the events of all files and the metadata of their tracks, for Composer's merger too if asked."""
+        """Write the events of all files and the metadata of their tracks, also Composer's with ``for_composer``."""
         if isinstance(writer, PerfettoWriter):
             writer.counter_tracks = counter_tracks([file for file, _ in self._files])
         for file, rewriter in self._files:

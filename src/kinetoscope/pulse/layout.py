@@ -27,9 +27,9 @@ class StallState(IntEnum):
 
     NONE = 0
     SUSPECTED = 1
-    """It lasts too long, and nobody has looked closer yet, which takes the GIL."""
+    """It lasts too long, and was not probed yet, which takes the GIL."""
     LONG = 2
-    """It was seen too seldom to say what is usual, or it compiles, or the loop is over."""
+    """It was seen too seldom for a usual time, or it compiles, or the loop is over."""
     HUNG = 3
     GIL_HELD = 4
     """It was suspected for ten seconds in which our threads could run, but for the GIL."""
@@ -72,7 +72,7 @@ class RequestState(IntEnum):
     LATE = 4
     """Its steps were over when it was seen."""
     REFUSED = 5
-    """Another recording was going on, or too many were asked for."""
+    """Another recording was in progress, or there were too many requests."""
 
 
 MAGIC = b"KSPULSE\0"

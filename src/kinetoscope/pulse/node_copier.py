@@ -36,7 +36,7 @@ def local_folder(run_folder: Path) -> Path:
         folder.mkdir(0o700)
     found = os.stat(folder, follow_symlinks=False)
     if not (stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o700):
-        return Path(tempfile.mkdtemp(prefix="kinetoscope-pulse-"))  # somebody else has made it: share nothing
+        return Path(tempfile.mkdtemp(prefix="kinetoscope-pulse-"))  # another user has made it: share nothing
     return folder
 
 

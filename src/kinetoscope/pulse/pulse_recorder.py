@@ -128,7 +128,7 @@ class PulseRecorder:
         self._run: RunFolder | None = None
         self._num_reported = 0
         self.request_file: str = ""
-        """The file by which this rank is asked to record, once it is open; "" if the run has no folder."""
+        """The file of requests to record, once the pulse is open; "" if the run has no folder."""
         self.is_between_loops = False
         """Whether the loop is over, and no other has begun."""
         self._num_due = 0
@@ -464,7 +464,7 @@ def read_resident_bytes() -> int | None:
 
 
 def _platform_resident_bytes() -> int | None:
-    import psutil  # slow to import, and Linux tells without it
+    import psutil  # slow to import, and Linux has a file for it
 
     try:
         return psutil.Process().memory_info().rss

@@ -62,7 +62,7 @@ class NamesFile:
         new = self._names[first:]
         lines = [json.dumps(_fields_of(name)).encode() + b"\n" for name in new]
         text, end = b"".join(lines), first + len(new)
-        if self._num_written == first:  # else what handles a signal has told the same meanwhile
+        if self._num_written == first:  # else a signal handler has written the same meanwhile
             self._unwritten, self._num_written = self._unwritten + text, end
         self.flush()
 

@@ -90,7 +90,7 @@ class SpooledTrack:
     monotonic_ns: int
     unix_ns: int
     num_dropped: int = 0
-    """How many records found no space in the window in which ``dropped_ns`` lies, when the last of them was dropped."""
+    """The number of records dropped in the window of ``dropped_ns``, when the last of them was dropped."""
     dropped_ns: int = 0
     parts: list[SpooledPart] = field(default_factory=list, repr=False)
     open_spans: list[Record] = field(default_factory=list)

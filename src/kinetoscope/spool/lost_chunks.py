@@ -25,7 +25,7 @@ class ChunkSummary(NamedTuple):
 
 
 def describe_losses(chunks: Iterable[ChunkSummary], log: Sequence[LoggedWindow]) -> list[str]:
-    """Return a sentence on each window of which records are missing, as far as that shows.
+    """Return a sentence on each window with detectably missing records.
 
     The log has the number of records of a window that has closed. Of a window that was still open, what is missing at
     the end is unknown: only chunks between others, and chunks that a thread has left before they were full.

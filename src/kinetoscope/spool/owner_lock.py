@@ -85,7 +85,7 @@ def _query_lock(path: Path, host: str) -> OwnerState:
     except OSError:
         return OwnerState.UNKNOWN
     try:
-        # Shared, so that two processes that ask at the same moment do not take each other for the owner.
+        # Shared, so that two processes that check at the same moment do not mistake each other for the owner.
         _lock(file, is_shared=True)
         boot_id = os.read(file, _BOOT_ID_BYTES)
     except OSError as error:

@@ -23,7 +23,7 @@ class Kind(IntEnum):
 
 
 class Flag(IntEnum):
-    """The flags of a record: bits, of which several may be set.
+    """The flags of a record: bits, several of which may be set.
 
     An `IntFlag` takes nine times as long.
     """

@@ -91,7 +91,8 @@ static PyObject *module_call_get(PyObject *object, PyObject *module, PyObject *P
     return PyObject_CallFunctionObjArgs(method_type, original, module, NULL);
 }
 
-static PyObject *module_call_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
+static PyObject *module_call_new(PyTypeObject *type, PyObject *arguments,
+                                 PyObject *Py_UNUSED(names))
 {
     PyObject *original, *spans, *find;
     if (!PyArg_ParseTuple(arguments, "OO!O", &original, &PyDict_Type, &spans, &find)) return NULL;

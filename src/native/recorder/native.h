@@ -69,7 +69,7 @@ struct Span {
     int64_t own_series; /* name id of a counter's only value; -1 if unknown yet */
 };
 
-/* the name id of a span that has not been recorded; NO_NAME in recording/markers/recorder_types.py */
+/* the name id of a span without records; NO_NAME in recording/markers/recorder_types.py */
 #define NO_NAME UINT32_MAX
 
 extern PyTypeObject *span_type;

@@ -180,7 +180,7 @@ HOT uint64_t same_bytes(const char *one, const char *other)
 }
 #endif
 
-/* Whether the text at `at` is this one and a value of its kind follows. MAX_SHAPE_BYTES bytes may be
+/* Whether the text at `at` is this one and a value of its kind follows. MAX_SHAPE_BYTES may be
  * read. */
 HOT int is_here(const Shape *shape, const char *at)
 {

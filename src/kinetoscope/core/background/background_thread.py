@@ -58,7 +58,7 @@ class BackgroundThread(threading.Thread):
         try:
             super().run()
         finally:
-            with _lock:  # nobody uses the address, which becomes invalid, while the lock is held
+            with _lock:  # the address, which becomes invalid, is only used under the lock
                 _states.pop(ident, None)  # a child that this thread has forked has forgotten it
 
 

@@ -151,7 +151,7 @@ class WriterThread:
         except BaseException as error:
             is_own_thread = threading.current_thread() is self._thread and os.getpid() == self._pid
             if not isinstance(error, Exception) and not is_own_thread:
-                raise  # Ctrl-C, on a thread that is not ours; or sys.exit() in a child that a job has forked
+                raise  # Ctrl-C, on another thread; or sys.exit() in a child that a job has forked
             self._on_error(name, error)
 
 

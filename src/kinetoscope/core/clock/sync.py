@@ -37,7 +37,7 @@ NUM_ROUND_TRIPS = 40
 _IDLE_POLL_S, _BUSY_POLL_S = 0.1, 0.005
 _POLLS_PER_CHECK = 10
 _STEP_TIMEOUT = timedelta(seconds=2)
-# The errors of a store when nobody answers. torch's are RuntimeErrors.
+# The errors of a store without an answer. torch's are RuntimeErrors.
 STORE_ERRORS = (RuntimeError, OSError, LookupError, ValueError, TypeError)
 _CLOCK_MONOTONIC = 1
 _CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}
@@ -132,7 +132,7 @@ class ClockServer:
         """Answer the next rank; return False if no rank has a question."""
         if not self._store.check([self._question(0)]):
             return False
-        with suppress(*STORE_ERRORS):  # the rank that asked has exited
+        with suppress(*STORE_ERRORS):  # the rank with the question has exited
             for number in range(NUM_ROUND_TRIPS + 1):
                 self._answer(number)
         self._num_served += 1

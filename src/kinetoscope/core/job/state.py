@@ -75,7 +75,7 @@ class State:
         self.timestamp = self.timestamp
 
 
-# The timestamp is made when somebody reads it: in a loop that records nothing, nobody does.
+# The timestamp is made on access: a loop that records nothing never reads it.
 _slot: Any = State.timestamp
 
 

@@ -75,7 +75,7 @@ def plain_value(value: Any) -> Any:
 
 
 def plain_count(count: Any) -> int:
-    """Return a count of ours or of Composer's as an int."""
+    """Return a count of Kinetoscope or Composer as an int."""
     return int(count) if isinstance(count, int) else int(plain_value(count))
 
 

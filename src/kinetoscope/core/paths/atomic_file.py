@@ -251,7 +251,7 @@ def _is_abandoned(descriptor: int, machine: str) -> bool:
     """Return whether the owner is dead. The lock taken here lasts as long as the descriptor is open."""
     assert fcntl is not None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two processes can ask at a time
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two processes can check at a time
         proves_death = machine == _machine()
     except BlockingIOError:
         return False

@@ -12,7 +12,7 @@ from kinetoscope.core.paths.run_folder import find_file_type
 
 _NAME = re.compile("attempt([0-9]{1,9})")
 MANIFESTS = ".manifest"
-"""In a folder of traces, the folder in which ranks say which files they have finished."""
+"""The folder, in a folder of traces, of the ranks' lists of finished files."""
 
 
 _RUN_MARKERS = ("pulse", "traces")

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from kinetoscope.errors import TraceFileError
 
-# A pipe is opened without waiting for somebody to write it, a terminal without becoming this process's own.
+# A pipe is opened without waiting for a writer, a terminal without becoming the controlling one.
 _NON_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _DESCRIPTOR_PREFIXES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 _KINDS = (
