@@ -454,12 +454,12 @@ class TraceSet(Sequence[Trace]):
 
     @cached_property
     def modules(self) -> pl.DataFrame:
-        """A row for each rank and torch module, with sums over all windows: ``rank``, ``name``, ``class_name``,
-        ``depth``, ``num_calls``; times, FLOPs and memory forward and backward, as `ModuleRow` describes them.
+        """A row for each rank and torch module, with sums over all windows.
 
-        Without ``profile(modules=True)`` it is empty. Three rows have the time that belongs to no module:
-        ``(optimizer)``, ``(gradient accumulation)`` and ``(outside of modules)``; with them, the ``self_`` columns add
-        up to the time of all steps.
+        The columns are ``rank``, ``name``, ``class_name``, ``depth``, ``num_calls``, and times, FLOPs and memory
+        forward and backward (docs/modules.md). Without ``profile(modules=True)`` it is empty. Three rows have the time
+        that belongs to no module: ``(optimizer)``, ``(gradient accumulation)`` and ``(outside of modules)``. With them,
+        the ``self_`` columns add up to the time of all steps.
 
             modules = kinetoscope.load("runs/digits").modules
             modules.sort(pl.col("cpu_forward_ns") + pl.col("cpu_backward_ns"), descending=True)

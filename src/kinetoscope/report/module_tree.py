@@ -47,6 +47,7 @@ def module_time_ns(amounts: dict[str, float | None], side: str) -> float | None:
     """Return the time of a module forward and backward, with communication and recomputation.
 
     Args:
+        amounts: nanoseconds by field of `ModuleRow`.
         side: ``device`` or ``cpu``.
     """
     parts = [amounts[f"{side}_forward_ns"], amounts[f"{side}_backward_ns"]]

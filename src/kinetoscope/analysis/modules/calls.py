@@ -29,8 +29,9 @@ class ModuleCalls:
 
     @cached_property
     def calls(self) -> pl.DataFrame:
-        """Calls in the order of ``begin``: ``begin``, ``end``, ``track``, ``name``, ``parent``, the row of the call
-        around each, and ``is_recomputed``, true within a backward function.
+        """Calls in the order of ``begin``: ``begin``, ``end``, ``track``, ``name``, ``is_recomputed``, ``parent``.
+
+        ``is_recomputed`` is true within a backward function; ``parent`` is the row of the call around each.
         """
         calls = self._in_order(self.window.spans_in_category(MODULE).select(*_TIMES, "name"))
         moments = calls.select("track", ts="begin")
@@ -39,11 +40,11 @@ class ModuleCalls:
 
     @cached_property
     def functions(self) -> pl.DataFrame:
-        """Functions of the backward pass: ``begin``, ``end``, ``track``, ``name``, and ``call``, the row of the call in
-        which the forward operator of each ran, null if that is unknown.
+        """Functions of the backward pass: ``begin``, ``end``, ``track``, ``name``, ``call``.
 
-        Several forward operators have the same sequence number, since those that need no gradient take none; the last
-        one to start is the one that autograd differentiates.
+        ``call`` is the row of the call in which the forward operator of each ran, null if that is unknown. Several
+        forward operators have the same sequence number, since those that need no gradient take none; the last one to
+        start is the one that autograd differentiates.
         """
         functions = self._engine
         operators = self._forward_operators
@@ -64,8 +65,9 @@ class ModuleCalls:
 
     @cached_property
     def parts(self) -> pl.DataFrame:
-        """Time of threads in pieces that do not overlap: ``begin``, ``end``, ``track``, ``self_ns``, ``kind`` and
-        ``call``. Without a call, ``kind`` is the name of what the time belongs to.
+        """Time of threads in nested spans: ``begin``, ``end``, ``track``, ``kind``, ``call``, ``self_ns``.
+
+        The ``self_ns`` add up to the time of the threads. Without a call, ``kind`` names what the time belongs to.
         """
         calls, functions, window = self.calls, self.functions, self.window
         is_accumulation = functions["name"].str.ends_with(_ACCUMULATE)
@@ -123,8 +125,9 @@ class ModuleCalls:
 
     @cached_property
     def _tracks_of_threads(self) -> dict[int, int]:
-        """The track by torch's own number of a forward thread: the one with most flows from forward operators to their
-        backward functions, or the only one with forward operators.
+        """The track of each forward thread, by torch's own number of the thread.
+
+        It is the only track with forward operators, or the one with most flows from them to the thread's functions.
         """
         tracks = self._forward_operators["track"].unique()
         numbers = self._engine["forward_thread"].drop_nulls().unique()
