@@ -24,12 +24,12 @@ class WhatIf:
 
 
 def what_if(report: RunReport, change: Change) -> WhatIf:
-    """Return the predicted step of a run with a change."""
+    """Predict how long a step of a run would take with a change, by a replay of the run."""
     return _what_if(report, change, report.saving_ns_per_step(change), None)
 
 
 def what_if_fixed(report: RunReport, number: int) -> WhatIf:
-    """Return the predicted step of a run without the fault of a finding.
+    """Predict how long a step of a run would take without the fault of a finding.
 
     Raises:
         SettingsError: if no finding has the number.

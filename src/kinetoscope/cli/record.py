@@ -231,7 +231,7 @@ class _Job:
         return f"{steps_text}{now}; {num_saved} of {len(self._found)} ranks saved{stuck}"
 
     def describe_missing(self, request: RecordRequest, traces: Container[int]) -> list[str]:
-        """Return a sentence for each rank without a trace."""
+        """Return a sentence, with the reason, for each rank of the run that is not in ``traces``."""
         return [
             f"No {_format_steps(rank.first_step(request), request.num_steps)} of rank {number}: "
             f"it {_REASONS[rank.answer(request)]}"

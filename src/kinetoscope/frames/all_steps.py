@@ -46,7 +46,12 @@ def find_run_pulses(source: str | os.PathLike[str], attempt: int | None = None) 
 
 
 def read_run_slow_steps(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> list[SlowStep]:
-    """Return the outlier steps that the processes with these ``pulses`` have kept in the folder of their run."""
+    """Return the outlier steps that the processes of a run saved in its folder.
+
+    Args:
+        source: the folder of the run, or its ``traces`` folder.
+        pulses: the per-step logs of the processes; steps of other restart attempts are left out.
+    """
     starts = {pulse.header.process.attempt.start for pulse in pulses}
     return (
         [slow for slow in read_slow_steps(resolve_run_folder(Path(source))) if slow.start in starts] if starts else []

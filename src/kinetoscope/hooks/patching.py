@@ -29,7 +29,7 @@ class ReplacedMethod:
         setattr(owner, name, replaced)
 
     def restore(self) -> None:
-        """End the replacement, permanently."""
+        """Stop calling the replacement, and put the original back unless other code has replaced it since."""
         self._call = None
         while (top := self._top) is not None and top._call is None:
             setattr(self._owner, self._name, top._original)

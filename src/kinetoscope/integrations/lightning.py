@@ -172,7 +172,7 @@ class KinetoscopeCallback:
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Do nothing."""
+        """Do nothing: `state_dict` saves nothing."""
 
     def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
         """Do nothing."""

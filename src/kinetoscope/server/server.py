@@ -62,7 +62,7 @@ class FolderServer(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection and remove it from the limit."""
+        """Close a connection, and stop counting it toward the limit of connections."""
         super().shutdown_request(request)
         self.connections.remove(request)
 

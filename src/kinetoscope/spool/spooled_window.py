@@ -140,7 +140,7 @@ class SpooledWindow:
 
     @property
     def num_written(self) -> int:
-        """The number of records and track marks in files."""
+        """The total number of records and track marks of the window that are in files."""
         return sum(
             window_chunk.num_records
             for window_chunk in self._chunks

@@ -281,7 +281,7 @@ class MemoryTimeline:
 
 
 def build_memory_timeline(kineto_results: Any, device: str) -> MemoryTimeline:
-    """Return the memory of ``device``, such as ``cuda:0`` or ``cpu``, over one window."""
+    """Return the changes of allocated memory on ``device``, such as ``cuda:0``, during Kineto's recording."""
     kind, _, index = device.partition(":")
     wanted = (kind, int(index) if index else -1)
     with pause_gc():

@@ -68,9 +68,9 @@ class FileNameFormat:
         return f"{self.argument}={self.text[:_MAX_SHOWN_CHARACTERS]!r}"
 
     def fill(self, run_name: str, ranks: Ranks, timestamp: Moment | None = None) -> str:
-        """Return the name for this run, rank and moment.
+        """Return the name with its variables replaced by those of a run, a process and a moment.
 
-        ``timestamp`` can be omitted if no variable needs it.
+        ``timestamp`` can be omitted if the name has no variable of time.
         """
         values: dict[str, Any] = {"run_name": run_name}
         values |= {name: getattr(ranks, name) for name in RANK_VARIABLES}

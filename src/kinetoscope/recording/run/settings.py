@@ -58,7 +58,10 @@ def check_number(value: object, argument: str, unit: str, *, min_value: float = 
 
 
 def check_type(value: object, argument: str, types: Iterable[type], description: str) -> None:
-    """Raise `SettingsError` unless ``value`` has one of the ``types``, which ``description`` describes."""
+    """Raise `SettingsError` unless a value is an instance of one of the ``types``.
+
+    The message contains ``argument``, the name of the setting, and ``description``, such as ``True or False``.
+    """
     if not isinstance(value, tuple(types)):
         raise SettingsError(f"{argument} must be {description}, not {value!r}.")
 
