@@ -169,9 +169,9 @@ class _TraceFile(io.FileIO):
         with _reading(self.name):
             return super().read(-1 if size is None else size)
 
-    def readinto(self, room: Any, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         with _reading(self.name):
-            return super().readinto(room)
+            return super().readinto(buffer)
 
 
 @contextlib.contextmanager
@@ -233,8 +233,8 @@ class ChromeStream:
         self._begin, self._end = 0, self._end - self._begin
         if self._end == len(self._buffer):
             self._buffer += bytes(len(self._buffer))
-        with memoryview(self._buffer) as view, view[self._end :] as room:
-            num_read = self._stream.readinto(room)
+        with memoryview(self._buffer) as view, view[self._end :] as buffer:
+            num_read = self._stream.readinto(buffer)
         self._end += num_read
         self._num_unpacked += num_read
         self._is_over = num_read == 0

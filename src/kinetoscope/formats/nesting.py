@@ -128,8 +128,8 @@ class _TrackNester:
 
     def place(self, spans: list[Event]) -> list[Event]:
         """Make ``spans`` nest; return those that must move to another track."""
-        longest_first = sorted(spans, key=itemgetter("dur"), reverse=True)
-        for span in sorted(longest_first, key=itemgetter("ts")):
+        outermost_first = sorted(spans, key=itemgetter("dur"), reverse=True)
+        for span in sorted(outermost_first, key=itemgetter("ts")):
             self._place_clipped(before=(span["ts"], -span["dur"]))
             self._place(span)
         self._place_clipped(before=(math.inf, 0))

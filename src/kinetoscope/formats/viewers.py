@@ -57,9 +57,9 @@ def _changes(event: Event, phase: str) -> Event | None:
 def _of_counter(args: Any) -> Event:
     if not isinstance(args, dict):
         return {"args": {}, "not_numbers": args}
-    odd = {series: value for series, value in args.items() if not _is_number(value)}
-    kept = {series: value for series, value in args.items() if series not in odd}
-    return {"args": kept, "not_numbers": odd} if odd else {}
+    misread = {series: value for series, value in args.items() if not _is_number(value)}
+    kept = {series: value for series, value in args.items() if series not in misread}
+    return {"args": kept, "not_numbers": misread} if misread else {}
 
 
 def _is_number(value: Any) -> bool:

@@ -159,12 +159,12 @@ class TraceDestinations:
             wanted = os.path.abspath(self._run.path / recipe.folder.replace("\0", ""))
         if Path(os.path.realpath(wanted)) in self._named:
             return Path(os.path.realpath(wanted))
-        ours = self._run.make_folder(_DEFAULT_RECIPE.folder)
+        default_folder = self._run.make_folder(_DEFAULT_RECIPE.folder)
         self._log_once(
-            f"Rank {run.ranks.rank}'s traces are written to {ours}. The run wrote them to {wanted!r}, which is "
-            f"outside of the run's folder or behind a link: to write there, pass --traces DIR."
+            f"Rank {run.ranks.rank}'s traces are written to {default_folder}. The run wrote them to {wanted!r}, which "
+            f"is outside of the run's folder or behind a link: to write there, pass --traces DIR."
         )
-        return ours
+        return default_folder
 
     def _log_once(self, sentence: str) -> None:
         if self._once.is_first(sentence):

@@ -92,8 +92,8 @@ def compare_checks(checks: Sequence[FileCheck]) -> list[Finding]:
         return [Finding("ranks", f"The files are from runs of different sizes: {listed} ranks.")]
     if not sizes or len(checks) < 2:
         return []
-    there = {rank for check in checks for rank in check.ranks}
-    missing = find_gaps(there, sizes.pop())
+    present = {rank for check in checks for rank in check.ranks}
+    missing = find_gaps(present, sizes.pop())
     return [Finding("ranks", f"Ranks without a file here: {format_ranges(missing)}.")] if missing else []
 
 

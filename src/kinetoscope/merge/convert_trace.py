@@ -23,8 +23,8 @@ def convert_trace(
     """Write the trace in ``source`` to ``output``, in the format of its name; return notes, in sentences.
 
     To ``.json``, ``.json.gz`` or ``.json.zst`` (or ``-``, the standard output) the text is copied byte by byte, so it
-    can be converted back. To ``.pftrace`` every event is written anew: the process is the rank, and data for which the
-    format has no field for is left out.
+    can be converted back. To ``.pftrace`` every event is written anew: the process is the rank, and fields that the
+    format lacks are left out.
 
     Raises:
         SettingsError: the name is one of another format.
@@ -46,16 +46,16 @@ def convert_trace(
 
 
 def _repack(source: str | os.PathLike[str], target: Path, on_progress: Progress | None) -> list[str]:
-    room = memoryview(bytearray(_PIECE_BYTES))
+    buffer = memoryview(bytearray(_PIECE_BYTES))
     name = os.fspath(source)
     require_event(name)
     with open_trace(name) as file:
         stream = UnpackedStream(file, name)
-        size_bytes, num_bytes = os.path.getsize(name), stream.readinto(room)
+        size_bytes, num_bytes = os.path.getsize(name), stream.readinto(buffer)
         with binary_output(target) as raw, compressed_by_name(raw, target) as packed:
             while num_bytes:
-                packed.write(room[:num_bytes])
+                packed.write(buffer[:num_bytes])
                 if on_progress is not None:
                     on_progress(file.tell(), size_bytes)
-                num_bytes = stream.readinto(room)
+                num_bytes = stream.readinto(buffer)
         return [stream.damage] if stream.damage else []

@@ -17,7 +17,7 @@ from kinetoscope.merge.input_file import InputFile, Plan, SurveyOptions, file_st
 from kinetoscope.merge.native_rewrite import INSPECT_AGAIN, INSPECT_CANONICAL, Rewrite, Survey, track_outputs
 from kinetoscope.native import native
 
-_INSPECT_OURS = INSPECT_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
+_INSPECT_RECORDED = INSPECT_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
 _ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones: recorded ones come before the file's
 _KEPT_IDS = 0, True
 _WHOLE = False, False, 0, (0, 0, 1)  # no window, new places, no packets, not stretched
@@ -42,7 +42,7 @@ class CycleEvents(Protocol):
         ...
 
 
-def read_cycle_text(path: str, ours: CycleEvents, names: Sequence[Event]) -> "CycleText | None":
+def read_cycle_text(path: str, cycle_events: CycleEvents, names: Sequence[Event]) -> "CycleText | None":
     """Survey the file together with the cycle's events.
 
     ``names`` are the metadata events that name our threads; they replace the file's names. Returns None if only Python
@@ -50,23 +50,23 @@ def read_cycle_text(path: str, ours: CycleEvents, names: Sequence[Event]) -> "Cy
     if a record is damaged.
     """
     state = file_state(path)
-    survey = _CycleSurvey(ours, names)
+    survey = _CycleSurvey(cycle_events, names)
     try:
         survey.end(stream_chrome(path, survey, survey.begin))
     except (TraceFileError, _NotForCError):
         return None
     facts = survey.facts
-    is_odd = survey.trace.repairs or survey.health.repairs or facts["has_odd_ids"] or facts["has_unix_times"]
-    return None if is_odd else CycleText(path, state, survey, ours)
+    is_malformed = survey.trace.repairs or survey.health.repairs or facts["has_odd_ids"] or facts["has_unix_times"]
+    return None if is_malformed else CycleText(path, state, survey, cycle_events)
 
 
 class CycleText:
     """The result of `read_cycle_text`: `place` assigns the tracks, then `write` writes the events."""
 
-    def __init__(self, path: str, state: tuple[int, int], survey: "_CycleSurvey", ours: CycleEvents) -> None:
+    def __init__(self, path: str, state: tuple[int, int], survey: "_CycleSurvey", cycle_events: CycleEvents) -> None:
         self._path, self._state = path, state
         self._survey = survey
-        self._cycle_events = ours
+        self._cycle_events = cycle_events
 
     @property
     def trace(self) -> StreamedTrace:
@@ -97,7 +97,7 @@ class CycleText:
         text.plan(self._outputs, self._survey.base_ns - writer.base_ns, *_KEPT_IDS, *_WHOLE)
 
         def rewrite(lines: bytes, is_first: bool) -> int:
-            position, _, rewritten = text.rewrite(lines, 0, len(lines), is_first, _INSPECT_OURS)
+            position, _, rewritten = text.rewrite(lines, 0, len(lines), is_first, _INSPECT_RECORDED)
             writer.write_lines(rewritten)
             return position
 
@@ -114,9 +114,9 @@ class CycleText:
 class _CycleSurvey(Survey):
     """Takes our events when the file's header, with its base, is read; then the file's events."""
 
-    def __init__(self, ours: CycleEvents, names: Sequence[Event]) -> None:
+    def __init__(self, cycle_events: CycleEvents, names: Sequence[Event]) -> None:
         super().__init__(_ANY_NUMBER, SurveyOptions())
-        self._cycle_events = ours
+        self._cycle_events = cycle_events
         self._names = names
         self.base_ns = 0
 
@@ -127,7 +127,7 @@ class _CycleSurvey(Survey):
         self.text = native.TraceText(True, _ANY_NUMBER, b"", False, False)
 
         def survey(lines: bytes, is_first: bool) -> int:
-            return self.text.survey(lines, 0, len(lines), is_first, _INSPECT_OURS)[0]
+            return self.text.survey(lines, 0, len(lines), is_first, _INSPECT_RECORDED)[0]
 
         self._cycle_events.write(_writer_to(survey, self.base_ns))
         try:

@@ -202,11 +202,11 @@ def link_or_copy(traces: RunFolder, name: str, output: Path) -> None:
     It is no symbolic link: what is found in a folder is read from that folder only.
     """
     with traces.open(name) as trace, temporary_folder(output.parent) as folder:
-        made = folder / output.name
-        if not _link(traces.path_of(name), made, trace):
-            with made.open("xb") as copy:
+        linked_path = folder / output.name
+        if not _link(traces.path_of(name), linked_path, trace):
+            with linked_path.open("xb") as copy:
                 shutil.copyfileobj(trace, copy)
-        made.replace(output)
+        linked_path.replace(output)
 
 
 def _link(path: Path, link: Path, opened: BinaryIO) -> bool:
@@ -275,8 +275,8 @@ class _Waiting:
 
     def _all_done(self, attempt: ListedAttempt) -> bool:
         ended = [other for other in attempt.others if self._is_done(other)]  # they will not start again
-        num_there = len({manifest.rank for manifest in [*attempt.members, *ended]})
-        return num_there >= _num_local_ranks(attempt.members) and all(map(self._is_done, attempt.members))
+        num_existing = len({manifest.rank for manifest in [*attempt.members, *ended]})
+        return num_existing >= _num_local_ranks(attempt.members) and all(map(self._is_done, attempt.members))
 
     def _is_done(self, manifest: RankManifest) -> bool:
         started = manifest.started
@@ -295,9 +295,9 @@ def find_attempt(folder: Path, node_rank: int, start: str | None = None) -> List
     last = [starts[-1] for starts in by_rank]
     start = max((manifest.start for manifest in last), default="") if start is None else start
     members = _collect_connected([manifest for manifest in manifests if manifest.start == start], manifests)
-    there, belonging = {manifest.rank for manifest in members}, set(map(id, members))
-    is_latest = all(id(manifest) in belonging for manifest in last if manifest.rank in there)
-    return ListedAttempt(members, [manifest for manifest in last if manifest.rank not in there], is_latest)
+    existing, belonging = {manifest.rank for manifest in members}, set(map(id, members))
+    is_latest = all(id(manifest) in belonging for manifest in last if manifest.rank in existing)
+    return ListedAttempt(members, [manifest for manifest in last if manifest.rank not in existing], is_latest)
 
 
 def _of_node(starts: list[RankManifest], node_rank: int) -> list[RankManifest]:

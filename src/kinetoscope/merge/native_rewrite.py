@@ -147,15 +147,15 @@ class Survey:
 
     def begin(self, header: dict[str, Any]) -> None:
         """Store the header of the file, with the base of its times."""
-        asked = self._questions
-        nests = asked.checks or "kinetoscope" not in header
-        align_on = encode_text(asked.align_on) if asked.align_on is not None else b""
+        requested = self._questions
+        nests = requested.checks or "kinetoscope" not in header
+        align_on = encode_text(requested.align_on) if requested.align_on is not None else b""
         self.text = native.TraceText(
             nests,
             self._max_pending,
             align_on,
-            asked.checks,
-            asked.compares_counters,
+            requested.checks,
+            requested.compares_counters,
             self.leaves_out_timeless,
         )
 
@@ -302,9 +302,9 @@ def _keep_tracks(survey: Survey) -> tuple[list[_Output], list[Event]]:
     num_known, overlaps, outputs = len(events), OverlapTracks(events, find_viewer_track), []
     misread = survey.misread
     for pid, tid, _, _, _, num_levels, *_ in survey.tracks:
-        own_tid = encode_json(misread[pid, tid]) if (pid, tid) in misread else b""
+        tid_of_track = encode_json(misread[pid, tid]) if (pid, tid) in misread else b""
         added = [overlaps.add((pid, tid), level) for level in range(1, num_levels)]
-        outputs.append((b"", own_tid, True, *_ALWAYS, 0, 0, 0))
+        outputs.append((b"", tid_of_track, True, *_ALWAYS, 0, 0, 0))
         outputs += [(b"", str(new_tid).encode(), True, *_ALWAYS, 0, 0, number) for new_tid, number in added]
     return outputs, events[num_known:]
 

@@ -38,13 +38,13 @@ class Window:
         """
         windows = self._last_seconds(files, ranks) if self.last_s is not None else self._batches(files, ranks)
         if not windows:
-            there = {batch for file in files for rank in ranks for batch in file.batches_of(rank)}
+            existing_batches = {batch for file in files for rank in ranks for batch in file.batches_of(rank)}
             raise MergeError(
                 f"Nothing to merge: no file has any of the batches {self.first_batch} to {self.last_batch} "
                 "(--batches). "
                 + (
-                    f"There are {format_ranges(sorted(there))}."
-                    if there
+                    f"There are {format_ranges(sorted(existing_batches))}."
+                    if existing_batches
                     else "There is no batch at all (ProfilerStep#N, event/batch)."
                 )
             )

@@ -186,21 +186,21 @@ def decode_header(content: bytes, path: Path) -> PulseHeader:
 
 
 def _decode_stall(content: bytes, now: PulseNow, line: ClockLine) -> StallStatus | None:
-    stuck, phase, since, told, thread = WATCHED.unpack_from(content, WATCHED_AT)
-    is_of_this_phase = (phase, since) == (now.phase, now.phase_since) and 0 <= told < MAX_NS
+    stuck, phase, since, reported, thread = WATCHED.unpack_from(content, WATCHED_AT)
+    is_of_this_phase = (phase, since) == (now.phase, now.phase_since) and 0 <= reported < MAX_NS
     if not is_of_this_phase or stuck == StallState.NONE or stuck not in list(StallState):
         return None
     text = content[LOCATION_AT : LOCATION_AT + LOCATION_BYTES].rstrip(b"\0").decode(errors="ignore")
     return StallStatus(
-        StallState(stuck), line.unix_ns(told), thread, text if stuck in (StallState.LONG, StallState.HUNG) else ""
+        StallState(stuck), line.unix_ns(reported), thread, text if stuck in (StallState.LONG, StallState.HUNG) else ""
     )
 
 
 def _decode_request(content: bytes) -> RequestStatus:
-    sequence, asked, first_step = REQUEST.unpack_from(content, REQUEST_AT)
+    sequence, state, first_step = REQUEST.unpack_from(content, REQUEST_AT)
     return (
-        RequestStatus(sequence, RequestState(asked), first_step)
-        if asked in list(RequestState)
+        RequestStatus(sequence, RequestState(state), first_step)
+        if state in list(RequestState)
         else RequestStatus(0, RequestState.NONE, 0)
     )
 

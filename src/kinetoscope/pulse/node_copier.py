@@ -101,11 +101,11 @@ class NodeCopier:
 
     def _copy_request(self) -> None:
         """Copy the request to record, which all ranks of the node see; it is overwritten in place."""
-        asked = self._run.read(f"{FOLDER}/{REQUEST_FILE}")
+        request_bytes = self._run.read(f"{FOLDER}/{REQUEST_FILE}")
         copy = self._local / REQUEST_FILE
-        if not copy.exists() or copy.read_bytes() != asked:
+        if not copy.exists() or copy.read_bytes() != request_bytes:
             with open(os.open(copy, _FLAGS, 0o600), "r+b", buffering=0) as file:
-                file.write(asked)
+                file.write(request_bytes)
 
     def _pulses(self) -> Iterator[Path]:
         return (path for path in sorted(self._local.iterdir()) if path.name.endswith(SUFFIX))

@@ -144,8 +144,8 @@ class PulseRecorder:
         times = anchor.monotonic_ns, anchor.unix_ns
         about = encode_struct(PulseProcess(ranks, attempt, *times, pid_space(), training))
         self._stem, self._name = attempt.start, f"{attempt.start}{SUFFIX}"
-        has_room = len(about) <= HEADER_BYTES - ABOUT_AT - LENGTH.size
-        if run_folder is not None and HAS_RUN_FOLDERS and has_room:
+        has_space = len(about) <= HEADER_BYTES - ABOUT_AT - LENGTH.size
+        if run_folder is not None and HAS_RUN_FOLDERS and has_space:
             try:
                 self._make(run_folder, attempt)
             except OSError as error:
@@ -272,10 +272,10 @@ class PulseRecorder:
         self._file[LOCATION_AT : LOCATION_AT + LOCATION_BYTES] = text
         WATCHED.pack_into(self._file, WATCHED_AT, stuck, phase, since_ns, self._clock.monotonic_ns(), thread)
 
-    def record_request_state(self, sequence: int, asked: RequestState, first_step: int) -> None:
+    def record_request_state(self, sequence: int, state: RequestState, first_step: int) -> None:
         """Record the state of a request to record."""
         with suppress(ValueError):  # the run has ended, and its file is closed
-            REQUEST.pack_into(self._file, REQUEST_AT, sequence, asked, first_step)
+            REQUEST.pack_into(self._file, REQUEST_AT, sequence, state, first_step)
 
     def sibling_path(self, suffix: str) -> str:
         """Return the path of the pulse with another suffix; "" if the run has no folder."""

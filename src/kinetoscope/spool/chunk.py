@@ -232,9 +232,9 @@ class SpoolEntry(NamedTuple):
         unpacker, records = zlib.decompressobj(), bytearray()
         with contextlib.suppress(zlib.error):
             for first in range(0, len(packed), _PIECE_BYTES):
-                room = self.header.num_records * RECORD_BYTES - len(records)
-                if room > 0:
-                    records += unpacker.decompress(packed[first : first + _PIECE_BYTES], room)
+                capacity = self.header.num_records * RECORD_BYTES - len(records)
+                if capacity > 0:
+                    records += unpacker.decompress(packed[first : first + _PIECE_BYTES], capacity)
         return bytes(records[: len(records) - len(records) % RECORD_BYTES])
 
 

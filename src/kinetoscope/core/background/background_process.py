@@ -106,8 +106,8 @@ def _environment() -> dict[str, str]:
 
     The working folder may have changed since this process started, or be gone, and its files may be a stranger's.
     """
-    told = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    imports_from = os.pathsep.join(dict.fromkeys(filter(os.path.isabs, [*told, *sys.path])))
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    imports_from = os.pathsep.join(dict.fromkeys(filter(os.path.isabs, [*inherited, *sys.path])))
     return {**os.environ, "PYTHONPATH": imports_from, "PYTHONSAFEPATH": "1"}
 
 

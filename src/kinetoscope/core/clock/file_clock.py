@@ -62,8 +62,8 @@ def parse_file_clock(kinetoscope_header: dict[str, Any]) -> FileClock | None:
         begin, end = (
             Anchor(anchor["monotonic_ns"], anchor["unix_ns"], anchor["bound_ns"]) for anchor in clock["anchors"]
         )
-        beside = clock.get("beside_rank0")
-        relation = decode_relation(beside) if beside else None
+        relation_fields = clock.get("beside_rank0")
+        relation = decode_relation(relation_fields) if relation_fields else None
         return FileClock(ClockLine(begin, end), relation, int(kinetoscope_header.get("world_size", 1)))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -126,5 +126,5 @@ def collect_event_methods(callbacks: Iterable[object]) -> dict[Event, list[tuple
 
 def overrides(callback: object, method: str, kind: type = Callback) -> bool:
     """Return whether ``callback`` has a ``method`` that is not the default one of class ``kind``."""
-    method_found = getattr(type(callback), method, None) or getattr(callback, method, None)
-    return callable(method_found) and method_found is not getattr(kind, method)
+    own_method = getattr(type(callback), method, None) or getattr(callback, method, None)
+    return callable(own_method) and own_method is not getattr(kind, method)
