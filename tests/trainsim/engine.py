@@ -59,6 +59,8 @@ class Kernel(NamedTuple):
     flops: int | None = None
     num_bytes: int | None = None
     least_bytes: int | None = None
+    module: str = ""
+    """The module that a kernel belongs to, and its direction, as in ``Model.layers.0 forward``."""
 
 
 @dataclass(slots=True, eq=False)

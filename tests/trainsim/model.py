@@ -33,7 +33,7 @@ def write_model(writer: Writer, number: int = 0) -> None:
     elif settings.layout == "pipeline":
         _pipeline(writer) if settings.pipeline == "GPipe" else _pipeline_1f1b(writer)
     else:
-        with writer.frame("model.py(8): forward"), writer.marker("forward"):
+        with writer.frame("model.py(8): forward"), writer.marker("forward"), writer.module("Model", "Model"):
             _forward(writer, batch)
         with writer.frame("train.py(27): backward"), writer.marker("backward"):
             _backward(writer, batch, reduces=is_last and writer.is_reducing)
@@ -92,7 +92,8 @@ def _forward(writer: Writer, batch: str = "") -> None:
     for layer in range(num_layers):
         if layout in _SHARDED:
             _wait_for_layer(writer, layer)
-        _forward_layer(writer, layer, batch)
+        with writer.module(f"Model.layers.{layer}", "Layer"):
+            _forward_layer(writer, layer, batch)
         if writer.settings.expert_share:
             _experts(writer, layer, phase="forward")
             continue
@@ -131,16 +132,21 @@ def _forward_layer(writer: Writer, layer: int, batch: str, phase: str = "forward
     width, layer_ns = _width(layer), _layer_ns(writer)
     layer_ns *= 1 - writer.settings.expert_share
     bias, factors = (width,), ((_ROWS, width), (width, width))
-    product = writer.product(0.8 * layer_ns, *factors)
-    relu = writer.elementwise("clamp_min_scalar", 0.2 * layer_ns)
+    of = f"Model.layers.{layer} {phase if phase == 'forward' else 'recompute'}"
+    product = writer.product(0.8 * layer_ns, *factors)._replace(module=of)
+    relu = writer.elementwise("clamp_min_scalar", 0.2 * layer_ns)._replace(module=of)
     writer.python()
     keeps = f"layer {layer}{batch}"
-    with writer.span("aten::linear", args=writer.shapes(*factors, bias), phase=phase):
+    key = keeps if phase == "forward" else f"recomputed {keeps}"
+    linear_args = _join(writer.shapes(*factors, bias), writer.sequence(f"addmm {key}"))
+    addmm_args = _join(writer.shapes(bias, *factors), writer.sequence(f"addmm {key}"))
+    with writer.span("aten::linear", args=linear_args, phase=phase):
         writer.add(Work(writer.vary(BEFORE_NS)))
-        writer.operator("aten::addmm", kernel=product, args=writer.shapes(bias, *factors), keeps=keeps)
+        writer.operator("aten::addmm", kernel=product, args=addmm_args, keeps=keeps)
         writer.add(Work(AFTER_NS))
     writer.python()
-    writer.operator("aten::relu", "aten::clamp_min", kernel=relu, phase=phase, args=writer.shapes((_ROWS, width)))
+    relu_args = _join(writer.shapes((_ROWS, width)), writer.sequence(f"relu {key}"))
+    writer.operator("aten::relu", "aten::clamp_min", kernel=relu, phase=phase, args=relu_args)
 
 
 def _backward(writer: Writer, batch: str = "", *, reduces: bool = True) -> None:
@@ -153,7 +159,7 @@ def _backward(writer: Writer, batch: str = "", *, reduces: bool = True) -> None:
         if writer.settings.expert_share:
             _experts(writer, layer)
         if writer.settings.has_recomputation:
-            _forward_layer(writer, layer, batch, phase="backward")
+            _recompute(writer, layer, batch)
         _backward_layer(writer, layer, batch, reduces=reduces)
     if reduces and (group := _gradient_group(writer)):
         if writer.settings.has_device:
@@ -162,6 +168,20 @@ def _backward(writer: Writer, batch: str = "", *, reduces: bool = True) -> None:
             writer.add(*map(AwaitTasks, GLOO[: writer.settings.num_gloo_threads]))
     if writer.settings.has_device:
         writer.add(OnThread("loop"))
+
+
+def _recompute(writer: Writer, layer: int, batch: str) -> None:
+    """Call a layer again, within the function that checkpointing puts in its place."""
+    if not writer.settings.has_modules:
+        _forward_layer(writer, layer, batch, phase="backward")
+        return
+    with writer.span(_BACKWARD + "CheckpointFunctionBackward", phase="backward"):
+        with writer.module(f"Model.layers.{layer}", "Layer"):
+            _forward_layer(writer, layer, batch, phase="backward")
+
+
+def _join(*args: str) -> str:
+    return ", ".join(filter(None, args))
 
 
 def _between(writer: Writer) -> None:
@@ -174,16 +194,22 @@ def _backward_layer(writer: Writer, layer: int, batch: str, *, reduces: bool) ->
     layer_ns *= 1 - writer.settings.expert_share
     if writer.settings.layout == "fsdp" and layer + 1 < writer.settings.layers:
         writer.wait_for_event(f"weights {layer}")
-    relu = writer.elementwise("threshold_kernel_impl", 0.2 * layer_ns)
-    writer.operator(_BACKWARD + "ReluBackward0", "ReluBackward0", kernel=relu, phase="backward")
+    keeps, of = f"layer {layer}{batch}", f"Model.layers.{layer} backward"
+    relu = writer.elementwise("threshold_kernel_impl", 0.2 * layer_ns)._replace(module=of)
+    args = writer.sequence(f"relu {keeps}", is_backward=True)
+    writer.operator(_BACKWARD + "ReluBackward0", "ReluBackward0", kernel=relu, phase="backward", args=args)
     _between(writer)
-    with writer.span(_BACKWARD + "AddmmBackward0", phase="backward"), writer.span("AddmmBackward0"):
+    args = writer.sequence(f"addmm {keeps}", is_backward=True)
+    with (
+        writer.span(_BACKWARD + "AddmmBackward0", args=args, phase="backward"),
+        writer.span("AddmmBackward0", args=args),
+    ):
         if writer.settings.layout in _SHARDED and layer:
             writer.collective(ALL_GATHER, writer.world, layer - 1)
         if writer.settings.layout == "fsdp" and layer:
             writer.add(RecordEvent(f"weights {layer - 1}", writer.world.stream, EVENT_NS))
         for shapes in (((_ROWS, width), (width, width)), ((width, _ROWS), (_ROWS, width))):
-            product = writer.product(0.9 * layer_ns, *shapes)
+            product = writer.product(0.9 * layer_ns, *shapes)._replace(module=of)
             writer.operator("aten::mm", kernel=product, args=writer.shapes(*shapes))
         if writer.settings.has_memory:
             writer.add(Release(f"layer {layer}{batch}"))

@@ -144,6 +144,8 @@ class Settings:
     """The share of compute that experts do between two all-to-alls of each layer; 0: no experts, and one all-to-all."""
     has_recomputation: bool = False
     """Activations are recomputed in backward (activation checkpointing)."""
+    has_modules: bool = False
+    """Calls of modules are recorded, ``Model`` and a ``Layer`` for each layer, and autograd's sequence numbers."""
     matmul_kernel: str | None = None
     """The name of bfloat16 matmul kernels, if another than usual."""
     num_workers: int = 2

@@ -117,6 +117,18 @@ class Truth:
         }
 
     @cached_property
+    def modules(self) -> dict[tuple[int, str], Row]:
+        """A row per rank and module: device time of its kernels in forward, backward and recomputation."""
+        rows: dict[tuple[int, str], Row] = {}
+        for rank in self._run.ranks:
+            for span in (span for window in rank.windows for span in window.queued if span.kernel.module):
+                if span.launch.window is not None:
+                    name, _, direction = span.kernel.module.partition(" ")
+                    row = rows.setdefault((rank.rank, name), dict.fromkeys(("forward", "backward", "recompute"), 0))
+                    row[direction] += span.end_ns - span.begin_ns
+        return rows
+
+    @cached_property
     def operators(self) -> dict[tuple[str, str], Row]:
         """A row per operator and shape, over all ranks."""
         rows: dict[tuple[str, str], Row] = {}

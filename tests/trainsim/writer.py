@@ -76,6 +76,8 @@ class Writer:
         """Number of collectives before the recording starts, where it starts late."""
         self._closing = _Closing(self.actions)
         self._sequences: dict[str, int] = {}
+        self._autograd: dict[str, int] = {}
+        self._num_differentiable = 0
         self._pairs: dict[tuple[int, int], int] = {}
         self.begin_step(0)
 
@@ -159,6 +161,21 @@ class Writer:
     def marker(self, phase: Phase) -> _Closing:
         """A marker around a phase, where the loop has one."""
         return self.span(phase, "marker") if phase in self.settings.markers else _Closing([])
+
+    def module(self, name: str, class_name: str) -> _Closing:
+        """Return the call of a module, where these are recorded."""
+        if not self.settings.has_modules:
+            return _Closing([])
+        depth = name.count(".")
+        return self.span(name, "module", f'"epoch": 0, "batch": {self.step}, "class": "{class_name}", "depth": {depth}')
+
+    def sequence(self, key: str, *, is_backward: bool = False) -> str:
+        """Return the args with autograd's number of an operator, a new one in forward, where these are recorded."""
+        if not self.settings.has_modules:
+            return ""
+        if not is_backward:
+            self._autograd[key] = self._num_differentiable = self._num_differentiable + 1
+        return f'"Sequence number": {self._autograd[key]}, "Fwd thread id": {int(is_backward)}'
 
     def frame(self, name: str) -> _Closing:
         """A Python function, where stacks are recorded."""

@@ -21,31 +21,35 @@ typedef struct {
 static __thread PyObject *outermost;
 static PyObject *method_type;
 
-/* The span of a module, or None. Borrowed if `*found` is NULL. NULL with an error set. */
-static PyObject *find_span(ModuleCall *self, PyObject *module, PyObject **found)
+/* Whether an entry of the dict is of this module, which may be where a dead one was. */
+static int is_entry_of(PyObject *entry, PyObject *module)
+{
+    if (!PyTuple_Check(entry) || PyTuple_Size(entry) != 2) return 0;
+    PyObject *reference = PyTuple_GetItem(entry, 0);
+    return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == module;
+}
+
+/* A new reference to the span of a module, or to None. NULL with an error set. */
+static PyObject *find_span(ModuleCall *self, PyObject *module)
 {
     PyObject *key = PyLong_FromVoidPtr(module);
     if (key == NULL) return NULL;
     PyObject *entry = PyDict_GetItemWithError(self->spans, key);
     Py_DECREF(key);
-    /* a module may be where a dead one was */
-    if (LIKELY(entry != NULL) && LIKELY(PyWeakref_GetObject(PyTuple_GetItem(entry, 0)) == module))
-        return PyTuple_GetItem(entry, 1);
     if (entry == NULL && PyErr_Occurred() != NULL) return NULL;
-    *found = PyObject_CallFunctionObjArgs(self->find, module,
-                                          outermost != NULL ? outermost : module, NULL);
-    return *found;
+    if (LIKELY(entry != NULL && is_entry_of(entry, module)))
+        return Py_NewRef(PyTuple_GetItem(entry, 1));
+    return PyObject_CallFunctionObjArgs(self->find, module, outermost != NULL ? outermost : module,
+                                        NULL);
 }
 
 /* A token of the span that begins now, None if none is recorded, or NULL with an error set. */
 static PyObject *begin_call(ModuleCall *self, PyObject *module)
 {
-    PyObject *found = NULL;
-    PyObject *span = find_span(self, module, &found);
+    PyObject *span = find_span(self, module);
     if (span == NULL) return NULL;
-    PyObject *token =
-        PyObject_TypeCheck(span, span_type) ? span_begin(span, NULL) : new_none();
-    Py_XDECREF(found);
+    PyObject *token = PyObject_TypeCheck(span, span_type) ? span_begin(span, NULL) : new_none();
+    Py_DECREF(span);
     return token;
 }
 

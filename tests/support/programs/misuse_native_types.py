@@ -8,6 +8,7 @@ functions.
 import random
 import sys
 import threading
+import weakref
 from contextlib import suppress
 from types import BuiltinFunctionType
 from typing import Any
@@ -213,6 +214,15 @@ def recorded() -> list[Any]:
     return [recorder, span, span.begin(), span.__enter__, span.__exit__, *chunks, *descriptors]
 
 
+def called() -> list[Any]:
+    """Return methods that record their calls, with and without spans that are known."""
+    _, span, *_ = recorded()
+    module = threading.Lock()
+    spans = {id(module): (weakref.ref(span), span), 1: None, "a": ()}
+    finds = (lambda module, outermost: span, lambda module, outermost: None, lambda: None)
+    return [*(_native.ModuleCall(len, spans, find) for find in finds), span]
+
+
 class StackSamples(_native.StackSamples):
     """Samples that sometimes fail, and that interrupt themselves."""
 
@@ -288,7 +298,7 @@ def objects_of(name: str) -> list[Any]:
         _native.PulseWriter(bytearray(COARSE_AT + 4 * BLOCK.size), None, 2),
         watched_steps(),
     ]
-    for group in (recorded(), sampled(), rewritten(), scanned(), *([value] for value in others)):
+    for group in (recorded(), called(), sampled(), rewritten(), scanned(), *([value] for value in others)):
         if any(isinstance(value, kind) for value in group):
             return group + made_in_every_way(kind)
     raise ValueError(f"How is a {name} made?")

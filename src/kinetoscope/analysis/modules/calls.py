@@ -71,23 +71,15 @@ class ModuleCalls:
         """
         calls, functions, window = self.calls, self.functions, self.window
         is_accumulation = functions["name"].str.ends_with(_ACCUMULATE)
-        pieces = [
-            calls.select(
-                *_TIMES,
-                kind=pl.when("is_recomputed").then(pl.lit(RECOMPUTE)).otherwise(pl.lit(FORWARD)),
-                call=pl.int_range(pl.len(), dtype=pl.UInt32),
-            ),
-            functions.select(
-                *_TIMES,
-                kind=pl.when(is_accumulation)
-                .then(pl.lit(ACCUMULATION))
-                .when(pl.col("call").is_null())
-                .then(pl.lit(OUTSIDE))
-                .otherwise(pl.lit(BACKWARD)),
-                call=pl.when(~is_accumulation).then("call"),
-            ),
-            window.spans_named(OPTIMIZER_STEP).select(*_TIMES, kind=pl.lit(OPTIMIZER), call=pl.lit(None, pl.UInt32)),
-            window.steps.select(*_TIMES, kind=pl.lit(OUTSIDE), call=pl.lit(None, pl.UInt32)),
+        no_call = pl.lit(None, pl.UInt32)
+        kind_of_call = pl.when("is_recomputed").then(pl.lit(RECOMPUTE)).otherwise(pl.lit(FORWARD))
+        kind_of_function = pl.when(is_accumulation).then(pl.lit(ACCUMULATION)).when(pl.col("call").is_null())
+        kind_of_function = kind_of_function.then(pl.lit(OUTSIDE)).otherwise(pl.lit(BACKWARD))
+        pieces = [  # of spans with the same times, the outer one first
+            window.steps.select(*_TIMES, kind=pl.lit(OUTSIDE), call=no_call),
+            window.spans_named(OPTIMIZER_STEP).select(*_TIMES, kind=pl.lit(OPTIMIZER), call=no_call),
+            functions.select(*_TIMES, kind=kind_of_function, call=pl.when(~is_accumulation).then("call")),
+            calls.select(*_TIMES, kind=kind_of_call, call=pl.int_range(pl.len(), dtype=pl.UInt32)),
         ]
         parts = self._in_order(pl.concat(pieces))
         nested = nest_spans(parts.select("track", ts="begin", dur=pl.col("end") - pl.col("begin")), clip=True)
@@ -100,14 +92,30 @@ class ModuleCalls:
 
     @cached_property
     def ancestors(self) -> pl.DataFrame:
-        """Each ``call`` with its ``name`` and those of the calls around it; recursive calls have each name once."""
+        """Each ``call`` with its ``name`` and those of the modules around it; recursive calls have each name once.
+
+        A recomputed call runs without the calls around the first one, so its modules are known by their names.
+        """
         names, parents = self.calls["name"], self.calls["parent"]
         rows = pl.int_range(len(names), dtype=pl.UInt32, eager=True)
-        pairs, at = [], build_frame(rows.alias("call"), rows.alias("at"))
+        at = build_frame(rows.alias("call"), rows.alias("at"))
+        pairs = []
         while len(at):
-            pairs.append(build_frame(at["call"], names[at["at"]].alias("name")))
+            pairs.append(at)
             at = drop_null_rows(build_frame(at["call"], parents[at["at"]].alias("at")), "at")
-        return pl.concat(pairs).unique(maintain_order=True) if pairs else build_frame(rows.alias("call"), names)
+        chain = pl.concat(pairs).with_columns(name=names[pl.concat(pairs)["at"]])
+        is_outermost = (self.calls["is_recomputed"] & parents.is_null())[chain["at"]]
+        around = chain.filter(is_outermost).join(self._modules_around, on="name").select("call", name="around")
+        return pl.concat([chain.select("call", "name"), around]).unique(maintain_order=True)
+
+    @cached_property
+    def _modules_around(self) -> pl.DataFrame:
+        """The names ``around`` each ``name``: those of the modules that contain it."""
+        known = set(self.calls["name"])
+        parts = {name: name.split(".") for name in known}
+        rows = [(name, ".".join(path[:length])) for name, path in parts.items() for length in range(1, len(path))]
+        rows = [row for row in rows if row[1] in known]
+        return pl.DataFrame(rows, schema={"name": pl.String, "around": pl.String}, orient="row")
 
     @cached_property
     def _engine(self) -> pl.DataFrame:
@@ -128,14 +136,18 @@ class ModuleCalls:
         """The track of each forward thread, by torch's own number of the thread.
 
         It is the only track with forward operators, or the one with most flows from them to the thread's functions.
+        Without flows, the lowest number is that of the loop's thread, and other threads are unknown.
         """
         tracks = self._forward_operators["track"].unique()
-        numbers = self._engine["forward_thread"].drop_nulls().unique()
+        numbers = self._engine["forward_thread"].drop_nulls().unique().sort().to_list()
         if len(tracks) == 1:
-            return {int(number): int(tracks[0]) for number in numbers}
-        flows = (
-            self.window.trace.flows.filter(pl.col("category") == "fwdbwd").select("ts", "step", "track", "id").collect()
-        )
+            return dict.fromkeys(numbers, int(tracks[0]))
+        return dict.fromkeys(numbers[:1], self.window.loop_track) | self._tracks_by_flows
+
+    @cached_property
+    def _tracks_by_flows(self) -> dict[int, int]:
+        flows = self.window.trace.flows.filter(pl.col("category") == "fwdbwd")
+        flows = flows.select("ts", "step", "track", "id").collect()
         starts = flows.filter(pl.col("step") == "s").select("id", of="track")
         ends = flows.filter(pl.col("step") == "f").select("id", "track", begin="ts")
         pairs = self._engine.join(ends, on=("track", "begin")).join(starts, on="id")

@@ -1,0 +1,64 @@
+"""analysis/modules: device time by module of simulated runs, in which the module of each kernel is known."""
+
+import polars as pl
+import pytest
+
+import kinetoscope
+from trainsim import Settings, simulate
+
+RUNS = {
+    "data parallel": {},
+    "activation checkpointing": {"has_recomputation": True},
+    "FSDP": {"layout": "fsdp"},
+    "gradient accumulation": {"num_accumulated": 2},
+    "two windows": {"num_cycles": 2},
+}
+
+
+def simulated(folder, **options):
+    run = simulate(Settings(seed=3, num_ranks=2, num_steps=6, has_modules=True, **options))
+    run.write(folder)
+    return run, kinetoscope.load(folder).modules
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_kernels_belong_to_the_module_whose_call_launched_them(name, tmp_path):
+    run, table = simulated(tmp_path, **RUNS[name])
+    rows = {(row["rank"], row["name"]): row for row in table.iter_rows(named=True)}
+    found = {
+        key: (rows[key]["device_forward_ns"], rows[key]["device_backward_ns"], rows[key]["recompute_ns"] or 0)
+        for key in run.truth.modules
+    }
+    assert found == {key: (row["forward"], row["backward"], row["recompute"]) for key, row in run.truth.modules.items()}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_device_time_of_modules_and_of_the_rest_is_that_of_all_kernels(name, tmp_path):
+    run, table = simulated(tmp_path, **RUNS[name])
+    columns = ("self_device_forward_ns", "self_device_backward_ns")
+    for rank in range(2):
+        own = table.filter(pl.col("rank") == rank)
+        outermost = own.filter(pl.col("depth").is_null() | (pl.col("depth") == 0))
+        found = own.select(pl.col(columns).sum()).row(0) + outermost.select(
+            pl.col("communication_ns", "recompute_ns").sum()
+        ).row(0)
+        devices = kinetoscope.load(tmp_path).of_rank(rank)
+        spans = pl.concat([trace.spans for trace in devices]).filter(
+            pl.col("category").is_in(["kernel", "gpu_memcpy", "gpu_memset"]) & (pl.col("dur") > 0)
+        )
+        assert sum(time or 0 for time in found) == spans.select(pl.col("dur").sum()).collect().item()
+
+
+def test_collectives_have_a_column_of_their_own(tmp_path):
+    _, table = simulated(tmp_path, layout="fsdp")
+    (model,) = table.filter((pl.col("rank") == 0) & (pl.col("name") == "Model")).iter_rows(named=True)
+    assert model["communication_ns"] > 0
+
+
+def test_without_a_device_its_times_are_unknown(tmp_path):
+    _, table = simulated(tmp_path, has_device=False)
+    assert table.select(pl.col("device_forward_ns", "device_backward_ns", "communication_ns").count()).row(0) == (
+        0,
+        0,
+        0,
+    )
