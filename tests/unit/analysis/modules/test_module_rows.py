@@ -22,7 +22,7 @@ def simulated(folder, **options):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_kernels_belong_to_the_module_whose_call_launched_them(name, tmp_path):
+def test_kernels_belong_to_the_module_that_launched_them(name, tmp_path):
     run, table = simulated(tmp_path, **RUNS[name])
     rows = {(row["rank"], row["name"]): row for row in table.iter_rows(named=True)}
     found = {
@@ -34,7 +34,7 @@ def test_kernels_belong_to_the_module_whose_call_launched_them(name, tmp_path):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_device_time_of_modules_and_of_the_rest_is_that_of_all_kernels(name, tmp_path):
-    run, table = simulated(tmp_path, **RUNS[name])
+    _, table = simulated(tmp_path, **RUNS[name])
     columns = ("self_device_forward_ns", "self_device_backward_ns")
     for rank in range(2):
         own = table.filter(pl.col("rank") == rank)
@@ -57,8 +57,5 @@ def test_collectives_have_a_column_of_their_own(tmp_path):
 
 def test_without_a_device_its_times_are_unknown(tmp_path):
     _, table = simulated(tmp_path, has_device=False)
-    assert table.select(pl.col("device_forward_ns", "device_backward_ns", "communication_ns").count()).row(0) == (
-        0,
-        0,
-        0,
-    )
+    columns = ("device_forward_ns", "device_backward_ns", "communication_ns")
+    assert table.select(pl.col(columns).count()).row(0) == (0, 0, 0)
