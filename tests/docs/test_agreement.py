@@ -74,6 +74,6 @@ def test_commands_in_a_document_have_verbs_and_options_of_the_help(document):
         if command[0] in ("help", "version", "-V", "--version"):
             continue
         assert command[0] in kinetoscope.cli._VERBS, command
-        parser, _ = kinetoscope.cli._verb_parser(command[0])
+        parser, _ = kinetoscope.cli._build_parser(command[0])
         takes_value = {option: action.nargs != 0 for action in parser._actions for option in action.option_strings}
         assert {*own_options(command, takes_value)} <= {*takes_value}, command

@@ -22,7 +22,7 @@ def pages():
 
 @pytest.mark.parametrize("verb", kinetoscope.cli._VERBS)
 def test_each_option_has_an_entry_with_a_description(verb, pages):
-    parser, _ = kinetoscope.cli._verb_parser(verb)
+    parser, _ = kinetoscope.cli._build_parser(verb)
     actions = [action for action in parser._actions if action.option_strings and action.help != "==SUPPRESS=="]
     entries = dict(re.findall(r"^```\{option\} (.+)\n(.*)\n```$", pages[f"commands/{verb}.md"], re.M))
     named = {name for names in entries for name in re.findall(r"(?<!\S)--?[\w-]+", names)}

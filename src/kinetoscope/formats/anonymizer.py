@@ -12,8 +12,8 @@ from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.field_owners import (
     COUNTERS,
     DEVICES,
-    KINETOSCOPE_CATEGORIES,
     OTHER_NAMES,
+    RECORDED_CATEGORIES,
     TORCH_CATEGORIES,
     Field,
     field_of_name,
@@ -180,9 +180,7 @@ class Anonymizer(TraceRedactor):
         return self.arguments_of(event)
 
     def _one_category(self, category: str, *, is_own: bool) -> str:
-        is_kept = (
-            category in TORCH_CATEGORIES or category == "marker" or (is_own and category in KINETOSCOPE_CATEGORIES)
-        )
+        is_kept = category in TORCH_CATEGORIES or category == "marker" or (is_own and category in RECORDED_CATEGORIES)
         return category if is_kept else self.name(category, "category")
 
     def _framed(self, field: Field, text: str) -> str:

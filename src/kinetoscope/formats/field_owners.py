@@ -71,7 +71,7 @@ _BY_FIELD: dict[Field, tuple[str, ...]] = {
 }
 COUNTERS = _kinetoscope_field(known_names.is_counter)
 
-KINETOSCOPE_CATEGORIES: dict[str, Field] = {
+RECORDED_CATEGORIES: dict[str, Field] = {
     **dict.fromkeys(
         ("batch", "epoch", "kinetoscope", "watched_phase"), _kinetoscope_field(known_names.is_kinetoscope_span)
     ),
@@ -93,7 +93,7 @@ KINETOSCOPE_CATEGORIES: dict[str, Field] = {
 TORCH_CATEGORIES: dict[str, Field] = {category: field for field, names in _BY_FIELD.items() for category in names}
 """The categories of torch's profiler, with the field that the names of their events are."""
 
-KNOWN_CATEGORIES = frozenset(KINETOSCOPE_CATEGORIES | TORCH_CATEGORIES)
+KNOWN_CATEGORIES = frozenset(RECORDED_CATEGORIES | TORCH_CATEGORIES)
 """Categories that are not passed to a user's function, since analyses find events by them."""
 
 OTHER_NAMES = _ANY
@@ -226,7 +226,7 @@ def field_of_value(key: str) -> Field:
 
 def field_of_name(phase: str, categories: Sequence[str]) -> Field:
     """Return the field that the name of an event is: that of the last category which is known."""
-    known = KINETOSCOPE_CATEGORIES | TORCH_CATEGORIES
+    known = RECORDED_CATEGORIES | TORCH_CATEGORIES
     fields = [known[category] for category in reversed(categories) if category in known]
     field = next((field for field in fields if field is not USERS), USERS if fields else OTHER_NAMES)
     return (field if field is COUNTERS else USERS) if phase == "C" else field
@@ -236,7 +236,7 @@ def describe_fields() -> list[tuple[str, str, str]]:
     """Return the rows of the table in docs/privacy.md: where a text is, its owner, and what is written instead."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     parts = (
-        ("names of events in category", KINETOSCOPE_CATEGORIES | TORCH_CATEGORIES),
+        ("names of events in category", RECORDED_CATEGORIES | TORCH_CATEGORIES),
         ("values of argument or header field", _TEXT_KEYS),
     )
     for part, fields in parts:

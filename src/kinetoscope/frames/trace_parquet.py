@@ -41,7 +41,7 @@ class _Header(msgspec.Struct):
     repairs: list[str]
     base_ns: Count
     has_clock: bool
-    spellings: list[tuple[Place, Place]] = []
+    spellings: list[tuple[Place, Place]] = msgspec.field(name="written", default_factory=list)
 
 
 _READER = msgspec.json.Decoder(_Header | None)  # made once: msgspec must not learn a struct on two threads at once

@@ -37,7 +37,7 @@ def test_an_unknown_argument_is_refused_at_once(kind):
 
 @pytest.mark.parametrize("kind", CLASSES[1:])
 def test_the_number_of_the_first_step_is_the_trainers_to_say(kind):
-    with pytest.raises(SettingsError, match="first_step=7 has no effect: the trainer says"):
+    with pytest.raises(SettingsError, match="first_step=7 has no effect: the trainer sets"):
         kind("runs/mine", first_step=7)
 
 
