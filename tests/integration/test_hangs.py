@@ -95,7 +95,7 @@ def test_hung_training_reports_its_location(kind, line, start, tmp_path):
     assert line_of(line) in rank.hang.place
     (phase,) = wait_for_stuck_phases(tmp_path / "run")
     assert phase.hangs
-    assert phase.goes_on_ns is None
+    assert phase.resumed_ns is None
     (stack,) = (each for each in phase.stacks if each.is_training)
     assert stack.frames[-1].endswith(": <module>")
     assert any("train" in frame for frame in stack.frames)
@@ -206,7 +206,7 @@ def test_long_evaluation_is_reported_as_long_and_continues(start, tmp_path):
     assert "Training continues: evaluation took" in output
     (phase,) = stuck_phases(tmp_path / "run")
     assert (phase.phase, phase.hangs) == ("evaluation", False)
-    assert phase.goes_on_ns > phase.found_ns
+    assert phase.resumed_ns > phase.found_ns
 
 
 def test_on_a_full_disk_the_line_is_in_the_pulse(start, tmp_path):
@@ -354,7 +354,7 @@ def test_the_hang_of_a_run_with_traces_comes_before_its_other_findings(tmp_path)
         second = 10**9
         stack = ThreadStack("MainThread", True, ["train.py(7): loss"])
         phase = StalledPhase("backward", True, 12, 0, 40 * second, 30 * second, "train.py(7): loss", [stack], [])
-        found = StallFile(run.ranks, run.attempt, [phase, msgspec.structs.replace(phase, goes_on_ns=50 * second)])
+        found = StallFile(run.ranks, run.attempt, [phase, msgspec.structs.replace(phase, resumed_ns=50 * second)])
         profiler.lifecycle.services.pulse.write_sibling(".stuck", found.encoded())
     first, *_ = kinetoscope.analyze(folder, cache=False).findings
     assert (first.kind, first.confidence, first.where.ranks) == ("hang", "high", (0,))

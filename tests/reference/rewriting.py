@@ -126,7 +126,7 @@ def make_viewable(trace: ChromeTrace) -> dict[str, int]:
     counts = {
         "events": len(trace.events) + trace.health.num_timeless,
         "hidden": shown.count(None),
-        "mended": sum(new is not None and new is not old for new, old in zip(shown, trace.events, strict=True)),
+        "repaired": sum(new is not None and new is not old for new, old in zip(shown, trace.events, strict=True)),
     }
     flows = BoundFlows()
     trace.events = [normalize_ids(flows.part(event)) for event in shown if event is not None]

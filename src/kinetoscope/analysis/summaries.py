@@ -85,7 +85,7 @@ class WindowSummary:
     parts: list[StretchBreakdown]
     calls: pl.DataFrame
     memory: list[MemoryRow]
-    modules: pl.DataFrame
+    modules: pl.DataFrame | None
     is_of_torch: bool
     is_elsewhere: bool
     unknown_device_events: Mapping[str, int]

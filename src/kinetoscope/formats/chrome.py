@@ -38,7 +38,7 @@ from kinetoscope.formats.compression import read_unpacked
 from kinetoscope.formats.health import Health, are_timeless, has_lost_time
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
-"""How the names of traces end."""
+"""The suffixes of traces."""
 
 _BASE_FIELD = "baseTimeNanoseconds"
 _HEADER_EVENT = "kinetoscope_header"  # in a bare list, the metadata event that holds the header

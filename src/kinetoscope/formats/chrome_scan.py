@@ -137,7 +137,7 @@ class Scanner(Protocol):
 
 
 def decode_texts(bodies: Sequence[bytes]) -> list[str]:
-    """Decode the strings of which ``bodies`` are the JSON between the quotes; see `decode_json_text`."""
+    """Decode strings from the JSON between their quotes; see `decode_json_text`."""
     try:
         return msgspec.json.decode(b'["' + b'","'.join(bodies) + b'"]', type=list[str]) if bodies else []
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -137,9 +137,9 @@ class StreamedTrace:
     repairs: list[str] = field(default_factory=list)
     health: Health = field(default_factory=Health)
     is_strict: bool = True
-    """Whether its events are valid JSON."""
+    """True if its events are valid JSON."""
     num_non_objects: int = 0
-    """How many entries are not objects, so not events."""
+    """The number of entries that are not objects, so not events."""
 
 
 def stream_chrome(

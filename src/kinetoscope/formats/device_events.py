@@ -4,7 +4,7 @@
 """
 
 KERNELS = ("kernel", "Kernel", "concurrent_kernel", "mtia_ccp_events")
-"""What a device computes, or communicates: ``kernel`` of CUDA, ROCm, XPU and private backends, ``Kernel`` of Kineto
+"""Categories of compute and communication: ``kernel`` of CUDA, ROCm, XPU and private backends, ``Kernel`` of Kineto
 before 2022, ``mtia_ccp_events`` of MTIA."""
 
 COPIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset", "GCU_MEMCPY", "GCU_MEMSET")

@@ -36,7 +36,7 @@ class Health:
     num_documents: int = 1
     """Documents in the file that were read as one trace: one after the other, or one between the events of another."""
     has_other_documents: bool = False
-    """Whether a document was not read, because it is of another rank or has another clock."""
+    """True if a document was not read, because it is of another rank or has another clock."""
     num_overlapping_steps: int = 0
     """Steps that begin on their thread before the step before them ends."""
     num_shared_launches: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kinetoscope.core.text.once_log import OnceLog
 
 REDACTED = "redacted"
-"""What is written instead of a text on which the user's function failed."""
+"""The replacement of a string that made the user's function raise."""
 
 _MAX_CACHED = 1 << 18  # texts; a trace has a few thousand different ones
 

@@ -23,7 +23,7 @@ class SlowStep(msgspec.Struct, frozen=True, kw_only=True):
     ``usual_ns`` is the median of the steps before, and ``phase`` the `Phase` with most of what is more than usual: it
     took ``phase_ns``, and usually ``phase_usual_ns``. Of ``num_samples`` of the training thread's stack, taken once the
     step was late, ``num_on_line`` were at ``line`` (``file:line``), which is None if there are too few. ``starved_ns``
-    is how much longer than usual the training thread was ready without a processor, None where the system does not
+    is how much longer than usual the training thread waited for a CPU, None where the system does not
     say. ``every``: such a step comes regularly, each time after so many. ``path`` is its trace, in the same folder.
     """
 

@@ -32,7 +32,7 @@ LATE_LINE = "running; the line is a later one"
 
 LOOP_CLOCKS = "loop thread"
 """The counter of the loop's thread. Its values are the nanoseconds since the reading before: ``running_ns``,
-``starved_ns`` (ready, but without a processor), ``blocked_ns`` (all other time); ``waiting_ns`` instead of the last two
+``starved_ns`` (waiting for a CPU), ``blocked_ns`` (all other time); ``waiting_ns`` instead of the last two
 where the system does not tell them apart."""
 
 LOADER, MEMORY_HOLDER, FLOAT64, PROCESSORS = "loader", "memory_holder", "float64", "processors"

@@ -15,7 +15,7 @@ from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, encode_
 from kinetoscope.formats.field_owners import KNOWN_CATEGORIES, KNOWN_KEYS
 
 Replace = Callable[[str], str]
-"""What may be written instead of a text."""
+"""A function from a string to its replacement string."""
 
 _FIELDS = frozenset(("ph", "name", "cat", "args", "pid", "tid", "ts", "dur", "tts", "tdur", "id", "id2", "bind_id"))
 _FIELDS |= {"bp", "s", "scope", "flow_in", "flow_out"}

@@ -74,9 +74,9 @@ def _add_end(phases: list[StalledPhase], last_began_ns: int) -> list[StalledPhas
 
     After a kill, no other file contains that.
     """
-    if not phases or phases[-1].goes_on_ns is not None or last_began_ns <= phases[-1].found_ns:
+    if not phases or phases[-1].resumed_ns is not None or last_began_ns <= phases[-1].found_ns:
         return phases
-    return [*phases[:-1], msgspec.structs.replace(phases[-1], goes_on_ns=last_began_ns)]
+    return [*phases[:-1], msgspec.structs.replace(phases[-1], resumed_ns=last_began_ns)]
 
 
 def anonymize_stuck_phases(

@@ -62,7 +62,7 @@ class JSONTraceHandler(TraceHandler):
     """
 
     in_pairs = False
-    """Whether files are bare lists, and spans in them pairs of ``B`` and ``E`` events, as Composer has them."""
+    """True for files of a bare list, with spans as pairs of ``B`` and ``E`` events, as Composer writes them."""
 
     def __init__(
         self,

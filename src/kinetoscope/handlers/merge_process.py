@@ -35,7 +35,7 @@ class MergeTask:
     wait_s: float = 0.0
     num_cycles: int | None = None
     again_s: float | None = None
-    """How long to wait for other ranks when traces saved meanwhile are merged too; None: they are not."""
+    """The limit of waiting for other ranks when traces saved meanwhile are merged, too; None: they are not."""
 
 
 class MergeProcess:

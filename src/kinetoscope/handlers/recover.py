@@ -64,15 +64,15 @@ class RecoveredRank:
     run: SpoolOwner
     spool_folder: Path
     threads: dict[int, RecoveredThread] = field(default_factory=dict)
-    """By the thread's tid."""
+    """The threads by their tid."""
     traces: list[Path] = field(default_factory=list)
     merges: list[RecoveredMerge] = field(default_factory=list)
     damages: list[str] = field(default_factory=list)
-    """What could not be read, one sentence each."""
+    """A sentence on each unreadable part."""
     unwritten: list[str] = field(default_factory=list)
     """Which windows could not be written, and why, one sentence each."""
     is_kept: bool = False
-    """Whether the live folder is there still, because it was to be kept, or something in it is in no trace."""
+    """True if the live folder was kept on request, or because some of its data is in no trace."""
     undeleted: str = ""
     """Why the live folder is there still though all is in traces; else empty."""
 
@@ -190,7 +190,7 @@ def recover(
         run_folder: the folder of the run.
         keep: keep the spool folders.
         discard: also delete data that could not be read.
-        other_hosts: also recover processes of other machines, of which it is unknown here whether they run.
+        other_hosts: also recover processes of other machines, which may still run.
         without_redaction: also recover runs that redact their traces, though only the run has the function.
         traces: folders outside of the run's folder that may be written to; else the traces go to ``traces`` in it.
         log: called with a sentence for each deviation from the settings of the run.

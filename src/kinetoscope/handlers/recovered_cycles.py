@@ -93,7 +93,7 @@ class RankRecords:
             damages_of_log += describe_losses(self._owner.chunks, self._log)
         self._lacks_log = lacks_log
         self.damages = left.damages + damages_of_log + ([_NO_LOG] if lacks_log else [])
-        """What could not be read, a sentence each."""
+        """A sentence on each unreadable part."""
 
     def windows(self) -> Iterator[RecoveredWindow]:
         """Return the windows that were not saved and are not empty."""

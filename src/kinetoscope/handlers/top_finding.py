@@ -15,13 +15,13 @@ from kinetoscope.core.text.wording import find_error_message, format_ms, sanitiz
 from kinetoscope.recording.messages.end_report import REPORT
 
 MAX_SECONDS = 2.0
-"""How long the process may take: devices stand idle meanwhile."""
+"""The time limit of the process: devices are idle meanwhile."""
 
 MAX_SECONDS_WATCHED = 10.0
 """The limit where a user is watching the terminal."""
 
 MAX_SECONDS_WITH_REPORT = 30.0
-"""How long it may take to write a report, too."""
+"""The time limit where it writes a report, too."""
 
 
 class TopFindingSearch:
@@ -40,7 +40,7 @@ class TopFindingSearch:
         self.report: Path | None = None
         """The report that was written."""
         self.findings: list[str] = []
-        """All findings in words, if a report was written."""
+        """All findings as sentences, if a report was written."""
 
     def find(self, folder: Path, timeout_s: float, *, is_watching: bool = False) -> str:
         """Return the top finding on the traces in ``folder`` as a sentence, and the path of a report.

@@ -102,7 +102,7 @@ def _counted(counts: dict[str, int]) -> Iterable[Finding]:
         "clipped": ("nesting", "Spans that end a little after the span around them, which viewers may drop: {}."),
         "moved": ("nesting", "Spans that overlap others on their track, which viewers drop: {}."),
         "hidden": ("events", "Events that viewers drop because a phase, a time or an id is missing: {}."),
-        "mended": ("events", "Events that viewers drop because a field is missing or has an unknown type: {}."),
+        "repaired": ("events", "Events that viewers drop because a field is missing or has an unknown type: {}."),
         "misread": (
             "tracks",
             "Threads that viewers mistake for others because their number is text, negative or too large: {}.",
@@ -185,7 +185,7 @@ def _done(file: InputFile, plan: Plan) -> list[str]:
     num_hidden, shift_s = counts["hidden"] + counts["hidden_flows"], file.shift_ns / 1e9
     sentences = [
         (num_hidden, f"Events left out because no viewer can show them: {num_hidden:,}."),
-        (counts["mended"], f"Events changed so that viewers take them: {counts['mended']:,}."),
+        (counts["repaired"], f"Events changed so that viewers take them: {counts['repaired']:,}."),
         (counts["misread"], f"Threads that got a number which viewers read correctly: {counts['misread']:,}."),
         (counts["repeated_flows"], f"Flows that got an id of their own: {counts['repeated_flows']:,}."),
         (file.shift_ns, f"All times moved by {shift_s:+,.0f} s, so that viewers take them."),

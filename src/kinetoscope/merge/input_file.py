@@ -24,10 +24,10 @@ _COMPOSER_EVENTS = ("clock_sync_timestamp_us", "global_rank")
 _RANKS_KEY = "global_ranks"
 
 FileState = tuple[int, int]
-"""Of a file: its size in bytes, and when it was changed last, by the clock of its file system; zeros for no file."""
+"""The size of a file in bytes, and its time of change by the clock of its file system; zeros for no file."""
 
 Moment = tuple[int, int]
-"""The begin and the end of something, in nanoseconds."""
+"""A start and an end, in nanoseconds."""
 _FACT = struct.Struct("<QQdII")  # CounterFact in `src/native/rewrite/counters.h`
 _MAX_SERIES = 1 << 16  # of a file or a rank; more are unreadable
 
@@ -49,9 +49,9 @@ class SurveyOptions:
     align_on: str | None = None
     """When the first span of this name begins."""
     checks: bool = False
-    """What is wrong with the file."""
+    """True to find what is wrong with the file."""
     compares_counters: bool = False
-    """Which counters never change their value."""
+    """True to find the counters that never change their value."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class InputFile:
     """When each batch was, by pid."""
     repairs: list[str]
     counts: dict[str, int] = field(default_factory=dict)
-    """What a check counts: ``events``, and the names of the sentences in `kinetoscope.merge.check`."""
+    """The counts of a check: ``events``, and the names of the sentences in `kinetoscope.merge.check`."""
     health: Health = field(default_factory=Health)
     notes: dict[str, Any] = field(default_factory=dict)
     """The values of metadata events on the whole file, by name. Composer keeps its rank and its clock there."""
@@ -84,7 +84,7 @@ class InputFile:
     ranks: list[int] = field(init=False)
     """The ranks of a merged file, in order; else the file's one rank."""
     is_merged: bool = field(init=False)
-    """Whether its pids are ranks."""
+    """True if its pids are ranks."""
 
     def __post_init__(self) -> None:
         validate_header(self.path, self.header)
@@ -262,7 +262,7 @@ def _batch_of(span: Event) -> int | None:
 
 
 def read_counter_facts(facts: bytes | None, pids: Sequence[Any]) -> list[CounterSeries] | None:
-    """Return the counters of a file, as C found them; ``pids`` are those of its tracks."""
+    """Return the counters of a file, as the native extension found them; ``pids`` has the pid of each track."""
     if facts is None:
         return None
     return [

@@ -35,7 +35,7 @@ class ListedAttempt:
     members: list[RankManifest]
     others: list[RankManifest]
     is_latest: bool
-    """Whether none of its ranks has begun again in the folder."""
+    """True if none of its ranks has started again in the folder."""
 
     @property
     def starts(self) -> set[str]:

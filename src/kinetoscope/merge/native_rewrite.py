@@ -235,7 +235,7 @@ class Survey:
         """The counts of a check, by name."""
         counted = {name: self.facts[f"num_{name}"] for name in _COUNTS}
         counted["repeated_flows"] += self._flows.num_repeated
-        own = {"events": self.num_events, "hidden": self._num_hidden, "mended": self._num_repaired}
+        own = {"events": self.num_events, "hidden": self._num_hidden, "repaired": self._num_repaired}
         return own | counted | {"misread": len(self.misread)}
 
     @cached_property

@@ -1,8 +1,8 @@
 """Bytes of a pulse, as docs/formats.md and `src/native/pulse/layout.h`, for the writer in C, describe them.
 
 All numbers are little-endian, all times monotonic nanoseconds of the machine. Steps are in a ring; older ones are
-summed up in fine blocks, and older fine blocks in coarse ones, each two of which become one when there is no more
-space.
+summed up in fine blocks, and older fine blocks in coarse ones. Pairs of coarse blocks become one when there is no
+more space.
 """
 
 import struct
@@ -19,7 +19,7 @@ class Phase(IntEnum):
     EVALUATION = 4
     CHECKPOINT = 5
     OTHER = 6
-    """What is in none of the others, or in one that is not watched."""
+    """Time in none of the others, or in one that is not watched."""
 
 
 class StallState(IntEnum):
@@ -49,7 +49,7 @@ SAVING = "saving"
 
 
 class WakeReason(IntEnum):
-    """The reason for which a waiting background thread is woken."""
+    """The reason for waking the background thread."""
 
     STOPPED = 0
     DUE = 1
@@ -58,8 +58,8 @@ class WakeReason(IntEnum):
 
 
 POLL_S, FROZEN_S = 0.25, 1.0
-"""How far apart looks at training are. Where two are further apart than the other time, the process was stopped in
-between, or had no processor, which says nothing of training. `src/native/pulse/watch.c` has the same."""
+"""The interval of checks for stalls. Where two checks are further apart than `FROZEN_S`, the process was suspended or
+waited for a CPU, which says nothing of training. `src/native/pulse/watch.c` has the same."""
 
 
 class RequestState(IntEnum):
@@ -82,10 +82,10 @@ NUM_EXACT = 4096
 
 STEPS_PER_FINE = 64
 NUM_FINE, FINE_SLOTS = 64, 128
-"""How many complete fine blocks are kept, and the places they go round in."""
+"""The number of complete fine blocks that are kept, and the slots of their ring."""
 
 COARSE_SLOTS, SLOTS_AHEAD = 7340, 256
-"""How many coarse blocks there may be, and how many have room on the disk before they are needed."""
+"""The maximal number of coarse blocks, and the number with space on disk before they are needed."""
 
 
 BEGIN = struct.Struct("<8sII")
@@ -93,14 +93,13 @@ BEGIN = struct.Struct("<8sII")
 
 NOW = struct.Struct("<QqqqqqqqIIq")
 """At `NOW_AT`: a number that is odd while a step is written; num_steps; first_fine, num_fine and num_coarse, which
-count blocks, the last two only complete ones; steps_per_coarse; the heartbeat; the phase's begin; the phase; the phases
-that are known, as bits; the begin of the step."""
+count blocks, the last two only complete ones; steps_per_coarse; the heartbeat; the start of the phase; the phase; the
+phases that are known, as bits; the start of the step."""
 
 NOW_AT = BEGIN.size
 GAUGES = struct.Struct("<qqqdddqqq")
-"""At `GAUGES_AT`, looked at once a second: when; bytes of memory, resident and on the device, -1 if not known; the
-loss,
-samples and tokens a second, NaN if not known; the same moment by the monotonic clock and in unix time; the `Stage`."""
+"""At `GAUGES_AT`, looked at once a second: when; bytes of memory, resident and on the device, -1 if unknown; the loss,
+samples and tokens a second, NaN if unknown; the same moment by the monotonic clock and in unix time; the `Stage`."""
 
 GAUGES_AT = 128
 WATCHED = struct.Struct("<IIqqQ")
@@ -116,7 +115,7 @@ LOCATION_AT, LOCATION_BYTES = 256, 256
 """Where the training thread is that is stuck, as text."""
 
 ABOUT_AT = 512
-"""How many bytes of JSON follow, as 32 bits, and these: which process it is."""
+"""The number of bytes of JSON that follow, as 32 bits, and these: the identity of the process."""
 
 HEADER_BYTES = 4096
 STEP = struct.Struct(f"<qqq{len(Phase)}qII")

@@ -130,7 +130,7 @@ class PulseRecorder:
         self.request_file: str = ""
         """The file of requests to record, once the pulse is open; "" if the run has no folder."""
         self.is_between_loops = False
-        """Whether the loop is over, and no other has begun."""
+        """True if the loop is over, and no other has started."""
         self._num_due = 0
         self._counter: Any = None
         self._write_nothing()

@@ -33,7 +33,7 @@ NUM_LAST = 32
 """A step takes now what the median of so many last ones took."""
 
 MAX_FILES = 16_384
-"""Of more files in a folder, those that began last are looked at."""
+"""The limit of files read from a folder: those that started last."""
 
 _FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 _BEGIN = struct.Struct("<qq")  # of a step and of a block: its number, and when it began

@@ -47,7 +47,7 @@ class GroupState(msgspec.Struct, frozen=True):
 class StalledPhase(msgspec.Struct, frozen=True):
     """A phase that lasted too long; ``hangs`` is False where it was sampled too seldom to tell.
 
-    Times are unix nanoseconds; ``goes_on_ns`` is when it was seen to be over, None if it was not.
+    Times are unix nanoseconds; ``resumed_ns`` is when it was seen to be over, None if it was not.
     """
 
     phase: str
@@ -59,7 +59,7 @@ class StalledPhase(msgspec.Struct, frozen=True):
     place: str
     stacks: list[ThreadStack]
     groups: list[GroupState]
-    goes_on_ns: int | None = None
+    resumed_ns: int | None = None
 
 
 class StallFile(msgspec.Struct, frozen=True):

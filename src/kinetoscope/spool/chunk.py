@@ -406,5 +406,5 @@ def _is_readable(record: Record, num_names: int) -> bool:
 
 
 def _is_in_order(kind: int, begin: int, end: float) -> bool:
-    """Return whether the begin is a possible time and, of a span, the end is not before it."""
+    """Return whether the start is a possible time and, of a span, the end is not before it."""
     return 0 <= begin < _MAX_NS and (kind != Kind.SPAN or begin <= end < _MAX_NS)

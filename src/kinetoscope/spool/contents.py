@@ -414,7 +414,7 @@ def collect_child_records(folder: Path, intern: Intern, began_ns: int, closed_ns
 def child_records_in_window(track: SpooledTrack, ids: Sequence[int], began_ns: int, closed_ns: int) -> ThreadRecords:
     """Return the records of a thread of a child process in the window between two moments.
 
-    A record belongs to the window in which it began; a span that ended later, or is still open, is cut at the window's
+    A record belongs to the window of its start; a span that ended later, or is still open, is cut at the window's
     end. ``ids`` are the new ids of the child process's names.
     """
     records = _in_window(track, len(ids), began_ns, closed_ns)

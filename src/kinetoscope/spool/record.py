@@ -23,7 +23,7 @@ class Kind(IntEnum):
 
 
 class Flag(IntEnum):
-    """The flags of a record: bits, several of which may be set.
+    """The flags of a record: bits that may be combined.
 
     An `IntFlag` takes nine times as long.
     """
@@ -39,7 +39,7 @@ class Record(NamedTuple):
     """One thing that happened on one thread. Times are nanoseconds on the monotonic clock.
 
     ``end`` is the end of a span, the value of a counter, and 0 for an instant. ``name`` and ``series`` are ids in
-    the recorder's tables of names; ``depth`` counts the spans that were open on the thread at the begin.
+    the recorder's tables of names; ``depth`` counts the spans that were open on the thread at its start.
     """
 
     begin: int

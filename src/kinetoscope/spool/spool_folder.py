@@ -60,7 +60,7 @@ class FilesRecorder(Protocol):
 
     @property
     def trouble(self) -> int:
-        """The errno for which it cannot keep files any more; 0 for none."""
+        """The errno of the failure since which it keeps no files; 0 for none."""
         ...
 
     def prepare(self) -> None:

@@ -165,7 +165,7 @@ def read_windows(folder: Path) -> tuple[list[LoggedWindow], list[str]]:
 
 
 class SavedWindows:
-    """The saved windows among ``windows``, which are those of `read_windows`."""
+    """The saved windows among those of `read_windows`."""
 
     def __init__(self, windows: list[LoggedWindow]) -> None:
         known = [(window.began_ns, window.is_saved) for window in windows if window.began_ns is not None]

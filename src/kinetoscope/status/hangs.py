@@ -40,4 +40,4 @@ def find_blocking_collectives(run_folder: Path, headers: Iterable[PulseHeader]) 
         return []
     files = [file for file in read_stalls(run_folder) if file.attempt.start in by_start]
     last = [(file.ranks.rank, file.phases[-1]) for file in files if file.phases]
-    return find_blocked_collectives((rank, phase) for rank, phase in last if phase.goes_on_ns is None)
+    return find_blocked_collectives((rank, phase) for rank, phase in last if phase.resumed_ns is None)

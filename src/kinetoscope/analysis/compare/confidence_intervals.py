@@ -17,7 +17,7 @@ _DEGREES_OF_FREEDOM = 5
 """Degrees of freedom of the noise between runs, which is estimated from few numbers."""
 
 _MACHINE_STATE_NS, _VARIANCE_OF_STATES = 10_000_000_000, 5
-"""Time for which the load of a machine stays about the same; and the factor by which short recordings, which contain
+"""Duration of a constant load of a machine; and the factor by which short recordings, which contain
 one such state only, differ more than the variance of their steps (docs/comparing.md)."""
 
 _MIN_SIGMA, _MIN_NAMES = 0.005, 3

@@ -63,11 +63,11 @@ class ModuleRow(PlainData):
     saved_bytes: int | None
 
 
-def sum_modules(window: RankWindow, work: WindowWork) -> pl.DataFrame:
-    """Return the sums of a window by module, for `module_rows`; empty where no modules were recorded."""
+def sum_modules(window: RankWindow, work: WindowWork) -> pl.DataFrame | None:
+    """Return the sums of a window by module, for `join_modules`; None where no modules were recorded."""
     found = ModuleCalls(window)
     if not len(found.calls):
-        return pl.DataFrame(schema=dict.fromkeys(_KEYS, pl.String) | dict.fromkeys(_SUMS, pl.Float64))
+        return None
     parts = [_cpu_parts(found), _device_parts(found), _flop_parts(found, work), _memory_parts(found)]
     parts = pl.concat(parts).drop_nulls("value").group_by("kind", "call", "column").agg(pl.col("value").sum())
     inside = parts.drop_nulls("call")
@@ -90,7 +90,7 @@ def sum_modules(window: RankWindow, work: WindowWork) -> pl.DataFrame:
     return sums.select(*_KEYS, *_SUMS)
 
 
-def join_modules(sums: Iterable[tuple[int | None, pl.DataFrame]]) -> list[ModuleRow]:
+def join_modules(sums: Iterable[tuple[int | None, pl.DataFrame | None]]) -> list[ModuleRow]:
     """Return a row per rank and module, in the order of their first calls.
 
     Args:
@@ -98,7 +98,7 @@ def join_modules(sums: Iterable[tuple[int | None, pl.DataFrame]]) -> list[Module
     """
     by_rank: dict[int | None, list[pl.DataFrame]] = {}
     for rank, frame in sums:
-        if len(frame):
+        if frame is not None:
             by_rank.setdefault(rank, []).append(frame)
     return [row for rank, frames in by_rank.items() for row in _rows_of_rank(rank, frames)]
 

@@ -201,6 +201,11 @@ OPERATOR_CALLS = pl.Schema(
 )
 """Calls of operators: see `operator_calls`."""
 
+MODULE_CALLS = pl.Schema(
+    {**INTERVALS, "track": pl.UInt32, "name": pl.String, "is_recomputed": pl.Boolean, "parent": pl.UInt32}
+)
+"""Calls of torch modules: see `ModuleCalls`."""
+
 WORK = pl.Schema(
     {
         "flops": pl.Float64,

@@ -26,7 +26,7 @@ class BackgroundProcess:
         self._on_end = on_end
         self._stdout = subprocess.PIPE if keeps_output else subprocess.DEVNULL
         self.output = ""
-        """What the last command has printed, if ``keeps_output``."""
+        """The output of the last command, if ``keeps_output``."""
         self._process: subprocess.Popen[bytes] | None = None
         self._stdin_fd: int | None = None
 

@@ -22,7 +22,7 @@ _current_thread_state.restype = ctypes.c_void_p
 _lock = threading.Lock()
 
 _states: dict[int, int] = {}
-"""Of each of our running threads: its ident, and the address of its interpreter state."""
+"""The address of the interpreter state of each running thread of ours, by its ident."""
 
 
 class BackgroundThread(threading.Thread):

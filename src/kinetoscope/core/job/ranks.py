@@ -29,7 +29,7 @@ _LAUNCHER_VARIABLES = (
 
 _COUNTS = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _NO_LOCAL_RANK = "-1"
-"""What scripts that may run with or without a launcher set ``LOCAL_RANK`` to where there is none."""
+"""``LOCAL_RANK`` without a launcher, as scripts set it that may run with or without one."""
 
 Number = Annotated[int, Meta(ge=0, lt=2**31)]
 """A rank, a pid, or how many there are of something that people count."""

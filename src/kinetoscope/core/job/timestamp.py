@@ -194,7 +194,7 @@ class Timestamp:
 
 
 CountedBatches = tuple[int, int, int, int, int]
-"""How many batches, their samples, tokens and nanoseconds, and the nanoseconds of the last of them."""
+"""The number of batches, their samples, tokens and nanoseconds, and the nanoseconds of the last one."""
 
 
 class LiveTimestamp:

@@ -5,8 +5,8 @@ kernel releases the lock when the owner ends, however it ends. A pid would prove
 has the same one.
 
 A free lock proves that the owner is dead only on the same machine: some network file systems do not share locks between
-machines, and some, like Windows, have none. What another machine wrote, or what cannot be locked, is deleted when
-nobody has written to it for a day.
+machines, and some, like Windows, have none. A file of another machine, or one that cannot be locked, is deleted a
+day after the last write to it.
 
 We use `flock` and not `lockf`: a process loses a `lockf` lock when it closes any descriptor of the file, which happens
 before the file has its name. A forked child keeps a `flock` lock, so what its parent left is deleted only after the

@@ -22,7 +22,7 @@ _NETWORK_FILE_SYSTEMS = (
 
 
 def is_on_network(path: Path) -> bool:
-    """Return whether ``path``, or the folder in which it will be made, is on a network file system."""
+    """Return whether ``path``, or its future folder, is on a network file system."""
     import psutil  # slow to import, and used once a run
 
     resolved = Path(os.path.realpath(path))

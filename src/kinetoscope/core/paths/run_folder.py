@@ -22,12 +22,12 @@ from kinetoscope.core.paths.regular_file import regular_opener
 from kinetoscope.errors import UnsafePathError, UnsupportedSystemError
 
 HAS_RUN_FOLDERS = os.open in os.supports_dir_fd and find_spec("fcntl") is not None
-"""Whether this system can open a file relative to an open folder, and lock files. Windows cannot."""
+"""True if this system can open a file relative to an open folder, and lock files. Windows cannot."""
 WITHOUT_RUN_FOLDERS = (
     "this system cannot lock files or open them relative to a folder (fcntl, dir_fd), which keeps the files of a run's "
     "processes apart. Use Linux or macOS."
 )
-"""Why a system has no run folders, and where there are some."""
+"""The reason why a system has no run folders, and the remedy."""
 _FOLDER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"))
 # Opening a named pipe could block for ever: it is opened without blocking, and then refused.
 _FILE = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))

@@ -8,7 +8,7 @@ from kinetoscope.errors import KinetoscopeError
 _KILO = 1000
 _LONG_S, _NEARLY_ONE = 99.95, 0.9995
 _LONG_UNITS = ((86400, "day", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
-# What moves a terminal's cursor, or turns the direction in which it writes.
+# Characters that move a terminal's cursor, or turn its writing direction.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 # Halves of letters, but for bytes of a path that is no valid text, as surrogateescape has them.

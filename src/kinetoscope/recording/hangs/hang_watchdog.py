@@ -325,7 +325,7 @@ class HangWatchdog:
     def _report_resumed(self, duration_ns: int) -> None:
         """Record that the stalled phase has ended, and raise its limit."""
         stalled_phase = self._stall_file.phases[-1]
-        self._stall_file.phases[-1] = msgspec.structs.replace(stalled_phase, goes_on_ns=time.time_ns())
+        self._stall_file.phases[-1] = msgspec.structs.replace(stalled_phase, resumed_ns=time.time_ns())
         self._write_file()
         if stalled_phase.hangs or self._is_stalled_after_loop:
             self._phase_limits.extend_after_report(

@@ -22,8 +22,8 @@ def find_hangs(evidence: PulseEvidence) -> Iterator[Finding]:
     hangs = [(rank, phase) for rank, phases in sorted(stuck.items()) for phase in phases if phase.hangs]
     if not hangs:
         return
-    last = [(rank, phase) for rank, phase in hangs if phase.goes_on_ns is None]
-    left = [(rank, phase) for rank, phases in stuck.items() for phase in phases[-1:] if phase.goes_on_ns is None]
+    last = [(rank, phase) for rank, phase in hangs if phase.resumed_ns is None]
+    left = [(rank, phase) for rank, phases in stuck.items() for phase in phases[-1:] if phase.resumed_ns is None]
     named = last or hangs
     locations = [phase.place for _, phase in named if phase.place]
     yield build_finding(
@@ -46,7 +46,7 @@ def find_hangs(evidence: PulseEvidence) -> Iterator[Finding]:
 
 def _length_ns(phase: StalledPhase) -> int:
     """Return its known duration."""
-    return (phase.found_ns if phase.goes_on_ns is None else phase.goes_on_ns) - phase.since_ns
+    return (phase.found_ns if phase.resumed_ns is None else phase.resumed_ns) - phase.since_ns
 
 
 def _title(named: Sequence[tuple[int, StalledPhase]], *, num_hangs: int, has_ended: bool) -> str:
