@@ -16,7 +16,7 @@ import kinetoscope
 from kinetoscope.core.paths.run_folder import RunFolder, require_run_folders
 
 SUFFIX, REPORT_SUFFIX, ROW_SUFFIX, COMMAND_SUFFIX = ".parquet", ".report.json", ".row.json", ".command"
-"""Suffixes of cached files: a trace as columns, the report on a run, its row in a list, a salted hash of its command."""
+"""Suffixes of cached files: a trace as columns, the report on a run, its row in a list, a hash of its command."""
 
 MAX_CACHE_BYTES = 2_000_000_000
 _IN_USE_S = 3600  # a trace may still read from a file that was used so recently
