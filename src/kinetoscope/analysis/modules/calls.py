@@ -33,7 +33,7 @@ class ModuleCalls:
 
         ``is_recomputed`` is true within a backward function; ``parent`` is the row of the call around each.
         """
-        calls = self._in_order(self.window.spans_in_category(MODULE).select(*_TIMES, "name"))
+        calls = self._in_order(self.window.cpu.in_category(MODULE).select(*_TIMES, "name"))
         moments = calls.select("track", ts="begin")
         is_recomputed = find_innermost(self._engine, moments).is_not_null().alias("is_recomputed")
         return calls.hstack([is_recomputed, _parents(calls).alias("parent")])
@@ -77,7 +77,7 @@ class ModuleCalls:
         kind_of_function = kind_of_function.then(pl.lit(OUTSIDE)).otherwise(pl.lit(BACKWARD))
         pieces = [  # of spans with the same times, the outer one first
             window.steps.select(*_TIMES, kind=pl.lit(OUTSIDE), call=no_call),
-            window.spans_named(OPTIMIZER_STEP).select(*_TIMES, kind=pl.lit(OPTIMIZER), call=no_call),
+            window.cpu.named(OPTIMIZER_STEP).select(*_TIMES, kind=pl.lit(OPTIMIZER), call=no_call),
             functions.select(*_TIMES, kind=kind_of_function, call=pl.when(~is_accumulation).then("call")),
             calls.select(*_TIMES, kind=kind_of_call, call=pl.int_range(pl.len(), dtype=pl.UInt32)),
         ]

@@ -86,7 +86,7 @@ def sum_modules(window: RankWindow, work: WindowWork) -> pl.DataFrame | None:
     is_recorded = {name: name in pl.concat([own, total])["column"] for name in _SUMS}
     zeros = [pl.col(name).fill_null(0) for name in _SUMS if is_recorded.get(name) and name not in FLOP_SUMS]
     order = build_frame(found.calls["name"].unique(maintain_order=True)).with_row_index("order")
-    sums = sums.with_columns(zeros).join(order, on="name", how="left").sort("order", nulls_last=True)
+    sums = sums.with_columns(zeros).join(order, on="name", how="left").sort("order", "name", nulls_last=True)
     return sums.select(*_KEYS, *_SUMS)
 
 
@@ -160,7 +160,7 @@ def _memory_parts(found: ModuleCalls) -> pl.DataFrame:
 
 def _allocations(found: ModuleCalls) -> pl.DataFrame:
     """Return the allocations of devices; of the CPU where there are none of a device."""
-    allocations = found.window.allocations
+    allocations = found.window.instants.allocations
     of_device = allocations.drop_nulls("device")
     return of_device if len(of_device) else allocations
 
