@@ -207,7 +207,7 @@ def _suggest_names(step_name: str | None, windows: Iterable[RankWindow]) -> tupl
     if any(len(window.steps) for window in windows):
         return ()
     if step_name is None:
-        return suggest_step_names(window.spans_in_category(*ANNOTATIONS) for window in windows)
+        return suggest_step_names(window.cpu.in_category(*ANNOTATIONS) for window in windows)
     names = {
         name.rstrip("0123456789#_ ") for window in windows for name in window.cpu_spans["name"].drop_nulls().unique()
     }
@@ -257,8 +257,8 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         calls=find_collective_calls(window),
         memory=memory_rows(window, loop),
         modules=modules,
-        is_of_torch=len(window.operators) > 0 or len(window.device) > 0,
-        is_elsewhere=len(window.operators) > 0 and not loop.python_time.has_loop_operators,
+        is_of_torch=len(window.cpu.operators) > 0 or len(window.device) > 0,
+        is_elsewhere=len(window.cpu.operators) > 0 and not loop.python_time.has_loop_operators,
         unknown_device_events=window.unknown_device_events,
         is_filtered=filtered,
         inferred_from=window.inferred_from,

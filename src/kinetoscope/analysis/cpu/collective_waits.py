@@ -27,7 +27,7 @@ class CollectiveWaits:
     @cached_property
     def calls(self) -> pl.DataFrame:
         """The loop's calls of collectives."""
-        return self.window.on_loop_thread(self.window.spans_named(COMMUNICATION_CALLS))
+        return self.window.on_loop_thread(self.window.cpu.named(COMMUNICATION_CALLS))
 
     @cached_property
     def waits(self) -> pl.DataFrame:
@@ -60,8 +60,8 @@ class CollectiveWaits:
     def events(self) -> pl.DataFrame:
         """Collectives on the CPU as if they were a device's events: each of their threads is a stream."""
         window = self.window
-        calls = self._ended_in_time(window.spans_named(CPU_COLLECTIVES)).sort("begin")
-        launches = window.spans_named(C10D_CALLS).select(
+        calls = self._ended_in_time(window.cpu.named(CPU_COLLECTIVES)).sort("begin")
+        launches = window.cpu.named(C10D_CALLS).select(
             launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
         )
         events = _add_launches(calls, launches.sort("launch_begin"))

@@ -46,10 +46,12 @@ def find_cpu_operators(
             not recorded, no rows.
     """
     stretches = (
-        _self_time_stretches(window, others) if len(window.device) and len(window.runtime_calls) else _no_stretches()
+        _self_time_stretches(window, others)
+        if len(window.device) and len(window.cpu.runtime_calls)
+        else _no_stretches()
     )
     begins, ends = stretches["begin"], stretches["end"]
-    idle = ends - begins - window.device_time.busy.overlap_ns(begins, ends) if len(stretches) else begins
+    idle = ends - begins - window.devices.time.busy.overlap_ns(begins, ends) if len(stretches) else begins
     in_optimizer = optimizing.overlap_ns(begins, ends) > 0
     found = stretches.hstack([idle.alias("idle_ns"), in_optimizer.alias("in_optimizer")])
     found = filter_rows(found, elsewhere.overlap_ns(begins, ends) == 0)
@@ -63,7 +65,7 @@ def find_sync_calls(window: RankWindow) -> pl.DataFrame:
 
     They are named ``*Synchronize``, or returned after the copy that they started had ended on the device.
     """
-    calls, device = window.runtime_calls, window.device
+    calls, device = window.cpu.runtime_calls, window.device
     waits = calls["name"].str.ends_with("Synchronize")
     copies = filter_rows(device[["correlation", "end"]], device["kind"] == "copy")
     if len(copies):
@@ -96,9 +98,11 @@ def _no_stretches() -> pl.DataFrame:
 
 def _self_time_stretches(window: RankWindow, others: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Return the long stretches in which a native operator is the innermost span of a thread that launches work."""
-    named = [window.operators.select(*_SPAN, pl.col("name").cast(pl.String))]
+    named = [window.cpu.operators.select(*_SPAN, pl.col("name").cast(pl.String))]
     named += [
-        frame.select(*_SPAN, name=pl.lit(None, pl.String)) for frame in (window.runtime_calls, *others) if len(frame)
+        frame.select(*_SPAN, name=pl.lit(None, pl.String))
+        for frame in (window.cpu.runtime_calls, *others)
+        if len(frame)
     ]
     spans = pl.concat(named, how="vertical_relaxed")
     tracks = {window.loop_track, *window.device["launch_track"].drop_nulls().unique().to_list()}

@@ -28,7 +28,7 @@ class Interruptions:
 
         ``line`` is where each began, and ``library`` the function that this line had called, if recorded.
         """
-        return self.window.spans_of_source("gc", "line", "library")
+        return self.window.cpu.of_source("gc", "line", "library")
 
     @cached_property
     def program_gc_runs(self) -> pl.DataFrame:
@@ -41,8 +41,8 @@ class Interruptions:
 
         Without recorded ones, the outermost spans of torch's compiler, where both are unknown.
         """
-        recorded = self.window.spans_of_source("compile", "line", "guard")
-        if len(recorded) or not len(spans := self.window.spans_named(COMPILER)):
+        recorded = self.window.cpu.of_source("compile", "line", "guard")
+        if len(recorded) or not len(spans := self.window.cpu.named(COMPILER)):
             return recorded
         unknown = (constant_column(column, None, pl.String, len(spans)) for column in ("line", "guard"))
         return find_outermost(spans.hstack([*unknown]))
@@ -57,7 +57,7 @@ class Interruptions:
     @cached_property
     def profiling(self) -> pl.DataFrame:
         """Spans of the profiler itself."""
-        return self.window.spans_in_category("kinetoscope")
+        return self.window.cpu.in_category("kinetoscope")
 
     @property
     def all(self) -> tuple[pl.DataFrame, ...]:

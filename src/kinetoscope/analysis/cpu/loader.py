@@ -8,10 +8,11 @@ from typing import Any
 import polars as pl
 
 from kinetoscope.analysis.cpu.phases import phase_spans
+from kinetoscope.analysis.windows.instants import decode_args
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.nesting import find_outermost, interval_index
 from kinetoscope.analysis.windows.span_names import EPOCH, EVALUATION, FETCH, FETCH_WITHOUT_WORKERS, WORKER_TRACK
-from kinetoscope.analysis.windows.window import RankWindow, decode_args
+from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.trace_names import LOADER
 
 _MIN_EPOCHS, _MIN_BATCHES_PER_EPOCH = 2, 4
@@ -30,7 +31,7 @@ class Loader:
     @cached_property
     def evaluations(self) -> pl.DataFrame:
         """Evaluations within the loop."""
-        return self.window.on_loop_thread(self.window.spans_named(EVALUATION))
+        return self.window.on_loop_thread(self.window.cpu.named(EVALUATION))
 
     @cached_property
     def fetches(self) -> pl.DataFrame:
@@ -38,7 +39,7 @@ class Loader:
 
         A wait that has two spans, torch's and one of ours around it, counts once.
         """
-        fetches = self.window.on_loop_thread(self.window.spans_named(FETCH))
+        fetches = self.window.on_loop_thread(self.window.cpu.named(FETCH))
         fetches = find_outermost(fetches if len(fetches) else phase_spans(self.window, "data"))
         if not len(self.evaluations):
             return fetches
@@ -61,7 +62,7 @@ class Loader:
 
         None with fewer than two such waits, or where epochs are so short that it is much of the waiting anyway.
         """
-        epochs = self.window.on_loop_thread(self.window.spans_named(EPOCH))
+        epochs = self.window.on_loop_thread(self.window.cpu.named(EPOCH))
         if len(epochs) < _MIN_EPOCHS:
             return None
         fetches, epochs = self.fetches.sort("begin"), epochs.select("begin").unique().sort("begin")
@@ -76,7 +77,7 @@ class Loader:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The recorded settings of the loader; of several loaders, those of the first one."""
-        notes = self.window.on_loop_thread(self.window.instants_of(LOADER))
+        notes = self.window.on_loop_thread(self.window.instants.of_category(LOADER))
         if not len(notes):
             return {}
         is_outside = interval_index(self.evaluations.sort("begin"), notes["ts"]).is_null()
@@ -88,7 +89,7 @@ class Loader:
         """The number of workers, as recorded or as in the trace; 0 where the loop builds its batches."""
         if isinstance(recorded := self.settings.get("num_workers"), int):
             return recorded
-        if len(self.window.spans_named(FETCH_WITHOUT_WORKERS)):
+        if len(self.window.cpu.named(FETCH_WITHOUT_WORKERS)):
             return 0
         found = (re.match(WORKER_TRACK, name) for name in self.window.trace.names_of_tracks)
         return len({match[1] for match in found if match is not None}) or None

@@ -40,7 +40,7 @@ class TrainingLoop:
     def pauses(self) -> pl.DataFrame:
         """The intervals between operators and runtime calls of its thread."""
         window = self.window
-        return window.operator_time.union(window.on_loop_thread(window.runtime_calls)).gaps
+        return window.operator_time.union(window.on_loop_thread(window.cpu.runtime_calls)).gaps
 
     @cached_property
     def visits(self) -> pl.DataFrame:
@@ -49,7 +49,7 @@ class TrainingLoop:
         ``paused_from`` and ``paused_until`` are the pause of its own thread meanwhile.
         """
         window, pauses = self.window, self.pauses
-        calls = [frame[_SPAN] for frame in (window.operators, window.runtime_calls)]
+        calls = [frame[_SPAN] for frame in (window.cpu.operators, window.cpu.runtime_calls)]
         others = pl.concat([filter_rows(frame, frame["track"] != window.loop_track) for frame in calls])
         others = drop_null_rows(others.hstack([interval_index(pauses, others["begin"]).alias("pause")]), "pause")
         visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
@@ -96,7 +96,7 @@ class TrainingLoop:
     def busy(self) -> IntervalUnion:
         """Its time in operators, calls and waits."""
         window = self.window
-        calls = window.on_loop_thread(window.runtime_calls)
+        calls = window.on_loop_thread(window.cpu.runtime_calls)
         return window.operator_time.union(calls, self.visits, self.collectives.time, self.loader.fetches)
 
     @cached_property
@@ -135,7 +135,7 @@ class TrainingLoop:
         """The parts of the time of any thread."""
         window, interruptions = self.window, self.interruptions
         return {
-            "launch": filter_rows(window.runtime_calls[_SPAN], window.has_launched),
+            "launch": filter_rows(window.cpu.runtime_calls[_SPAN], window.has_launched),
             "gc": interruptions.program_gc_runs,
             "compile": interruptions.compiling,
             "profiler": interruptions.profiling,

@@ -65,7 +65,7 @@ def operator_calls(window: RankWindow) -> pl.DataFrame:
     """
     host = window.cpu_spans
     calls = select_columns(host, "shapes", "track", ts="begin").hstack(
-        [window.labels.alias("name"), (host["end"] - host["begin"]).alias("dur"), window.is_operator]
+        [window.cpu.labels.alias("name"), (host["end"] - host["begin"]).alias("dur"), window.cpu.is_operator]
     )
     calls = filter_rows(calls, host.select(_IS_NESTED).to_series())
     measured = nest_spans(calls, clip=True)

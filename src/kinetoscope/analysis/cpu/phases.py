@@ -59,10 +59,10 @@ class Phases:
     @cached_property
     def backward(self) -> pl.DataFrame:
         """The backward pass: the engine's spans, or, in old traces, its functions off the loop's thread."""
-        spans = self.window.spans_named(BACKWARD_FUNCTIONS)
+        spans = self.window.cpu.named(BACKWARD_FUNCTIONS)
         if len(spans):
             return spans
-        spans = self.window.spans_named(OLD_BACKWARD_FUNCTIONS)
+        spans = self.window.cpu.named(OLD_BACKWARD_FUNCTIONS)
         return filter_rows(spans, spans["track"] != self.window.loop_track)
 
     @cached_property
@@ -72,7 +72,7 @@ class Phases:
         Where a hook of the optimizer ends the loop's step, torch's span of it is on another track, since it does not
         nest in the step. Then the hooks' spans stand for all of them.
         """
-        spans, watched = self.window.spans_named(OPTIMIZER_STEP), self._hook_spans(OPTIMIZER)[["begin", "end"]]
+        spans, watched = self.window.cpu.named(OPTIMIZER_STEP), self._hook_spans(OPTIMIZER)[["begin", "end"]]
         if len(self.window.on_loop_thread(spans)) == len(spans) or not len(watched):
             return spans
         return add_constant_column(watched, "track", self.window.loop_track, pl.UInt32)
@@ -167,5 +167,5 @@ class Phases:
 
 def phase_spans(window: RankWindow, phase: str) -> pl.DataFrame:
     """Return the spans of the loop's thread named ``forward``, ``backward``, ``optimizer`` or ``data``."""
-    spans = window.on_loop_thread(window.spans_named(PHASE_PATTERNS[phase]))
+    spans = window.on_loop_thread(window.cpu.named(PHASE_PATTERNS[phase]))
     return spans.filter(_IS_NAMED) if len(spans) else spans

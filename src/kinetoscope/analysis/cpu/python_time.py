@@ -49,8 +49,12 @@ class PythonTime:
         with which the loop builds its batches.
         """
         window = self.window
-        if not len(window.operators) or len(window.device) or len(window.operators) > len(window.loop_operators):
-            return len(window.operators) > 0
+        if (
+            not len(window.cpu.operators)
+            or len(window.device)
+            or len(window.cpu.operators) > len(window.loop_operators)
+        ):
+            return len(window.cpu.operators) > 0
         begins, ends = (window.operator_time.pieces[side] for side in ("begin", "end"))
         return bool((self.loader.fetching.overlap_ns(begins, ends) < ends - begins).any())
 
@@ -79,7 +83,7 @@ class PythonTime:
     @cached_property
     def recordings(self) -> pl.DataFrame:
         """The spans of torch's recordings."""
-        return self.window.spans_named(RECORDING)
+        return self.window.cpu.named(RECORDING)
 
     @cached_property
     def _other_time(self) -> IntervalUnion:

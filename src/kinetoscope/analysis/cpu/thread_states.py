@@ -40,7 +40,7 @@ class ThreadStates:
         They have ``begin``, ``end``, and ``running_ns``, ``starved_ns`` and ``blocked_ns`` in each; the last two are
         null where the system does not distinguish them.
         """
-        counters = self._window.counters
+        counters = self._window.instants.counters
         values = filter_rows(counters[["ts", "series", "value"]], counters["name"] == LOOP_CLOCKS)
         if not len(values):
             return pl.DataFrame(schema=dict.fromkeys(("begin", "end", *_STATES), pl.Int64))

@@ -102,7 +102,7 @@ def _null_work(num_rows: int) -> pl.DataFrame:
 
 def _counted_calls(window: RankWindow) -> pl.DataFrame:
     """Return the calls of operators that are counted, without those inside another one."""
-    found = window.operators_named(*FORMULAS)
+    found = window.cpu.operators_named(*FORMULAS)
     durations = (found["end"] - found["begin"]).alias("dur")
     parents = nest_spans(select_columns(found, "track", ts="begin").hstack([durations]))["parent"]
     found = filter_rows(found, parents.is_null()) if parents.count() else found
@@ -187,7 +187,7 @@ def _peak_ns(window: RankWindow, runs: pl.DataFrame) -> pl.Series:
     queries = runs.select("device", "dtype", is_full=is_full.any().over("call"))
     known = queries.unique()
     peaks = [
-        peak_flops_per_s(window.device_names.get(device, ""), dtype or "", is_full_float32=is_full)
+        peak_flops_per_s(window.devices.names.get(device, ""), dtype or "", is_full_float32=is_full)
         for device, dtype, is_full in known.iter_rows()
     ]
     known = known.with_columns(peak=pl.Series(peaks, dtype=pl.Float64))

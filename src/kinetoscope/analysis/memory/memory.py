@@ -43,7 +43,7 @@ class MemoryRow(PlainData):
 
 def memory_rows(window: RankWindow, loop: TrainingLoop) -> list[MemoryRow]:
     """Return a row per device of one window's rank."""
-    events = drop_null_rows(window.allocations, "total")
+    events = drop_null_rows(window.instants.allocations, "total")
     if not len(events):
         return []
     growth = MemoryGrowth(window, loop)
@@ -118,7 +118,7 @@ def _merge_rows(one: MemoryRow, later: MemoryRow) -> MemoryRow:
 
 def peak_memory_by_step(window: RankWindow) -> pl.Series | None:
     """Return the peak allocated bytes during each step: on the device where the trace has that, else on the CPU."""
-    events = drop_null_rows(window.allocations, "total")
+    events = drop_null_rows(window.instants.allocations, "total")
     if not len(events):
         return None
     on_device = drop_null_rows(events, "device")

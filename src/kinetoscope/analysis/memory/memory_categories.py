@@ -30,7 +30,7 @@ def memory_allocations(window: RankWindow, loop: TrainingLoop) -> pl.DataFrame:
     schema = pl.Schema({"device": pl.Int64, "category": pl.String, "row": pl.UInt32, "end_row": pl.UInt32})
     schema.update(dict.fromkeys(("begin", "end", "bytes"), pl.Int64()))
     found = [pl.DataFrame(schema=schema)]
-    for events in window.allocations.drop_nulls("total").partition_by("device"):
+    for events in window.instants.allocations.drop_nulls("total").partition_by("device"):
         if not events["address"].has_nulls():
             lives = lifetimes(events)
             allocated = lives.filter(pl.col("bytes") > 0)

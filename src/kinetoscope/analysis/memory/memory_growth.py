@@ -82,7 +82,7 @@ class MemoryGrowth:
     @cached_property
     def _steps(self) -> pl.DataFrame:
         """The longest run of steps that follow each other, which torch recorded, from the first optimizer step on."""
-        operators = select_columns(self._window.operators, operator="begin")
+        operators = select_columns(self._window.cpu.operators, operator="begin")
         steps = self._window.steps.join_asof(operators, left_on="begin", right_on="operator", strategy="forward")
         steps = filter_rows(steps, steps["operator"] < steps["end"])
         if len(self._loop.phases.optimizer):
@@ -162,7 +162,7 @@ def allocating_operators(window: RankWindow, allocations: pl.DataFrame) -> pl.Se
 
     An operator that only allocates, such as ``aten::empty``, is passed over where there is another one around it.
     """
-    operators = window.operators
+    operators = window.cpu.operators
     names = operators["name"].unique()
     others = names.filter(~names.str.contains(_ALLOCATION_OPERATORS))
     others = operators.filter(pl.col("name").is_in(others.implode()))

@@ -30,7 +30,7 @@ class MemoryOwner:
 
 def memory_owners(window: RankWindow) -> tuple[MemoryOwner, ...] | None:
     """Return the variables that reference more and more tensors, the most first; None if not all were scanned."""
-    notes = window.instant_args(MEMORY_HOLDER)
+    notes = window.instants.args_of(MEMORY_HOLDER)
     owners = tuple(owner for note in notes if (owner := _owner(note)) is not None)
     has_seen_all = any(note.get("complete") == 1 for note in notes)
     return owners if owners or has_seen_all else None

@@ -127,11 +127,9 @@ def _find_last_step(window: RankWindow, times: pl.Series) -> pl.Series:
 def _find_computing_time(window: RankWindow) -> IntervalUnion:
     """Return the time in which the device computes, or the loop's thread where there is no device."""
     if len(window.device):
-        return window.device_time.compute
+        return window.devices.time.compute
     # An operator of a DTensor waits for a collective inside of it.
-    return window.operator_time.difference(
-        IntervalUnion(window.on_loop_thread(window.spans_named(COMMUNICATION_CALLS)))
-    )
+    return window.operator_time.difference(IntervalUnion(window.on_loop_thread(window.cpu.named(COMMUNICATION_CALLS))))
 
 
 def _find_longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.DataFrame:
@@ -159,7 +157,7 @@ def _find_longest_pauses(computing: IntervalUnion, calls: pl.DataFrame) -> pl.Da
 def _find_device_calls(window: RankWindow) -> pl.DataFrame:
     """Return kernels that communicate, with missing arguments from the call around their launch."""
     kernels = filter_rows(window.device.with_row_index("row"), window.device["kind"] == "communication")
-    calls = window.spans_named(DEVICE_COLLECTIVES)
+    calls = window.cpu.named(DEVICE_COLLECTIVES)
     is_detailed = calls["name"] == "record_param_comms"
     calls = calls.hstack([parse_peers_of_args(window, calls)])
     details, named = (
@@ -193,7 +191,7 @@ def _find_device_calls(window: RankWindow) -> pl.DataFrame:
 
 
 def _find_gloo_calls(window: RankWindow) -> pl.DataFrame:
-    calls = window.spans_named(CPU_COLLECTIVES).sort("begin").with_row_index("row")
+    calls = window.cpu.named(CPU_COLLECTIVES).sort("begin").with_row_index("row")
     elements = _num_elements(calls["shapes"])
     return calls.select(
         "row",

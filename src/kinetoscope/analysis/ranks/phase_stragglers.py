@@ -73,7 +73,7 @@ def find_markers(loop: TrainingLoop) -> pl.DataFrame:
 
     ``total_ns`` is their time, ``until_ns`` that from the start of the step to their last end.
     """
-    steps, spans = loop.window.steps, loop.window.spans_in_category("marker")
+    steps, spans = loop.window.steps, loop.window.cpu.in_category("marker")
     if loop.python_time.has_loop_operators or not len(spans):
         return pl.DataFrame(schema=_MARKERS)
     step_index = interval_index(steps, spans["begin"])

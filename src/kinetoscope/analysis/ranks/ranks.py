@@ -12,10 +12,11 @@ from kinetoscope.analysis.gpu.idle import idle_time
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.steps.time_breakdown import StepBreakdown, StretchBreakdown, run_breakdown
 from kinetoscope.analysis.windows.columns import filter_rows
+from kinetoscope.analysis.windows.devices import DeviceTime
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.kernel_names import looks_like_communication
 from kinetoscope.analysis.windows.optional_numbers import sum_or_none
-from kinetoscope.analysis.windows.window import DeviceTime, RankWindow
+from kinetoscope.analysis.windows.window import RankWindow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +64,14 @@ _TIMES = tuple(field.name for field in fields(RankRow) if field.name.endswith("_
 def rank_rows(window: RankWindow) -> list[RankRow]:
     """Return the rows of one window's rank."""
     about = _about(window)
-    each = zip(window.devices, window.device_times, strict=True)
+    each = zip(window.devices.frames, window.devices.times, strict=True)
     devices = {device: (events, time) for events, time in each if (device := events["device"][0]) is not None}
     if not devices and len(window.device):
-        return [RankRow(**about, **_device_times(window.device, window.device_time))]
+        return [RankRow(**about, **_device_times(window.device, window.devices.time))]
     if not devices:
         return [RankRow(**about)]
     return [
-        RankRow(**about, device=device, device_name=window.device_names.get(device), **_device_times(events, time))
+        RankRow(**about, device=device, device_name=window.devices.names.get(device), **_device_times(events, time))
         for device, (events, time) in sorted(devices.items(), key=itemgetter(0))
     ]
 

@@ -237,7 +237,7 @@ class _Finder:
     @cached_property
     def begins(self) -> DeviceStarts:
         """Causes of the starts of the device's events."""
-        return DeviceStarts(self._device, self._window.runtime_calls)
+        return DeviceStarts(self._device, self._window.cpu.runtime_calls)
 
     def _build_start_edges(self) -> list[pl.DataFrame]:
         """Return the edges to the start of each event.
@@ -295,7 +295,7 @@ class _Finder:
         """Return the time of each communication in which nothing is computed; 0 for other events."""
         begins, ends = self._device["begin"], self._device["end"]
         if len(self._window.device):
-            exposed = ends - begins - self._window.device_time.compute.overlap_ns(begins, ends)
+            exposed = ends - begins - self._window.devices.time.compute.overlap_ns(begins, ends)
         else:  # collectives on the CPU, on threads of their own
             exposed = IntervalUnion(self._loop.collectives.time).overlap_ns(begins, ends)
         return exposed.zip_with(self._device["kind"] == "communication", zeros(1))

@@ -75,7 +75,9 @@ class HostWaits:
         """Return calls that never waited, with the event of the record as many back as for all calls of their name."""
         name = pl.col("name").str
         is_for_stream = pl.col("name").shift(-1).over("track").str.ends_with("StreamWaitEvent").fill_null(False)
-        records = self._loop.window.runtime_calls.sort("begin").filter(name.contains("EventRecord") & ~is_for_stream)
+        records = self._loop.window.cpu.runtime_calls.sort("begin").filter(
+            name.contains("EventRecord") & ~is_for_stream
+        )
         records = records.select(recorded="begin").sort("recorded")
         records = records.join_asof(self._launched, left_on="recorded", right_on="launch_begin").drop_nulls("event")
         records = records.select("recorded", "event", "event_end", index=pl.int_range(pl.len(), dtype=pl.Int64))

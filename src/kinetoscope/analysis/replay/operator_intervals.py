@@ -22,7 +22,7 @@ class OperatorIntervals:
         self._stretches = pl.DataFrame(stretches, schema=schema, orient="row")
 
     def _spans(self, window: RankWindow) -> pl.DataFrame:
-        spans = window.operators.filter(pl.col("name").is_in(self._names))
+        spans = window.cpu.operators.filter(pl.col("name").is_in(self._names))
         spans = spans.select("track", "begin", "end", pl.col("name").cast(pl.String))
         return spans.sort("track", "begin", "end", descending=[False, False, True])
 

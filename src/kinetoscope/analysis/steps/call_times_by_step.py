@@ -61,7 +61,7 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
 
 def _find_modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
     """Return the ``module`` of each call."""
-    modules = window.spans_named(MODULE)[["name", "track", "begin", "end"]]
+    modules = window.cpu.named(MODULE)[["name", "track", "begin", "end"]]
     if not len(modules):
         return pl.lit(None, dtype=pl.String).alias("module")
     found = find_enclosing(modules, calls["track"], calls["begin"])["name"]

@@ -77,7 +77,7 @@ class CpuTimeByStep:
             if len(loop.collectives.time)
             else None,
             "sync_ns": self._null_unless_recorded(self._claim(loop.sync_calls))
-            if len(self._window.runtime_calls)
+            if len(self._window.cpu.runtime_calls)
             else None,
         }
 

@@ -134,7 +134,7 @@ class _StepColumns:
             "device_compute_ns": found["compute"],
             "device_communication_ns": found["communication"],
             "device_exposed_communication_ns": found["kernels"] - found["compute"],
-            "device_idle_ns": until - firsts - window.device_time.busy.overlap_ns(firsts, until),
+            "device_idle_ns": until - firsts - window.devices.time.busy.overlap_ns(firsts, until),
             "num_launches": found["num_launches"],
             "num_kernels": found["num_kernels"],
             "device_end_after_ns": found["last_end"] - self._ends,

@@ -9,7 +9,8 @@ import polars as pl
 from kinetoscope.analysis.steps.cpu_breakdown import CpuBreakdown, cpu_breakdown
 from kinetoscope.analysis.steps.step_time import Stretch, device_end_ns, stretches
 from kinetoscope.analysis.steps.steps import StepRow
-from kinetoscope.analysis.windows.window import DeviceTime, RankWindow
+from kinetoscope.analysis.windows.devices import DeviceTime
+from kinetoscope.analysis.windows.window import RankWindow
 
 
 class DeviceBreakdown(TypedDict):
@@ -66,7 +67,7 @@ def step_to_cpu_ratio(parts: Sequence[StretchBreakdown]) -> float:
 
 def stretch_breakdowns(window: RankWindow, rows: Sequence[StepRow], *, is_partial: bool) -> list[StretchBreakdown]:
     """Return the breakdowns of each stretch of a window, without the device's if ``is_partial``."""
-    devices = [] if is_partial else window.device_times
+    devices = [] if is_partial else window.devices.times
     return [_stretch_breakdown(devices, stretch) for stretch in stretches(rows)]
 
 

@@ -45,7 +45,7 @@ def _whole_steps(window: RankWindow) -> list[int]:
     steps = window.steps.sort("begin")
     if not len(steps):
         return []
-    calls = window.runtime_calls
+    calls = window.cpu.runtime_calls
     is_launch = calls["name"].str.contains(LAUNCHES)
     calls = calls.select("begin", is_missing=~window.has_launched)
     calls = filter_rows(calls, is_launch)
@@ -96,7 +96,7 @@ def is_filtered(window: RankWindow) -> bool:
     Where few numbers of both are left, events are missing all over the trace. Either alone is no evidence: calls may
     not have been recorded, or only stacks removed.
     """
-    return _are_mostly_missing(window.runtime_calls["correlation"].drop_nulls()) and _are_mostly_missing(
+    return _are_mostly_missing(window.cpu.runtime_calls["correlation"].drop_nulls()) and _are_mostly_missing(
         _read_event_numbers(window)
     )
 

@@ -16,7 +16,7 @@ def source_lines(window: RankWindow, times: pl.DataFrame) -> pl.Series:
 
     The line is the first one of the function. ``times`` has ``ts`` (ns) and ``track``.
     """
-    frames = window.python_functions
+    frames = window.cpu.python_functions
     if not len(frames):
         return pl.Series("line", [None], dtype=pl.String).new_from_index(0, len(times))
     names = frames["name"].unique()

@@ -51,7 +51,7 @@ class MemoryBuilder:
         """Add a window."""
         for window in read_windows(part.trace, self._step_name) if _has_memory(part) else ():
             pieces = memory_allocations(window, TrainingLoop(window))
-            for events in window.allocations.drop_nulls("total").partition_by("device", maintain_order=True):
+            for events in window.instants.allocations.drop_nulls("total").partition_by("device", maintain_order=True):
                 device = events["device"][0]
                 of_device = pieces.filter(pl.col("device").eq_missing(device))
                 found = _build_part(window, events, of_device)

@@ -145,7 +145,7 @@ def test_pieces_that_are_alive_add_up_to_what_is_allocated_at_every_event(tmp_pa
         ("forward", 20),
         ("optimizer", 5),
     ]
-    for time_ns, total in window.allocations.select("ts", "total").rows():
+    for time_ns, total in window.instants.allocations.select("ts", "total").rows():
         alive = [
             row["bytes"]
             for row in pieces.rows(named=True)

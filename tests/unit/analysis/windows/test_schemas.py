@@ -97,6 +97,9 @@ def test_a_window_is_made_of_frames_with_their_schemas_only(window):
         replace(window, cpu_spans=window.cpu_spans.with_columns(pl.col("begin").cast(pl.Float64)))
 
 
-@pytest.mark.parametrize("name", ["operators", "allocations", "source_instants", "counters"])
-def test_window_selections_have_its_schema(window, name):
-    schemas.require(getattr(window, name), getattr(schemas, name.upper()), name)
+def test_selections_of_a_window_have_their_schemas(window):
+    instants = window.instants
+    schemas.require(window.cpu.operators, schemas.OPERATORS, "operators")
+    schemas.require(instants.allocations, schemas.ALLOCATIONS, "allocations")
+    schemas.require(instants.of_sources, schemas.SOURCE_INSTANTS, "instants of sources")
+    schemas.require(instants.counters, schemas.COUNTERS, "counters")

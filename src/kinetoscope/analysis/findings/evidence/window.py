@@ -121,7 +121,7 @@ def find_window_evidence(window: RankWindow, loop: TrainingLoop) -> WindowEviden
     """Return the evidence of one window."""
     items = find_items(window)
     spans = find_stall_spans(window, loop, items)
-    notes = [_in_float64(note) for note in window.instant_args(FLOAT64)]
+    notes = [_in_float64(note) for note in window.instants.args_of(FLOAT64)]
     return WindowEvidence(
         rank=window.rank,
         stalls=sum_stalls(window, spans),
@@ -138,10 +138,10 @@ def find_window_evidence(window: RankWindow, loop: TrainingLoop) -> WindowEviden
 
 
 def _find_cpu(window: RankWindow, loop: TrainingLoop, items: pl.DataFrame) -> WindowCpu:
-    counters = _counters(window.instant_args(PROCESSORS))
+    counters = _counters(window.instants.args_of(PROCESSORS))
     return WindowCpu(
         has_operators=loop.python_time.has_loop_operators,
-        num_operators=len(window.operators),
+        num_operators=len(window.cpu.operators),
         is_sampled=len(loop.python_time.samples[0]) > 0,
         counters=counters,
         machine_percent=_machine_percent(window, counters),
@@ -158,7 +158,7 @@ def _find_gpu(window: RankWindow) -> WindowGpu:
         bytes_by_device=_numbers_of_devices(window.trace, "totalGlobalMem"),
         majors_by_device=_numbers_of_devices(window.trace, "computeMajor"),
         exposed_to_device_ns=_exposed_to_device_ns(window),
-        graph_gaps_ns=sum(map(idle_before_graphs_ns, window.devices)),
+        graph_gaps_ns=sum(map(idle_before_graphs_ns, window.devices.frames)),
         lost_share=_lost_share(window),
     )
 
@@ -185,18 +185,18 @@ def _num_of_optimizer(items: pl.DataFrame, loop: TrainingLoop) -> int:
 
 def _exposed_to_device_ns(window: RankWindow) -> float:
     exposed_ns = 0
-    for device, time in zip(window.devices, window.device_times, strict=True):
+    for device, time in zip(window.devices.frames, window.devices.times, strict=True):
         is_copy = device["name"].str.contains(COPY_TO_DEVICE)
         if is_copy.any():
             copies = filter_rows(device[["begin", "end"]], is_copy)
             exposed_ns += time.kernels.union(copies).total_ns - time.kernels.total_ns
-    return exposed_ns / max(1, len(window.devices))
+    return exposed_ns / max(1, len(window.devices.frames))
 
 
 def _lost_share(window: RankWindow) -> float:
     if not len(window.device):
         return 0.0
-    calls = window.runtime_calls
+    calls = window.cpu.runtime_calls
     is_launch = (calls["correlation"] > 0) & calls["name"].str.contains(_LAUNCHES)
     share: Any = (~window.has_launched).filter(is_launch).mean()
     return share or 0.0
@@ -224,7 +224,7 @@ def _mean_percent(window: RankWindow, name: str) -> float | None:
 
 def _readings(window: RankWindow) -> pl.DataFrame:
     """Return the system profiler's readings of CPU use, of the machine and of the process."""
-    counters = window.counters[["ts", "name", "series", "value"]]
+    counters = window.instants.counters[["ts", "name", "series", "value"]]
     return filter_rows(counters, counters["name"].is_in(["cpu", "process"]))
 
 

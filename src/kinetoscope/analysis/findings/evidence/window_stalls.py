@@ -30,7 +30,7 @@ some have themselves."""
 
 def find_items(window: RankWindow) -> pl.DataFrame:
     """Return the loop's calls of ``.item()`` that no other operator made."""
-    if not len(calls := window.operators_named(_ITEM)):
+    if not len(calls := window.cpu.operators_named(_ITEM)):
         return calls
     operators = window.loop_operators.filter(pl.col("name").cast(pl.String).str.starts_with("aten::"))
     return find_outermost(operators).filter(pl.col("name").cast(pl.String) == _ITEM)
@@ -72,7 +72,7 @@ def _sum_kind(window: RankWindow, kind: str, spans: pl.DataFrame) -> pl.DataFram
         last: Any = window.steps["end"].max()
         spans = filter_rows(spans, spans["begin"] < last) if last is not None else spans.clear()
     spans = spans.hstack([_steps_of(window, spans["begin"])])
-    if len(window.python_functions):
+    if len(window.cpu.python_functions):
         lines = source_lines(window, spans.select("track", ts="begin"))
         known = [pl.col("line")] if "line" in spans.columns else []
         spans = spans.with_columns(line=pl.coalesce(*known, lines))
@@ -132,7 +132,7 @@ def _find_blocking_calls(window: RankWindow, loop: TrainingLoop) -> dict[str, pl
     ``data_sync`` are those whose data the CPU needs, ``copy`` those of copies to the device, ``sync`` all others.
     """
     calls = loop.sync_calls
-    operators = find_enclosing(window.operators[["begin", "end", "track", "name"]], calls["track"], calls["begin"])
+    operators = find_enclosing(window.cpu.operators[["begin", "end", "track", "name"]], calls["track"], calls["begin"])
     calls = calls.with_columns(name=pl.coalesce(operators["name"], "name"))
     found = {"data_sync": filter_rows(calls, loop.are_for_data)}
     calls = filter_rows(calls, ~loop.are_for_data)
@@ -159,7 +159,7 @@ def _name_pauses(window: RankWindow, stretches: pl.DataFrame) -> pl.DataFrame:
 def _find_float64_matmuls(window: RankWindow) -> pl.DataFrame:
     """Return matmuls of 64 bits on the CPU."""
     if len(window.device):
-        return window.operators.clear()
-    products = window.operators_named(*_PRODUCTS)
+        return window.cpu.operators.clear()
+    products = window.cpu.operators_named(*_PRODUCTS)
     is_double = pl.col("types").cast(pl.String).str.contains(_DOUBLE, literal=True).fill_null(False)
     return products.filter(is_double)
