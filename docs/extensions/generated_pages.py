@@ -45,7 +45,8 @@ TOP_LEVEL = {
     ),
     "sources": (
         "Sources",
-        "TorchProfiler SystemProfiler CompileEvents Float64Tensors GCPauses GrowingMemory LoaderFacts StackSampler",
+        "TorchProfiler SystemProfiler CompileEvents Float64Tensors GCPauses GrowingMemory LoaderFacts ModuleCalls "
+        "StackSampler",
     ),
     "reading": ("Reading what was recorded", "load analyze compare view merge_traces"),
 }
