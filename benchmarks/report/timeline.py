@@ -121,7 +121,7 @@ import json, sys, time
 import polars
 import kinetoscope, kinetoscope.analysis.analyze
 from kinetoscope.pages.html_file import render_page
-from kinetoscope.report.page.build import Recorded, build_page
+from kinetoscope.report.page.build import RecordedWindows, build_page
 from kinetoscope.report.page.rank_traces import RankTraces
 
 def memory(name):
@@ -132,7 +132,7 @@ report = kinetoscope.analyze(trace)
 open("/proc/self/clear_refs", "w").write("5")
 before, begin = memory("VmRSS"), time.process_time()
 windows = RankTraces(report, [trace], cache=False)
-page = build_page(report, "0", recorded=Recorded(windows=windows))
+page = build_page(report, "0", recorded=RecordedWindows(windows=windows))
 text = render_page(page)
 print(json.dumps([time.process_time() - begin, memory("VmHWM") - before, len(page.timeline.spans.begins)]))
 open(sys.argv[2], "w", encoding="utf-8").write(text)
