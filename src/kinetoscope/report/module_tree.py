@@ -2,7 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kinetoscope.analysis.modules.module_rows import ModuleRow
@@ -125,8 +125,7 @@ class _Tree:
         return {name: sum(values) if values else None for name, values in known.items()}
 
     def _in_order(self, nodes: Iterable[ModuleNode]) -> list[ModuleNode]:
-        time_ns: Callable[[ModuleNode], float] = lambda node: -(module_time_ns(node.amounts, self._side) or 0)  # noqa: E731
-        return sorted(nodes, key=time_ns)
+        return sorted(nodes, key=lambda node: -(module_time_ns(node.amounts, self._side) or 0))
 
 
 def _deviating(times: Sequence[float]) -> list[int]:

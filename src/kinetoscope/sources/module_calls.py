@@ -63,9 +63,9 @@ class ModuleCalls(WindowSource):
         for kind, call in replaced:
             if vars(kind).get("__call__") is call:
                 kind.__call__ = call.original
-        dead = [key for key, (reference, _) in list(self._spans.items()) if reference() is None]
-        for key in dead:
-            self._spans.pop(key, None)
+        for known in (self._spans, self._roots):
+            for key in [key for key, entry in list(known.items()) if entry[0]() is None]:
+                known.pop(key, None)
 
     def _find(self, run: RunContext, module: Any, outermost: Any) -> native.Span | None:
         """Return the span of a module that has none yet: name the model around it, or what is new in that.

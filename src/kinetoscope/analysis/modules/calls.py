@@ -161,7 +161,7 @@ class ModuleCalls:
 
 
 def _innermost(spans: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.Series:
-    """Return the row of the find_innermost span around each time; null also where the time is null."""
+    """Return the row of the innermost span around each time; null also where the time is null."""
     asked = drop_null_rows(build_frame(times.alias("ts"), track.alias("track")).with_row_index("row"), "ts", "track")
     nothing = pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(times))
     return nothing.scatter(asked["row"], find_innermost(spans, asked)) if len(asked) else nothing

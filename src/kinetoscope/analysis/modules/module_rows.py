@@ -39,7 +39,7 @@ class ModuleRow(PlainData):
     its calls allocated, ``saved_bytes`` what of this was still allocated at their end. ``mfu`` is the share of the
     device's peak that its FLOPs reach. What was not recorded is None.
 
-    Rows with a name in parentheses have the time that belongs to no module.
+    Rows with a name in parentheses have the time that belongs to no module; their calls and memory are None.
     """
 
     rank: int | None
@@ -87,6 +87,8 @@ def sum_modules(window: RankWindow, work: WindowWork) -> pl.DataFrame | None:
     zeros = [pl.col(name).fill_null(0) for name in _SUMS if is_recorded.get(name) and name not in FLOP_SUMS]
     order = build_frame(found.calls["name"].unique(maintain_order=True)).with_row_index("order")
     sums = sums.with_columns(zeros).join(order, on="name", how="left").sort("order", "name", nulls_last=True)
+    of_modules = ("num_calls", "recompute_ns", "allocated_bytes", "saved_bytes")
+    sums = sums.with_columns(pl.when(pl.col("class_name").is_not_null()).then(name).alias(name) for name in of_modules)
     return sums.select(*_KEYS, *_SUMS)
 
 
