@@ -87,7 +87,7 @@ Entry = RankStarted | RanksBeside | AttemptAgreed | TraceFinished | TraceExpired
 class RankManifest:
     """The entries of one start of a rank: its traces, those that expired, and whether it has closed.
 
-    ``agreed`` is the attempt's id, empty if unknown; ``beside`` are starts of other ranks. ``why_nothing`` is the
+    ``agreed`` is the attempt's id, empty if unknown; ``beside`` are starts of other ranks. ``empty_reason`` is the
     reason for an empty recording, if that is known.
     """
 
@@ -95,7 +95,7 @@ class RankManifest:
     started: RankStarted | None = None
     closed: bool = False
     agreed: str = ""
-    find_empty_reason: str = ""
+    empty_reason: str = ""
     beside: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
     _traces: dict[str, TraceFinished] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class RankManifest:
             case RankClosed():
                 self.closed = True
             case NothingRecorded():
-                self.find_empty_reason = entry.why
+                self.empty_reason = entry.why
 
     def remove_trace(self, path: str) -> None:
         """Remove the trace at ``path``, because another start has replaced it."""
@@ -199,7 +199,7 @@ def _read_unseen(run: RunFolder) -> str:
 def find_reason(manifests: Sequence[RankManifest]) -> str:
     """Return why the run of these ranks recorded nothing; "" if unknown, or if a rank recorded something."""
     is_empty = not any(manifest.traces for manifest in manifests)
-    return next((one.find_empty_reason for one in manifests if one.find_empty_reason and is_empty), "")
+    return next((one.empty_reason for one in manifests if one.empty_reason and is_empty), "")
 
 
 def _last_attempt(folder_names: Iterable[Path]) -> list[RankManifest]:

@@ -33,7 +33,7 @@ _DECODER = msgspec.json.Decoder(list[dict[str, Any]], float_hook=lambda digits: 
 class TraceRedactor:
     """Redact the events and the header of one trace; ``replace`` is called with each text.
 
-    Texts that tell tracks or flows apart stay different, even if ``ask`` gives the same answer for them.
+    Texts that tell tracks or flows apart stay different, even if ``replace`` returns the same for them.
     """
 
     def __init__(self, replace: Replace) -> None:

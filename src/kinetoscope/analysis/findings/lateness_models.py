@@ -84,9 +84,9 @@ class RecordedLateness:
         """Yield by rank how late it was to each call, or in each step where phases show it."""
         for call in self._calls:
             if call.waits_ns is not None:
-                last_ns, longest_ns = max(call.starts_ns), max(call.waits_ns)
+                last_start_ns, max_wait_ns = max(call.starts_ns), max(call.waits_ns)
                 starts = zip(call.ranks, call.starts_ns, strict=True)
-                yield {rank: max(0, longest_ns - (last_ns - start_ns)) for rank, start_ns in starts}
+                yield {rank: max(0, max_wait_ns - (last_start_ns - start_ns)) for rank, start_ns in starts}
         for step in {step for late in self._phases.values() for step in late.by_step}:
             yield {rank: late.by_step.get(step, 0.0) for rank, late in self._phases.items()}
 

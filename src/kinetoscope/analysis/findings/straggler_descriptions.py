@@ -102,10 +102,10 @@ def _group_of(evidence: Evidence, ranks: Sequence[int]) -> str:
     waits = Counter[str]()
     for call in late:
         waits[titles.get(call.group or "", "")] += max(call.waits_ns or ())
-    longest_waits = {title for title, ns in waits.items() if ns >= _EQUAL_WAIT_SHARE * max(waits.values())}
-    longest_ns = max((max(call.waits_ns or ()) for call in late), default=0)
-    long = (titles.get(call.group or "", "") for call in late if max(call.waits_ns or ()) >= longest_ns / 2)
-    title = next((title for title in long if title in longest_waits), "")
+    titles_with_max_wait = {title for title, ns in waits.items() if ns >= _EQUAL_WAIT_SHARE * max(waits.values())}
+    max_wait_ns = max((max(call.waits_ns or ()) for call in late), default=0)
+    long = (titles.get(call.group or "", "") for call in late if max(call.waits_ns or ()) >= max_wait_ns / 2)
+    title = next((title for title in long if title in titles_with_max_wait), "")
     return f" ({title} group)" if title else ""
 
 

@@ -193,8 +193,8 @@ class _Rank:
         """Return ``processor`` if run-queue delay is most of the lateness and the loop ran no longer; else ``host``."""
         starved_ns = sum(self._longer_ns(step, "starved_ns") for step, ns in by_step.items() if ns)
         running_ns = sum(self._longer_ns(step, "running_ns") for step, ns in by_step.items() if ns)
-        most_ns = max(sum(by_step.values()) / 2, MIN_DELAY_TIMES_RUNNING * running_ns)
-        return "processor" if starved_ns > most_ns else "host"
+        min_delay_ns = max(sum(by_step.values()) / 2, MIN_DELAY_TIMES_RUNNING * running_ns)
+        return "processor" if starved_ns > min_delay_ns else "host"
 
 
 class _Marker(NamedTuple):

@@ -249,7 +249,7 @@ def _subtract_early_ranks(after_first: ByStep) -> dict[int, dict[int, float]]:
 
 
 def is_late(by_step: Mapping[int, float], num_steps: int, min_ns: float) -> bool:
-    """Return whether a rank is late by more than ``least_ns`` on average, beyond noise."""
+    """Return whether a rank is late by more than ``min_ns`` on average, beyond noise."""
     late = [*by_step.values(), *[0.0] * (num_steps - len(by_step))]
     if len(late) < _MIN_LATE_STEPS:
         return False
@@ -390,8 +390,8 @@ def _cause_of_lateness(
         key=lambda name: longer[name],
         default="unknown",
     )
-    most_others = max(longer.get("data", 0.0), longer.get("device", 0.0), MIN_DELAY_TIMES_RUNNING * running_ns)
-    if longer.get("processor", 0.0) > max(most_others, late_ns / 2):
+    max_other_ns = max(longer.get("data", 0.0), longer.get("device", 0.0), MIN_DELAY_TIMES_RUNNING * running_ns)
+    if longer.get("processor", 0.0) > max(max_other_ns, late_ns / 2):
         cause = "processor"
     return _Cause(cause, longer, longer.get(cause, 0.0) > late_ns / 2)
 

@@ -95,10 +95,10 @@ class DelayedBatches:
     @property
     def _have_all_waited(self) -> bool:
         """True if even the shortest fetch took longer than that of a batch that is ready."""
-        least_ns: Any = (self.of_workers["end"] - self.of_workers["begin"]).min() or 0
-        if least_ns <= _MIN_ALWAYS_LATE_SHARE * self._step_ns:
+        min_ns: Any = (self.of_workers["end"] - self.of_workers["begin"]).min() or 0
+        if min_ns <= _MIN_ALWAYS_LATE_SHARE * self._step_ns:
             return False
-        return least_ns > _MAX_COST_NS or self._gets_shorter or self._are_workers_busy
+        return min_ns > _MAX_COST_NS or self._gets_shorter or self._are_workers_busy
 
     @property
     def _gets_shorter(self) -> bool:

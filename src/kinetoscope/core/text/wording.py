@@ -199,7 +199,7 @@ def _line(line: str) -> str:
 
 
 def _cut(text: str, max_width: int, kept: int) -> str:
-    """Return the text; of one that is longer than ``longest`` so many letters of begin and end, and how many it has."""
+    """Return a text of at most ``max_width`` characters, or ``kept`` characters of a longer one and their number."""
     return text if len(text) <= max_width else f"{truncate_middle(text, kept)} ({len(text):,} characters)"
 
 
