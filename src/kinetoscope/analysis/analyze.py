@@ -122,7 +122,7 @@ def analyze_sources(
     report = _read_or_analyze(found, selection, each, cache=cache, with_graph=with_graph)
     title = report.run["name"] if anonymizer else run_title(titled_by or sources, report.run["name"])
     report = _add_all_steps(report, titled_by or sources, selection.attempt, anonymizer)
-    report = _add_measured(report, titled_by or sources)
+    report = _add_measured(report, titled_by or sources, anonymizer)
     return replace(report, run=report.run | {"title": title, "notes": [*notes, *report.run["notes"]]})
 
 
@@ -148,12 +148,14 @@ def _add_all_steps(
     return add_findings(report, found)
 
 
-def _add_measured(report: RunReport, sources: Sequence[Source]) -> RunReport:
-    """Add the gains that `kinetoscope try` has measured for findings of a run."""
+def _add_measured(report: RunReport, sources: Sequence[Source], anonymizer: Anonymizer | None) -> RunReport:
+    """Add the folder of a run, and the gains that `kinetoscope try` has measured for its findings."""
     source = sources[0] if len(sources) == 1 else None
     if source is None or isinstance(source, Trace) or not os.path.isdir(source):
         return report
-    experiments = read_experiments(resolve_run_folder(source))
+    folder = resolve_run_folder(source)
+    report = replace(report, folder="" if anonymizer else str(folder))
+    experiments = read_experiments(folder)
     if not experiments:
         return report
     measured = [find_measured(finding.id, finding.kind, experiments) for finding in report.findings]
@@ -237,12 +239,11 @@ def analyze_into_cache(names: Sequence[str], run: PathLike) -> RunReport:
     """
     selection = Selection()
     kept = CachedReport.of(names, selection)
-    if kept is not None and (rows := kept.read()) is not None:
-        return _add_unrecorded_steps(RunReport(**vars(rows)), find_run_pulses(run))
-    report = _analyze_traces(names, selection, map, cache=False)
-    if kept is not None:
+    rows = kept.read() if kept is not None else None
+    report = RunReport(**vars(rows)) if rows is not None else _analyze_traces(names, selection, map, cache=False)
+    if kept is not None and rows is None:
         kept.write(report)
-    return _add_unrecorded_steps(report, find_run_pulses(run))
+    return replace(_add_unrecorded_steps(report, find_run_pulses(run)), folder=os.path.abspath(run))
 
 
 def _list_traces(source: Source, attempt: int | None) -> Sequence[str | Trace]:

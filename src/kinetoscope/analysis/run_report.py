@@ -107,12 +107,13 @@ class RunReport(ReportRows, NotebookRepr):
 
     These fields are not in it: ``by_step``, for `compare`, whose times are in the order of the distinct numbers of
     ``steps``; ``unrecorded_ns``, the durations of steps that were not recorded; ``usual_ns``, those of recorded steps
-    too; ``clock_shifts``, the offsets by which the clocks of ranks were moved so that collectives end together;
-    ``is_judged`` and ``why_unjudged``.
+    too; ``folder``, the absolute path of the run's folder, "" for traces without one; ``clock_shifts``, the offsets by
+    which the clocks of ranks were moved so that collectives end together; ``is_judged`` and ``why_unjudged``.
     """
 
     unrecorded_ns: Sequence[float] = ()
     usual_ns: Sequence[float] = ()
+    folder: str = field(default="", repr=False, compare=False)
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)
 
     def __repr__(self) -> str:

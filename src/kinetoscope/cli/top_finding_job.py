@@ -66,10 +66,10 @@ def _write_report(found: RunReport, names: Sequence[str], output: Path) -> None:
 
 def _format_findings(found: RunReport) -> Iterator[str]:
     """Yield each finding as lines of text."""
-    from kinetoscope.report.descriptions import describe_finding
+    from kinetoscope.report.descriptions import describe_finding, find_public_folder
 
     for finding in found.findings:
-        yield "\n".join([finding.title, *describe_finding(finding, found.run)])
+        yield "\n".join([finding.title, *describe_finding(finding, found.run, find_public_folder(found))])
 
 
 def _print_json(line: Any) -> None:

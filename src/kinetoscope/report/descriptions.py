@@ -1,7 +1,10 @@
 """Sentences on a run and its findings, shared by terminals and notebooks."""
 
+import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from shlex import quote
 
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.ranks.contention import notes_on_contention
@@ -11,6 +14,7 @@ from kinetoscope.analysis.steps.all_steps import AllSteps, describe_abnormal_rec
 from kinetoscope.analysis.steps.periods import format_frequency, format_ordinal, format_period
 from kinetoscope.analysis.steps.slow_steps import PHASE_LABELS, SlowStepRow
 from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
+from kinetoscope.core.paths.short_paths import short_path
 from kinetoscope.core.text.wording import (
     format_count,
     format_memory,
@@ -191,15 +195,15 @@ def describe_in_one_line(finding: Finding, run: RunFacts) -> str:
     return f"{sanitize_sentence(finding.title)}: {describe_worth(finding, run)}"
 
 
-def describe_finding(finding: Finding, run: RunFacts | None = None) -> Iterable[str]:
-    """Yield the lines below the title of a finding."""
+def describe_finding(finding: Finding, run: RunFacts | None = None, folder: str = "") -> Iterable[str]:
+    """Yield the lines below the title of a finding; ``folder`` is that of the run, "" if unknown."""
     yield describe_worth(finding, run)
     period = format_period(finding.period)
     if location := "; ".join(
         filter(None, ["" if period in finding.title else period, _describe_location(finding.where)])
     ):
         yield location
-    yield sanitize_sentence(build_advice(finding))
+    yield sanitize_sentence(build_advice(finding, folder))
     yield finding.link
 
 
@@ -211,12 +215,26 @@ def list_warnings(report: RunReport) -> list[str]:
     return [*ended, *(note for note in run["notes"] if note in report.why_unjudged or note in contention)]
 
 
-def build_advice(finding: Finding) -> str:
-    """Return the advice, the measured gain, and the command that measures it."""
+def build_advice(finding: Finding, folder: str) -> str:
+    """Return the advice, the measured gain, and the command that measures it; ``folder`` is that of the run."""
     parts = [finding.advice, describe_measurement(finding)]
     if finding.kind in KINDS_WITH_VARIANTS:
-        parts.append(f"Measure it: `kinetoscope try --run RUN --fix {finding.id} -- <your command>`")
+        parts.append(f"Measure it: `{format_try_command(finding.id, folder)}`")
     return " ".join(filter(None, parts))
+
+
+def find_public_folder(report: RunReport) -> str:
+    """Return the path of the run's folder below the working directory; "" elsewhere: pages name no folder above it."""
+    path = short_path(Path(report.folder)) if report.folder else ""
+    return "" if os.path.isabs(path) else path
+
+
+def format_try_command(fix: str, folder: str) -> str:
+    """Return the command that measures a fix of the run in ``folder``; "" leaves a placeholder.
+
+    Only a hash of the user's command is kept, so it has to be filled in.
+    """
+    return f"kinetoscope try --run {quote(folder) if folder else 'RUN'} --fix {fix} -- <your command>"
 
 
 def describe_measurement(finding: Finding) -> str:

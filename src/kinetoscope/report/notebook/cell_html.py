@@ -24,6 +24,7 @@ from kinetoscope.report.descriptions import (
     describe_finding,
     describe_in_one_line,
     describe_throughput,
+    find_public_folder,
     list_unknown_phases,
     select_parts_with_time,
     split_code,
@@ -50,7 +51,7 @@ def render_cell(value: Any) -> str:
         case RunReport():
             parts = _render_report(_build_contents(value))
         case Finding():
-            parts = _render_finding(remove_personal_names(value), None)
+            parts = _render_finding(remove_personal_names(value), None, "")
         case Comparison():
             parts = _render_comparison(remove_personal_names(value))
         case ComparisonRow():
@@ -78,6 +79,7 @@ class _CellContents:
     breakdown: list[BreakdownPart]
     devices: list[DeviceTimes]
     findings: list[Finding]
+    folder: str
 
 
 def _build_contents(report: RunReport) -> _CellContents:
@@ -96,6 +98,7 @@ def _build_contents(report: RunReport) -> _CellContents:
         breakdown=breakdown or [],
         devices=compute_device_times(report.ranks),
         findings=report.findings,
+        folder=find_public_folder(report),
     )
     return remove_personal_names(cell_contents)
 
@@ -175,7 +178,7 @@ def _render_findings(contents: _CellContents) -> Iterable[str]:
     items = (
         [_render_line(describe_in_one_line(finding, contents.run))]
         if is_minor
-        else list(_render_finding(finding, contents.run))
+        else list(_render_finding(finding, contents.run, contents.folder))
         for finding, is_minor in shown
     )
     yield _load_macros().items(items)
@@ -183,10 +186,10 @@ def _render_findings(contents: _CellContents) -> Iterable[str]:
         yield _render_line(f"and {format_count(len(contents.findings) - _MAX_FINDINGS, 'more finding')}")
 
 
-def _render_finding(finding: Finding, run: RunFacts | None) -> Iterable[str]:
+def _render_finding(finding: Finding, run: RunFacts | None, folder: str) -> Iterable[str]:
     """Yield the title, saving, location and advice of a finding."""
     yield _render_line(finding.title, is_bold=True)
-    *lines, link = describe_finding(finding, run)
+    *lines, link = describe_finding(finding, run, folder)
     yield from (_load_macros().prose(split_code(line)) for line in lines)
     yield _render_line("In a terminal:", link)
 

@@ -15,7 +15,12 @@ from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.calls import build_call_tables, find_top_calls
 from kinetoscope.report.comparison import describe_comparison
-from kinetoscope.report.descriptions import build_advice, describe_straggler, describe_tensor_cores
+from kinetoscope.report.descriptions import (
+    build_advice,
+    describe_straggler,
+    describe_tensor_cores,
+    find_public_folder,
+)
 from kinetoscope.report.explanations import render_explanation_html
 from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS, compute_device_times
 from kinetoscope.report.page.calling_lines import CallingLinesBuilder
@@ -168,6 +173,7 @@ def _find_origin_ns(report: RunReport, *firsts: int | None) -> int:
 
 def _prepare_for_page(report: RunReport) -> RunReport:
     """Return the report as people are shown it: savings of steps that were not recorded, and measured gains."""
+    folder = find_public_folder(report)
     shown = [(finding, displayed_saving_ns(finding, report.run)) for finding in report.findings]
     return replace(
         report,
@@ -175,7 +181,7 @@ def _prepare_for_page(report: RunReport) -> RunReport:
             replace(
                 finding,
                 saving_ns_per_step=None if saving_ns is None else round(saving_ns),
-                advice=build_advice(finding),
+                advice=build_advice(finding, folder),
             )
             for finding, saving_ns in shown
         ],

@@ -15,6 +15,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.ranking import is_minor
 from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
+from kinetoscope.core.paths.short_paths import short_path
 from kinetoscope.core.text.wording import format_count, format_ms, sanitize_sentence
 from kinetoscope.formats.experiments import KINDS_WITH_VARIANTS
 from kinetoscope.report.descriptions import (
@@ -22,6 +23,7 @@ from kinetoscope.report.descriptions import (
     describe_finding,
     describe_fix,
     describe_measurement,
+    format_try_command,
     split_code,
 )
 from kinetoscope.report.labels import compute_share_of_step
@@ -49,19 +51,20 @@ def render_findings(report: RunReport, width: int, *, with_details: bool) -> Ite
         yield Text("No finding is above low confidence. Possible small savings:")
     shown = report.findings if with_details else report.findings[:MAX_FINDINGS]
     render = _render_table if width >= _MIN_TABLE_WIDTH else _render_list
-    yield render(shown, report.run, with_details=with_details)
+    folder = short_path(Path(report.folder)) if report.folder else ""
+    yield render(shown, report.run, folder, with_details=with_details)
     if len(report.findings) > len(shown):
         yield Text(f"{format_count(len(report.findings) - len(shown), 'more finding')}: --details", style="dim")
     if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
         yield Text("Savings do not add up.", style="dim")
     if not with_details:
         if triable := [n for n, finding in enumerate(shown, start=1) if finding.kind in KINDS_WITH_VARIANTS]:
-            yield Text(f"Measure a fix: kinetoscope try --run RUN --fix {triable[0]} -- <your command>", style="dim")
+            yield Text(f"Measure a fix: {format_try_command(str(triable[0]), folder)}", style="dim")
         kind = report.findings[0].kind
         yield Text(f"Evidence: --details. Explanation and fixes: kinetoscope explain {kind}", style="dim")
 
 
-def _render_table(findings: Iterable[Finding], run: RunFacts, *, with_details: bool) -> RenderableType:
+def _render_table(findings: Iterable[Finding], run: RunFacts, folder: str, *, with_details: bool) -> RenderableType:
     table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("")
     table.add_column("Findings", ratio=1, header_style="bold")
@@ -69,18 +72,18 @@ def _render_table(findings: Iterable[Finding], run: RunFacts, *, with_details: b
     table.add_column("confidence", no_wrap=True)
     for number, finding in enumerate(findings, start=1):
         saving = _format_saving(finding, run)
-        body = Group(_render_title(finding, run), *_render_details(finding, run, with_details=with_details))
+        body = Group(_render_title(finding, run), *_render_details(finding, run, folder, with_details=with_details))
         table.add_row(Text(f"{number}"), body, saving, finding.confidence)
     return table
 
 
-def _render_list(findings: Iterable[Finding], run: RunFacts, *, with_details: bool) -> RenderableType:
+def _render_list(findings: Iterable[Finding], run: RunFacts, folder: str, *, with_details: bool) -> RenderableType:
     lines: list[RenderableType] = []
     for number, finding in enumerate(findings, start=1):
         grid = Table.grid()
         grid.add_row(Text(f"{number}. "), _render_title(finding, run))
         saving = Text.assemble(_format_saving(finding, run), f", confidence {finding.confidence}")
-        body = Group(saving, *_render_details(finding, run, with_details=with_details))
+        body = Group(saving, *_render_details(finding, run, folder, with_details=with_details))
         lines += [grid, Padding(body, (0, 0, 0, _INDENT))]
     return Group(*lines)
 
@@ -111,9 +114,9 @@ def _format_saving(finding: Finding, run: RunFacts) -> Text:
     return Text(f"{prefix}{format_ms(saving_ns)} ms" + ("" if share is None else f" {100 * share:3.0f} %"), style=style)
 
 
-def _render_details(finding: Finding, run: RunFacts, *, with_details: bool) -> Iterable[RenderableType]:
+def _render_details(finding: Finding, run: RunFacts, folder: str, *, with_details: bool) -> Iterable[RenderableType]:
     if with_details:
-        *lines, link = describe_finding(finding, run)
+        *lines, link = describe_finding(finding, run, folder)
         yield from map(render_prose, lines)
         if evidence := describe_evidence(finding):
             yield Text(evidence, style="dim")
