@@ -73,7 +73,8 @@ def report(tmp_path_factory):
     return kinetoscope.analyze(folder, cache=False)
 
 
-def test_a_report_shows_the_first_lines_and_findings_of_the_screen(report):
+def test_a_report_shows_the_first_lines_and_findings_of_the_screen(report, monkeypatch):
+    monkeypatch.chdir(Path(report.folder).parent)  # elsewhere, only the screen names the folder
     shown, on_screen = lines(report), screen(render_summary(report, 400, with_details=True))
     assert shown[0] == on_screen[0]
     assert shown[0].startswith("digits: 4 of 4 ranks, ")
