@@ -72,7 +72,7 @@ def test_slow_dataset_is_found_by_its_line_and_fixed_with_equal_loss(tmp_path):
     assert (tmp_path / "runs" / "slow" / "report.html").stat().st_size > 100_000
     assert loss_in(run) == loss_in(rerun)
     assert "after:  fixed, 1 rank, " in comparison
-    assert "The typical step got faster" in comparison
+    assert comparison.startswith("Faster: ")
     begins = "loss: ", "Kinetoscope: 1 window", "All 36 steps", "kinetoscope explain input_bound"
     check_lines_shown(reader, *begins, "before: slow", "after: ")
 
@@ -88,7 +88,7 @@ def test_memory_leak_is_found_by_name_and_line_and_fixed_with_equal_losses(tmp_p
     assert f"train.py:{line_of(page, 'history.append')}" in found[0]
     assert "kinetoscope explain memory_growth" not in fixed_output
     assert fixed_output.rstrip().endswith("0 bytes")
-    assert re.search(r"^memory +peak memory .* smaller *$", comparison, re.M)
+    assert re.search(r"^peak memory .* smaller *$", comparison, re.M)
     assert (tmp_path / "runs" / "growing" / "report.html").stat().st_size > 100_000
     assert loss_in(run) == loss_in(rerun)
     begins = "loss: ", "Kinetoscope: 1 window", "All 64 steps", "before: growing", "after: ", "rank  device"
@@ -108,7 +108,7 @@ def test_straggler_is_found_by_its_line_and_fixed_with_equal_loss(tmp_path):
     # It is on the same line of the fixed file. The rest is as on the page: noise, on a busy machine.
     assert slow_line not in "".join(findings(fixed_output))
     assert "after:  fixed, 2 ranks, " in comparison
-    assert "The typical step got faster" in comparison
+    assert comparison.startswith("Faster: ")
     assert (tmp_path / "runs" / "late" / "report.html").stat().st_size > 100_000
     assert loss_in(run) == loss_in(rerun)
     check_lines_shown(reader, "loss: ", "Kinetoscope: 1 window", "All 64 steps", "before: late", "after: ")
@@ -122,7 +122,7 @@ def test_the_slow_stage_is_found_and_balanced_stages_are_faster_with_the_same_lo
     found = findings_but_of_the_machine(summary)
     assert found[0].startswith("Straggler: stage 1 (rank 1) delays every step by")
     assert "Move layers from it to other stages" in found[0]
-    assert "The typical step got faster" in comparison
+    assert comparison.startswith("Faster: ")
     assert (tmp_path / "runs" / "unbalanced" / "report.html").stat().st_size > 100_000
     assert loss_in(run) == loss_in(fixed_run)
     check_lines_shown(reader, "loss: ", "Kinetoscope: 1 window", "All 48 steps", "before: unbalanced", "after: ")

@@ -65,7 +65,7 @@ FIRST = {
     "Trace": "kinetoscope.Trace rank0.json",
     "TraceSet": "kinetoscope.TraceSet",
     "RunReport": "before: 1 of 1 rank, 1,000 steps, 0.80 ms/step",
-    "Comparison": "before: before, 1 rank, 1,000 steps",
+    "Comparison": "Slower: 0.800 -> 0.900 ms/step",
 }
 
 

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(comparison.to_json())
     else:
-        from kinetoscope.report.comparison import render_comparison
+        from kinetoscope.report.terminal.comparison_screen import render_comparison
         from kinetoscope.report.terminal.screen import print_screen
 
         print_screen(lambda width: render_comparison(comparison, width, with_details=arguments.details))

@@ -1,77 +1,54 @@
-"""Comparison of two runs on a terminal, and as sentences. Names from traces are plain text."""
+"""Comparison of two runs as sentences and cells of tables. Names from traces are plain text."""
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.run_report import RunFacts, unfinished_notice
-from kinetoscope.core.text.wording import format_count, sanitize, sanitize_sentence, shorten_distinctly, shorten_name
+from kinetoscope.core.text.wording import format_count, sanitize, shorten_distinctly, shorten_name
 from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS, VERDICT_LABELS
 
 _MAX_CHANGED_ROWS, _MAX_ROWS = 30, 16
-_MAX_WORSE, _MAX_FINDINGS = 3, 5
-_MAX_NAME_LENGTH, _MIN_NAME_LENGTH = 100, 12
-_GAP = 2
+MAX_NAME_LENGTH = 100
 _FACTOR_THRESHOLD = 9
 _MAX_FACTOR = 1000
 _KINDS = {"operator on device": "on device"}
-_NUMBERS = ("before", "after", "change", "between, %")
-COLUMNS = ("kind", "name", *_NUMBERS, "verdict")
-_WHOLES = ("step", "phase", "memory")
-_HIDDEN_FIRST = ("between, %", "before", "after", "change")
-"""Columns that a narrow screen hides, in this order."""
+INTERVAL = "95 % CI, %"
+NUMBERS = ("before", "after", "change", INTERVAL)
+COLUMNS = ("kind", "name", *NUMBERS, "verdict")
+WHOLES = ("step", "phase", "memory")
+"""Kinds of rows that are a step as a whole, or parts of it."""
 
 UNITS = "times in ms, memory in MiB; n.s.: no significant change"
 _SHORT_VERDICTS = {"same": "n.s."}
 """Labels of verdicts that are too long for a column."""
 
 _LARGER = {"slower": "larger", "faster": "smaller"}
-_STYLES = {"slower": "red", "faster": "green", "new": "yellow", "gone": "yellow"}
-
-
-def render_comparison(comparison: Comparison, width: int = 100, *, with_details: bool = False) -> RenderableType:
-    """Return the verdict on the step, its phases, and findings fixed and new, in ``width`` characters.
-
-    Args:
-        comparison: the comparison of two runs.
-        width: width of the screen in characters.
-        with_details: show operators and kernels too, what changed first.
-    """
-    parts: list[RenderableType] = [
-        *(Text(sentence, style="bold" if index == 0 else "") for index, sentence in enumerate(_describe(comparison))),
-        Text(f"before: {describe_run(comparison.before)}"),
-        Text(f"after:  {describe_run(comparison.after)}"),
-        *(Text(sanitize_sentence(note), style="dim") for note in [*_describe_endings(comparison), *comparison.notes]),
-    ]
-    if comparison.rows:
-        rows = comparison.rows if with_details else _select_main_rows(comparison)
-        parts += ["", _render_table(rows, width, num_all=len(comparison.rows), with_details=with_details)]
-    for title, findings in (("Fixed", comparison.fixed_findings), ("New", comparison.new_findings)):
-        if findings:
-            parts += ["", Text(f"{title}: {format_count(len(findings), 'finding')}", style="bold")]
-            parts += [Padding(Text(sanitize_sentence(found.title)), (0, 0, 0, 2)) for found in findings[:_MAX_FINDINGS]]
-    return Group(*parts)
-
-
-def _select_main_rows(comparison: Comparison) -> list[ComparisonRow]:
-    """Return the step, its phases and memory, and the first of the other rows that got worse."""
-    whole = [row for row in comparison.rows if row.kind in _WHOLES]
-    worse = [row for row in comparison.worse if row.kind not in _WHOLES]
-    return [*sorted(whole, key=lambda row: _WHOLES.index(row.kind)), *worse[:_MAX_WORSE]]
+VERDICT_STYLES = {"slower": "red", "faster": "green", "new": "yellow", "gone": "yellow"}
+_NO_STEPS = "Nothing to compare: one of the runs has no steps."
 
 
 def describe_comparison(comparison: Comparison) -> list[str]:
-    """Return sentences on two runs, first on the step time; they contain names from traces."""
-    sentences = list(_describe(comparison)) if comparison.step else []
-    nothing = ["One of the runs has no steps, so their steps cannot be compared."]
-    return [*(sentences or nothing), *_describe_endings(comparison), *comparison.notes]
+    """Return sentences on two runs, first the verdict on the step; they contain names from traces."""
+    return [
+        describe_verdict(comparison),
+        *describe_inconclusive(comparison),
+        *(describe_worse(comparison) if comparison.step else []),
+        *describe_endings(comparison),
+        *comparison.notes,
+    ]
 
 
-def _describe_endings(comparison: Comparison) -> list[str]:
+def describe_verdict(comparison: Comparison) -> str:
+    """Return the verdict on the typical step in one line, with its change and the interval of that."""
+    step = comparison.step
+    if step is None:
+        return _NO_STEPS
+    label = VERDICT_LABELS[step.verdict].capitalize()
+    times = f"{_format_value(step.before, step.unit)} -> {_format_value(step.after, step.unit)} ms/step"
+    return f"{label}: {times}{_format_range(step)}"
+
+
+def describe_endings(comparison: Comparison) -> list[str]:
     """Return sentences on runs that did not end normally."""
     runs = {"Before": comparison.before, "After": comparison.after}
     return [f"{when}: {sentence}" for when, run in runs.items() if (sentence := unfinished_notice(run))]
@@ -83,22 +60,9 @@ def describe_run(run: RunFacts) -> str:
     return f"{name}, {format_count(len(run['ranks']) or 1, 'rank')}, {format_count(run['num_steps'], 'step')}"
 
 
-def _describe(comparison: Comparison) -> Iterable[str]:
-    """Yield sentences on the step time and on regressions."""
-    step, percent = comparison.step, _format_threshold(comparison.threshold)
-    if step is not None:
-        times = (
-            f"{_format_value(step.before, step.unit)} ms before, {_format_value(step.after, step.unit)} ms after"
-            f"{_format_range(step)}"
-        )
-        yield f"{_describe_step(step, percent)}: {times}."
-        if step.verdict == "unsure":
-            yield _advise_more_steps(comparison.more_steps)
-    yield from _describe_worse(comparison, percent)
-
-
-def _describe_worse(comparison: Comparison, percent: str) -> Iterable[str]:
+def describe_worse(comparison: Comparison) -> Iterable[str]:
     """Yield sentences on the number of regressions, and of rows that are inconclusive."""
+    percent = _format_threshold(comparison.threshold)
     num_rows, num_worse = format_count(len(comparison.rows), "row"), len(comparison.worse)
     unsure = [row for row in comparison.rows if _is_maybe_worse(row, comparison.threshold)]
     if num_worse:
@@ -116,7 +80,7 @@ def _describe_worse(comparison: Comparison, percent: str) -> Iterable[str]:
             else _format_interval_end(max_change)
         )
         result = f"inconclusive: they may be slower or larger by more than {percent}"
-        name = shorten_name(_format_name(worst), _MAX_NAME_LENGTH)
+        name = shorten_name(_format_name(worst), MAX_NAME_LENGTH)
         yield f"{len(unsure)} of {num_rows} are {result}, such as {name} ({up_to})."
 
 
@@ -130,64 +94,28 @@ def _find_max_change(row: ComparisonRow) -> float:
     return row.interval[1] if row.interval else row.change or 0.0
 
 
-def _describe_step(step: ComparisonRow, percent: str) -> str:
-    """Return the verdict on the step time."""
-    return {
-        "slower": "The typical step got slower",
-        "faster": "The typical step got faster",
-        "same": f"No significant change of the typical step, within {percent}",
-    }.get(step.verdict, "Inconclusive: the typical step may or may not have changed")
-
-
 def _format_range(row: ComparisonRow) -> str:
     """Return the change of the step and its interval."""
-    if row.interval is None:
+    if row.change is None:
         return ""
-    low, high = row.interval
-    return f", {_format_percent(row.change)} (between {_format_interval_end(low)} and {_format_interval_end(high)})"
+    change = f", {_format_percent(row.change)}"
+    if row.interval is None:
+        return change
+    low, high = map(_format_interval_end, row.interval)
+    return f"{change} (95 % CI {low.removesuffix(' %') if high.endswith('%') else low} to {high})"
 
 
-def _advise_more_steps(more_steps: int | None) -> str:
-    """Return a sentence on how to get a conclusive result."""
-    if more_steps is not None:
-        return f"About {format_count(more_steps, 'more step')} of each run would tell."
-    return (
-        "More steps would not tell: what did not change differs as much between these recordings. Record both again, "
-        "one right after the other, on a machine that does nothing else."
-    )
-
-
-def _render_table(rows: Sequence[ComparisonRow], width: int, *, num_all: int, with_details: bool) -> RenderableType:
-    chosen = select_rows(rows) if with_details else rows
-    hidden, name_length = _fit_columns(chosen, width)
-    table = Table(box=None, pad_edge=False)
-    for name in COLUMNS:
-        if name not in hidden:
-            table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=name != "name")
-    for row, texts in zip(chosen, format_rows(chosen, name_length), strict=True):
-        cells = (cell for name, cell in zip(COLUMNS, texts, strict=True) if name not in hidden)
-        table.add_row(
-            *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), style=_STYLES.get(row.verdict, "")
+def describe_inconclusive(comparison: Comparison) -> Iterable[str]:
+    """Yield a sentence on how to get a conclusive result, if this one is not."""
+    if comparison.step is None or comparison.step.verdict != "unsure":
+        return
+    if comparison.more_steps is not None:
+        yield f"About {format_count(comparison.more_steps, 'more step')} of each run would tell."
+    else:
+        yield (
+            "More steps would not tell: what did not change differs as much between these recordings. Record both "
+            "again, one right after the other, on a machine that does nothing else."
         )
-    num_left = num_all - len(chosen)
-    where = "--json has all" if with_details else "--details"
-    left = f"; {format_count(num_left, 'more row')}: {where}" if num_left else ""
-    columns = ", ".join(name.removesuffix(", %") for name in hidden)
-    narrow = f"; {format_count(len(hidden), 'column')} hidden at this width: {columns}" if hidden else ""
-    return Group(table, Text(f"{UNITS}{left}{narrow}", style="dim"))
-
-
-def _fit_columns(rows: Sequence[ComparisonRow], width: int) -> tuple[list[str], int]:
-    """Return the columns that do not fit, and the characters that are left for names."""
-    columns = zip(COLUMNS, *format_rows(rows), strict=True)
-    widths = {column[0]: _GAP + max(map(len, column)) for column in columns if column[0] != "name"}
-    hidden: list[str] = []
-    for name in _HIDDEN_FIRST:
-        if width - sum(widths.values()) >= _MIN_NAME_LENGTH:
-            break
-        hidden.append(name)
-        del widths[name]
-    return hidden, max(_MIN_NAME_LENGTH, min(_MAX_NAME_LENGTH, width - sum(widths.values())))
 
 
 def select_rows(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
@@ -195,14 +123,14 @@ def select_rows(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
 
     Where there are phases, these stand for the operators and kernels in them that did not change.
     """
-    changed = [row for row in rows if row.verdict in _STYLES][:_MAX_CHANGED_ROWS]
-    others = [row for row in rows if row.verdict not in _STYLES]
+    changed = [row for row in rows if row.verdict in VERDICT_STYLES][:_MAX_CHANGED_ROWS]
+    others = [row for row in rows if row.verdict not in VERDICT_STYLES]
     if any(row.kind == "phase" for row in rows):
-        others = [row for row in others if row.kind in _WHOLES]
+        others = [row for row in others if row.kind in WHOLES]
     return changed + others[: max(_MAX_ROWS - len(changed), _MAX_ROWS // 2)]
 
 
-def format_rows(rows: Sequence[ComparisonRow], max_name_length: int = _MAX_NAME_LENGTH) -> list[list[str]]:
+def format_rows(rows: Sequence[ComparisonRow], max_name_length: int = MAX_NAME_LENGTH) -> list[list[str]]:
     """Return the cells of each row by `COLUMNS`; a name has at most ``max_name_length`` characters."""
     names = shorten_distinctly([_format_name(row) for row in rows], max_name_length)
     return [_format_row(row, name) for row, name in zip(rows, names, strict=True)]

@@ -1,39 +1,13 @@
 """report/comparison.py: what is said of two runs, and what is not."""
 
-import io
-import re
 from dataclasses import replace
 
-import pytest
-from rich.console import Console
-
 from kinetoscope.analysis.compare.compare import compare_reports
-from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
-from kinetoscope.analysis.findings.finding import Where, build_finding
-from kinetoscope.report.comparison import COLUMNS, UNITS, describe_comparison, render_comparison
-from kinetoscope.report.terminal.screen import print_trimmed
+from kinetoscope.report.comparison import describe_comparison
+from support.comparisons import comparison, row
 from support.minimal_pages import RUN
 from trainsim import Settings
 from trainsim.analyses import analyze_cached
-
-MS = 1_000_000
-
-
-def row(kind, name, verdict, change, interval=None):
-    return ComparisonRow(
-        kind=kind,
-        name=name,
-        before=10.0 * MS,
-        after=10.0 * MS * (1 + change),
-        unit="ns",
-        change=change,
-        interval=interval,
-        verdict=verdict,
-    )
-
-
-def comparison(*rows, before=RUN, after=RUN):
-    return Comparison(before=before, after=after, threshold=0.05, rows=list(rows), more_steps=None, notes=[])
 
 
 def test_no_regression_is_not_claimed_for_a_step_that_may_be_50_percent_slower():
@@ -79,120 +53,3 @@ def test_runs_on_different_devices_are_reported():
     assert "The devices differ: before ran on NVIDIA A100-SXM4-80GB, after on NVIDIA H100." in sentences
     assert "after on no device" in " ".join(compare_reports(on_device, without).notes)
     assert "differ" not in " ".join(compare_reports(on_device, on_device).notes)
-
-
-def screen(found, width=160):
-    """Return the rows of the table on a screen, as cells, and its last line."""
-    out = io.StringIO()
-    Console(file=out, width=width).print(render_comparison(found, width, with_details=True))
-    lines = out.getvalue().splitlines()
-    begin = next(index for index, line in enumerate(lines) if line.startswith("kind "))
-    return [re.split(r"\s{2,}", line.strip()) for line in lines[begin + 1 : -1]], lines[-1].strip()
-
-
-def test_table_shows_each_row_before_and_after_with_change_and_interval():
-    step = row("step", "typical step", "slower", 1.5, (1.4, 1.625))
-    small = replace(row("operator", "aten::add", "faster", -0.25), before=400_000.0, after=300_000.0)
-    memory = replace(row("memory", "peak", "slower", 9.0), before=3.0 * 2**20, after=30.0 * 2**20, unit="bytes")
-    cells, caption = screen(comparison(step, small, memory))
-    assert cells == [
-        ["step", "typical step", "10.00", "25.00", "+150%", "+140 +162", "slower"],
-        ["operator", "aten::add", "0.400", "0.300", "-25.0%", "faster"],
-        ["memory", "peak", "3.00", "30.00", "x10", "larger"],
-    ]
-    assert caption == UNITS
-
-
-def test_unchanged_rows_fill_the_screen_with_at_least_8_of_them():
-    same = [row("operator", f"aten::op{number}", "same", 0.0, (0.0, 0.0)) for number in range(40)]
-    slower = [row("kernel", f"kernel{number}", "slower", 0.5, (0.4, 0.6)) for number in range(12)]
-    for changed, num_same in ((slower[:2], 14), (slower, 8)):
-        cells, caption = screen(comparison(*changed, *same))
-        assert [line[0] for line in cells] == ["kernel"] * len(changed) + ["operator"] * num_same
-        assert caption == f"{UNITS}; {40 - num_same} more rows: --json has all"
-
-
-@pytest.mark.parametrize("width", [80, 100, 160])
-def test_two_long_names_are_distinguished_on_any_screen(width):
-    names = [f"void at::native::elementwise_kernel<4, Functor<{of}>, std::array<char*, 1ul> >(int)" for of in "ab"]
-    rows = [row("kernel", name, "slower", 0.5, (0.4, 0.6)) for name in names]
-    (one, *numbers), (other, *_) = (line[1:] for line in screen(comparison(*rows), width)[0])
-    assert one != other
-    assert numbers[-1] == "slower"
-
-
-@pytest.mark.parametrize("width", [40, 50, 60])
-def test_a_narrow_screen_cuts_no_number_and_says_which_columns_it_lacks(width):
-    rows = [
-        row("operator on device", "aten::convolution_backward", "slower", 1.5, (1.4, 1.625)),
-        row("step", "typical step", "unsure", 0.5, (-0.4, 0.6)),
-    ]
-    whole, _ = screen(comparison(*rows))
-    out = io.StringIO()
-    Console(file=out, width=width).print(render_comparison(comparison(*rows), width, with_details=True))
-    header, *lines = (
-        re.split(r"\s{2,}", line.strip()) for line in out.getvalue()[out.getvalue().index("kind ") :].splitlines()
-    )
-    columns = [COLUMNS.index(name) for name in header if name != "name"]
-    for shown, of_wide in zip(lines, whole, strict=False):
-        assert [shown[0], *shown[2:]] == [cell for index, cell in enumerate(of_wide) if index in columns]
-        assert len(shown[1]) >= 12
-    lacks = [name for name in COLUMNS if name not in header]
-    assert lacks
-    assert all(
-        name in re.sub(r"\s+", " ", out.getvalue()).partition("hidden at this width")[2]
-        for name in lacks
-        if name != "between, %"
-    )
-
-
-def render(found, *, with_details=False):
-    out = io.StringIO()
-    print_trimmed(Console(file=out, width=160), render_comparison(found, 160, with_details=with_details))
-    return out.getvalue().splitlines()
-
-
-def test_the_verdict_on_the_step_comes_first_and_operators_only_with_details():
-    step = row("step", "typical step", "faster", -0.5, (-0.6, -0.4))
-    found = comparison(
-        row("operator", "aten::mm", "faster", -0.5, (-0.6, -0.4)), row("phase", "data_wait", "same", 0.0), step
-    )
-    lines = render(found)
-    assert (
-        lines[0]
-        == "The typical step got faster: 10.00 ms before, 5.00 ms after, -50.0 % (between -60.0 % and -40.0 %)."
-    )
-    assert any("waiting for data" in line for line in lines)
-    assert not any("aten::mm" in line for line in lines)
-    assert lines[-1] == f"{UNITS}; 1 more row: --details"
-    assert any("aten::mm" in line for line in render(found, with_details=True))
-
-
-def test_regressions_are_shown_without_details_too():
-    worse = replace(row("operator", "aten::mm", "slower", 0.5, (0.4, 0.6)), is_worse=True)
-    assert any("aten::mm" in line for line in render(comparison(row("step", "typical step", "same", 0.0), worse)))
-
-
-def test_findings_of_one_run_alone_are_fixed_or_new():
-    def report(*kinds, confidence="high"):
-        _, base = analyze_cached(Settings(num_ranks=1))
-        found = [
-            build_finding(kind, f"{kind} of it", "", confidence=confidence, evidence={}, cost_ns=1) for kind in kinds
-        ]
-        return replace(base, findings=found)
-
-    found = compare_reports(report("input_bound", "blocked"), report("blocked", "hot_line"))
-    assert [one.kind for one in found.fixed_findings] == ["input_bound"]
-    assert [one.kind for one in found.new_findings] == ["hot_line"]
-    assert [one["kind"] for one in found.to_dict()["new_findings"]] == ["hot_line"]
-    lines = render(found)
-    assert lines.index("Fixed: 1 finding") + 1 == lines.index("  input_bound of it")
-    assert lines.index("New: 1 finding") + 1 == lines.index("  hot_line of it")
-    unsure = compare_reports(report("input_bound"), report("input_bound", confidence="low"))
-    assert (unsure.fixed_findings, unsure.new_findings) == ([], [])
-    lines = [Where(lines=(f"train.py:{number}",)) for number in (1, 2)]
-    moved = [build_finding("hot_line", "t", "", confidence="high", evidence={}, where=where) for where in lines]
-    less = compare_reports(replace(report(), findings=moved[:1]), replace(report(), findings=moved[1:]))
-    assert (less.fixed_findings, less.new_findings) == ([], [])
-    unjudged = compare_reports(report("input_bound"), replace(report(), is_judged=False))
-    assert unjudged.fixed_findings == []

@@ -198,9 +198,11 @@ def _render_finding(finding: Finding, run: RunFacts | None, folder: str) -> Iter
 
 
 def _render_comparison(comparison: Comparison) -> Iterable[str]:
+    verdict, *others = describe_comparison(comparison)
+    yield _render_line(verdict, is_bold=True)
     yield _render_line(f"before: {describe_run(comparison.before)}")
     yield _render_line(f"after: {describe_run(comparison.after)}")
-    yield from map(_render_line, describe_comparison(comparison))
+    yield from map(_render_line, others)
     shown = select_rows(comparison.rows)
     if shown:
         num_left = len(comparison.rows) - len(shown)

@@ -1,5 +1,5 @@
 """Reports for terminals.
 
-Files: summary (the screen of ``kinetoscope summary``), findings, breakdown (stacked bars), tables (columns that fit),
-screen (printing).
+Files: summary and comparison_screen (the screens of ``kinetoscope summary`` and ``diff``), findings, breakdown
+(stacked bars), tables (columns that fit), screen (printing).
 """

@@ -90,11 +90,14 @@ def _render_list(findings: Iterable[Finding], run: RunFacts, folder: str, *, wit
 
 def _render_title(finding: Finding, run: RunFacts) -> Text:
     """Return the title, in bold unless the finding is minor."""
-    return _add_links(Text(sanitize_sentence(finding.title), style="" if is_minor(finding, run["step_ns"]) else "bold"))
+    return render_location_links(
+        Text(sanitize_sentence(finding.title), style="" if is_minor(finding, run["step_ns"]) else "bold")
+    )
 
 
-def _add_links(text: Text) -> Text:
+def render_location_links(text: Text | str) -> Text:
     """Colour source lines, and make them links where the files are in the working folder."""
+    text = Text(text) if isinstance(text, str) else text
     for match in _LOCATION.finditer(text.plain):
         path = Path(match[1])
         link = path.resolve().as_uri() if path.is_file() else None
@@ -123,7 +126,7 @@ def _render_details(finding: Finding, run: RunFacts, folder: str, *, with_detail
         yield Text(link, style="dim")
     elif not is_minor(finding, run["step_ns"]):
         if lines := [line for line in finding.where.lines if line not in finding.title]:
-            yield _add_links(Text(f"At {sanitize_sentence(', '.join(lines))}"))
+            yield render_location_links(f"At {sanitize_sentence(', '.join(lines))}")
         yield render_prose(describe_fix(finding))
         if line := describe_measurement(finding):
             yield render_prose(line)

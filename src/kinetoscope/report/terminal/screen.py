@@ -1,9 +1,11 @@
-"""Printing on a terminal, or into a file, without blanks at the ends of lines."""
+"""Printing on a terminal, or into a file, without blanks at the ends of lines; and paragraphs behind a mark."""
 
 from collections.abc import Callable
 
 from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
+from rich.table import Table
+from rich.text import Text
 
 
 def print_screen(render: Callable[[int], RenderableType]) -> None:
@@ -22,3 +24,10 @@ def print_trimmed(console: Console, renderable: RenderableType) -> None:
             line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
         trimmed += [*line, Segment.line()]
     console.print(Segments(trimmed), end="")
+
+
+def render_hanging(mark: str, text: str, style: str) -> RenderableType:
+    """Return text whose further lines start below the first one, behind a mark."""
+    grid = Table.grid()
+    grid.add_row(Text(mark, style=f"bold {style}"), Text(text, style=style))
+    return grid

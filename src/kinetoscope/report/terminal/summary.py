@@ -44,6 +44,7 @@ from kinetoscope.report.labels import (
 )
 from kinetoscope.report.terminal.breakdown import Breakdown, shown_parts
 from kinetoscope.report.terminal.findings import render_findings, render_prose
+from kinetoscope.report.terminal.screen import render_hanging
 from kinetoscope.report.terminal.tables import (
     MAX_ROWS,
     MIN_NAME_LENGTH,
@@ -141,7 +142,7 @@ def _render_header(report: RunReport, *, with_details: bool) -> Iterable[Rendera
         yield Padding(Text(describe_devices(devices)), (0, 0, 0, 2))
     warnings = list_warnings(report)
     for warning in warnings:
-        yield _render_hanging("! ", sanitize_sentence(warning), "yellow")
+        yield render_hanging("! ", sanitize_sentence(warning), "yellow")
     notes = [note for note in run["notes"] if note not in warnings]
     if run["all_steps"] is not None:
         yield Text(describe_all_steps(run["all_steps"]))
@@ -154,14 +155,6 @@ def _render_header(report: RunReport, *, with_details: bool) -> Iterable[Rendera
         yield line
     if len(notes) > num_shown:
         yield Text(f"{format_count(len(notes) - num_shown, 'more note')}: --details", style="dim")
-
-
-def _render_hanging(mark: str, text: str, style: str) -> RenderableType:
-    from rich.table import Table
-
-    grid = Table.grid()
-    grid.add_row(Text(mark, style=f"bold {style}"), Text(text, style=style))
-    return grid
 
 
 def _describe_straggler(report: RunReport, index: int) -> str:

@@ -12,8 +12,8 @@ from rich.console import Console
 import kinetoscope
 from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.analysis.replay.replay import Change
-from kinetoscope.report.comparison import render_comparison
 from kinetoscope.report.labels import PART_COLOURS, SIDE_LABELS
+from kinetoscope.report.terminal.comparison_screen import render_comparison
 from kinetoscope.report.terminal.summary import render_summary
 from trainsim import Settings, simulate, stories
 
@@ -158,9 +158,11 @@ def test_a_comparison_and_its_rows_have_the_words_of_the_screen(report):
     found = kinetoscope.compare(report, slower)
     shown, on_screen = lines(found), screen(render_comparison(found, 400, with_details=True))
     runs = [re.sub(r"\s+", " ", line) for line in on_screen if line.startswith(("before:", "after:"))]
-    assert runs == shown[:2]
+    assert shown[0] == on_screen[0]
+    assert runs == shown[1:3]
     header = next(index for index, line in enumerate(on_screen) if line.startswith("kind "))
-    table = [re.sub(r"\s+", " ", line) for line in on_screen[header:-1]]
+    end = next(index for index, line in enumerate(on_screen) if line.startswith("times in ms"))
+    table = [re.sub(r"\s+", " ", line) for line in on_screen[header:end]]
     assert [line for line in table if line not in map(squeezed, shown)] == []
     assert squeezed(lines(found.rows[0])[1]) == table[1]
     assert ": unknown, then " in repr(replace(found.rows[0], before=None))
