@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kinetoscope.analysis.modules.module_rows import ModuleRow
+from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.report.calls import count_steps
+from kinetoscope.report.labels import find_limiting_side
 
 MAX_DEVIATION = 0.2
 """A block whose time differs by more from the median of its kind is named as an outlier."""
@@ -41,6 +44,58 @@ class ModuleNode:
     amounts: dict[str, float | None]
     children: "list[ModuleNode]" = field(default_factory=list)
     outlier: tuple[str, float] | None = None
+
+    @property
+    def title(self) -> str:
+        """The label, with the number of modules if it stands for several: ``layers.0-31 (32x)``."""
+        is_range = len(self.names) > 1 and "-" in self.label
+        return f"{self.label} ({len(self.names)}x)" if is_range or "," in self.label else self.label
+
+
+@dataclass(frozen=True)
+class ModuleSummary:
+    """The modules of a run as a tree, with what its times are shares of.
+
+    ``side`` is ``device`` where the GPU limits the step, else ``cpu``. ``num_steps`` are the recorded steps of all
+    ranks. ``step_ns`` is a step of a rank: on the CPU the time of all ``nodes``, on the GPU the step time.
+    """
+
+    nodes: list[ModuleNode]
+    side: str
+    num_steps: int
+    step_ns: float | None
+
+    def time_ns(self, node: ModuleNode) -> float | None:
+        """Return the time of a node per step of a rank."""
+        return self.per_step(module_time_ns(node.amounts, self.side))
+
+    def share(self, node: ModuleNode) -> float | None:
+        """Return the time of a node as a share of the step."""
+        time_ns = self.time_ns(node)
+        return time_ns / self.step_ns if time_ns is not None and self.step_ns else None
+
+    def per_step(self, amount: float | None) -> float | None:
+        """Return an amount of a node per step of a rank."""
+        return None if amount is None else amount / self.num_steps
+
+
+def summarize_modules(report: RunReport) -> ModuleSummary:
+    """Return the modules of a report on the side that limits the step."""
+    is_on_device = find_limiting_side(report.run) == "device" and any(
+        row.device_forward_ns is not None for row in report.modules
+    )
+    side = "device" if is_on_device else "cpu"
+    nodes, num_steps = build_module_tree(report.modules, side), count_steps(report.ranks) or 1
+    cpu_ns = sum(module_time_ns(node.amounts, side) or 0 for node in nodes) / num_steps
+    return ModuleSummary(nodes, side, num_steps, report.run["step_ns"] if is_on_device else cpu_ns)
+
+
+def describe_outlier(node: ModuleNode) -> str:
+    """Return a sentence on the only block that differs from the others of a node; "" without one."""
+    if node.outlier is None:
+        return ""
+    name, ratio = node.outlier
+    return f"{name} takes {ratio:.1f}x the median of {node.label}."
 
 
 def module_time_ns(amounts: dict[str, float | None], side: str) -> float | None:
