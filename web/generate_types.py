@@ -9,6 +9,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
+from msgspec import UnsetType
+
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import TABLES, RunReport
 from kinetoscope.pages.page_data import Column, PageData
@@ -36,9 +38,18 @@ def _interface(kind: type, written: dict[str, str]) -> str:
         hints = get_type_hints(kind, include_extras=True)
         shown = [field.name for field in fields(kind)] if is_dataclass(kind) else hints  # no class variables
         names = [name for name in shown if name not in _LEFT_OUT.get(kind.__name__, ())]
-        lines = [f"  {name}: {_type(hints[name], written)};\n" for name in names]
+        lines = [f"  {_property(name, hints[name], written)};\n" for name in names]
         written[kind.__name__] = f"export interface {kind.__name__} {{\n{''.join(lines)}}}\n"
     return kind.__name__
+
+
+def _property(name: str, hint: Any, written: dict[str, str]) -> str:
+    """Return the declaration of a property; one that may be unset is optional."""
+    parts = get_args(hint)
+    if UnsetType not in parts:
+        return f"{name}: {_type(hint, written)}"
+    (known,) = set(parts) - {UnsetType}
+    return f"{name}?: {_type(known, written)}"
 
 
 def _type(hint: Any, written: dict[str, str]) -> str:

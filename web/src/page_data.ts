@@ -486,6 +486,7 @@ export interface Spans {
   details: Column;
   stacks: Column;
   launches: Column;
+  modules?: Column;
 }
 
 export interface Flows {
@@ -580,6 +581,43 @@ export interface CallingLine {
   max_ns: number;
 }
 
+export interface Module {
+  title: string;
+  class_name: string | null;
+  names: string[];
+  level: number;
+  outlier: string;
+  time_ns: number | null;
+  share: number | null;
+  forward_ns: number | null;
+  backward_ns: number | null;
+  recompute_ns: number | null;
+  communication_ns: number | null;
+  num_calls: number | null;
+  flops: number | null;
+  allocated_bytes: number | null;
+  saved_bytes: number | null;
+}
+
+export interface ModuleCallSums {
+  texts: string[];
+  modules: Column;
+  kinds: Column;
+  names: Column;
+  num_calls: Column;
+  total_ns: Column;
+  self_ns: Column;
+  max_ns: Column;
+  device_ns: Column;
+}
+
+export interface Modules {
+  side: string;
+  step_ns: number | null;
+  rows: Module[];
+  calls: ModuleCallSums;
+}
+
 export interface PageData {
   version: string;
   title: string;
@@ -608,4 +646,5 @@ export interface PageData {
   memory: MemoryOverTime[];
   flame_graphs: FlameGraph[];
   calling_lines: CallingLine[];
+  modules?: Modules;
 }

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any
 
+from msgspec import UNSET, UnsetType
+
 
 class Column:
     """Integers as byte planes, which compress well.
@@ -38,9 +40,10 @@ class Column:
 class Track:
     """A track of a rank, in the order of ranks and kinds.
 
-    ``kind`` is ``steps``, ``markers`` (Kinetoscope's spans of one thread), ``thread``, ``samples`` (of a thread's
-    stack) or ``stream``, in this order. ``process`` is the device of a stream, as in ``GPU 0``. ``row_begins`` has the
-    first span of each row, and the end of the last row: spans are below their parents and do not overlap in a row.
+    ``kind`` is ``steps``, ``markers`` (Kinetoscope's spans of one thread), ``modules`` (its calls of torch modules),
+    ``thread``, ``samples`` (of a thread's stack) or ``stream``, in this order. ``process`` is the device of a stream,
+    as in ``GPU 0``. ``row_begins`` has the first span of each row, and the end of the last row: spans are below their
+    parents and do not overlap in a row.
     ``num_left_out`` spans are hidden.
     """
 
@@ -57,7 +60,8 @@ class Spans:
     """All spans, by track, row and start. ``begins`` are nanoseconds after the page's origin; instants have 0 ns.
 
     ``names`` and ``categories`` are indices of the timeline's ``texts``. The others have an index plus 1, 0 for none:
-    ``details`` in its ``details``, ``stacks`` in its ``stacks``, ``launches`` the launching span.
+    ``details`` in its ``details``, ``stacks`` in its ``stacks``, ``launches`` the launching span, and ``modules`` the
+    row of the page's modules that each belongs to, where calls of modules were recorded.
     """
 
     begins: Column
@@ -67,6 +71,7 @@ class Spans:
     details: Column
     stacks: Column
     launches: Column
+    modules: Column | UnsetType = UNSET
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,6 +437,66 @@ class CallTotals:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Module:
+    """A torch module, several repeated blocks, or time that belongs to no module.
+
+    ``level`` is the depth in the tree: a row is inside the last one before it with a smaller level. ``names`` are the
+    qualified names; ``outlier`` is a sentence on the only block that differs from the others, "" without one. Numbers
+    are means per step of a rank, None where unknown: nanoseconds, bytes, FLOPs and calls, with the modules inside.
+    ``time_ns`` is the sum of the other times, without communication on the CPU; ``share`` is its share of the step.
+    """
+
+    title: str
+    class_name: str | None
+    names: list[str]
+    level: int
+    outlier: str
+    time_ns: float | None
+    share: float | None
+    forward_ns: float | None
+    backward_ns: float | None
+    recompute_ns: float | None
+    communication_ns: float | None
+    num_calls: float | None
+    flops: float | None
+    allocated_bytes: float | None
+    saved_bytes: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleCallSums:
+    """Sums over the calls of one name within a module, without those in modules inside it. Times are nanoseconds.
+
+    ``modules`` are rows of the modules, ``kinds`` and ``names`` indices of ``texts``; a kind is ``operator`` or that of
+    a kernel.
+    """
+
+    texts: list[str]
+    modules: Column
+    kinds: Column
+    names: Column
+    num_calls: Column
+    total_ns: Column
+    self_ns: Column
+    max_ns: Column
+    device_ns: Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Modules:
+    """The tree of torch modules: ``rows`` in order, each before those inside it, and the ``calls`` within each.
+
+    ``side`` is ``CPU`` or ``GPU``: times are of the side that limits the step, which takes ``step_ns``. Calls are of
+    the ranks that the timeline shows.
+    """
+
+    side: str
+    step_ns: float | None
+    rows: list[Module]
+    calls: ModuleCallSums
+
+
+@dataclass(frozen=True, kw_only=True)
 class PageData:
     """Data of the report page. None and empty fields are unknown or were not requested.
 
@@ -440,7 +505,7 @@ class PageData:
     ``profiler_ns_per_step`` is the profiler's overhead within a step, ``profiler_ns_around`` around the steps of a
     window. ``explanations`` has HTML by kind of finding, from Kinetoscope's package only, without links.
     ``part_labels`` are the labels of the parts of a step; ``breakdowns`` are of the run and of each rank, ``devices``
-    of all together and each.
+    of all together and each. Without recorded calls of modules there are no ``modules``.
     """
 
     version: str
@@ -470,3 +535,4 @@ class PageData:
     memory: list[MemoryOverTime] = field(default_factory=list)
     flame_graphs: list[FlameGraph] = field(default_factory=list)
     calling_lines: list[CallingLine] = field(default_factory=list)
+    modules: Modules | UnsetType = UNSET

@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 import polars as pl
+from msgspec import UNSET
 
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.findings.explanations import explanations
@@ -27,6 +28,7 @@ from kinetoscope.report.page.calling_lines import CallingLinesBuilder
 from kinetoscope.report.page.communication import build_communication, build_waits
 from kinetoscope.report.page.flame_graph import FlameGraphBuilder
 from kinetoscope.report.page.memory import MemoryBuilder
+from kinetoscope.report.page.modules import ModulesBuilder
 from kinetoscope.report.page.overview import build_overview, compute_call_totals
 from kinetoscope.report.page.privacy import remove_personal_names
 from kinetoscope.report.page.rank_spans import measure_profiler_ns, read_spans
@@ -66,7 +68,7 @@ def _build(
 ) -> PageData:
     recorded = recorded or RecordedWindows(windows=(), has_timeline=False)
     timeline, memory, graphs = TimelineBuilder(report), MemoryBuilder(recorded.step), FlameGraphBuilder()
-    lines, shown = CallingLinesBuilder(recorded.step), _ShownRanks()
+    lines, shown, modules = CallingLinesBuilder(recorded.step), _ShownRanks(), ModulesBuilder(report, recorded.step)
     for window in recorded.windows:
         spans = read_spans(window.trace)
         if shown.was_added(window, spans):
@@ -76,8 +78,9 @@ def _build(
         memory.add(window)
         graphs.add(window.rank, spans)
         lines.add(window, spans)
+        modules_of_spans = modules.add(window, spans)
         if recorded.has_timeline:
-            timeline.add(window, spans)
+            timeline.add(window, spans, modules_of_spans)
     origin_ns = _find_origin_ns(report, timeline.find_start_ns(), memory.find_start_ns())
     profiler_ns = shown.profiler_ns_per_step(report)
     return PageData(
@@ -107,6 +110,7 @@ def _build(
         memory=memory.build(origin_ns, report),
         flame_graphs=graphs.build(),
         calling_lines=lines.build(),
+        modules=modules.build() or UNSET,
     )
 
 
@@ -172,11 +176,15 @@ def _find_origin_ns(report: RunReport, *firsts: int | None) -> int:
 
 
 def _prepare_for_page(report: RunReport) -> RunReport:
-    """Return the report as people are shown it: savings of steps that were not recorded, and measured gains."""
+    """Return the report as people are shown it: savings of steps that were not recorded, and measured gains.
+
+    Its rows of modules are left out: the page has their tree.
+    """
     folder = find_public_folder(report)
     shown = [(finding, displayed_saving_ns(finding, report.run)) for finding in report.findings]
     return replace(
         report,
+        modules=[],
         findings=[
             replace(
                 finding,

@@ -14,6 +14,7 @@ OPERATORS, STACKS, SAMPLED = "Operators and markers", "Python functions", "Pytho
 PROFILER = "The profiler itself"
 _MAX_FRAMES = 100_000  # in all graphs
 _MIN_FRAMES = 300
+_ASYNCHRONOUS = ROLES.index("asynchronous")
 _SUMS = ("self_ns", "total", "num_calls")
 _NON_THREAD_CATEGORIES = (*DEVICE_CATEGORIES, "gpu_user_annotation", "cuda_sync", "overhead")
 
@@ -27,7 +28,9 @@ class FlameGraphBuilder:
     def add(self, rank: int | None, spans: pl.DataFrame) -> None:
         """Add the spans of a window (`read_spans`)."""
         is_python, is_sample = pl.col("category") == PYTHON, pl.col("category").is_in(list(SAMPLES))
-        is_of_thread = ~pl.col("category").is_in(list(_NON_THREAD_CATEGORIES)) & (pl.col("lane") % len(ROLES) < 2)
+        is_of_thread = ~pl.col("category").is_in(list(_NON_THREAD_CATEGORIES)) & (
+            pl.col("lane") % len(ROLES) != _ASYNCHRONOUS
+        )
         is_of_thread &= (pl.col("dur") > 0) & ~pl.col("name").str.starts_with(STEP)
         self._kinds[STACKS].add(rank, spans.filter(is_python))
         self._kinds[SAMPLED].add(rank, spans.filter(is_sample & is_of_thread))

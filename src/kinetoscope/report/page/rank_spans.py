@@ -14,13 +14,13 @@ from kinetoscope.analysis.windows.span_names import (
     SYNCHRONISATIONS,
 )
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
-from kinetoscope.formats.trace_names import SAMPLES, STEP
+from kinetoscope.formats.trace_names import MODULE, SAMPLES, STEP
 from kinetoscope.frames.trace import Trace
 from kinetoscope.frames.tracks import nest_spans
 
 PYTHON = "python_function"
-ROLES = ("thread", "markers", "asynchronous")
-"""Tracks of a thread: its spans, Kinetoscope's markers, and spans that do not nest."""
+ROLES = ("thread", "markers", "asynchronous", "modules")
+"""Tracks of a thread: its spans, Kinetoscope's markers, spans that do not nest, and calls of torch modules."""
 
 _KINETO_SPAN = "Trace"  # Kineto's span for its own recording
 _INSTANTS_OF_KINETO = r"^(\[memory\]$|Iteration Start: |Record Window End$)"
@@ -32,7 +32,7 @@ _IN_THREADS += (*SAMPLES, PYTHON, "gc", "compile", "kinetoscope", "overhead", "a
 def read_spans(trace: Trace) -> pl.DataFrame:
     """Return the spans and instants of a window, with times of the trace's clock in nanoseconds.
 
-    Columns: ``begin`` and ``dur``; ``lane``, 3 times the track plus the index of its role in `ROLES`, and ``row`` in
+    Columns: ``begin`` and ``dur``; ``lane``, 4 times the track plus the index of its role in `ROLES`, and ``row`` in
     it; ``name``, ``category`` and ``correlation``; ``event``, the row in `select_shown_events`.
     """
     columns = ("ts", "dur", "track", "name", "category", "correlation", "phase", "kind")
@@ -73,8 +73,8 @@ def select_shown_events(trace: Trace) -> pl.LazyFrame:
 def _find_role(has_markers: bool) -> pl.Expr:
     """Return an expression of the role of each span."""
     is_marker = ~pl.col("category").is_in(list(_IN_THREADS)) & (pl.col("category") != "") & pl.lit(has_markers)
-    role = pl.when(pl.col("phase").cast(pl.String).is_in(list(_ASYNCHRONOUS))).then(2).when(is_marker).then(1)
-    return role.otherwise(0).cast(pl.UInt32)
+    role = pl.when(pl.col("phase").cast(pl.String).is_in(list(_ASYNCHRONOUS))).then(2)
+    return role.when(pl.col("category") == MODULE).then(3).when(is_marker).then(1).otherwise(0).cast(pl.UInt32)
 
 
 def _has_kinetoscope_markers(trace: Trace) -> bool:

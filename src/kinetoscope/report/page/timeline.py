@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
+from msgspec import UNSET
 
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.windows.nesting import interval_index
@@ -26,7 +27,7 @@ MAX_DETAILED_SPANS = 1000
 
 
 _TYPES = {"begin": "Int64", "dur": "Int64", "is_named": "Boolean"} | dict.fromkeys(
-    ("row", "track", "name", "category", "launch", "detail", "stack"), "UInt32"
+    ("row", "track", "name", "category", "launch", "detail", "stack", "module"), "UInt32"
 )
 
 
@@ -45,8 +46,8 @@ class TimelineBuilder:
         self._num_on_track: Counter[int] = Counter()
         self._add_steps()
 
-    def add(self, part: RankTrace, spans: pl.DataFrame) -> None:
-        """Add a window, and its ``spans`` (`read_spans`)."""
+    def add(self, part: RankTrace, spans: pl.DataFrame, modules: pl.Series | None = None) -> None:
+        """Add a window, its ``spans`` (`read_spans`), and the ``modules`` that they belong to (`ModulesBuilder`)."""
         begins = part.shift_to_common_clock(spans.select("begin"), "begin")["begin"]
         is_named = interval_index(_find_named_steps(self._report, part.rank), begins).is_not_null()
         first = self._append(
@@ -58,6 +59,7 @@ class TimelineBuilder:
             category=self._texts.indices(spans["category"]),
             launch=find_launches(spans) + self._num_spans,
             is_named=is_named,
+            module=modules if modules is not None else pl.zeros(len(spans), pl.UInt32, eager=True),
             **self._index_details(part, spans, is_named),
         )
         if len(spans):
@@ -147,6 +149,7 @@ class TimelineBuilder:
             is_named=nothing == 0,
             detail=nothing,
             stack=nothing,
+            module=nothing,
         )
 
     def _index_details(self, part: RankTrace, spans: pl.DataFrame, is_named: pl.Series) -> dict[str, pl.Series]:
@@ -252,6 +255,7 @@ def _find_row_starts(spans: pl.DataFrame, num_tracks: int) -> list[list[int]]:
 
 
 def _encode_spans(spans: pl.DataFrame, indices: pl.Series) -> Spans:
+    has_modules = (spans["module"] > 0).any()
     return Spans(
         begins=encode_deltas(spans["begin"]),
         durations=encode_numbers(spans["dur"]),
@@ -260,6 +264,7 @@ def _encode_spans(spans: pl.DataFrame, indices: pl.Series) -> Spans:
         details=encode_numbers(spans["detail"]),
         stacks=encode_numbers(spans["stack"]),
         launches=encode_deltas((indices.gather(spans["launch"]) + 1).fill_null(0)),
+        modules=encode_numbers(spans["module"]) if has_modules else UNSET,
     )
 
 

@@ -10,7 +10,7 @@ from kinetoscope.formats.trace_names import SAMPLES_TRACK
 from kinetoscope.frames.trace import Trace
 from kinetoscope.report.page.rank_spans import ROLES
 
-KINDS = ("steps", "markers", "thread", "samples", "stream")
+KINDS = ("steps", "markers", "modules", "thread", "samples", "stream")
 
 _SAMPLES = re.compile(f"(?:.*: )?{SAMPLES_TRACK.format('.+')}", re.DOTALL)
 _OUR_STREAM = re.compile(r"(GPU \d+) (stream .*)")
@@ -74,7 +74,7 @@ def _describe_track(row: dict[str, Any], rank: int | None, role: str) -> TrackDe
         return TrackDescription(rank=rank, kind="stream", process=process, name=name, order=row["tid_number"] or 0)
     if role == "thread" and _SAMPLES.fullmatch(name):
         return TrackDescription(rank=rank, kind="samples", process="", name=name, order=0)
-    kind = "markers" if role == "markers" else "thread"
+    kind = role if role in ("markers", "modules") else "thread"
     name = f"{name} ({role})" if role == "asynchronous" else name
     return TrackDescription(rank=rank, kind=kind, process="", name=name, order=-row["num_spans"])
 

@@ -16,7 +16,7 @@ from trainsim import Fault, Settings, simulate
 def spans_of(timeline):
     """Return all spans as rows, with the rank, kind and name of their tracks and their row in it."""
     spans, texts = timeline.spans, timeline.texts
-    columns = {name: read_column(getattr(spans, name)) for name in vars(spans)}
+    columns = {name: read_column(column) for name, column in vars(spans).items() if column}
     rows = []
     for track in timeline.tracks:
         for row, (first, last) in enumerate(pairwise(track.row_begins)):
