@@ -1,7 +1,7 @@
 """The model of a simulated training: forward and backward of its layers, in all the ways that ranks share the work."""
 
-from trainsim.actions import Allocate, AwaitTasks, Launch, OnThread, RecordEvent, Release, Synchronize, Work
-from trainsim.engine import Kernel
+from trainsim.actions import Allocate, AwaitTasks, OnThread, RecordEvent, Release, Work
+from trainsim.faults import write_faults_of_layer, write_items
 from trainsim.groups import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -12,7 +12,7 @@ from trainsim.groups import (
     SEND,
     Group,
 )
-from trainsim.writer import AFTER_NS, BEFORE_NS, COMPUTE, EVENT_NS, GLOO, LATENCY_NS, SYNC_NS, Writer
+from trainsim.writer import AFTER_NS, BEFORE_NS, EVENT_NS, GLOO, Writer
 
 _GRADIENT_BYTES = 9_000_000
 _ROWS = 64
@@ -48,20 +48,6 @@ def write_evaluation(writer: Writer) -> None:
         writer.operator("aten::addmm", kernel=writer.product(_layer_ns(writer), *factors))
 
 
-def write_items(writer: Writer, count: int) -> None:
-    """Calls of ``.item()``: a small copy, and a wait for all that came before it."""
-    copy = Kernel("Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", "copy", 1_500, num_bytes=4)
-    for _ in range(count):
-        with writer.span("aten::item", phase="forward"), writer.span("aten::_local_scalar_dense"):
-            writer.add(Work(1_000))
-            if writer.settings.has_device:
-                writer.add(Launch("cudaMemcpyAsync", COMPUTE, (copy,), writer.launch_ns, LATENCY_NS))
-                waits = not writer.is_ideal("sync")
-                writer.add(Synchronize("cudaStreamSynchronize", SYNC_NS, stream=COMPUTE, waits=waits))
-            writer.add(Work(500))
-        writer.python(1_500)
-
-
 def write_zero_grad(writer: Writer) -> None:
     """The memory of gradients is given back."""
     if writer.settings.has_memory and not writer.settings.has_cuda_graph:
@@ -92,7 +78,8 @@ def _forward(writer: Writer, batch: str = "") -> None:
     for layer in range(num_layers):
         if layout in _SHARDED:
             _wait_for_layer(writer, layer)
-        with writer.module(f"Model.layers.{layer}", "Layer"):
+        with writer.module(f"Model.layers.{layer}", "Layer"), writer.in_layer(layer):
+            write_faults_of_layer(writer)
             _forward_layer(writer, layer, batch)
         if writer.settings.expert_share:
             _experts(writer, layer, phase="forward")
@@ -158,9 +145,10 @@ def _backward(writer: Writer, batch: str = "", *, reduces: bool = True) -> None:
             _between(writer)
         if writer.settings.expert_share:
             _experts(writer, layer)
-        if writer.settings.has_recomputation:
-            _recompute(writer, layer, batch)
-        _backward_layer(writer, layer, batch, reduces=reduces)
+        with writer.in_layer(layer):
+            if writer.settings.has_recomputation:
+                _recompute(writer, layer, batch)
+            _backward_layer(writer, layer, batch, reduces=reduces)
     if reduces and (group := _gradient_group(writer)):
         if writer.settings.has_device:
             writer.wait_for(group)

@@ -1,7 +1,5 @@
 """The program of one rank: its training loop, from the first step to the last."""
 
-from typing import Literal
-
 from trainsim.actions import (
     Allocate,
     BlockingCopy,
@@ -19,10 +17,10 @@ from trainsim.actions import (
     Work,
 )
 from trainsim.engine import CLOSURE, Action, Kernel
+from trainsim.faults import write_items, write_leak, write_pauses, write_small_kernels
 from trainsim.groups import Group
-from trainsim.model import compute_ns, write_evaluation, write_items, write_model, write_zero_grad
-from trainsim.settings import FaultKind, Settings
-from trainsim.states import BLOCKED, STARVED
+from trainsim.model import compute_ns, write_evaluation, write_model, write_zero_grad
+from trainsim.settings import Settings
 from trainsim.writer import (
     AFTER_NS,
     BEFORE_NS,
@@ -35,7 +33,6 @@ from trainsim.writer import (
     Writer,
 )
 
-_STATES: tuple[tuple[FaultKind, str], ...] = (("blocked", BLOCKED), ("preempted", STARVED))
 _LOOP_NS = 2_000
 """Time that the loop takes around its fetches and evaluations."""
 
@@ -131,9 +128,9 @@ def _fetch(writer: Writer, number: int = 0) -> None:
 
 def _body(writer: Writer) -> None:
     writer.python()
-    _pauses(writer, "start")
+    write_pauses(writer, "start")
     _copy_batch(writer)
-    _small_kernels(writer)
+    write_small_kernels(writer)
     if not writer.settings.num_closure_calls:
         write_model(writer)
     for number in range(1, writer.settings.num_accumulated):
@@ -142,30 +139,10 @@ def _body(writer: Writer) -> None:
         write_model(writer, number)
     if writer.is_reducing:
         _optimizer(writer)
-    _leak(writer)
+    write_leak(writer)
     _read_loss(writer)
-    _pauses(writer, "end")
+    write_pauses(writer, "end")
     writer.python()
-
-
-def _pauses(writer: Writer, at: Literal["start", "end"]) -> None:
-    """Write the pauses of the loop at the start of a step, before the model, or at its end."""
-    if fault := writer.pause("late_host", at):
-        writer.add(Work(0 if writer.is_ideal("python") else fault.cost_ns))
-    for kind, category in _STATES:
-        if fault := writer.pause(kind, at):
-            with writer.span(category, category):
-                writer.add(Work(0 if kind == "blocked" and writer.is_ideal("blocked") else fault.cost_ns))
-    if fault := writer.pause("gc", at):
-        with writer.span("gc/generation 2", "gc"):
-            writer.add(Work(0 if writer.is_ideal("gc") else fault.cost_ns))
-    if fault := writer.pause("profiler_cost", at):
-        with writer.span("kinetoscope/drain", "kinetoscope"):
-            writer.add(Work(fault.cost_ns))
-    if fault := writer.pause("recompilation", at):
-        fields = '"function": "forward", "guard": "tensor \'x\' size mismatch at index 0"'
-        with writer.span("compile/forward", "compile", fields):
-            writer.add(Work(0 if writer.is_ideal("compile") else fault.cost_ns))
 
 
 def _copy_batch(writer: Writer) -> None:
@@ -191,20 +168,6 @@ def _copy_batch(writer: Writer) -> None:
         writer.add(Work(AFTER_NS))
     if writer.settings.has_prefetched_copies:
         writer.add(RecordEvent("copied", BESIDE, EVENT_NS))
-
-
-def _small_kernels(writer: Writer) -> None:
-    fault = writer.fault("small_kernels")
-    name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
-    tiny = Kernel(name, "kernel", "compute", 1_000, gap_ns=500)
-    python_ns = 0 if writer.is_ideal("python") else PYTHON_NS
-    for _ in range(fault.count if fault else 0):
-        writer.add(Work(python_ns), Open("aten::add_", phase="forward"), Work(BEFORE_NS))
-        writer.add(
-            Launch("cudaLaunchKernel", COMPUTE, (writer.overlap(tiny),), writer.launch_ns, LATENCY_NS),
-            Work(AFTER_NS),
-            Close(),
-        )
 
 
 def _optimizer(writer: Writer) -> None:
@@ -251,12 +214,6 @@ def _call_closure(writer: Writer, call: int) -> None:
         write_zero_grad(writer)
     with writer.span("closure", CLOSURE):
         write_model(writer)
-
-
-def _leak(writer: Writer) -> None:
-    if (fault := writer.fault("leak")) and writer.settings.has_memory:
-        with writer.frame("train.py(36): remember"), writer.span("aten::clone", phase="forward"):
-            writer.add(Work(1_000), Allocate(f"leak {writer.step}", fault.num_bytes), Work(1_000))
 
 
 def _read_loss(writer: Writer) -> None:

@@ -3,6 +3,8 @@
 import itertools
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from statistics import fmean
 from typing import Literal
@@ -91,26 +93,41 @@ class Writer:
         self._overlap_draw = random.Random((settings.seed * 100_003 + self.rank) * 100_003 - step)
         self._faults = {fault.kind: fault for fault in settings.faults_at(self.rank, step)}
         self._faster = dict(settings.faster) if settings.is_recorded(step) else {}
-        self._dtype = "bfloat16" if settings.has_device else "float32"
+        self.layer: int | None = None
         self.hiccup_ns = self.cost_ns("network_hiccup")
         self.extra_compute_ns = self._share_of_uneven("unequal_batches", step)
-        for kind in ("float32", "float64"):
-            if kind in self._faults:
-                self._dtype = kind
+
+    @contextmanager
+    def in_layer(self, layer: int) -> Iterator[None]:
+        """Write what a layer does, while the `with` lasts."""
+        self.layer = layer
+        yield
+        self.layer = None
 
     def fault(self, kind: FaultKind) -> Fault | None:
-        """Return the fault of this kind that strikes this rank in this step."""
-        return self._faults.get(kind)
+        """Return the fault of this kind that strikes this rank in this step, in this layer or outside of all."""
+        fault = self._faults.get(kind)
+        return fault if fault and fault.layer == self.layer else None
+
+    def _fault_around(self, kind: FaultKind) -> Fault | None:
+        """Return the fault of this kind that strikes this rank here in this step, also if it strikes everywhere."""
+        fault = self._faults.get(kind)
+        return fault if fault and fault.layer in (None, self.layer) else None
 
     def cost_ns(self, kind: FaultKind) -> int:
         """Return the cost of the fault of this kind, where it strikes; else 0."""
-        fault = self._faults.get(kind)
+        fault = self._fault_around(kind)
         return fault.cost_ns if fault else 0
 
     def pause(self, kind: FaultKind, at: Literal["start", "end"]) -> Fault | None:
         """Return the fault of this kind that pauses the loop here in this step."""
-        fault = self._faults.get(kind)
+        fault = self.fault(kind)
         return fault if fault and fault.at == at else None
+
+    @property
+    def _dtype(self) -> str:
+        wider = next((kind for kind in ("float64", "float32") if self._fault_around(kind)), None)
+        return wider or ("bfloat16" if self.settings.has_device else "float32")
 
     @property
     def is_reducing(self) -> bool:
