@@ -15,6 +15,7 @@ from kinetoscope.analysis.findings.evidence.window import WindowEvidence, find_w
 from kinetoscope.analysis.gpu.flops import WindowWork, estimate_window_work
 from kinetoscope.analysis.gpu.kernels import kernel_sums
 from kinetoscope.analysis.memory.memory import MemoryRow, memory_rows
+from kinetoscope.analysis.modules.calls import ModuleCalls, find_module_calls
 from kinetoscope.analysis.modules.module_rows import sum_modules
 from kinetoscope.analysis.ranks.clock_alignment import TimeShift
 from kinetoscope.analysis.ranks.collectives import MOMENTS, find_collective_calls
@@ -239,13 +240,13 @@ def _open_trace(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], N
 
 
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
-    loop, work = TrainingLoop(window), estimate_window_work(window)
+    loop, work, modules = TrainingLoop(window), estimate_window_work(window), find_module_calls(window)
     step_work = work_by_step(window, work)
     steps = step_rows(window, loop, step_work)
     filtered = is_filtered(window)
     parts = stretch_breakdowns(window, steps, is_partial=bool(window.unknown_device_events) or filtered)
-    sums = _call_sums(window, work, sum(one.steps_ns for one in parts))
-    modules = sum_modules(window, work)
+    sums = _call_sums(window, work, modules, sum(one.steps_ns for one in parts))
+    module_sums = None if modules is None else sum_modules(modules, work)
     del work  # the most memory is in use further down
     return WindowSummary(
         rank=window.rank,
@@ -256,7 +257,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         parts=parts,
         calls=find_collective_calls(window),
         memory=memory_rows(window, loop),
-        modules=modules,
+        modules=module_sums,
         is_of_torch=len(window.cpu.operators) > 0 or len(window.device) > 0,
         is_elsewhere=len(window.cpu.operators) > 0 and not loop.python_time.has_loop_operators,
         unknown_device_events=window.unknown_device_events,
@@ -269,9 +270,9 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
     )
 
 
-def _call_sums(window: RankWindow, work: WindowWork, steps_ns: float) -> CallSums:
+def _call_sums(window: RankWindow, work: WindowWork, modules: ModuleCalls | None, steps_ns: float) -> CallSums:
     calls = operator_calls(window)
-    by_step = times_by_step(window, calls, steps_ns)
+    by_step = times_by_step(window, calls, modules, steps_ns)
     return CallSums(operator_sums(calls, work), kernel_sums(window, work), by_step)
 
 

@@ -121,7 +121,7 @@ def describe_inconclusive(comparison: Comparison) -> Iterable[str]:
 def select_rows(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     """Return the rows that changed, and the first of the others.
 
-    Where there are phases, these stand for the operators and kernels in them that did not change.
+    Where there are phases, these stand for the operators, kernels and modules in them that did not change.
     """
     changed = [row for row in rows if row.verdict in VERDICT_STYLES][:_MAX_CHANGED_ROWS]
     others = [row for row in rows if row.verdict not in VERDICT_STYLES]

@@ -14,8 +14,10 @@ from kinetoscope.analysis.analyze import RunReport, analyze_sources
 from kinetoscope.analysis.compare.all_steps_change import StepChange, compare_with_recorded
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.compare.confidence_intervals import Calls, Change, Intervals, estimate_noise
+from kinetoscope.analysis.compare.module_blocks import Series, find_blocks, fold
 from kinetoscope.analysis.compare.series import (
     MEAN_STEP,
+    MODULES,
     PEAK,
     STEP,
     SeriesKey,
@@ -46,11 +48,17 @@ _ZERO_SHARE = 0.001
 
 _MAX_DOUBLINGS = 10
 _MAX_NAMED_DEVICES = 4
-_KINDS = {"operator": 0, "operator on device": 0, "kernel": 1, "phase": 2, "memory": 3, "step": 4}
+_KINDS = {
+    kind: order
+    for order, kinds in enumerate(
+        (("operator", "operator on device"), ("kernel",), MODULES, ("phase",), ("memory",), ("step",))
+    )
+    for kind in kinds
+}
+"""Kinds of rows, likely causes first."""
+
 _WAITS = ("data_wait", "sync", "communication_wait", "device_idle")
 _STATES = {"slower": 1, "faster": 1, "new": 1, "gone": 1, "unsure": 2, "same": 2}
-
-_Series = Mapping[SeriesKey, list[float]]
 
 
 def compare(
@@ -148,7 +156,7 @@ def compare_reports(
     differences, rows, more_steps = [*notes, *_notes_on_devices(before, after)], [], None
     about = [*_notes_on_losses(before, after), *differences, *_notes_on_steps(before, after)]
     if before.steps and after.steps:
-        series = _merge_unshared_fields(step_series(before), step_series(after))
+        series = _drop_unshared_modules(*_merge_unshared_fields(step_series(before), step_series(after)))
         runs = _Runs(
             *series,
             calls=[calls_per_step(report) for report in (before, after)],
@@ -168,7 +176,11 @@ def compare_reports(
             about, more_steps = ["Both are the same recording."], None
             rows = [replace(row, change=0.0, interval=(0.0, 0.0), verdict="same", is_worse=False) for row in rows]
         else:
-            about += [*_notes_on_operators(rows), *_notes_on_all_steps(runs.all_steps)]
+            about += [
+                *_notes_on_operators(rows),
+                *_notes_on_modules(before, after),
+                *_notes_on_all_steps(runs.all_steps),
+            ]
     return Comparison(
         before=before.run,
         after=after.run,
@@ -199,7 +211,7 @@ def _find_unshared_findings(report: RunReport, other: RunReport) -> list[Finding
     return left
 
 
-def _merge_unshared_fields(before: _Series, after: _Series) -> tuple[_Series, _Series]:
+def _merge_unshared_fields(before: Series, after: Series) -> tuple[Series, Series]:
     """Return both series, summed over shapes and modules if only one of the runs recorded them."""
     for field in ("shapes", "module"):
         sides = (before, after)
@@ -209,13 +221,21 @@ def _merge_unshared_fields(before: _Series, after: _Series) -> tuple[_Series, _S
     return before, after
 
 
+def _drop_unshared_modules(before: Series, after: Series) -> tuple[Series, Series]:
+    """Return both series, without modules if only one of the runs recorded them."""
+    if all(any(key.is_module for key in side) for side in (before, after)):
+        return before, after
+    without = [{key: values for key, values in side.items() if not key.is_module} for side in (before, after)]
+    return without[0], without[1]
+
+
 class _Runs:
     """Series of two runs, step by step."""
 
     def __init__(
         self,
-        before: _Series,
-        after: _Series,
+        before: Series,
+        after: Series,
         *,
         calls: Sequence[Calls],
         parts: Sequence[Mapping[SeriesKey, float]],
@@ -230,19 +250,30 @@ class _Runs:
         self.all_steps = all_steps
         self._parts, self._num_steps = parts, num_steps
         self._step_ns = max(1.0, min(fmean(before[STEP]), fmean(after[STEP])))
-        keys = [key for key in dict.fromkeys([*before, *after]) if self._matters(key)]
-        self._changes = {key: self._estimate_change(key) for key in keys if self._is_long_enough(key)}
-        self._others = [key for key in keys if key not in self._changes]
-        of_host = [change for key, change in self._changes.items() if not key.is_of_device]
-        of_device = [change for key, change in self._changes.items() if key.is_of_device]
+        changes = self._estimate_changes()
+        noise_of_host, noise_of_device = (
+            estimate_noise([change for key, change in changes.items() if key.is_of_device == is_of_device], calls)
+            for is_of_device in (False, True)
+        )
         self._intervals = Intervals(
-            num_rows=max(1, len(self._changes)),
+            num_rows=max(1, len(changes)),
             span_ns=span_ns,
-            host=estimate_noise(of_host, calls),
-            device=estimate_noise(of_device, calls),
+            host=noise_of_host,
+            device=noise_of_device,
             device_share=device_share,
             waits_ns=waits_ns,
         )
+        blocks = find_blocks(before, after, changes, self._intervals)
+        self._before, self._after = fold(before, blocks), fold(after, blocks)
+        self._changes = self._estimate_changes()
+        self._intervals = replace(self._intervals, num_rows=max(1, len(self._changes)))
+        self._others = [key for key in self._keys() if key not in self._changes]
+
+    def _keys(self) -> list[SeriesKey]:
+        return [key for key in dict.fromkeys([*self._before, *self._after]) if self._matters(key)]
+
+    def _estimate_changes(self) -> dict[SeriesKey, Change]:
+        return {key: self._estimate_change(key) for key in self._keys() if self._is_long_enough(key)}
 
     def rows(self) -> list[ComparisonRow]:
         """Return a row per compared value, those that got worse first."""
@@ -455,3 +486,10 @@ def _notes_on_operators(rows: Sequence[ComparisonRow]) -> list[str]:
     if in_one <= len(calls) / 2:
         return []
     return [f"{in_one} of {len(calls)} operators and kernels are in one run only: these may be different programs."]
+
+
+def _notes_on_modules(before: RunReport, after: RunReport) -> list[str]:
+    """Return a note if modules were recorded in one of the runs only."""
+    if bool(before.modules) == bool(after.modules):
+        return []
+    return [f"Modules are not compared: they were recorded only {'before' if before.modules else 'after'}."]

@@ -24,7 +24,8 @@ class ComparisonRow(PlainData, NotebookRepr):
 
     Attributes:
         kind: ``step``, ``phase``, ``operator`` (CPU self time), ``operator on device`` (kernels that it launched
-            itself), ``kernel`` or ``memory``.
+            itself), ``kernel``, ``module`` or ``module on device`` (the same of a torch module, forward and backward,
+            or of repeated ones: ``GPT.layers.0-11.mlp``), or ``memory``.
         unit: ``ns`` or ``bytes``.
         change: the change as a share of ``before``.
         interval: ends of the change; all rows together are within theirs with 95 % confidence.

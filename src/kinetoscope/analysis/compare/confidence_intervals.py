@@ -76,7 +76,7 @@ class Noise:
 
 
 def estimate_noise(changes: Sequence[Change], calls: Sequence[Calls]) -> Noise:
-    """Estimate the noise between two runs from the operators and kernels among their changes.
+    """Estimate the noise between two runs from the operators and kernels among their changes, without any from modules.
 
     Most of them are unchanged, so their common shift and their spread are noise. All shapes of a name count as one. If
     its number of calls per step differs, its work has changed: it counts only if fewer than three other names exist.
@@ -86,8 +86,9 @@ def estimate_noise(changes: Sequence[Change], calls: Sequence[Calls]) -> Noise:
         calls: calls per step of both runs, by kind and name.
     """
     by_name: defaultdict[tuple[str, str], list[Change]] = defaultdict(list)
-    for change in changes:
-        if change.key.is_call and not change.key.is_communication:
+    operators = [change for change in changes if change.key.is_call]
+    for change in operators or [change for change in changes if change.key.is_module]:
+        if not change.key.is_communication:
             by_name[change.key.kind, change.key.name].append(change)
     alike = [of_name for name, of_name in by_name.items() if _have_equal_calls(*(side.get(name) for side in calls))]
     names = alike if len(alike) >= _MIN_NAMES else [*by_name.values()]
@@ -150,13 +151,13 @@ class Intervals:
         return min(_MAX_LOG, quantile * math.sqrt(variance) + shift)
 
     def _noise_of(self, key: SeriesKey) -> tuple[float, float]:
-        """Return the standard deviation of noise of a value, and the shift common to operators.
+        """Return the standard deviation of noise of a value, and the shift common to operators and modules.
 
         A step, or a wait for the device, that takes as long as the device does varies only as the device does.
         """
         if key.kind == "memory":
             return _MIN_SIGMA, 0.0
-        if key.is_call and not key.is_communication:
+        if (key.is_call or key.is_module) and not key.is_communication:
             noise = self.device if key.is_of_device else self.host
             return noise.residual_sigma, noise.shift
         waits = key.kind == "step" or key.name == "sync"

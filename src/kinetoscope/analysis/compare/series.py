@@ -27,22 +27,27 @@ _DEVICE_PHASES = {
 }
 """The parts of a step that are compared, with the columns of steps that show how much they vary."""
 
+MODULES = ("module", "module on device")
 _COMMUNICATION = ("communication_wait", "device_exposed_communication")
 
 
 @dataclass(frozen=True)
 class SeriesKey:
-    """Key of a series. ``kind`` is ``step``, ``phase``, ``memory`` or a kind of `StepTimes`."""
+    """Key of a series. ``kind`` is ``step``, ``phase``, ``memory`` or a kind of `StepTimes`.
+
+    ``class_name`` is that of a module; blocks have the same.
+    """
 
     kind: str
     name: str
     shapes: str | None = None
     module: str | None = None
+    class_name: str | None = None
 
     @property
     def is_of_device(self) -> bool:
         """True if it is time of a device."""
-        return self.kind in ("operator on device", "kernel") or self.name.startswith("device_")
+        return self.kind in ("operator on device", "module on device", "kernel") or self.name.startswith("device_")
 
     @property
     def is_communication(self) -> bool:
@@ -62,6 +67,11 @@ class SeriesKey:
     def is_call(self) -> bool:
         """True for an operator or a kernel."""
         return self.kind in ("operator", "operator on device", "kernel")
+
+    @property
+    def is_module(self) -> bool:
+        """True for a torch module, or repeated ones."""
+        return self.kind in MODULES
 
 
 STEP, MEAN_STEP = SeriesKey("step", "typical step"), SeriesKey("step", "mean step")
@@ -167,7 +177,7 @@ def calls_per_step(report: RunReport) -> dict[tuple[str, str], float]:
 
 
 def _calls(report: RunReport) -> dict[SeriesKey, list[float]]:
-    """Return the series of operators and kernels in the steps that torch recorded.
+    """Return the series of operators, kernels and modules in the steps that torch recorded.
 
     Those too small to be known by step have their mean in each step, so that they are not new in another run.
     """
@@ -178,11 +188,29 @@ def _calls(report: RunReport) -> dict[SeriesKey, list[float]]:
     small = [SeriesKey("operator", row.name, row.shapes) for row in report.operators]
     means = dict(zip(small, (row.self_ns * share for row in report.operators), strict=True))
     means |= {SeriesKey("kernel", row.name): row.total_ns * share for row in report.kernels}
+    means |= {key: time_ns * share for key, time_ns in _times_of_modules(report).items()}
+    classes = {row.name: row.class_name for row in report.modules}
     known = {
-        SeriesKey(row.kind, row.name, row.shapes, row.module): [float(row.times_ns[index]) for index in indexes]
+        SeriesKey(row.kind, row.name, row.shapes, row.module, classes.get(row.name) if row.kind in MODULES else None): [
+            float(row.times_ns[index]) for index in indexes
+        ]
         for row in report.by_step
     }
     known_names = {(key.kind, key.name, key.shapes) for key in known}
     return known | {
         key: [mean] * len(indexes) for key, mean in means.items() if (key.kind, key.name, key.shapes) not in known_names
     }
+
+
+def _times_of_modules(report: RunReport) -> dict[SeriesKey, int]:
+    """Return the time of each module without the modules inside, of all ranks, where it is known."""
+    found: defaultdict[SeriesKey, int] = defaultdict(int)
+    for row in report.modules:
+        times = {
+            "module": (row.self_cpu_forward_ns, row.self_cpu_backward_ns),
+            "module on device": (row.self_device_forward_ns, row.self_device_backward_ns),
+        }
+        for kind, of_kind in times.items():
+            if row.class_name is not None and any(of_kind):
+                found[SeriesKey(kind, row.name, class_name=row.class_name)] += sum(time or 0 for time in of_kind)
+    return dict(found)

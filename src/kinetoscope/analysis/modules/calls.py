@@ -160,6 +160,12 @@ class ModuleCalls:
         return spans.sort("begin", "end", descending=[False, True], maintain_order=True)
 
 
+def find_module_calls(window: RankWindow) -> ModuleCalls | None:
+    """Return the calls of modules in a window; None where none were recorded."""
+    found = ModuleCalls(window)
+    return found if len(found.calls) else None
+
+
 def _innermost(spans: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.Series:
     """Return the row of the innermost span around each time; null also where the time is null."""
     asked = drop_null_rows(build_frame(times.alias("ts"), track.alias("track")).with_row_index("row"), "ts", "track")

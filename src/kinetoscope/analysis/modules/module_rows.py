@@ -63,11 +63,8 @@ class ModuleRow(PlainData):
     saved_bytes: int | None
 
 
-def sum_modules(window: RankWindow, work: WindowWork) -> pl.DataFrame | None:
-    """Return the sums of a window by module, for `join_modules`; None where no modules were recorded."""
-    found = ModuleCalls(window)
-    if not len(found.calls):
-        return None
+def sum_modules(found: ModuleCalls, work: WindowWork) -> pl.DataFrame:
+    """Return the sums of a window by module, for `join_modules`."""
     parts = [_cpu_parts(found), _device_parts(found), _flop_parts(found, work), _memory_parts(found)]
     parts = pl.concat(parts).drop_nulls("value").group_by("kind", "call", "column").agg(pl.col("value").sum())
     inside = parts.drop_nulls("call")
@@ -82,7 +79,7 @@ def sum_modules(window: RankWindow, work: WindowWork) -> pl.DataFrame | None:
     sums = pl.concat([own, total, *of_others, _num_calls(found), _saved(found)])
     sums = sums.pivot("column", index="name", values="value", aggregate_function="sum", maintain_order=True)
     missing = [pl.lit(None, dtype=pl.Float64).alias(name) for name in _SUMS if name not in sums.columns]
-    sums = sums.with_columns(missing).join(_descriptions(window), on="name", how="left")
+    sums = sums.with_columns(missing).join(_descriptions(found.window), on="name", how="left")
     is_recorded = {name: name in pl.concat([own, total])["column"] for name in _SUMS}
     zeros = [pl.col(name).fill_null(0) for name in _SUMS if is_recorded.get(name) and name not in FLOP_SUMS]
     order = build_frame(found.calls["name"].unique(maintain_order=True)).with_row_index("order")

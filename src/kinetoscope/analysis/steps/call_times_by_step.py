@@ -1,29 +1,33 @@
-"""Time of the calls of each operator and kernel in each step, for the intervals of `compare`."""
+"""Time of the calls of each operator, kernel and module in each step, for the intervals of `compare`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from kinetoscope.analysis.modules.calls import ModuleCalls
 from kinetoscope.analysis.plain_data import PlainData
-from kinetoscope.analysis.windows.columns import add_constant_column, drop_null_rows, select_columns
+from kinetoscope.analysis.windows.columns import add_constant_column, build_frame, drop_null_rows, select_columns
 from kinetoscope.analysis.windows.intervals import count_up_to
 from kinetoscope.analysis.windows.nesting import find_enclosing
 from kinetoscope.analysis.windows.span_names import MODULE
 from kinetoscope.analysis.windows.window import RankWindow
 
 _MIN_SHARE_OF_NAME, _MIN_SHARE_OF_SHAPE = 0.001, 0.0001
-"""Names with a smaller share of a window's time, and shapes with less than the second, are left out of summaries."""
+"""Names with a smaller share of a window's time, and shapes and modules with less than the second, are left out of
+summaries."""
 
 _KEY = ("kind", "name", "shapes", "module")
+_NOTHING = pl.lit(None, dtype=pl.String)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTimes(PlainData):
     """The time of all calls with one name in each step, on the average rank: nanoseconds, in the order of steps.
 
-    ``kind`` is ``operator`` (self time on the CPU), ``operator on device`` (kernels that it launched itself) or
-    ``kernel``. ``module`` is the module that called it. It and ``shapes`` are None if not recorded.
+    ``kind`` is ``operator`` (self time on the CPU), ``operator on device`` (kernels that it launched itself),
+    ``kernel``, or ``module`` and ``module on device`` (the same of a torch module, forward and backward). ``module`` is
+    the module that called an operator. It and ``shapes`` are None if not recorded.
     """
 
     kind: str
@@ -33,14 +37,17 @@ class StepTimes(PlainData):
     times_ns: tuple[int, ...]
 
 
-def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) -> pl.DataFrame:
-    """Return a row per name of an operator or kernel, with the time of its calls in each step.
+def times_by_step(
+    window: RankWindow, operators: pl.DataFrame, modules: ModuleCalls | None, whole_ns: float
+) -> pl.DataFrame:
+    """Return a row per name of an operator, kernel or module, with the time of its calls in each step.
 
     A call belongs to the last step that began before it, a device event to that of its launch.
 
     Args:
         window: a window of one rank.
         operators: its calls of operators, from `operator_calls`.
+        modules: its calls of modules, if they were recorded.
         whole_ns: time of its steps.
 
     Returns:
@@ -56,7 +63,25 @@ def times_by_step(window: RankWindow, operators: pl.DataFrame, whole_ns: float) 
         _sum_by_step(select_columns(calls, *_KEY[1:], "step", time="own_device_ns"), "operator on device", whole_ns),
         _sum_by_step(_add_step(window, drop_null_rows(device, "begin")), "kernel", whole_ns),
     ]
-    return pl.concat(parts)
+    return pl.concat([*parts, *(_times_of_modules(modules, whole_ns) if modules is not None else [])])
+
+
+def _times_of_modules(modules: ModuleCalls, whole_ns: float) -> list[pl.DataFrame]:
+    """Return the times of modules without the modules inside; those of devices without communication."""
+    window, names = modules.window, modules.calls["name"].cast(pl.String)
+    device = window.device.filter(pl.col("kind") != "communication")
+    parts = modules.find_parts(device["launch_track"], device["launch_begin"])
+    lengths = (device["end"] - device["begin"]).alias("time")
+    calls = {
+        "module": modules.parts.select("begin", "call", time="self_ns"),
+        "module on device": build_frame(device["launch_begin"].alias("begin"), parts["call"], lengths),
+    }
+    sums = []
+    for kind, times in calls.items():
+        known = drop_null_rows(times, "begin", "call")
+        named = known.select("begin", "time", name=names[known["call"]], shapes=_NOTHING, module=_NOTHING)
+        sums.append(_sum_by_step(_add_step(window, named), kind, whole_ns, _MIN_SHARE_OF_SHAPE))
+    return sums
 
 
 def _find_modules(window: RankWindow, calls: pl.DataFrame) -> pl.Expr | pl.Series:
@@ -78,8 +103,10 @@ def _add_step(window: RankWindow, calls: pl.DataFrame) -> pl.DataFrame:
     return calls.hstack([steps["step"][count_up_to(steps["begin"], calls["begin"]) - 1].alias("step")])
 
 
-def _sum_by_step(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFrame:
-    """Sum up the time of calls by name and step, without names below `_MIN_SHARE_OF_NAME`."""
+def _sum_by_step(
+    calls: pl.DataFrame, kind: str, whole_ns: float, min_share: float = _MIN_SHARE_OF_NAME
+) -> pl.DataFrame:
+    """Sum up the time of calls by name and step, without names below a share of the whole time."""
     calls = drop_null_rows(calls, "time")
     if not len(calls):
         lists = pl.List(pl.Int64)
@@ -87,7 +114,7 @@ def _sum_by_step(calls: pl.DataFrame, kind: str, whole_ns: float) -> pl.DataFram
     known = [name for name in _KEY[1:] if calls[name].count()]  # often nothing says shapes, or modules
     sums = calls.group_by(*known, "step").agg(pl.col("time").sum())
     sums = sums.group_by(known, maintain_order=True).agg("step", "time", all_ns=pl.col("time").sum())
-    is_long = pl.col("all_ns").sum().over("name") >= max(1, _MIN_SHARE_OF_NAME * whole_ns)
+    is_long = pl.col("all_ns").sum().over("name") >= max(1, min_share * whole_ns)
     sums = sums.filter(is_long & (pl.col("all_ns") >= _MIN_SHARE_OF_SHAPE * whole_ns))
     keys = [(pl.col(name) if name in known else pl.lit(None)).cast(pl.String).alias(name) for name in _KEY[1:]]
     return sums.select(pl.lit(kind).alias("kind"), *keys, "step", "time")

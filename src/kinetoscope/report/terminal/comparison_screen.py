@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
+from kinetoscope.analysis.compare.series import MODULES
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.core.text.wording import format_count, sanitize_sentence
 from kinetoscope.report.comparison import (
@@ -33,7 +34,7 @@ from kinetoscope.report.descriptions import describe_fix
 from kinetoscope.report.terminal.findings import render_location_links, render_prose
 from kinetoscope.report.terminal.screen import render_hanging
 
-_MAX_WORSE, _MAX_FINDINGS = 3, 5
+_MAX_MODULES, _MAX_WORSE, _MAX_FINDINGS = 3, 3, 5
 _MIN_NAME_LENGTH = 12
 _GAP = 2
 _HIDDEN_FIRST = (INTERVAL, "before", "after", "change")
@@ -46,7 +47,7 @@ def render_comparison(comparison: Comparison, width: int = 100, *, with_details:
     Args:
         comparison: the comparison of two runs.
         width: width of the screen in characters.
-        with_details: show operators and kernels too, what changed first.
+        with_details: show all operators, kernels and modules too, what changed first.
     """
     verdict = "" if comparison.step is None else VERDICT_STYLES.get(comparison.step.verdict, "")
     parts: list[RenderableType] = [
@@ -78,17 +79,18 @@ def _render_findings(findings: Sequence[Finding], *, with_fix: bool) -> Iterable
 
 
 def _select_main_rows(comparison: Comparison) -> list[ComparisonRow]:
-    """Return the mean step, its phases, memory, and the first of the other rows that got worse.
+    """Return the mean step, its phases, memory, changed modules, and the first operators and kernels that got worse.
 
     The verdict has the typical step.
     """
     whole = [row for row in comparison.rows if row.kind in WHOLES and not row.is_typical_step]
-    worse = [row for row in comparison.worse if row.kind not in WHOLES]
-    return [*sorted(whole, key=lambda row: WHOLES.index(row.kind)), *worse[:_MAX_WORSE]]
+    modules = [row for row in comparison.rows if row.kind in MODULES and row.verdict in VERDICT_STYLES]
+    worse = [row for row in comparison.worse if row.kind not in (*WHOLES, *MODULES)]
+    return [*sorted(whole, key=lambda row: WHOLES.index(row.kind)), *modules[:_MAX_MODULES], *worse[:_MAX_WORSE]]
 
 
 def _render_table(comparison: Comparison, width: int, *, with_details: bool) -> RenderableType:
-    """Return the rows as a table: with details those of each kind, else the phases and what got worse."""
+    """Return the rows as a table: with details those of each kind, else the phases, modules and what got worse."""
     chosen = select_rows(comparison.rows) if with_details else _select_main_rows(comparison)
     has_kinds = with_details or any(row.kind not in WHOLES for row in chosen)
     columns = [name for name in COLUMNS if has_kinds or name != "kind"]

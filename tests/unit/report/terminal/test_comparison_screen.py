@@ -130,3 +130,11 @@ def test_findings_of_one_run_alone_are_fixed_or_new():
     assert (less.fixed_findings, less.new_findings) == ([], [])
     unjudged = compare_reports(report("input_bound"), replace(report(), is_judged=False))
     assert unjudged.fixed_findings == []
+
+
+@pytest.mark.parametrize("verdict", ["slower", "faster", "new", "gone"])
+def test_a_module_that_changed_is_shown_without_details(verdict):
+    same = row("module", "GPT.layers.0-10.mlp", "same", 0.0)
+    lines = render(comparison(row("module on device", "GPT.layers.11.mlp", verdict, 0.5), same))
+    assert any("GPT.layers.11.mlp" in line for line in lines)
+    assert not any("GPT.layers.0-10.mlp" in line for line in lines)
