@@ -582,9 +582,9 @@ def test_the_page_of_a_run_says_what_its_ranks_do_now_and_follows_them(runs, con
             tab.get_by_role("link", name="going", exact=True).click()
             tab.get_by_text(re.compile("^recording: 1 rank, step")).wait_for()
             os.kill(process.pid, signal.SIGSTOP)
-            tab.get_by_text(re.compile("^Rank 0 is stopped by a signal, in ")).wait_for()
+            tab.get_by_text(re.compile(r"^Rank 0 is suspended \(SIGSTOP\), in ")).wait_for()
             table = tab.get_by_label("Status of each rank")
-            assert table.get_by_role("row").nth(1).inner_text().split()[:2] == ["0", "stopped"]
+            assert table.get_by_role("row").nth(1).inner_text().split()[:2] == ["0", "suspended"]
             assert axe_violations(tab) == []
             process.kill()
             process.wait()

@@ -131,8 +131,8 @@ def test_suspended_rank_is_hung_until_it_continues(tmp_path):
         wait_for(lambda: states(tmp_path)[1] == "hanging")
         code, text = status_text(tmp_path)
         assert code == 3
-        assert text.startswith("hanging: 2 ranks")
-        assert re.search(r"^Rank 1 is stopped by a signal, in (data wait|other) for .*\.$", text, re.M)
+        assert text.startswith("hung: 2 ranks")
+        assert re.search(r"^Rank 1 is suspended \(SIGSTOP\), in (data wait|other) for .*\.$", text, re.M)
         wait_for(lambda: [rank["behind"] > 0 for rank in status_json(tmp_path)[1]["ranks"]] == [True, False])
         os.kill(processes[1].pid, signal.SIGCONT)
         wait_for(lambda: states(tmp_path) == {0: "recording", 1: "recording"})
@@ -295,7 +295,7 @@ def test_watching_shows_the_newest_until_ctrl_c(num_times, tmp_path):
     with training(tmp_path) as processes, watched(tmp_path) as (process, terminal):
         wait_for(lambda: len(set(re.findall(r"recording: 2 ranks, steps? ([\d,]+)", terminal.read()))) > 1)
         os.kill(processes[0].pid, signal.SIGSTOP)
-        wait_for(lambda: "Rank 0 is stopped by a signal" in terminal.read())
+        wait_for(lambda: "Rank 0 is suspended (SIGSTOP)" in terminal.read())
         for _ in range(num_times):
             process.send_signal(signal.SIGINT)
         wait_for(lambda: [terminal.read(), process.poll()][1] is not None)

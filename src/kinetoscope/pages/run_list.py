@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+STATE_LABELS = {"hanging": "hung", "silent": "unresponsive"}
+"""Labels of states on screen, where they differ from the values in JSON."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ListedFile:

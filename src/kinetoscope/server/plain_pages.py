@@ -9,7 +9,7 @@ from typing import Any
 
 from kinetoscope.core.text.templates import load_macros
 from kinetoscope.core.text.wording import format_count, format_file_size
-from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles
+from kinetoscope.pages.run_list import STATE_LABELS, ListData, ListedFile, ListedRun, RunFiles
 
 
 def _hash_source(text: str) -> str:
@@ -71,7 +71,7 @@ def _render_row(run: ListedRun) -> Iterable[str]:
     report = _load_macros().link(run.report, "report") if run.report else ""
     return (
         _load_macros().title_of_run(run),
-        run.state or "",
+        _format_state(run),
         _format_time(run.when_ms),
         _format_ranks(run),
         traces,
@@ -81,7 +81,7 @@ def _render_row(run: ListedRun) -> Iterable[str]:
 
 def _render_files(files: RunFiles) -> str:
     run = files.run
-    facts = ", ".join(filter(None, (run.state, _format_ranks(run), _format_time(run.when_ms))))
+    facts = ", ".join(filter(None, (_format_state(run), _format_ranks(run), _format_time(run.when_ms))))
     tables = [
         ((title, "Size", "Last written"), list(map(_render_file, found)))
         for title, found in (("Report", files.reports), ("Trace", files.traces))
@@ -104,6 +104,10 @@ def _format_time(moment_ms: float | None) -> str:
         return f"{datetime.fromtimestamp(moment_ms // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (OverflowError, ValueError, OSError):  # the time of a file may be out of range
         return ""
+
+
+def _format_state(run: ListedRun) -> str:
+    return STATE_LABELS.get(run.state or "", run.state or "")
 
 
 def _format_ranks(run: ListedRun) -> str:

@@ -13,7 +13,7 @@ from kinetoscope.core.text.wording import (
     sanitize_sentence,
     shorten_name,
 )
-from kinetoscope.pages.run_list import RankLine, StatusScreen
+from kinetoscope.pages.run_list import STATE_LABELS, RankLine, StatusScreen
 from kinetoscope.pulse.snapshot import NUM_LAST
 from kinetoscope.status.health import RankStatus, RunState, RunStatus
 
@@ -63,7 +63,7 @@ def _build_headline(status: RunStatus) -> str:
         else format_count(num_ranks, "rank")
     )
     parts = [f"attempt {status.attempt}" if status.attempt else "", of, *_describe_progress(status.ranks)]
-    return f"{status.state.value}: {', '.join(filter(None, parts))}"
+    return f"{_format_label(status.state)}: {', '.join(filter(None, parts))}"
 
 
 def _describe_progress(ranks: Sequence[RankStatus]) -> Iterable[str]:
@@ -75,7 +75,7 @@ def _describe_progress(ranks: Sequence[RankStatus]) -> Iterable[str]:
     whole = [rank.run_step_ns for rank in ranks if rank.run_step_ns is not None]
     if now:
         over = f"; {format_duration(median(whole))} over the run" if whole else ""
-        yield f"{format_duration(median(now))} a step (last {NUM_LAST} steps{over})"
+        yield f"{format_duration(median(now))}/step (last {NUM_LAST} steps{over})"
 
 
 # -- sentences
@@ -122,10 +122,10 @@ def _describe_hung(ranks: Sequence[RankStatus]) -> Iterable[str]:
         slowest = max(found, key=lambda rank: rank.phase_ns or 0)
         where = f"in {_format_phase(first)} for {'' if len(found) == 1 else 'up to '}{_format_phase_time(slowest)}"
         if first.is_stopped:
-            yield f"{names} {'is' if len(found) == 1 else 'are'} stopped by a signal, {where}."
+            yield f"{names} {'is' if len(found) == 1 else 'are'} suspended (SIGSTOP), {where}."
         else:
-            without_gil = ", without the GIL, which something holds" if first.hang and first.hang.holds_gil else ""
-            yield f"{names} {'hangs' if len(found) == 1 else 'hang'} {where}{without_gil}{_format_location(first)}."
+            waits_for_gil = ", waiting for the GIL" if first.hang and first.hang.holds_gil else ""
+            yield f"{names} {'hangs' if len(found) == 1 else 'hang'} {where}{waits_for_gil}{_format_location(first)}."
 
 
 def _describe_slow_phase(rank: RankStatus) -> str:
@@ -174,7 +174,7 @@ def _summarize_rest(ranks: Sequence[RankStatus]) -> str:
     """Return a line on the ranks without a row."""
     if not ranks:
         return ""
-    states = Counter(rank.state.value for rank in ranks).most_common()
+    states = Counter(_format_label(rank.state) for rank in ranks).most_common()
     phases = Counter(_format_phase(rank) for rank in ranks if rank.phase).most_common()
     parts = [
         ", ".join(f"{count:,} {state}" for state, count in states),
@@ -196,7 +196,11 @@ def _format_phase_time(rank: RankStatus) -> str:
 
 
 def _format_state(rank: RankStatus) -> str:
-    return "stopped" if rank.is_stopped else rank.state.value
+    return "suspended" if rank.is_stopped else _format_label(rank.state)
+
+
+def _format_label(state: RunState) -> str:
+    return STATE_LABELS.get(state.value, state.value)
 
 
 def _format_known(value: float | None, describe: Callable[..., str]) -> str:

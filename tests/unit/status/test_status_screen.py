@@ -49,7 +49,7 @@ def printed(now, width=120):
 
 def test_a_healthy_rank_has_a_headline_and_a_line():
     assert printed(build_status_screen(status(RANK))) == [
-        "recording: 1 rank, step 1,204, 46.2 ms a step (last 32 steps; 45.0 ms over the run)",
+        "recording: 1 rank, step 1,204, 46.2 ms/step (last 32 steps; 45.0 ms over the run)",
         "",
         "rank  state       step  phase         for    takes  over run  loss   memory",
         "   0  recording  1,204  data wait  12.0 s  46.2 ms   45.0 ms  0.25  3.0 GiB",
@@ -80,7 +80,7 @@ def test_unknown_values_are_blank_and_unknown_columns_omitted():
             {"state": RunState.KILLED, "step": None},
             "Rank 1 was killed before its first step was complete, in data wait.",
         ),
-        ({"state": RunState.HUNG, "is_stopped": True}, "Rank 1 is stopped by a signal, in data wait for 12.0 s."),
+        ({"state": RunState.HUNG, "is_stopped": True}, "Rank 1 is suspended (SIGSTOP), in data wait for 12.0 s."),
         ({"state": RunState.HUNG, "hang": Hang()}, "Rank 1 hangs in data wait for 12.0 s."),
         (
             {"state": RunState.HUNG, "hang": Hang(place="train.py:8 in wait")},
@@ -88,7 +88,7 @@ def test_unknown_values_are_blank_and_unknown_columns_omitted():
         ),
         (
             {"state": RunState.HUNG, "hang": Hang(holds_gil=True, place="train.py(9): hold")},
-            "Rank 1 hangs in data wait for 12.0 s, without the GIL, which something holds: train.py(9): hold.",
+            "Rank 1 hangs in data wait for 12.0 s, waiting for the GIL: train.py(9): hold.",
         ),
         (
             {"hang": Hang(hangs=False, place="train.py(3): save")},
@@ -117,7 +117,7 @@ def test_abnormal_ranks_of_many_have_rows_and_the_rest_is_summarized():
     assert now.headline.startswith("killed: 1,024 ranks, step 1,204")
     assert [row.cells[0] for row in now.rows] == ["31", "500"]
     assert now.rest == (
-        "1,022 more ranks: 1,022 recording; step 1,204, 46.2 ms a step (last 32 steps; 45.0 ms over the run); "
+        "1,022 more ranks: 1,022 recording; step 1,204, 46.2 ms/step (last 32 steps; 45.0 ms over the run); "
         "511 in forward, 511 in backward"
     )
     assert len(printed(now)) < 10
@@ -126,7 +126,7 @@ def test_abnormal_ranks_of_many_have_rows_and_the_rest_is_summarized():
 def test_if_all_of_many_ranks_are_abnormal_some_are_listed_with_their_number():
     now = build_status_screen(status(*(replace(RANK, rank=rank, state=RunState.UNRESPONSIVE) for rank in range(100))))
     assert len(now.rows) == MAX_ROWS
-    assert now.rest.startswith(f"{100 - MAX_ROWS} more ranks: {100 - MAX_ROWS} silent")
+    assert now.rest.startswith(f"{100 - MAX_ROWS} more ranks: {100 - MAX_ROWS} unresponsive")
     assert len(now.sentences) == 4
     assert now.sentences[-1] == "And 97 more ranks like that."
 
@@ -143,7 +143,7 @@ def test_ranks_that_hang_alike_are_one_sentence():
     ranks = [replace(RANK, rank=rank, phase_ns=(10 + rank) * S, **hang) for rank in (0, 1, 3)]
     stopped = replace(RANK, rank=2, state=RunState.HUNG, is_stopped=True)
     assert build_status_screen(status(stopped, *ranks)).sentences == [
-        "Rank 2 is stopped by a signal, in data wait for 12.0 s.",
+        "Rank 2 is suspended (SIGSTOP), in data wait for 12.0 s.",
         "Ranks 0-1, 3 hang in backward for up to 13.0 s: train.py(69): train.",
     ]
 

@@ -68,16 +68,24 @@ export function describePeakMemory(run: ListedRun): string {
   return run.peak_is_of_cpu ? "of tensors on the host, at most" : "of tensors on one device, at most";
 }
 
+const STATE_LABELS: Record<string, string> = { hanging: "hung", silent: "unresponsive" };
+
+/** A state as a label, where the value in JSON differs from it. */
+export function formatState(state: string): string {
+  return STATE_LABELS[state] ?? state;
+}
+
 /** Text for the filter. */
 export function buildFilterText(run: ListedRun): string {
-  return [run.title, run.state, ...run.hosts, ...run.devices, run.finding, ...run.notes].filter(Boolean).join(" ");
+  const state = run.state && formatState(run.state);
+  return [run.title, state, ...run.hosts, ...run.devices, run.finding, ...run.notes].filter(Boolean).join(" ");
 }
 
 /** Filters of the list by label. */
 export const FILTERS: Record<string, (run: ListedRun) => boolean> = {
   "all runs": () => true,
   recording: (run) => run.state === "recording",
-  "hanging or silent": (run) => run.state === "hanging" || run.state === "silent",
+  "hung or unresponsive": (run) => run.state === "hanging" || run.state === "silent",
   killed: (run) => run.state === "killed",
   finished: (run) => run.state === "finished",
   "without traces": (run) => run.num_traces === 0,

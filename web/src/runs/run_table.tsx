@@ -56,7 +56,11 @@ function columnsOf(keys: string[], select: (run: ListedRun, isSelected: boolean)
       value: (run) => run.title,
       show: (run) => <RunName run={run} isSelected={keys.includes(run.key)} select={select} />,
     },
-    { title: "State", value: (run) => run.state, show: (run) => <State state={run.state} /> },
+    {
+      title: "State",
+      value: (run) => run.state && labels.formatState(run.state),
+      show: (run) => <State state={run.state} />,
+    },
     {
       title: "When",
       value: (run) => run.when_ms,
@@ -137,7 +141,7 @@ function RunName({ run, isSelected, select }: RunNameProps) {
 }
 
 export function State({ state }: { state: string | null }) {
-  return state && <span class={`state ${state}`}>{state}</span>;
+  return state && <span class={`state ${state}`}>{labels.formatState(state)}</span>;
 }
 
 export function When({ unixMs, what }: { unixMs: number | null; what: string }) {

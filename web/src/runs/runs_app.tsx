@@ -51,8 +51,8 @@ export function RunsApp({ first }: { first: ListData }) {
 function describeRuns(runs: ListedRun[]): string {
   const numbers: [number, string][] = [
     [runs.filter((run) => run.state === "recording").length, "recording"],
-    [runs.filter((run) => run.state === "hanging").length, "hanging"],
-    [runs.filter((run) => run.state === "silent").length, "silent"],
+    [runs.filter((run) => run.state === "hanging").length, "hung"],
+    [runs.filter((run) => run.state === "silent").length, "unresponsive"],
     [runs.filter((run) => run.state === "killed").length, "killed"],
     [runs.filter((run) => run.is_queued).length, "being analysed"],
   ];
