@@ -1,8 +1,7 @@
-"""Pictures in the docs: ``make pictures``.
+"""Pictures in the docs, in light and dark: ``make pictures``, or this script with names of `SUBJECTS`.
 
-The README and the page on GPUs show the report of a simulated run with two faults, in light and dark. The others show
-real training runs: four ranks with a suspended one, slow steps, steps recorded on request, and the tutorials, one of
-them simulated.
+The README and the page on GPUs show the report of a simulated run with two faults. The others show real training runs:
+four ranks with a suspended one, steps recorded on request, outlier steps, and the tutorials, one of them simulated.
 """
 
 import json
@@ -14,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
@@ -31,8 +31,9 @@ from trainsim import Fault, Settings, simulate
 PICTURES = Path(__file__).parent
 EXAMPLE = PICTURES.parents[1] / "examples" / "train_digits.py"
 SIZE, STATUS_SIZE = ViewportSize(width=1280, height=840), ViewportSize(width=1000, height=384)
-TUTORIAL_SIZE = ViewportSize(width=1000, height=560)
-NUM_RANKS, STOPPED_RANK, NUM_STEPS, STOPPED_S, MAX_WAIT_S = 4, 2, 300, 12, 300
+TUTORIAL_SIZE, TABLE_SIZE = ViewportSize(width=1000, height=560), ViewportSize(width=760, height=840)
+TUTORIALS = ("data-loading", "straggler", "memory-growth", "pipeline", "waiting-device")
+NUM_RANKS, SUSPENDED_RANK, NUM_STEPS, SUSPENDED_S, MAX_WAIT_S = 4, 2, 300, 12, 300
 TESTS = PICTURES.parents[1] / "tests"
 NUM_SLOW_STEPS = 900
 RUN = Settings(
@@ -55,7 +56,11 @@ def write_report(folder: Path) -> Path:
 
 def report_on_slow_steps(folder: Path) -> Path:
     """Write the report of a training run of 900 steps with some slow ones."""
-    program, run, file = TESTS / "support" / "programs" / "slow_steps.py", folder / "digits", folder / "slow-steps.html"
+    program, run, file = (
+        TESTS / "support" / "programs" / "slow_steps.py",
+        folder / "outliers",
+        folder / "slow-steps.html",
+    )
     slow = {163: "data_wait", 337: "forward", 608: "backward", 741: "forward"}
     slow |= dict.fromkeys(range(99, NUM_SLOW_STEPS, 100), "checkpoint")
     command = [sys.executable, program, run, folder / "times", NUM_SLOW_STEPS, json.dumps(slow)]
@@ -74,34 +79,25 @@ def report_of_tutorial(name: str, folder: Path) -> Path:
     return report
 
 
-def take_pictures_of_tutorials(browser: Browser, folder: Path) -> None:
-    take_picture(browser, report_of_tutorial("data-loading", folder), "light", PICTURES / "data-loading.png")
-    for name in ("straggler", "memory-growth", "pipeline", "waiting-device"):
-        report = report_of_tutorial(name, folder)
-        take_picture(browser, report, "light", PICTURES / f"{name}.png", TUTORIAL_SIZE)
-        take_picture(browser, report, "dark", PICTURES / f"{name}-dark.png", TUTORIAL_SIZE)
-
-
-def take_part(browser: Browser, report: Path, part: str, picture: Path) -> None:
-    """Take a part of the first view."""
-    page = browser.new_page(viewport=SIZE, color_scheme="light", locale="en-GB", timezone_id="UTC")
-    page.goto(report.as_uri())
-    page.evaluate("document.fonts.ready")
-    page.locator(part).screenshot(path=picture, animations="disabled")
-    page.close()
-
-
-def take_picture(
-    browser: Browser, report: Path, scheme: str, picture: Path, size: ViewportSize = SIZE, script: str = "() => {}"
+def take(
+    browser: Browser,
+    address: str,
+    name: str,
+    size: ViewportSize = SIZE,
+    wait_for: str = ".findings > ol > li",
+    script: str = "() => {}",
+    part: str = "",
 ) -> None:
-    """Take the first view, as it looks when the file is opened, or as a script has changed it."""
-    page = browser.new_page(viewport=size, color_scheme=scheme, locale="en-GB", timezone_id="UTC")
-    page.goto(report.as_uri())
-    page.wait_for_selector(".findings > ol > li")
-    page.evaluate("document.fonts.ready")
-    page.evaluate(script)
-    page.screenshot(path=picture, animations="disabled")
-    page.close()
+    """Take the first view of a page, or a part of it, once a selector is there and a script has run."""
+    for scheme, suffix in (("light", ""), ("dark", "-dark")):
+        page = browser.new_page(viewport=size, color_scheme=scheme, locale="en-GB", timezone_id="UTC")
+        page.goto(address)
+        page.wait_for_selector(wait_for)
+        page.evaluate("document.fonts.ready")
+        page.evaluate(script)
+        of = page.locator(part) if part else page
+        of.screenshot(path=PICTURES / f"{name}{suffix}.png", animations="disabled")
+        page.close()
 
 
 LABEL_AS_SIMULATED = """() => {
@@ -139,11 +135,11 @@ def training(run: Path) -> Iterator[None]:
                 os.kill(rank.pid, signal.SIGKILL)
 
 
-def stop_one_rank(run: Path) -> None:
+def suspend_one_rank(run: Path) -> None:
     """Suspend one rank of a training run for a while."""
-    os.kill({rank.rank: rank.pid for rank in read_run_status(run).ranks}[STOPPED_RANK], signal.SIGSTOP)
+    os.kill({rank.rank: rank.pid for rank in read_run_status(run).ranks}[SUSPENDED_RANK], signal.SIGSTOP)
     wait_for(lambda: read_run_status(run).state is RunState.HUNG)
-    time.sleep(STOPPED_S)
+    time.sleep(SUSPENDED_S)
 
 
 def has_trained(run: Path) -> bool:
@@ -159,20 +155,6 @@ def wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def take_picture_of_status(browser: Browser, folder: Path, picture: Path) -> None:
-    """Take the page of a running job; the output of the terminal is printed, for the docs."""
-    run = folder / "digits"
-    with training(run), served(run) as server:
-        stop_one_rank(run)
-        Console(width=100, highlight=False).print(render_status(build_status_screen(read_run_status(run)), 100))
-        page = browser.new_page(viewport=STATUS_SIZE, color_scheme="light", locale="en-GB", timezone_id="UTC")
-        page.goto(server.link)
-        page.wait_for_selector(".now tbody tr")
-        page.evaluate("document.fonts.ready")
-        page.screenshot(path=picture, animations="disabled")
-        page.close()
-
-
 def record_training(folder: Path) -> Path:
     """Write the report of steps recorded on request; the output of the terminal is printed, for the docs."""
     run = folder / "recorded"
@@ -182,18 +164,49 @@ def record_training(folder: Path) -> Path:
     return run / "report.html"
 
 
+def take_report(browser: Browser, folder: Path) -> None:
+    """Take the report of the simulated run: unmodified, with numbered places, and with a label."""
+    report = write_report(folder).as_uri()
+    take(browser, report, "report")
+    take(browser, report, "first-report", script=NUMBER_REPORT)
+    take(browser, report, "gpu", script=LABEL_AS_SIMULATED)
+
+
+def take_tutorial(name: str, browser: Browser, folder: Path) -> None:
+    take(browser, report_of_tutorial(name, folder).as_uri(), name, TUTORIAL_SIZE)
+
+
+def take_status(browser: Browser, folder: Path) -> None:
+    """Take the page of a running job; the output of the terminal is printed, for the docs."""
+    run = folder / "digits"
+    with training(run), served(run) as server:
+        suspend_one_rank(run)
+        Console(width=100, highlight=False).print(render_status(build_status_screen(read_run_status(run)), 100))
+        take(browser, server.link, "status", STATUS_SIZE, wait_for=".now tbody tr")
+
+
+def take_record(browser: Browser, folder: Path) -> None:
+    take(browser, record_training(folder).as_uri(), "record", TUTORIAL_SIZE)
+
+
+def take_slow_steps(browser: Browser, folder: Path) -> None:
+    report = report_on_slow_steps(folder).as_uri()
+    take(browser, report, "slow-steps", TABLE_SIZE, wait_for=".slow-steps", part=".slow-steps")
+
+
+SUBJECTS: dict[str, Callable[[Browser, Path], None]] = {
+    "report": take_report,
+    **{name: partial(take_tutorial, name) for name in TUTORIALS},
+    "status": take_status,
+    "record": take_record,
+    "slow-steps": take_slow_steps,
+}
+
 if __name__ == "__main__":
     if chromium() is None:
         sys.exit("Chromium is not installed. On Debian: apt install chromium.")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        report = write_report(Path(folder))
         browser = launch_chromium(playwright)
-        for scheme, suffix in (("light", ""), ("dark", "-dark")):
-            take_picture(browser, report, scheme, PICTURES / f"report{suffix}.png")
-            take_picture(browser, report, scheme, PICTURES / f"first-report{suffix}.png", script=NUMBER_REPORT)
-            take_picture(browser, report, scheme, PICTURES / f"gpu{suffix}.png", script=LABEL_AS_SIMULATED)
-        take_pictures_of_tutorials(browser, Path(folder))
-        take_picture_of_status(browser, Path(folder), PICTURES / "status.png")
-        take_picture(browser, record_training(Path(folder)), "light", PICTURES / "record.png")
-        take_part(browser, report_on_slow_steps(Path(folder)), ".slow-steps", PICTURES / "slow-steps.png")
+        for subject in sys.argv[1:] or SUBJECTS:
+            SUBJECTS[subject](browser, Path(folder))
         browser.close()
