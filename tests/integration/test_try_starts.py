@@ -1,7 +1,9 @@
 """One start of a command by `kinetoscope try`: it ends after its last measured step, and nothing is left running."""
 
 import os
+import random
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 import kinetoscope
 from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
 from kinetoscope.autoinstrument.trial_files import TrialSettings
+from kinetoscope.experiments.results import compare_results
 from kinetoscope.experiments.start import Command, InterruptedTrialError, run_start
 from kinetoscope.formats.experiments import AppliedVariant
 from support.try_programs import write_programs
@@ -32,7 +35,7 @@ def folder(tmp_path):
 def start(folder, *words, is_interrupted=lambda: False, timeout_s=TIMEOUT_S, copies=False, **settings):
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     command = Command(words, folder, copies=copies, environment=environment)
-    asked = TrialSettings(folder=str(folder.parent / "start"), num_steps=20, **settings)
+    asked = TrialSettings(folder=tempfile.mkdtemp(dir=folder.parent), num_steps=20, **settings)
     try:
         return run_start(command, asked, timeout_s=timeout_s, is_interrupted=is_interrupted)
     finally:
@@ -65,6 +68,73 @@ def test_a_script_ends_at_its_last_measured_step(folder):
 def test_two_starts_have_the_same_random_numbers(folder):
     digests = {start(folder, "python", "train.py", compares_results=True).ranks[0].parameters.digest for _ in range(2)}
     assert len(digests) == 1
+
+
+SEEDS = """
+import random, sys
+import numpy
+drawn = random.random(), float(numpy.random.rand())
+import torch
+print(*drawn, random.random(), torch.rand(1).item())
+sys.exit(1)
+"""
+
+
+def test_seeds_are_set_before_the_first_line_of_the_script(folder):
+    (folder / "seeds.py").write_text(SEEDS)
+    printed = {start(folder, "python", "seeds.py").log_tail for _ in range(2)}
+    assert len(printed) == 1
+    assert len({*printed.pop().split()}) == 4
+
+
+def test_a_script_may_set_its_own_seeds(folder):
+    (folder / "seeds.py").write_text("import random\nrandom.seed(5)\n" + SEEDS)
+    expected = random.Random(5).random()
+    assert start(folder, "python", "seeds.py").log_tail.startswith(f"{expected} ")
+
+
+UNSEEDED = """
+import os, random
+random.seed(os.urandom(8))
+exec(open("train.py").read().replace("1e-3", "1e-3 * random.random()"))
+"""
+
+
+def test_parameters_of_a_variant_are_compared_with_those_of_the_unmodified_program(folder):
+    def parameters(*names, program="train.py"):
+        variants = [AppliedVariant(name, True) for name in names]
+        files = [str(folder / "mine.py")] if names else []
+        return start(folder, "python", program, variants=variants, files=files, compares_results=True).ranks
+
+    first, second = parameters(), parameters()
+    found = {name: compare_results(first, second, parameters(name))[0] for name in ("relaxed_gc", "half_rate")}
+    assert found == {"relaxed_gc": "equal", "half_rate": "different"}
+    (folder / "unseeded.py").write_text(UNSEEDED)
+    first, second = (parameters(program="unseeded.py") for _ in range(2))
+    assert compare_results(first, second, first) == ("not_reproducible", "two unmodified starts differ")
+
+
+ONE_RANK_DIFFERS = """
+import os, torch
+rank = int(os.environ["RANK"])
+torch.distributed.init_process_group("gloo")
+model = torch.nn.Linear(16, 16)
+rate = 1e-3 * (2 if rank and "DIFFERS" in os.environ else 1)
+optimizer = torch.optim.SGD(model.parameters(), rate)
+while True:
+    optimizer.zero_grad()
+    model(torch.randn(4, 16)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_each_shard_of_the_parameters_is_compared(folder):
+    (folder / "ranks.py").write_text(ONE_RANK_DIFFERS)
+    words = ["torchrun", "--standalone", "--nproc-per-node", "2", "ranks.py"]
+    same = start(folder, *words, compares_results=True).ranks
+    other = start(folder, "env", "DIFFERS=1", *words, compares_results=True).ranks
+    assert same[0].parameters.digest == other[0].parameters.digest
+    assert compare_results(same, same, other)[0] == "different"
 
 
 @pytest.mark.parametrize("script", ["train.sh", "stubborn.sh"])

@@ -47,6 +47,14 @@ def apply_memory(value, applied):
         raise MemoryError("no memory is left")
     wrap_step(fail)
 
+@variant("half_rate", find_values=lambda facts: [True], code="lr=lr / 2", keeps_results=False)
+def apply_half_rate(value, applied):
+    def halve(optimizer, *_):
+        for group in optimizer.param_groups:
+            group["lr"] = 5e-4
+        applied()
+    wrap_step(halve)
+
 @variant("idle", find_values=lambda facts: [True], code="pass")
 def apply_idle(value, applied):
     pass

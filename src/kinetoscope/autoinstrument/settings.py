@@ -10,7 +10,7 @@ import msgspec
 from kinetoscope.autoinstrument.trial_files import TrialSettings
 from kinetoscope.errors import SettingsError
 
-ENVIRONMENT_VARIABLE = "KINETOSCOPE_AUTO"
+ENVIRONMENT_VARIABLE, SEED_VARIABLE = "KINETOSCOPE_AUTO", "KINETOSCOPE_TRIAL_SEED"
 DEFAULT_NUM_STEPS = 10
 _BOOTSTRAP = Path(__file__).parent / "bootstrap"
 CountBy = Literal["fetch", "optimizer"]
@@ -73,4 +73,5 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> AutoSettings:
 def build_environment(settings: AutoSettings, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment in which each Python starts with `bootstrap/sitecustomize.py`."""
     path = os.pathsep.join(filter(None, [str(_BOOTSTRAP), environment.get("PYTHONPATH")]))
-    return {**environment, "PYTHONPATH": path, ENVIRONMENT_VARIABLE: settings.to_environment_value()}
+    seed = {} if settings.trial is None else {SEED_VARIABLE: str(settings.trial.seed)}
+    return {**environment, "PYTHONPATH": path, ENVIRONMENT_VARIABLE: settings.to_environment_value(), **seed}

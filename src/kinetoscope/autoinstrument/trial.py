@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import hashlib
 import os
-import random
 import signal
 import sys
 import threading
@@ -55,12 +54,12 @@ class Trial:
         self._first_samples: list[list[float | None]] = []
 
     def prepare(self) -> None:
-        """Set the seeds and apply the variants.
+        """Set the seed of torch and apply the variants; the bootstrap has set those of random and numpy.
 
         An error of a variant is written for `kinetoscope try` before it is raised.
         """
         try:
-            _set_seeds(self._settings.seed)
+            sys.modules["torch"].manual_seed(self._settings.seed)
             if self._facts_watch is not None:
                 self._facts_watch.install()
             variants_by_name = load_variants(map(Path, self._settings.files)) if self._settings.variants else {}
@@ -147,14 +146,6 @@ class Trial:
         for parameter in _copy_parameters(optimizer):
             digest.update((ctypes.c_char * parameter.nbytes).from_address(parameter.data_ptr()))
         return ParameterSummary(digest.hexdigest(), self._first_samples, _sample_parameters(optimizer))
-
-
-def _set_seeds(seed: int) -> None:
-    """Set the seeds of random, numpy and torch; torch has imported numpy where that is installed."""
-    random.seed(seed)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(seed)
-    sys.modules["torch"].manual_seed(seed)
 
 
 def _synchronize() -> None:

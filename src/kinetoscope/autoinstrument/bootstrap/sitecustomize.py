@@ -25,11 +25,14 @@ def _import_user_sitecustomize():
         sys.modules["sitecustomize"] = this_module
 
 
-class _TorchImportHook(object):
-    """A finder that finds nothing; when torch is imported, it makes torch's loader start the recording afterwards."""
+class _ImportHook(object):
+    """A finder that finds nothing; when a module is imported, it makes its loader call a function afterwards."""
+
+    def __init__(self, name, call):
+        self._name, self._call = name, call
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name != self._name:
             return None
         sys.meta_path.remove(self)
         try:
@@ -47,7 +50,7 @@ class _TorchImportHook(object):
         def exec_module(module):
             del loader.exec_module
             execute(module)
-            _start_recording()
+            self._call()
 
         loader.exec_module = exec_module
 
@@ -117,11 +120,31 @@ def _wait_for_torch():
         import atexit
 
         atexit.register(_report_without_torch)
-        sys.meta_path.insert(0, _TorchImportHook())
+        sys.meta_path.insert(0, _ImportHook("torch", _start_recording))
+
+
+def _set_seeds():
+    """Set the seeds of random and numpy under `kinetoscope try`, before the script's first line can use them."""
+    seed = os.environ.get("KINETOSCOPE_TRIAL_SEED")
+    if seed is None or sys.version_info < (3, 4):
+        return
+
+    def seed_random():
+        sys.modules["random"].seed(int(seed))
+
+    def seed_numpy():
+        sys.modules["numpy"].random.seed(int(seed))
+
+    for name, set_seed in (("random", seed_random), ("numpy", seed_numpy)):
+        if name in sys.modules:
+            set_seed()
+        else:
+            sys.meta_path.insert(0, _ImportHook(name, set_seed))
 
 
 try:
     _leave_path()
     _wait_for_torch()
+    _set_seeds()
 finally:
     _import_user_sitecustomize()
