@@ -14,7 +14,7 @@ from trainsim import Fault, Settings, simulate
 def comparison(tmp_path_factory):
     """The report of a run in which Python between operators takes longer than before."""
     reports = []
-    for seed, faults in ((0, ()), (3, (Fault(kind="slow_python", cost_ns=40_000), Fault(kind="items", count=3)))):
+    for seed, faults in ((0, ()), (3, (Fault(kind="slow_python", cost_ns=40_000), Fault(kind="items", count=50)))):
         folder = tmp_path_factory.mktemp("run")
         simulate(Settings(num_steps=16, seed=seed, faults=faults)).write(folder)
         reports.append(kinetoscope.analyze(folder, cache=False))
@@ -28,15 +28,18 @@ def test_slower_rows_come_first_after_the_verdict_on_the_step(comparison, page, 
     open_file(comparison, "#view=compare")
     rows = page.locator("tbody tr")
 
-    expect(page.locator(".headline")).to_contain_text("ms/step")
-    expect(page.locator(".headline")).to_contain_text("95 % CI")
+    verdict = page.get_by_label("Verdict")
+    expect(verdict).to_contain_text("ms per typical step")
+    expect(verdict).to_contain_text("95 % CI")
+    expect(rows.first).not_to_be_visible()
+    page.get_by_text("rows: the step, its phases").click()
     expect(rows.first).to_contain_text("slower")
     expect(rows.first.locator(".whiskers")).to_have_count(1)
     expect(page.locator("main")).to_contain_text("got slower or larger by more than 5 %")
 
     all_rows = rows.count()
-    page.get_by_role("combobox").select_option("same")
-    expect(rows.first).to_contain_text("same")
+    page.get_by_role("combobox").select_option("no significant change")
+    expect(rows.first).to_contain_text("no significant change")
     assert 0 < rows.count() < all_rows
     page.get_by_role("searchbox").fill("peak memory")
     expect(rows).to_have_count(1)
@@ -44,4 +47,23 @@ def test_slower_rows_come_first_after_the_verdict_on_the_step(comparison, page, 
     page.reload()
     expect(rows).to_have_count(1)
 
+    assert serious_faults(page) == []
+
+
+def test_both_runs_have_bars_of_one_scale_and_the_new_findings_their_fix(comparison, page, open_file):
+    open_file(comparison, "#view=compare")
+
+    for side in ("CPU", "GPU"):
+        bars = page.get_by_label(f"{side} time per step, before and after").locator(".stack-bar")
+        before, after = (bars.nth(index).bounding_box() for index in (0, 1))
+        assert before["x"] == after["x"]
+        assert before["width"] == after["width"]
+    cpu = page.get_by_label("CPU time per step, before and after")
+    expect(cpu.locator(".part-changes")).to_contain_text("Python overhead")
+    expect(cpu.locator(".verdict.slower").first).to_contain_text("+")
+    new = page.locator(".finding-changes .new")
+    expect(new).to_contain_text("Host-device sync: ")
+    expect(new.get_by_role("button", name="Copy")).to_be_visible()
+    expect(page.locator(".finding-changes .fixed")).to_have_count(0)
+    page.emulate_media(color_scheme="dark")
     assert serious_faults(page) == []

@@ -148,6 +148,22 @@ export interface TopCalls {
   num_calls: number[];
 }
 
+export interface ComparedPart {
+  part: string;
+  label: string;
+  before_ns: number | null;
+  after_ns: number | null;
+  change: number | null;
+  verdict: string | null;
+  is_shown: boolean;
+}
+
+export interface ComparedSide {
+  label: string;
+  longest_ns: number;
+  parts: ComparedPart[];
+}
+
 export interface CpuBreakdown {
   data_wait_ns: number | null;
   forward_ns: number | null;
@@ -640,6 +656,7 @@ export interface PageData {
   top_calls: TopCalls | null;
   tensor_core_sentence: string | null;
   comparison_summary: string[];
+  compared_sides: ComparedSide[];
   report: RunReport | null;
   comparison: Comparison | null;
   timeline: Timeline | null;

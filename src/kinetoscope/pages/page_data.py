@@ -297,6 +297,31 @@ class StepBreakdowns:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ComparedPart:
+    """A part of the step of two runs in nanoseconds, with its change and the verdict on it, None if it has no row.
+
+    ``is_shown``: it is long enough in one of the runs to have an entry below the bars.
+    """
+
+    part: str
+    label: str
+    before_ns: float | None
+    after_ns: float | None
+    change: float | None
+    verdict: str | None
+    is_shown: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedSide:
+    """Time breakdowns of two runs on one side of the step. ``longest_ns`` is the length of the longer bar."""
+
+    label: str
+    longest_ns: float
+    parts: list[ComparedPart]
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeviceTimes:
     """Times of a device in its windows in nanoseconds; the mean of all devices if ``is_mean``.
 
@@ -529,6 +554,7 @@ class PageData:
     top_calls: TopCalls | None = None
     tensor_core_sentence: str | None = None
     comparison_summary: list[str] = field(default_factory=list)
+    compared_sides: list[ComparedSide] = field(default_factory=list)
     report: Annotated[dict[str, Any], "RunReport"] | None = None
     comparison: Annotated[dict[str, Any], "Comparison"] | None = None
     timeline: Timeline | None = None

@@ -1,7 +1,11 @@
 import { useState } from "preact/hooks";
 import { ChangeBar, widestChange } from "../compare/change_bar";
-import { describeRun, formatAmount, labelRow, labelVerdict } from "../compare/labels";
-import { formatChange } from "../format";
+import { FindingChanges } from "../compare/finding_changes";
+import { describeRun, formatAmount, formatInterval, labelRow, labelVerdict } from "../compare/labels";
+import { LargestChanges } from "../compare/largest_changes";
+import { Phases } from "../compare/phases";
+import { Verdict } from "../compare/verdict";
+import { counted } from "../format";
 import { readLink, updateLink } from "../link";
 import type { Comparison, ComparisonRow } from "../page_data";
 import { Name } from "../parts/name";
@@ -14,26 +18,20 @@ const CHOICES: Record<string, (row: ComparisonRow, threshold: number) => boolean
   "all rows": () => true,
   "slower or larger": (row) => row.verdict === "slower",
   "faster or smaller": (row) => row.verdict === "faster",
-  "new or gone": (row) => row.verdict === "new" || row.verdict === "gone",
-  unsure: (row) => row.verdict === "unsure",
-  same: (row) => row.verdict === "same",
+  "added or removed": (row) => row.verdict === "new" || row.verdict === "gone",
+  inconclusive: (row) => row.verdict === "unsure",
+  "no significant change": (row) => row.verdict === "same",
 };
 
-/** Regressions and improvements between two runs, with their certainty. */
+/** The verdict on a step between two runs, its phases, and findings fixed and new; all rows are folded. */
 export function Compare({ payload }: ViewProps) {
-  const { comparison, comparison_summary } = payload.page;
-  const [first, ...others] = comparison_summary;
+  const { comparison, comparison_summary, compared_sides } = payload.page;
+  const [link] = useState(() => readLink());
   if (!comparison) return null;
+  const [, ...sentences] = comparison_summary;
   return (
     <>
-      <p class="headline">{first}</p>
-      <ul class="notes">
-        {others.map((sentence) => (
-          <li key={sentence}>
-            <Name text={sentence} maxLength={600} />
-          </li>
-        ))}
-      </ul>
+      <Verdict comparison={comparison} />
       <dl class="facts-list">
         <div>
           <dt>Before</dt>
@@ -48,10 +46,28 @@ export function Compare({ payload }: ViewProps) {
           </dd>
         </div>
       </dl>
-      <Rows comparison={comparison} />
+      <Phases sides={compared_sides} comparison={comparison} />
+      <FindingChanges comparison={comparison} page={payload.page} />
+      <LargestChanges rows={comparison.rows} />
+      <ul class="notes">
+        {sentences.map((sentence) => (
+          <li key={sentence}>
+            <Name text={sentence} maxLength={600} />
+          </li>
+        ))}
+      </ul>
+      {comparison.rows.length > 0 && (
+        <details class="all-rows" open={LINKED.some((name) => link[name] !== undefined)}>
+          <summary>{`${counted(comparison.rows.length, "row")}: the step, its phases, operators, kernels and memory`}</summary>
+          <Rows comparison={comparison} />
+        </details>
+      )}
     </>
   );
 }
+
+/** Names in a link that are of the table. */
+const LINKED = ["rows", "q", "sort"];
 
 function Rows({ comparison }: { comparison: Comparison }) {
   const { rows, threshold } = comparison;
@@ -104,18 +120,18 @@ function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[
           threshold={threshold}
         />
       ),
-      help: "The bar is the change, its whiskers the ends between which it lies; grey is within the threshold",
+      help: "The bar is the change, its whiskers the 95 % confidence interval; grey is within the threshold",
     },
     {
-      title: "Between",
+      title: "95 % CI",
       value: (row) => row.interval?.[0] ?? null,
-      show: (row) => <span>{row.interval ? row.interval.map(formatChange).join(" and ") : "–"}</span>,
-      help: "With 95 % probability, all rows' changes are within these",
+      show: (row) => <span>{row.interval ? formatInterval(row.interval) : "–"}</span>,
+      help: "With 95 % confidence, the changes of all rows are within theirs",
     },
     {
       title: "Verdict",
       value: labelVerdict,
-      show: (row) => <Verdict row={row} />,
+      show: (row) => <RowVerdict row={row} />,
       width: "short",
     },
   ];
@@ -123,7 +139,7 @@ function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[
 
 const SIGNS: Record<string, string> = { slower: "▲", faster: "▼", new: "＋", gone: "−", same: "=", unsure: "?" };
 
-function Verdict({ row }: { row: ComparisonRow }) {
+function RowVerdict({ row }: { row: ComparisonRow }) {
   return (
     <span class={`verdict ${row.verdict}${row.is_worse ? " worse" : ""}`}>
       <span aria-hidden="true">{SIGNS[row.verdict]}</span> {labelVerdict(row)}

@@ -18,6 +18,7 @@ from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import CallTable, PageData
 from kinetoscope.report.comparison import describe_comparison
 from kinetoscope.report.page.build import build_page
+from kinetoscope.report.page.compared_sides import build_compared_sides
 from kinetoscope.report.page.privacy import remove_personal_names
 
 MAX_FRAME_BYTES = 1_000_000
@@ -73,6 +74,7 @@ def _build_page(source: Any) -> PageData:
                 title=" and ".join(names),
                 comparison=source.to_dict(),
                 comparison_summary=describe_comparison(source),
+                compared_sides=build_compared_sides(source),
             )
         )
     if isinstance(source, str | os.PathLike):

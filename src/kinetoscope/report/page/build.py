@@ -26,6 +26,7 @@ from kinetoscope.report.explanations import render_explanation_html
 from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS, compute_device_times
 from kinetoscope.report.page.calling_lines import CallingLinesBuilder
 from kinetoscope.report.page.communication import build_communication, build_waits
+from kinetoscope.report.page.compared_sides import build_compared_sides
 from kinetoscope.report.page.flame_graph import FlameGraphBuilder
 from kinetoscope.report.page.memory import MemoryBuilder
 from kinetoscope.report.page.modules import ModulesBuilder
@@ -104,6 +105,7 @@ def _build(
         top_calls=find_top_calls(report),
         tensor_core_sentence=describe_tensor_cores(report.run),
         comparison_summary=describe_comparison(comparison) if comparison else [],
+        compared_sides=build_compared_sides(comparison) if comparison else [],
         report=_prepare_for_page(_shift_times(report, origin_ns)).to_dict(),
         comparison=comparison and comparison.to_dict(),
         timeline=timeline.build(origin_ns) if recorded.has_timeline else None,
