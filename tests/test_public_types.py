@@ -38,7 +38,7 @@ def test_the_types_of_all_public_names_are_known(tmp_path):
     symbols = verified("kinetoscope.public", tmp_path)
     public = {symbol["name"] for symbol in symbols if symbol["isExported"]}
     assert public >= {f"kinetoscope.public.{name}" for name in kinetoscope.__all__}
-    assert {"kinetoscope.recording.run.plugin_api.RunContext.ranks", "kinetoscope.frames.trace.TraceSet.spans"} <= {
+    assert {"kinetoscope.recording.run.plugin_api.RunContext.ranks", "kinetoscope.frames.trace_set.TraceSet.spans"} <= {
         symbol["name"] for symbol in symbols
     }
     unknown = {symbol["name"]: reasons(symbol) for symbol in symbols if not symbol["isTypeKnown"]}

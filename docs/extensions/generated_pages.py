@@ -56,7 +56,8 @@ OTHERS = {
     "results": (
         "What reading returns",
         (
-            ("kinetoscope.frames.trace", "Trace TraceSet"),
+            ("kinetoscope.frames.trace", "Trace"),
+            ("kinetoscope.frames.trace_set", "TraceSet"),
             ("kinetoscope.analysis.run_report", "RunReport RunFacts"),
             ("kinetoscope.analysis.findings.finding", "Finding Where"),
             ("kinetoscope.analysis.compare.comparison", "Comparison"),
@@ -83,6 +84,7 @@ MEMBERS = {
     ),
     "kinetoscope.Callback": ":\n   :inherited-members:",
     "kinetoscope.TraceHandler": ":",
+    "kinetoscope.frames.trace.Trace": ":\n   :inherited-members:",
     "kinetoscope.integrations.accelerate.ProfileKwargs": ":",
     "kinetoscope.torch.profile": (
         ": start, stop, step, events, key_averages, export_chrome_trace, export_stacks, export_memory_timeline, "

@@ -48,5 +48,5 @@ def test_the_page_lists_the_additional_columns_of_nested_spans_and_sets(trace):
     more = {column: dtype for column, dtype, *_ in rows_below("Nested spans")}
     assert columns_of(trace.spans) | more == columns_of(trace.nested())
     of_set = {column: dtype for column, dtype, *_ in rows_below("Several traces")}
-    both = kinetoscope.frames.trace.TraceSet([trace])
+    both = kinetoscope.frames.trace_set.TraceSet([trace])
     assert columns_of(trace.events) | of_set == columns_of(both.events)

@@ -45,14 +45,15 @@ from kinetoscope.frames.all_steps import (
     read_run_stuck_phases,
 )
 from kinetoscope.frames.load import STDIN, PathLike, is_url, list_traces, load_one, notes_on_attempts
-from kinetoscope.frames.trace import Trace, TraceSet
+from kinetoscope.frames.trace import Trace
+from kinetoscope.frames.trace_set import TraceSet
 from kinetoscope.pulse.pulses import Pulse
 
 Source = PathLike | Trace
 
 
 def analyze(
-    source: "Source | Iterable[PathLike] | Iterable[Trace] | TraceSet",
+    source: Source | Iterable[PathLike] | Iterable[Trace] | TraceSet,
     *,
     step: str | None = None,
     ranks: Iterable[int] | None = None,

@@ -34,8 +34,9 @@ from kinetoscope.frames.all_steps import find_run_pulses
 from kinetoscope.frames.events import TraceEvents, block_frame, build_events
 from kinetoscope.frames.executors import map_function
 from kinetoscope.frames.spool import SpoolPath, is_redacted, read_attempt, read_found_spool, read_spool
-from kinetoscope.frames.trace import Trace, TraceSet
+from kinetoscope.frames.trace import Trace
 from kinetoscope.frames.trace_parquet import read_parquet, write_parquet
+from kinetoscope.frames.trace_set import TraceSet
 from kinetoscope.pulse.process_runs import describe_later_runs, describe_other_runs
 from kinetoscope.spool.folders import find_spool_folders, is_spool_folder
 

@@ -1,6 +1,6 @@
 """A trace, and the traces of a run, as frames of spans, counters, flows and tracks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import pairwise
@@ -9,27 +9,24 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.core.clock.file_clock import FileClock, parse_file_clock
 from kinetoscope.core.paths.short_paths import base_name, shorten_paths
-from kinetoscope.core.text.wording import format_count, sanitize, sanitize_lines
+from kinetoscope.core.text.wording import sanitize, sanitize_lines
 from kinetoscope.formats.anonymizer import Anonymizer
-from kinetoscope.formats.header import rank_in_name, read_object
-from kinetoscope.formats.health import describe_losses
+from kinetoscope.formats.header import read_object
 from kinetoscope.frames.all_steps import build_steps_frame, find_trace_pulses
 from kinetoscope.frames.anonymized_events import anonymize_events
-from kinetoscope.frames.display import MAX_SHOWN_ROWS, render_html
+from kinetoscope.frames.display import render_html
 from kinetoscope.frames.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceInfo
 from kinetoscope.frames.module_table import build_modules
 from kinetoscope.frames.summary import TraceSummary, render_summary, summarize_trace
+from kinetoscope.frames.trace_header import TraceHeader
 from kinetoscope.frames.tracks import build_tracks, expand_counters, nest_spans, read_track_names
-from kinetoscope.pulse.pulses import Pulse
 
 _ASYNCHRONOUS = ("b", "S")
 _RECORDING = r"^PyTorch Profiler \(\d+\)$"
-_NO_TITLES = ("default_pg", "undefined", "")
 
 
-class Trace:
+class Trace(TraceHeader):
     """One trace as tables, from `kinetoscope.load`.
 
     The tables are polars' lazy frames: filter and select, then ``collect()``; only the required columns are read. Times
@@ -58,14 +55,14 @@ class Trace:
 
     def __repr__(self) -> str:
         try:
-            return f"<kinetoscope.Trace {sanitize_lines(render_summary(_displayable_summary(self)))}>"
-        except _read_errors():
+            return f"<kinetoscope.Trace {sanitize_lines(render_summary(displayable_summary(self)))}>"
+        except read_errors():
             return f"<kinetoscope.Trace {sanitize(base_name(self.name))}: it cannot be read any more>"
 
     def _repr_html_(self) -> str | None:
         try:
-            return render_html(f"kinetoscope.Trace {base_name(self.name)}", asdict(_displayable_summary(self)))
-        except _read_errors():
+            return render_html(f"kinetoscope.Trace {base_name(self.name)}", asdict(displayable_summary(self)))
+        except read_errors():
             return None  # a notebook shows the text then
 
     def to_dict(self) -> dict[str, Any]:
@@ -174,149 +171,12 @@ class Trace:
         return pl.DataFrame({"key": list(self.header), "value": values}, schema=schema).lazy()
 
     @property
-    def rank(self) -> int | None:
-        """The rank in the file's header, else in its name; None if neither has one, or if the trace is merged."""
-        if self.is_merged:
-            return None
-        for header in (self._own_header, self._distributed_info):
-            rank = header.get("rank")
-            if isinstance(rank, int) and rank >= 0:
-                return rank
-        return rank_in_name(self.name)
-
-    @property
     def ranks(self) -> list[int]:
         """The ranks in the trace; a merged trace has several."""
         if self.is_merged:
             pids = self.tracks.select("pid_number").unique().collect()["pid_number"].drop_nulls()
             return sorted(pids.to_list())
         return [] if self.rank is None else [self.rank]
-
-    @property
-    def is_merged(self) -> bool:
-        """True for a merged trace, in which each rank is a process whose pid is the rank."""
-        return bool(self._own_header.get("merged"))
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes in sentences, for example on files that a merge left out and on lost records."""
-        notes = self._own_header.get("notes")
-        sentences = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
-        return sentences + describe_losses(self._own_header)
-
-    @property
-    def is_cut(self) -> bool:
-        """True if the file ends before its last event does, so that it may lack much that was recorded."""
-        return any("ends too early" in repair for repair in self.repairs)
-
-    @property
-    def world_size(self) -> int | None:
-        """The number of ranks of the run, if the file has it."""
-        size = self._distributed_info.get("world_size")
-        return size if isinstance(size, int) else None
-
-    @property
-    def host(self) -> str | None:
-        """The machine on which the trace was recorded, if the file has it."""
-        host = self._own_header.get("host") or self.header.get("host_name")
-        return str(host) if host else None
-
-    @property
-    def clock_bound_ns(self) -> int | None:
-        """The error bound of its clock compared with rank 0's: 0 if they share one, None if unknown."""
-        bound = read_object(self._own_header, "clock", "beside_rank0").get("bound_ns")
-        return bound if isinstance(bound, int) else None
-
-    @property
-    def clock(self) -> FileClock | None:
-        """Its clock's offsets to unix time and to rank 0's; None if the file has none, or is merged."""
-        return None if self.is_merged else parse_file_clock(self._own_header)
-
-    @property
-    def run_name(self) -> str | None:
-        """The name of the run, if the file has it."""
-        name = self._own_header.get("run_name")
-        return name if isinstance(name, str) else None
-
-    @property
-    def starts(self) -> frozenset[str]:
-        """The names of the process starts that recorded it, if the file has them; a merged trace has several."""
-        names = (header.get("start") for header in self._headers_of_files)
-        return frozenset(start for start in names if isinstance(start, str) and start)
-
-    @property
-    def is_recovered(self) -> bool:
-        """True if `recover` made it, or a part of a merged trace, of the unsaved data of a killed process."""
-        listed = self._own_header.get("files")
-        headers = [read_object(file, "header") for file in listed] if isinstance(listed, list) else [self.header]
-        return any(header.get("recovered") is True for header in headers)
-
-    @property
-    def warmup_batches(self) -> list[tuple[int, int]]:
-        """The batches that only warmed up before the recording: the first, and the first one after them."""
-        listed = self._own_header.get("warmup_batches")
-        pairs = listed if isinstance(listed, list) else []
-        return [(pair[0], pair[1]) for pair in pairs if _is_pair_of_numbers(pair)]
-
-    @property
-    def process_groups(self) -> dict[str, list[int]]:
-        """The ranks of each process group that Kineto lists, by its name. A default group without a list has all."""
-        return {name: self._ranks_of(group) for name, group in self._groups.items()}
-
-    @property
-    def group_titles(self) -> dict[str, str]:
-        """The descriptions of process groups by name, without those that torch makes up.
-
-        That of a dimension of a device mesh is its name, such as ``tp``.
-        """
-        titles = {name: group.get("pg_desc") for name, group in self._groups.items()}
-        titles = {name: title.removeprefix("mesh_") for name, title in titles.items() if isinstance(title, str)}
-        return {name: title for name, title in titles.items() if title not in _NO_TITLES and ":" not in title}
-
-    @property
-    def group_threads(self) -> dict[int, str]:
-        """The names of process groups by the threads that run only their collectives."""
-        listed = ((name, group.get("threads")) for name, group in self._groups.items())
-        return {
-            thread: name
-            for name, threads in listed
-            for thread in (threads if isinstance(threads, list) else ())
-            if isinstance(thread, int)
-        }
-
-    @property
-    def _groups(self) -> dict[str, dict[str, Any]]:
-        listed = self._distributed_info.get("pg_config")
-        groups = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
-        return {str(group["pg_name"]): group for group in groups if "pg_name" in group}
-
-    def _ranks_of(self, group: dict[str, Any]) -> list[int]:
-        ranks, size = group.get("ranks"), group.get("pg_size")
-        if isinstance(ranks, list) and ranks and all(isinstance(rank, int) for rank in ranks):
-            return ranks
-        return list(range(size)) if isinstance(size, int) and size == self.world_size else []
-
-    @property
-    def devices(self) -> dict[int, dict[str, Any]]:
-        """Kineto's properties of each device, such as its ``name``, by its number."""
-        listed = self.header.get("deviceProperties")
-        devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
-        return {device["id"]: device for device in devices if isinstance(device.get("id"), int)}
-
-    @property
-    def _headers_of_files(self) -> list[dict[str, Any]]:
-        """Kinetoscope's headers; of a merged trace those of the files in it."""
-        files = self._own_header.get("files")
-        listed = [read_object(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else []
-        return listed if self.is_merged else [self._own_header]
-
-    @property
-    def _own_header(self) -> dict[str, Any]:
-        return read_object(self.header, "kinetoscope")
-
-    @property
-    def _distributed_info(self) -> dict[str, Any]:
-        return read_object(self.header, "distributedInfo")
 
     def _windows_of_rank(self, rank: int) -> "list[Trace]":
         """Return the windows of a rank in a merged trace."""
@@ -376,144 +236,15 @@ class Trace:
         return self._events.filter(pl.col("kind") == kind)
 
 
-def _read_errors() -> tuple[type[BaseException], ...]:
+def read_errors() -> tuple[type[BaseException], ...]:
     """Return the errors of frames whose Parquet file was cut or changed; polars panics where it became shorter."""
     return OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException
 
 
-def _is_pair_of_numbers(pair: Any) -> bool:
-    return isinstance(pair, list) and len(pair) == 2 and all(type(one) is int and abs(one) < 2**62 for one in pair)
-
-
-def _displayable_summary(trace: Trace) -> TraceSummary:
+def displayable_summary(trace: Trace) -> TraceSummary:
     """Return the summary for display, without paths of home directories: others may see the notebook."""
     found = summarize_trace(trace)
     notes, repairs = (
         [shorten_paths(sentence) for sentence in first_items] for first_items in (found.notes, found.repairs)
     )
     return replace(found, name=base_name(trace.name) or "a trace", notes=notes, repairs=repairs)
-
-
-class TraceSet(Sequence[Trace]):
-    """Traces of several ranks, or cycles, in the order of their ranks and names.
-
-    Its frames are the concatenated frames of its traces, with two more columns: ``rank``, and ``trace``, the index of
-    the trace in the set, which tells tracks of different traces apart.
-    """
-
-    def __init__(self, traces: Sequence[Trace], pulses: Sequence[Pulse] = ()) -> None:
-        self._traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
-        self._pulses = pulses
-
-    def __repr__(self) -> str:
-        return f"<kinetoscope.TraceSet of {format_count(len(self), 'trace')}, {format_count(len(self.ranks), 'rank')}>"
-
-    def _repr_html_(self) -> str | None:
-        try:
-            first = (asdict(_displayable_summary(trace)) for trace in self._traces[:MAX_SHOWN_ROWS])
-            return render_html(
-                "kinetoscope.TraceSet", {"ranks": self.ranks, "traces": [*first, *self._traces[MAX_SHOWN_ROWS:]]}
-            )
-        except _read_errors():
-            return None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the ranks, and the contents of each trace, as plain data."""
-        return {"ranks": self.ranks, "traces": [trace.to_dict() for trace in self._traces]}
-
-    def __len__(self) -> int:
-        return len(self._traces)
-
-    def __iter__(self) -> Iterator[Trace]:
-        return iter(self._traces)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._traces[index]
-
-    @property
-    def ranks(self) -> list[int]:
-        """The ranks in the set."""
-        return sorted({trace.rank for trace in self._traces if trace.rank is not None})
-
-    @cached_property
-    def all_steps(self) -> pl.DataFrame:
-        """All steps of the run, recorded or not, as its ranks have counted them.
-
-        There is a row for each of the last 4,096 of each rank, and for each block of older ones, with ``num_steps``; no
-        rows where the run has no pulse.
-
-        ``step`` counts from 0 and is the number of the first step in the row; ``begin_ns`` is in unix time.
-        ``duration_ns`` and the columns of phases are sums over the row's steps, of CPU time; a phase is null where it
-        was not watched, and then it is in ``other_ns``. ``least_ns``, ``most_ns`` and ``slowest_step`` are of single
-        steps, and ``squares`` is the sum of the squares of their durations.
-
-            steps = kinetoscope.load("runs/digits").all_steps
-            steps.filter(pl.col("rank") == 0).select(pl.col("duration_ns").sum() / pl.col("num_steps").sum())
-        """
-        return build_steps_frame(self._pulses)
-
-    @cached_property
-    def modules(self) -> pl.DataFrame:
-        """A row for each rank and torch module, with sums over all windows.
-
-        The columns are ``rank``, ``name``, ``class_name``, ``depth``, ``num_calls``, and times, FLOPs and memory
-        forward and backward (docs/modules.md). Without ``profile(modules=True)`` it is empty. Three rows have the time
-        that belongs to no module: ``(optimizer)``, ``(gradient accumulation)`` and ``(outside of modules)``. With them,
-        the ``self_`` columns add up to the time of all steps.
-
-            modules = kinetoscope.load("runs/digits").modules
-            modules.sort(pl.col("cpu_forward_ns") + pl.col("cpu_backward_ns"), descending=True)
-        """
-        return build_modules(self)
-
-    def of_rank(self, rank: int) -> list[Trace]:
-        """Return the traces of one rank."""
-        return [trace for trace in self._traces if trace.rank == rank]
-
-    @property
-    def events(self) -> pl.LazyFrame:
-        """The events of all traces."""
-        return self._concat_frames([trace.events for trace in self._traces])
-
-    @property
-    def spans(self) -> pl.LazyFrame:
-        """The spans of all traces."""
-        return self._concat_frames([trace.spans for trace in self._traces])
-
-    def nested(self) -> pl.LazyFrame:
-        """Return the spans of all traces, nested; ``row`` and ``parent`` count those of one trace."""
-        return self._concat_frames([trace.nested() for trace in self._traces])
-
-    @property
-    def instants(self) -> pl.LazyFrame:
-        """The instants of all traces."""
-        return self._concat_frames([trace.instants for trace in self._traces])
-
-    @property
-    def counters(self) -> pl.LazyFrame:
-        """The counters of all traces."""
-        return self._concat_frames([trace.counters for trace in self._traces])
-
-    @property
-    def flows(self) -> pl.LazyFrame:
-        """The flows of all traces."""
-        return self._concat_frames([trace.flows for trace in self._traces])
-
-    @property
-    def tracks(self) -> pl.LazyFrame:
-        """The tracks of all traces."""
-        return self._concat_frames([trace.tracks for trace in self._traces])
-
-    @property
-    def metadata(self) -> pl.LazyFrame:
-        """The fields of all traces."""
-        return self._concat_frames([trace.metadata for trace in self._traces])
-
-    def _concat_frames(self, frames: list[pl.LazyFrame]) -> pl.LazyFrame:
-        marked = [
-            frame.with_columns(
-                pl.lit(trace.rank, dtype=pl.Int64).alias("rank"), pl.lit(index, dtype=pl.UInt32).alias("trace")
-            )
-            for index, (trace, frame) in enumerate(zip(self._traces, frames, strict=True))
-        ]
-        return pl.concat(marked)

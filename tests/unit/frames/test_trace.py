@@ -7,7 +7,8 @@ import pytest
 
 import kinetoscope
 from kinetoscope.frames.convert_parquet import convert_parquet
-from kinetoscope.frames.trace import Trace, TraceSet
+from kinetoscope.frames.trace import Trace
+from kinetoscope.frames.trace_set import TraceSet
 
 BASE_NS = 1_790_857_026_000_000_000
 

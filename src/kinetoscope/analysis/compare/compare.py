@@ -37,7 +37,8 @@ from kinetoscope.analysis.summaries import Selection
 from kinetoscope.core.text.wording import format_ranks, sanitize
 from kinetoscope.frames.display import first_items
 from kinetoscope.frames.load import PathLike
-from kinetoscope.frames.trace import Trace, TraceSet
+from kinetoscope.frames.trace import Trace
+from kinetoscope.frames.trace_set import TraceSet
 
 MIN_STEPS = 8
 _MIN_SHARE = 0.005
