@@ -459,7 +459,7 @@ def test_the_list_follows_what_happens_while_it_is_open(runs, tab):
         profiler = Profiler(cyclic_schedule(wait=0, warmup=0, active=2), JSONTraceHandler(str(runs / "now" / "traces")))
         with profiler:
             _ask_now(tab)
-            tab.get_by_text("recording").first.wait_for(timeout=WAIT_MS)
+            tab.get_by_text("running").first.wait_for(timeout=WAIT_MS)
             assert names(tab)[0] == "now"
             assert tab.get_by_role("checkbox", name="Compare now").is_disabled()
             for _ in profiler.batches(range(2)):
@@ -578,9 +578,9 @@ def test_the_page_of_a_run_says_what_its_ranks_do_now_and_follows_them(runs, con
     try:
         with served(runs) as server:
             tab.goto(server.link)
-            tab.get_by_role("row").filter(has_text="going").filter(has_text="recording").wait_for()
+            tab.get_by_role("row").filter(has_text="going").filter(has_text="running").wait_for()
             tab.get_by_role("link", name="going", exact=True).click()
-            tab.get_by_text(re.compile("^recording: 1 rank, step")).wait_for()
+            tab.get_by_text(re.compile("^running: 1 rank, step")).wait_for()
             os.kill(process.pid, signal.SIGSTOP)
             tab.get_by_text(re.compile(r"^Rank 0 is suspended \(SIGSTOP\), in ")).wait_for()
             table = tab.get_by_label("Status of each rank")

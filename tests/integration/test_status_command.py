@@ -52,6 +52,16 @@ with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler(folder + "/tra
         if profiler.state.timestamp.batch == 50:
             event.wait()
 """
+FAIL = """
+import contextlib, sys
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+profiler = Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler(sys.argv[1] + "/traces"))
+with contextlib.ExitStack() as stack:
+    {begin}
+    for batch in profiler.batches(range(3)):
+        pass
+    {end}
+"""
 CHANGES = ("creat", "unlink", "rename", "mkdir", "rmdir", "link", "symlink", "truncate", "chmod", "chown", "kill")
 CHANGES += ("mknod", "utime", "connect", "bind", "sendto")
 
@@ -99,6 +109,31 @@ def status_text(folder):
     return done.returncode, done.stdout
 
 
+@pytest.mark.parametrize(
+    ("end", "with_profiler", "state", "status"),
+    [
+        ("raise ValueError('no data')", True, "failed", 4),
+        ("raise ValueError('no data')", False, "failed", 4),
+        ("raise KeyboardInterrupt", True, "finished", 0),
+        ("raise SystemExit(3)", True, "finished", 0),
+        ("pass", False, "finished", 0),
+    ],
+)
+def test_run_that_an_exception_ended_has_failed_and_not_one_that_was_asked_to_end(
+    tmp_path, end, with_profiler, state, status
+):
+    program = FAIL.format(
+        begin="profiler.__enter__()" if not with_profiler else "stack.enter_context(profiler)", end=end
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, check=False)
+    assert b"Traceback" in ended.stderr or end in ("pass", "raise SystemExit(3)")
+    code, about = status_json(tmp_path)
+    assert (code, about["state"]) == (status, state)
+    assert RunLists(RunFolder(tmp_path), "").all().runs[0].state == state
+    if state == "failed":
+        assert "Rank 0 failed with an exception after step 2." in status_text(tmp_path)[1]
+
+
 def test_ranks_that_train_are_recording_until_they_have_finished(tmp_path):
     with training(tmp_path) as processes:
         wait_for(lambda: has_trained(tmp_path))
@@ -114,7 +149,7 @@ def test_ranks_that_train_are_recording_until_they_have_finished(tmp_path):
             assert rank["phase"] in ("data_wait", "other")
         code, text = status_text(tmp_path)
         assert code == 0
-        assert text.startswith("recording: 2 ranks, step")
+        assert text.startswith("running: 2 ranks, step")
         (tmp_path / "end").touch()
         assert [process.wait().returncode for process in processes] == [0, 0]
         code, text = status_text(tmp_path)
@@ -293,7 +328,7 @@ class Terminal:
 @pytest.mark.parametrize("num_times", [1, 3])
 def test_watching_shows_the_newest_until_ctrl_c(num_times, tmp_path):
     with training(tmp_path) as processes, watched(tmp_path) as (process, terminal):
-        wait_for(lambda: len(set(re.findall(r"recording: 2 ranks, steps? ([\d,]+)", terminal.read()))) > 1)
+        wait_for(lambda: len(set(re.findall(r"running: 2 ranks, steps? ([\d,]+)", terminal.read()))) > 1)
         os.kill(processes[0].pid, signal.SIGSTOP)
         wait_for(lambda: "Rank 0 is suspended (SIGSTOP)" in terminal.read())
         for _ in range(num_times):

@@ -30,7 +30,7 @@ from kinetoscope.formats.record_request import (
 )
 from kinetoscope.pulse.layout import FOLDER, RequestState
 from kinetoscope.pulse.snapshot import RankSnapshot
-from kinetoscope.status.health import RankStatus, RunState, read_run_status
+from kinetoscope.status.health import ENDED_STATES, RankStatus, RunState, read_run_status
 
 _EXAMPLES = """\
 examples:
@@ -118,11 +118,11 @@ class _Rank:
     @property
     def has_ended(self) -> bool:
         """The training loop has ended."""
-        return self.snapshot.header.is_saving or self.status.state in (RunState.FINISHED, RunState.KILLED)
+        return self.snapshot.header.is_saving or self.status.state in ENDED_STATES
 
     def is_over(self, request: RecordRequest) -> bool:
         """Return whether the rank will record no more of the request."""
-        return self.answer(request) in _FINAL_ANSWERS or self.status.state in (RunState.FINISHED, RunState.KILLED)
+        return self.answer(request) in _FINAL_ANSWERS or self.status.state in ENDED_STATES
 
 
 class _Job:
@@ -191,7 +191,7 @@ class _Job:
             raise KinetoscopeError(
                 f"No pulse of these ranks in {sanitize_lines(self._run_folder)}. Pass other ranks with -r."
             )
-        if all(rank.status.state in (RunState.FINISHED, RunState.KILLED) for rank in found):
+        if all(rank.status.state in ENDED_STATES for rank in found):
             raise KinetoscopeError(f"This run has ended. See its recordings: kinetoscope summary {self._run_folder}")
         if any(rank.snapshot.header.request.state in (RequestState.WAITS, RequestState.RECORDS) for rank in found):
             raise KinetoscopeError("Another recording of this run is in progress. Try again when it has finished.")

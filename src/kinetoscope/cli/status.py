@@ -33,11 +33,11 @@ examples:
 status only reads, so run it at any time. Whether a process was killed is known on its
 own machine only; elsewhere, a rank without heartbeat is unresponsive.
 
-Exit codes: 0 recording or finished, 2 wrong usage, 3 a rank is hung or unresponsive, 4
-a rank was killed, 5 no pulse.
+Exit codes: 0 running or finished, 2 wrong usage, 3 a rank is hung or unresponsive, 4
+a rank was killed or failed with an exception, 5 no pulse.
 """
 _SCHEMA = 2
-_EXIT_CODES = {RunState.HUNG: 3, RunState.UNRESPONSIVE: 3, RunState.KILLED: 4, RunState.UNKNOWN: 5}
+_EXIT_CODES = {RunState.HUNG: 3, RunState.UNRESPONSIVE: 3, RunState.KILLED: 4, RunState.FAILED: 4, RunState.UNKNOWN: 5}
 _REFRESH_S = 1.0
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-STATE_LABELS = {"hanging": "hung", "silent": "unresponsive"}
+STATE_LABELS = {"recording": "running", "hanging": "hung", "silent": "unresponsive"}
 """Labels of states on screen, where they differ from the values in JSON."""
 
 

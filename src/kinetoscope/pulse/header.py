@@ -105,9 +105,9 @@ class PulseHeader:
     """The state of a process: ``num_steps`` have ended, and it is in ``phase`` since ``phase_since_ns``.
 
     ``heartbeat_ns`` is its last heartbeat, both in unix time by ``clock``, which runs through the monotonic clock's
-    readings in the pulse. ``has_ended``: the run was closed; ``is_saving``: it is being closed since
-    ``phase_since_ns``, which is never too long. ``stuck`` is None unless the phase lasts too long. Sizes are in bytes;
-    unknown values are None.
+    readings in the pulse. ``has_ended``: the run was closed, with ``has_failed`` after an exception; ``is_saving``: it
+    is being closed since ``phase_since_ns``, which is never too long. ``stuck`` is None unless the phase lasts too
+    long. Sizes are in bytes; unknown values are None.
     """
 
     process: PulseProcess
@@ -122,6 +122,7 @@ class PulseHeader:
     loss: float | None
     samples_per_s: float | None
     tokens_per_s: float | None
+    has_failed: bool = False
     is_saving: bool = False
     stuck: StallStatus | None = None
     request: RequestStatus = RequestStatus(0, RequestState.NONE, 0)
@@ -173,7 +174,8 @@ def decode_header(content: bytes, path: Path) -> PulseHeader:
         phase=Phase(now.phase),
         phase_since_ns=line.unix_ns(monotonic_ns if is_saving else now.phase_since),
         heartbeat_ns=line.unix_ns(heartbeat_ns),
-        has_ended=stage == Stage.ENDED,
+        has_ended=stage in (Stage.ENDED, Stage.FAILED),
+        has_failed=stage == Stage.FAILED,
         resident_bytes=resident if resident >= 0 else None,
         device_bytes=device if device >= 0 else None,
         loss=_none_if_negative(loss),

@@ -42,6 +42,8 @@ class Stage(IntEnum):
     ENDED = 1
     SAVING = 2
     """The run is being closed: the loop is over, and what was recorded is saved."""
+    FAILED = 3
+    """It has ended because of an exception."""
 
 
 SAVING = "saving"

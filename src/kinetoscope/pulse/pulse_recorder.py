@@ -319,11 +319,11 @@ class PulseRecorder:
         if self.writer is not None:
             self._write_gauges((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.SAVING)
 
-    def close(self) -> None:
-        """Record the end of the run and stop writing."""
+    def close(self, *, has_failed: bool = False) -> None:
+        """Record the end of the run, which an exception may have ended, and stop writing."""
         if self.writer is None:
             return
-        self._write_gauges((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.ENDED)
+        self._write_gauges((_UNKNOWN_RATE, _UNKNOWN_RATE), Stage.FAILED if has_failed else Stage.ENDED)
         self.writer.close()
         self._write_nothing()
         num_coarse = NOW.unpack_from(self._file, NOW_AT)[4]

@@ -272,7 +272,7 @@ def _describe_run(
     if name in known and known[name][0] == stats:
         return replace(known[name][1], traces=[], reports=[])
     run = _read_run(folder, name, manifests)
-    if run.state is RunState.FINISHED and not run.problem:
+    if run.state in (RunState.FINISHED, RunState.FAILED) and not run.problem:
         known[name] = (stats, replace(run))
     return run
 
@@ -315,9 +315,10 @@ def _read_run(folder: Path, name: str, manifests: list[str]) -> FoundRun:
     run.hosts = sorted({one.attempt.host for one in started if one.attempt.host})
     run.started_ns = min(filter(None, (_parse_start_ns(one.start) for one in started)), default=None)
     run.state = next((state for state in _STATE_PRECEDENCE if state in states), RunState.UNKNOWN)
-    if run.state in (RunState.RECORDING, RunState.UNKNOWN):
-        run.status = read_run_status(path)
-        run.state = run.status.state if run.status.ranks else run.state
+    if run.state is not RunState.KILLED and (status := read_run_status(path)).ranks:
+        has_finished = run.state is RunState.FINISHED and status.state is not RunState.FAILED
+        run.status = None if has_finished else status
+        run.state = run.state if has_finished else status.state
     run.unsaved = [name for name, owner in left.items() if owner is OwnerState.DEAD]
     run.no_data_reason = find_reason(found)
     run.training_run = describe_training_run(path)

@@ -35,6 +35,9 @@ class RunState(Enum):
     KILLED = "killed"
     """Its process ended without closing the run; known on its own machine only."""
 
+    FAILED = "failed"
+    """An exception ended it."""
+
     HUNG = "hanging"
     """It has reported a hang, or its process is suspended."""
 
@@ -48,6 +51,8 @@ class RunState(Enum):
 
 ACTIVE_STATES = (RunState.HUNG, RunState.UNRESPONSIVE, RunState.RECORDING)
 """States of a run that has not ended, as far as is known."""
+
+ENDED_STATES = (RunState.KILLED, RunState.FAILED, RunState.FINISHED)
 
 _SEVERITY = {state: place for place, state in enumerate(RunState)}
 
@@ -103,6 +108,11 @@ class RunStatus:
     snapshots: list[RankSnapshot] = field(default_factory=list)
     collectives: list[BlockedCollective] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_active(self) -> bool:
+        """A rank has not ended, as far as is known."""
+        return any(rank.state in ACTIVE_STATES for rank in self.ranks)
 
     @property
     def missing(self) -> list[tuple[int, int]]:
@@ -174,7 +184,7 @@ def _read_rank_status(run_folder: Path, snapshot: RankSnapshot, now_ns: int) -> 
 def classify_rank(snapshot: RankSnapshot, process: ProcessState, hang: Hang | None, now_ns: int) -> RunState:
     """Return the state of a rank at ``now_ns``, in unix nanoseconds."""
     if snapshot.header.has_ended:
-        return RunState.FINISHED
+        return RunState.FAILED if snapshot.header.has_failed else RunState.FINISHED
     if process is ProcessState.DEAD:
         return RunState.KILLED
     if process is ProcessState.STOPPED or (hang is not None and hang.hangs):

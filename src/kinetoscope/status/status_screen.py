@@ -82,8 +82,9 @@ def _describe_progress(ranks: Sequence[RankStatus]) -> Iterable[str]:
 
 
 def _describe_abnormal(ranks: Sequence[RankStatus]) -> Iterable[str]:
-    """Yield sentences on killed, hung, unresponsive, slow and lagging ranks."""
-    yield from _limit_sentences(_describe_each(ranks, _describe_killed), "more rank")
+    """Yield sentences on killed, failed, hung, unresponsive, slow and lagging ranks."""
+    for describe in (_describe_killed, _describe_failed):
+        yield from _limit_sentences(_describe_each(ranks, describe), "more rank")
     yield from _limit_sentences(_describe_hung(ranks), "more sentence")
     for describe in (_describe_unresponsive, _describe_slow_phase, _describe_lag):
         yield from _limit_sentences(_describe_each(ranks, describe), "more rank")
@@ -106,9 +107,17 @@ def _describe_killed(rank: RankStatus) -> str:
     """Return the end of a killed rank; "" for others."""
     if rank.state is not RunState.KILLED:
         return ""
-    after = "before its first step was complete" if rank.step is None else f"after step {rank.step:,}"
     stuck = ", where it hung" if rank.hang and rank.hang.hangs else ", which took long" if rank.hang else ""
-    return f"was killed {after}, in {_format_phase(rank)}{stuck}{_format_location(rank)}"
+    return f"was killed {_format_last_step(rank)}, in {_format_phase(rank)}{stuck}{_format_location(rank)}"
+
+
+def _describe_failed(rank: RankStatus) -> str:
+    """Return the end of a rank that an exception ended; "" for others."""
+    return f"failed with an exception {_format_last_step(rank)}" if rank.state is RunState.FAILED else ""
+
+
+def _format_last_step(rank: RankStatus) -> str:
+    return "before its first step was complete" if rank.step is None else f"after step {rank.step:,}"
 
 
 def _describe_hung(ranks: Sequence[RankStatus]) -> Iterable[str]:

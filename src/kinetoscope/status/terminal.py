@@ -6,7 +6,7 @@ from rich.text import Text
 
 from kinetoscope.pages.run_list import StatusScreen
 
-_STYLES = {"killed": "bold red", "hanging": "bold red", "silent": "bold yellow", "recording": "green"}
+_STYLES = dict.fromkeys(("killed", "failed", "hanging"), "bold red") | {"silent": "bold yellow", "recording": "green"}
 _LEFT_ALIGNED = ("state", "phase", "host")
 
 

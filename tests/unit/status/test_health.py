@@ -32,7 +32,7 @@ LINE = ClockLine(Anchor(0, NOW - 1000 * S), Anchor(0, NOW - 1000 * S))
 HERE, ELSEWHERE = ProcessState.RUNNING, ProcessState.UNKNOWN
 
 
-def snapshot(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has_ended=False):
+def snapshot(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has_ended=False, has_failed=False):
     """Return a rank's last snapshot, so many seconds old."""
     process = PulseProcess(Ranks(), Attempt("run", 0, 1, "start", "host"), 0, NOW - 1000 * S)
     last_ns = NOW - round(quiet_s * S)
@@ -44,6 +44,7 @@ def snapshot(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has
         phase_since_ns=last_ns,
         heartbeat_ns=last_ns,
         has_ended=has_ended,
+        has_failed=has_failed,
         resident_bytes=None,
         device_bytes=None,
         loss=None,
@@ -64,6 +65,7 @@ def snapshot(quiet_s=0.0, step_ns=10 * MS, num_steps=100, phase=Phase.OTHER, has
         (snapshot(), HERE, Hang(hangs=False), RunState.RECORDING),
         (snapshot(), ProcessState.DEAD, Hang(), RunState.KILLED),
         (snapshot(has_ended=True), ProcessState.DEAD, None, RunState.FINISHED),
+        (snapshot(has_ended=True, has_failed=True), ProcessState.DEAD, None, RunState.FAILED),
         (snapshot(quiet_s=3600, has_ended=True), ELSEWHERE, None, RunState.FINISHED),
         (snapshot(), ELSEWHERE, Hang(), RunState.HUNG),
         (snapshot(quiet_s=59), ELSEWHERE, None, RunState.RECORDING),

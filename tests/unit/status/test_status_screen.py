@@ -49,19 +49,19 @@ def printed(now, width=120):
 
 def test_a_healthy_rank_has_a_headline_and_a_line():
     assert printed(build_status_screen(status(RANK))) == [
-        "recording: 1 rank, step 1,204, 46.2 ms/step (last 32 steps; 45.0 ms over the run)",
+        "running: 1 rank, step 1,204, 46.2 ms/step (last 32 steps; 45.0 ms over the run)",
         "",
-        "rank  state       step  phase         for    takes  over run  loss   memory",
-        "   0  recording  1,204  data wait  12.0 s  46.2 ms   45.0 ms  0.25  3.0 GiB",
+        "rank  state     step  phase         for    takes  over run  loss   memory",
+        "   0  running  1,204  data wait  12.0 s  46.2 ms   45.0 ms  0.25  3.0 GiB",
     ]
 
 
 def test_unknown_values_are_blank_and_unknown_columns_omitted():
     before = {"step": None, "step_ns": None, "run_step_ns": None, "loss": None, "resident_bytes": None}
     now = build_status_screen(status(replace(RANK, **before)))
-    assert now.headline == "recording: 1 rank"
+    assert now.headline == "running: 1 rank"
     assert now.columns == ["rank", "state", "step", "phase", "for", "takes", "over run"]
-    assert now.rows[0].cells == ["0", "recording", "", "data wait", "12.0 s", "", ""]
+    assert now.rows[0].cells == ["0", "running", "", "data wait", "12.0 s", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_abnormal_ranks_of_many_have_rows_and_the_rest_is_summarized():
     assert now.headline.startswith("killed: 1,024 ranks, step 1,204")
     assert [row.cells[0] for row in now.rows] == ["31", "500"]
     assert now.rest == (
-        "1,022 more ranks: 1,022 recording; step 1,204, 46.2 ms/step (last 32 steps; 45.0 ms over the run); "
+        "1,022 more ranks: 1,022 running; step 1,204, 46.2 ms/step (last 32 steps; 45.0 ms over the run); "
         "511 in forward, 511 in backward"
     )
     assert len(printed(now)) < 10
@@ -183,4 +183,4 @@ def test_a_narrow_terminal_has_fewer_columns_and_no_broken_lines(width):
 def test_a_later_attempt_and_apart_steps_are_in_the_headline():
     ranks = [RANK, replace(RANK, rank=1, step=1203)]
     now = build_status_screen(replace(status(*ranks), attempt=2))
-    assert now.headline.startswith("recording: attempt 2, 2 ranks, steps 1,203 to 1,204, ")
+    assert now.headline.startswith("running: attempt 2, 2 ranks, steps 1,203 to 1,204, ")

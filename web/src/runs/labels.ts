@@ -68,7 +68,11 @@ export function describePeakMemory(run: ListedRun): string {
   return run.peak_is_of_cpu ? "of tensors on the host, at most" : "of tensors on one device, at most";
 }
 
-const STATE_LABELS: Record<string, string> = { hanging: "hung", silent: "unresponsive" };
+const STATE_LABELS: Record<string, string> = {
+  recording: "running",
+  hanging: "hung",
+  silent: "unresponsive",
+};
 
 /** A state as a label, where the value in JSON differs from it. */
 export function formatState(state: string): string {
@@ -84,9 +88,9 @@ export function buildFilterText(run: ListedRun): string {
 /** Filters of the list by label. */
 export const FILTERS: Record<string, (run: ListedRun) => boolean> = {
   "all runs": () => true,
-  recording: (run) => run.state === "recording",
+  running: (run) => run.state === "recording",
   "hung or unresponsive": (run) => run.state === "hanging" || run.state === "silent",
-  killed: (run) => run.state === "killed",
+  "killed or failed": (run) => run.state === "killed" || run.state === "failed",
   finished: (run) => run.state === "finished",
   "without traces": (run) => run.num_traces === 0,
 };

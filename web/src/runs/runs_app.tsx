@@ -50,10 +50,11 @@ export function RunsApp({ first }: { first: ListData }) {
 
 function describeRuns(runs: ListedRun[]): string {
   const numbers: [number, string][] = [
-    [runs.filter((run) => run.state === "recording").length, "recording"],
+    [runs.filter((run) => run.state === "recording").length, "running"],
     [runs.filter((run) => run.state === "hanging").length, "hung"],
     [runs.filter((run) => run.state === "silent").length, "unresponsive"],
     [runs.filter((run) => run.state === "killed").length, "killed"],
+    [runs.filter((run) => run.state === "failed").length, "failed"],
     [runs.filter((run) => run.is_queued).length, "being analysed"],
   ];
   const parts = numbers.filter(([number]) => number).map(([number, what]) => `${number} ${what}`);

@@ -272,7 +272,8 @@ class RunLifecycle:
 
         With ``clean``, the run was not ended by an error. Then, with ``strict``, the first kept error is raised.
         """
-        self._close(self.settings.close_timeout_s, SAVE_TIMEOUT_S, clean=clean)
+        has_failed = not clean and isinstance(sys.exc_info()[1], Exception)
+        self._close(self.settings.close_timeout_s, SAVE_TIMEOUT_S, clean=clean, has_failed=has_failed)
         if clean:
             self.services.guard.raise_first()
 
@@ -296,9 +297,12 @@ class RunLifecycle:
         No caller is left to handle a KeyboardInterrupt, and Python would print a traceback of our code.
         """
         with contextlib.suppress(KeyboardInterrupt):
-            self._close(self.settings.grace_s, clean=False, at_exit=True)
+            has_failed = isinstance(getattr(sys, "last_value", None), Exception)  # an uncaught one, already printed
+            self._close(self.settings.grace_s, clean=False, has_failed=has_failed, at_exit=True)
 
-    def _close(self, timeout_s: float, save_s: float = 0.0, *, clean: bool, at_exit: bool = False) -> None:
+    def _close(
+        self, timeout_s: float, save_s: float = 0.0, *, clean: bool, has_failed: bool = False, at_exit: bool = False
+    ) -> None:
         """Take all steps of the close. A step that fails is reported, and the others are taken."""
         is_over = self._phase is Phase.CLOSED and not self._shutdown.is_unfinished
         if self._phase is Phase.CLOSING or is_over or self.is_forked:
@@ -309,14 +313,18 @@ class RunLifecycle:
             was_running = self.is_running
             try:
                 self._enter(Phase.CLOSING)
-                self._run_close_steps(steps, was_running=was_running, clean=clean, at_exit=at_exit)
+                self._run_close_steps(
+                    steps, was_running=was_running, clean=clean, has_failed=has_failed, at_exit=at_exit
+                )
             except BaseException:  # a signal's handler may raise between two steps: another close takes the others
                 self._shutdown.is_unfinished = True
                 if self._phase is Phase.CLOSING:
                     self._enter(Phase.CLOSED)
                 raise
 
-    def _run_close_steps(self, steps: ShutdownSteps, *, was_running: bool, clean: bool, at_exit: bool) -> None:
+    def _run_close_steps(
+        self, steps: ShutdownSteps, *, was_running: bool, clean: bool, has_failed: bool, at_exit: bool
+    ) -> None:
         """Take the steps of the close in their order."""
         services = self.services
         steps.run_step(self._shutdown.start_saving, self._watchdog)
@@ -336,7 +344,7 @@ class RunLifecycle:
         steps.run_step(detach_library_markers, services.recorder)
         if self._watchdog is not None:
             steps.run_step(self._watchdog.stop)
-        steps.run_step(services.pulse.close)
+        steps.run_step(services.pulse.close, has_failed=has_failed)
         self._enter(Phase.CLOSED)  # a signal deferred until the close takes effect in the next step
         steps.run_step(this_process.make_inactive, self)
 
