@@ -153,7 +153,7 @@ static int set_up(PyObject *module)
     if (track_setup() < 0 || chunk_setup(module) < 0 || recorder_setup(module) < 0 ||
         entry_setup(module) < 0 || span_setup(module) < 0 || sample_setup(module) < 0 ||
         stack_samples_setup(module) < 0 || thread_clocks_setup(module) < 0 ||
-        module_call_setup(module) < 0 || pulse_setup(module) < 0)
+        call_recorder_setup(module) < 0 || pulse_setup(module) < 0)
         return -1;
 #endif
     return owned_setup(module) < 0 || column_setup(module) < 0 || scan_setup(module) < 0 ||

@@ -97,7 +97,7 @@ def test_lines_of_c_have_at_most_100_columns():
 # -- no crash ----------------------------------------------------------------------------------------------------
 
 MISUSE = Path(__file__).parents[1] / "support" / "programs" / "misuse_native_types.py"
-MADE_BY_PYTHON = {"KinetoLines", "ModuleCall", "Recorder", "Sample", "Scanner", "Span", "StackSamples", "TraceText"}
+MADE_BY_PYTHON = {"CallRecorder", "KinetoLines", "Recorder", "Sample", "Scanner", "Span", "StackSamples", "TraceText"}
 DESCRIPTORS = [type(vars(_native.Span)[name]) for name in ("__enter__", "__exit__")]
 TYPES = {kind.__name__: kind for kind in (*vars(_native).values(), *DESCRIPTORS) if isinstance(kind, type)}
 del TYPES["TextChangedError"]  # an exception as any

@@ -4,6 +4,7 @@ import sys
 import weakref
 from collections import Counter
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 from kinetoscope.core.job.state import RunState
@@ -17,8 +18,9 @@ from kinetoscope.sources.module_names import name_modules
 from kinetoscope.sources.window_source import WindowSource
 
 _MASK = ACTION_BITS[ProfilerAction.ACTIVE] | ACTION_BITS[ProfilerAction.ACTIVE_AND_SAVE]
-_CALLABLE_CLASSES = (("torch.nn.modules.module", "Module"), ("torch._dynamo.eval_frame", "OptimizedModule"))
-"""Classes that define ``__call__``. That of a compiled module looks up Module's by name, which is not recorded."""
+_TORCH_MODULES = "torch.nn.modules.module"
+_FUNCTION = "_wrapped_call_impl"
+"""The name of torch's ``Module.__call__``, also where other code has replaced that by one that calls torch's."""
 
 _Spans = dict[int, tuple[Any, native.Span | None]]
 
@@ -29,8 +31,8 @@ class ModuleCalls(WindowSource):
     The name starts with the class of the outermost module, ``GPT.layers.3.attn``, and has a number where several models
     have that class. Its args are ``class`` and ``depth``, 0 for the outermost. A compiled module is one span.
 
-    While a window is open, ``torch.nn.Module.__call__`` is replaced in a way that the compiler and torch.fx do not see.
-    No module is changed, and outside of windows nothing is installed.
+    While a window is open, CPython calls the native extension where it would call ``torch.nn.Module.__call__``.
+    No module, class or function is changed that Python code can see, so torch's compiler and torch.fx do not notice.
     """
 
     def __init__(self) -> None:
@@ -39,30 +41,36 @@ class ModuleCalls(WindowSource):
         self._roots: dict[int, tuple[Any, str]] = {}
         """A weak reference and the first part of the names of its modules, by the id of an outermost module."""
         self._num_roots: Counter[str] = Counter()
-        self._replaced: list[tuple[type, Any]] = []
+        self._recorder: native.CallRecorder | None = None
 
     def install(self, run: RunContext) -> None:
-        """Replace the methods that call modules, of classes that are loaded and not replaced yet."""
-        for module_name, class_name in _CALLABLE_CLASSES:
-            kind = getattr(sys.modules.get(module_name), class_name, None)
-            original = vars(kind).get("__call__") if kind is not None else None
-            if kind is not None and original is not None and not isinstance(original, native.ModuleCall):
-                call = native.ModuleCall(original, self._spans, partial(run.call_in_hook, self, self._find, run))
-                kind.__call__ = call
-                self._replaced.append((kind, call))
+        """Start to record the calls, if torch is loaded."""
+        module_class = getattr(sys.modules.get(_TORCH_MODULES), "Module", None)
+        if module_class is None:
+            return
+        function = vars(module_class).get(_FUNCTION)
+        if not isinstance(function, FunctionType):
+            run.report("Calls of modules are not recorded: this version of torch is not supported.")
+            return
+        recorder = native.CallRecorder(function, self._spans, partial(run.call_in_hook, self, self._find, run))
+        try:
+            recorder.start()
+        except RuntimeError as error:
+            run.report(f"Calls of modules are not recorded: {error}.")
+        else:
+            self._recorder = recorder
 
     def batch_start(self, state: RunState, logger: Any) -> None:
-        """Replace the methods of classes that were loaded since, such as torch's compiler."""
+        """Start to record the calls if torch was loaded since the window opened."""
         del state, logger
-        if self._run is not None:
+        if self._run is not None and self._recorder is None:
             self.install(self._run)
 
     def remove(self) -> None:
-        """Restore the methods. If other code has replaced one since, it stays, and ours is not called any more."""
-        replaced, self._replaced = self._replaced, []
-        for kind, call in replaced:
-            if vars(kind).get("__call__") is call:
-                kind.__call__ = call.original
+        """Stop to record the calls."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.stop()
         for known in (self._spans, self._roots):
             for key in [key for key, entry in list(known.items()) if entry[0]() is None]:
                 known.pop(key, None)

@@ -10,6 +10,9 @@ _DATA_PARALLEL = ("torch.nn.parallel.distributed", "DistributedDataParallel")
 _RECORD_INNER = ("_checkpoint_wrapped_module",)
 """Wrappers whose wrapped module gets the span: activation checkpointing calls it again in the backward pass."""
 
+_COMPILER_GRAPH = "_LazyGraphModule"
+"""Base class of the graphs that torch's compiler makes, which some of its backends call as modules."""
+
 
 class ModuleName(NamedTuple):
     """A module in its model: its qualified name, its class, and whether its calls are recorded."""
@@ -37,7 +40,8 @@ def _names_below(module: Any, name: str, seen: set[int], is_recorded: bool) -> I
     innermost = module
     while (wrapped := _wrapped_attribute(innermost)) is not None:
         innermost = innermost._modules[wrapped]
-    yield ModuleName(module, name, _class_name(innermost), is_recorded and (attribute is None or is_outer))
+    is_recorded_here = is_recorded and (attribute is None or is_outer) and not _has_base(module, _COMPILER_GRAPH)
+    yield ModuleName(module, name, _class_name(innermost), is_recorded_here)
     for key, child in module._modules.items():
         if child is None:
             continue
@@ -57,6 +61,9 @@ def _wrapped_attribute(module: Any) -> str | None:
 
 def _class_name(module: Any) -> str:
     """Return the name of a class without the prefix of fully_shard, which makes a subclass in place."""
-    kind = type(module)
-    is_sharded = any(base.__name__ == "FSDPModule" for base in kind.__mro__[1:])
-    return kind.__name__.removeprefix("FSDP") if is_sharded else kind.__name__
+    name = type(module).__name__
+    return name.removeprefix("FSDP") if _has_base(module, "FSDPModule") else name
+
+
+def _has_base(module: Any, name: str) -> bool:
+    return any(base.__name__ == name for base in type(module).__mro__[1:])

@@ -324,9 +324,9 @@ int stack_samples_setup(PyObject *module);
 
 int thread_clocks_setup(PyObject *module);
 
-/* -- module_call.c: calls of torch modules as spans -- */
+/* -- call_recorder.c: calls of a function as spans -- */
 
-int module_call_setup(PyObject *module);
+int call_recorder_setup(PyObject *module);
 
 /* -- pairs.c: spans as pairs of a begin and an end -- */
 

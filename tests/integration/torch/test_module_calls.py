@@ -1,6 +1,8 @@
 """sources/module_calls.py with torch's compiler and with wrappers of distributed training."""
 
 import socket
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -10,32 +12,46 @@ from kinetoscope import ModuleCalls, Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
 
 ACTIVE, SKIP = ProfilerAction.ACTIVE, ProfilerAction.SKIP
-NUM_STEPS = 6
+NUM_STEPS = 4
 WINDOWS = {
     "a window that the first compilation is in": (ACTIVE,) * NUM_STEPS,
-    "a window that opens later": (SKIP, SKIP, *(ACTIVE,) * 4),
-    "a window that closes earlier": (ACTIVE, ACTIVE, *(SKIP,) * 4),
+    "a window that opens later": (SKIP, ACTIVE, ACTIVE, ACTIVE),
+    "a window that closes earlier": (ACTIVE, SKIP, SKIP, SKIP),
 }
 
 
 class Block(nn.Module):
-    def __init__(self, breaks_graph=False):
+    def __init__(self):
         super().__init__()
         self.linear = nn.Linear(4, 4)
         self.rest = nn.Sequential(nn.ReLU(), nn.Linear(4, 4))
-        self.breaks_graph = breaks_graph
 
     def forward(self, x):
+        return self.rest(self.linear(x))
+
+
+class BreakingBlock(Block):
+    def forward(self, x):
         x = self.linear(x)
-        if self.breaks_graph:
-            torch._dynamo.graph_break()
+        torch._dynamo.graph_break()
         return self.rest(x)
 
 
+class OverridingBlock(Block):
+    """As layers of Transformers do for activation checkpointing."""
+
+    def __call__(self, *arguments, **options):
+        return super().__call__(*arguments, **options)
+
+
+class BreakingOverridingBlock(OverridingBlock, BreakingBlock):
+    pass
+
+
 class Model(nn.Module):
-    def __init__(self, breaks_graph=False):
+    def __init__(self, block=Block):
         super().__init__()
-        self.layers = nn.ModuleList(Block(breaks_graph) for _ in range(2))
+        self.layers = nn.ModuleList(block() for _ in range(2))
 
     def forward(self, x):
         for layer in self.layers:
@@ -58,12 +74,37 @@ def recorded(work, actions=(ACTIVE,), sources=None):
     return [name for name, _, _ in handler.spans() if name in names]
 
 
-def compiled_steps(actions, *, breaks_graph, records_modules):
+def compile_model(block):
+    return torch.compile(Model(block), backend="eager")
+
+
+def compile_in_place(block):
+    model = Model(block)
+    model.compile(backend="eager")
+    return model
+
+
+def compile_layers(block):
+    model = Model(block)
+    for layer in model.layers:
+        layer.compile(backend="eager")
+    return model
+
+
+def compile_function(block):
+    return torch.compile(Model(block).forward, backend="eager")
+
+
+COMPILATIONS = (compile_model, compile_in_place, compile_layers, compile_function)
+MODEL, LAYERS = {"Model"}, {"Model.layers.0", "Model.layers.1"}
+
+
+def compiled_steps(actions, compilation, block, *, records_modules):
     """Return what torch's compiler counted, the losses, and the names of the recorded calls."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     torch.manual_seed(0)
-    model, losses = torch.compile(Model(breaks_graph), backend="eager"), []
+    model, losses = compilation(block), []
 
     def step(number):
         loss = model(torch.randn(3 if number < NUM_STEPS - 1 else 5, 4)).square().sum()  # the last one recompiles
@@ -72,18 +113,62 @@ def compiled_steps(actions, *, breaks_graph, records_modules):
 
     names = recorded(step, actions, None if records_modules else [])
     counters = {name: dict(values) for name, values in torch._dynamo.utils.counters.items()}
-    return {name: counters.get(name) for name in ("stats", "frames", "graph_break")}, losses, names
+    return {name: counters.get(name) for name in ("stats", "frames", "graph_break", "recompiles")}, losses, names
 
 
-@pytest.mark.parametrize("breaks_graph", [False, True])
+@pytest.mark.parametrize("block", [OverridingBlock, BreakingOverridingBlock])
 @pytest.mark.parametrize("window", WINDOWS)
-def test_the_compiler_makes_the_same_graphs_and_breaks_and_recompiles_as_often(window, breaks_graph):
+def test_the_compiler_makes_the_same_graphs_and_breaks_and_recompiles_as_often(window, block):
     pytest.importorskip("torch._dynamo")
     actions = WINDOWS[window]
-    expected = compiled_steps(actions, breaks_graph=breaks_graph, records_modules=False)
-    found = compiled_steps(actions, breaks_graph=breaks_graph, records_modules=True)
+    expected = compiled_steps(actions, compile_model, block, records_modules=False)
+    found = compiled_steps(actions, compile_model, block, records_modules=True)
     assert found[:2] == expected[:2]
-    assert set(found[2]) == ({"Model", "Model.layers.0", "Model.layers.1"} if breaks_graph else {"Model"})
+    assert set(found[2]) == (MODEL | LAYERS if issubclass(block, BreakingBlock) else MODEL)
+
+
+@pytest.mark.parametrize("compilation", COMPILATIONS)
+@pytest.mark.parametrize("window", WINDOWS)
+def test_so_it_does_in_each_way_to_compile(window, compilation):
+    pytest.importorskip("torch._dynamo")
+    actions = WINDOWS[window]
+    expected = compiled_steps(actions, compilation, Block, records_modules=False)
+    found = compiled_steps(actions, compilation, Block, records_modules=True)
+    assert found[:2] == expected[:2]
+    names = {compile_layers: MODEL | LAYERS, compile_function: set()}
+    assert set(found[2]) == names.get(compilation, MODEL)
+
+
+COMPILED_FIRST_IN_A_WINDOW = """
+import sys
+import torch
+from kinetoscope import ModuleCalls, Profiler, ProfilerAction
+from kinetoscope.testing import MemoryTraceHandler
+
+handler = MemoryTraceHandler()
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+assert "torch._dynamo.eval_frame" not in sys.modules
+with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[ModuleCalls()], strict=True) as profiler:
+    for number in profiler.batches(range(2)):
+        model = torch.compile(model, backend="eager") if number == 0 else model
+        model(torch.ones(1, 4))
+print([name for name, _, _ in handler.spans() if name.startswith("Sequential")])
+"""
+
+
+def test_a_model_that_is_compiled_first_within_a_window_has_its_name():
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED_FIRST_IN_A_WINDOW], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.stdout, done.returncode) == ("['Sequential', 'Sequential']\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("backend", ["aot_eager"])
+def test_graphs_that_the_compiler_makes_are_no_modules_of_the_model(backend):
+    torch._dynamo.reset()
+    model = torch.compile(Model(BreakingBlock), backend=backend)
+    names = recorded(lambda _: model(torch.ones(1, 4)).sum().backward(), (ACTIVE, ACTIVE))
+    assert set(names) == MODEL | LAYERS
 
 
 def test_a_compiled_module_is_one_span_under_its_own_name():

@@ -215,12 +215,25 @@ def recorded() -> list[Any]:
 
 
 def called() -> list[Any]:
-    """Return methods that record their calls, with and without spans that are known."""
+    """Return recorders of calls, with and without spans that are known, after calls of their function."""
     _, span, *_ = recorded()
     module = threading.Lock()
     spans = {id(module): (weakref.ref(span), span), 1: None, "a": ()}
     finds = (lambda module, outermost: span, lambda module, outermost: None, lambda: None)
-    return [*(_native.ModuleCall(len, spans, find) for find in finds), span]
+    recorders = []
+    for find in finds:
+
+        def function(*arguments: Any) -> None: ...
+
+        recorder = _native.CallRecorder(function, spans, find)
+        with suppress(RuntimeError):  # the one before was not stopped
+            recorder.start()
+        for argument in (module, 1, "a", recorder):
+            with suppress(TypeError):
+                function(*[argument])
+        recorder.stop()
+        recorders.append(recorder)
+    return [*recorders, span]
 
 
 class StackSamples(_native.StackSamples):

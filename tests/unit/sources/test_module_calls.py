@@ -1,6 +1,7 @@
 """sources/module_calls.py: calls of torch modules as spans, with every kind of model, and nothing left in any."""
 
 import copy
+import ctypes
 import pickle
 import threading
 
@@ -12,6 +13,16 @@ from kinetoscope.testing import MemoryTraceHandler
 torch = pytest.importorskip("torch")
 nn = torch.nn
 CALL = nn.Module.__dict__["__call__"]
+
+
+def vectorcall():
+    """Return the address of the C code that CPython calls for `CALL`."""
+    get = ctypes.pythonapi.PyVectorcall_Function
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object]
+    return get(CALL)
+
+
+PLAIN_CALL = vectorcall()
 
 
 class Block(nn.Module):
@@ -53,7 +64,7 @@ def recorded(work, actions=(ProfilerAction.ACTIVE,)):
     with Profiler(schedule, handler, sources=[ModuleCalls()], strict=True) as profiler:
         for _ in profiler.batches(range(len(actions))):
             work()
-    assert nn.Module.__dict__["__call__"] is CALL
+    assert vectorcall() == PLAIN_CALL
     names = {name.name for cycle in handler.cycles for name in cycle.names if name.categories == ("module",)}
     spans = [(name, begin, end) for name, begin, end in handler.spans() if name in names]
     return sorted(spans, key=lambda span: (span[1], -span[2]))
@@ -92,7 +103,7 @@ def test_outside_of_windows_nothing_is_installed_and_nothing_recorded():
     skip, active = ProfilerAction.SKIP, ProfilerAction.ACTIVE
 
     def work():
-        seen.append(nn.Module.__dict__["__call__"] is CALL)
+        seen.append(vectorcall() == PLAIN_CALL)
         model(torch.ones(1, 4))
 
     spans = recorded(work, (skip, active, skip, active, skip))
@@ -193,14 +204,63 @@ def test_modules_called_on_several_threads_are_recorded_on_each():
     assert {name.partition(".")[0] for name in names} == {"Model", "Model-2"}
 
 
-def test_a_module_looked_up_by_name_is_torchs_own_method():
-    model = Model()
+def test_no_python_code_sees_a_difference_in_a_window():
+    model, code = Model(), CALL.__code__
 
     def work():
-        assert nn.Module.__call__ is CALL
+        assert nn.Module.__dict__["__call__"] is nn.Module.__call__ is CALL
         assert model.__call__.__func__ is CALL
+        assert type(model).forward is Model.forward
+        assert CALL.__code__ is code
+        assert CALL.__dict__ == {}
 
     assert recorded(work) == []
+
+
+class Overriding(nn.Linear):
+    """As layers of Transformers do for activation checkpointing."""
+
+    def __call__(self, *arguments, **options):
+        return super().__call__(*arguments, **options)
+
+
+class CallingByName(nn.Linear):
+    def __call__(self, *arguments):
+        return nn.Module.__call__(self, *arguments)
+
+
+@pytest.mark.parametrize("layer", [Overriding, CallingByName])
+def test_classes_that_override_the_call_are_recorded(layer):
+    model = nn.Sequential(layer(4, 4), nn.ReLU())
+    assert names_of(lambda: model(torch.ones(1, 4))) == ["Sequential", "Sequential.0", "Sequential.1"]
+
+
+def test_a_call_of_the_bound_method_is_recorded():
+    layer = Overriding(4, 4)
+
+    def work():
+        x = torch.ones(1, 4, requires_grad=True)
+        torch.utils.checkpoint.checkpoint(super(Overriding, layer).__call__, x, use_reentrant=False).sum().backward()
+
+    assert names_of(work) == ["Overriding", "Overriding"]
+
+
+def test_an_unsupported_torch_is_reported_in_one_line(monkeypatch, caplog):
+    monkeypatch.delattr(nn.Module, "_wrapped_call_impl")
+    model = Model()
+    assert recorded(lambda: model(torch.ones(1, 4)), (ProfilerAction.ACTIVE,) * 2) == []
+    (line,) = [record.message for record in caplog.records if "modules" in record.message]
+    assert line == "Calls of modules are not recorded: this version of torch is not supported."
+
+
+def test_of_two_sources_one_records_and_the_other_reports_that(caplog):
+    handler = MemoryTraceHandler()
+    model = Model()
+    with Profiler(lambda _: ProfilerAction.ACTIVE, handler, sources=[ModuleCalls(), ModuleCalls()]) as profiler:
+        for _ in profiler.batches(range(2)):
+            model(torch.ones(1, 4))
+    assert [name for name, _, _ in handler.spans()].count("Model") == 2
+    assert caplog.text.count("not recorded: another recorder of calls is running.") == 1
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
