@@ -9,10 +9,10 @@ from kinetoscope.cli import main
 from support.minimal_pages import assert_accessible
 from trainsim import Fault, Settings, simulate
 
-VIEWS = ["overview", "timeline", "ranks", "communication", "operators", "kernels", "memory", "flame"]
+VIEWS = ["overview", "timeline", "ranks", "communication", "modules", "operators", "kernels", "memory", "flame"]
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\0" + "x" * 10_000
 FORMULA = "=cmd()"
-IS_MARKED = ("cpu_op", "kernel", "python_function", "user_annotation", "cuda_runtime")
+IS_MARKED = ("module", "cpu_op", "kernel", "python_function", "user_annotation", "cuda_runtime")
 HAPPENED = "window.happened = true"
 
 
@@ -26,7 +26,7 @@ def rich(tmp_path_factory):
     """The report of a run with something in every view."""
     folder = tmp_path_factory.mktemp("rich")
     faults = (Fault(kind="slow_loader", cost_ns=3_000_000), Fault(kind="leak", num_bytes=8_000_000))
-    simulate(Settings(has_stacks=True, faults=faults)).write(folder)
+    simulate(Settings(has_stacks=True, has_modules=True, faults=faults)).write(folder)
     return _report(folder)
 
 
@@ -34,7 +34,9 @@ def rich(tmp_path_factory):
 def hostile(tmp_path_factory):
     """The report of the same run, after someone has changed all that a trace lets one choose."""
     folder = tmp_path_factory.mktemp("hostile")
-    simulate(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),))).write(folder)
+    simulate(Settings(has_stacks=True, has_modules=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),))).write(
+        folder
+    )
     for file in folder.glob("*.json"):
         trace = json.loads(file.read_text())
         trace["host_name"] = trace["traceName"] = HOSTILE

@@ -1,6 +1,6 @@
 import { useEffect } from "preact/hooks";
 import { Header } from "./header";
-import { navigate, useLink } from "./link";
+import { navigate, readLink, useLink } from "./link";
 import { Empty } from "./parts/empty";
 import { usePrinting } from "./printing";
 import type { Payload } from "./payload";
@@ -53,7 +53,7 @@ function useKeys(offered: View[]): void {
       if (event.ctrlKey || event.metaKey || event.altKey || isWriting(event.target)) return;
       const view = names.split(" ")[Number(event.key) - 1];
       if (event.key === "?") document.getElementById("help")?.click();
-      else if (view) navigate({ view });
+      else if (view) navigate({ view, module: readLink().module });
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);

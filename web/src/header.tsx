@@ -1,6 +1,6 @@
 import { useRef } from "preact/hooks";
 import { counted, formatCount } from "./format";
-import { linkTo } from "./link";
+import { linkTo, readLink } from "./link";
 import type { PageData, RunReport } from "./page_data";
 import { Name } from "./parts/name";
 import { ThemeButton } from "./parts/theme_button";
@@ -16,6 +16,7 @@ interface HeaderProps {
 
 /** The header of the page: the run, the menu, and notes on all views. */
 export function Header({ page, offered, chosen }: HeaderProps) {
+  const { module } = readLink(); // a filter of several views
   return (
     <header>
       <div class="title-line">
@@ -33,7 +34,11 @@ export function Header({ page, offered, chosen }: HeaderProps) {
       </div>
       <nav aria-label="Views">
         {offered.map((view, at) => (
-          <a key={view.name} href={linkTo({ view: view.name })} aria-current={view === chosen ? "page" : undefined}>
+          <a
+            key={view.name}
+            href={linkTo({ view: view.name, module })}
+            aria-current={view === chosen ? "page" : undefined}
+          >
             {view.title} <kbd aria-hidden="true">{at < 9 ? at + 1 : ""}</kbd>
           </a>
         ))}

@@ -631,6 +631,7 @@ export interface Modules {
   side: string;
   step_ns: number | null;
   rows: Module[];
+  total: Module;
   calls: ModuleCallSums;
 }
 

@@ -1,10 +1,12 @@
 import { FlameGraphs } from "./flame/flame_graph";
 import { Memory } from "./memory/memory";
+import { filteredByModule } from "./modules/calls_of_module";
 import { TimelineView } from "./timeline/timeline";
 import type { View } from "./view";
 import { Communication } from "./views/communication";
 import { Compare } from "./views/compare";
 import { Kernels } from "./views/kernels";
+import { Modules } from "./views/modules";
 import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
 import { Ranks } from "./views/ranks";
@@ -39,18 +41,25 @@ export const VIEWS: View[] = [
     component: Communication,
   },
   {
+    name: "modules",
+    title: "Modules",
+    isOffered: (page) => page.report !== null,
+    hasContent: (page) => page.modules !== undefined,
+    component: Modules,
+  },
+  {
     name: "operators",
     title: "Operators",
     isOffered: (page) => page.report !== null,
     hasContent: (page) => !!page.report?.operators.length,
-    component: Operators,
+    component: filteredByModule("operators", Operators),
   },
   {
     name: "kernels",
     title: "Kernels",
     isOffered: (page) => page.report !== null,
     hasContent: (page) => !!page.report?.kernels.length,
-    component: Kernels,
+    component: filteredByModule("kernels", Kernels),
   },
   {
     name: "memory",

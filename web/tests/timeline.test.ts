@@ -48,8 +48,8 @@ const NESTED = timeline(
 
 function strip(data: TimelineData, width: number, from: number, to: number): string {
   const pixels = new Uint32Array(width);
-  const colours = Uint32Array.from(data.texts, (_, at) => at + 1);
-  fillStrip(pixels, data, data.rows[0], { from, to }, colours);
+  const names = Uint32Array.from(data.texts, (_, at) => at + 1);
+  fillStrip(pixels, data, data.rows[0], { from, to }, { names, grey: 0, shown: null });
   return Array.from(pixels, (pixel) => (pixel ? data.texts[pixel - 1] : ".")).join("");
 }
 

@@ -511,13 +511,14 @@ class ModuleCallSums:
 class Modules:
     """The tree of torch modules: ``rows`` in order, each before those inside it, and the ``calls`` within each.
 
-    ``side`` is ``CPU`` or ``GPU``: times are of the side that limits the step, which takes ``step_ns``. Calls are of
-    the ranks that the timeline shows.
+    ``side`` is ``CPU`` or ``GPU``: times are of the side that limits the step, which takes ``step_ns``. ``total`` is
+    the sum of the outermost rows. Calls are of the ranks that the timeline shows.
     """
 
     side: str
     step_ns: float | None
     rows: list[Module]
+    total: Module
     calls: ModuleCallSums
 
 

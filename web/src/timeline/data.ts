@@ -19,6 +19,8 @@ export interface SpanColumns {
   details: ArrayLike<number>;
   stacks: ArrayLike<number>;
   launches: Uint32Array;
+  /** The row of the module of each span plus 1, 0 for none; missing if no modules were recorded. */
+  modules?: ArrayLike<number>;
 }
 
 export interface FlowColumns {
@@ -199,6 +201,7 @@ export function readTimeline(payload: Payload, timeline: Timeline, fold: Fold): 
     details: payload.numbers(spans.details),
     stacks: payload.numbers(spans.stacks),
     launches: new Uint32Array(payload.numbers(spans.launches)),
+    modules: spans.modules && payload.numbers(spans.modules),
   };
   const arrows = {
     sources: payload.numbers(flows.sources),

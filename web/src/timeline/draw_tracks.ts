@@ -61,7 +61,7 @@ export class TrackPainter {
       const top = lane.unit * UNIT - pane.scrollTop;
       for (const row of line ? lane.rows : []) {
         const from = wide.length;
-        fillStrip(line!, stage.data, stage.data.rows[row], stage.view, palette.names, names, LABEL_PIXELS * ratio);
+        fillStrip(line!, stage.data, stage.data.rows[row], stage.view, palette, names, LABEL_PIXELS * ratio);
         for (let offset = from; offset < wide.length; offset += 4) wide[offset + 3] = top;
       }
     }
@@ -88,7 +88,7 @@ export class TrackPainter {
     for (let at = 0; at < wide.length; at += 4) {
       const name = data.columns.names[wide[at]];
       const room = (wide[at + 2] - wide[at + 1]) / ratio - 2 * PADDING;
-      context.fillStyle = palette.inks[name];
+      context.fillStyle = !palette.shown || palette.shown[wide[at]] ? palette.inks[name] : palette.text;
       const text = this.#shortened(context, data.texts[name], room);
       context.fillText(text, wide[at + 1] / ratio + PADDING, wide[at + 3] + (UNIT - GAP) / 2 + 0.5);
     }

@@ -104,7 +104,7 @@ function trackLanes(data: TimelineData, at: number, closed: ReadonlySet<string>)
   const key = rows.length > 1 ? trackKey(at) : null;
   const isOpen = key === null || !closed.has(key);
   const note = [process, num_left_out ? `${num_left_out} short spans are not shown` : ""].filter(Boolean).join("; ");
-  const title = kind === "markers" ? `${name}: markers` : name;
+  const title = kind === "markers" || kind === "modules" ? `${name}: ${kind}` : name;
   const head = lane({
     key,
     kind: "track",

@@ -102,7 +102,7 @@ function drawPicture(stage: Stage, palette: Palette, columns: number): HTMLCanva
   const image = new ImageData(columns, picture.height);
   const pixels = new Uint32Array(image.data.buffer);
   chosen.forEach((row, at) => {
-    fillStrip(pixels.subarray(at * columns, (at + 1) * columns), data, row, stage.whole, palette.names);
+    fillStrip(pixels.subarray(at * columns, (at + 1) * columns), data, row, stage.whole, palette);
   });
   picture.getContext("2d")!.putImageData(image, 0, 0);
   return picture;

@@ -1,11 +1,12 @@
 import { canvasColour, PHASE_COLOURS, type ColourNumber } from "../colours";
 import type { TimelineData } from "./data";
+import type { SpanColours } from "./pixel_row";
 import type { Matches } from "./search";
 
 type Rgb = [red: number, green: number, blue: number];
 
 /** Colours of the timeline in the current theme. */
-export interface Palette {
+export interface Palette extends SpanColours {
   ground: string;
   panel: string;
   line: string;
@@ -30,6 +31,7 @@ const PHASES: [RegExp, ColourNumber][] = [
   [/eval/i, PHASE_COLOURS.evaluation],
   [/forward/i, PHASE_COLOURS.forward],
 ];
+const MODULE = "module";
 const PLAIN = /python_function|cuda_runtime|cuda_driver|overhead/;
 const STEP = /^(step |ProfilerStep#)\d+$/;
 const HUES: ColourNumber[] = [1, 3, 4, 5]; // the others resemble data and communication, or white
@@ -45,29 +47,37 @@ export function readPalette(data: TimelineData): Palette {
     return mixed(colours[colour], [255, 255, 255], light);
   });
   const names = Uint32Array.from(rgbs, pixelOf);
-  return { ground, panel, line, text, quiet, accent, bad, names, inks: rgbs.map(inkOn) };
+  const grey = pixelOf(rgbOf(line));
+  return { ground, panel, line, text, quiet, accent, bad, names, grey, shown: null, inks: rgbs.map(inkOn) };
 }
 
-/** The same colours, with grey for spans that do not match. */
-export function searched(palette: Palette, matches: Matches | null): Palette {
-  if (!matches) return palette;
-  const grey = pixelOf(rgbOf(palette.line));
+/** The same colours, with grey for spans that do not match, or are not `shown`. */
+export function filteredPalette(palette: Palette, matches: Matches | null, shown: Uint8Array | null): Palette {
+  if (!matches) return { ...palette, shown };
   return {
     ...palette,
-    names: palette.names.map((colour, at) => (matches.texts[at] ? colour : grey)),
+    shown,
+    names: palette.names.map((colour, at) => (matches.texts[at] ? colour : palette.grey)),
     inks: palette.inks.map((ink, at) => (matches.texts[at] ? ink : palette.text)),
   };
 }
 
 /**
  * The colour of a name: that of its phase, or a lighter one by a hash of its letters; `light` is how much lighter.
+ * Modules that differ in numbers, such as those of repeated blocks, have one colour.
  */
 export function colourOfName(name: string, category: string): { colour: ColourNumber; light: number } {
+  if (category === MODULE) return hashedColour(name.replace(/\d+/g, "#"));
   const hash = hashOf(name);
   if (STEP.test(name)) return { colour: PHASE_COLOURS.other, light: LIGHT[2] };
   if (PLAIN.test(category)) return { colour: PHASE_COLOURS.other, light: hash % 2 ? LIGHT[1] : 0 };
   const phase = PHASES.find(([pattern]) => pattern.test(name));
   if (phase) return { colour: phase[1], light: 0 };
+  return hashedColour(name);
+}
+
+function hashedColour(name: string): { colour: ColourNumber; light: number } {
+  const hash = hashOf(name);
   return { colour: HUES[hash % HUES.length], light: LIGHT[(hash >>> 8) % LIGHT.length] };
 }
 

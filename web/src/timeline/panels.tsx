@@ -49,11 +49,12 @@ function useFocusOf(section: { readonly current: HTMLElement | null }, selected:
 function RangePanel({ stage, range }: { stage: Stage; range: Range }) {
   const settled = useSettled(range, range.isMoving ? SETTLED_MS : 0);
   const { fold } = stage;
+  const shown = useStage(stage, (stage) => stage.shown);
   const { rows, numLeftOut } = useMemo(() => {
     const rowIndices = settled.rows ?? stage.data.rows.map((_, at) => at);
     const numLeftOut = leftOutIn(stage.data, fold, rowIndices, settled);
-    return { rows: summarizeRange(stage.data, rowIndices, settled), numLeftOut };
-  }, [stage, settled]);
+    return { rows: summarizeRange(stage.data, rowIndices, settled, shown), numLeftOut };
+  }, [stage, settled, shown]);
   const count = rows.reduce((sum, row) => sum + row.count, 0);
   const [from, to] = [fold.real(settled.from), fold.real(settled.to)];
   const columns = useMemo(
@@ -108,9 +109,10 @@ function TablePanel({ stage }: { stage: Stage }) {
   const view = useSettled(useStage(stage, (stage) => stage.view));
   const scrollTop = useSettled(useStage(stage, ({ main }) => main.scrollTop));
   const lanes = useStage(stage, ({ main }) => main.lanes);
+  const shown = useStage(stage, (stage) => stage.shown);
   const { spans, count } = useMemo(
-    () => longestIn(stage.data, stage.main.visibleRows(), view, MAX_IN_TABLE),
-    [stage, view, scrollTop, lanes],
+    () => longestIn(stage.data, stage.main.visibleRows(), view, MAX_IN_TABLE, shown),
+    [stage, view, scrollTop, lanes, shown],
   );
   const { data } = stage;
   const columns: TableColumn<number>[] = [

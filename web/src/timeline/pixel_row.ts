@@ -3,6 +3,13 @@ import type { View } from "./view";
 
 const NARROWEST_WITH_GAP = 4;
 
+/** The colour of a span: that of its name, or `grey` if it is not `shown`; null shows all. */
+export interface SpanColours {
+  names: Uint32Array;
+  grey: number;
+  shown: Uint8Array | null;
+}
+
 /**
  * Draw the spans of a row into one line of pixels, which is then stretched to the row's height. Of spans narrower
  * than a pixel one is drawn per pixel, and the others are skipped by binary search: the cost depends on the number
@@ -14,7 +21,7 @@ export function fillStrip(
   data: TimelineData,
   row: Row,
   view: View,
-  colours: Uint32Array,
+  { names: colours, grey, shown }: SpanColours,
   wide: number[] | null = null,
   minWidth = Infinity,
 ): void {
@@ -26,7 +33,7 @@ export function fillStrip(
   while (span < row.end && begins[span] < view.to) {
     const left = Math.max(0, Math.floor((begins[span] - view.from) * perNs));
     const right = Math.min(width, Math.round((begins[span] + durations[span] - view.from) * perNs));
-    const colour = colours[names[span]];
+    const colour = shown && !shown[span] ? grey : colours[names[span]];
     if (right - left > 1) {
       const gap = right - left >= NARROWEST_WITH_GAP && right < width ? 1 : 0;
       pixels.fill(colour, left, right - gap);

@@ -13,10 +13,18 @@ export interface RangeRow {
   longest: number;
 }
 
+/** For each span: is it counted; null counts all. */
+type Shown = Uint8Array | null;
+
 /** Spans in a time range on some rows, by name, the largest self time first. */
-export function summarizeRange(data: TimelineData, rows: readonly number[], range: View): RangeRow[] {
+export function summarizeRange(
+  data: TimelineData,
+  rows: readonly number[],
+  range: View,
+  shown: Shown = null,
+): RangeRow[] {
   const found = new Map<number, RangeRow>();
-  for (const at of rows) addRow(data, at, range, found);
+  for (const at of rows) addRow(data, at, range, shown, found);
   return [...found.values()].sort((one, other) => other.selfNs - one.selfNs);
 }
 
@@ -32,21 +40,25 @@ export function leftOutIn(data: TimelineData, fold: Fold, rows: readonly number[
   return count;
 }
 
-function addRow(data: TimelineData, at: number, range: View, found: Map<number, RangeRow>): void {
+function addRow(data: TimelineData, at: number, range: View, shown: Shown, found: Map<number, RangeRow>): void {
   const row = data.rows[at];
   const above = data.rows[at - 1]?.track === row.track ? data.rows[at - 1] : null;
   let parent = above?.first ?? 0;
   for (const span of spansIn(data, row, range)) {
     const time = timeIn(data, span, range);
-    const line = lineOf(data, span, found);
-    line.count++;
-    line.totalNs += time;
-    line.selfNs += time;
-    if (data.durations[span] > data.durations[line.longest]) line.longest = span;
+    if (!shown || shown[span]) addSpan(data, span, time, lineOf(data, span, found));
     if (!above) continue;
     parent = data.firstEndingAfter(data.begins[span], parent, above.end);
-    if (parent < above.end && data.begins[parent] <= data.begins[span]) lineOf(data, parent, found).selfNs -= time;
+    const isInside = parent < above.end && data.begins[parent] <= data.begins[span];
+    if (isInside && (!shown || shown[parent])) lineOf(data, parent, found).selfNs -= time;
   }
+}
+
+function addSpan(data: TimelineData, span: number, time: number, line: RangeRow): void {
+  line.count++;
+  line.totalNs += time;
+  line.selfNs += time;
+  if (data.durations[span] > data.durations[line.longest]) line.longest = span;
 }
 
 function lineOf(data: TimelineData, span: number, found: Map<number, RangeRow>): RangeRow {
@@ -76,6 +88,7 @@ export function longestIn(
   rows: readonly number[],
   range: View,
   maxSpans: number,
+  shown: Shown = null,
 ): { spans: number[]; count: number } {
   const spans: number[] = [];
   let [minDuration, count] = [0, 0];
@@ -86,6 +99,7 @@ export function longestIn(
   };
   for (const at of rows) {
     for (const span of spansIn(data, data.rows[at], range)) {
+      if (shown && !shown[span]) continue;
       count++;
       if (spans.length >= maxSpans && data.durations[span] <= minDuration) continue;
       spans.push(span);

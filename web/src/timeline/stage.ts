@@ -8,6 +8,7 @@ import { allKeys, buildLanes, closedAtFirst, groupKey, pinnedLanes, trackKey, UN
 import { arrowsAt, type Arrow } from "./relations";
 import { stepsOf } from "./ruler";
 import { findMatches, nextMatch, type Matches } from "./search";
+import { spansOfModules } from "./module_spans";
 import { spanAt } from "./pixel_row";
 import { moved, viewOf, wholeView, within, zoomed, type View } from "./view";
 
@@ -41,6 +42,7 @@ interface Parts {
   panel: Panel | null;
   markedRank: number | null;
   outlined: Outlined | null;
+  shown: Uint8Array | null;
 }
 
 /** The outlined spans of a finding. */
@@ -66,6 +68,9 @@ export class Stage implements Parts {
   panel: Panel | null = null;
   markedRank: number | null = null;
   outlined: Outlined | null = null;
+  /** For each span: does it belong to the chosen module; null without one. Others are grey. */
+  shown: Uint8Array | null = null;
+  #shownRows: string | null = null;
   arrows: Arrow[] = [];
   width = 1000;
   readonly whole: View;
@@ -202,7 +207,16 @@ export class Stage implements Parts {
   }
 
   search(query: string): void {
-    this.change({ matches: findMatches(this.data, query) });
+    this.change({ matches: findMatches(this.data, query, this.shown) });
+  }
+
+  /** Show the spans of rows of modules, from `at` to before `end`; null shows all. */
+  showModule(rows: { at: number; end: number } | null): void {
+    const key = rows && `${rows.at}-${rows.end}`;
+    if (key === this.#shownRows) return;
+    this.#shownRows = key;
+    this.change({ shown: rows && spansOfModules(this.data, rows.at, rows.end) });
+    if (this.matches) this.search(this.matches.query);
   }
 
   /** Select the next or previous match in time. */

@@ -1,5 +1,7 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { readLink } from "../link";
+import { readLink, useLink } from "../link";
+import { chosenModule } from "../modules/chosen_module";
+import { ModuleFilter } from "../modules/module_filter";
 import { Empty } from "../parts/empty";
 import type { Payload } from "../payload";
 import type { ViewProps } from "../view";
@@ -53,6 +55,8 @@ function stageOf(payload: Payload): Stage {
 
 function Loaded({ payload }: { payload: Payload }) {
   const stage = useMemo(() => stageOf(payload), [payload]);
+  useLink();
+  const chosen = chosenModule(payload.page);
   const search = useRef<HTMLInputElement>(null);
   useEffect(() => followKeys(stage, () => search.current?.select()), [stage]);
   useEffect(() => {
@@ -60,6 +64,7 @@ function Loaded({ payload }: { payload: Payload }) {
       const link = readLink();
       const finding = payload.page.report?.findings[Number(link.finding ?? NaN)];
       if (finding) stage.change({ outlined: outlinedBy(finding, stage.data, stage.allSteps) });
+      stage.showModule(chosenModule(payload.page));
       applyLink(stage, link);
     };
     arrive();
@@ -72,6 +77,7 @@ function Loaded({ payload }: { payload: Payload }) {
   }, [stage]);
   return (
     <div class="timeline">
+      {chosen && <ModuleFilter page={payload.page} chosen={chosen} />}
       <Toolbar stage={stage} search={search} />
       <Tracks stage={stage} />
       <Panels stage={stage} notes={payload.page.timeline?.notes ?? []} />

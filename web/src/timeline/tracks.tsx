@@ -8,7 +8,7 @@ import { TrackPainter } from "./draw_tracks";
 import { followPointer } from "./gestures";
 import { UNIT, type Lane } from "./lanes";
 import { Minimap } from "./minimap";
-import { readPalette, searched, type Palette } from "./palette";
+import { filteredPalette, readPalette, type Palette } from "./palette";
 import { formatSteps } from "./ruler";
 import { useStage, type Hover, type Pane, type Stage } from "./stage";
 
@@ -64,13 +64,16 @@ function useDrawing(
   useEffect(() => {
     const palette = readPalette(stage.data);
     const context = canvas.current!.getContext("2d", { alpha: false })!;
-    let shown = { matches: stage.matches, palette: searched(palette, stage.matches) };
+    const filter = () => {
+      const { matches, shown } = stage;
+      return { matches, shown, palette: filteredPalette(palette, matches, shown) };
+    };
+    let filtered = filter();
     let frame = 0;
     const draw = () => {
       frame = 0;
-      const { matches } = stage;
-      if (shown.matches !== matches) shown = { matches, palette: searched(palette, matches) };
-      paint(context, shown.palette);
+      if (filtered.matches !== stage.matches || filtered.shown !== stage.shown) filtered = filter();
+      paint(context, filtered.palette);
     };
     const ask = () => {
       frame ||= requestAnimationFrame(draw);

@@ -164,10 +164,12 @@ class _ShownRanks:
         notes = [f"This report is of {num_ranks:,} of the {world_size:,} ranks."] if num_ranks < world_size else []
         if not self._ranks or num_ranks <= len(self._ranks):
             return notes
+        by_module = ", calls by module" if report.modules else ""
         return [
             *notes,
-            f"The timeline, memory over time and flame graphs are of {len(self._ranks):,} of the {num_ranks:,} ranks: "
-            "the first one, and those that findings name. All other numbers are of all ranks; --ranks chooses others.",
+            f"The timeline, memory over time{by_module} and flame graphs are of {len(self._ranks):,} of the "
+            f"{num_ranks:,} ranks: the first one, and those that findings name. All other numbers are of all ranks; "
+            "--ranks chooses others.",
         ]
 
 

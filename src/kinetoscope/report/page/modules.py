@@ -7,6 +7,7 @@ import polars as pl
 from kinetoscope.analysis.cpu.operators import operator_calls
 from kinetoscope.analysis.modules.calls import ModuleCalls
 from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.windows.optional_numbers import sum_or_none
 from kinetoscope.analysis.windows.window_reader import read_recorded_windows
 from kinetoscope.formats.trace_names import MODULE
 from kinetoscope.pages.page_data import Module, ModuleCallSums, Modules
@@ -58,11 +59,12 @@ class ModulesBuilder:
         """Return the modules; None where no calls of modules were recorded."""
         if not self._rows:
             return None
-        side = "device" if self._summary.side == "device" else "host"
+        summary = self._summary
         return Modules(
-            side=SIDE_LABELS[side],
-            step_ns=self._summary.step_ns,
-            rows=[_build_row(self._summary, node, level) for node, level in self._nodes],
+            side=SIDE_LABELS["device" if summary.side == "device" else "host"],
+            step_ns=summary.step_ns,
+            rows=[_build_row(summary, node, level) for node, level in self._nodes],
+            total=_build_row(summary, _add_up(summary.nodes), 0),
             calls=self._build_calls(),
         )
 
@@ -113,6 +115,12 @@ def _walk(nodes: Sequence[ModuleNode], level: int = 0) -> Iterator[tuple[ModuleN
     for node in nodes:
         yield node, level
         yield from _walk(node.children, level + 1)
+
+
+def _add_up(nodes: Sequence[ModuleNode]) -> ModuleNode:
+    """Return the sum of nodes."""
+    amounts = {name: sum_or_none([node.amounts[name] for node in nodes]) for name in nodes[0].amounts}
+    return ModuleNode(label="All", names=(), class_name=None, amounts=amounts)
 
 
 def _build_row(summary: ModuleSummary, node: ModuleNode, level: int) -> Module:
