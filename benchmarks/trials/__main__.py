@@ -1,6 +1,7 @@
-"""Compare `kinetoscope try` with edits of planted programs, in pieces: `python -m benchmarks.trials --help`.
+"""Compare `kinetoscope try` with edits of planted programs: `python -m benchmarks.trials --help`.
 
-Each run appends a row to ``benchmarks/results/trials.md``, with the load of the machine. Wrong verdicts stay in it.
+Each finished run is a line of ``benchmarks/results/trials.jsonl``, written at once. A second start continues: it skips
+the runs that are there. ``trials.md`` is made from the finished runs after each one; wrong verdicts stay in it.
 """
 
 import argparse
@@ -10,89 +11,173 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from benchmarks.machine import describe_machine
-from benchmarks.trials.programs import PROGRAMS, SAME_VARIANTS, EditedProgram
+from benchmarks.trials.programs import BUSY_PROGRAMS, PROGRAMS, SAME_VARIANTS, EditedProgram
+from benchmarks.trials.records import Kind, TrialRecord, append_record, read_records, render_table
 from kinetoscope.autoinstrument.trial_files import TrialSettings
+from kinetoscope.cli.signals import catch_signals
+from kinetoscope.errors import KinetoscopeError
 from kinetoscope.experiments.experiment import ExperimentRun, Options
 from kinetoscope.experiments.plan import Request, parse_requests
-from kinetoscope.experiments.start import Command, run_start
-from kinetoscope.experiments.statistics import SAME_SHARE, compute_typical_step_ns
+from kinetoscope.experiments.start import Command, InterruptedTrialError, run_start
+from kinetoscope.experiments.statistics import compute_typical_step_ns
 from kinetoscope.formats.experiments import Experiment
 from kinetoscope.variants.registry import load_variants
 
-TABLE = Path(__file__).parents[1] / "results" / "trials.md"
-_HEADER = """\
-# `kinetoscope try` beside edits of planted programs
-
-Written by `python -m benchmarks.trials`. A row is one run of `try`. *edit* is the change of the step by editing the
-program, *try* that of the variant with its 95 % interval. *load* is the machine's load average per core before the run:
-with a load above 0.3 other processes were running.
-
-| date | machine | program | edit | try | interval | verdict | right | busy processes | load |
-|---|---|---|---|---|---|---|---|---|---|
-"""
+RESULTS = Path(__file__).parents[1] / "results"
 _TIMEOUT_S = 300.0
+_NUM_BUSY, _NUM_EDITS = 2, 3
+_NUM_OTHERS_EACH_REPEAT = 2
+"""Runs without a change, and beside busy processes, per repeat of the planted programs: 20 with 10 repeats."""
 
 
-def main() -> None:
-    """Run programs until the time is over, each one ``--repeats`` times."""
+@dataclass(frozen=True)
+class _Planned:
+    """A run to do."""
+
+    kind: Kind
+    program: str
+    number: int
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.kind, self.program, self.number
+
+
+def main() -> int:
+    """Do the planned runs that are not finished, until the time is over or Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trials", description=__doc__)
     parser.add_argument("--only", action="append", choices=PROGRAMS, default=[], help="run this program; repeatable")
-    parser.add_argument("--repeats", type=int, default=1, help="run each program N times")
-    parser.add_argument("--minutes", type=float, default=10.0, help="start no further run after M minutes")
-    parser.add_argument("--same", action="store_true", help="measure six variants that change nothing")
+    parser.add_argument("--repeats", type=int, default=10, help="run each planted program N times")
+    parser.add_argument("--minutes", type=float, default=100.0, help="start no further run after M minutes")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--busy", type=int, default=0, help="keep N other processes busy")
+    parser.add_argument("--num-steps", type=int, default=60)
+    parser.add_argument("--max-seconds", type=float, default=90.0, help="time limit of each run of try")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of trials.jsonl and trials.md")
     arguments = parser.parse_args()
-    end = time.monotonic() + arguments.minutes * 60
-    for name in arguments.only or PROGRAMS:
-        for _ in range(arguments.repeats):
-            if time.monotonic() > end:
-                return
-            with _busy_processes(arguments.busy):
-                measure = _measure_same if arguments.same else _measure
-                _append(measure(name, PROGRAMS[name], arguments.rounds, arguments.busy))
+    options = Options(arguments.num_steps, arguments.rounds, arguments.max_seconds)
+    planned = list(_plan(arguments.only or list(PROGRAMS), arguments.repeats))
+    path = arguments.results / "trials.jsonl"
+    with catch_signals() as received:
+        code = _run_all(planned, path, options, arguments.minutes * 60, lambda: not received.empty())
+    num_planned = Counter[Kind](one.kind for one in planned)
+    (arguments.results / "trials.md").write_text(render_table(read_records(path), num_planned), encoding="utf-8")
+    return code
 
 
-def _measure(name: str, planted: EditedProgram, num_rounds: int, num_busy: int) -> str:
-    """Return the row of one run, whose verdict should be that of the edit."""
-    load = _load()
-    with tempfile.TemporaryDirectory() as folder:
+def _plan(programs: Sequence[str], num_repeats: int) -> Iterator[_Planned]:
+    """Yield all runs, so that the first ones are of all kinds and programs."""
+    for number in range(num_repeats):
+        if number < _NUM_EDITS:
+            yield from (_Planned("edit", program, number) for program in programs)
+        yield from (_Planned("planted", program, number) for program in programs)
+        for index in range(_NUM_OTHERS_EACH_REPEAT * number, _NUM_OTHERS_EACH_REPEAT * (number + 1)):
+            yield _Planned("same", programs[index % len(programs)], index)
+            busy = [program for program in BUSY_PROGRAMS if program in programs] or list(programs)
+            yield _Planned("busy", busy[index % len(busy)], index)
+
+
+def _run_all(
+    planned: Sequence[_Planned], path: Path, options: Options, max_s: float, is_interrupted: Callable[[], bool]
+) -> int:
+    """Do the runs that have no record yet; return 130 after an interrupt, 1 if a run failed."""
+    end, code = time.monotonic() + max_s, 0
+    finished = {record.key for record in read_records(path)}
+    remaining = [one for one in planned if one.key not in finished]
+    _print(f"{len(planned)} runs planned, {len(planned) - len(remaining)} finished before")
+    durations = list[float]()
+    for position, one in enumerate(remaining, start=1):
+        if time.monotonic() > end:
+            _print(f"The time is over: {len(remaining) - position + 1} runs are left. Start again to continue.")
+            return code
+        try:
+            record = _measure(one, options, is_interrupted)
+        except InterruptedTrialError:
+            _print("Interrupted. Start again to continue.")
+            return 130
+        except KinetoscopeError as error:
+            _print(f"failed: {one.kind}, {one.program}: {error}")
+            code = 1
+            continue
+        append_record(path, record)
+        durations.append(record.duration_s)
+        left_min = (len(remaining) - position) * median(durations) / 60
+        _print(f"[{position}/{len(remaining)}] {_describe(record)}; about {left_min:.0f} minutes left")
+    return code
+
+
+def _describe(record: TrialRecord) -> str:
+    change = "" if record.change is None else f" {100 * record.change:+.1f} %"
+    verdicts = f" {', '.join(record.verdicts)}" if record.verdicts else ""
+    return f"{record.kind}, {record.program} ({record.number + 1}):{change}{verdicts}, {record.duration_s:.0f} s"
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _measure(one: _Planned, options: Options, is_interrupted: Callable[[], bool]) -> TrialRecord:
+    load, started = os.getloadavg()[0] / (os.cpu_count() or 1), time.monotonic()
+    planted = PROGRAMS[one.program]
+    with tempfile.TemporaryDirectory() as folder, _busy_processes(_NUM_BUSY if one.kind == "busy" else 0):
         command = _write_program(planted, Path(folder))
-        edit = _measure_edit(command, num_rounds, Path(folder, "edit"))
-        requests = parse_requests([planted.fix], load_variants(), None)
-        (row,) = _try(command, requests, Options(num_rounds=num_rounds), Path(folder)).rows
-    expected = "same" if abs(edit) < SAME_SHARE else "slower" if edit > 0 else "faster"
-    interval = "" if row.interval is None else f"{row.interval[0]:+.1%} to {row.interval[1]:+.1%}"
-    change = "" if row.change is None else f"{row.change:+.1%}"
-    right = "yes" if row.verdict == expected else "no"
-    return _format_row([name, f"{edit:+.1%}", change, interval, row.verdict, right, str(num_busy)], load)
+        if one.kind == "edit":
+            rows, is_complete = [], True
+            edit = _measure_edit(command, options, Path(folder), is_interrupted)
+        else:
+            requests, options = _choose_requests(one.kind, planted, options, Path(folder))
+            experiment = _try(command, requests, options, Path(folder), is_interrupted)
+            rows, is_complete, edit = experiment.rows, experiment.is_complete, None
+    only = rows[0] if len(rows) == 1 else None
+    return TrialRecord(
+        kind=one.kind,
+        program=one.program,
+        number=one.number,
+        date=time.strftime("%Y-%m-%d"),
+        machine=f"{os.cpu_count()} cores, {describe_machine()['cpu']}",
+        load=load,
+        duration_s=time.monotonic() - started,
+        change=edit if only is None else only.change,
+        interval=None if only is None else only.interval,
+        verdicts=[row.verdict for row in rows],
+        is_complete=is_complete,
+    )
 
 
-def _measure_same(name: str, planted: EditedProgram, num_rounds: int, num_busy: int) -> str:
-    """Return the row of one run with six variants that change nothing: it is wrong if one has another verdict."""
-    load = _load()
-    with tempfile.TemporaryDirectory() as folder:
-        command = _write_program(planted, Path(folder))
-        file = Path(folder, "same_variants.py")
-        file.write_text(SAME_VARIANTS)
-        variants = load_variants([file])
-        requests = parse_requests([one for one in variants if one.startswith("nothing_")], variants, None)
-        options = Options(num_rounds=num_rounds, files=(str(file),))
-        rows = _try(command, requests, options, Path(folder)).rows
-    wrong = [row.verdict for row in rows if row.verdict in ("faster", "slower")]
-    cells = [f"{name}, six rows without a change", "0", "", "", ", ".join(wrong) or "none", "no" if wrong else "yes"]
-    return _format_row([*cells, str(num_busy)], load)
+def _choose_requests(
+    kind: Kind, planted: EditedProgram, options: Options, folder: Path
+) -> tuple[list[Request], Options]:
+    if kind != "same":
+        return parse_requests([planted.fix], load_variants(), None), options
+    file = folder / "same_variants.py"
+    file.write_text(SAME_VARIANTS)
+    variants = load_variants([file])
+    requests = parse_requests([one for one in variants if one.startswith("nothing_")], variants, None)
+    return requests, Options(options.num_steps, options.num_rounds, 2 * options.max_s, (str(file),))
 
 
-def _try(command: Command, requests: Sequence[Request], options: Options, folder: Path) -> Experiment:
-    run = ExperimentRun(command, requests, options, folder / "starts", is_interrupted=lambda: False, report=print)
-    return run.run()
+def _try(
+    command: Command,
+    requests: Sequence[Request],
+    options: Options,
+    folder: Path,
+    is_interrupted: Callable[[], bool],
+) -> Experiment:
+    starts = folder / "starts"
+    run = ExperimentRun(
+        command, requests, options, starts, is_interrupted=is_interrupted, report=lambda line: _print(f"    {line}")
+    )
+    experiment = run.run()
+    if run.was_interrupted:
+        raise InterruptedTrialError
+    return experiment
 
 
 def _write_program(planted: EditedProgram, folder: Path) -> Command:
@@ -104,31 +189,26 @@ def _write_program(planted: EditedProgram, folder: Path) -> Command:
     return Command([*words, script.name], folder)
 
 
-def _load() -> float:
-    return os.getloadavg()[0] / (os.cpu_count() or 1)
-
-
-def _format_row(cells: Sequence[str], load: float) -> str:
-    machine = f"{os.cpu_count()} cores, {describe_machine()['cpu']}"
-    return "| " + " | ".join([time.strftime("%Y-%m-%d"), machine, *cells, f"{load:.1f}"]) + " |\n"
-
-
-def _measure_edit(command: Command, num_rounds: int, folder: Path) -> float:
+def _measure_edit(command: Command, options: Options, folder: Path, is_interrupted: Callable[[], bool]) -> float:
     """Return the relative change of the step by the edit, over interleaved starts after one that is not counted."""
     edited = Command([*command.words, "edited"], command.folder)
-    logs = []
-    for number in range(num_rounds + 1):
+    logs = list[float]()
+    for number in range(options.num_rounds + 1):
         pair = [command, edited] if number % 2 else [edited, command]
-        steps = {id(one): _step_ns(one, folder / f"{number}-{index}") for index, one in enumerate(pair)}
+        steps = {
+            id(one): _step_ns(one, folder / f"edit-{number}-{index}", options, is_interrupted)
+            for index, one in enumerate(pair)
+        }
         if number:
             logs.append(math.log(steps[id(edited)] / steps[id(command)]))
     return math.expm1(fmean(logs))
 
 
-def _step_ns(command: Command, folder: Path) -> float:
-    result = run_start(command, TrialSettings(folder=str(folder)), timeout_s=_TIMEOUT_S, is_interrupted=lambda: False)
+def _step_ns(command: Command, folder: Path, options: Options, is_interrupted: Callable[[], bool]) -> float:
+    settings = TrialSettings(folder=str(folder), num_steps=options.num_steps)
+    result = run_start(command, settings, timeout_s=_TIMEOUT_S, is_interrupted=is_interrupted)
     if not result.ranks:
-        sys.exit(f"{result.reason}\n{result.log_tail}")
+        raise KinetoscopeError(f"{result.reason}\n{result.log_tail}")
     return max(compute_typical_step_ns(rank.step_times_ns) for rank in result.ranks)
 
 
@@ -143,13 +223,5 @@ def _busy_processes(count: int) -> Iterator[None]:
             process.wait()
 
 
-def _append(row: str) -> None:
-    if not TABLE.exists():
-        TABLE.write_text(_HEADER, encoding="utf-8")
-    with TABLE.open("a", encoding="utf-8") as stream:
-        stream.write(row)
-    print(row, end="", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

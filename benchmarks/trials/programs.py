@@ -118,6 +118,9 @@ PROGRAMS = {
     ),
 }
 
+BUSY_PROGRAMS = ("unfused optimizer", "validated distributions")
+"""Programs that compute on one core, and gain more than 30 %, for runs beside busy processes."""
+
 SAME_VARIANTS = """
 from kinetoscope.variants import variant
 
