@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not HOSTING.exists(), reason="the sdist has no f
 WORKFLOWS = sorted(HOSTING.glob("workflows/*.yml"))
 FORMS = sorted(path for path in HOSTING.glob("ISSUE_TEMPLATE/*.yml") if path.name != "config.yml")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+SUPPORT = (ROOT / "docs" / "support.md").read_text(encoding="utf-8")
 
 
 def read(name: str) -> dict:
@@ -81,13 +81,13 @@ def test_python_versions_of_workflows_match_the_package_and_the_systems_table():
     assert read("wheels.yml")["jobs"]["windows"]["strategy"]["matrix"]["python"] == supported
     built = PROJECT["tool"]["cibuildwheel"]["build"].split()
     assert built == [f"cp{version.replace('.', '')}-*" for version in supported]
-    listed = re.findall(r"^\| CPython (3\.\d+(?:, 3\.\d+)*) \|", INSTALL, re.M)
+    listed = re.findall(r"^\| CPython (3\.\d+(?:, 3\.\d+)*) \|", SUPPORT, re.M)
     assert ", ".join(listed).split(", ") == supported
     assert set(read("tests.yml")["jobs"]["pythons"]["strategy"]["matrix"]["python"]) < set(supported)
 
 
 def test_wheels_are_tried_on_each_system_of_the_table():
-    table = INSTALL.partition("## Where it works")[2]
+    table = SUPPORT.partition("## Systems")[2]
     systems = re.findall(r"^\| (Linux, x86-64|Linux, ARM|macOS|Windows)", table, re.M)
     jobs = read("wheels.yml")["jobs"]
     runs_on = jobs["native"]["strategy"]["matrix"]["machine"] + jobs["windows"]["strategy"]["matrix"]["system"]

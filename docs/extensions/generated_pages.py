@@ -48,13 +48,13 @@ TOP_LEVEL = {
         "TorchProfiler SystemProfiler CompileEvents Float64Tensors GCPauses GrowingMemory LoaderFacts ModuleCalls "
         "StackSampler",
     ),
-    "reading": ("Reading what was recorded", "load analyze compare view merge_traces"),
+    "reading": ("Reading traces and runs", "load analyze compare view merge_traces"),
 }
-"""Where in the reference the names of ``import kinetoscope`` are."""
+"""Pages of the reference, each with a title and names of ``import kinetoscope``."""
 
 OTHERS = {
     "results": (
-        "What reading returns",
+        "Results of reading",
         (
             ("kinetoscope.frames.trace", "Trace"),
             ("kinetoscope.frames.trace_set", "TraceSet"),
@@ -71,10 +71,26 @@ OTHERS = {
             ("kinetoscope.integrations.accelerate", "ProfileKwargs"),
         ),
     ),
-    "testing": ("For tests", (("kinetoscope.testing", "FakeClock MemoryTraceHandler"),)),
+    "testing": ("Fakes for tests", (("kinetoscope.testing", "FakeClock MemoryTraceHandler"),)),
 }
 """Pages of other modules' names."""
 
+GUIDES = {
+    "run": "run",
+    "try": "try",
+    "summary": "summary",
+    "report": "report",
+    "diff": "comparing",
+    "view": "viewing",
+    "status": "status",
+    "record": "record",
+    "whatif": "replay",
+    "upload": "uploads",
+    "recover": "how-to/killed-run",
+    "explain": "generated/findings/index",
+    "convert": "frames",
+}
+"""The page that describes what a command does in detail, by command."""
 
 MEMBERS = {
     "kinetoscope.Driver": ":",
@@ -100,7 +116,7 @@ def setup(app: Any) -> dict[str, Any]:
 
 
 def write_pages(folder: Path) -> None:
-    """Writes all pages. One that has not changed keeps its time, so that Sphinx does not read it again."""
+    """Write all pages. One that has not changed keeps its time, so that Sphinx does not read it again."""
     pages = copied_pages() | example_pages() | command_pages() | reference_pages()
     pages["thresholds.md"] = render_thresholds()
     for path in [path for path in folder.rglob("*") if path.is_file()]:
@@ -124,7 +140,7 @@ def copied_pages() -> dict[str, str]:
 
 
 def example_pages() -> dict[str, str]:
-    """The examples, each on a page with its own first sentence."""
+    """Return a page per example, which starts with its first sentence."""
     pages, sentences = {}, ""
     for path in sorted((ROOT / "examples").glob("*.py")):
         code = path.read_text(encoding="utf-8")
@@ -156,7 +172,8 @@ def _command_page(verb: str, sentence: str) -> str:
     options, _, examples = rest.partition("\n\n")
     entries = "\n".join(_option(names, text) for names, text in _OPTION.findall(f"{options}\n"))
     program = f"```{{program}} kinetoscope {verb}\n```\n"
-    parts = (f"# kinetoscope {verb}\n", f"{sentence}\n", _block("text", usage), "## Options\n", program, entries)
+    guide = f" Details: {{doc}}`/{GUIDES[verb]}`." if verb in GUIDES else ""
+    parts = (f"# kinetoscope {verb}\n", f"{sentence}{guide}\n", _block("text", usage), "## Options\n", program, entries)
     return "\n".join([*parts, "## Examples\n", _block("text", examples.removeprefix("examples:\n"))])
 
 
@@ -192,7 +209,7 @@ def reference_pages() -> dict[str, str]:
     pages["reference/errors.rst"] = _titled("Errors", _error_entries())
     names = "".join(f"- :doc:`{Path(page).stem}`\n" for page in pages)
     toctree = ".. toctree::\n   :hidden:\n\n" + "".join(f"   {Path(page).stem}\n" for page in pages)
-    pages["reference/index.rst"] = _titled("Reference", f"Every public name, by what it is for.\n\n{names}\n{toctree}")
+    pages["reference/index.rst"] = _titled("Python API", f"Every public name, by purpose.\n\n{names}\n{toctree}")
     return pages
 
 
@@ -204,7 +221,7 @@ def _layer_entries(module: str) -> str:
     parts = [f"{sentence}\n", f".. code-block:: diff\n\n{indent(change, '   ')}\n"] if change else [f"{sentence}\n"]
     for home, what in (
         ("kinetoscope", "As in :doc:`kinetoscope <index>` itself"),
-        ("", "From torch as they are"),
+        ("", "Re-exported from torch"),
     ):
         if names := ", ".join(f"``{name}``" for name, its in homes.items() if its == home):
             parts.append(f"{what}: {names}.\n")

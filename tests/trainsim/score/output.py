@@ -9,6 +9,7 @@ from trainsim.score.tally import Count, KindRow, Row, sum_up, sum_up_kinds
 
 _HEADER = ("scenario", "runs", "right", "false high", "savings", "missing", "healthy", "high")
 _KIND_HEADER = ("kind", "precision", "recall", "savings")
+_PLANTED_HEADER = ("scenario", "planted")
 _GOAL_HEADER = ("goal", "result", "reached")
 MIN_RIGHT_OF_SCENARIO = 0.80
 MAX_FAILURES = 60
@@ -34,13 +35,18 @@ class Score:
 
     def format_page(self, template: str) -> str:
         """Fill the tables into a page of the docs."""
-        planted = "\n".join(
-            f"| {name} | {scenario.planted} | {scenario.rules_of or 'yes'} |"
-            for name, scenario in self._scenarios.items()
-        )
-        planted = f"| scenario | planted | rules |\n|---|---|---|\n{planted}"
-        result = f"Commit `{self._commit}`, {self._date}.\n\n" + "\n\n".join(self._tables(_format_page_table))
-        return template.replace("{planted}", planted).replace("{result}", result)
+        planted = [(name, scenario.planted) for name, scenario in self._scenarios.items() if not scenario.rules_of]
+        scenarios, *later, kinds, interval, goals = self._tables(_format_page_table)
+        parts = {
+            "commit": f"Commit `{self._commit}`, {self._date}.",
+            "goals": f"{goals}\n\n{interval}",
+            "scenarios": "\n\n".join([scenarios, *later]),
+            "kinds": kinds,
+            "planted": _format_page_table(_PLANTED_HEADER, planted),
+        }
+        for name, part in parts.items():
+            template = template.replace(f"{{{name}}}", part)
+        return template
 
     def to_dict(self) -> dict[str, Any]:
         """Return sums and verdicts as plain data."""
@@ -82,12 +88,12 @@ class Score:
         row, rows = self._all(), self._rows(self._covered)
         below = [one.name for one in rows if one.right.share is not None and one.right.share < MIN_RIGHT_OF_SCENARIO]
         return [
-            ("first findings right: 95 %", *_compare(row.right, 0.95)),
+            ("top findings right: 95 %", *_compare(row.right, 0.95)),
             ("no scenario below 80 %", ", ".join(below) or "none is", "no" if below else "yes"),
             ("no false finding of high confidence", str(row.num_false_high), "no" if row.num_false_high else "yes"),
             ("savings right: 95 %", *_compare(row.savings, 0.95)),
             ("healthy versions without a finding above low: all", *_compare(row.healthy, 1.0)),
-            ("right first findings of 10 % or more that are high: 80 %", *_compare(row.sure, 0.80)),
+            ("right top findings of 10 % or more that are high: 80 %", *_compare(row.sure, 0.80)),
         ]
 
 
@@ -126,7 +132,7 @@ def format_details(drawn: Drawn, verdict: Verdict) -> str:
     for claim in verdict.healthy_claims or ():
         lines.append(f"  healthy   {claim.confidence}: {claim.kind}: {claim.title}")
     right = {True: "right", False: "WRONG", None: "not judged: no plant matters"}[verdict.is_right]
-    lines += [f"  first sentence {right}", *verdict.error.splitlines()]
+    lines += [f"  top finding {right}", *verdict.error.splitlines()]
     if verdict.is_failed:
         lines.append(f"  failed: {explain(verdict)}")
     return "\n".join(lines)
