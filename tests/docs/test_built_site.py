@@ -45,11 +45,18 @@ TYPICAL = (
 SEARCHES = {
     **{kind: f"generated/findings/{kind}.html" for kind in KINDS},
     "GC pauses": "generated/findings/garbage_collection.html",
+    "memory leak": "generated/findings/memory_growth.html",
+    "launch-bound": "generated/findings/host_bound.html",
     "--fail-over": "generated/commands/diff.html",
     "--slow-steps": "generated/commands/run.html",
+    "--on-time": "generated/commands/whatif.html",
+    "--redact": "generated/commands/report.html",
+    "--count-by": "generated/commands/run.html",
     "persistent_workers": "generated/findings/input_bound.html",
     "KINETOSCOPE_HANG_S": "environment.html",
     "Nothing was saved of what was recorded": "messages.html",
+    "has no clock anchor": "messages.html",
+    "trace folder is not empty": "messages.html",
     "Memory block of unknown size": "messages.html",
     "missing output file": "messages.html",
 }
