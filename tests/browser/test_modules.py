@@ -116,7 +116,9 @@ def test_a_row_of_the_filtered_operators_leads_to_its_calls_within_the_module(re
 
     expect(page.locator("main[data-view=timeline]")).to_be_visible()
     expect(chip(page)).to_be_visible()
-    expect(page.locator(".timeline-panel")).to_contain_text("aten::addmm")
+    panel = page.locator(".timeline-panel")
+    expect(panel).to_contain_text("aten::addmm")
+    expect(panel).to_contain_text(f"ModuleModel / {BLOCKS}")
 
 
 def test_without_calls_of_modules_the_tab_has_the_reason_and_the_command(page, open_file, tmp_path):

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { callsWithin } from "../src/modules/calls";
-import { endOf, findRow, rowsAround, rowsWithInner, visibleRows } from "../src/modules/tree";
+import { endOf, findRow, rowsAround, rowsWithInner, titleOf, visibleRows } from "../src/modules/tree";
 import type { Column, Module, ModuleCallSums, Modules } from "../src/page_data";
 import type { Payload } from "../src/payload";
 import { TimelineData } from "../src/timeline/data";
@@ -19,7 +19,10 @@ const ROWS = (
     [1, "Model.head"],
     [0, "(optimizer)"],
   ] as [number, ...string[]][]
-).map(([level, ...names]) => ({ level, names })) as Module[];
+).map(([level, ...names]) => {
+  const title = names[0].split(".").slice(level).join(".");
+  return { level, names, title: names.length > 1 ? `${title} (${names.length}x)` : title };
+}) as Module[];
 
 test("a qualified name leads to the row of its block", () => {
   const modules = { rows: ROWS } as Modules;
@@ -33,6 +36,12 @@ test("a row contains those below it with a larger level", () => {
   expect(ROWS.map((_, at) => endOf(ROWS, at))).toEqual([4, 3, 3, 4, 5]);
   expect(ROWS.map((_, at) => rowsAround(ROWS, at))).toEqual([[], [0], [1, 0], [0], []]);
   expect(rowsWithInner(ROWS)).toEqual([0, 1]);
+});
+
+test("the title of a row is its name, of repeated blocks with those around it", () => {
+  expect([0, 3, 1, 2].map((at) => titleOf(ROWS, at))).toEqual([
+    ...["Model", "Model.head", "Model / 0 (3x)", "Model / 0 (3x) / mlp (3x)"],
+  ]);
 });
 
 test("rows inside a closed row are hidden", () => {

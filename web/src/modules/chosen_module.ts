@@ -1,13 +1,12 @@
 /** The module of the link, to which views are filtered. */
 import { navigate, readLink } from "../link";
 import type { Module, PageData } from "../page_data";
-import { endOf, findRow, rowsAround } from "./tree";
+import { endOf, findRow, titleOf } from "./tree";
 
 /** A row of the tree of modules; those inside it are the rows up to `end`. */
 export interface ChosenModule {
   at: number;
   end: number;
-  /** The qualified name; of repeated blocks, the titles of the rows around and its own. */
   title: string;
 }
 
@@ -15,10 +14,7 @@ export interface ChosenModule {
 export function chosenModule({ modules }: PageData): ChosenModule | null {
   const at = findRow(modules, readLink().module);
   if (!modules || at === null) return null;
-  const { rows } = modules;
-  const titles = [at, ...rowsAround(rows, at)].map((other) => rows[other].title).reverse();
-  const title = rows[at].names.length === 1 ? rows[at].names[0] : titles.join(" / ");
-  return { at, end: endOf(rows, at), title };
+  return { at, end: endOf(modules.rows, at), title: titleOf(modules.rows, at) };
 }
 
 /** Filter the views to a module, or show all; the Back button undoes it. */

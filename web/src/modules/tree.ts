@@ -25,6 +25,13 @@ export function rowsAround(rows: Module[], at: number): number[] {
   return found;
 }
 
+/** The qualified name of a row; of repeated blocks, the titles of the rows around it and its own. */
+export function titleOf(rows: Module[], at: number): string {
+  const { names } = rows[at];
+  const titles = [at, ...rowsAround(rows, at)].map((other) => rows[other].title).reverse();
+  return names.length === 1 ? names[0] : titles.join(" / ");
+}
+
 /** The rows with others inside. */
 export function rowsWithInner(rows: Module[]): number[] {
   return rows.map((_, at) => at).filter((at) => (rows[at + 1]?.level ?? 0) > rows[at].level);

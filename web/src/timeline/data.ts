@@ -1,3 +1,4 @@
+import { titleOf } from "../modules/tree";
 import type { Timeline, Track } from "../page_data";
 import type { Payload } from "../payload";
 import { firstWhere } from "./binary_search";
@@ -61,6 +62,7 @@ export class TimelineData {
     readonly stacks: StackColumns = { lines: [], callers: [] },
     readonly details: Record<string, unknown>[] = [],
     readonly leftOut = NONE_LEFT_OUT,
+    readonly moduleTitles: string[] = [],
   ) {
     this.begins = columns.begins;
     this.durations = columns.durations;
@@ -79,6 +81,12 @@ export class TimelineData {
 
   category(span: number): string {
     return this.texts[this.columns.categories[span]] ?? "";
+  }
+
+  /** The title of the module that a span belongs to; null if it is unknown. */
+  moduleTitle(span: number): string | null {
+    const module = this.columns.modules?.[span];
+    return module ? this.moduleTitles[module - 1] : null;
   }
 
   end(span: number): number {
@@ -192,6 +200,7 @@ function rowsOf(track: Track, at: number): Row[] {
 /** The spans in folded time. */
 export function readTimeline(payload: Payload, timeline: Timeline, fold: Fold): TimelineData {
   const { spans, flows, stacks, left_out: leftOut } = timeline;
+  const { modules } = payload.page;
   const begins = new Float64Array(payload.numbers(spans.begins));
   const columns: SpanColumns = {
     begins: fold.gaps.length ? begins.map((begin) => fold.folded(begin)) : begins,
@@ -219,5 +228,6 @@ export function readTimeline(payload: Payload, timeline: Timeline, fold: Fold): 
     ...([timeline.texts, timeline.tracks, columns, arrows, calls] as const),
     timeline.details,
     lacking ?? NONE_LEFT_OUT,
+    modules?.rows.map((_, at) => titleOf(modules.rows, at)),
   );
 }

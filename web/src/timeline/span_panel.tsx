@@ -42,12 +42,14 @@ function Facts({ stage, span }: SpanProps) {
   const { data } = stage;
   const track = data.track(span);
   const duration = data.durations[span];
+  const module = data.moduleTitle(span);
   const begin = stage.fold.real(data.begins[span]);
   const facts: [string, string][] = [
     ["Duration", formatDuration(duration)],
     ["Self time", formatDuration(data.selfTime(span))],
     ["Start", formatMoment(begin, { from: begin, to: begin + 1e5 })],
     ["Category", data.category(span) || "–"],
+    ...(module === null ? [] : ([["Module", module]] as [string, string][])),
     ["Rank", track.rank === null ? "–" : String(track.rank)],
     ["Track", [track.process, track.name].filter(Boolean).join(", ")],
   ];
