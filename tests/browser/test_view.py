@@ -564,6 +564,37 @@ def test_on_any_screen_only_the_table_scrolls_sideways(runs, tab):
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def count_requests(tab, wait_ms):
+    """Return how often a page requests its data in so many milliseconds."""
+    requests = []
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.wait_for_timeout(wait_ms)
+    return len(requests)
+
+
+def test_a_hidden_tab_and_the_page_of_a_run_that_has_ended_request_nothing(runs, tab):
+    process = start_forked(KINETOSCOPE_MODULES, TRAIN_UNTIL_KILLED, runs / "going")
+    try:
+        with served(runs) as server:
+            tab.goto(server.link)
+            tab.get_by_role("link", name="going", exact=True).click()
+            tab.get_by_label("Status of the run").wait_for()
+            assert count_requests(tab, 5000) >= 2
+            tab.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+            tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            assert count_requests(tab, 5000) == 0
+            tab.evaluate("delete document.hidden")
+            with tab.expect_request(lambda request: "/data/" in request.url):
+                tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            tab.goto(server.link)
+            tab.get_by_role("link", name="digits", exact=True).click()
+            tab.get_by_role("link", name="traces/merged_trace.json").wait_for()
+            assert count_requests(tab, 11_000) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 TRAIN_UNTIL_KILLED = """
 import sys, time
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -580,7 +611,12 @@ def test_the_page_of_a_run_says_what_its_ranks_do_now_and_follows_them(runs, con
             tab.goto(server.link)
             tab.get_by_role("row").filter(has_text="going").filter(has_text="running").wait_for()
             tab.get_by_role("link", name="going", exact=True).click()
-            tab.get_by_text(re.compile("^running: 1 rank, step")).wait_for()
+            now = tab.get_by_label("Status of the run")
+            now.get_by_text("running").first.wait_for()
+            first_step = now.locator("dd").nth(2).inner_text()
+            tab.wait_for_function("step => document.querySelectorAll('.now dd')[2].innerText !== step", arg=first_step)
+            assert now.get_by_role("slider", name="Time of each step").is_visible()
+            assert "Waiting for data" in now.get_by_label("Last 32 steps").inner_text()
             os.kill(process.pid, signal.SIGSTOP)
             tab.get_by_text(re.compile(r"^Rank 0 is suspended \(SIGSTOP\), in ")).wait_for()
             table = tab.get_by_label("Status of each rank")
@@ -589,6 +625,8 @@ def test_the_page_of_a_run_says_what_its_ranks_do_now_and_follows_them(runs, con
             process.kill()
             process.wait()
             tab.get_by_text(re.compile("^Rank 0 was killed after step ")).wait_for()
+            tab.wait_for_timeout(1500)  # the process that looks for traces to analyse may still be queued
+            assert count_requests(tab, 4000) == 0, "a run that has ended stays as it is"
             tab.goto(server.link.partition("?")[0])
             tab.get_by_role("row").filter(has_text="going").filter(has_text="killed").wait_for()
     finally:

@@ -19,7 +19,16 @@ import {
 
 /** A run with unknown values only. */
 const UNKNOWN: ListedRun = {
-  ...{ key: "k", title: "digits", address: "/", state: null, when_ms: null, has_start_time: false, changed_ms: null },
+  ...{
+    key: "k",
+    title: "digits",
+    address: "/",
+    state: null,
+    is_active: false,
+    when_ms: null,
+    has_start_time: false,
+    changed_ms: null,
+  },
   ...{ hosts: [], devices: [], num_ranks: null, world_size: null, num_steps: null, step_ns: null, change: null },
   ...{ before_key: null, before_title: null, finding: null, saving_ns: null, mfu: null, peak_bytes: null },
   ...{ peak_is_of_cpu: false, report: null, has_report: false, num_traces: 0, traces_bytes: 0, notes: [] },

@@ -32,14 +32,15 @@ class ListedRun:
     ``when_ms`` is its start, or without ``has_start_time`` its last write, in unix milliseconds. ``change`` is the
     relative change of the step time from the run before, ``before_key`` and ``before_title``, of the same folder, with
     as many ranks on the same devices. ``finding`` is "" without findings. ``notes`` are warnings; ``why_unknown`` is
-    the reason for missing numbers or findings; ``is_queued``: they are being computed. ``report`` is the address of its
-    report, also if that is yet to be written (not ``has_report``).
+    the reason for missing numbers or findings; ``is_queued``: they are being computed. ``is_active``: a rank has not
+    ended. ``report`` is the address of its report, also if that is yet to be written (not ``has_report``).
     """
 
     key: str
     title: str
     address: str
     state: str | None
+    is_active: bool
     when_ms: float | None
     has_start_time: bool
     changed_ms: float | None
@@ -86,15 +87,60 @@ class StatusScreen:
     rest: str
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A number of a run as text, with its name."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LivePhase:
+    """A phase of the last steps: its mean time over all ranks, and the share of the step; None where it is unknown."""
+
+    name: str
+    label: str
+    time_ns: float | None
+    share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPiece:
+    """Consecutive steps of one rank: their mean duration, the longest, and the mean of each phase, None if unknown."""
+
+    step: int
+    last_step: int
+    num_steps: int
+    mean_ns: float
+    most_ns: float
+    phases_ns: list[float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSteps:
+    """Steps of a run from its pulses: key ``figures``, and the ``phases`` of the last ``num_last`` steps.
+
+    ``pieces`` are all steps of ``rank``, the oldest first.
+    """
+
+    figures: list[Figure]
+    num_last: int
+    phases: list[LivePhase]
+    rank: int
+    pieces: list[StepPiece]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunFiles:
     """Files of one run. ``path`` is its folder, quoted for a shell; ``num_left_out`` further traces are not listed.
 
-    ``live_status`` is None for a run that has finished or has no pulse.
+    ``live_status`` and ``live_steps`` are None for a run that has finished or has no pulse.
     """
 
     run: ListedRun
     live_status: StatusScreen | None
+    live_steps: LiveSteps | None
     path: str
     is_only: bool
     reports: list[ListedFile]
@@ -106,7 +152,7 @@ class RunFiles:
 class ListData:
     """Data of the page: the ``runs`` in a folder, or the ``files`` of one of them.
 
-    The page requests it again every ``refresh_ms`` milliseconds.
+    The page requests it again every ``refresh_ms`` milliseconds; with 0 not any more, since the run has ended.
     """
 
     title: str

@@ -18,6 +18,7 @@ from kinetoscope.pulse.layout import (
     FINE_AT,
     FINE_SLOTS,
     FOLDER,
+    HEADER_BYTES,
     NUM_EXACT,
     STEP,
     STEPS_AT,
@@ -100,6 +101,23 @@ def read_pulse(folder: RunFolder, name: str) -> Pulse:
         for file in find_pulse_files(stream.fileno(), path):
             return _read(file)
     raise TraceFileError(f"{path} is no pulse of a run.")
+
+
+def find_pulse(run_folder: Path, start: str) -> Pulse | None:
+    """Return the pulse of the process with this start name, also from a copy; None if there is none to read."""
+    if not HAS_RUN_FOLDERS:
+        return None
+    run = RunFolder(run_folder)
+    with suppress(TraceFileError, OSError):
+        return read_pulse(run, f"{FOLDER}/{start}{SUFFIX}")
+    with suppress(TraceFileError, OSError):
+        for name in run.names(FOLDER):
+            if name.endswith(COPY_SUFFIX):
+                with run.open(f"{FOLDER}/{name}") as stream:
+                    for file in find_pulse_files(stream.fileno(), run.path / FOLDER / name):
+                        if file.read_start(HEADER_BYTES).header.process.attempt.start == start:
+                            return _read(file)
+    return None
 
 
 def _read(file: PulseFile) -> Pulse:

@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError, UnsafePathError
@@ -25,6 +27,7 @@ from kinetoscope.pulse.layout import (
     STEP,
     STEPS_AT,
     SUFFIX,
+    Phase,
 )
 from kinetoscope.pulse.node_copier import COPY_SUFFIX
 from kinetoscope.pulse.pulse_file import PulseFile, find_pulse_files
@@ -36,6 +39,7 @@ MAX_FILES = 16_384
 """The limit of files read from a folder: those that started last."""
 
 _FLAGS = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+_DURATION, _FIRST_PHASE = 2, 3  # of the fields of a step
 _BEGIN = struct.Struct("<qq")  # of a step and of a block: its number, and when it began
 
 
@@ -44,7 +48,8 @@ class RankSnapshot:
     """The current state of a process, at ``read_ns`` in unix time.
 
     ``step`` is the number of its last complete step, ``step_ns`` the current time per step, ``run_step_ns`` the average
-    since the first one began; None before the first is complete.
+    since the first one began; None before the first is complete. ``phases_ns`` are the current times of a step by
+    `Phase`, None for those that were not watched.
     """
 
     header: PulseHeader
@@ -52,6 +57,7 @@ class RankSnapshot:
     step: int | None
     step_ns: float | None
     run_step_ns: float | None
+    phases_ns: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,14 +130,21 @@ def _build_snapshot(file: PulseFile, read_ns: int) -> RankSnapshot:
     steps = _last_steps(file, now.num_steps)
     if not steps:
         return RankSnapshot(header, read_ns, None, None, None)
-    number, began_ns, duration_ns = steps[-1]
+    number, began_ns, duration_ns, *_ = steps[-1]
     elapsed_ns = began_ns + duration_ns - _first_step_begin_ns(file, now)
     run_step_ns = elapsed_ns / now.num_steps if 0 <= elapsed_ns < MAX_NS else None
-    return RankSnapshot(header, read_ns, number, median(step[2] for step in steps), run_step_ns)
+    step_ns = median(step[_DURATION] for step in steps)
+    return RankSnapshot(header, read_ns, number, step_ns, run_step_ns, _mean_phases(steps))
 
 
-def _last_steps(file: PulseFile, num_steps: int) -> list[tuple[int, int, int]]:
-    """Return the number, begin and duration of each of the last steps.
+def _mean_phases(steps: Sequence[tuple[int, ...]]) -> tuple[float | None, ...]:
+    """Return the mean time of each phase; None for one that was not watched in all of the steps."""
+    known = reduce(and_, (step[-1] for step in steps))
+    return tuple(fmean(step[_FIRST_PHASE + phase] for step in steps) if known >> phase & 1 else None for phase in Phase)
+
+
+def _last_steps(file: PulseFile, num_steps: int) -> list[tuple[int, ...]]:
+    """Return the fields of `layout.STEP` of each of the last steps.
 
     None of them can have been replaced meanwhile: their slots are used again after thousands of steps.
     """
@@ -140,8 +153,7 @@ def _last_steps(file: PulseFile, num_steps: int) -> list[tuple[int, int, int]]:
     content = file.read((min(end, NUM_EXACT) - begin) * STEP.size, STEPS_AT + begin * STEP.size)
     if end > NUM_EXACT:
         content += file.read((end - NUM_EXACT) * STEP.size, STEPS_AT)
-    steps = [(number, began_ns, duration_ns) for number, began_ns, duration_ns, *_ in STEP.iter_unpack(content)]
-    return [step for step in steps if all(0 <= value < MAX_NS for value in step)]
+    return [step for step in STEP.iter_unpack(content) if all(0 <= value < MAX_NS for value in step)]
 
 
 def _first_step_begin_ns(file: PulseFile, now: PulseNow) -> int:

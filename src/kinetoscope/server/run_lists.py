@@ -13,7 +13,7 @@ from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.core.paths.run_groups import RunGroup, find_run_group
 from kinetoscope.core.text.wording import format_count, sanitize_sentence
 from kinetoscope.formats.run_row import RunRow, read_row
-from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles, StatusScreen
+from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles
 from kinetoscope.server.row_filler import RowFiller
 from kinetoscope.server.run_search import (
     MAX_ENTRIES,
@@ -24,7 +24,8 @@ from kinetoscope.server.run_search import (
     find_runs,
     relative_to_run,
 )
-from kinetoscope.status.health import ACTIVE_STATES, RunState, read_run_status
+from kinetoscope.status.health import ACTIVE_STATES, ENDED_STATES, RunState, RunStatus, read_run_status
+from kinetoscope.status.live_steps import read_live_steps
 from kinetoscope.status.status_screen import build_status_screen
 
 MAX_ROWS = 1000
@@ -83,9 +84,11 @@ class RunLists:
         found = self.find()
         run = _find_by_name(found, name)
         (listed,) = (one for one in self._build_rows(found.runs) if one.key == quote_name(name))
+        status = self._read_live_status(run)
         files = RunFiles(
             run=listed,
-            live_status=self._read_live_status(run),
+            live_status=None if status is None else build_status_screen(status),
+            live_steps=None if status is None else read_live_steps(Path(self.path_of(name)), status),
             path=shlex.quote(sanitize_sentence(self.path_of(name))),
             is_only=len(found.runs) == 1 and found.is_complete,
             reports=[_build_file("report", file, run.name) for file in run.reports[:MAX_ROWS]],
@@ -94,12 +97,12 @@ class RunLists:
         )
         return self._build_data(listed.title, [listed], files=files)
 
-    def _read_live_status(self, run: FoundRun) -> StatusScreen | None:
+    def _read_live_status(self, run: FoundRun) -> RunStatus | None:
         """Return the last status of the ranks; None for a finished run, and without a pulse."""
         status = run.status
         if run.state is RunState.KILLED and status is None:
             status = read_run_status(Path(self.path_of(run.name)))
-        return build_status_screen(status) if status is not None and status.ranks else None
+        return status if status is not None and status.ranks else None
 
     @property
     def folder_name(self) -> str:
@@ -117,8 +120,8 @@ class RunLists:
     def _build_data(
         self, title: str, runs: list[ListedRun], *, notes: Sequence[str] = (), files: RunFiles | None = None
     ) -> ListData:
-        active_states = {state.value for state in ACTIVE_STATES}
-        changes = any(run.is_queued or run.state in active_states for run in runs)
+        changes = any(run.is_queued or run.is_active for run in runs)
+        has_ended = files is not None and _may_stop(files)
         return ListData(
             title=title,
             folder=sanitize_sentence(str(self.folder.path)),
@@ -126,7 +129,7 @@ class RunLists:
             runs=runs,
             files=files,
             perfetto_url=self.perfetto_url,
-            refresh_ms=_ACTIVE_REFRESH_MS if changes else _IDLE_REFRESH_MS,
+            refresh_ms=_ACTIVE_REFRESH_MS if changes else 0 if has_ended else _IDLE_REFRESH_MS,
         )
 
     def _read_rows(self, runs: Sequence[FoundRun]) -> None:
@@ -169,6 +172,7 @@ class RunLists:
             title=self.run_title(run.name),
             address=_build_address("run", run.name),
             state=None if run.state is RunState.UNKNOWN and not run.ranks else run.state.value,
+            is_active=run.state in ACTIVE_STATES if run.status is None else run.status.is_active,
             when_ms=_to_ms(run.when_ns),
             has_start_time=run.started_ns is not None,
             changed_ms=_to_ms(run.changed_ns),
@@ -234,6 +238,15 @@ def _find_predecessors(
             found[run.name] = before
         like.append((group, run.name))
     return found
+
+
+def _may_stop(files: RunFiles) -> bool:
+    """Return whether the page of a run without activity stays as it is.
+
+    The only run in a folder of runs may get company, which its page at ``/`` shows.
+    """
+    has_ended = files.run.state is None or files.run.state in {state.value for state in ENDED_STATES}
+    return has_ended and (not files.is_only or files.run.key == ".")
 
 
 def quote_name(name: str) -> str:

@@ -11,7 +11,7 @@ from kinetoscope.pulse import node_copier, pulse_recorder
 from kinetoscope.pulse.layout import FOLDER
 from kinetoscope.pulse.node_copier import find_copied_pulses, local_folder
 from kinetoscope.pulse.pulse_recorder import PulseRecorder
-from kinetoscope.pulse.pulses import find_pulses
+from kinetoscope.pulse.pulses import find_pulse, find_pulses
 from kinetoscope.testing import FakeClock
 from support.polling import wait_for
 
@@ -46,6 +46,10 @@ def test_one_rank_copies_for_all_and_another_continues_when_it_is_gone(on_networ
     take(second, 4)
     wait_for(lambda: steps_found(on_network) == [3, 4], lambda: steps_found(on_network))
     assert len(list((on_network / FOLDER).glob("*.pulses"))) == 1
+    of_second = find_pulse(on_network, "20261126T000000-1-1")
+    assert of_second is not None
+    assert len(of_second.rows) == 4
+    assert find_pulse(on_network, "20261126T000000-1-2") is None
     first.close()
     take(second, 5)
     wait_for(lambda: steps_found(on_network) == [3, 9], lambda: steps_found(on_network))

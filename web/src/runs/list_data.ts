@@ -5,6 +5,7 @@ export interface ListedRun {
   title: string;
   address: string;
   state: string | null;
+  is_active: boolean;
   when_ms: number | null;
   has_start_time: boolean;
   changed_ms: number | null;
@@ -45,6 +46,35 @@ export interface StatusScreen {
   rest: string;
 }
 
+export interface Figure {
+  name: string;
+  value: string;
+}
+
+export interface LivePhase {
+  name: string;
+  label: string;
+  time_ns: number | null;
+  share: number | null;
+}
+
+export interface StepPiece {
+  step: number;
+  last_step: number;
+  num_steps: number;
+  mean_ns: number;
+  most_ns: number;
+  phases_ns: (number | null)[];
+}
+
+export interface LiveSteps {
+  figures: Figure[];
+  num_last: number;
+  phases: LivePhase[];
+  rank: number;
+  pieces: StepPiece[];
+}
+
 export interface ListedFile {
   name: string;
   address: string;
@@ -56,6 +86,7 @@ export interface ListedFile {
 export interface RunFiles {
   run: ListedRun;
   live_status: StatusScreen | null;
+  live_steps: LiveSteps | null;
   path: string;
   is_only: boolean;
   reports: ListedFile[];

@@ -3,7 +3,8 @@ import { counted, formatBytes } from "../format";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
 import { openInPerfetto } from "./open_in_perfetto";
-import type { ListedFile, RunFiles, StatusScreen } from "./list_data";
+import type { ListedFile, RunFiles } from "./list_data";
+import { LiveStatus } from "./live_status";
 import { Change, FirstFinding, Several, State, When } from "./run_table";
 import * as labels from "./labels";
 
@@ -17,29 +18,32 @@ export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: 
           <Name text={note} maxLength={1000} />
         </p>
       ))}
-      {files.live_status && <LiveStatus status={files.live_status} />}
+      {files.live_status && <LiveStatus status={files.live_status} steps={files.live_steps} />}
       <Reports files={files} />
       <Traces files={files} perfettoUrl={perfettoUrl} />
     </div>
   );
 }
 
-function Facts({ files: { run } }: { files: RunFiles }) {
+function Facts({ files: { run, live_status } }: { files: RunFiles }) {
   const facts = [
-    { title: "State", shown: run.state && <State state={run.state} /> },
+    { title: "State", shown: run.state && !live_status && <State state={run.state} /> },
     { title: "Began", shown: run.has_start_time && <When unixMs={run.when_ms} what="began" /> },
     { title: "Last written", shown: run.changed_ms && <When unixMs={run.changed_ms} what="last written" /> },
     { title: "Host", shown: run.hosts.length && <Several names={run.hosts} noun="host" /> },
     { title: "Devices", shown: run.devices.length && <Several names={run.devices} noun="kind" /> },
     { title: "Ranks", shown: labels.formatRankCount(run) },
-    { title: "Steps", shown: run.num_steps && run.num_steps.toLocaleString("en-US") },
-    { title: "Step time", shown: labels.formatStepTime(run) },
+    { title: "Recorded steps", shown: run.num_steps && run.num_steps.toLocaleString("en-US") },
+    { title: "Step time", shown: !live_status && labels.formatStepTime(run) },
     { title: "Against the run before", shown: run.before_key !== null && <Change run={run} /> },
     { title: "First finding", shown: labels.formatFinding(run) && <FirstFinding run={run} /> },
     { title: "MFU", shown: labels.formatRunMfu(run) },
     {
       title: "Memory",
-      shown: labels.formatPeakMemory(run) && `${labels.formatPeakMemory(run)} ${labels.describePeakMemory(run)}`,
+      shown:
+        !live_status &&
+        labels.formatPeakMemory(run) &&
+        `${labels.formatPeakMemory(run)} ${labels.describePeakMemory(run)}`,
     },
   ];
   return (
@@ -53,54 +57,6 @@ function Facts({ files: { run } }: { files: RunFiles }) {
           </div>
         ))}
     </dl>
-  );
-}
-
-/** Live status of the ranks, as in `kinetoscope status`. */
-function LiveStatus({ status }: { status: StatusScreen }) {
-  return (
-    <section class="now">
-      <h2>Now</h2>
-      <p class={`state ${status.state}`}>{status.headline}</p>
-      {status.sentences.map((sentence) => (
-        <p key={sentence}>
-          <Name text={sentence} maxLength={1000} />
-        </p>
-      ))}
-      {status.rows.length > 0 && <RankTable status={status} />}
-      {status.rest && <p>{status.rest}</p>}
-    </section>
-  );
-}
-
-function RankTable({ status: { columns, rows } }: { status: StatusScreen }) {
-  const isNumber = (index: number) => rows.every(({ cells }) => /^\d|^$/.test(cells[index]));
-  return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
-    <section class="table-scroll" aria-label="Status of each rank" tabIndex={0}>
-      <table>
-        <thead>
-          <tr>
-            {columns.map((column, index) => (
-              <th key={column} scope="col" class={isNumber(index) ? "number" : ""}>
-                {column}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map(({ state, cells }) => (
-            <tr key={cells[0]}>
-              {cells.map((cell, index) => (
-                <td key={columns[index]} class={isNumber(index) ? "number" : "short"}>
-                  {columns[index] === "state" ? <span class={`state ${state}`}>{cell}</span> : <Name text={cell} />}
-                </td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </section>
   );
 }
 
