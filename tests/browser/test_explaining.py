@@ -1,7 +1,5 @@
 """Explanations on the page, by pointer and keys, and its printed form."""
 
-import re
-
 import pytest
 from playwright.sync_api import expect
 
@@ -48,15 +46,26 @@ def test_a_term_says_what_it_means_to_pointer_and_keys_and_escape_closes_that(la
 )
 def test_a_heading_says_what_its_column_means_to_pointer_and_keys(view, heading, meaning, late_rank, page, open_file):
     open_file(late_rank, f"#view={view}")
-    button = page.locator("th button", has_text=re.compile(f"^{heading}( ▼)?$")).first
+    tooltip = page.get_by_role("tooltip")
+    button = page.get_by_role("columnheader", name=heading).get_by_role("button").first
     button.focus()
-    help_text = page.locator(".table-help").first
-    expect(help_text).to_contain_text(f"{heading}: {meaning}")
-    expect(button).to_have_attribute("aria-describedby", help_text.get_attribute("id"))
+    expect(tooltip).to_contain_text(meaning)
+    expect(button).to_have_attribute("aria-describedby", tooltip.get_attribute("id"))
     button.blur()
-    expect(help_text).not_to_contain_text(meaning)
+    expect(tooltip).to_have_count(0)
     button.hover()
-    expect(help_text).to_contain_text(meaning)
+    expect(tooltip).to_contain_text(meaning)
+
+
+def test_a_view_without_content_is_a_greyed_tab_with_the_reason(page, open_file, tmp_path):
+    open_file(write_page(tmp_path / "page.html"))
+    menu = page.get_by_role("navigation", name="Views")
+    expect(menu.get_by_role("link", name="Kernels")).to_have_count(0)
+    menu.get_by_role("button", name="Kernels").focus()
+    expect(page.get_by_role("tooltip")).to_contain_text("No kernels were recorded")
+    assert_accessible(page)
+    open_file(tmp_path / "page.html", "#view=kernels")
+    expect(page.get_by_text("On a machine with a GPU")).to_be_visible()
 
 
 def test_finding_shows_its_explanation_in_place(late_rank, page, open_file):

@@ -71,7 +71,7 @@ def test_hostile_names_stay_text_and_no_formula_is_copied(page, open_file, tmp_p
     open_file(write_page(tmp_path / "page.html", operators=rows), "#view=operators")
 
     assert names(page)[:3] == HOSTILE[:3]
-    assert names(page)[3].endswith("(10000 characters)")
+    assert "…" in names(page)[3]
     page.get_by_role("button", name="Copy as TSV").click()
     page.get_by_text("Copied: 5 lines").wait_for()
     copied = page.evaluate("navigator.clipboard.readText()")
@@ -100,7 +100,7 @@ def test_kernels_have_kinds_and_rates_and_are_grouped_without_their_types(page, 
     ]
     open_file(write_page(tmp_path / "page.html", kernels=kernels), "#view=kernels")
 
-    assert names(page) == ["void fill<float>(int)", "Memcpy HtoD", "void fill<half>(int)"]
+    assert names(page) == ["fill<float>", "Memcpy HtoD", "fill<half>"]
     assert "3.00 ms compute, 1.50 ms copy" in page.locator("main h2").inner_text()
     first = page.locator("tbody tr").first.inner_text()
     assert "4.00 GFLOP" in first

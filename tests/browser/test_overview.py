@@ -39,7 +39,7 @@ def test_numbers_of_a_rank_and_a_step_are_available_by_pointer_and_keys(slow_loa
     legend = page.locator(".step-picture .part-legend").first
     steps = page.get_by_role("slider")
 
-    expect(legend).to_contain_text("Rank ")
+    expect(legend).to_contain_text("the slowest: ")
     page.get_by_role("button", name="Rank 1:").hover()
     expect(legend).to_contain_text("Rank 1: ")
     expect(legend).to_contain_text("Waiting for data")

@@ -50,7 +50,8 @@ def test_page_shows_the_step_and_time_breakdowns_of_the_report(settings, page, o
         expected = {word: time_ns for word, time_ns in known.items() if time_ns >= 0.001 * step_ns}
         assert {word: time_ns for word, time_ns in shown.items() if time_ns > 0} == pytest.approx(expected, rel=0.006)
     bars = page.get_by_role("list", name="Step time by rank").locator(".stack-length").all_inner_texts()
-    assert [_ns(text) for text in bars] == [pytest.approx(row.step_ns, rel=0.006) for row in report.ranks]
+    shown_ranks = report.ranks if len(report.ranks) > 1 else []  # of one rank, the bars above have it all
+    assert [_ns(text) for text in bars] == [pytest.approx(row.step_ns, rel=0.006) for row in shown_ranks]
 
 
 def test_page_shows_a_killed_run_and_an_unknown_phase(page, open_file, tmp_path):

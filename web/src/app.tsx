@@ -13,8 +13,8 @@ export function App({ payload }: { payload: Payload }) {
   const link = useLink();
   const offered = VIEWS.filter((view) => view.isOffered(page));
   const chosen = offered.find((view) => view.name === link.view) ?? offered[0];
-  const Chosen = chosen?.component;
-  useKeys(offered);
+  const reason = chosen?.whyEmpty(page) ?? { title: "There is nothing in this report." };
+  useKeys(offered.filter((view) => view.hasContent(page)));
   const titles = new Map(offered.map(({ name, title }) => [name, title]));
   if (usePrinting()) {
     return (
@@ -35,10 +35,10 @@ export function App({ payload }: { payload: Payload }) {
     <>
       <Header page={page} offered={offered} chosen={chosen} />
       <main data-view={chosen?.name}>
-        {Chosen ? (
-          <Chosen payload={payload} offered={titles} key={chosen.name} />
+        {chosen?.hasContent(page) ? (
+          <chosen.component payload={payload} offered={titles} key={chosen.name} />
         ) : (
-          <Empty title="There is nothing in this report." />
+          <Empty title={reason.title}>{reason.remedy}</Empty>
         )}
       </main>
     </>

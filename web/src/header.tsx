@@ -3,6 +3,7 @@ import { counted, formatCount } from "./format";
 import { linkTo, readLink } from "./link";
 import type { PageData, RunReport } from "./page_data";
 import { Name } from "./parts/name";
+import { Explained } from "./parts/term";
 import { ThemeButton } from "./parts/theme_button";
 import { printAll } from "./printing";
 import { TIMELINE_KEYS } from "./timeline/gestures";
@@ -16,7 +17,7 @@ interface HeaderProps {
 
 /** The header of the page: the run, the menu, and notes on all views. */
 export function Header({ page, offered, chosen }: HeaderProps) {
-  const { module } = readLink(); // a filter of several views
+  const filled = offered.filter((view) => view.hasContent(page));
   return (
     <header>
       <div class="title-line">
@@ -29,18 +30,12 @@ export function Header({ page, offered, chosen }: HeaderProps) {
             Print
           </button>
           <ThemeButton />
-          <Help offered={offered} />
+          <Help offered={filled} />
         </span>
       </div>
       <nav aria-label="Views">
-        {offered.map((view, at) => (
-          <a
-            key={view.name}
-            href={linkTo({ view: view.name, module })}
-            aria-current={view === chosen ? "page" : undefined}
-          >
-            {view.title} <kbd aria-hidden="true">{at < 9 ? at + 1 : ""}</kbd>
-          </a>
+        {offered.map((view) => (
+          <Tab key={view.name} view={view} page={page} isChosen={view === chosen} at={filled.indexOf(view)} />
         ))}
       </nav>
       {page.overview.warnings.map((warning) => (
@@ -54,6 +49,25 @@ export function Header({ page, offered, chosen }: HeaderProps) {
         </p>
       ))}
     </header>
+  );
+}
+
+interface TabProps {
+  view: View;
+  page: PageData;
+  isChosen: boolean;
+  /** Position among the views with content, for the key; -1 without content. */
+  at: number;
+}
+
+/** A tab of the menu: a link, or greyed with the reason for having no content. */
+function Tab({ view, page, isChosen, at }: TabProps) {
+  if (at < 0) return <Explained class="empty-tab" word={view.title} meaning={view.whyEmpty(page).title} />;
+  const { module } = readLink(); // a filter of several views
+  return (
+    <a href={linkTo({ view: view.name, module })} aria-current={isChosen ? "page" : undefined}>
+      {view.title} <kbd aria-hidden="true">{at < 9 ? at + 1 : ""}</kbd>
+    </a>
   );
 }
 

@@ -132,6 +132,7 @@ export interface CallSums {
   mfu: number | null;
   bytes: number | null;
   bytes_per_s: number | null;
+  share_of_step: number | null;
 }
 
 export interface CallTable {
@@ -198,7 +199,10 @@ export interface Piece {
   num_recorded: number;
   mean_ns: number;
   most_ns: number;
+  evaluation_ns: number;
+  checkpoint_ns: number;
   width: number;
+  attempt: number;
 }
 
 export interface AllSteps {

@@ -7,9 +7,16 @@ export interface View {
   name: string;
   title: string;
   isOffered: (page: PageData) => boolean;
-  /** It has more content than a reason for being empty; only then it is printed. */
+  /** Only then its tab opens it, and it is printed. */
   hasContent: (page: PageData) => boolean;
+  /** Why it has no content, and the remedy. */
+  whyEmpty: (page: PageData) => Reason;
   component: FunctionComponent<ViewProps>;
+}
+
+export interface Reason {
+  title: string;
+  remedy?: string;
 }
 
 /** `offered` has the titles of the offered views, by name. */

@@ -1,5 +1,5 @@
 import { FlameGraphs } from "./flame/flame_graph";
-import { Memory } from "./memory/memory";
+import { Memory, whyNoMemory } from "./memory/memory";
 import { filteredByModule } from "./modules/calls_of_module";
 import { TimelineView } from "./timeline/timeline";
 import type { View } from "./view";
@@ -17,13 +17,25 @@ export const VIEWS: View[] = [
     title: "Overview",
     isOffered: (page) => page.report !== null,
     hasContent: (page) => page.report !== null,
+    whyEmpty: () => ({ title: "This report has no overview." }),
     component: Overview,
   },
   {
     name: "timeline",
     title: "Timeline",
     isOffered: (page) => page.report !== null || page.timeline !== null,
-    hasContent: (page) => !!page.timeline && page.timeline.spans.begins.length > 0,
+    hasContent: ({ timeline }) => !!timeline && (timeline.spans.begins.length > 0 || timeline.counters.length > 0),
+    whyEmpty: ({ timeline }) =>
+      timeline
+        ? {
+            title: "No spans were recorded.",
+            remedy:
+              "Put kinetoscope.marker around parts of the loop, or add TorchProfiler to the profiler's sources, to see what they take.",
+          }
+        : {
+            title: "This report was written without its timeline.",
+            remedy: "To see one, write the report again without --no-timeline.",
+          },
     component: TimelineView,
   },
   {
@@ -31,6 +43,11 @@ export const VIEWS: View[] = [
     title: "Ranks",
     isOffered: (page) => page.report !== null,
     hasContent: (page) => !!page.report && (page.report.steps.length > 0 || page.devices.length > 0),
+    whyEmpty: () => ({
+      title: "No step was recorded, so there is no map of steps.",
+      remedy:
+        "Record with kinetoscope.profile(...), or call step() of torch.profiler after each batch; or name the spans that are steps: kinetoscope report PATH --step SPAN.",
+    }),
     component: Ranks,
   },
   {
@@ -38,6 +55,11 @@ export const VIEWS: View[] = [
     title: "Communication",
     isOffered: (page) => page.report !== null,
     hasContent: (page) => page.communication !== null,
+    whyEmpty: () => ({
+      title: "No collective was found that several ranks took part in.",
+      remedy:
+        "Give the traces of all ranks together: kinetoscope report FOLDER. Collectives are recorded with torch=True of kinetoscope.profile(...), or by a TorchProfiler; of gloo on CPU, too.",
+    }),
     component: Communication,
   },
   {
@@ -45,6 +67,10 @@ export const VIEWS: View[] = [
     title: "Modules",
     isOffered: (page) => page.report !== null,
     hasContent: (page) => page.modules !== undefined,
+    whyEmpty: () => ({
+      title: "No calls of modules were recorded.",
+      remedy: "Record them with kinetoscope run --modules, or kinetoscope.profile(modules=True).",
+    }),
     component: Modules,
   },
   {
@@ -52,6 +78,11 @@ export const VIEWS: View[] = [
     title: "Operators",
     isOffered: (page) => page.report !== null,
     hasContent: (page) => !!page.report?.operators.length,
+    whyEmpty: () => ({
+      title: "No operators were recorded.",
+      remedy:
+        "To record them, give kinetoscope.profile(torch=True), or a TorchProfiler: it records torch's operators in the steps that its schedule chooses.",
+    }),
     component: filteredByModule("operators", Operators),
   },
   {
@@ -59,6 +90,11 @@ export const VIEWS: View[] = [
     title: "Kernels",
     isOffered: (page) => page.report !== null,
     hasContent: (page) => !!page.report?.kernels.length,
+    whyEmpty: () => ({
+      title: "No kernels were recorded: the run had no GPU, or its GPU was not recorded.",
+      remedy:
+        "On a machine with a GPU, kinetoscope.profile(...) records kernels and copies, and so does torch.profiler with ProfilerActivity.CUDA.",
+    }),
     component: filteredByModule("kernels", Kernels),
   },
   {
@@ -66,6 +102,7 @@ export const VIEWS: View[] = [
     title: "Memory",
     isOffered: (page) => page.report !== null || page.memory.length > 0,
     hasContent: (page) => page.memory.some(({ times }) => times.length > 0) || !!page.report?.memory.length,
+    whyEmpty: whyNoMemory,
     component: Memory,
   },
   {
@@ -73,6 +110,11 @@ export const VIEWS: View[] = [
     title: "Flame graph",
     isOffered: (page) => page.report !== null,
     hasContent: (page) => page.flame_graphs.length > 0,
+    whyEmpty: () => ({
+      title: "No calls were recorded that a flame graph could show.",
+      remedy:
+        "kinetoscope.profile(...) records operators. With diagnose=True it samples Python's stacks, and with with_stack=True torch records them.",
+    }),
     component: FlameGraphs,
   },
   {
@@ -80,6 +122,7 @@ export const VIEWS: View[] = [
     title: "Compare",
     isOffered: (page) => page.comparison !== null,
     hasContent: (page) => page.comparison !== null,
+    whyEmpty: () => ({ title: "This report compares no runs." }),
     component: Compare,
   },
 ];

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { indexAt, stacked, zoomed, type MemorySeries } from "../src/memory/series";
+import { Fold } from "../src/timeline/fold";
 
 const SERIES: MemorySeries = {
   categories: ["forward", "backward"],
@@ -10,7 +11,7 @@ const SERIES: MemorySeries = {
   peak: 1,
   peakBytes: 22,
   stepEnds: [],
-  gaps: [],
+  fold: new Fold(),
 };
 
 test("areas are stacked: each begins where the one below ends", () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { sortedRows, toTsv, type TableColumn } from "../src/parts/table_rows";
+import { filledColumns, sortedRows, toTsv, type TableColumn } from "../src/parts/table_rows";
 
 const COLUMNS: TableColumn<{ name: string; time: number | null }>[] = [
   { title: "Name", value: (row) => row.name },
@@ -21,4 +21,9 @@ test("unknown values come last, however rows are sorted", () => {
 
 test("a copied name is no formula of a spreadsheet, and stays in its cell", () => {
   expect(toTsv(COLUMNS, [{ name: "=HYPERLINK()\tx", time: 3 }])).toBe("Name\tTime\n'=HYPERLINK() x\t3");
+});
+
+test("columns without values are hidden, but not those of an empty table", () => {
+  expect(filledColumns(COLUMNS, [{ name: "a", time: null }])).toEqual([COLUMNS[0]]);
+  expect(filledColumns(COLUMNS, [])).toEqual(COLUMNS);
 });

@@ -40,6 +40,7 @@ from kinetoscope.formats.experiments import read_experiments
 from kinetoscope.frames.all_steps import (
     anonymize_slow_steps,
     anonymize_stuck_phases,
+    find_attempt_pulses,
     find_run_pulses,
     read_run_slow_steps,
     read_run_stuck_phases,
@@ -134,11 +135,11 @@ def _add_all_steps(
     source = sources[0] if len(sources) == 1 else None
     if source is None or isinstance(source, Trace):
         return report
-    pulses = find_run_pulses(source, attempt)
+    pulses, earlier = find_attempt_pulses(source, attempt)
     stuck, kept_steps = read_run_stuck_phases(source, pulses), read_run_slow_steps(source, pulses)
     if anonymizer is not None:
         stuck, kept_steps = anonymize_stuck_phases(stuck, anonymizer), anonymize_slow_steps(kept_steps, anonymizer)
-    report = _add_unrecorded_steps(report, pulses)
+    report = _add_unrecorded_steps(report, pulses, earlier)
     about = report.run["all_steps"]
     if about is None:
         return add_findings(report, judge_pulse(stuck))
@@ -164,9 +165,9 @@ def _add_measured(report: RunReport, sources: Sequence[Source], anonymizer: Anon
     return replace(report, findings=[replace(finding, measured=one) for finding, one in pairs])
 
 
-def _add_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse]) -> RunReport:
+def _add_unrecorded_steps(report: RunReport, pulses: Sequence[Pulse], earlier: Sequence[Pulse] = ()) -> RunReport:
     """Add all steps of the run, and subtract the cost of recording from shares of savings."""
-    about = summarize_all_steps(pulses, report.steps, report.run["num_steps"])
+    about = summarize_all_steps(pulses, report.steps, report.run["num_steps"], earlier)
     if about is None:
         return report
     ratio = fetch_ratio(pulses, report.steps)

@@ -39,10 +39,16 @@ def find_run_pulses(source: str | os.PathLike[str], attempt: int | None = None) 
 
     The list is empty without pulses, or if ``source`` is no folder of a run.
     """
+    return find_attempt_pulses(source, attempt)[0]
+
+
+def find_attempt_pulses(source: str | os.PathLike[str], attempt: int | None = None) -> tuple[list[Pulse], list[Pulse]]:
+    """Return the pulse of each rank of a run as `find_run_pulses`, and the first rank's of each earlier attempt."""
     if not os.path.isdir(source):
-        return []
+        return [], []
     found = find_pulses(resolve_run_folder(Path(source)))
-    return found.get(max(found, default=0) if attempt is None else attempt, [])
+    last = max(found, default=0) if attempt is None else attempt
+    return found.get(last, []), [pulses[0] for number, pulses in found.items() if number < last]
 
 
 def read_run_slow_steps(source: str | os.PathLike[str], pulses: Collection[Pulse]) -> list[SlowStep]:

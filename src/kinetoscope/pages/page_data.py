@@ -426,6 +426,7 @@ class CallSums:
     mfu: float | None
     bytes: float | None
     bytes_per_s: float | None
+    share_of_step: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Sums over the calls of operators and kernels, for terminals and pages."""
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 
 from kinetoscope.analysis.cpu.operators import OperatorRow
 from kinetoscope.analysis.gpu.kernels import KernelRow
@@ -50,8 +51,13 @@ def find_top_calls(report: RunReport) -> TopCalls | None:
     )
 
 
-def build_call_tables(operators: Sequence[OperatorRow], kernels: Sequence[KernelRow]) -> list[CallTable]:
-    """Return the tables of calls of a page: by name, shapes, untyped name and kind; empty without calls."""
+def build_call_tables(
+    operators: Sequence[OperatorRow], kernels: Sequence[KernelRow], recorded_steps_ns: float | None = None
+) -> list[CallTable]:
+    """Return the tables of calls of a page: by name, shapes, untyped name and kind; empty without calls.
+
+    ``recorded_steps_ns``, the duration of the recorded steps of all ranks, is the whole of the shares of the step.
+    """
     tables: list[CallTable] = []
     if operators:
         tables.append(CallTable(of=OPERATORS, by="name", rows=sum_operators_by_name(operators)))
@@ -67,7 +73,14 @@ def build_call_tables(operators: Sequence[OperatorRow], kernels: Sequence[Kernel
         tables.append(CallTable(of=KERNELS, by="name", rows=sum_kernels_by_name(kernels)))
         tables.append(CallTable(of=KERNELS, by="untyped", rows=by_untyped))
         tables.append(CallTable(of=KERNELS, by="kind", rows=by_kind))
-    return tables
+    return [replace(table, rows=_add_shares(table.rows, recorded_steps_ns)) for table in tables]
+
+
+def _add_shares(rows: Sequence[CallSums], recorded_steps_ns: float | None) -> list[CallSums]:
+    """Add shares of the step: of the self time, which is the whole time of a kernel."""
+    if not recorded_steps_ns:
+        return list(rows)
+    return [replace(row, share_of_step=row.self_ns / recorded_steps_ns) for row in rows]
 
 
 def strip_types(name: str) -> str:

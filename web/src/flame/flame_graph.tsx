@@ -3,7 +3,6 @@ import { counted, formatCount, formatDuration, formatShare } from "../format";
 import { readLink, updateLink } from "../link";
 import { cssColour } from "../colours";
 import { Choice, useLinkedChoice } from "../parts/choice";
-import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
 import { nameGraph } from "../view_links";
 import { Table, type TableColumn } from "../parts/table";
@@ -23,14 +22,7 @@ export function FlameGraphs({ payload }: ViewProps) {
   const graph = graphs[titles.indexOf(title)];
   const [order, setOrder] = useLinkedChoice("order", [...ORDERS]);
   const frames = useMemo(() => graph && new Frames(graph, payload, order as Order), [graph, order]);
-  if (!frames?.root) {
-    return (
-      <Empty title="No calls were recorded that a flame graph could show.">
-        kinetoscope.profile(...) records operators. With diagnose=True it samples Python's stacks, and with
-        with_stack=True torch records them.
-      </Empty>
-    );
-  }
+  if (!frames?.root) return null;
   const choice = <Choice title="Calls of" options={titles} chosen={title} onChoose={setTitle} />;
   return (
     <Graph key={title} frames={frames} order={order as Order}>

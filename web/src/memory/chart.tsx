@@ -4,6 +4,7 @@ import "uplot/dist/uPlot.min.css";
 import { canvasColour } from "../colours";
 import { formatBytes, formatDuration } from "../format";
 import { useTheme } from "../theme";
+import type { Fold } from "../timeline/fold";
 import { stacked, wholeRange, zoomed, type MemorySeries, type Range } from "./series";
 
 const HEIGHT_PX = 340;
@@ -90,7 +91,12 @@ function plotOptions(series: MemorySeries, width: number, listeners: Listeners):
     cursor: { y: false, drag: { x: true, y: false }, points: { show: false } },
     scales: { x: { time: false }, y: { range: (_plot, _low, high) => [0, Math.max(1, high * 1.12)] } },
     axes: [
-      { ...axisColours(), incrs: NS, values: (_plot, times) => times.map((time) => formatDuration(time)) },
+      {
+        ...axisColours(),
+        incrs: NS,
+        splits: (_plot, _axis, from, to, step) => roundTimes(series.fold, from, to, step),
+        values: (_plot, times) => times.map((time) => formatDuration(Math.round(series.fold.real(time)))),
+      },
       { ...axisColours(), size: 76, incrs: BYTES, values: (_plot, sizes) => sizes.map((size) => formatBytes(size)) },
     ],
     series: [{}, ...areas.reverse()],
@@ -100,6 +106,15 @@ function plotOptions(series: MemorySeries, width: number, listeners: Listeners):
       draw: [(plot) => coverGaps(plot, series), (plot) => labelAreas(plot, series), (plot) => markPeak(plot, series)],
     },
   };
+}
+
+/** Folded times that are multiples of a step in recorded time, outside of gaps. */
+function roundTimes(fold: Fold, from: number, to: number, step: number): number[] {
+  return fold.stretches(from, to).flatMap(({ from, to, later }) => {
+    const first = Math.ceil((from + later) / step);
+    const count = Math.floor((to + later) / step) - first + 1;
+    return Array.from({ length: Math.max(0, count) }, (_, at) => (first + at) * step - later);
+  });
 }
 
 const BYTES = [...Array(50).keys()].map((power) => 2 ** power);
@@ -120,7 +135,7 @@ function coverGaps(plot: uPlot, series: MemorySeries): void {
     Math.min(Math.max(plot.valToPos(time, "x", true), bbox.left), bbox.left + bbox.width);
   ctx.save();
   ctx.fillStyle = canvasColour("panel");
-  for (const { from, to } of series.gaps) {
+  for (const { from, to } of series.fold.gaps) {
     const [left, right] = [within(from), within(to)];
     ctx.fillRect(left, bbox.top, right - left, bbox.height);
   }

@@ -1,12 +1,11 @@
 import { useMemo } from "preact/hooks";
 import { formatBytes, formatCount } from "../format";
-import type { Allocation, MemoryHolder, MemoryOverTime, MemoryRow, RunReport } from "../page_data";
+import type { Allocation, MemoryHolder, MemoryOverTime, MemoryRow, PageData, RunReport } from "../page_data";
 import { Choice, useLinkedChoice } from "../parts/choice";
-import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
 import type { Payload } from "../payload";
-import type { ViewProps } from "../view";
+import type { Reason, ViewProps } from "../view";
 import "./memory.css";
 import { OverTime } from "./over_time";
 import { readSeries } from "./series";
@@ -16,17 +15,6 @@ export function Memory({ payload }: ViewProps) {
   const { memory: all, report } = payload.page;
   const memory = all.filter(({ times }) => times.length > 0);
   const rows = report?.memory ?? [];
-  if (!memory.length && !rows.length && all.length) {
-    return <Empty title={`Nothing was allocated on ${nameOf(all[0].device)} while memory was recorded.`} />;
-  }
-  if (!memory.length && !rows.length) {
-    return (
-      <Empty title="No memory was recorded.">
-        kinetoscope.profile(...) records it, and so does torch.profiler with profile_memory=True. The lines that
-        allocated it need with_stack=True, too.
-      </Empty>
-    );
-  }
   return (
     <>
       {memory.length > 0 && <Devices payload={payload} memory={memory} />}
@@ -34,6 +22,15 @@ export function Memory({ payload }: ViewProps) {
       {rows.length > 0 && <Growth rows={rows} />}
     </>
   );
+}
+
+export function whyNoMemory({ memory: [first] }: PageData): Reason {
+  if (first) return { title: `Nothing was allocated on ${nameOf(first.device)} while memory was recorded.` };
+  return {
+    title: "No memory was recorded.",
+    remedy:
+      "kinetoscope.profile(...) records it, and so does torch.profiler with profile_memory=True. The lines that allocated it need with_stack=True, too.",
+  };
 }
 
 function Devices({ payload, memory }: { payload: Payload; memory: MemoryOverTime[] }) {
@@ -71,7 +68,7 @@ function AliveAtPeak({
   memory: MemoryOverTime;
   title: string;
 }) {
-  const columns = useMemo(() => allocationColumns(rows, peak_bytes), [rows]);
+  const columns = useMemo(() => allocationColumns(peak_bytes), [peak_bytes]);
   return (
     <section>
       <h2>Alive at the peak</h2>
@@ -88,8 +85,8 @@ function AliveAtPeak({
   );
 }
 
-function allocationColumns(rows: Allocation[], peakBytes: number): TableColumn<Allocation>[] {
-  const columns: TableColumn<Allocation>[] = [
+function allocationColumns(peakBytes: number): TableColumn<Allocation>[] {
+  return [
     { title: "Allocated by", value: (row) => row.name || "unknown" },
     { title: "Category", value: (row) => row.category.replace(/_/g, " ") },
     { title: "Line", value: (row) => row.line },
@@ -97,7 +94,6 @@ function allocationColumns(rows: Allocation[], peakBytes: number): TableColumn<A
     { title: "Allocations", value: (row) => row.num_allocations },
     bytesColumn("Size", (row) => row.size_bytes, peakBytes, "The bar is the part of the peak."),
   ];
-  return columns.filter((column) => rows.some((row) => column.value(row) !== null));
 }
 
 function bytesColumn<Row>(
@@ -111,7 +107,7 @@ function bytesColumn<Row>(
 
 /** The peak of each device of each rank, by category. */
 function Peaks({ rows, highest }: { rows: MemoryRow[]; highest: number | null }) {
-  const columns = useMemo(() => peakColumns(rows, highest), [rows]);
+  const columns = useMemo(() => peakColumns(highest), [highest]);
   return (
     <section>
       <h2>Peak of each device</h2>
@@ -124,8 +120,8 @@ function deviceOf(row: MemoryRow): string {
   return row.device === null ? "host" : `device ${row.device}`;
 }
 
-function peakColumns(rows: MemoryRow[], highest: number | null): TableColumn<MemoryRow>[] {
-  const columns: TableColumn<MemoryRow>[] = [
+function peakColumns(highest: number | null): TableColumn<MemoryRow>[] {
+  return [
     { title: "Rank", value: (row) => row.rank },
     { title: "Device", value: deviceOf },
     bytesColumn("Peak", (row) => row.peak_bytes, highest, "The bar is the part of the highest peak."),
@@ -133,7 +129,6 @@ function peakColumns(rows: MemoryRow[], highest: number | null): TableColumn<Mem
     bytesColumn("Growth per step", (row) => row.growth_bytes_per_step, undefined, "Of what is alive as each step ends"),
     { title: "At the peak", value: sharesOf, width: "wide" },
   ];
-  return columns.filter((column) => rows.some((row) => column.value(row) !== null));
 }
 
 function sharesOf(row: MemoryRow): string | null {
@@ -155,7 +150,7 @@ function Growth({ rows }: { rows: MemoryRow[] }) {
       {holders.length ? (
         <Table
           caption="What grows from step to step"
-          columns={HOLDER_COLUMNS.filter((column) => holders.some((row) => column.value(row) !== null))}
+          columns={HOLDER_COLUMNS}
           rows={holders}
           sortedBy="Growth per step"
           noun="allocating operator"

@@ -5,6 +5,7 @@ import { formatBytes, formatDuration } from "../format";
 import { readLink, updateLink } from "../link";
 import type { StepEnd, StepRow } from "../page_data";
 import { Table, type TableColumn } from "../parts/table";
+import type { Fold } from "../timeline/fold";
 import { AreaChart } from "./chart";
 import { indexAt, wholeRange, type MemorySeries, type Range } from "./series";
 
@@ -22,7 +23,7 @@ export function OverTime({ series, steps, title, children }: OverTimeProps) {
   const [isTable, setIsTable] = useState(false);
   const whole = wholeRange(series);
   const isWhole = range.from <= whole.from && range.to >= whole.to;
-  useRememberedRange(range, isWhole);
+  useRememberedRange(range, isWhole, series.fold);
   return (
     <section>
       <h2>{`Memory of ${title} over time: at most ${formatBytes(series.peakBytes)}`}</h2>
@@ -34,9 +35,6 @@ export function OverTime({ series, steps, title, children }: OverTimeProps) {
         <button type="button" disabled={isWhole} onClick={() => setRange(whole)}>
           Show all
         </button>
-        <span class="quiet">
-          Drag over a part to zoom in.{series.gaps.length > 0 && " In gaps, nothing was recorded."}
-        </span>
       </div>
       {isTable ? (
         <TimeTable series={series} range={range} />
@@ -60,14 +58,15 @@ export function OverTime({ series, steps, title, children }: OverTimeProps) {
 function linkedRange(series: MemorySeries): Range {
   const whole = wholeRange(series);
   const { from, to } = readLink();
-  const range = { from: Math.max(whole.from, Number(from)), to: Math.min(whole.to, Number(to)) };
+  const [first, last] = [from, to].map((time) => series.fold.folded(Number(time)));
+  const range = { from: Math.max(whole.from, first), to: Math.min(whole.to, last) };
   return from !== undefined && to !== undefined && range.from < range.to ? range : whole;
 }
 
 /** Store a range in the link after a pause: browsers limit the rate of changes. */
-function useRememberedRange({ from, to }: Range, isWhole: boolean): void {
+function useRememberedRange({ from, to }: Range, isWhole: boolean, fold: Fold): void {
   useEffect(() => {
-    const bounds = [from, to].map((time) => (isWhole ? undefined : String(Math.round(time))));
+    const bounds = [from, to].map((time) => (isWhole ? undefined : String(Math.round(fold.real(time)))));
     const waiting = setTimeout(() => updateLink({ from: bounds[0], to: bounds[1] }), 150);
     return () => clearTimeout(waiting);
   }, [from, to]);
@@ -76,7 +75,7 @@ function useRememberedRange({ from, to }: Range, isWhole: boolean): void {
 /** The values of categories at the cursor or at the peak, in the order of the areas, the highest first. */
 function Legend(props: { series: MemorySeries; at: number; isCursor: boolean; steps: StepRow[] }) {
   const { series, at, isCursor, steps } = props;
-  const time = series.times[at] ?? 0;
+  const time = Math.round(series.fold.real(series.times[at] ?? 0));
   const step = steps.find((row) => row.begin_ns <= time && time < row.begin_ns + row.duration_ns);
   const where = `at ${formatDuration(time)}${step ? `, in step ${step.step}` : ""}`;
   return (
@@ -113,8 +112,9 @@ function timeColumns(series: MemorySeries): TableColumn<number>[] {
   const bytes = (title: string, value: (at: number) => number): TableColumn<number> => {
     return { title, value, show: (at) => formatBytes(value(at)), unit: "B" };
   };
+  const timeOf = (at: number) => Math.round(series.fold.real(series.times[at]));
   return [
-    { title: "Time", value: (at) => series.times[at], show: (at) => formatDuration(series.times[at]), unit: "ns" },
+    { title: "Time", value: timeOf, show: (at) => formatDuration(timeOf(at)), unit: "ns" },
     bytes("All", (at) => series.totals[at]),
     ...series.categories.map((category, number) => bytes(category, (at) => series.sizes[number][at])),
   ];

@@ -1,8 +1,9 @@
 import { nthColour, PHASE_COLOURS, type ColourNumber } from "../colours";
 import type { MemoryOverTime, StepEnd } from "../page_data";
 import type { Numbers, Payload } from "../payload";
+import { Fold } from "../timeline/fold";
 
-/** Decoded memory of one device over time. `sizes` has bytes per category at each of `times`. */
+/** Decoded memory of one device over folded time. `sizes` has bytes per category at each of `times`. */
 export interface MemorySeries {
   categories: string[];
   colours: ColourNumber[];
@@ -12,22 +13,22 @@ export interface MemorySeries {
   peak: number;
   peakBytes: number;
   stepEnds: StepEnd[];
-  /** Gaps between windows, without data. */
-  gaps: Range[];
+  /** Gaps between windows, without data, are folded as in the timeline. */
+  fold: Fold;
 }
 
 export function readSeries(memory: MemoryOverTime, payload: Pick<Payload, "numbers" | "page">): MemorySeries {
-  const windows = payload.page.timeline?.windows ?? [];
+  const fold = new Fold((payload.page.timeline?.windows ?? []) as [number, number][]);
   return {
     categories: memory.categories.map((category) => category.replace(/_/g, " ")),
     colours: memory.categories.map(colourOf),
-    times: payload.numbers(memory.times),
+    times: Float64Array.from(payload.numbers(memory.times), (time) => fold.folded(time)),
     sizes: memory.sizes.map((column) => payload.numbers(column)),
     totals: payload.numbers(memory.totals),
     peak: memory.peak,
     peakBytes: memory.peak_bytes,
     stepEnds: memory.step_ends,
-    gaps: windows.slice(1).map(([next], at) => ({ from: windows[at][1], to: next })),
+    fold,
   };
 }
 

@@ -38,37 +38,43 @@ export function StepPicture({ payload }: { payload: Payload }) {
     updateLink({ steprank: rank === ALL ? undefined : rank });
   };
   const numFirst = numShownFirst(ranks);
-  const pointed = (shown && (shown.of === "rank" ? ranks : steps)[shown.at]) ?? ranks[0];
+  const pointed = (shown && (shown.of === "rank" ? ranks : steps)[shown.at]) ?? slowestOf(steps);
+  const isByDevice = payload.page.overview.bound_side === "device" && steps.every(({ below }) => below !== null);
+  const side = isByDevice ? "GPU" : "CPU";
   const names = ranks.map(({ rank }) => rank);
   return (
     <section class="step-picture" aria-labelledby="step-picture-title">
-      <h2 id="step-picture-title">Step time by rank and step</h2>
+      <h2 id="step-picture-title">{ranks.length > 1 ? "Profiled steps" : `Profiled steps, on the ${side}`}</h2>
       {pointed && <Numbers of={pointed} />}
       <div>
-        <h3>{numFirst < ranks.length ? "By rank, those that stand out first" : "By rank"}</h3>
-        <Stack
-          label="Step time by rank"
-          bars={ranks.map(barOf)}
-          shown={shown?.of === "rank" ? shown.at : null}
-          onShow={show("rank")}
-          onChoose={(at) => choose(String(names[at]))}
-          numFirst={numFirst}
-          noun="rank"
-        />
-        <div class="by-step">
-          <h3>By step, on the CPU</h3>
-          {ranks.length > 1 && (
+        {ranks.length > 1 && (
+          <>
+            <h3>{numFirst < ranks.length ? "By rank, those that stand out first" : "By rank"}</h3>
+            <Stack
+              label="Step time by rank"
+              bars={ranks.map(barOf)}
+              shown={shown?.of === "rank" ? shown.at : null}
+              onShow={show("rank")}
+              onChoose={(at) => choose(String(names[at]))}
+              numFirst={numFirst}
+              noun="rank"
+            />
+          </>
+        )}
+        {ranks.length > 1 && (
+          <div class="by-step">
+            <h3>{`By step, on the ${side}`}</h3>
             <RankChoice
               ranks={[...names].sort((one, other) => (one ?? -1) - (other ?? -1))}
               chosen={rank}
               onChoose={choose}
             />
-          )}
-        </div>
+          </div>
+        )}
         <Columns
           label="Steps; Enter shows one in the timeline"
           noun="step"
-          columns={steps}
+          columns={isByDevice ? steps.map((step) => ({ ...step, parts: step.below ?? [] })) : steps}
           shown={shown?.of === "step" ? shown.at : null}
           onShow={show("step")}
           onChoose={(at) => goTo(steps[at]?.number, rank, payload)}
@@ -82,9 +88,15 @@ function Numbers({ of: { title, timeNs, parts, below } }: { of: ShownBreakdown }
   return (
     <div class="numbers">
       <Legend title={`${title}: ${formatDuration(timeNs)}`} noun="Part" parts={parts} />
-      {below && <Legend title="Its GPU" noun="Use" parts={below} />}
+      {below && <Legend title="GPU" noun="Use" parts={below} />}
     </div>
   );
+}
+
+/** The slowest step, whose numbers are shown while nothing is pointed at. */
+function slowestOf(steps: ShownBreakdown[]): ShownBreakdown | undefined {
+  const [slowest] = [...steps].sort((one, other) => (other.timeNs ?? 0) - (one.timeNs ?? 0));
+  return slowest && { ...slowest, title: `${slowest.title}, the slowest` };
 }
 
 function RankChoice(props: { ranks: (number | null)[]; chosen: string; onChoose: (rank: string) => void }) {
@@ -113,7 +125,7 @@ function goTo(step: number | undefined, rank: string, payload: Payload): void {
 }
 
 function barOf({ title, timeNs, parts, below }: ShownBreakdown) {
-  const device = below ? ` ${describeColumn({ title: "Its GPU", timeNs, parts: below })}` : "";
+  const device = below ? ` ${describeColumn({ title: "GPU", timeNs, parts: below })}` : "";
   return {
     ...{ title, parts, below: below ?? undefined },
     length: formatDuration(timeNs),

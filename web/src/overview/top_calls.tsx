@@ -1,11 +1,13 @@
 import { formatCount, formatDuration, formatShare } from "../format";
+import { shortKernelNames } from "../kernel_names";
 import { linkTo } from "../link";
 import type { TopCalls as TopCallsData } from "../page_data";
-import { Name } from "../parts/name";
+import { OneLine } from "../parts/name";
 
 /** The operators, or the kernels where the GPU bounds the step, with most time per step of a rank. */
 export function TopCalls({ calls }: { calls: TopCallsData }) {
   const isOfGpu = calls.of === "kernels";
+  const shortNames = shortKernelNames(calls.names);
   return (
     <section class="top-calls" aria-labelledby="top-calls-title">
       <h2 id="top-calls-title">
@@ -24,7 +26,7 @@ export function TopCalls({ calls }: { calls: TopCallsData }) {
           {calls.names.map((name, at) => (
             <tr key={at}>
               <th scope="row">
-                <Name text={name} maxLength={80} />
+                <OneLine name={name} short={isOfGpu ? shortNames.get(name) : name} />
               </th>
               <td class="number">{formatDuration(calls.times_ns[at])}</td>
               <td class="number">{formatShare(calls.shares[at])}</td>

@@ -15,10 +15,18 @@ export interface StackColumn {
   parts: StackPart[];
 }
 
+/** A kind of event above the columns `at` which it occurred. */
+export interface ColumnMark {
+  symbol: string;
+  title: string;
+  at: number[];
+}
+
 interface ColumnsProps {
   label: string;
   noun: string;
   columns: StackColumn[];
+  marks?: ColumnMark[];
   shown: number | null;
   onShow: (at: number | null) => void;
   onChoose: (at: number) => void;
@@ -31,7 +39,7 @@ const MAX_TICKS = 4;
 const MAX_LABELS = 8;
 const STEPS: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 };
 
-export function Columns({ label, noun, columns, shown, onShow, onChoose }: ColumnsProps) {
+export function Columns({ label, noun, columns, marks = [], shown, onShow, onChoose }: ColumnsProps) {
   const heights = columns.map((column) => column.timeNs ?? 0);
   const scale = timeScale(topOf(heights), MAX_TICKS);
   const top = scale[scale.length - 1].value;
@@ -52,8 +60,11 @@ export function Columns({ label, noun, columns, shown, onShow, onChoose }: Colum
     cut > 0 && `${counted(cut, noun)} cut, up to ${formatDuration(Math.max(...heights))}`,
     layout.gaps.length > 0 && `In gaps, ${noun}s were not recorded`,
   ].filter(Boolean);
+  const seen = marks.filter((mark) => mark.at.length > 0);
+  const marksOf = (at: number) => seen.filter((mark) => mark.at.includes(at)).map(({ title }) => `, with ${title}`);
   return (
     <div class="columns">
+      {seen.length > 0 && <Marks marks={seen} layout={layout} />}
       <div class="columns-scale" aria-hidden="true">
         {scale.map(({ value, label }) => (
           <span key={value} style={{ bottom: `${(100 * value) / top}%` }}>
@@ -71,7 +82,7 @@ export function Columns({ label, noun, columns, shown, onShow, onChoose }: Colum
         aria-valuemin={0}
         aria-valuemax={columns.length - 1}
         aria-valuenow={focused}
-        aria-valuetext={describeColumn(columns[focused])}
+        aria-valuetext={`${describeColumn(columns[focused])}${marksOf(focused).join("")}`}
         onKeyDown={onKeyDown}
         onPointerMove={(event) => onShow(toColumn(event))}
         onPointerLeave={() => onShow(null)}
@@ -88,6 +99,25 @@ export function Columns({ label, noun, columns, shown, onShow, onChoose }: Colum
       </svg>
       <Numbers columns={columns} layout={layout} noun={noun} />
       {notes.length > 0 && <p class="columns-said quiet">{`${notes.join(". ")}.`}</p>}
+    </div>
+  );
+}
+
+/** Symbols above the columns. */
+function Marks({ marks, layout }: { marks: ColumnMark[]; layout: ColumnLayout }) {
+  return (
+    <div class="columns-marks" aria-hidden="true">
+      {marks.flatMap(({ symbol, title, at }) =>
+        at.map((column) => (
+          <span
+            key={`${title} ${column}`}
+            title={title}
+            style={{ left: `${(100 * (layout.lefts[column] + 0.5)) / layout.width}%` }}
+          >
+            {symbol}
+          </span>
+        )),
+      )}
     </div>
   );
 }

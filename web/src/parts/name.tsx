@@ -14,6 +14,17 @@ export function Name({ text, maxLength = MAX_CHARACTERS }: { text: string; maxLe
   );
 }
 
+const MAX_LINE_LENGTH = 52;
+
+/** A name, or its `short` form, on one line; the title has the whole name. */
+export function OneLine({ name, short = name }: { name: string; short?: string }) {
+  return (
+    <bdi title={name.slice(0, 2000)} class="one-line">
+      {cutInMiddle(short, MAX_LINE_LENGTH)}
+    </bdi>
+  );
+}
+
 /** A text shortened in the middle. */
 export function cutInMiddle(text: string, maxLength: number): string {
   if (text.length <= maxLength) return text;

@@ -1,11 +1,20 @@
 import type { ComponentChildren } from "preact";
-import { useId, useMemo, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { counted, formatCount } from "../format";
 import { readLink, updateLink } from "../link";
 import "./table.css";
 import { CopyButton } from "./copy";
 import { Name } from "./name";
-import { hasNumbers, matchingRows, sortedRows, toTsv, type Sorting, type TableColumn } from "./table_rows";
+import { Explained } from "./term";
+import {
+  filledColumns,
+  hasNumbers,
+  matchingRows,
+  sortedRows,
+  toTsv,
+  type Sorting,
+  type TableColumn,
+} from "./table_rows";
 
 export type { TableColumn } from "./table_rows";
 
@@ -21,6 +30,8 @@ interface TableProps<Row> {
   maxRows?: number;
   /** Key of a row, where rows are added and removed. */
   rowKey?: (row: Row) => string;
+  /** Keep columns without values: they may get some, or show more than their values. */
+  hasAllColumns?: boolean;
   /** Store the filter (`q`) and the order (`sort`) in the link; for one table per view. */
   isLinked?: boolean;
   /** Further controls. */
@@ -31,7 +42,11 @@ const MAX_ROWS = 200;
 
 /** A table to sort, filter and copy. The page has the first rows only, until the reader requests more. */
 export function Table<Row>(props: TableProps<Row>) {
-  const { columns, rows, noun = "row", filterText } = props;
+  const { rows, noun = "row", filterText } = props;
+  const columns = useMemo(
+    () => (props.hasAllColumns ? props.columns : filledColumns(props.columns, rows)),
+    [props.columns, rows],
+  );
   const [sorting, setSorting] = useLinkedSorting(props);
   const [filter, setFilter] = useState((props.isLinked && readLink().q) || "");
   const [maxRows, setMaxRows] = useState(props.maxRows ?? MAX_ROWS);
@@ -51,7 +66,7 @@ export function Table<Row>(props: TableProps<Row>) {
         </span>
         <CopyButton title="Copy as TSV" text={() => toTsv(columns, sorted)} />
       </div>
-      <Rows {...props} rows={sorted.slice(0, maxRows)} sorting={sorting} onSort={setSorting} />
+      <Rows {...props} columns={columns} rows={sorted.slice(0, maxRows)} sorting={sorting} onSort={setSorting} />
       {sorted.length > maxRows && (
         <button type="button" onClick={() => setMaxRows(maxRows * 5)}>
           {`Show more of the ${counted(sorted.length - maxRows, noun)} left out`}
@@ -94,23 +109,8 @@ interface RowsProps<Row> extends TableProps<Row> {
 
 function Rows<Row>({ caption, columns, rows, sorting, onSort, onChoose, rowKey }: RowsProps<Row>) {
   const areNumbers = columns.map((column) => hasNumbers(column, rows));
-  const [helpTitle, setHelpTitle] = useState<string | null>(null);
-  const help = columns.find((column) => column.title === helpTitle)?.help;
-  const id = useId();
   return (
     <>
-      {columns.some((column) => column.help) && (
-        <p class="table-help quiet" id={id}>
-          {help ? (
-            <>
-              <strong>{helpTitle}</strong>
-              {`: ${help}`}
-            </>
-          ) : (
-            "Point at a heading, or move the focus to it, to see what it means."
-          )}
-        </p>
-      )}
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys */}
       <section class="table-scroll" aria-label={caption} tabIndex={0}>
         <table>
@@ -124,8 +124,6 @@ function Rows<Row>({ caption, columns, rows, sorting, onSort, onChoose, rowKey }
                   isNumber={areNumbers[at]}
                   order={sorting.title === column.title ? (sorting.isRising ? "ascending" : "descending") : "none"}
                   onSort={onSort}
-                  onHelp={setHelpTitle}
-                  helpId={column.title === helpTitle ? id : undefined}
                 />
               ))}
             </tr>
@@ -156,31 +154,27 @@ interface HeadingProps<Row> {
   isNumber: boolean;
   order: "ascending" | "descending" | "none";
   onSort: (sorting: Sorting) => void;
-  /** Show or hide the help of the column. */
-  onHelp: (title: string | null) => void;
-  helpId?: string;
 }
 
 const ARROWS = { ascending: " ▲", descending: " ▼", none: "" };
 
 /** A heading that sorts by its column: numbers descending and texts ascending first, then reversed. */
-function Heading<Row>({ column, isNumber, order, onSort, onHelp, helpId }: HeadingProps<Row>) {
+function Heading<Row>({ column, isNumber, order, onSort }: HeadingProps<Row>) {
   const isRising = order === "none" ? !isNumber : order === "descending";
+  const sort = () => onSort({ title: column.title, isRising });
+  const arrow = <span aria-hidden="true">{ARROWS[order]}</span>;
   return (
     <th aria-sort={order} class={isNumber ? "number" : undefined} scope="col">
-      <button
-        type="button"
-        class={column.help ? "has-help" : undefined}
-        aria-describedby={helpId}
-        onClick={() => onSort({ title: column.title, isRising })}
-        onMouseEnter={() => onHelp(column.title)}
-        onMouseLeave={() => onHelp(null)}
-        onFocus={() => onHelp(column.title)}
-        onBlur={() => onHelp(null)}
-      >
-        {column.title}
-        <span aria-hidden="true">{ARROWS[order]}</span>
-      </button>
+      {column.help ? (
+        <Explained word={column.title} meaning={column.help} onClick={sort}>
+          {arrow}
+        </Explained>
+      ) : (
+        <button type="button" onClick={sort}>
+          {column.title}
+          {arrow}
+        </button>
+      )}
     </th>
   );
 }

@@ -10,14 +10,19 @@ export interface TableColumn<Row> {
   /** The whole of shares: each cell has a bar. */
   whole?: number | null;
   help?: string;
-  /** Minimal width of texts; by default, the first column is wide. Short texts are never wrapped. */
-  width?: "short" | "narrow" | "wide";
+  /** Minimal width of texts; by default, the first column is wide. Short texts and those of a line are never wrapped. */
+  width?: "short" | "narrow" | "wide" | "line";
 }
 
 /** The sorted column, if one has this title. */
 export interface Sorting {
   title: string;
   isRising: boolean;
+}
+
+/** The columns that have a value in some row. */
+export function filledColumns<Row>(columns: TableColumn<Row>[], rows: Row[]): TableColumn<Row>[] {
+  return rows.length ? columns.filter((column) => rows.some((row) => column.value(row) !== null)) : columns;
 }
 
 export function matchingRows<Row>(rows: Row[], filter: string, filterText?: (row: Row) => string): Row[] {

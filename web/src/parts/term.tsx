@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { meaningOf } from "../terms";
 import { Name } from "./name";
@@ -12,7 +13,17 @@ export function Term({ children: word }: { children: string }) {
 const WIDTH = 300;
 const GAP = 4;
 
-function Explained({ word, meaning }: { word: string; meaning: string }) {
+interface ExplainedProps {
+  word: string;
+  meaning: string;
+  class?: string;
+  onClick?: () => void;
+  /** Content after the word. */
+  children?: ComponentChildren;
+}
+
+/** A button whose meaning is shown on hover, focus and click. */
+export function Explained({ word, meaning, class: name = "", onClick, children }: ExplainedProps) {
   const [isOpen, setIsOpen] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
   const id = useId();
@@ -29,16 +40,20 @@ function Explained({ word, meaning }: { word: string; meaning: string }) {
   }, [isOpen]);
   const box = isOpen ? button.current?.getBoundingClientRect() : undefined;
   return (
-    <span class="term" onMouseEnter={() => setIsOpen(true)} onMouseLeave={() => setIsOpen(false)}>
+    <span class={`term ${name}`} onMouseEnter={() => setIsOpen(true)} onMouseLeave={() => setIsOpen(false)}>
       <button
         type="button"
         ref={button}
         aria-describedby={isOpen ? id : undefined}
         onFocus={() => setIsOpen(true)}
         onBlur={() => setIsOpen(false)}
-        onClick={() => setIsOpen(true)}
+        onClick={() => {
+          setIsOpen(true);
+          onClick?.();
+        }}
       >
         {word}
+        {children}
       </button>
       {box && (
         <span

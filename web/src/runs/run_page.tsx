@@ -121,6 +121,7 @@ function Traces({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }
         filterText={(file) => file.name}
         noun="trace"
         maxRows={1000}
+        hasAllColumns
       />
       {num_left_out > 0 && <p>And {counted(num_left_out, "more trace")}: view a folder further down to see them.</p>}
       <p id="handed-over" role="status">

@@ -30,6 +30,7 @@ export function RunTable({ runs }: { runs: ListedRun[] }) {
         filterText={buildFilterText}
         noun="run"
         maxRows={1000}
+        hasAllColumns
         isLinked
       >
         <Choice title="Show" options={Object.keys(FILTERS)} chosen={choice} onChoose={choose} />

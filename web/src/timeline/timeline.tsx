@@ -2,7 +2,6 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { readLink, useLink } from "../link";
 import { chosenModule } from "../modules/chosen_module";
 import { ModuleFilter } from "../modules/module_filter";
-import { Empty } from "../parts/empty";
 import type { Payload } from "../payload";
 import type { ViewProps } from "../view";
 import { readCounters } from "./counters";
@@ -16,27 +15,6 @@ import { Stage } from "./stage";
 import "./timeline.css";
 import { Toolbar } from "./toolbar";
 import { Tracks } from "./tracks";
-
-/** The timeline: all spans over time, by rank and track. */
-export function TimelineView({ payload }: ViewProps) {
-  const { timeline } = payload.page;
-  if (!timeline) {
-    return (
-      <Empty title="This report was written without its timeline.">
-        To see one, write the report again without --no-timeline.
-      </Empty>
-    );
-  }
-  if (!timeline.spans.begins.length && !timeline.counters.length) {
-    return (
-      <Empty title="No spans were recorded.">
-        Put kinetoscope.marker around parts of the loop, or add TorchProfiler to the profiler's sources, to see what
-        they take.
-      </Empty>
-    );
-  }
-  return <Loaded payload={payload} />;
-}
 
 /** Restore the state when the view is opened again. */
 const stages = new WeakMap<Payload, Stage>();
@@ -53,7 +31,8 @@ function stageOf(payload: Payload): Stage {
   return stage;
 }
 
-function Loaded({ payload }: { payload: Payload }) {
+/** The timeline: all spans over time, by rank and track. */
+export function TimelineView({ payload }: ViewProps) {
   const stage = useMemo(() => stageOf(payload), [payload]);
   useLink();
   const chosen = chosenModule(payload.page);

@@ -1,6 +1,6 @@
 import { formatCount, formatDuration, formatOperations, formatShare } from "../format";
 import type { CallSums, CallTable } from "../page_data";
-import { Name } from "../parts/name";
+import { OneLine } from "../parts/name";
 import type { TableColumn } from "../parts/table";
 
 /** Groupings of a table of calls. */
@@ -55,9 +55,20 @@ function formatFlopRate(flopsPerS: number | null): string {
   return flopsPerS === null ? formatOperations(null) : `${formatOperations(flopsPerS)}/s`;
 }
 
-export function nameColumn(title: string): TableColumn<CallSums> {
-  return { title, value: (row) => row.name, show: (row) => <Name text={row.name} maxLength={120} /> };
+/** The name of a call on one line, by its `shortNames` where it has one; the whole name is its title. */
+export function nameColumn(title: string, shortNames?: Map<string, string>): TableColumn<CallSums> {
+  const show = ({ name }: CallSums) => <OneLine name={name} short={shortNames?.get(name)} />;
+  return { title, value: (row) => row.name, show, width: "line" };
 }
+
+/** Time as a share of the step, with a bar. */
+export const SHARE_COLUMN: TableColumn<CallSums> = {
+  title: "Of step",
+  value: (row) => row.share_of_step,
+  show: (row) => formatShare(row.share_of_step),
+  whole: 1,
+  help: "Share of the time of all recorded steps of all ranks",
+};
 
 export function callsColumn(): TableColumn<CallSums> {
   return { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) };

@@ -4,7 +4,6 @@ import { WorstCalls } from "../communication/worst_calls";
 import { formatBytes, formatDuration, formatRate, formatShare } from "../format";
 import type { CallGroup, CollectiveRow, Communication as Calls } from "../page_data";
 import { describeColumn } from "../parts/columns";
-import { Empty } from "../parts/empty";
 import { Legend } from "../parts/legend";
 import { Scatter, type Series } from "../parts/scatter";
 import { Stack } from "../parts/stack";
@@ -20,7 +19,7 @@ export function Communication({ payload }: ViewProps) {
   const { page } = payload;
   const calls = page.report?.collectives ?? [];
   const { communication } = page;
-  if (!communication) return <NoCalls />;
+  if (!communication) return null;
   return (
     <>
       <p class="headline">{communication.summary}</p>
@@ -40,15 +39,6 @@ export function Communication({ payload }: ViewProps) {
       </div>
       <WorstCalls payload={payload} communication={communication} />
     </>
-  );
-}
-
-function NoCalls() {
-  return (
-    <Empty title="No collective was found that several ranks took part in.">
-      Give the traces of all ranks together: kinetoscope report FOLDER. Collectives are recorded with torch=True of
-      kinetoscope.profile(...), or by a TorchProfiler; of gloo on CPU, too.
-    </Empty>
   );
 }
 

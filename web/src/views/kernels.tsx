@@ -1,11 +1,19 @@
 import { useMemo } from "preact/hooks";
 import { cssColour, KERNEL_KIND_COLOURS } from "../colours";
 import { counted, formatBytes, formatCount, formatDuration, formatRate } from "../format";
+import { shortKernelNames } from "../kernel_names";
 import type { CallSums, CallTotals, KernelRow } from "../page_data";
-import { Empty } from "../parts/empty";
 import type { TableColumn } from "../parts/table";
 import type { ViewProps } from "../view";
-import { callsColumn, callTimeColumns, computedColumns, computedFacts, nameColumn, timeColumn } from "./calls";
+import {
+  callsColumn,
+  callTimeColumns,
+  computedColumns,
+  computedFacts,
+  nameColumn,
+  SHARE_COLUMN,
+  timeColumn,
+} from "./calls";
 import { GroupedCalls } from "./grouped_calls";
 
 const GROUPS = { name: "Name", untyped: "Name without types", kind: "Kind" };
@@ -16,15 +24,7 @@ export function Kernels({ payload }: ViewProps) {
   const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind !== "operator"), [payload]);
   const totals = payload.page.call_totals;
   const wholeNs = totals.find(({ kind }) => kind === "kernels")?.total_ns;
-  const columns = useMemo(() => kernelColumns(rows, wholeNs), [rows]);
-  if (!rows.length) {
-    return (
-      <Empty title="No kernels were recorded: the run had no GPU, or its GPU was not recorded.">
-        On a machine with a GPU, kinetoscope.profile(...) records kernels and copies, and so does torch.profiler with
-        ProfilerActivity.CUDA.
-      </Empty>
-    );
-  }
+  const columns = useMemo(() => kernelColumns(rows), [rows]);
   return (
     <GroupedCalls
       payload={payload}
@@ -54,12 +54,13 @@ function heading(totals: CallTotals[]): string {
   return `Kernels and copies took ${formatDuration(all.total_ns)} in ${calls}, on all devices together: ${parts}`;
 }
 
-function kernelColumns(rows: KernelRow[], wholeNs?: number): TableColumn<CallSums>[] {
+function kernelColumns(rows: KernelRow[]): TableColumn<CallSums>[] {
   const columns: TableColumn<CallSums>[] = [
-    nameColumn("Kernel"),
+    nameColumn("Kernel", shortKernelNames(rows.map(({ name }) => name))),
     { title: "Kind", value: (row) => row.kind, show: (row) => <Kind kind={row.kind ?? ""} /> },
     { ...callsColumn(), title: "Runs" },
-    timeColumn("Time", (row) => row.total_ns, undefined, wholeNs),
+    timeColumn("Time", (row) => row.total_ns),
+    SHARE_COLUMN,
     ...callTimeColumns("Unknown for several kernels together."),
   ];
   columns.push(...computedColumns(rows));

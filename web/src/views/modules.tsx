@@ -8,7 +8,6 @@ import "../modules/modules.css";
 import { longestSide, rowsAround, rowsWithInner, visibleRows } from "../modules/tree";
 import type { Module, Modules as ModulesData } from "../page_data";
 import { CopyButton } from "../parts/copy";
-import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
 import { Bar } from "../parts/stack";
 import { toTsv, type TableColumn } from "../parts/table_rows";
@@ -21,13 +20,7 @@ const OPEN_LEVELS = 2;
 export function Modules({ payload: { page } }: ViewProps) {
   const { modules } = page;
   const chosen = chosenModule(page);
-  if (!modules) {
-    return (
-      <Empty title="No calls of modules were recorded.">
-        Record them with kinetoscope run --modules, or kinetoscope.profile(modules=True).
-      </Empty>
-    );
-  }
+  if (!modules) return null;
   const { side, step_ns: stepNs, total } = modules;
   return (
     <>

@@ -1,11 +1,18 @@
 import { useMemo } from "preact/hooks";
 import { counted, formatCount, formatDuration } from "../format";
 import type { CallSums, CallTotals, OperatorRow } from "../page_data";
-import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
 import type { TableColumn } from "../parts/table";
 import type { ViewProps } from "../view";
-import { callsColumn, callTimeColumns, computedColumns, computedFacts, nameColumn, timeColumn } from "./calls";
+import {
+  callsColumn,
+  callTimeColumns,
+  computedColumns,
+  computedFacts,
+  nameColumn,
+  SHARE_COLUMN,
+  timeColumn,
+} from "./calls";
 import { GroupedCalls } from "./grouped_calls";
 
 const GROUPS = { name: "Name", shapes: "Name and shapes" };
@@ -15,15 +22,7 @@ export function Operators({ payload }: ViewProps) {
   const rows = payload.page.report?.operators ?? [];
   const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind === "operator"), [payload]);
   const total = payload.page.call_totals.find(({ kind }) => kind === "operators");
-  const columns = useMemo(() => operatorColumns(rows, total?.self_ns), [rows]);
-  if (!rows.length) {
-    return (
-      <Empty title="No operators were recorded.">
-        To record them, give kinetoscope.profile(torch=True), or a TorchProfiler: it records torch's operators in the
-        steps that its schedule chooses.
-      </Empty>
-    );
-  }
+  const columns = useMemo(() => operatorColumns(rows), [rows]);
   return (
     <GroupedCalls
       payload={payload}
@@ -45,14 +44,15 @@ export function Operators({ payload }: ViewProps) {
 function heading(total?: CallTotals): string {
   if (!total) return "Operators";
   const own = formatDuration(total.self_ns);
-  return `Operators took ${own} of their own in ${counted(total.num_calls, "call")}, on all ranks together`;
+  return `Self time of operators: ${own} in ${counted(total.num_calls, "call")}, on all ranks`;
 }
 
-function operatorColumns(rows: OperatorRow[], wholeNs?: number): TableColumn<CallSums>[] {
+function operatorColumns(rows: OperatorRow[]): TableColumn<CallSums>[] {
   const columns: TableColumn<CallSums>[] = [
     nameColumn("Operator"),
     callsColumn(),
-    timeColumn("Self time", (row) => row.self_ns, SELF_TIME, wholeNs),
+    timeColumn("Self time", (row) => row.self_ns, "Without the time in operators that they called"),
+    SHARE_COLUMN,
     timeColumn("Time", (row) => row.total_ns, "With the operators that they called"),
     ...callTimeColumns(),
   ];
@@ -63,7 +63,6 @@ function operatorColumns(rows: OperatorRow[], wholeNs?: number): TableColumn<Cal
   return columns;
 }
 
-const SELF_TIME = "Without the time in operators that they called. The bar is the part of all operators' self time.";
 const DEVICE_TIME = "Of the kernels and copies that were launched in them";
 const SHAPES: TableColumn<CallSums> = {
   title: "Shapes",

@@ -1,4 +1,3 @@
-import { Empty } from "../parts/empty";
 import { Devices } from "../ranks/devices";
 import { StepMap } from "../ranks/step_map";
 import { RankWaits } from "../ranks/rank_waits";
@@ -11,14 +10,7 @@ export function Ranks({ payload }: ViewProps) {
   if (!report) return null;
   return (
     <>
-      {report.steps.length ? (
-        <StepMap payload={payload} report={report} />
-      ) : (
-        <Empty title="No step was recorded, so there is no map of steps.">
-          Record with kinetoscope.profile(...), or call step() of torch.profiler after each batch; or name the spans
-          that are steps: kinetoscope report PATH --step SPAN.
-        </Empty>
-      )}
+      {report.steps.length > 0 && <StepMap payload={payload} report={report} />}
       <div class="halves">
         <RankWaits page={page} report={report} />
         <Devices page={page} />

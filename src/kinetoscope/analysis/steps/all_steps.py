@@ -52,8 +52,9 @@ _MIN_UNRECORDED_STEPS = 20
 class Piece(TypedDict):
     """Consecutive steps: ``num_steps`` from ``step`` to ``last_step``, ``num_recorded`` of them recorded.
 
-    ``mean_ns`` is their mean duration, ``most_ns`` that of the slowest. In a plot of all steps the piece is ``width``
-    wide.
+    ``mean_ns`` is their mean duration, ``most_ns`` that of the slowest. ``evaluation_ns`` and ``checkpoint_ns`` are the
+    times of these phases in all of them, 0 where they were not watched. In a plot of all steps the piece is ``width``
+    wide. ``attempt`` is the number of the restart attempt.
     """
 
     step: int
@@ -62,7 +63,10 @@ class Piece(TypedDict):
     num_recorded: int
     mean_ns: float
     most_ns: int
+    evaluation_ns: int
+    checkpoint_ns: int
     width: int
+    attempt: int
 
 
 class AllSteps(TypedDict):
@@ -78,7 +82,7 @@ class AllSteps(TypedDict):
     Evaluations do not count, nor the first step after a window, when ranks wait for others that close theirs. They are
     None where too few steps are known one by one. ``recorded_change`` is the relative excess of recorded steps, None if
     unknown; ``is_abnormal`` is true if it is so large that the report may not hold for the other steps. ``pieces`` are
-    those of the first rank.
+    those of the first rank, in this attempt and in those before it, which nothing else here counts.
     """
 
     num_steps: int
@@ -97,13 +101,16 @@ class AllSteps(TypedDict):
     pieces: list[Piece]
 
 
-def summarize_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recorded: int) -> AllSteps | None:
+def summarize_all_steps(
+    pulses: Sequence[Pulse], steps: Sequence[StepRow], num_recorded: int, earlier: Sequence[Pulse] = ()
+) -> AllSteps | None:
     """Summarize all steps of a run from its pulses; None if these have no rows.
 
     Args:
         pulses: the pulse of each rank.
         steps: the recorded steps.
         num_recorded: number of recorded steps.
+        earlier: the pulse of the first rank in each earlier restart attempt, for the plot.
     """
     pulses = [pulse for pulse in pulses if pulse.rows]
     if not pulses:
@@ -113,8 +120,12 @@ def summarize_all_steps(pulses: Sequence[Pulse], steps: Sequence[StepRow], num_r
         ((pulse, row) for pulse in pulses for row in pulse.rows), key=lambda found: found[1].most_ns
     )
     recorded = _RecordedSteps(steps, first.header.process.ranks.rank)
-    pieces = _build_pieces(first.rows, recorded)
-    changed = _find_change(_build_pieces([row for row in first.rows if not recorded.may_slow(row)], recorded))
+    size = _piece_size([row for pulse in (*earlier, first) for row in pulse.rows])
+    unrecorded = _RecordedSteps((), 0)
+    pieces = [piece for pulse in earlier for piece in _build_pieces(pulse.rows, unrecorded, size, _attempt_of(pulse))]
+    pieces += _build_pieces(first.rows, recorded, size, _attempt_of(first))
+    usual = [row for row in first.rows if not recorded.may_slow(row)]
+    changed = _find_change(_build_pieces(usual, recorded, _piece_size(usual), 0))
     recorded_change, is_abnormal = _compare_recorded(first.rows, recorded)
     recorded_ns, unrecorded_ns = _median_times_ns(pulses, steps)
     total_ns, count = (sum(getattr(row, name) for pulse in pulses for row in pulse.rows) for name in _SUMS)
@@ -188,34 +199,44 @@ class _RecordedSteps:
         return index >= 0 and row.begin_ns < self._ends[index] + _MAX_SAVING_NS
 
 
-def _build_pieces(rows: Sequence[StepsRow], recorded: _RecordedSteps) -> list[Piece]:
-    size = max(1, ceil(sum(row.num_steps for row in rows) / _MAX_PIECES))
-    pieces: list[Piece] = []
-    begins: list[int] = []
-    step = num_steps = total_ns = most_ns = 0
-    for index, row in enumerate(rows):
-        if not num_steps:
-            begins.append(row.begin_ns)
-            step, most_ns, total_ns = row.step, 0, 0
-        num_steps, total_ns, most_ns = num_steps + row.num_steps, total_ns + row.duration_ns, max(most_ns, row.most_ns)
-        if num_steps >= size or index == len(rows) - 1:
-            mean_ns = total_ns / num_steps
-            pieces.append(
-                {
-                    "step": step,
-                    "last_step": row.step + row.num_steps - 1,
-                    "num_steps": num_steps,
-                    "num_recorded": 0,
-                    "mean_ns": mean_ns,
-                    "most_ns": most_ns,
-                    "width": max(1, round(num_steps / size)),
-                }
-            )
-            num_steps = 0
+def _attempt_of(pulse: Pulse) -> int:
+    return pulse.header.process.attempt.restart
+
+
+def _piece_size(rows: Sequence[StepsRow]) -> int:
+    """Return the number of steps of a piece."""
+    return max(1, ceil(sum(row.num_steps for row in rows) / _MAX_PIECES))
+
+
+def _build_pieces(rows: Sequence[StepsRow], recorded: _RecordedSteps, size: int, attempt: int) -> list[Piece]:
+    groups: list[list[StepsRow]] = []
+    for row in rows:
+        if groups and sum(one.num_steps for one in groups[-1]) < size:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    pieces = [_build_piece(group, size, attempt) for group in groups]
+    begins = [group[0].begin_ns for group in groups]
     for middle in recorded.middles:
         if (found := bisect_right(begins, middle) - 1) >= 0:
             pieces[found]["num_recorded"] += 1
     return pieces
+
+
+def _build_piece(rows: Sequence[StepsRow], size: int, attempt: int) -> Piece:
+    first, last, num_steps = rows[0], rows[-1], sum(row.num_steps for row in rows)
+    return {
+        "step": first.step,
+        "last_step": last.step + last.num_steps - 1,
+        "num_steps": num_steps,
+        "num_recorded": 0,
+        "mean_ns": sum(row.duration_ns for row in rows) / num_steps,
+        "most_ns": max(row.most_ns for row in rows),
+        "evaluation_ns": sum(row.by_phase[Phase.EVALUATION] or 0 for row in rows),
+        "checkpoint_ns": sum(row.by_phase[Phase.CHECKPOINT] or 0 for row in rows),
+        "width": max(1, round(num_steps / size)),
+        "attempt": attempt,
+    }
 
 
 # -- whether they have changed

@@ -14,7 +14,7 @@ from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.pages.page_data import PageData
-from kinetoscope.report.calls import build_call_tables, find_top_calls
+from kinetoscope.report.calls import build_call_tables, count_steps, find_top_calls
 from kinetoscope.report.comparison import describe_comparison
 from kinetoscope.report.descriptions import (
     build_advice,
@@ -101,7 +101,7 @@ def _build(
         waits=build_waits(report.collectives),
         straggler_sentences=[describe_straggler(row, report.run["num_steps"]) for row in report.stragglers],
         call_totals=compute_call_totals(report.operators, report.kernels),
-        call_tables=build_call_tables(report.operators, report.kernels),
+        call_tables=build_call_tables(report.operators, report.kernels, _sum_recorded_steps(report)),
         top_calls=find_top_calls(report),
         tensor_core_sentence=describe_tensor_cores(report.run),
         comparison_summary=describe_comparison(comparison) if comparison else [],
@@ -114,6 +114,11 @@ def _build(
         calling_lines=lines.build(),
         modules=modules.build() or UNSET,
     )
+
+
+def _sum_recorded_steps(report: RunReport) -> float | None:
+    """Return the duration of the recorded steps of all ranks, in ns; None without steps."""
+    return count_steps(report.ranks) * (report.run["step_ns"] or 0.0) or None
 
 
 def _render_explanations(findings: Iterable[Finding]) -> dict[str, str]:

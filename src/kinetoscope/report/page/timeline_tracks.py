@@ -10,7 +10,8 @@ from kinetoscope.formats.trace_names import SAMPLES_TRACK
 from kinetoscope.frames.trace import Trace
 from kinetoscope.report.page.rank_spans import ROLES
 
-KINDS = ("steps", "markers", "modules", "thread", "samples", "stream")
+KINDS = ("steps", "stream", "markers", "modules", "thread", "samples")
+"""Kinds of tracks in the order of the timeline: those of the GPU are above those of the CPU."""
 
 _SAMPLES = re.compile(f"(?:.*: )?{SAMPLES_TRACK.format('.+')}", re.DOTALL)
 _OUR_STREAM = re.compile(r"(GPU \d+) (stream .*)")

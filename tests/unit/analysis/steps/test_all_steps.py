@@ -2,7 +2,9 @@
 
 import random
 import re
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 import kinetoscope
@@ -61,6 +63,35 @@ def test_the_slowest_step_says_which_phase_made_it_slow(tmp_path):
     summary = summarize_all_steps(find_pulses(tmp_path)[0], [], 0)
     assert (summary["slowest_step"], summary["slowest_phase"]) == (119, "evaluation")
     assert "slowest 189.0 ms (step 119, mostly evaluation)." in describe_all_steps(summary)
+
+
+def test_the_plot_has_evaluations_checkpoints_and_earlier_attempts(tmp_path):
+    clock = FakeClock(tick_ns=0)
+    handler = JSONTraceHandler(str(tmp_path / "traces"))
+    with Profiler(cyclic_schedule(skip_first=10**6), handler, clock=clock, quiet=True) as profiler:
+        for batch in profiler.batches(range(60)):
+            if batch % 30 == 29:
+                with profiler.eval():
+                    clock.advance(20 * MS)
+            clock.advance(50 * MS)
+    pulses = find_pulses(tmp_path)[0]
+    restarted = replace(pulses[0], header=restarted_header(pulses[0].header))
+
+    summary = summarize_all_steps([restarted], [], 0, pulses)
+
+    assert summary["num_steps"] == 60
+    assert [(piece["attempt"], piece["step"]) for piece in summary["pieces"] if piece["evaluation_ns"]] == [
+        (0, 29),
+        (0, 59),
+        (1, 29),
+        (1, 59),
+    ]
+    assert {piece["checkpoint_ns"] for piece in summary["pieces"]} == {0}
+
+
+def restarted_header(header):
+    attempt = replace(header.process.attempt, restart=1)
+    return replace(header, process=msgspec.structs.replace(header.process, attempt=attempt))
 
 
 def test_a_run_that_gets_slower_says_since_when(tmp_path):
