@@ -25,7 +25,7 @@ OF_RECORDING := $(addprefix tests/integration/test_,damaged_spools.py endings.py
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-portable test-long score same test-validation test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
+.PHONY: help setup lock demo test test-quick coverage test-targets test-arm test-torch test-portable test-long score same validate test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta test-trainers test-python web check-web bench-report pictures docs check bench dist check-workflows gpu-kit test-gpu-kit clean
 
 # Each target names its group at the start of its description.
 FIRST := setup demo test-quick test check docs
@@ -101,8 +101,8 @@ score: $(VENV)/test.stamp  ## measure: Score the analysis on simulated runs with
 same: $(VENV)/test.stamp  ## test: Compare outputs on 60 inputs with those of an older commit: BASE=main~3
 	@PYTHONPATH=tests $(BIN)/python -m support.same_outputs $(or $(BASE),$(error pass the commit to compare with: make same BASE=main~3))
 
-test-validation: $(VENV)/test.stamp  ## measure: Judge findings by applying their fixes, on an idle machine (15 minutes): docs/truth-by-doing.md
-	KINETOSCOPE_VALIDATION=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_validation.py
+validate: $(VENV)/test.stamp  ## measure: Judge findings by their fixes, on an idle machine (25 minutes): docs/predicted-vs-measured.md
+	KINETOSCOPE_VALIDATION=1 $(BIN)/python -m pytest -s --timeout 900 -p no:randomly tests/integration/test_validation.py
 
 test-busy: $(VENV)/test.stamp  ## test: Run all tests beside four processes that keep the processors busy: no test may depend on speed
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \

@@ -1,10 +1,11 @@
 """Validation of findings: the top finding names the fault, and the fix saves the predicted time.
 
-`make test` checks three faults, without their fixes. `make test-validation` runs each script several times, with and
-without its fault, and writes the table of docs/truth-by-doing.md.
+`make test` checks three faults, without their fixes. `make validate` measures the fix of each script and what
+`kinetoscope try` gains in ten training programs, and writes the tables of docs/predicted-vs-measured.md.
 """
 
 import os
+import time
 
 import pytest
 
@@ -13,10 +14,14 @@ import kinetoscope
 pytest.importorskip("torch")
 
 from support.fork_server import TORCH_COMPILE_MODULES, run_forked
-from support.validation.table import write_table
+from support.free_ports import free_port
+from support.validation.table import write_row
 from support.validation.trials import FAULTS, SCRIPTS, TIMEOUT_S, findings_of, run_training, try_fault
+from support.validation.tried_programs import NAMES, PROGRAMS, try_program
 
 VALIDATES = os.environ.get("KINETOSCOPE_VALIDATION", "0") != "0"
+MAX_MINUTES = float(os.environ.get("KINETOSCOPE_VALIDATION_MINUTES", "24"))
+STARTED_S = time.monotonic()
 NUM_HEALTHY_RUNS = 20
 SIZES = {"small": "0.3 ms", "medium": "3 ms", "large": "30 ms"}
 BY_NAME = {fault.script: fault for fault in FAULTS}
@@ -24,8 +29,9 @@ QUICK = ("slow_getitem", "gc_pressure", "graph_leak")
 QUICK_STATES = ("held_lock", "waiting_loader", "new_loaders", "checkpoints", "fsync")
 
 pytestmark = pytest.mark.timeout(900)
-whole = pytest.mark.skipif(not VALIDATES, reason="takes minutes of an idle machine: make test-validation")
+whole = pytest.mark.skipif(not VALIDATES, reason="takes minutes of an idle machine: make validate")
 each_fault = pytest.mark.parametrize("script", BY_NAME)
+each_program = pytest.mark.parametrize("name", NAMES)
 
 
 # -- in every test run
@@ -100,30 +106,45 @@ def test_job_with_too_many_threads_is_reported_as_its_own_cpu_contention(tmp_pat
     assert bool(note) != bool(own)
 
 
-# -- make test-validation
+AS_A_PROGRAM = """
+import os, runpy, sys
+from torch.optim.optimizer import register_optimizer_step_post_hook
+steps = []
+register_optimizer_step_post_hook(lambda *_: steps.append(1) or (len(steps) == 4 and os._exit(7)))
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+@each_program
+def test_each_program_trains(name):
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    environment = os.environ | ranks | {"MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    done = run_forked(PREPARED, AS_A_PROGRAM, PROGRAMS / f"{name}.py", environment=environment, timeout_s=TIMEOUT_S)
+    assert done.returncode == 7, done.stderr
+
+
+# -- make validate
 
 
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory):
-    """Return the trials of each fault, made one after the other on first use; the table is written at the end."""
+    """Return a function that tries a fault on its first call, and writes its row."""
     folder, tried = tmp_path_factory.mktemp("faults"), {}
 
     def trial_of(script):
         if script not in tried:
             (folder / script).mkdir()
             tried[script] = try_fault(BY_NAME[script], folder / script)
+            write_row("faults", f"{script}.py", tried[script].cells(), [f"{name}.py" for name in BY_NAME])
         return tried[script]
 
-    false_findings = []
-    yield trial_of, false_findings
-    if len(tried) == len(FAULTS):
-        write_table([tried[script] for script in BY_NAME], false_findings)
+    return trial_of
 
 
 @whole
 @each_fault
 def test_the_first_finding_names_the_fault(trials, script):
-    trial = trials[0](script)
+    trial = trials(script)
     assert trial.are_named, trial.firsts
     assert trial.line is not None or not trial.fault.has_line, [first.where.lines for first in trial.firsts]
 
@@ -131,7 +152,7 @@ def test_the_first_finding_names_the_fault(trials, script):
 @whole
 @pytest.mark.parametrize("script", [fault.script for fault in FAULTS if fault.advice])
 def test_the_advice_of_the_first_finding_fits_the_call(trials, script):
-    fault, firsts = BY_NAME[script], trials[0](script).firsts
+    fault, firsts = BY_NAME[script], trials(script).firsts
     for first in firsts:
         assert first is not None
         assert fault.advice in first.advice or first.kind != fault.kind
@@ -140,7 +161,7 @@ def test_the_advice_of_the_first_finding_fits_the_call(trials, script):
 @whole
 @pytest.mark.parametrize("script", [fault.script for fault in FAULTS if fault.is_saved])
 def test_fix_saves_the_prediction_of_the_top_finding(trials, script):
-    trial = trials[0](script)
+    trial = trials(script)
     step_ns = max(trial.steps_ns["faulty", "recorded"])
     assert trial.gain_ns() >= max(15_000_000, 0.3 * step_ns), "the training has no fault that matters"
     assert trial.promised_ns == pytest.approx(trial.gain_ns(), rel=0.2)
@@ -149,7 +170,7 @@ def test_fix_saves_the_prediction_of_the_top_finding(trials, script):
 @whole
 @pytest.mark.parametrize("script", [fault.script for fault in FAULTS if not fault.is_saved])
 def test_no_saving_is_predicted_without_a_trusted_replay(trials, script):
-    assert [first.saving_ns_per_step for first in trials[0](script).firsts] == [None] * 3
+    assert [first.saving_ns_per_step for first in trials(script).firsts] == [None] * 3
 
 
 @whole
@@ -163,12 +184,33 @@ def test_a_leak_is_as_large_as_the_graphs_that_are_kept(trials):
 
 @whole
 @pytest.mark.parametrize("size", SIZES)
-def test_a_healthy_training_has_no_finding_of_high_confidence(trials, tmp_path, size):
+def test_a_healthy_run_has_no_finding_of_high_confidence(tmp_path, size):
     out = tmp_path / size
     out.mkdir()
     run_training("healthy", out, "--size", size, "--runs", str(NUM_HEALTHY_RUNS))
     found = [findings_of(out / f"run{number}") for number in range(NUM_HEALTHY_RUNS)]
     wrong = [[finding.kind for finding in findings if finding.confidence == "high"] for findings in found]
     num_right = wrong.count([])
-    trials[1].append(f"healthy, steps of {SIZES[size]}: {num_right} of {NUM_HEALTHY_RUNS} without high confidence")
+    write_row("healthy", SIZES[size], [f"{num_right} of {NUM_HEALTHY_RUNS}"], list(SIZES.values()))
     assert num_right == NUM_HEALTHY_RUNS, wrong
+
+
+@pytest.fixture(scope="module")
+def minutes_each():
+    """Return a function with the minutes that the next program may take, of those that are left for all."""
+    nums_left = iter(range(len(NAMES), 0, -1))
+
+    def share():
+        left_min = MAX_MINUTES - (time.monotonic() - STARTED_S) / 60
+        return max(0.5, min(2.0, left_min / next(nums_left)))
+
+    return share
+
+
+@whole
+@each_program
+def test_the_top_finding_of_a_program_is_measured(name, tmp_path, minutes_each):
+    """Its verdict is written, whatever it is: the page is for findings that were wrong, too."""
+    tried = try_program(name, tmp_path, max_minutes=minutes_each())
+    write_row("programs", f"{name}.py", tried.cells(), [f"{one}.py" for one in NAMES])
+    assert tried.rows

@@ -1,4 +1,8 @@
-"""Trials of faulty and fixed runs in turn: the measured saving of the fix, and the prediction of the top finding."""
+"""Trials of faulty programs: the prediction of the top finding, and the measured saving of the fix.
+
+The fix is a variant of `kinetoscope try` where there is one. Else it is an edit, with ``--fixed``, and faulty and fixed
+runs alternate.
+"""
 
 import json
 import os
@@ -10,9 +14,15 @@ from statistics import fmean, median
 
 import kinetoscope
 from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.formats.experiments import Experiment
+from support.validation.table import format_optional_ms
+from support.validation.tried_programs import run_try
 
 SCRIPTS = Path(__file__).parent / "scripts"
-NUM_PAIRS, NUM_UNPROFILED_PAIRS = 3, 2
+NUM_PAIRS, NUM_UNPROFILED_PAIRS = 3, 1
+MAX_TRY_MINUTES = 0.8
+MAX_RATIO = 1.25
+"""Largest ratio of prediction and measurement, either way, that the table calls right."""
 TIMEOUT_S = 400  # on a busy machine
 FIRST_TIMED = 3
 """The step before it contains the start of torch's profiler."""
@@ -25,7 +35,7 @@ class Fault:
     median step. If it comes in every ``period``-th step, a run counts with the mean of the median steps of each
     position in the period; if ``in_some_steps`` without a fixed period, with its mean step. Some faults are of other
     ``kinds`` on other machines, such as an fsync on a disk that is as fast as memory. The finding's ``advice`` has
-    these words in it."""
+    these words in it. ``variant`` of `kinetoscope try` is the fix; without one, the script has it."""
 
     script: str
     kind: str
@@ -36,6 +46,7 @@ class Fault:
     num_ranks: int = 1
     kinds: tuple[str, ...] = ()
     advice: str = ""
+    variant: str = ""
 
     @property
     def all_kinds(self) -> tuple[str, ...]:
@@ -51,7 +62,7 @@ class Fault:
 
 FAULTS = (
     Fault(script="slow_getitem", kind="input_bound", advice="DataLoader(..., num_workers="),
-    Fault(script="few_workers", kind="input_bound", advice="DataLoader(..., num_workers="),
+    Fault(script="few_workers", kind="input_bound", advice="DataLoader(..., num_workers=", variant="num_workers=2"),
     Fault(script="python_loss", kind="python_overhead", advice="Replace loops over elements"),
     # A rank that sleeps is blocked. Where the replay of that has no late rank left, it is the finding.
     Fault(
@@ -62,7 +73,13 @@ FAULTS = (
         num_ranks=2,
         advice="CPU work that other ranks do not do",
     ),
-    Fault(script="gc_pressure", kind="garbage_collection", in_some_steps=True, advice="Allocate fewer objects at"),
+    Fault(
+        script="gc_pressure",
+        kind="garbage_collection",
+        in_some_steps=True,
+        advice="Allocate fewer objects at",
+        variant="relaxed_gc",
+    ),
     Fault(script="recompilation", kind="recompilation", in_some_steps=True, advice="Give each batch the same shape"),
     Fault(script="graph_leak", kind="memory_growth", is_saved=False, advice="Keep numbers, not tensors"),
     Fault(script="hook_leak", kind="memory_growth", is_saved=False, advice="Keep numbers, not tensors"),
@@ -71,7 +88,7 @@ FAULTS = (
     Fault(script="checkpoints", kind="python_overhead", kinds=("blocked",), in_some_steps=True, advice="async_save"),
     Fault(script="fsync", kind="blocked", kinds=("python_overhead",), advice="os.fsync()"),
     Fault(script="held_lock", kind="blocked", advice="hold the lock for less time"),
-    Fault(script="waiting_loader", kind="input_bound", advice="Workers wait in parallel"),
+    Fault(script="waiting_loader", kind="input_bound", advice="Workers wait in parallel", variant="num_workers=4"),
     Fault(
         script="new_loaders", kind="input_bound", has_line=False, in_some_steps=True, advice="persistent_workers=True"
     ),
@@ -83,16 +100,27 @@ FAULTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A fault that was tried: the findings of each faulty run; the steps of runs in ns, by ``("faulty" or "fixed",
-    "recorded" or "unprofiled")``; and what the faulty runs printed."""
+    """Measurements of a fault.
+
+    Attributes:
+        found: Findings of each faulty run.
+        steps_ns: Steps of runs, by ``("faulty" or "fixed", "recorded" or "unprofiled")``.
+        printed: Output of the faulty runs.
+        experiment: Result of `kinetoscope try`, if a variant is the fix.
+    """
 
     fault: Fault
     found: list[list[Finding]]
     steps_ns: dict[tuple[str, str], list[float]]
     printed: list[str]
+    experiment: Experiment | None = None
 
     def gain_ns(self, how: str = "recorded") -> float:
-        """Measured saving per step: median faulty run minus median fixed run."""
+        """Measured saving per step: by `kinetoscope try`, else the median faulty run minus the median fixed run."""
+        if self.experiment is not None:
+            (row,) = self.experiment.rows
+            assert row.change is not None, row.reason
+            return -row.change * (row.step_before_ns or 0.0)
         return median(self.steps_ns["faulty", how]) - median(self.steps_ns["fixed", how])
 
     @property
@@ -118,22 +146,64 @@ class Trial:
         lines = [first.where.lines[0].rpartition("/")[2] for first in self.firsts if first and first.where.lines]
         return lines[0] if len(lines) == len(self.firsts) and set(lines) <= self.fault.lines else None
 
+    @property
+    def verdict(self) -> str:
+        """Judgment of the top finding by the measurement."""
+        if not self.are_named:
+            return "wrong finding"
+        if self.fault.has_line and self.line is None:
+            return "wrong line"
+        if self.promised_ns is None:
+            return "right, without a prediction"
+        ratio = self.promised_ns / self.gain_ns()
+        if 1 / MAX_RATIO <= ratio <= MAX_RATIO:
+            return "right"
+        return "right, gains more than predicted" if 0 < ratio < 1 else "gains less than predicted"
+
+    def cells(self) -> list[str]:
+        """The cells of the table after the name."""
+        promised_ns, gained_ns = self.promised_ns, self.gain_ns()
+        kinds = dict.fromkeys(first.kind if first else "none" for first in self.firsts)
+        step_ns = sorted(self.steps_ns["faulty", "recorded"])[len(self.firsts) // 2]
+        return [
+            format_optional_ms(step_ns),
+            ", ".join(f"`{kind}`" for kind in kinds),
+            f"`{self.line}`" if self.line else "not named",
+            format_optional_ms(promised_ns),
+            format_optional_ms(gained_ns),
+            "" if promised_ns is None else f"{promised_ns / gained_ns:.2f}",
+            format_optional_ms(self.gain_ns("unprofiled")),
+            f"`try`, `{self.fault.variant}`" if self.fault.variant else "edit",
+            self.verdict,
+        ]
+
 
 def try_fault(fault: Fault, folder: Path) -> Trial:
-    """Run a training A B A B A B, A with the fault and B fixed, with `kinetoscope` and without."""
+    """Measure a fault: with `kinetoscope try`, or by runs A B A B A B, A with the fault and B fixed."""
     runs = [(number, "recorded") for number in range(NUM_PAIRS)]
-    runs += [(number, "unprofiled") for number in range(NUM_UNPROFILED_PAIRS)]
+    states = ("faulty",) if fault.variant else ("faulty", "fixed")
+    if not fault.variant:
+        runs += [(number, "unprofiled") for number in range(NUM_UNPROFILED_PAIRS)]
     steps_ns: dict[tuple[str, str], list[float]] = {}
     printed: list[str] = []
     for number, how in sorted(runs):
-        for state in ("faulty", "fixed"):
+        for state in states:
             out = folder / f"{state}-{how}-{number}"
             output = run_training(fault.script, out, *_options(state, how), num_ranks=fault.num_ranks)
             printed += [output] if state == "faulty" else []
             steps_ns.setdefault((state, how), []).append(_step_ns(fault, out))
     but_for = "" if fault.kind == "processor_contention" else "processor_contention"
     found = [findings_of(folder / f"faulty-recorded-{number}", but_for) for number in range(NUM_PAIRS)]
-    return Trial(fault=fault, found=found, steps_ns=steps_ns, printed=printed)
+    experiment = _try_variant(fault, folder) if fault.variant else None
+    return Trial(fault=fault, found=found, steps_ns=steps_ns, printed=printed, experiment=experiment)
+
+
+def _try_variant(fault: Fault, folder: Path) -> Experiment:
+    """Measure the variant on the faulty script, which runs for few steps: those after the warm-up count."""
+    options = ["--yes", "--json", "--fix", fault.variant, "-o", str(folder / "try"), "--rounds", "2"]
+    options += ["--max-minutes", str(MAX_TRY_MINUTES)]
+    words = [sys.executable, str(SCRIPTS / f"{fault.script}.py"), str(folder / "tried"), "--unprofiled"]
+    return run_try([*options, "--", *words], folder, timeout_s=TIMEOUT_S, variables=_VARIABLES)
 
 
 def _promised_ns(fault: Fault, findings: list[Finding]) -> float | None:
@@ -170,7 +240,8 @@ def run_training(script: str, out: Path, *options: str, num_ranks: int = 1) -> s
 _STEADY = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
 """Memory that is freed stays with the process. Else chance decides in which runs each step asks the kernel for it:
 the same step took 28 ms in one run and 42 in another."""
-_ENVIRONMENT = os.environ | _STEADY | {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+_VARIABLES = _STEADY | {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+_ENVIRONMENT = os.environ | _VARIABLES
 
 
 def _step_ns(fault: Fault, out: Path) -> float:
