@@ -67,15 +67,8 @@ class Phases:
 
     @cached_property
     def optimizer(self) -> pl.DataFrame:
-        """The steps of the optimizer.
-
-        Where a hook of the optimizer ends the loop's step, torch's span of it is on another track, since it does not
-        nest in the step. Then the hooks' spans stand for all of them.
-        """
-        spans, watched = self.window.cpu.named(OPTIMIZER_STEP), self._hook_spans(OPTIMIZER)[["begin", "end"]]
-        if len(self.window.on_loop_thread(spans)) == len(spans) or not len(watched):
-            return spans
-        return add_constant_column(watched, "track", self.window.loop_track, pl.UInt32)
+        """The steps of the optimizer."""
+        return find_optimizer_steps(self.window)
 
     @cached_property
     def optimizing(self) -> IntervalUnion:
@@ -87,8 +80,7 @@ class Phases:
         return {phase: phase_spans(self.window, phase) for phase in NAMED_PHASES}
 
     def _hook_spans(self, phase: str) -> pl.DataFrame:
-        phases = self.window.watched_phases
-        return filter_rows(phases, phases["name"] == f"event/{phase}")
+        return _hook_spans(self.window, phase)
 
     @cached_property
     def backward_of_torch(self) -> pl.DataFrame | None:
@@ -163,6 +155,22 @@ class Phases:
         found = spans.select(begin="ts", end=pl.col("ts") + pl.col("dur"), is_backward=pl.lit(False)).collect()
         found = found.filter(interval_index(steps, found["begin"]).is_not_null())
         return found.filter(IntervalUnion(backward).overlap_ns(found["begin"], found["end"]) == 0)
+
+
+def find_optimizer_steps(window: RankWindow) -> pl.DataFrame:
+    """Return the steps of the optimizer.
+
+    Where a hook of the optimizer ends the loop's step, torch's span of it is on another track, since it does not nest
+    in the step. Then the hooks' spans stand for all of them.
+    """
+    spans, watched = window.cpu.named(OPTIMIZER_STEP), _hook_spans(window, OPTIMIZER)[["begin", "end"]]
+    if len(window.on_loop_thread(spans)) == len(spans) or not len(watched):
+        return spans
+    return add_constant_column(watched, "track", window.loop_track, pl.UInt32)
+
+
+def _hook_spans(window: RankWindow, phase: str) -> pl.DataFrame:
+    return filter_rows(window.watched_phases, window.watched_phases["name"] == f"event/{phase}")
 
 
 def phase_spans(window: RankWindow, phase: str) -> pl.DataFrame:

@@ -5,9 +5,10 @@ from functools import cached_property
 
 import polars as pl
 
+from kinetoscope.analysis.cpu.phases import find_optimizer_steps
 from kinetoscope.analysis.windows.columns import build_frame, drop_null_rows
 from kinetoscope.analysis.windows.nesting import find_innermost
-from kinetoscope.analysis.windows.span_names import OPERATORS, OPTIMIZER_STEP
+from kinetoscope.analysis.windows.span_names import OPERATORS
 from kinetoscope.analysis.windows.window import RankWindow
 from kinetoscope.formats.trace_names import MODULE
 from kinetoscope.frames.tracks import nest_spans
@@ -77,7 +78,7 @@ class ModuleCalls:
         kind_of_function = kind_of_function.then(pl.lit(OUTSIDE)).otherwise(pl.lit(BACKWARD))
         pieces = [  # of spans with the same times, the outer one first
             window.steps.select(*_TIMES, kind=pl.lit(OUTSIDE), call=no_call),
-            window.cpu.named(OPTIMIZER_STEP).select(*_TIMES, kind=pl.lit(OPTIMIZER), call=no_call),
+            find_optimizer_steps(window).select(*_TIMES, kind=pl.lit(OPTIMIZER), call=no_call),
             functions.select(*_TIMES, kind=kind_of_function, call=pl.when(~is_accumulation).then("call")),
             calls.select(*_TIMES, kind=kind_of_call, call=pl.int_range(pl.len(), dtype=pl.UInt32)),
         ]

@@ -1,5 +1,7 @@
 """analysis/modules: device time by module of simulated runs, in which the module of each kernel is known."""
 
+import json
+
 import polars as pl
 import pytest
 
@@ -59,3 +61,23 @@ def test_without_a_device_its_times_are_unknown(tmp_path):
     _, table = simulated(tmp_path, has_device=False)
     columns = ("device_forward_ns", "device_backward_ns", "communication_ns")
     assert table.select(pl.col(columns).count()).row(0) == (0, 0, 0)
+
+
+def test_the_optimizer_counts_in_steps_that_its_own_hook_ends(tmp_path):
+    events = []
+
+    def add(category, name, begin, dur, **values):
+        events.append({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": dur} | values)
+
+    for step in range(4):
+        begin = 1_000.0 * step
+        add("batch", "event/batch", begin, 900, args={"batch": step})
+        add("module", "Model", begin + 10, 300, args={"class": "Model", "depth": 0})
+        add("cpu_op", "aten::mm", begin + 20, 200)
+        add("watched_phase", "event/optimizer", begin + 500, 400)
+        # torch's span ends after the step: the last one contains the end of the recording, too
+        add("user_annotation", "Optimizer.step#SGD.step", begin + 500, 410 if step < 3 else 90_000, tid=2)
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    rows = {row["name"]: row["self_cpu_forward_ns"] for row in kinetoscope.load(path).modules.iter_rows(named=True)}
+    assert rows == {"Model": 4 * 300_000, "(optimizer)": 4 * 400_000, "(outside of modules)": 4 * 200_000}
