@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from trainsim.actions import Allocate, Close, Launch, Open, Synchronize, Work
+from trainsim.actions import Allocate, BlockingCopy, Close, Launch, Open, Synchronize, Work
 from trainsim.engine import Kernel
-from trainsim.settings import FaultKind
+from trainsim.settings import Fault, FaultKind
 from trainsim.states import BLOCKED, STARVED
 from trainsim.writer import AFTER_NS, BEFORE_NS, COMPUTE, LATENCY_NS, PYTHON_NS, SYNC_NS, Writer
 
@@ -18,6 +18,9 @@ def write_faults_of_layer(writer: Writer) -> None:
     write_leak(writer)
     if (fault := writer.fault("items")) and writer.settings.has_device:
         write_items(writer, fault.count)
+    if (fault := writer.fault("pageable_copies")) and writer.settings.has_device:
+        with writer.span("aten::to", phase="forward"), writer.span("aten::copy_"):
+            _write_pageable_copy(writer, fault)
 
 
 def write_pauses(writer: Writer, at: Literal["start", "end"]) -> None:
@@ -72,3 +75,12 @@ def write_items(writer: Writer, count: int) -> None:
                 writer.add(Synchronize("cudaStreamSynchronize", SYNC_NS, stream=COMPUTE, waits=waits))
             writer.add(Work(500))
         writer.python(1_500)
+
+
+def _write_pageable_copy(writer: Writer, fault: Fault) -> None:
+    copy_ns = 0 if writer.is_ideal("copy") else fault.cost_ns
+    copy = Kernel("Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", "copy", copy_ns, num_bytes=1_000_000)
+    if writer.is_ideal("sync"):
+        writer.add(Launch("cudaMemcpyAsync", COMPUTE, (copy,), writer.launch_ns, LATENCY_NS))
+    else:
+        writer.add(BlockingCopy(COMPUTE, copy, writer.launch_ns, LATENCY_NS))

@@ -79,9 +79,9 @@ class Fault:
     each matrix product; of idle gaps the time before each product in which the device does nothing, for no reason that
     a trace shows; of a network hiccup more for the first collective of a step; of slow copies their length; of unequal
     batches and unbalanced experts the compute time by which ranks differ in a step, at most; of an optimizer on the CPU
-    its length. With a ``layer``, it strikes only there: pauses, leaks, tiny kernels and ``.item()`` in its forward
-    pass, slow Python, slow launches and wider matrix products wherever it computes. ``count`` is how many calls of
-    ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a step leaks.
+    its length. With a ``layer``, it strikes only there: pauses, leaks, copies, tiny kernels and ``.item()`` in its
+    forward pass, slow Python, slow launches and wider matrix products wherever it computes. ``count`` is how many calls
+    of ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a step leaks.
     """
 
     kind: FaultKind

@@ -256,7 +256,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         steps=steps,
         parts=parts,
         calls=find_collective_calls(window),
-        memory=memory_rows(window, loop),
+        memory=memory_rows(window, loop, modules),
         modules=module_sums,
         is_of_torch=len(window.cpu.operators) > 0 or len(window.device) > 0,
         is_elsewhere=len(window.cpu.operators) > 0 and not loop.python_time.has_loop_operators,
@@ -266,7 +266,7 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         work_sums=_work_sums(window, loop, step_work),
         sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, loop, faster, step_to_cpu_ratio(parts)),
-        evidence=None if faster is None else find_window_evidence(window, loop),
+        evidence=None if faster is None else find_window_evidence(window, loop, modules),
     )
 
 

@@ -306,10 +306,10 @@ def describe_worth(finding: Finding, run: RunFacts | None = None) -> str:
 
 
 def _describe_location(where: Where) -> str:
-    """Return the ranks, steps, spans and source lines of a finding."""
+    """Return the ranks, steps, modules, spans and source lines of a finding."""
     numbers = {"rank": format_ranges(where.ranks), "step": format_ranges(where.steps, _MAX_STEPS)}
     phrases = [f"{what}{'' if named.isdecimal() else 's'} {named}" for what, named in numbers.items() if named]
-    for what, names in {"at": where.spans, "line": where.lines}.items():
+    for what, names in {"in": where.modules, "at": where.spans, "line": where.lines}.items():
         if names:
             plural = "s" if what == "line" and len(names) > 1 else ""
             phrases.append(f"{what}{plural} {', '.join(shorten_name(name, _MAX_NAME_LENGTH) for name in names)}")

@@ -17,6 +17,7 @@ from kinetoscope.analysis.findings.evidence.window import (
     WindowGpu,
     WindowLoader,
 )
+from kinetoscope.analysis.findings.evidence.window_modules import find_module_costs
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.findings.rule import Excludable, load_rules
 from kinetoscope.analysis.gpu.kernels import KernelRow
@@ -212,6 +213,7 @@ class Run:
             float64=self.float64,
             group_titles=self.group_titles,
             markers=pl.DataFrame(),
+            module_costs=find_module_costs(None, {}),
         )
 
 

@@ -19,8 +19,8 @@ _MAX_EMPTY_KERNEL_NS = 5_000
 MIN_SMALL_KERNELS = 8
 """Number of consecutive small kernels that is a run of them."""
 
-_NO_KERNELS = f"(?i)^memset|{COPY}"
-
+NO_KERNELS = f"(?i)^memset|{COPY}"
+"""Names of device events that are no kernels."""
 
 Variant = Literal[
     "as_recorded",
@@ -207,6 +207,6 @@ def _launches(edges: pl.DataFrame) -> pl.DataFrame:
     duration.
     """
     kind = pl.col("kind")
-    kernels = edges.filter((kind == "device") & ~pl.col("name").str.contains(_NO_KERNELS))
+    kernels = edges.filter((kind == "device") & ~pl.col("name").str.contains(NO_KERNELS))
     launches = edges.filter(kind == "launch").select(begin="target", target="source")
     return launches.join(kernels.select(begin="source", takes_ns="weight"), on="begin")

@@ -24,12 +24,17 @@ _MAX_RANKS_IN_ID = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """The location of a finding; empty where it is everywhere. ``lines`` are lines of source, ``file:line``."""
+    """The location of a finding; empty where it is everywhere.
+
+    ``lines`` are lines of source, ``file:line``. ``modules`` has the innermost torch module with at least half of the
+    cost; it is empty without such a module, and where modules were not recorded.
+    """
 
     ranks: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
     spans: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

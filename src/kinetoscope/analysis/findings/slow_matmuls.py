@@ -28,12 +28,13 @@ def diagnose_slow_matmuls(
     """Return the diagnosis of kernels, with a detail of the title, and the lines that introduce their type."""
     num_steps = max(1, len(evidence.rows.steps))
     kernels_ns = sum(row.total_ns for row in rows) / num_steps
+    names = [row.name for row in rows]
     return Diagnosis(
         title=lambda cost_ns: add_detail(f"{title}: {format_ms(cost_ns)} ms/step", detail),
         advice=advice,
         cost_ns=kernels_ns,
-        fix=Fix(Change(faster={row.name: _MIN_SPEEDUP for row in rows})),
-        where=Where(spans=tuple(row.name for row in rows[:MAX_NAMED]), lines=lines),
+        fix=Fix(Change(faster=dict.fromkeys(names, _MIN_SPEEDUP))),
+        where=Where(spans=tuple(names[:MAX_NAMED]), lines=lines, modules=evidence.modules.of_kernels(names)),
         evidence={"kernels_ns": kernels_ns, "num_calls": sum(row.num_calls for row in rows) / num_steps},
         is_on_gpu=True,
     )

@@ -38,6 +38,14 @@ def idle_time(device: pl.DataFrame) -> IdleTime:
     return IdleTime(*(int(value or 0) for value in sums.row(0)))
 
 
+def find_launch_waits(device: pl.DataFrame) -> pl.DataFrame:
+    """Return the intervals of ``host_wait_ns``, with the ``track`` of the thread that launched the next event."""
+    gaps = device.select(
+        begin=latest_end_before(), end=pl.min_horizontal("begin", "launch_begin"), track="launch_track"
+    )
+    return gaps.drop_nulls().filter(pl.col("begin") < pl.col("end"))
+
+
 def idle_before_graphs_ns(device: pl.DataFrame) -> int:
     """Return the part of ``other_ns`` that ends in a kernel of a CUDA graph, whose kernels share one launch."""
     if not device["launch_name"].unique().cast(pl.String).str.contains(GRAPH_LAUNCH).any():

@@ -9,6 +9,7 @@ from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory_categories import BEFORE, CATEGORIES, classify_allocations, lifetimes
 from kinetoscope.analysis.memory.memory_growth import MemoryGrowth, MemoryHolder
 from kinetoscope.analysis.memory.memory_owners import MemoryOwner, memory_owners
+from kinetoscope.analysis.modules.calls import ModuleCalls
 from kinetoscope.analysis.plain_data import PlainData
 from kinetoscope.analysis.windows.columns import drop_null_rows, filter_rows
 from kinetoscope.analysis.windows.nesting import interval_index
@@ -23,10 +24,11 @@ class MemoryRow(PlainData):
     what is allocated and freed in a window: what was there before it, and was not freed in it, does not count.
     ``growth_bytes_per_step`` is of what is live at the end of each step, counted from after the first optimizer step;
     None where fewer than `MIN_STEPS` steps follow each other, or where addresses are missing, as in old traces.
-    ``holders`` are those who allocated what grows, the most first. ``owners`` are variables and attributes that
-    reference it, where `GrowingMemory` searched for them, else None. ``by_category`` shares ``peak_bytes`` out to what
-    allocated it (`CATEGORIES`), without those that have none; it is empty where addresses are missing. To which tensor
-    memory belongs, a trace does not show: `kinetoscope.torch` exports a timeline of that.
+    ``holders`` are those who allocated what grows, the most first, and ``growth_module`` is the module whose calls
+    allocated at least half of it, None if there is none, or modules were not recorded. ``owners`` are variables and
+    attributes that reference it, where `GrowingMemory` searched for them, else None. ``by_category`` shares
+    ``peak_bytes`` out to what allocated it (`CATEGORIES`), without those that have none; it is empty where addresses
+    are missing. To which tensor memory belongs, a trace does not show: `kinetoscope.torch` exports a timeline of that.
     """
 
     _pairs = ("by_category",)
@@ -39,14 +41,21 @@ class MemoryRow(PlainData):
     growth_bytes_per_step: int | None = None
     holders: tuple[MemoryHolder, ...] = ()
     owners: tuple[MemoryOwner, ...] | None = None
+    growth_module: str | None = None
 
 
-def memory_rows(window: RankWindow, loop: TrainingLoop) -> list[MemoryRow]:
-    """Return a row per device of one window's rank."""
+def memory_rows(window: RankWindow, loop: TrainingLoop, modules: ModuleCalls | None) -> list[MemoryRow]:
+    """Return a row per device of one window's rank.
+
+    Args:
+        window: the window.
+        loop: its training loop.
+        modules: its calls of modules, if they were recorded.
+    """
     events = drop_null_rows(window.instants.allocations, "total")
     if not len(events):
         return []
-    growth = MemoryGrowth(window, loop)
+    growth = MemoryGrowth(window, loop, modules)
     rows = [_row(window, loop, growth, of_device) for of_device in events.partition_by("device", maintain_order=True)]
     owners = memory_owners(window) if any(row.growth_bytes_per_step for row in rows) else None
     if owners is None:
@@ -60,7 +69,7 @@ def _row(window: RankWindow, loop: TrainingLoop, growth: MemoryGrowth, events: p
     peak_bytes, device = int(events["total"][peak_row]), events["device"][0]
     index = interval_index(window.steps, events["ts"][peak_row : peak_row + 1])[0] if len(window.steps) else None
     lives = lifetimes(events)
-    holders = growth.holders(events, lives)
+    growing = growth.find(events, lives)
     is_known = not events["address"].has_nulls()
     return MemoryRow(
         rank=window.rank,
@@ -68,8 +77,9 @@ def _row(window: RankWindow, loop: TrainingLoop, growth: MemoryGrowth, events: p
         peak_bytes=peak_bytes,
         peak_step=None if index is None else window.steps["step"][index],
         by_category=_by_category(window, loop, _live_allocations_at(lives, peak_row), peak_bytes) if is_known else (),
-        growth_bytes_per_step=None if holders is None else sum(holder.bytes_per_step for holder in holders),
-        holders=holders or (),
+        growth_bytes_per_step=None if growing is None else sum(holder.bytes_per_step for holder in growing.holders),
+        holders=() if growing is None else growing.holders,
+        growth_module=None if growing is None else growing.module,
     )
 
 
@@ -112,8 +122,13 @@ def combine_memory_rows(rows: Iterable[MemoryRow]) -> list[MemoryRow]:
 def _merge_rows(one: MemoryRow, later: MemoryRow) -> MemoryRow:
     highest = max(one, later, key=lambda row: row.peak_bytes)
     latest = one if later.growth_bytes_per_step is None else later
-    growth, holders, owners = latest.growth_bytes_per_step, latest.holders, latest.owners
-    return replace(highest, growth_bytes_per_step=growth, holders=holders, owners=owners)
+    return replace(
+        highest,
+        growth_bytes_per_step=latest.growth_bytes_per_step,
+        holders=latest.holders,
+        owners=latest.owners,
+        growth_module=latest.growth_module,
+    )
 
 
 def peak_memory_by_step(window: RankWindow) -> pl.Series | None:

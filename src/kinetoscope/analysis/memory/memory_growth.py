@@ -7,11 +7,14 @@ last step, grow.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import polars as pl
 
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.memory.memory_categories import classify_allocations
+from kinetoscope.analysis.modules.calls import ModuleCalls
+from kinetoscope.analysis.modules.costs import find_module, share_moments
 from kinetoscope.analysis.windows.columns import filter_rows, select_columns
 from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.analysis.windows.source_lines import source_lines
@@ -43,14 +46,21 @@ class MemoryHolder:
     bytes_per_step: int
 
 
+class GrowingMemory(NamedTuple):
+    """Memory that grows: its ``holders``, the most first, and the ``module`` whose calls allocated at least half."""
+
+    holders: tuple[MemoryHolder, ...] = ()
+    module: str | None = None
+
+
 class MemoryGrowth:
-    """The growth of memory in one window."""
+    """The growth of memory in one window; its calls of ``modules``, if they were recorded."""
 
-    def __init__(self, window: RankWindow, loop: TrainingLoop) -> None:
-        self._window, self._loop = window, loop
+    def __init__(self, window: RankWindow, loop: TrainingLoop, modules: ModuleCalls | None) -> None:
+        self._window, self._loop, self._modules = window, loop, modules
 
-    def holders(self, events: pl.DataFrame, lives: pl.DataFrame) -> tuple[MemoryHolder, ...] | None:
-        """Return the operators that allocated growing memory of one device, the most first.
+    def find(self, events: pl.DataFrame, lives: pl.DataFrame) -> GrowingMemory | None:
+        """Return the growing memory of one device.
 
         None if steps are too few, or the trace does not show which memory was freed.
 
@@ -62,13 +72,14 @@ class MemoryGrowth:
             return None
         rise = self._total_growth(events)
         if rise <= 0:
-            return ()
+            return GrowingMemory()
         alive = self._live_allocations(lives)
         growing = self._find_growing(alive)
         if not len(growing) or 2 * rise < growing["bytes_per_step"].sum() * (len(self._steps) - 1):
-            return ()  # in the second case, as much was freed of what is older
+            return GrowingMemory()  # in the second case, as much was freed of what is older
+        module = self._find_module(growing, alive)
         growing, numbers = self._add_categories(growing, alive), self._steps["step"]
-        return tuple(
+        holders = tuple(
             MemoryHolder(
                 operator=row["operator"],
                 line=row["line"],
@@ -78,6 +89,15 @@ class MemoryGrowth:
             )
             for row in growing.iter_rows(named=True)
         )
+        return GrowingMemory(holders, module)
+
+    def _find_module(self, growing: pl.DataFrame, alive: pl.DataFrame) -> str | None:
+        """Return the module that allocated at least half of the growing memory that is live after the last step."""
+        if self._modules is None:
+            return None
+        kept = alive.join(growing, on=_HOLDER, how="semi", nulls_equal=True).filter(beyond=len(self._steps))
+        kept = kept.select("track", ts="begin", amount="bytes", name=pl.lit(None, pl.String))
+        return find_module(share_moments(self._modules, kept))
 
     @cached_property
     def _steps(self) -> pl.DataFrame:

@@ -66,9 +66,10 @@ class ModuleCalls:
 
     @cached_property
     def parts(self) -> pl.DataFrame:
-        """Time of threads in nested spans: ``begin``, ``end``, ``track``, ``kind``, ``call``, ``self_ns``.
+        """Time of threads in nested spans: ``begin``, ``end``, ``track``, ``kind``, ``call``, ``self_ns``, ``parent``.
 
-        The ``self_ns`` add up to the time of the threads. Without a call, ``kind`` names what the time belongs to.
+        The ``self_ns`` add up to the time of the threads; ``parent`` is the row of the part around each. Without a
+        call, ``kind`` names what the time belongs to.
         """
         calls, functions, window = self.calls, self.functions, self.window
         is_accumulation = functions["name"].str.ends_with(_ACCUMULATE)
@@ -84,7 +85,7 @@ class ModuleCalls:
         ]
         parts = self._in_order(pl.concat(pieces))
         nested = nest_spans(parts.select("track", ts="begin", dur=pl.col("end") - pl.col("begin")), clip=True)
-        return parts.hstack([nested["self_ns"]])
+        return parts.hstack(nested.select("self_ns", "parent").get_columns())
 
     def find_parts(self, track: pl.Series, times: pl.Series) -> pl.DataFrame:
         """Return ``kind`` and ``call`` of the part around each time of a thread; `OUTSIDE` where there is none."""

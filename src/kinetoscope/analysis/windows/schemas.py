@@ -206,6 +206,10 @@ MODULE_CALLS = pl.Schema(
 )
 """Calls of torch modules: see `ModuleCalls`."""
 
+MODULE_COSTS = pl.Schema({"name": pl.String, "module": pl.String, "level": pl.Int64, "amount": pl.Int64})
+"""Amounts of each ``name`` by module, with the modules inside; null is the whole. ``level`` is the largest number of
+calls around a module, itself included. See `share_moments`."""
+
 WORK = pl.Schema(
     {
         "flops": pl.Float64,

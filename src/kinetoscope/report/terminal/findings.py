@@ -125,11 +125,19 @@ def _render_details(finding: Finding, run: RunFacts, folder: str, *, with_detail
             yield Text(evidence, style="dim")
         yield Text(link, style="dim")
     elif not is_minor(finding, run["step_ns"]):
-        if lines := [line for line in finding.where.lines if line not in finding.title]:
-            yield render_location_links(f"At {sanitize_sentence(', '.join(lines))}")
+        if location := _describe_location(finding):
+            yield render_location_links(sanitize_sentence(location))
         yield render_prose(describe_fix(finding))
         if line := describe_measurement(finding):
             yield render_prose(line)
+
+
+def _describe_location(finding: Finding) -> str:
+    """Return the module and the source lines that the title does not name."""
+    names = {"in": finding.where.modules, "at": finding.where.lines}
+    unnamed = {word: [name for name in names if name not in finding.title] for word, names in names.items()}
+    location = " ".join(f"{word} {', '.join(names)}" for word, names in unnamed.items() if names)
+    return location[:1].upper() + location[1:]
 
 
 def render_prose(text: str) -> Text:

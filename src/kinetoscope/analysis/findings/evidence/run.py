@@ -8,6 +8,7 @@ from kinetoscope.analysis.findings.evidence.communication import CommunicationEv
 from kinetoscope.analysis.findings.evidence.cpu import CpuEvidence
 from kinetoscope.analysis.findings.evidence.gpu import GpuEvidence
 from kinetoscope.analysis.findings.evidence.loader import LoaderEvidence
+from kinetoscope.analysis.findings.evidence.modules import ModuleEvidence
 from kinetoscope.analysis.findings.evidence.recording import Recording, RunRows
 from kinetoscope.analysis.findings.evidence.stalls import Stalls
 from kinetoscope.analysis.findings.evidence.window import Float64Source, WindowEvidence
@@ -98,6 +99,11 @@ class Evidence:
         """Compilations; None where there were none."""
         stalls = self.stalls("compile")
         return CompilerEvidence(self.cpu.part_ns("compile"), stalls) if len(stalls) else None
+
+    @cached_property
+    def modules(self) -> ModuleEvidence:
+        """Costs by module."""
+        return ModuleEvidence(self._recording.windows)
 
     @cached_property
     def confidence(self) -> ConfidencePolicy:

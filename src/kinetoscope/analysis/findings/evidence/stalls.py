@@ -10,6 +10,7 @@ import polars as pl
 from kinetoscope.analysis.cpu.library_calls import LibraryCall, find_library_call, library_call_of_stalls
 from kinetoscope.analysis.cpu.sampled_lines import MAX_LATE_SHARE, SampledLine, share_lower_bound
 from kinetoscope.analysis.findings.evidence.locations import find_sampled_lines, locate, split_samples
+from kinetoscope.analysis.findings.evidence.modules import ModuleEvidence
 from kinetoscope.analysis.findings.evidence.window import WindowEvidence
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
 from kinetoscope.analysis.windows.window import MIN_RECURRING_STEPS, MIN_STEPS
@@ -33,6 +34,7 @@ class StallTable:
         self._by_kind = {part["kind"][0]: part for part in self._stalls.partition_by("kind", maintain_order=True)}
         self._sampled = pl.concat([split_samples(one) for one in windows])
         self._calls = pl.concat([one.library_calls for one in windows])
+        self._modules = ModuleEvidence(windows)
 
     def of_kind(self, kind: str) -> "Stalls":
         """Return the stalls of one kind, those with most time first."""
@@ -42,6 +44,7 @@ class StallTable:
                 frame=self._by_kind.get(kind, self._stalls.clear()),
                 samples=self._sampled.filter(pl.col("kind") == kind),
                 library_calls=self._calls,
+                modules=self._modules.of_costs(kind),
                 num_rank_steps=max(1, self._num_rank_steps),
                 num_steps=self._num_steps,
                 num_windows=max(1, self._num_windows),
@@ -57,6 +60,8 @@ class Stalls:
     frame: pl.DataFrame
     samples: pl.DataFrame
     library_calls: pl.DataFrame
+    modules: tuple[str, ...]
+    """The module with at least half of their time, as in `Where`."""
     num_rank_steps: int
     num_steps: int
     num_windows: int
@@ -103,7 +108,7 @@ class Stalls:
         return int(self.frame.filter(~pl.col("is_recurring"))["total_ns"].sum()) / self.num_windows
 
     def where(self, *, with_steps: bool = False, lines_by: str = "total_ns") -> Where:
-        """Return their location, with the lines of libraries that the loop is in."""
+        """Return their location, with the lines of libraries that the loop is in, and their module."""
         if not len(self):
             return Where()
         where = locate(self.frame, self.samples, with_steps=with_steps, lines_by=lines_by)
@@ -111,7 +116,7 @@ class Stalls:
         calls = [inside] if inside else []
         lines = [call.line for call in calls] + [*where.lines[:1]]
         lines += [call.line for line in where.lines[:1] if (call := self.library_call(line))]
-        return replace(where, lines=(*lines, *where.lines[1:])[:MAX_NAMED])
+        return replace(where, lines=(*lines, *where.lines[1:])[:MAX_NAMED], modules=self.modules)
 
     def share_of_line(self, lines_by: str = "total_ns") -> float | None:
         """Return the share of the first line in all stalls with a known line."""

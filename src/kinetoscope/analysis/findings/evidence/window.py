@@ -9,8 +9,10 @@ import polars as pl
 from kinetoscope.analysis.cpu.library_calls import library_calls, lines_in_every_sample
 from kinetoscope.analysis.cpu.loop import TrainingLoop
 from kinetoscope.analysis.cpu.phases import OPTIMIZER
+from kinetoscope.analysis.findings.evidence.window_modules import find_module_costs
 from kinetoscope.analysis.findings.evidence.window_stalls import find_items, find_stall_spans, sum_samples, sum_stalls
 from kinetoscope.analysis.gpu.idle import idle_before_graphs_ns
+from kinetoscope.analysis.modules.calls import ModuleCalls
 from kinetoscope.analysis.ranks.contention import MIN_WALL_NS
 from kinetoscope.analysis.ranks.phase_stragglers import find_markers
 from kinetoscope.analysis.windows.columns import filter_rows
@@ -115,10 +117,18 @@ class WindowEvidence:
     """Descriptions of process groups by name, such as ``tp``."""
     markers: pl.DataFrame
     """The result of `find_markers`."""
+    module_costs: pl.DataFrame
+    """The result of `find_module_costs`."""
 
 
-def find_window_evidence(window: RankWindow, loop: TrainingLoop) -> WindowEvidence:
-    """Return the evidence of one window."""
+def find_window_evidence(window: RankWindow, loop: TrainingLoop, modules: ModuleCalls | None) -> WindowEvidence:
+    """Return the evidence of one window.
+
+    Args:
+        window: the window.
+        loop: its training loop.
+        modules: its calls of modules, if they were recorded.
+    """
     items = find_items(window)
     spans = find_stall_spans(window, loop, items)
     notes = [_in_float64(note) for note in window.instants.args_of(FLOAT64)]
@@ -134,6 +144,7 @@ def find_window_evidence(window: RankWindow, loop: TrainingLoop) -> WindowEviden
         float64=tuple(note for note in notes if note is not None),
         group_titles=window.trace.group_titles,
         markers=find_markers(loop),
+        module_costs=find_module_costs(modules, spans),
     )
 
 

@@ -31,13 +31,14 @@ def find_blocked(evidence: Evidence) -> Iterator[Diagnosis]:
     at_line = f" at {line}" if line and share >= _MIN_TITLE_SHARE else ""
     on_line = f"{line}{f', in {call},' if call else ''} takes {100 * share:.0f} % of this time." if line else ""
     # Few samples name a line only if all agree.
-    lines = stalls.where().lines or tuple(one["line"] for one in samples[:1] if one["line"] and one["share"] == 1)
+    where = stalls.where()
+    lines = where.lines or tuple(one["line"] for one in samples[:1] if one["line"] and one["share"] == 1)
     yield Diagnosis(
         title=lambda cost_ns: add_detail(f"Blocked: {format_ms(cost_ns)} ms/step {reason.title}", at_line),
         advice=f"{reason.advice} {on_line}".rstrip(),
         cost_ns=min(blocked_ns, evidence.device_wait_ns),
         fix=Fix(Change(frozenset(["blocked"]))) if has_operators else None,
-        where=Where(lines=lines),
+        where=Where(lines=lines, modules=where.modules),
         evidence={
             "blocked_ns": blocked_ns,
             "share_of_reason": first.get("share"),

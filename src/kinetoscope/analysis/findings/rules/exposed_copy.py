@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
+from kinetoscope.analysis.findings.evidence.window_modules import EXPOSED_COPIES
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.replay.replay import Change
@@ -34,12 +36,14 @@ def find_exposed_copy(evidence: Evidence) -> Iterator[Diagnosis]:
     pageable_ns = sum(row.total_ns for row in copies if "Pageable" in row.name)
     is_pinned = all(re.search(COPY_OF_PINNED_MEMORY, row.name) for row in copies)
     is_pinned |= loader is not None and loader.pins_memory
+    is_of_stalls = stalls.total_ns >= evidence.gpu.exposed_to_device_ns
+    modules = stalls.modules if is_of_stalls else evidence.modules.of_costs(EXPOSED_COPIES)
     yield Diagnosis(
         title=lambda cost_ns: f"Exposed copy: host-to-device transfers take {format_ms(cost_ns)} ms/step",
         advice=("" if is_pinned else _ADVICE_ON_PINNING) + _ADVICE,
         cost_ns=copy_ns,
         fix=Fix(Change(frozenset(["sync"]), {row.name: _AT_ONCE for row in copies}), variant="only_copies_that_block"),
-        where=stalls.where(),
+        where=replace(stalls.where(), modules=modules),
         evidence={"copy_ns": copy_ns, "pageable_ns": pageable_ns / max(1, len(evidence.rows.steps))},
         stalls="copy",
         is_on_gpu=True,

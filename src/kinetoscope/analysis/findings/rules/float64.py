@@ -1,11 +1,12 @@
 """Rule for computing in float64: matmuls and other kernels, on the GPU or on the CPU."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from kinetoscope.analysis.findings.confidence import OVERHEAD_HIGH_SHARE
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
-from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
+from kinetoscope.analysis.findings.finding import MAX_NAMED
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.findings.slow_matmuls import diagnose_slow_matmuls, find_kernels
 from kinetoscope.analysis.findings.titles import add_detail
@@ -45,7 +46,7 @@ def _diagnose_on_cpu(evidence: Evidence, advice: str, detail: str) -> Diagnosis:
         advice=advice,
         cost_ns=stalls.total_ns,
         fix=None,
-        where=Where(spans=where.spans, lines=_lines(evidence, where.lines)),
+        where=replace(where, lines=_lines(evidence, where.lines)),
         evidence={"float64_ns": stalls.total_ns},
         high_share=OVERHEAD_HIGH_SHARE,
         stalls="double",

@@ -6,6 +6,8 @@ from kinetoscope.analysis.cpu.cpu_operators import CPU_OPERATORS
 from kinetoscope.analysis.findings.confidence import HIGH_SHARE, MIN_SHARE_OF_HIGH, OVERHEAD_HIGH_SHARE
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.run import Evidence
+from kinetoscope.analysis.findings.evidence.window_modules import LAUNCHES
+from kinetoscope.analysis.findings.finding import Where
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
 from kinetoscope.analysis.ranks.run_queue_delay import DelayEffect
@@ -46,6 +48,7 @@ def find_host_bound(evidence: Evidence) -> Iterator[Diagnosis]:
         + (_GAPS_ADVICE if has_gaps else ""),
         cost_ns=min(launch_ns, idle_ns),
         fix=Fix(Change(frozenset(["launch"])), variant="without_launches"),
+        where=Where(modules=evidence.modules.of_costs(LAUNCHES)),
         evidence={
             "launch_ns": launch_ns,
             "device_wait_ns": idle_ns,

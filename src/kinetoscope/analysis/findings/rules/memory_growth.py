@@ -114,4 +114,5 @@ def _locate(growing: list[MemoryRow], worst: MemoryRow, owners: list[MemoryOwner
         ranks=tuple(sorted({row.rank for row in growing if row.rank is not None})),
         spans=tuple(dict.fromkeys(holder.operator for holder in worst.holders if holder.operator))[:MAX_NAMED],
         lines=tuple(dict.fromkeys(line for line in lines if line))[:MAX_NAMED],
+        modules=(worst.growth_module,) if worst.growth_module is not None else (),
     )

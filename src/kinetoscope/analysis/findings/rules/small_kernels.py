@@ -8,6 +8,7 @@ from kinetoscope.analysis.findings.confidence import OVERHEAD_HIGH_SHARE
 from kinetoscope.analysis.findings.diagnosis import Diagnosis
 from kinetoscope.analysis.findings.evidence.gpu import GpuEvidence
 from kinetoscope.analysis.findings.evidence.run import Evidence
+from kinetoscope.analysis.findings.evidence.window_modules import SMALL_KERNELS
 from kinetoscope.analysis.findings.finding import MAX_NAMED, Where
 from kinetoscope.analysis.findings.fix import Fix
 from kinetoscope.analysis.findings.rule import rule
@@ -57,6 +58,7 @@ def _diagnose_kernels(evidence: Evidence, gpu: GpuEvidence) -> Diagnosis:
         advice=_ADVICE,
         cost_ns=min(host_ns, evidence.device_wait_ns) + empty_ns,
         fix=Fix(Change(frozenset(["launch", "transfer"])), variant="only_small_runs"),
+        where=Where(modules=evidence.modules.of_costs(SMALL_KERNELS)),
         evidence={
             "num_small_kernels": num_kernels,
             "cpu_ns": host_ns,
@@ -79,6 +81,7 @@ def _diagnose_operators(evidence: Evidence) -> Iterator[Diagnosis]:
     num_steps_with_python = sum(row.python_ns is not None for row in evidence.rows.steps)
     num_items = _num_items(evidence, rows) / max(1, num_steps_with_python)
     stalls = evidence.stalls("item" if num_items else "small")
+    where = stalls.where()
 
     def title(cost_ns: float) -> str:
         if num_items:
@@ -92,7 +95,7 @@ def _diagnose_operators(evidence: Evidence) -> Iterator[Diagnosis]:
         ).rstrip(),
         cost_ns=self_ns + python_ns,
         fix=None,
-        where=Where(spans=names[:MAX_NAMED], lines=stalls.where().lines),
+        where=Where(spans=names[:MAX_NAMED], lines=where.lines, modules=where.modules),
         evidence={
             "num_small_operators": num_calls,
             "share_of_operators": evidence.cpu.share_of_operators(num_calls),
