@@ -419,6 +419,7 @@ export interface MemoryRow {
   growth_bytes_per_step: number | null;
   holders: MemoryHolder[];
   owners: MemoryOwner[] | null;
+  growth_module: string | null;
 }
 
 export interface Where {
@@ -426,6 +427,7 @@ export interface Where {
   steps: number[];
   spans: string[];
   lines: string[];
+  modules: string[];
 }
 
 export interface Measured {
