@@ -179,7 +179,7 @@ $(VENV)/trainers.stamp: pyproject.toml $(VENV)/package.stamp
 
 # With these libraries in .venv, `make test` runs their tests as well.
 test-trainers: $(VENV)/trainers.stamp  ## test: Run our integrations with Transformers, Lightning, accelerate and trackers (10 minutes)
-	KINETOSCOPE_REQUIRE_TRAINERS=1 $(BIN)/python -m pytest $(addprefix tests/integration/test_,trainers.py libraries.py integrations.py trackers.py)
+	KINETOSCOPE_REQUIRE_TRAINERS=1 $(BIN)/python -m pytest $(addprefix tests/integration/test_,trainers.py libraries.py library_modules.py integrations.py trackers.py)
 
 test-python:  ## test: Run the tests with other Pythons in a chroot, ROOT=FOLDER, as root: see tests/newer_python/run
 	nice tests/newer_python/run $(ROOT) $(TESTS)

@@ -44,6 +44,22 @@ def test_json_has_all_rows_of_the_ranks_that_were_asked_for(traces, capsys):
     assert {row["rank"] for row in report["steps"]} == {0, 2, 3}
 
 
+@pytest.mark.parametrize(
+    ("has_device", "side", "rest"),
+    [
+        (True, "GPU", ["(outside of modules)", "(gradient accumulation)", "(optimizer)"]),
+        (False, "CPU", ["(outside of modules)", "(optimizer)", "(gradient accumulation)"]),
+    ],
+)
+def test_modules_are_sorted_by_the_time_of_what_limits_the_step(has_device, side, rest, tmp_path, capsys):
+    simulate(Settings(seed=3, num_ranks=2, num_steps=6, has_modules=True, has_device=has_device)).write(tmp_path)
+    assert main(["summary", "--no-cache", "--modules", "2", str(tmp_path)]) == 0
+    screen = capsys.readouterr().out
+    assert f"Modules, {side} ms/step" in screen
+    places = [screen.index(f"\n{name}") for name in ("Model", *rest)]
+    assert places == sorted(places)
+
+
 def test_ranks_that_cannot_be_read_are_an_error_that_says_how_to_write_them(traces, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["summary", "--ranks", "0-x", str(traces)])

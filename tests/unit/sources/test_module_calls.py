@@ -11,6 +11,7 @@ from kinetoscope import ModuleCalls, Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("torch.utils.checkpoint")
 nn = torch.nn
 CALL = nn.Module.__dict__["__call__"]
 
@@ -281,6 +282,123 @@ def test_a_model_is_the_same_after_the_window():
     recorded(lambda: model(torch.ones(1, 4)))
     assert all(module.__dict__.keys() == attributes.keys() for module, attributes in before)
     assert all(module.__dict__[key] is value for module, attributes in before for key, value in attributes.items())
+
+
+def describe_model(model):
+    """Return all that recording might change in a model and its classes."""
+    instances = [(module, {key: id(value) for key, value in vars(module).items()}) for module in model.modules()]
+    hooks = [{key: dict(value) for key, value in vars(module).items() if "hooks" in key} for module in model.modules()]
+    of_classes = [(kind, {**vars(kind)}) for kind in {type(module) for module in model.modules()} | {nn.Module}]
+    forwards = [(module.forward.__func__, type(module).forward) for module in model.modules()]
+    return instances, hooks, of_classes, forwards, list(model.state_dict()), pickle.dumps(model)
+
+
+def test_a_model_and_its_classes_are_the_same_in_a_window_and_after_it():
+    model = Model()
+    before, within = describe_model(model), []
+
+    def work():
+        model(torch.ones(1, 4))
+        within.append(describe_model(model))
+
+    recorded(work)
+    assert within == [before]
+    assert describe_model(model) == before
+
+
+def global_hooks():
+    """Return the hooks that are set for all modules."""
+    names = [name for name in vars(nn.modules.module) if name.startswith("_global_") and name.endswith("_hooks")]
+    return {name: dict(vars(nn.modules.module)[name]) for name in names}
+
+
+@pytest.mark.parametrize("is_within", [True, False])
+def test_torch_profiler_with_modules_records_as_well(is_within):
+    model, before = Model(), global_hooks()
+
+    def work():
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_modules=True) as other:
+            model(torch.ones(1, 4))
+        assert any(event.key == "aten::linear" for event in other.key_averages())
+
+    if is_within:
+        assert names_of(work) == NAMES_OF_MODEL
+    else:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_modules=True):
+            assert names_of(lambda: model(torch.ones(1, 4))) == NAMES_OF_MODEL
+    assert global_hooks() == before
+
+
+def test_a_hook_of_others_that_is_set_within_a_window_stays_after_it():
+    model, calls, handles = Model(), [], []
+
+    def work():
+        hook = nn.modules.module.register_module_forward_hook(lambda module, arguments, output: calls.append(module))
+        handles.append(hook)
+        model(torch.ones(1, 4))
+
+    try:
+        assert names_of(work) == NAMES_OF_MODEL
+        model(torch.ones(1, 4))
+    finally:
+        handles[0].remove()
+    assert len(calls) == 2 * len(NAMES_OF_MODEL)
+
+
+def test_other_code_may_replace_the_call_of_modules_within_a_window(monkeypatch):
+    model, calls = Model(), []
+
+    def replacement(self, *arguments):
+        calls.append(type(self))
+        return CALL(self, *arguments)
+
+    def work():
+        monkeypatch.setattr(nn.Module, "__call__", replacement)
+        model(torch.ones(1, 4))
+
+    assert names_of(work) == NAMES_OF_MODEL
+    assert nn.Module.__dict__["__call__"] is replacement
+    assert len(calls) == len(NAMES_OF_MODEL)
+
+
+def test_a_module_that_yields_is_recorded_until_it_returns_its_generator():
+    class Yielding(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.ReLU()
+
+        def forward(self, count):
+            for _ in range(count):
+                yield self.layer(torch.ones(1))
+
+    model = Yielding()
+    spans = recorded(lambda: [*model(2)])
+    assert [name for name, _, _ in spans] == ["Yielding", "Yielding.layer", "Yielding.layer"]
+    assert spans[0][2] <= spans[1][1]
+
+
+def test_a_window_that_closes_within_calls_of_another_thread_leaves_them_running():
+    inside, closed = threading.Event(), threading.Event()
+
+    class Waiting(nn.Module):
+        def forward(self, x):
+            inside.set()
+            assert closed.wait(60)
+            return x + 1
+
+    model, results = nn.Sequential(Waiting(), nn.ReLU()), []
+    thread = threading.Thread(target=lambda: results.append(model(torch.ones(1)).item()))
+
+    def work():
+        thread.start()
+        assert inside.wait(60)
+
+    names = names_of(work)
+    closed.set()
+    thread.join()
+    assert results == [2.0]
+    assert names == ["Sequential", "Sequential.0"]
+    assert names_of(lambda: model(torch.ones(1))) == ["Sequential", "Sequential.0", "Sequential.1"]
 
 
 def test_no_module_is_kept_alive():
