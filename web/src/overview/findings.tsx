@@ -143,15 +143,23 @@ function Saving({ finding, share }: { finding: Finding; share: number | null }) 
   );
 }
 
-/** The location of a finding, source lines first. */
+/** The location of a finding, source lines and modules first. */
 function Location({ finding }: { finding: Finding }) {
-  const { lines, spans, ranks, steps } = finding.where;
+  const { lines, modules, spans, ranks, steps } = finding.where;
   return (
     <p class="where">
       {lines.map((line) => (
         <code key={line} class="source-line">
           <Name text={line} />
         </code>
+      ))}
+      {modules.map((module) => (
+        <span key={module}>
+          in{" "}
+          <code>
+            <Name text={module} maxLength={80} />
+          </code>
+        </span>
       ))}
       {ranks.length > 0 && <span>{listed("rank", ranks)}</span>}
       {steps.length > 0 && <span>{listed("step", steps)}</span>}
