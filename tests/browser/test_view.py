@@ -354,9 +354,9 @@ def test_unknown_values_are_blank_until_a_background_process_computes_them(analy
     server, _ = analysed
     tab.goto(server.link)
     first = cells(tab, "after")
-    assert {first[title] for title in ("Step time", "Change", "Memory", "State")} == {""}
-    assert not {"Devices", "MFU"} & {*first}  # as long as no run is known to have a device
-    wait_for_cell(tab, "after", "First finding", "Input-bound")
+    assert {first[title] for title in ("Step time", "Change", "Memory")} == {""}
+    assert not {"State", "Devices", "MFU", "Trend"} & {*first}  # as long as no run is known to have one
+    wait_for_cell(tab, "after", "Top finding", "Input-bound")
     known = cells(tab, "after")
     assert known["Ranks"] == "2"
     assert known["Steps"] == "12"
@@ -365,12 +365,13 @@ def test_unknown_values_are_blank_until_a_background_process_computes_them(analy
     assert re.fullmatch(r"\d+ MiB", known["Memory"])
     wait_for_cell(tab, "after", "Change", "+")
     assert cells(tab, "before")["Change"] == ""
-    assert cells(tab, "before")["First finding"] == "nothing found"
+    assert cells(tab, "before")["Top finding"] == "nothing found"
 
 
 def test_two_selected_runs_open_their_comparison_and_a_third_replaces_the_first(analysed, tab):
     server, folder = analysed
     shutil.copytree(folder / "before", folder / "third")
+    remember_command(folder / "third", ["python", "train.py"])
     tab.goto(server.link)
     for name in ("third", "after"):
         tab.get_by_role("checkbox", name=f"Compare {name}").check()
@@ -380,6 +381,32 @@ def test_two_selected_runs_open_their_comparison_and_a_third_replaces_the_first(
     tab.get_by_role("heading", name="Making after compared with before").wait_for(timeout=WAIT_MS)
     tab.locator(".verdict").first.wait_for(timeout=WAIT_MS)
     assert not [path for path in folder.rglob("*") if path.suffix == ".html"], "nothing is written beside the runs"
+
+
+def test_runs_of_another_group_cannot_be_ticked_with_one(analysed, tab):
+    server, folder = analysed
+    shutil.copytree(folder / "before", folder / "third")
+    tab.goto(server.link)
+    third = tab.get_by_role("checkbox", name="Compare third")
+    assert third.is_enabled()
+    tab.get_by_role("checkbox", name="Compare after").check()
+    assert third.is_disabled()
+    assert "kinetoscope diff" in third.get_attribute("title")
+    assert tab.get_by_role("checkbox", name="Compare before").is_enabled()
+    tab.get_by_role("checkbox", name="Compare after").uncheck()
+    assert third.is_enabled()
+
+
+def test_the_trend_of_a_group_is_in_the_list_and_on_the_page_of_a_run(analysed_once, tab):
+    tab.goto(analysed_once.link)
+    line = tab.get_by_role("img", name=re.compile("^Step time of 2 runs: "))
+    line.wait_for(timeout=WAIT_MS)
+    tab.get_by_role("link", name="before", exact=True).click()
+    trend = tab.locator(".trend tbody tr")
+    assert [row.split()[0] for row in trend.all_inner_texts()] == ["before", "after"]
+    assert trend.nth(0).get_attribute("aria-current") == "true"
+    assert "slower" in trend.nth(1).locator(".change-link").get_attribute("class")
+    assert axe_violations(tab) == []
 
 
 def test_the_change_against_the_run_before_leads_to_the_comparison(analysed_once, tab):
@@ -406,7 +433,7 @@ def test_a_report_that_cannot_be_made_says_why(analysed, context):
     (folder / "broken").mkdir()
     (folder / "broken" / "trace.json").write_text("no trace")
     tab.goto(server.link)
-    wait_for_cell(tab, "broken", "First finding", "Cannot read the trace")
+    wait_for_cell(tab, "broken", "Top finding", "Cannot read the trace")
     tab.get_by_role("link", name="report on broken").click()
     tab.get_by_text("Cannot make the report on broken: Cannot read the trace").wait_for(timeout=WAIT_MS)
 
@@ -537,7 +564,7 @@ def test_copied_table_can_be_pasted_into_a_spreadsheet(analysed_once, tab):
     tab.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text }")
     tab.get_by_role("button", name="Copy as TSV").click()
     head, *rows = tab.evaluate("window.copied").split("\n")
-    assert head.split("\t")[:3] == ["Run", "State", "When (unix ms)"]
+    assert head.split("\t")[:2] == ["Run", "When (unix ms)"]
     assert [row.split("\t")[0] for row in rows] == ["after", "before"]
 
 

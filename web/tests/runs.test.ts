@@ -21,6 +21,7 @@ import {
 const UNKNOWN: ListedRun = {
   ...{
     key: "k",
+    group: 0,
     title: "digits",
     address: "/",
     state: null,

@@ -30,15 +30,17 @@ class ListedRun:
     """A run in the list; None is unknown. ``key`` is its name as a part of an address.
 
     ``when_ms`` is its start, or without ``has_start_time`` its last write, in unix milliseconds. ``change`` is the
-    relative change of the step time from the run before, ``before_key`` and ``before_title``, of the same folder, with
-    as many ranks on the same devices. ``finding`` is "" without findings. ``notes`` are warnings; ``why_unknown`` is
-    the reason for missing numbers or findings; ``is_queued``: they are being computed. ``is_active``: a rank has not
-    ended. ``report`` is the address of its report, also if that is yet to be written (not ``has_report``).
+    relative change of the step time from the run before, ``before_key`` and ``before_title``, of the same folder and
+    ``group``, with as many ranks on the same devices. ``finding`` is "" without findings. ``notes`` are warnings;
+    ``why_unknown`` is the reason for missing numbers or findings; ``is_queued``: they are being computed.
+    ``is_active``: a rank has not ended. ``report`` is the address of its report, also if that is yet to be written (not
+    ``has_report``).
     """
 
     key: str
     title: str
     address: str
+    group: int
     state: str | None
     is_active: bool
     when_ms: float | None
@@ -135,10 +137,14 @@ class LiveSteps:
 class RunFiles:
     """Files of one run. ``path`` is its folder, quoted for a shell; ``num_left_out`` further traces are not listed.
 
-    ``live_status`` and ``live_steps`` are None for a run that has finished or has no pulse.
+    ``live_status`` and ``live_steps`` are None for a run that has finished or has no pulse. ``trend`` are the runs of
+    its group whose step times compare with its own, in the order of their starts, itself among them, with the
+    longest of these step times.
     """
 
     run: ListedRun
+    trend: list[ListedRun]
+    longest_step_ns: float
     live_status: StatusScreen | None
     live_steps: LiveSteps | None
     path: str

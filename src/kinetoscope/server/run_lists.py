@@ -10,7 +10,7 @@ from threading import Lock
 from urllib.parse import quote
 
 from kinetoscope.core.paths.run_folder import RunFolder
-from kinetoscope.core.paths.run_groups import RunGroup, find_run_group
+from kinetoscope.core.paths.run_groups import RunGroup, find_run_group, number_groups
 from kinetoscope.core.text.wording import format_count, sanitize_sentence
 from kinetoscope.formats.run_row import RunRow, read_row
 from kinetoscope.pages.run_list import ListData, ListedFile, ListedRun, RunFiles
@@ -30,6 +30,9 @@ from kinetoscope.status.status_screen import build_status_screen
 
 MAX_ROWS = 1000
 """Limit of runs, and of files of one run, in a page."""
+
+MAX_TREND = 20
+"""Limit of runs in the trend of a step time."""
 
 _ACTIVE_REFRESH_MS, _IDLE_REFRESH_MS = 2_000, 10_000
 _SEARCH_TTL_S = 1.0
@@ -83,10 +86,14 @@ class RunLists:
         """Return the page of one run with its files."""
         found = self.find()
         run = _find_by_name(found, name)
-        (listed,) = (one for one in self._build_rows(found.runs) if one.key == quote_name(name))
+        rows = {one.key: one for one in self._build_rows(found.runs)}
+        listed = rows[quote_name(name)]
         status = self._read_live_status(run)
+        trend = _find_trend(listed, rows)
         files = RunFiles(
             run=listed,
+            trend=trend,
+            longest_step_ns=max((one.step_ns or 0.0 for one in trend), default=0.0),
             live_status=None if status is None else build_status_screen(status),
             live_steps=None if status is None else read_live_steps(Path(self.path_of(name)), status),
             path=shlex.quote(sanitize_sentence(self.path_of(name))),
@@ -150,7 +157,10 @@ class RunLists:
         """Return the list entries of runs."""
         rows = self._rows
         before = _find_predecessors(runs, rows, self._read_group)
-        return [self._build_row(run, rows, before.get(run.name)) for run in runs]
+        by_time = sorted(runs, key=_get_when_ns)
+        numbers = number_groups(self._read_group(run.name) for run in by_time)
+        groups = dict(zip((run.name for run in by_time), numbers, strict=True))
+        return [self._build_row(run, rows, before.get(run.name), groups[run.name]) for run in runs]
 
     def _read_group(self, name: str) -> RunGroup:
         """Return the group of a run, read once: its command does not change."""
@@ -158,8 +168,8 @@ class RunLists:
             self._groups[name] = find_run_group(self.path_of(name))
         return self._groups[name]
 
-    def _build_row(self, run: FoundRun, rows: Mapping[str, RunRow], before: str | None) -> ListedRun:
-        """Return the list entry of a run; ``before`` is the name of the run to compare it with."""
+    def _build_row(self, run: FoundRun, rows: Mapping[str, RunRow], before: str | None, group: int) -> ListedRun:
+        """Return the list entry of a run of a group; ``before`` is the name of the run to compare it with."""
         row = rows.get(run.name, _UNKNOWN_ROW)
         step_before_ns = rows[before].step_ns if before is not None else None
         report = (
@@ -171,6 +181,7 @@ class RunLists:
             key=quote_name(run.name),
             title=self.run_title(run.name),
             address=_build_address("run", run.name),
+            group=group,
             state=None if run.state is RunState.UNKNOWN and not run.ranks else run.state.value,
             is_active=run.state in ACTIVE_STATES if run.status is None else run.status.is_active,
             when_ms=_to_ms(run.when_ns),
@@ -227,7 +238,7 @@ def _find_predecessors(
     """Return, by name, the run before each run with a step time: of the same folder and group, ranks and devices."""
     earlier: defaultdict[object, list[tuple[RunGroup, str]]] = defaultdict(list)
     found: dict[str, str] = {}
-    for run in sorted(runs, key=lambda run: run.when_ns or 0):
+    for run in sorted(runs, key=_get_when_ns):
         row = rows.get(run.name)
         if row is None or row.step_ns is None or run.when_ns is None:
             continue
@@ -238,6 +249,18 @@ def _find_predecessors(
             found[run.name] = before
         like.append((group, run.name))
     return found
+
+
+def _find_trend(run: ListedRun, rows: Mapping[str, ListedRun]) -> list[ListedRun]:
+    """Return a run with those before and after it that it compares with; empty without any."""
+    after = {row.before_key: row for row in rows.values() if row.before_key is not None}
+    trend = [run]
+    while len(trend) < MAX_TREND and (key := trend[0].before_key) is not None:
+        trend.insert(0, rows[key])
+    while trend[-1].key in after:
+        trend.append(after[trend[-1].key])
+    first = max(0, min(trend.index(run), len(trend) - MAX_TREND))
+    return trend[first : first + MAX_TREND] if len(trend) > 1 else []
 
 
 def _may_stop(files: RunFiles) -> bool:
@@ -267,6 +290,10 @@ def _build_file(kind: str, file: FoundFile, run: str) -> ListedFile:
         changed_ms=file.changed_ns / 1e6,
         opens_in_perfetto=kind == "trace" and not file.name.endswith(".zst"),
     )
+
+
+def _get_when_ns(run: FoundRun) -> int:
+    return run.when_ns or 0
 
 
 def _get_changed_ns(file: FoundFile) -> int:

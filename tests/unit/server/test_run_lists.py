@@ -101,6 +101,44 @@ class Searching(RunLists):
         return super().run_title(name)
 
 
+def test_the_trend_of_a_run_are_the_comparable_runs_of_its_group(folder):
+    hours = {"resnet-1": 0, "resnet-2": 1, "bert": 2, "resnet-3": 3, "resnet-4": 4}
+    runs = {name: found(name, started_ns=BEGAN_NS + hour * HOUR_NS) for name, hour in hours.items()}
+    for number, (name, run) in enumerate(runs.items()):
+        keep(folder, run, step_ns=1e6 * (1 + number), devices=["CPU" if name == "resnet-3" else "H100"])
+    lists = Known(folder, runs.values())
+    groups = {row.title: row.group for row in lists.all().runs}
+    assert groups["bert"] not in {groups[name] for name in runs if name != "bert"}
+    assert len({groups[name] for name in runs if name != "bert"}) == 1
+    for name in ("resnet-1", "resnet-4"):
+        files = lists.one(name).files
+        assert [row.title for row in files.trend] == ["resnet-1", "resnet-2", "resnet-4"]
+        assert files.longest_step_ns == 5e6
+    for name in ("bert", "resnet-3"):
+        assert lists.one(name).files.trend == [], "no run compares with it"
+
+
+def test_a_trend_of_many_runs_has_the_last_ones_and_the_run_itself(folder, monkeypatch):
+    monkeypatch.setattr(run_lists, "MAX_TREND", 3)
+    runs = [found(f"run{number}", started_ns=BEGAN_NS + number * HOUR_NS) for number in range(6)]
+    for run in runs:
+        keep(folder, run, step_ns=1e6)
+    shown = {name: [row.title for row in Known(folder, runs).one(name).files.trend] for name in ("run0", "run5")}
+    assert shown == {"run0": ["run0", "run1", "run2"], "run5": ["run3", "run4", "run5"]}
+
+
+def test_the_page_of_a_run_that_has_ended_is_not_asked_again_and_a_list_is(folder):
+    ended, unknown, running = (
+        found(name, state)
+        for name, state in (("a", RunState.FINISHED), ("b", RunState.UNKNOWN), ("c", RunState.RECORDING))
+    )
+    lists = Known(folder, [ended, unknown, running])
+    assert [lists.one(name).refresh_ms for name in "abc"] == [0, 10_000, 2_000]
+    assert Known(folder, [ended, unknown]).all().refresh_ms == 10_000
+    assert Known(folder, [ended]).all().refresh_ms == 10_000, "another run may come"
+    assert Known(folder, [found(".", RunState.KILLED)]).all().refresh_ms == 0
+
+
 def test_a_list_is_of_one_search_also_if_others_search_meanwhile(folder, monkeypatch):
     one, two = found("run-1", started_ns=BEGAN_NS), found("run-2", started_ns=BEGAN_NS + HOUR_NS)
     for run, step_ns in ((one, 2e6), (two, 3e6)):

@@ -4,6 +4,7 @@ export interface ListedRun {
   key: string;
   title: string;
   address: string;
+  group: number;
   state: string | null;
   is_active: boolean;
   when_ms: number | null;
@@ -85,6 +86,8 @@ export interface ListedFile {
 
 export interface RunFiles {
   run: ListedRun;
+  trend: ListedRun[];
+  longest_step_ns: number;
   live_status: StatusScreen | null;
   live_steps: LiveSteps | null;
   path: string;

@@ -5,7 +5,8 @@ import { Table, type TableColumn } from "../parts/table";
 import { openInPerfetto } from "./open_in_perfetto";
 import type { ListedFile, RunFiles } from "./list_data";
 import { LiveStatus } from "./live_status";
-import { Change, FirstFinding, Several, State, When } from "./run_table";
+import { Change, FirstFinding, Several, State, When } from "./run_cells";
+import { Trend } from "./trend";
 import * as labels from "./labels";
 
 /** One run with its status, reports and traces. */
@@ -19,13 +20,14 @@ export function RunPage({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: 
         </p>
       ))}
       {files.live_status && <LiveStatus status={files.live_status} steps={files.live_steps} />}
+      {files.trend.length > 0 && <Trend files={files} />}
       <Reports files={files} />
       <Traces files={files} perfettoUrl={perfettoUrl} />
     </div>
   );
 }
 
-function Facts({ files: { run, live_status } }: { files: RunFiles }) {
+function Facts({ files: { run, trend, live_status } }: { files: RunFiles }) {
   const facts = [
     { title: "State", shown: run.state && !live_status && <State state={run.state} /> },
     { title: "Began", shown: run.has_start_time && <When unixMs={run.when_ms} what="began" /> },
@@ -35,8 +37,8 @@ function Facts({ files: { run, live_status } }: { files: RunFiles }) {
     { title: "Ranks", shown: labels.formatRankCount(run) },
     { title: "Recorded steps", shown: run.num_steps && run.num_steps.toLocaleString("en-US") },
     { title: "Step time", shown: !live_status && labels.formatStepTime(run) },
-    { title: "Against the run before", shown: run.before_key !== null && <Change run={run} /> },
-    { title: "First finding", shown: labels.formatFinding(run) && <FirstFinding run={run} /> },
+    { title: "Against the run before", shown: run.before_key !== null && !trend.length && <Change run={run} /> },
+    { title: "Top finding", shown: labels.formatFinding(run) && <FirstFinding run={run} /> },
     { title: "MFU", shown: labels.formatRunMfu(run) },
     {
       title: "Memory",

@@ -3,28 +3,35 @@ import { Choice, useLinkedChoice } from "../parts/choice";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
 import type { ListedRun } from "./list_data";
-import { FILTERS, buildComparisonAddress, orderForComparison, formatMoment, buildFilterText } from "./labels";
+import { FILTERS, orderForComparison, buildFilterText } from "./labels";
 import * as labels from "./labels";
+import { Change, FirstFinding, Several, State, When } from "./run_cells";
+import { TrendLine } from "./trend";
 
 const MAX_SELECTED = 2;
 
-/** Columns that are hidden if no run had a device, to leave space for the findings. */
-const DEVICE_COLUMNS = ["Devices", "MFU"];
+/** Columns that are hidden without a known value, to leave space for the findings. */
+const OPTIONAL_COLUMNS = ["State", "Devices", "MFU"];
+
+function isShown({ title, value }: TableColumn<ListedRun>, runs: ListedRun[]): boolean {
+  if (title === "Trend") return runs.some((run) => run.before_key !== null);
+  return !OPTIONAL_COLUMNS.includes(title) || runs.some((run) => value(run) !== null);
+}
 
 /** All runs, with sorting, filters and comparison. */
 export function RunTable({ runs }: { runs: ListedRun[] }) {
   const [choice, choose] = useLinkedChoice("state", Object.keys(FILTERS));
   const [keys, setKeys] = useState<string[]>([]);
   const selected = runs.filter((run) => keys.includes(run.key));
+  const byKey = new Map(runs.map((run) => [run.key, run]));
+  const group = selected[0]?.group ?? null;
   const select = ({ key }: ListedRun, isSelected: boolean) =>
     setKeys(isSelected ? [...keys, key].slice(-MAX_SELECTED) : keys.filter((other) => other !== key));
   return (
     <div class="runs">
       <Table
         caption="Runs"
-        columns={columnsOf(keys, select).filter(
-          (column) => !DEVICE_COLUMNS.includes(column.title) || runs.some((run) => column.value(run) !== null),
-        )}
+        columns={columnsOf({ keys, group, select, byKey }).filter((column) => isShown(column, runs))}
         rows={runs.filter(FILTERS[choice] ?? FILTERS["all runs"])}
         rowKey={(run) => run.key}
         filterText={buildFilterText}
@@ -41,7 +48,7 @@ export function RunTable({ runs }: { runs: ListedRun[] }) {
 }
 
 function CompareLink({ selected }: { selected: ListedRun[] }) {
-  if (selected.length < MAX_SELECTED) return <span class="quiet">Tick two runs to compare them</span>;
+  if (selected.length < MAX_SELECTED) return <span class="quiet">Tick two runs of a group to compare them</span>;
   const { address, before, after } = orderForComparison(selected);
   return (
     <a class="as-button" href={address}>
@@ -50,12 +57,20 @@ function CompareLink({ selected }: { selected: ListedRun[] }) {
   );
 }
 
-function columnsOf(keys: string[], select: (run: ListedRun, isSelected: boolean) => void): TableColumn<ListedRun>[] {
+interface ColumnProps {
+  keys: string[];
+  /** The group of the selected runs. */
+  group: number | null;
+  select: (run: ListedRun, isSelected: boolean) => void;
+  byKey: Map<string, ListedRun>;
+}
+
+function columnsOf({ keys, group, select, byKey }: ColumnProps): TableColumn<ListedRun>[] {
   return [
     {
       title: "Run",
       value: (run) => run.title,
-      show: (run) => <RunName run={run} isSelected={keys.includes(run.key)} select={select} />,
+      show: (run) => <RunName run={run} isSelected={keys.includes(run.key)} group={group} select={select} />,
     },
     {
       title: "State",
@@ -91,10 +106,17 @@ function columnsOf(keys: string[], select: (run: ListedRun, isSelected: boolean)
       title: "Change",
       value: (run) => run.change,
       show: (run) => <Change run={run} />,
-      help: "Of the step time, against the run before with as many ranks on the same devices; a click compares them",
+      help: "Of the step time, against the run before of its group with as many ranks on the same devices; a click compares them",
     },
     {
-      title: "First finding",
+      title: "Trend",
+      value: () => null,
+      show: (run) => <TrendLine run={run} byKey={byKey} />,
+      help: "The step time of up to twelve runs of its group; the dot is this one",
+      width: "short",
+    },
+    {
+      title: "Top finding",
       value: (run) => run.finding || null,
       show: (run) => <FirstFinding run={run} />,
     },
@@ -113,17 +135,22 @@ function columnsOf(keys: string[], select: (run: ListedRun, isSelected: boolean)
 interface RunNameProps {
   run: ListedRun;
   isSelected: boolean;
+  group: number | null;
   select: (run: ListedRun, isSelected: boolean) => void;
 }
 
-function RunName({ run, isSelected, select }: RunNameProps) {
+/** Runs of another group may be another program: a comparison says nothing of a change. */
+const OTHER_GROUP = "Perhaps another program, by its command or name: kinetoscope diff compares any two runs";
+
+function RunName({ run, isSelected, group, select }: RunNameProps) {
+  const isOther = group !== null && run.group !== group;
   return (
     <div class="run-name">
       <input
         type="checkbox"
         aria-label={`Compare ${run.title}`}
-        title={run.num_traces ? "Tick two runs to compare them" : "It has no trace to compare"}
-        disabled={!run.num_traces}
+        title={!run.num_traces ? "It has no trace to compare" : isOther ? OTHER_GROUP : "Tick two runs to compare them"}
+        disabled={!run.num_traces || isOther}
         checked={isSelected}
         onChange={(event) => select(run, event.currentTarget.checked)}
       />
@@ -138,47 +165,6 @@ function RunName({ run, isSelected, select }: RunNameProps) {
         ))}
       </div>
     </div>
-  );
-}
-
-export function State({ state }: { state: string | null }) {
-  return state && <span class={`state ${state}`}>{labels.formatState(state)}</span>;
-}
-
-export function When({ unixMs, what }: { unixMs: number | null; what: string }) {
-  const shown = formatMoment(unixMs);
-  return shown && <time title={`${what} ${formatMoment(unixMs, true)}`}>{shown}</time>;
-}
-
-export function Several({ names, noun }: { names: string[]; noun: string }) {
-  return (
-    <span class="several" title={names.join(", ")}>
-      <Name text={labels.formatNames(names, noun)} maxLength={60} />
-    </span>
-  );
-}
-
-export function Change({ run }: { run: ListedRun }) {
-  if (run.before_key === null) return null;
-  return (
-    <a
-      class={`change-link ${labels.changeClass(run)}`}
-      href={buildComparisonAddress(run.before_key, run.key)}
-      title={`against ${run.before_title}: compare them`}
-    >
-      {labels.formatRunChange(run)}
-    </a>
-  );
-}
-
-export function FirstFinding({ run }: { run: ListedRun }) {
-  return (
-    <span
-      class={`first-finding ${run.finding ? "" : "quiet"}`}
-      title={labels.formatSaving(run) || labels.formatFinding(run)}
-    >
-      <Name text={labels.formatFinding(run)} maxLength={400} />
-    </span>
   );
 }
 

@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -27,6 +27,24 @@ class RunGroup(NamedTuple):
         if self.command is None or other.command is None:
             return self.pattern == other.pattern
         return self.command == other.command
+
+
+def number_groups(groups: Iterable[RunGroup]) -> list[int]:
+    """Return the number of each run's group; a run is in the group of the last one before it that `RunGroup.has`."""
+    numbers: list[int] = []
+    by_command: dict[str, int] = {}
+    by_pattern: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    for pattern, command in groups:
+        known = by_pattern.get(pattern) if command is None else by_command.get(command, unknown.get(pattern))
+        number = len(numbers) if known is None else known
+        by_pattern[pattern] = number
+        if command is None:
+            unknown[pattern] = number
+        else:
+            by_command[command] = number
+        numbers.append(number)
+    return numbers
 
 
 def find_run_group(run_folder: str | os.PathLike[str]) -> RunGroup:

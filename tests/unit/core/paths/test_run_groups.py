@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinetoscope.core.paths.run_groups import find_run_group, remember_command
+from kinetoscope.core.paths.run_groups import RunGroup, find_run_group, number_groups, remember_command
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +48,9 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, cache):
     cache.write_text("a file where the folder should be")
     remember_command(tmp_path / "run", ["python"])
     assert find_run_group(tmp_path / "run").command is None
+
+
+def test_runs_have_the_number_of_the_last_group_that_has_them():
+    runs = [("run#", "a"), ("slow", "b"), ("fixed", "b"), ("run#", None), ("run#", "a"), ("run#", "c"), ("main", None)]
+    assert number_groups(RunGroup(*run) for run in runs) == [0, 1, 1, 0, 0, 0, 6]
+    assert number_groups([]) == []
