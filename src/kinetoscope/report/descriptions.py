@@ -17,6 +17,7 @@ from kinetoscope.analysis.unrecorded_steps import displayed_saving_ns
 from kinetoscope.core.paths.short_paths import short_path
 from kinetoscope.core.text.wording import (
     format_count,
+    format_flop,
     format_memory,
     format_ms,
     format_percent,
@@ -38,15 +39,6 @@ from kinetoscope.report.labels import (
 )
 
 _MAX_STEPS, _MAX_NAME_LENGTH = 6, 60
-_FLOP_UNITS = (
-    (1e18, "EFLOP"),
-    (1e15, "PFLOP"),
-    (1e12, "TFLOP"),
-    (1e9, "GFLOP"),
-    (1e6, "MFLOP"),
-    (1e3, "kFLOP"),
-    (1, "FLOP"),
-)
 _CAUSE_LABELS = {
     "data": "slow DataLoader",
     "host": "slow CPU code",
@@ -177,17 +169,11 @@ def describe_tensor_cores(run: RunFacts) -> str | None:
 
 def _describe_flops(run: RunFacts, flops: float) -> str:
     """Return FLOP per step, FLOP/s and MFU, with the share of matmuls that they are known for."""
-    rate = f"{_format_flop(run['flops_per_s'])}/s" if run["flops_per_s"] is not None else f"FLOP/s {UNKNOWN}"
+    rate = f"{format_flop(run['flops_per_s'])}/s" if run["flops_per_s"] is not None else f"FLOP/s {UNKNOWN}"
     share = f", {format_percent(run['mfu'], 1)} of the GPU's peak (MFU)" if run["mfu"] is not None else ""
     covered = run["mfu_coverage"]
     of = f"; known for {format_percent(covered)} of the time of matmuls" if covered is not None else ""
-    return f"{_format_flop(flops)} per step per rank: {rate}{share}{of}"
-
-
-def _format_flop(operations: float) -> str:
-    """Return a number of operations with its unit."""
-    size, unit = next((pair for pair in _FLOP_UNITS if operations >= pair[0]), _FLOP_UNITS[-1])
-    return f"{operations / size:.3g} {unit}"
+    return f"{format_flop(flops)} per step per rank: {rate}{share}{of}"
 
 
 def describe_in_one_line(finding: Finding, run: RunFacts) -> str:

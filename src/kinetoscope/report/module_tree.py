@@ -1,10 +1,10 @@
 """Tree of a model's modules, in which repeated blocks are one node."""
 
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from kinetoscope.analysis.modules.blocks import find_pattern, format_range
 from kinetoscope.analysis.modules.module_rows import ModuleRow
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.report.calls import count_steps
@@ -17,7 +17,6 @@ MAX_UNEQUAL_BLOCKS = 8
 """Blocks whose times differ are folded only where there are more of them than people read."""
 
 _MIN_BLOCKS = 2
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _SUMS = (
     *(
         f"{prefix}{side}_{direction}_ns"
@@ -33,9 +32,9 @@ _SUMS = (
 class ModuleNode:
     """A module, or several blocks of the same kind, with the modules inside.
 
-    ``names`` are the qualified names; ``label`` is the name below the parent, ``layers.0-31`` for several. ``amounts``
-    are sums over the names and ranks by field of `ModuleRow`, None where unknown. ``outlier`` is the name of the only
-    block whose time differs from the others', with the ratio to their median.
+    ``names`` are the qualified names; ``label`` is the name below the parent, ``layers.0-31`` where it ``is_folded``,
+    one for several blocks. ``amounts`` are sums over the names and ranks by field of `ModuleRow`, None where unknown.
+    ``outlier`` is the name of the only block whose time differs from the others', with the ratio to their median.
     """
 
     label: str
@@ -44,12 +43,12 @@ class ModuleNode:
     amounts: dict[str, float | None]
     children: "list[ModuleNode]" = field(default_factory=list)
     outlier: tuple[str, float] | None = None
+    is_folded: bool = False
 
     @property
     def title(self) -> str:
         """The label, with the number of modules if it stands for several: ``layers.0-31 (32x)``."""
-        is_range = len(self.names) > 1 and "-" in self.label
-        return f"{self.label} ({len(self.names)}x)" if is_range or "," in self.label else self.label
+        return f"{self.label} ({len(self.names)}x)" if self.is_folded else self.label
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ class _Tree:
             parent = parent.rpartition(".")[0]
         return parent or None
 
-    def _node(self, label: str, names: Sequence[str]) -> ModuleNode:
+    def _node(self, label: str, names: Sequence[str], *, is_folded: bool = False) -> ModuleNode:
         return ModuleNode(
             label=label,
             names=tuple(names),
@@ -144,6 +143,7 @@ class _Tree:
             amounts=self._amounts(names),
             children=self._in_order(self._nodes_below(names)),
             outlier=self._outlier(names),
+            is_folded=is_folded,
         )
 
     def _nodes_below(self, names: Sequence[str]) -> Iterable[ModuleNode]:
@@ -152,11 +152,12 @@ class _Tree:
         for parent in names:
             for name in self._children.get(parent, []):
                 label = name[len(parent) + 1 :]
-                kind = _NUMBER.sub("#", label), self._rows[name][0].class_name
+                kind = find_pattern(label), self._rows[name][0].class_name
                 kinds.setdefault(kind, {}).setdefault(label, []).append(name)
         for labels in kinds.values():
             if len(labels) >= _MIN_BLOCKS and self._are_alike(list(labels.values())):
-                yield self._node(_range_of(list(labels)), [name for each in labels.values() for name in each])
+                blocks = [name for each in labels.values() for name in each]
+                yield self._node(format_range(list(labels)), blocks, is_folded=True)
             else:
                 yield from (self._node(label, each) for label, each in labels.items())
 
@@ -187,17 +188,3 @@ def _deviating(times: Sequence[float]) -> list[int]:
     """Return the indices of times that differ by more than `MAX_DEVIATION` from the median."""
     median = statistics.median(times)
     return [index for index, time in enumerate(times) if abs(time - median) > MAX_DEVIATION * median]
-
-
-def _range_of(labels: Sequence[str]) -> str:
-    """Return ``layers.0-31`` for labels that differ in one number, else the label with ``*`` for each number."""
-    numbers = [_NUMBER.findall(label) for label in labels]
-    varying = [index for index in range(len(numbers[0])) if len({each[index] for each in numbers}) > 1]
-    if len(varying) != 1:
-        return _NUMBER.sub("*", labels[0])
-    found = sorted({int(each[varying[0]]) for each in numbers})
-    is_range = found == list(range(found[0], found[-1] + 1)) and len(found) > _MIN_BLOCKS
-    written = f"{found[0]}-{found[-1]}" if is_range else ",".join(map(str, found[:4])) + ",..." * (len(found) > 4)
-    matches = list(_NUMBER.finditer(labels[0]))
-    place = matches[varying[0]]
-    return labels[0][: place.start()] + written + labels[0][place.end() :]

@@ -85,3 +85,15 @@ def test_rows_of_several_ranks_are_added():
 
 def test_what_was_not_recorded_is_unknown():
     assert build_module_tree([row("Model", 3)], "cpu")[0].amounts["device_forward_ns"] is None
+
+
+def test_only_a_node_for_several_blocks_has_their_number_in_its_title():
+    rows = [
+        row("Model", 9, "Model"),
+        row("Model.block-1", 3, "Linear"),
+        *(row(f"Model.layers.{number}", 2) for number in (0, 1)),
+        *(row(f"Model.layers.{number}.a,b", 1, "Linear") for number in (0, 1)),
+    ]
+    layers, single = build_module_tree(rows, "cpu")[0].children
+    assert (layers.title, single.title) == ("layers.0,1 (2x)", "block-1")
+    assert layers.children[0].title == "a,b"

@@ -8,6 +8,15 @@ from kinetoscope.errors import KinetoscopeError
 _KILO = 1000
 _LONG_S, _NEARLY_ONE = 99.95, 0.9995
 _LONG_UNITS = ((86400, "day", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+_FLOP_UNITS = (
+    (1e18, "EFLOP"),
+    (1e15, "PFLOP"),
+    (1e12, "TFLOP"),
+    (1e9, "GFLOP"),
+    (1e6, "MFLOP"),
+    (1e3, "kFLOP"),
+    (1.0, "FLOP"),
+)
 # Characters that move a terminal's cursor, or turn its writing direction.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -37,6 +46,17 @@ def format_file_size(num_bytes: int) -> str:
     if size >= _KILO:
         size, unit = size / _KILO, "MB"
     return f"{size:.1f} {unit}"
+
+
+def choose_flop_unit(operations: float) -> tuple[float, str]:
+    """Return the largest unit of floating-point operations up to a number of them: its size and name."""
+    return next((pair for pair in _FLOP_UNITS if operations >= pair[0]), _FLOP_UNITS[-1])
+
+
+def format_flop(operations: float) -> str:
+    """Return a number of floating-point operations with its unit, such as ``302 MFLOP``."""
+    size, unit = choose_flop_unit(operations)
+    return f"{operations / size:.3g} {unit}"
 
 
 def format_memory(num_bytes: int) -> str:

@@ -6,17 +6,16 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.core.text.wording import format_memory, format_ms
+from kinetoscope.core.text.wording import choose_flop_unit, format_memory, format_ms
 from kinetoscope.report.descriptions import build_headline
 from kinetoscope.report.module_tree import ModuleNode, ModuleSummary, describe_outlier, summarize_modules
-from kinetoscope.report.terminal.tables import compute_name_width, render_table, select_columns
+from kinetoscope.report.terminal.tables import compute_name_width, format_calls, render_table, select_columns
 
 _MIN_NAME_LENGTH = 30
 _MIN_SHARE = 0.001
 """Modules that take less of a step have no row."""
 
 _SIDES = {"device": "GPU", "cpu": "CPU"}
-_FLOPS = ((1e9, "GFLOP"), (1e6, "MFLOP"))
 
 _Line = tuple[str, ModuleNode]
 
@@ -72,21 +71,15 @@ def _columns(summary: ModuleSummary, nodes: Sequence[ModuleNode]) -> dict[str, l
     for word, name in (fields | {"recomputed": "recompute_ns", "communication": "communication_ns"}).items():
         if any(each[name] for each in amounts):
             columns[word] = [format_ms(each[name]) if each[name] else "" for each in amounts]
-    columns["calls"] = [_format_count(each["num_calls"]) for each in amounts]
+    columns["calls"] = [format_calls(each["num_calls"]) for each in amounts]
     max_flops = max((each["flops"] or 0 for each in amounts), default=0)
     if max_flops:
-        unit, word = next(((unit, word) for unit, word in _FLOPS if max_flops >= unit), _FLOPS[-1])
+        unit, word = choose_flop_unit(max_flops)
         columns[word] = [f"{each['flops'] / unit:,.2f}" if each["flops"] else "" for each in amounts]
     if any(each["saved_bytes"] for each in amounts):
         saved = [each["saved_bytes"] for each in amounts]
         columns["saved"] = [format_memory(round(num_bytes)) if num_bytes else "" for num_bytes in saved]
     return columns
-
-
-def _format_count(per_step: float | None) -> str:
-    if not per_step:
-        return ""
-    return f"{per_step:,.0f}" if per_step == round(per_step) else f"{per_step:,.1f}"
 
 
 def _shorten(text: str, limit: int) -> str:

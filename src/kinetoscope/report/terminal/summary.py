@@ -50,6 +50,7 @@ from kinetoscope.report.terminal.tables import (
     MIN_NAME_LENGTH,
     compute_column_width,
     compute_name_width,
+    format_calls,
     render_table,
     select_columns,
 )
@@ -276,7 +277,7 @@ def _render_call_table(
         columns[word] = [format_ms(_divide_by_steps(time_ns, num_steps)) for time_ns in times]
         if index == 0 and num_steps and step_ns:
             columns["%"] = [_format_percent(_divide_by_steps(time_ns, num_steps), step_ns) for time_ns in times]
-    columns["calls"] = [_format_count(row.num_calls / (num_steps or 1)) for row in rows]
+    columns["calls"] = [format_calls(row.num_calls / (num_steps or 1)) for row in rows]
     unit = "per step" if num_steps else "in all"
     return _render_named_table(f"{title} {unit}", ("name", [row.name for row in rows]), columns, width)
 
@@ -329,10 +330,6 @@ def _divide_by_steps(time_ns: float | None, num_steps: int) -> float | None:
 
 def _format_percent(time_ns: float | None, step_ns: float) -> str:
     return "" if time_ns is None else f"{100 * time_ns / step_ns:.1f}"
-
-
-def _format_count(per_step: float) -> str:
-    return f"{per_step:,.0f}" if per_step == round(per_step) else f"{per_step:,.1f}"
 
 
 def _format_number(number: int | None) -> str:

@@ -41,6 +41,13 @@ def render_table(
     return Group(Text(title, style="bold"), table, *(Text(line, style="dim") for line in hidden))
 
 
+def format_calls(per_step: float | None) -> str:
+    """Return a number of calls per step; "" if it is unknown."""
+    if per_step is None:
+        return ""
+    return f"{per_step:,.0f}" if per_step == round(per_step) else f"{per_step:,.1f}"
+
+
 def select_columns(columns: Mapping[str, Sequence[str]], width: int) -> dict[str, Sequence[str]]:
     """Return the first columns that fit into ``width`` characters together."""
     kept: dict[str, Sequence[str]] = {}
