@@ -31,7 +31,8 @@ class HostSpan:
     begin_ns: int
     parent: "HostSpan | None"
     step: int | None
-    window: "Window | None"
+    window: int | None
+    """The index of the window that recorded it, not the window, which has this span: no cycle of references."""
     args: str = ""
     phase: str | None = None
     external_id: int = 0
@@ -159,6 +160,10 @@ class Stream:
         """Return the end of all that was put here."""
         return self._last + self._after
 
+    def drop_tail(self) -> None:
+        """Drop the references to spans, which reference their stream, so that a run needs no garbage collection."""
+        self._last, self._after = [], []
+
     def advance(self) -> None:
         """Run the queue as far as the moments that it depends on are known."""
         while self._queue:
@@ -285,7 +290,8 @@ class Host:
         """Begin a span on the thread that is running."""
         stack = self._stacks.setdefault(self.thread, [])
         parent = stack[-1] if stack else None
-        span = HostSpan(name, category, self.thread, self.now_ns, parent, self.step, self.window, args, phase)
+        window = len(self.windows) - 1 if self.window is not None else None
+        span = HostSpan(name, category, self.thread, self.now_ns, parent, self.step, window, args, phase)
         if category in ("cpu_op", "user_annotation"):
             self._num_operators += 1
             span.external_id = self._num_operators
@@ -329,6 +335,11 @@ class Host:
         """Return the spans that must end before the whole device is idle."""
         return [span for stream in self._streams.values() for span in stream.tail()]
 
+    def drop_tails(self) -> None:
+        """Drop what only a running program needs of its streams."""
+        for stream in self._streams.values():
+            stream.drop_tail()
+
     def waited(self, kind: str, begin_ns: int) -> None:
         """Record that the loop's thread has waited until now, without a span."""
         if self.window is not None:
@@ -350,6 +361,8 @@ class Engine:
         stuck = [host.rank for host in hosts if not host.has_ended]
         if stuck or self._calls:
             raise RuntimeError(f"The simulated ranks {stuck} wait for ever; open collectives: {list(self._calls)[:3]}.")
+        for host in hosts:
+            host.drop_tails()
 
     def end(self, span: QueuedSpan, end_ns: int) -> None:
         """Set the end of a span: all that waits for it continues."""

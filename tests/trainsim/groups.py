@@ -3,6 +3,7 @@
 import itertools
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from trainsim.settings import Settings
@@ -71,6 +72,11 @@ class Group:
 
     def args(self, collective: Collective, rank: int, num_elements: int, sequence: int | None) -> str:
         """Return Kineto's description of a rank's part in a call, as the inside of a JSON object."""
+        fields = self._args(collective, rank, num_elements)
+        return fields if sequence is None else f'{fields}, "Seq": {sequence}'
+
+    @lru_cache(maxsize=10_000)  # noqa: B019 - groups are few and small
+    def _args(self, collective: Collective, rank: int, num_elements: int) -> str:
         num_in, num_out = num_elements, num_elements
         if collective.has_larger_output:
             num_out *= len(self.ranks)
@@ -89,7 +95,7 @@ class Group:
             "Process Group Ranks": json.dumps(list(self.ranks)),
             "Rank": self.ranks.index(rank),
         }
-        return json.dumps(fields if sequence is None else fields | {"Seq": sequence})[1:-1]
+        return json.dumps(fields)[1:-1]
 
     def num_bytes(self, collective: Collective, num_elements: int) -> int:
         """Return the length of a message: the larger of input and output."""

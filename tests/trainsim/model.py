@@ -120,8 +120,8 @@ def _forward_layer(writer: Writer, layer: int, batch: str, phase: str = "forward
     layer_ns *= 1 - writer.settings.expert_share
     bias, factors = (width,), ((_ROWS, width), (width, width))
     of = f"Model.layers.{layer} {phase if phase == 'forward' else 'recompute'}"
-    product = writer.product(0.8 * layer_ns, *factors)._replace(module=of)
-    relu = writer.elementwise("clamp_min_scalar", 0.2 * layer_ns)._replace(module=of)
+    product = writer.product(0.8 * layer_ns, *factors, module=of)
+    relu = writer.elementwise("clamp_min_scalar", 0.2 * layer_ns, of)
     writer.python()
     keeps = f"layer {layer}{batch}"
     key = keeps if phase == "forward" else f"recomputed {keeps}"
@@ -183,7 +183,7 @@ def _backward_layer(writer: Writer, layer: int, batch: str, *, reduces: bool) ->
     if writer.settings.layout == "fsdp" and layer + 1 < writer.settings.layers:
         writer.wait_for_event(f"weights {layer}")
     keeps, of = f"layer {layer}{batch}", f"Model.layers.{layer} backward"
-    relu = writer.elementwise("threshold_kernel_impl", 0.2 * layer_ns)._replace(module=of)
+    relu = writer.elementwise("threshold_kernel_impl", 0.2 * layer_ns, of)
     args = writer.sequence(f"relu {keeps}", is_backward=True)
     writer.operator(_BACKWARD + "ReluBackward0", "ReluBackward0", kernel=relu, phase="backward", args=args)
     _between(writer)
@@ -197,7 +197,7 @@ def _backward_layer(writer: Writer, layer: int, batch: str, *, reduces: bool) ->
         if writer.settings.layout == "fsdp" and layer:
             writer.add(RecordEvent(f"weights {layer - 1}", writer.world.stream, EVENT_NS))
         for shapes in (((_ROWS, width), (width, width)), ((width, _ROWS), (_ROWS, width))):
-            product = writer.product(0.9 * layer_ns, *shapes)._replace(module=of)
+            product = writer.product(0.9 * layer_ns, *shapes, module=of)
             writer.operator("aten::mm", kernel=product, args=writer.shapes(*shapes))
         if writer.settings.has_memory:
             writer.add(Release(f"layer {layer}{batch}"))

@@ -210,14 +210,18 @@ class Writer:
         Operators inside of a faster or slower one are so, too; of two, the inner one counts. ``keeps`` is a name for
         the memory that it takes.
         """
-        speeds = list(itertools.accumulate(names, lambda speed, name: self._faster.get(name, speed), initial=1.0))[1:]
+        speeds = [1.0] * len(names)
+        if self._faster:
+            speeds = list(itertools.accumulate(names, lambda speed, name: self._faster.get(name, speed), initial=1.0))
+            speeds = speeds[1:]
         for name, speed in zip(names, speeds, strict=True):
             before_ns = int(self.vary(BEFORE_NS) / speed)
             self.add(Open(name, "cpu_op", args, phase if name is names[0] else None), Work(before_ns))
         if keeps and self.settings.has_memory:
             self.add(Allocate(keeps, 8_000_000))
         speed = self._faster.get(kernel.name, speeds[-1])
-        kernel = kernel._replace(duration_ns=int(kernel.duration_ns / speed))
+        if speed != 1:
+            kernel = kernel._replace(duration_ns=int(kernel.duration_ns / speed))
         if self.settings.has_device:
             self.launch("cudaLaunchKernel", kernel, speed=speeds[-1])
         else:
@@ -231,7 +235,7 @@ class Writer:
 
     # -- on the device
 
-    def product(self, duration_ns: float, *factors: tuple[int, int]) -> Kernel:
+    def product(self, duration_ns: float, *factors: tuple[int, int], module: str = "") -> Kernel:
         """Return a product of two matrices. What a slow device takes more is spread over all products of a step."""
         late_ns = self.cost_ns("late_device") // (3 * self.settings.layers)
         extra_ns = self.cost_ns("float32") + self.cost_ns("float64") + late_ns
@@ -239,16 +243,17 @@ class Writer:
         name = _PRODUCTS[self._dtype]
         if self.settings.matmul_kernel and self._dtype == "bfloat16":
             name = self.settings.matmul_kernel
-        kernel = Kernel(name, "kernel", "compute", self.vary(duration_ns) + extra_ns)
+        kernel = Kernel(name, "kernel", "compute", self.vary(duration_ns) + extra_ns, module=module)
         if factors and self.settings.has_shapes:
             (rows, inner), (_, columns) = factors
             size = rows * inner + inner * columns + rows * columns
             kernel = kernel._replace(flops=2 * rows * inner * columns, least_bytes=size * _NUM_BYTES[self._dtype])
-        return kernel._replace(gap_ns=kernel.gap_ns + self.cost_ns("idle_gaps"))
+        gap_ns = self.cost_ns("idle_gaps")
+        return kernel._replace(gap_ns=kernel.gap_ns + gap_ns) if gap_ns else kernel
 
-    def elementwise(self, what: str, duration_ns: float) -> Kernel:
+    def elementwise(self, what: str, duration_ns: float, module: str = "") -> Kernel:
         """Return a kernel that does the same to each element."""
-        return Kernel(_ELEMENTWISE.format(what), "kernel", "compute", self.vary(duration_ns))
+        return Kernel(_ELEMENTWISE.format(what), "kernel", "compute", self.vary(duration_ns), module=module)
 
     def launch(self, name: str, *kernels: Kernel, stream: str = COMPUTE, speed: float = 1.0) -> None:
         duration_ns = int((self.vary(LAUNCH_NS) + self.cost_ns("slow_launches")) / speed)
@@ -267,7 +272,7 @@ class Writer:
         share, overlap_ns = draw.random(), draw.randint(1, max(1, settings.overlap_ns))
         if settings.overlap_ns and share < settings.overlap_share:
             return kernel._replace(gap_ns=-overlap_ns)
-        return kernel._replace(gap_ns=min(kernel.gap_ns, settings.kernel_gap_ns))
+        return kernel if kernel.gap_ns <= settings.kernel_gap_ns else kernel._replace(gap_ns=settings.kernel_gap_ns)
 
     # -- between streams and ranks
 
