@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from kinetoscope.formats.experiments import read_experiments
 from support.fork_server import run_command
-from support.try_programs import write_programs
+from support.try_programs import find_left_running, write_programs
 
 pytest.importorskip("torch")
 
@@ -70,6 +71,7 @@ def test_a_command_that_cannot_be_measured_is_an_error_with_its_last_lines(folde
         (["--yes", "--fix", "1", "--", "python", "train.py"], "need --run RUN"),
         (["--yes", "--run", "nowhere", "--", "python", "train.py"], "nowhere"),
         (["--yes", "-o", "precious/out", "--", "python", "train.py"], "Cannot write to the folder"),
+        (["--yes", "-o", "/proc/out", "--", "python", "train.py"], "Cannot write to the folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_starts_nothing(words, error, folder):
@@ -87,23 +89,95 @@ def test_a_dry_run_lists_the_variants_and_starts_nothing(folder):
     assert not (folder / "runs").exists()
 
 
+@pytest.mark.skipif("KINETOSCOPE_ALL_TRAININGS" not in os.environ, reason="in make test-long: some 20 starts")
 @pytest.mark.timeout(300)
-def test_ctrl_c_ends_the_command_and_prints_what_is_known(folder):
-    words = [BIN / "kinetoscope", "try", "--yes", "--fix", "fused", "-o", "out", "--", "bash", "train.sh"]
-    running = subprocess.Popen(
-        words, cwd=folder, env={**os.environ, **VARIABLES}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        log = folder / "out" / "experiments"
-        end = time.monotonic() + 120
-        while not any("training starts" in path.read_text() for path in log.glob("*/starts/*/log")):
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        running.send_signal(signal.SIGINT)
-        printed, errors = running.communicate(timeout=60)
-    finally:
+def test_variants_that_gain_are_tried_in_pairs_and_compared(folder):
+    options = ["--yes", "--json", "-o", "out", "--rounds", "2", "--num-steps", "20", "--max-minutes", "4"]
+    fixes = ["--fix", "num_workers=2", "--fix", "validate_args"]
+    done = try_command(folder, *options, *fixes, "--", "python", "two_faults.py")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    rows = {" + ".join(one["name"] for one in row["variants"]): row for row in found["rows"]}
+    assert {row["verdict"] for row in rows.values()} == {"faster"}
+    pair = rows.pop("num_workers + validate_args")
+    assert pair["change"] < min(row["change"] for row in rows.values())
+    assert pair["code"].splitlines() == [
+        "DataLoader(..., num_workers=2)",
+        "torch.distributions.Distribution.set_default_validate_args(False)",
+    ]
+    assert {row["results"] for row in (pair, *rows.values())} == {"equal"}
+
+
+@pytest.fixture
+def start_try(folder):
+    """Return a function that starts `kinetoscope try` as a shell does; it returns the process."""
+    started = []
+
+    def start(*words, **streams):
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+        words = [BIN / "kinetoscope", "try", *words]
+        environment = {**os.environ, **VARIABLES}
+        running = subprocess.Popen(words, cwd=folder, env=environment, text=True, process_group=0, **streams)
+        started.append(running)
+        return running
+
+    yield start
+    for running in started:
         running.kill()
-    assert running.returncode == 130, errors
-    assert "Interrupted." in printed
-    assert (folder / "precious").exists()
-    assert read_experiments(folder / "out")[0].is_complete is False
+        running.communicate()
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_at_any_moment_ends_the_command_and_prints_what_is_known(folder, start_try):
+    num_ended, after_s = random.choice((0, 0, 1, 2, 3)), random.uniform(0, 3)
+    words = ["--yes", "--variants", "mine.py", "--fix", "half_rate", "--num-steps", "20", "-o", "out"]
+    running = start_try(*words, "--", "bash", "train.sh")
+    lines = [running.stderr.readline() for _ in range(2 + num_ended)]  # two before the first start
+    time.sleep(after_s)
+    os.killpg(running.pid, signal.SIGINT)
+    printed, errors = running.communicate(timeout=60)
+    moment = f"{after_s:.2f} s after {lines[-1]}"
+    assert running.returncode == 130, (moment, errors)
+    assert "Interrupted." in printed, moment
+    assert not find_left_running(folder), moment
+    assert (folder / "precious").exists(), moment
+    assert read_experiments(folder / "out")[0].is_complete is False, moment
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("\n", 1), ("\x03", 130)])
+def test_without_agreement_nothing_is_started_or_left(answer, code, folder, start_try):
+    keyboard, terminal = os.openpty()
+    try:
+        running = start_try("--fix", "fused", "--", "python", "train.py", stdin=terminal)
+        assert running.stderr.readline().startswith("The command will be started ")
+        assert running.stderr.readline().startswith("Each start writes, deletes, ")
+        assert running.stderr.read(13) == "Start? [y/N] "
+        if answer == "\x03":
+            os.killpg(running.pid, signal.SIGINT)  # the terminal is not the one that controls it
+        else:
+            os.write(keyboard, answer.encode())
+        errors = running.communicate(timeout=60)[1]
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert running.returncode == code, errors
+    assert not (folder / "runs").exists()
+
+
+def test_a_command_that_does_not_reach_its_last_step_is_an_error(folder):
+    program = "import subprocess, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
+    done = try_command(folder, "--yes", "--fix", "fused", "--max-minutes", "0.05", "--", "python", "-c", program)
+    assert done.returncode == 1
+    assert "It did not reach its last step within the time limit." in done.stderr
+    assert not find_left_running(folder)
+
+
+def test_a_command_that_works_only_once_has_a_result_that_says_so(folder):
+    (folder / "once.sh").write_text("mkdir used || exit 3\npython train.py\n")
+    done = try_command(folder, "--yes", "--json", "--fix", "fused", "-o", "out", "--", "bash", "once.sh")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert not found["is_complete"]
+    note = "A later start of the unmodified command failed: the command ended with exit code 3 before 30 steps."
+    assert note in found["notes"]
+    assert [row["verdict"] for row in found["rows"]] in (["unsure"], ["failed"])

@@ -7,16 +7,14 @@ import tempfile
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 import kinetoscope
-from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
 from kinetoscope.autoinstrument.trial_files import TrialSettings
 from kinetoscope.experiments.results import compare_results
 from kinetoscope.experiments.start import Command, InterruptedTrialError, run_start
 from kinetoscope.formats.experiments import AppliedVariant
-from support.try_programs import write_programs
+from support.try_programs import find_left_running, write_programs
 
 pytest.importorskip("torch")
 
@@ -39,19 +37,7 @@ def start(folder, *words, is_interrupted=lambda: False, timeout_s=TIMEOUT_S, cop
     try:
         return run_start(command, asked, timeout_s=timeout_s, is_interrupted=is_interrupted)
     finally:
-        assert not left_running(folder)
-
-
-def left_running(folder):
-    """Return the processes of a start that are still there."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if str(folder.parent) in process.environ().get(ENVIRONMENT_VARIABLE, ""):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+        assert not find_left_running(folder.parent)
 
 
 def test_a_script_ends_at_its_last_measured_step(folder):

@@ -1,4 +1,8 @@
-"""Small training programs for tests of `kinetoscope try`: without loaders, for 100,000 steps by default."""
+"""Small training programs for tests of `kinetoscope try`, and a search for processes that it left running."""
+
+import psutil
+
+from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
 
 TRAIN = """
 import os, sys, torch
@@ -17,7 +21,37 @@ try:
 finally:
     open("finally", "w").close()
 """
-"""Writes a file in its ``finally`` block, which must not run at the last measured step."""
+"""Trains for 100,000 steps by default, and writes a file in its ``finally`` block, which must not run at the last
+measured step."""
+
+TWO_FAULTS = """
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+torch.set_num_threads(1)
+
+class Samples(Dataset):
+    def __len__(self):
+        return 100_000
+    def __getitem__(self, index):
+        time.sleep(0.012)
+        return torch.full((16,), index / 100_000)
+
+class Policy(torch.distributions.Normal):
+    def __init__(self, mean, validate_args=None):
+        super().__init__(mean, torch.ones(()), validate_args)
+        if self._validate_args:
+            time.sleep(0.012)
+
+model = torch.nn.Linear(16, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+for batch in DataLoader(Samples(), batch_size=2):
+    optimizer.zero_grad()
+    time.sleep(0.024)
+    (-Policy(model(batch)).log_prob(batch[:, :1])).mean().backward()
+    optimizer.step()
+"""
+"""A step of 60 ms sleeps in the dataset for 24 ms, which workers hide, and in the validation of a distribution for 12
+ms."""
 
 SCRIPT = """
 python train.py
@@ -65,9 +99,22 @@ def write_programs(folder):
     """Write the programs into a folder, with a file that the scripts would delete."""
     for name, text in {
         "train.py": TRAIN,
+        "two_faults.py": TWO_FAULTS,
         "train.sh": SCRIPT,
         "stubborn.sh": STUBBORN_SCRIPT,
         "mine.py": VARIANTS,
         "precious": "",
     }.items():
         (folder / name).write_text(text)
+
+
+def find_left_running(folder):
+    """Return the processes of starts with files below a folder that are still there."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(folder) in process.environ().get(ENVIRONMENT_VARIABLE, ""):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]

@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -104,7 +105,13 @@ def run(arguments: argparse.Namespace) -> int:
     )
     command = Command(words, Path.cwd(), copies=arguments.copy)
     out, name = _make_folder(arguments)
-    if not _is_agreed(arguments, options, len(requests)):
+    is_agreed = False
+    try:
+        is_agreed = _is_agreed(arguments, options, len(requests))
+    finally:
+        if not is_agreed:
+            _delete_new_folder(arguments, out, name)
+    if not is_agreed:
         return 1
     find_requests = None if requests else partial(_suggest_from_recording, out=out, variants=variants)
     starts = out / name / _STARTS
@@ -122,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
             result = experiment.run()
         finally:
             _remove_empty(starts)
-    write_experiment(RunFolder(out), name, result)
+        write_experiment(RunFolder(out), name, result)
     _print_result(arguments, result, out / name)
     return _INTERRUPTED if experiment.was_interrupted else 0
 
@@ -181,6 +188,16 @@ def _make_folder(arguments: argparse.Namespace) -> tuple[Path, str]:
             f"Cannot write to the folder {out}: {error.strerror or error}. Pass another one with -o."
         ) from error
     return out, name
+
+
+def _delete_new_folder(arguments: argparse.Namespace, out: Path, name: str) -> None:
+    """Delete the empty folders that `_make_folder` has made."""
+    with suppress(OSError):  # another result is in one of them
+        for folder in (out / name, out / FOLDER):
+            folder.rmdir()
+        if not (arguments.output or arguments.run):
+            out.rmdir()
+            out.parent.rmdir()
 
 
 def _is_agreed(arguments: argparse.Namespace, options: Options, num_requests: int) -> bool:

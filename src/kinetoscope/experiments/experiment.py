@@ -125,6 +125,8 @@ class ExperimentRun:
             self._measure_first()
             self._measure_rounds(self._rows)
             self._measure_pairs()
+            self._narrow_intervals()
+            self._measure_pairs()
             self._compare_results()
         except InterruptedTrialError:
             self._is_complete, self.was_interrupted = False, True
@@ -185,10 +187,13 @@ class ExperimentRun:
         self._rows = [_Row(candidate) for candidate in candidates]
 
     def _measure_rounds(self, rows: Sequence[_Row]) -> None:
-        """Run the requested rounds, then more until intervals are narrow or the time is over."""
+        """Run the requested rounds."""
         for _ in range(self._options.num_rounds):
             self._measure_round(rows)
-        while unsettled := [row for row in rows if row.is_running and not self._is_settled(row)]:
+
+    def _narrow_intervals(self) -> None:
+        """Run more rounds until intervals are narrow or the time is over."""
+        while unsettled := [row for row in self._rows if row.is_running and not self._is_settled(row)]:
             num_starts = 2 + len(unsettled) + self._count_starts_for_results()
             if num_starts * fmean(self._durations) > self._compute_left_s():
                 return
@@ -237,6 +242,12 @@ class ExperimentRun:
         return _compute_typical_ns(result)
 
     def _measure_pairs(self) -> None:
+        """Measure pairs of the variants that gain so far, once.
+
+        It comes before intervals are narrowed: on a noisy machine that takes all the time there is.
+        """
+        if any(len(row.candidate.applied) > 1 for row in self._rows):
+            return
         gained = [
             (one.change, number)
             for number, (row, one) in enumerate(zip(self._rows, self._judge(), strict=True))

@@ -1,0 +1,153 @@
+"""Rounds of starts: their order, their limits and what becomes of rows, with starts that take no time."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from kinetoscope.autoinstrument.trial_files import ParameterSummary, RankResult
+from kinetoscope.errors import KinetoscopeError
+from kinetoscope.experiments.experiment import ExperimentRun, Options
+from kinetoscope.experiments.plan import Request
+from kinetoscope.experiments.start import Command, InterruptedTrialError, StartResult
+from kinetoscope.variants.registry import Variant
+
+
+class Machine:
+    """Starts of a program with steps of 10 ms times the ratios of its variants, which vary by ``sigma``."""
+
+    def __init__(self, ratios, sigma=0.001, duration_s=1.0):
+        self.ratios, self.sigma, self.duration_s = ratios, sigma, duration_s
+        self.random = random.Random(5)
+        self.failing = {}
+        self.starts = []
+        self.now_s = 0.0
+
+    def run_start(self, command, settings, *, timeout_s, is_interrupted):
+        names = tuple(one.name for one in settings.variants)
+        self.starts.append((names, settings.compares_results))
+        self.now_s += self.duration_s
+        if is_interrupted():
+            raise InterruptedTrialError
+        if reason := self.failing.get((names, len(self.starts))) or self.failing.get(names):
+            return StartResult([], self.duration_s, reason, "first line\nRuntimeError: no memory")
+        step_ns = 1e7 * self.random.lognormvariate(0, self.sigma)
+        for name in names:
+            step_ns *= self.ratios[name]
+        rank = RankResult(
+            rank=0,
+            world_size=1,
+            local_world_size=1,
+            pid=1,
+            step_times_ns=[round(step_ns)] * settings.num_steps,
+            num_applied=dict.fromkeys(names, 1),
+            parameters=ParameterSummary("-".join(names) if "other" in names else "same", [[0.0]], [[1.0]]),
+        )
+        return StartResult([rank], self.duration_s)
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Return a function that measures the variants of a machine; it returns the result and the reported lines."""
+
+    def run(machine, *, max_s=600.0, num_rounds=3, is_interrupted=lambda: False):
+        monkeypatch.setattr("kinetoscope.experiments.experiment.run_start", machine.run_start)
+        monkeypatch.setattr("kinetoscope.experiments.experiment.delete_start", lambda folder, keeps_log: None)
+        clock = SimpleNamespace(monotonic=lambda: machine.now_s, time=lambda: 0.0)
+        monkeypatch.setattr("kinetoscope.experiments.experiment.time", clock)
+        requests = [
+            Request(Variant(name, lambda value, applied: None, lambda facts: [True], f"{name}()"), is_named=True)
+            for name in machine.ratios
+        ]
+        lines = []
+        experiment = ExperimentRun(
+            Command(["python"], tmp_path),
+            requests,
+            Options(num_steps=20, num_rounds=num_rounds, max_s=max_s),
+            tmp_path,
+            is_interrupted=is_interrupted,
+            report=lines.append,
+        )
+        return experiment.run(), lines
+
+    return run
+
+
+def verdicts(experiment):
+    return {" + ".join(one.name for one in row.variants): row.verdict for row in experiment.rows}
+
+
+def test_variants_that_gain_are_measured_in_pairs_and_the_others_are_not(run):
+    experiment, _ = run(Machine({"one": 0.8, "two": 0.7, "slow": 1.5, "nothing": 1.0}))
+    assert verdicts(experiment) == {
+        "two + one": "faster",
+        "two": "faster",
+        "one": "faster",
+        "nothing": "same",
+        "slow": "slower",
+    }
+    pair = experiment.rows[0]
+    assert pair.change == pytest.approx(0.56 - 1, abs=0.02)
+    assert pair.code == "two()\none()"
+
+
+def test_pairs_are_tried_on_a_noisy_machine_before_the_time_is_spent_on_narrow_intervals(run):
+    experiment, _ = run(Machine({"one": 0.5, "two": 0.5}, sigma=0.04), max_s=60)
+    assert [verdict for label, verdict in verdicts(experiment).items() if "+" in label] == ["faster"]
+    assert experiment.num_rounds > 3 + 3
+    assert 50 < experiment.duration_s <= 60
+
+
+def test_results_are_compared_of_what_is_not_slower_in_starts_that_are_not_timed(run):
+    machine = Machine({"one": 0.8, "other": 0.7, "slow": 1.5})
+    experiment, lines = run(machine)
+    compared = [names for names, compares in machine.starts if compares]
+    assert compared[:2] == [(), ()]
+    assert set(compared[2:]) == {("one",), ("other",), ("other", "one")}
+    results = {" + ".join(one.name for one in row.variants): row.results for row in experiment.rows}
+    assert results == {"one": "equal", "other": "within_tolerance", "other + one": "within_tolerance", "slow": None}
+    assert [line for line in lines if "for its results" in line] == lines[-len(compared) :]
+
+
+def test_each_round_has_two_unmodified_starts_in_an_order_that_rotates(run):
+    machine = Machine({"one": 1.0, "two": 1.0})
+    run(machine)
+    names = [names for names, compares in machine.starts if not compares]
+    assert names[0] == ()
+    rounds = [names[1 + 4 * number : 5 + 4 * number] for number in range(3)]
+    assert [sorted(one) for one in rounds] == [[(), (), ("one",), ("two",)]] * 3
+    assert len({tuple(one) for one in rounds}) == 3
+
+
+def test_a_variant_that_fails_is_a_row_with_its_reason_and_is_not_started_again(run):
+    machine = Machine({"one": 0.8, "crash": 1.0})
+    machine.failing["crash",] = "the command ended with exit code 1 before 30 steps"
+    experiment, _ = run(machine)
+    assert verdicts(experiment) == {"one": "faster", "crash": "failed"}
+    reason = "the command ended with exit code 1 before 30 steps: RuntimeError: no memory"
+    assert experiment.rows[-1].reason == reason
+    assert machine.starts.count((("crash",), False)) == 1
+
+
+def test_a_first_start_that_fails_is_an_error_with_the_last_lines(run):
+    machine = Machine({"one": 0.8})
+    machine.failing[()] = "the command ended with exit code 1 before 30 steps"
+    with pytest.raises(KinetoscopeError, match=r"could not be measured. The command ended .*\n.*\n.*\n.*no memory"):
+        run(machine)
+
+
+def test_when_the_time_is_over_what_is_known_is_the_result(run):
+    experiment, _ = run(Machine({"one": 0.8}, duration_s=10.0), max_s=65)
+    assert not experiment.is_complete
+    assert experiment.notes == ["The time was over: pass a larger --max-minutes."]
+    (row,) = experiment.rows
+    assert (row.verdict, row.reason) == ("unsure", "it needs 2 rounds, and had 1")
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 20, 24])
+def test_after_an_interrupt_what_is_known_is_the_result(after, run):
+    machine = Machine({"one": 0.8, "two": 0.8})
+    experiment, _ = run(machine, is_interrupted=lambda: len(machine.starts) > after)
+    assert experiment.notes == ["Interrupted."]
+    assert not experiment.is_complete
+    assert len(machine.starts) == after + 1
