@@ -35,6 +35,7 @@ class ModuleNode:
     ``names`` are the qualified names; ``label`` is the name below the parent, ``layers.0-31`` where it ``is_folded``,
     one for several blocks. ``amounts`` are sums over the names and ranks by field of `ModuleRow`, None where unknown.
     ``outlier`` is the name of the only block whose time differs from the others', with the ratio to their median.
+    ``ranks`` are those that have the module.
     """
 
     label: str
@@ -44,6 +45,7 @@ class ModuleNode:
     children: "list[ModuleNode]" = field(default_factory=list)
     outlier: tuple[str, float] | None = None
     is_folded: bool = False
+    ranks: tuple[int, ...] = ()
 
     @property
     def title(self) -> str:
@@ -144,15 +146,16 @@ class _Tree:
             children=self._in_order(self._nodes_below(names)),
             outlier=self._outlier(names),
             is_folded=is_folded,
+            ranks=self._ranks(names),
         )
 
     def _nodes_below(self, names: Sequence[str]) -> Iterable[ModuleNode]:
-        """Yield the modules inside modules that count as one, those of the same kind as one node."""
-        kinds: dict[tuple[str, str | None], dict[str, list[str]]] = {}
+        """Yield the modules inside modules that count as one, those of the same kind and ranks as one node."""
+        kinds: dict[tuple[str, str | None, tuple[int, ...]], dict[str, list[str]]] = {}
         for parent in names:
             for name in self._children.get(parent, []):
                 label = name[len(parent) + 1 :]
-                kind = find_pattern(label), self._rows[name][0].class_name
+                kind = find_pattern(label), self._rows[name][0].class_name, self._ranks([name])
                 kinds.setdefault(kind, {}).setdefault(label, []).append(name)
         for labels in kinds.values():
             if len(labels) >= _MIN_BLOCKS and self._are_alike(list(labels.values())):
@@ -160,6 +163,9 @@ class _Tree:
                 yield self._node(format_range(list(labels)), blocks, is_folded=True)
             else:
                 yield from (self._node(label, each) for label, each in labels.items())
+
+    def _ranks(self, names: Sequence[str]) -> tuple[int, ...]:
+        return tuple(sorted({row.rank for name in names for row in self._rows[name] if row.rank is not None}))
 
     def _are_alike(self, blocks: Sequence[Sequence[str]]) -> bool:
         times = [self._time(names) / len(names) for names in blocks]

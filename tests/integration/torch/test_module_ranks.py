@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import kinetoscope
+from kinetoscope.cli import main
 from support.fork_server import start_with_torch
 from support.torch_versions import VERSION
 
@@ -54,9 +55,16 @@ def test_a_compiled_data_parallel_model_is_one_module(tmp_path):
     assert names_of_rank(table, 0) == names_of_rank(table, 1) == {"Model"}
 
 
-def test_each_stage_of_a_pipeline_has_its_own_modules_with_a_call_per_microbatch(tmp_path):
+def test_each_stage_of_a_pipeline_has_its_own_modules_with_a_call_per_microbatch(tmp_path, capsys):
     table = table_of("pipeline", tmp_path)
     assert names_of_rank(table, 0) == {"Model"} | inside(LAYERS[:2])
     assert names_of_rank(table, 1) == {"Model"} | inside(LAYERS[2:])
     calls = dict(table.filter(table["name"].is_in(LAYERS)).select("name", "num_calls").iter_rows())
     assert calls == dict.fromkeys(LAYERS, 2 * 4)
+    assert main(["summary", "--no-cache", "--modules", "1", str(tmp_path / "run")]) == 0
+    title, header, *rows = capsys.readouterr().out.partition("Modules, ")[2].splitlines()
+    assert title == "CPU ms/step, mean of 2 ranks"
+    end = header.index("ranks") + len("ranks")
+    of_rank_1 = {label: row[:end].endswith("1") for row in rows if (label := row.split()[0]).startswith("layers.")}
+    assert of_rank_1 == {label: label[len("layers.")] in "23" for label in of_rank_1}
+    assert {*of_rank_1.values()} == {True, False}

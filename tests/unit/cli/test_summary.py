@@ -55,7 +55,8 @@ def test_modules_are_sorted_by_the_time_of_what_limits_the_step(has_device, side
     simulate(Settings(seed=3, num_ranks=2, num_steps=6, has_modules=True, has_device=has_device)).write(tmp_path)
     assert main(["summary", "--no-cache", "--modules", "2", str(tmp_path)]) == 0
     screen = capsys.readouterr().out
-    assert f"Modules, {side} ms/step" in screen
+    assert f"Modules, {side} ms/step, mean of 2 ranks" in screen
+    assert "  ranks  " not in screen  # all have the same
     places = [screen.index(f"\n{name}") for name in ("Model", *rest)]
     assert places == sorted(places)
 

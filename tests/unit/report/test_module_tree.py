@@ -48,6 +48,13 @@ def test_repeated_blocks_are_one_node_with_the_sums_of_all():
     assert (mlp.label, mlp.amounts["cpu_forward_ns"]) == ("mlp", 12 * MS)
 
 
+def test_blocks_of_different_ranks_are_not_one_node():
+    blocks = [row(f"Model.layers.{number}", 2, rank=number // 4) for number in range(8)]
+    (model,) = build_module_tree([row("Model", 8, "Model"), row("Model", 8, "Model", rank=1), *blocks], "cpu")
+    assert model.ranks == (0, 1)
+    assert {node.label: node.ranks for node in model.children} == {"layers.0-3": (0,), "layers.4-7": (1,)}
+
+
 def test_the_only_block_that_differs_by_more_than_a_fifth_is_named():
     times = [10, 10, 13, 10]
     rows = [row("Model", 50, "Model"), *(row(f"Model.layers.{number}", time) for number, time in enumerate(times))]

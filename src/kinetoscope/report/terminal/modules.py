@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.core.text.wording import choose_flop_unit, format_memory, format_ms
+from kinetoscope.core.text.wording import choose_flop_unit, format_memory, format_ms, format_ranges
 from kinetoscope.report.descriptions import build_headline
 from kinetoscope.report.module_tree import ModuleNode, ModuleSummary, describe_outlier, summarize_modules
 from kinetoscope.report.terminal.tables import compute_name_width, format_calls, render_table, select_columns
@@ -25,12 +25,15 @@ def render_module_summary(report: RunReport, depth: int, width: int) -> Renderab
     summary = summarize_modules(report)
     outliers = filter(None, map(describe_outlier, _all_nodes(summary.nodes)))
     return Group(
-        Text(build_headline(report.run), style="bold"), "", _render_tree(summary, depth, width), *map(Text, outliers)
+        Text(build_headline(report.run), style="bold"),
+        "",
+        _render_tree(summary, len(report.ranks), depth, width),
+        *map(Text, outliers),
     )
 
 
-def _render_tree(summary: ModuleSummary, depth: int, width: int) -> RenderableType:
-    """Return the tree of modules per step and rank, those with most time first."""
+def _render_tree(summary: ModuleSummary, num_ranks: int, depth: int, width: int) -> RenderableType:
+    """Return the tree of modules per step, as the mean of the ranks, those with most time first."""
     lines = [
         (label, node)
         for label, node in _lines(summary.nodes, depth)
@@ -40,7 +43,7 @@ def _render_tree(summary: ModuleSummary, depth: int, width: int) -> RenderableTy
     fitting = select_columns(columns, width - _MIN_NAME_LENGTH)
     limit = compute_name_width(fitting, width)
     return render_table(
-        f"Modules, {_SIDES[summary.side]} ms/step",
+        f"Modules, {_SIDES[summary.side]} ms/step" + (f", mean of {num_ranks} ranks" if num_ranks > 1 else ""),
         {"module": [_shorten(label, limit) for label, _ in lines], **fitting},
         hidden_columns=[name for name in columns if name not in fitting],
     )
@@ -71,6 +74,8 @@ def _columns(summary: ModuleSummary, nodes: Sequence[ModuleNode]) -> dict[str, l
     for word, name in (fields | {"recomputed": "recompute_ns", "communication": "communication_ns"}).items():
         if any(each[name] for each in amounts):
             columns[word] = [format_ms(each[name]) if each[name] else "" for each in amounts]
+    if len({node.ranks for node in nodes if node.class_name}) > 1:  # as in a pipeline
+        columns["ranks"] = [format_ranges(node.ranks) if node.class_name else "" for node in nodes]
     columns["calls"] = [format_calls(each["num_calls"]) for each in amounts]
     max_flops = max((each["flops"] or 0 for each in amounts), default=0)
     if max_flops:
