@@ -54,7 +54,7 @@ SEARCHES = {
     "--count-by": "generated/commands/run.html",
     "persistent_workers": "generated/findings/input_bound.html",
     "KINETOSCOPE_HANG_S": "environment.html",
-    "Nothing was saved of what was recorded": "messages.html",
+    "No recorded window was saved": "messages.html",
     "has no clock anchor": "messages.html",
     "trace folder is not empty": "messages.html",
     "Memory block of unknown size": "messages.html",
