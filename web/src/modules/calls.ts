@@ -18,7 +18,7 @@ export interface CallsWithin {
 
 const OPERATOR = "operator";
 
-/** The operators or kernels within the rows from `first` to before `end`, by name. */
+/** The operators or kernels within the rows from `first` to before `end`, by name, the largest self time first. */
 export function callsWithin(
   payload: Payload,
   calls: ModuleCallSums,
@@ -56,5 +56,5 @@ export function callsWithin(
     row.mean_ns = row.total_ns / row.num_calls;
     row.max_ns = Math.max(row.max_ns, longest[at]);
   }
-  return [...found.values()];
+  return [...found.values()].sort((one, other) => other.self_ns - one.self_ns);
 }
