@@ -65,7 +65,7 @@ def test_a_view_without_content_is_a_greyed_tab_with_the_reason(page, open_file,
     expect(page.get_by_role("tooltip")).to_contain_text("No kernels were recorded")
     assert_accessible(page)
     open_file(tmp_path / "page.html", "#view=kernels")
-    expect(page.get_by_text("On a machine with a GPU")).to_be_visible()
+    expect(page.get_by_role("main").get_by_text("On a machine with a GPU")).to_be_visible()
 
 
 def test_finding_shows_its_explanation_in_place(late_rank, page, open_file):

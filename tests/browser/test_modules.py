@@ -1,12 +1,13 @@
 """The view of modules in a real browser, and the module that filters operators, kernels and the timeline."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
 
 from support.minimal_pages import assert_accessible, write_page
-from trainsim import Settings
+from trainsim import Fault, Settings
 
 NUM_STEPS, NUM_RANKS, NUM_LAYERS = 6, 2, 5
 A_STEP = re.compile(r"^step \d$")
@@ -124,7 +125,20 @@ def test_a_row_of_the_filtered_operators_leads_to_its_calls_within_the_module(re
 def test_without_calls_of_modules_the_tab_has_the_reason_and_the_command(page, open_file, tmp_path):
     open_file(write_page(tmp_path / "page.html"), "#view=modules&module=Model")
 
+    page.get_by_role("navigation").get_by_role("button", name="Modules").focus()
+    expect(page.get_by_role("tooltip")).to_contain_text("kinetoscope run --modules")
     main = page.get_by_role("main")
     expect(main).to_contain_text("No calls of modules were recorded.")
     expect(main).to_contain_text("kinetoscope run --modules")
     assert_accessible(page)
+
+
+def test_a_finding_links_to_its_module(analyze_sources, page, open_file):
+    fault = Fault(kind="small_kernels", count=300, layer=5)
+    run = Settings(seed=1, num_ranks=2, num_steps=12, step_ns=6_000_000, num_layers=8, has_modules=True)
+    open_file(analyze_sources(replace(run, faults=(fault,))), "#view=overview")
+
+    page.get_by_role("link", name="Model.layers.5").first.click()
+
+    expect(page.locator(".module-chosen")).to_contain_text("layers.0-7 (8x)")
+    expect(page.locator(".module-chosen")).to_contain_text("Model.layers.5 takes")

@@ -62,7 +62,8 @@ interface TabProps {
 
 /** A tab of the menu: a link, or greyed with the reason for having no content. */
 function Tab({ view, page, isChosen, at }: TabProps) {
-  if (at < 0) return <Explained class="empty-tab" word={view.title} meaning={view.whyEmpty(page).title} />;
+  const { title, remedy = "" } = view.whyEmpty(page);
+  if (at < 0) return <Explained class="empty-tab" word={view.title} meaning={`${title} ${remedy}`.trim()} />;
   const { module } = readLink(); // a filter of several views
   return (
     <a href={linkTo({ view: view.name, module })} aria-current={isChosen ? "page" : undefined}>

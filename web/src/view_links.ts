@@ -1,5 +1,6 @@
 /** Links from findings and steps to the views that show them. */
 import { linkTo } from "./link";
+import { findRow } from "./modules/tree";
 import type { CollectiveRow, Finding, FlameGraph, PageData, StepRow } from "./page_data";
 
 export interface ViewLink {
@@ -61,6 +62,11 @@ export function findViewLinks(finding: Finding, page: PageData, offered: Map<str
     ...(inTimeline ? [inTimeline] : []),
     ...(title ? [{ href: linkTo({ view, ...graph }), title: `More under ${title}` }] : []),
   ];
+}
+
+/** A link to a module in the view of modules; null if the page does not have it. */
+export function linkToModule(module: string, page: PageData): string | null {
+  return findRow(page.modules, module) === null ? null : linkTo({ view: "modules", module });
 }
 
 /** The title of a flame graph with its rank. */

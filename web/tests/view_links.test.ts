@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Finding, PageData, StepRow } from "../src/page_data";
-import { findViewLinks, linkToStep } from "../src/view_links";
+import { findViewLinks, linkToModule, linkToStep } from "../src/view_links";
 
 const STEPS = [0, 1].flatMap((rank) =>
   [5, 6].map((step) => ({
@@ -26,6 +26,14 @@ test("a finding links to the worst of its named steps", () => {
 
   expect(titles(finding("input_bound"))).toEqual(["Show step 6 of rank 1 in the timeline"]);
   expect(titles(finding("input_bound", { steps: [5], ranks: [0] }))).toEqual(["Show step 5 of rank 0 in the timeline"]);
+});
+
+test("a module of a finding links to its row, or the row of its block", () => {
+  const page = { modules: { rows: [{ names: ["Model"] }, { names: ["Model.0", "Model.1"] }] } } as unknown as PageData;
+
+  expect(linkToModule("Model.1", page)).toBe("#view=modules&module=Model.1");
+  expect(linkToModule("Other", page)).toBe(null);
+  expect(linkToModule("Model", {} as PageData)).toBe(null);
 });
 
 test("a finding does not link to a rank with only steps in the timeline", () => {

@@ -1,11 +1,12 @@
 import type { FunctionComponent } from "preact";
 import { useMemo } from "preact/hooks";
 import { counted, formatCount, formatDuration } from "../format";
+import { shortKernelNames } from "../kernel_names";
 import { navigate, readLink } from "../link";
 import type { ModuleCallSums } from "../page_data";
 import { Empty } from "../parts/empty";
 import { Table, type TableColumn } from "../parts/table";
-import { Name } from "../parts/name";
+import { OneLine } from "../parts/name";
 import type { ViewProps } from "../view";
 import { timeColumn } from "../views/calls";
 import { callsWithin, type CallsOf, type CallsWithin } from "./calls";
@@ -67,32 +68,35 @@ function showInTimeline({ name }: CallsWithin): void {
 }
 
 function columnsOf(of: CallsOf, rows: CallsWithin[], wholeNs: number): TableColumn<CallsWithin>[] {
-  const isOfOperators = of === "operators";
-  const columns: TableColumn<CallsWithin>[] = [
-    {
-      title: isOfOperators ? "Operator" : "Kernel",
-      value: (row) => row.name,
-      show: (row) => <Name text={row.name} maxLength={120} />,
-    },
-    {
-      title: isOfOperators ? "Calls" : "Runs",
-      value: (row) => row.num_calls,
-      show: (row) => formatCount(row.num_calls),
-    },
-    timeColumn(isOfOperators ? "Self time" : "Time", (row) => row.self_ns, undefined, wholeNs),
-    timeColumn("Mean", (row) => row.mean_ns),
-    timeColumn("Longest", (row) => row.max_ns),
+  const mean = timeColumn<CallsWithin>("Mean", (row) => row.mean_ns);
+  const longest = timeColumn<CallsWithin>("Longest", (row) => row.max_ns);
+  if (of === "kernels") {
+    const shortNames = shortKernelNames(rows.map(({ name }) => name));
+    return [
+      nameColumn("Kernel", shortNames),
+      { title: "Kind", value: (row) => row.kind, width: "short" },
+      countColumn("Runs"),
+      timeColumn("Time", (row) => row.total_ns, undefined, wholeNs),
+      mean,
+      longest,
+    ];
+  }
+  return [
+    nameColumn("Operator"),
+    countColumn("Calls"),
+    timeColumn("Self time", (row) => row.self_ns, "Without the time in operators that they called", wholeNs),
+    timeColumn("Time", (row) => row.total_ns, "With the operators that they called"),
+    mean,
+    longest,
+    timeColumn("On the device", (row) => row.device_ns || null, "Of the kernels and copies that they launched"),
   ];
-  if (isOfOperators)
-    columns.splice(
-      3,
-      0,
-      timeColumn("Time", (row) => row.total_ns, "With the operators that they called"),
-    );
-  else columns.splice(1, 0, { title: "Kind", value: (row) => row.kind, width: "short" });
-  if (isOfOperators && rows.some((row) => row.device_ns > 0))
-    columns.push(
-      timeColumn("On the device", (row) => row.device_ns, "Of the kernels and copies that were launched in them"),
-    );
-  return columns;
+}
+
+function nameColumn(title: string, shortNames?: Map<string, string>): TableColumn<CallsWithin> {
+  const show = ({ name }: CallsWithin) => <OneLine name={name} short={shortNames?.get(name)} />;
+  return { title, value: (row) => row.name, show, width: "line" };
+}
+
+function countColumn(title: string): TableColumn<CallsWithin> {
+  return { title, value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) };
 }

@@ -5,7 +5,7 @@ import { CopyButton } from "../parts/copy";
 import { Name } from "../parts/name";
 import { Prose } from "../parts/prose";
 import { Term } from "../parts/term";
-import { findViewLinks } from "../view_links";
+import { findViewLinks, linkToModule } from "../view_links";
 
 const MAX_NAMED = 6;
 
@@ -31,6 +31,7 @@ export function Findings({ page, findings, offered }: FindingsProps) {
             ) : (
               <>
                 <Card
+                  page={page}
                   finding={finding}
                   cost={costs[at]}
                   saving={savings[at]}
@@ -60,7 +61,13 @@ interface CardProps {
   saving: number | null;
 }
 
-function Card({ finding, cost, saving, fix, explanation }: CardProps & { fix: string; explanation?: string }) {
+interface FullCardProps extends CardProps {
+  page: PageData;
+  fix: string;
+  explanation?: string;
+}
+
+function Card({ page, finding, cost, saving, fix, explanation }: FullCardProps) {
   return (
     <>
       <div class="finding-head">
@@ -69,7 +76,7 @@ function Card({ finding, cost, saving, fix, explanation }: CardProps & { fix: st
         </h3>
         <Saving finding={finding} share={saving} />
       </div>
-      <Location finding={finding} />
+      <Location page={page} finding={finding} />
       {fix && (
         <div class="fix">
           <pre>
@@ -144,7 +151,7 @@ function Saving({ finding, share }: { finding: Finding; share: number | null }) 
 }
 
 /** The location of a finding, source lines and modules first. */
-function Location({ finding }: { finding: Finding }) {
+function Location({ page, finding }: { page: PageData; finding: Finding }) {
   const { lines, modules, spans, ranks, steps } = finding.where;
   return (
     <p class="where">
@@ -155,10 +162,7 @@ function Location({ finding }: { finding: Finding }) {
       ))}
       {modules.map((module) => (
         <span key={module}>
-          in{" "}
-          <code>
-            <Name text={module} maxLength={80} />
-          </code>
+          in <ModuleName name={module} href={linkToModule(module, page)} />
         </span>
       ))}
       {ranks.length > 0 && <span>{listed("rank", ranks)}</span>}
@@ -173,6 +177,15 @@ function Location({ finding }: { finding: Finding }) {
       ))}
     </p>
   );
+}
+
+function ModuleName({ name, href }: { name: string; href: string | null }) {
+  const code = (
+    <code>
+      <Name text={name} maxLength={80} />
+    </code>
+  );
+  return href === null ? code : <a href={href}>{code}</a>;
 }
 
 /** Ranks or steps as ranges, as in the terminal. */

@@ -10,6 +10,7 @@ import type { Module, Modules as ModulesData } from "../page_data";
 import { CopyButton } from "../parts/copy";
 import { Name } from "../parts/name";
 import { Bar } from "../parts/stack";
+import { Explained } from "../parts/term";
 import { toTsv, type TableColumn } from "../parts/table_rows";
 import type { ViewProps } from "../view";
 
@@ -30,7 +31,7 @@ export function Modules({ payload: { page } }: ViewProps) {
       </Tree>
       {side === "GPU" && (
         <p class="quiet">
-          {`A step takes ${formatDuration(stepNs)}. Kernels that overlap are counted each, and idle time is in no row.`}
+          {`A step takes ${formatDuration(stepNs)}. Kernels that overlap count each, as do those before the first step; idle time is in no row.`}
         </p>
       )}
     </>
@@ -72,8 +73,8 @@ function Tree({ modules, chosen, children }: TreeProps) {
             <tr>
               <th scope="col">Module</th>
               {columns.map(({ title, help }) => (
-                <th key={title} scope="col" class="number" title={help}>
-                  {title}
+                <th key={title} scope="col" class="number">
+                  {help ? <Explained word={title} meaning={help} /> : title}
                 </th>
               ))}
             </tr>
