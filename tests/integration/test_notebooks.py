@@ -64,7 +64,7 @@ class Page(HTMLParser):
 FIRST = {
     "Trace": "kinetoscope.Trace rank0.json",
     "TraceSet": "kinetoscope.TraceSet",
-    "RunReport": "before: 1 of 1 rank, 1,000 steps, 0.80 ms/step",
+    "RunReport": "before: 1 rank, 1,000 steps, 0.80 ms/step",
     "Comparison": "Slower: 0.800 -> 0.900 ms/step",
 }
 

@@ -82,7 +82,7 @@ def build_headline(run: RunFacts) -> str:
     num_ranks, num_steps, facts = len(run["ranks"]) or 1, run["num_steps"], run["all_steps"]
     ranks = (
         f"{num_ranks:,} of {format_count(run['world_size'], 'rank')}"
-        if run["world_size"]
+        if run["world_size"] and run["world_size"] != num_ranks
         else format_count(num_ranks, "rank")
     )
     steps = format_count(num_steps, "step") if num_steps else "no step was recorded"

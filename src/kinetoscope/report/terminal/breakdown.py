@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
 from rich.text import Text
 
 from kinetoscope.core.text.wording import format_ms
 from kinetoscope.pages.page_data import BreakdownPart
 from kinetoscope.report.labels import PART_COLOURS
+from kinetoscope.report.terminal.screen import render_hanging
 
 MIN_SHOWN_SHARE = 0.01
 """Parts of less of a step are one entry together, unless details are wanted."""
@@ -68,15 +70,22 @@ def _render_bar(label: str, marked: Sequence[tuple[BreakdownPart, str, str]], wi
 
 
 def _wrap_entries(entries: Sequence[Text], width: int) -> RenderResult:
-    """Yield entries side by side, as many as fit on a line."""
+    """Yield entries side by side, as many as fit on a line; an entry that is too long continues behind its glyph."""
     line = Text(" " * _LABEL_WIDTH)
     for entry in entries:
+        if len(entry) > width - _LABEL_WIDTH:
+            if len(line) > _LABEL_WIDTH:
+                yield line
+            yield Padding(render_hanging(entry[:2], entry[2:]), (0, 0, 0, _LABEL_WIDTH))
+            line = Text(" " * _LABEL_WIDTH)
+            continue
         is_first = len(line) == _LABEL_WIDTH
         if not is_first and len(line) + _GAP + len(entry) > width:
             yield line
             line, is_first = Text(" " * _LABEL_WIDTH), True
         line.append_text(entry if is_first else Text.assemble(" " * _GAP, entry))
-    yield line
+    if len(line) > _LABEL_WIDTH:
+        yield line
 
 
 def _find_style(part: BreakdownPart) -> str:

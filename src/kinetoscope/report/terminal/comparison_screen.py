@@ -32,7 +32,7 @@ from kinetoscope.report.comparison import (
 )
 from kinetoscope.report.descriptions import describe_fix
 from kinetoscope.report.terminal.findings import render_location_links, render_prose
-from kinetoscope.report.terminal.screen import render_hanging
+from kinetoscope.report.terminal.screen import render_warning
 
 _MAX_MODULES, _MAX_WORSE, _MAX_FINDINGS = 3, 3, 5
 _MIN_NAME_LENGTH = 12
@@ -55,7 +55,7 @@ def render_comparison(comparison: Comparison, width: int = 100, *, with_details:
         *map(Text, describe_inconclusive(comparison)),
         Text(f"before: {describe_run(comparison.before)}"),
         Text(f"after:  {describe_run(comparison.after)}"),
-        *(render_hanging("! ", sentence, "yellow") for sentence in describe_endings(comparison)),
+        *(render_warning(sentence) for sentence in describe_endings(comparison)),
     ]
     if comparison.rows:
         parts += ["", _render_table(comparison, width, with_details=with_details)]

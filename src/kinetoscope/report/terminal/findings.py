@@ -1,7 +1,7 @@
 """Findings on a terminal: a row each with its saving, confidence and fix, or with all evidence."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -38,7 +38,8 @@ _MIN_TABLE_WIDTH = 70
 _SEVERITIES = ((0.2, "bold red"), (0.05, "yellow"))
 """Colours of savings by their share of the step, the largest first."""
 
-_INDENT = 3
+_INDENT, _GAP = 3, 2
+_SAVING, _CONFIDENCE = "saving/step", "confidence"
 _LOCATION = re.compile(r"(?<![\w/])([\w./-]+\.py):(\d+)")
 
 
@@ -50,9 +51,11 @@ def render_findings(report: RunReport, width: int, *, with_details: bool) -> Ite
     if all(finding.confidence == "low" for finding in report.findings):
         yield Text("No finding is above low confidence. Possible small savings:")
     shown = report.findings if with_details else report.findings[:MAX_FINDINGS]
-    render = _render_table if width >= _MIN_TABLE_WIDTH else _render_list
     folder = short_path(Path(report.folder)) if report.folder else ""
-    yield render(shown, report.run, folder, with_details=with_details)
+    if width >= _MIN_TABLE_WIDTH:
+        yield _render_rows(shown, report.run, folder, width, with_details=with_details)
+    else:
+        yield _render_list(shown, report.run, folder, with_details=with_details)
     if len(report.findings) > len(shown):
         yield Text(f"{format_count(len(report.findings) - len(shown), 'more finding')}: --details", style="dim")
     if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
@@ -64,17 +67,29 @@ def render_findings(report: RunReport, width: int, *, with_details: bool) -> Ite
         yield Text(f"Evidence: --details. Explanation and fixes: kinetoscope explain {kind}", style="dim")
 
 
-def _render_table(findings: Iterable[Finding], run: RunFacts, folder: str, *, with_details: bool) -> RenderableType:
-    table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("")
-    table.add_column("Findings", ratio=1, header_style="bold")
-    table.add_column("saving/step", justify="right", no_wrap=True)
-    table.add_column("confidence", no_wrap=True)
-    for number, finding in enumerate(findings, start=1):
-        saving = _format_saving(finding, run)
-        body = Group(_render_title(finding, run), *_render_details(finding, run, folder, with_details=with_details))
-        table.add_row(Text(f"{number}"), body, saving, finding.confidence)
-    return table
+def _render_rows(
+    findings: Sequence[Finding], run: RunFacts, folder: str, width: int, *, with_details: bool
+) -> RenderableType:
+    """Return a row per finding, with its fix below the row in the whole width."""
+    savings = [_format_saving(finding, run) for finding in findings]
+    saving_width = max(map(len, [_SAVING, *savings]))
+    title_width = width - _INDENT - saving_width - len(_CONFIDENCE) - 2 * _GAP
+
+    def render_row(number: str, title: Text, saving: Text | str, confidence: str, style: str = "") -> Table:
+        row = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
+        row.add_column(width=_INDENT - _GAP)
+        row.add_column(width=title_width)
+        row.add_column(width=saving_width, justify="right")
+        row.add_column(width=len(_CONFIDENCE))
+        row.add_row(number, title, saving, confidence, style=style)
+        return row
+
+    lines: list[RenderableType] = [render_row("", Text("Findings", style="bold"), _SAVING, _CONFIDENCE, "dim")]
+    for number, (finding, saving) in enumerate(zip(findings, savings, strict=True), start=1):
+        lines.append(render_row(f"{number}", _render_title(finding, run), saving, finding.confidence))
+        below = _render_details(finding, run, folder, with_details=with_details)
+        lines += [Padding(line, (0, 0, 0, _INDENT)) for line in below]
+    return Group(*lines)
 
 
 def _render_list(findings: Iterable[Finding], run: RunFacts, folder: str, *, with_details: bool) -> RenderableType:

@@ -26,8 +26,13 @@ def print_trimmed(console: Console, renderable: RenderableType) -> None:
     console.print(Segments(trimmed), end="")
 
 
-def render_hanging(mark: str, text: str, style: str) -> RenderableType:
+def render_hanging(mark: Text, text: Text) -> RenderableType:
     """Return text whose further lines start below the first one, behind a mark."""
     grid = Table.grid()
-    grid.add_row(Text(mark, style=f"bold {style}"), Text(text, style=style))
+    grid.add_row(mark, text)
     return grid
+
+
+def render_warning(sentence: str) -> RenderableType:
+    """Return a warning behind an exclamation mark."""
+    return render_hanging(Text("! ", style="bold yellow"), Text(sentence, style="yellow"))

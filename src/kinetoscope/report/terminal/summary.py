@@ -44,7 +44,7 @@ from kinetoscope.report.labels import (
 )
 from kinetoscope.report.terminal.breakdown import Breakdown, shown_parts
 from kinetoscope.report.terminal.findings import render_findings, render_prose
-from kinetoscope.report.terminal.screen import render_hanging
+from kinetoscope.report.terminal.screen import render_warning
 from kinetoscope.report.terminal.tables import (
     MAX_ROWS,
     MIN_NAME_LENGTH,
@@ -143,7 +143,7 @@ def _render_header(report: RunReport, *, with_details: bool) -> Iterable[Rendera
         yield Padding(Text(describe_devices(devices)), (0, 0, 0, 2))
     warnings = list_warnings(report)
     for warning in warnings:
-        yield render_hanging("! ", sanitize_sentence(warning), "yellow")
+        yield render_warning(sanitize_sentence(warning))
     notes = [note for note in run["notes"] if note not in warnings]
     if run["all_steps"] is not None:
         yield Text(describe_all_steps(run["all_steps"]))

@@ -77,7 +77,7 @@ def test_a_report_shows_the_first_lines_and_findings_of_the_screen(report, monke
     monkeypatch.chdir(Path(report.folder).parent)  # elsewhere, only the screen names the folder
     shown, on_screen = lines(report), screen(render_summary(report, 400, with_details=True))
     assert shown[0] == on_screen[0]
-    assert shown[0].startswith("digits: 4 of 4 ranks, ")
+    assert shown[0].startswith("digits: 4 ranks, ")
     first = report.findings[0]
     below = next(index for index, line in enumerate(on_screen) if line.startswith(f"1  {first.title}")) + 1
     assert [line for line in on_screen[below : below + 3] if line not in shown] == []
