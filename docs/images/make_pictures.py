@@ -31,6 +31,7 @@ from trainsim import Fault, Settings, simulate
 PICTURES = Path(__file__).parent
 EXAMPLE = PICTURES.parents[1] / "examples" / "train_digits.py"
 SIZE, STATUS_SIZE = ViewportSize(width=1280, height=840), ViewportSize(width=1000, height=384)
+ANNOTATED_SIZE = ViewportSize(width=1280, height=1080)
 TUTORIAL_SIZE, TABLE_SIZE = ViewportSize(width=1000, height=560), ViewportSize(width=760, height=840)
 TUTORIALS = ("data-loading", "straggler", "memory-growth", "pipeline", "waiting-device")
 NUM_RANKS, SUSPENDED_RANK, NUM_STEPS, SUSPENDED_S, MAX_WAIT_S = 4, 2, 300, 12, 300
@@ -168,7 +169,7 @@ def take_report(browser: Browser, folder: Path) -> None:
     """Take the report of the simulated run: unmodified, with numbered places, and with a label."""
     report = write_report(folder).as_uri()
     take(browser, report, "report")
-    take(browser, report, "first-report", script=NUMBER_REPORT)
+    take(browser, report, "first-report", ANNOTATED_SIZE, script=NUMBER_REPORT)
     take(browser, report, "gpu", script=LABEL_AS_SIMULATED)
 
 
