@@ -30,7 +30,7 @@ from trainsim import Fault, Settings, simulate
 
 PICTURES = Path(__file__).parent
 EXAMPLE = PICTURES.parents[1] / "examples" / "train_digits.py"
-SIZE, STATUS_SIZE = ViewportSize(width=1280, height=840), ViewportSize(width=1000, height=384)
+SIZE, STATUS_SIZE = ViewportSize(width=1280, height=840), ViewportSize(width=1000, height=840)
 ANNOTATED_SIZE = ViewportSize(width=1280, height=1080)
 TUTORIAL_SIZE, TABLE_SIZE = ViewportSize(width=1000, height=560), ViewportSize(width=760, height=840)
 TUTORIALS = ("data-loading", "straggler", "memory-growth", "pipeline", "waiting-device")

@@ -58,7 +58,7 @@ export function Compare({ payload }: ViewProps) {
       </ul>
       {comparison.rows.length > 0 && (
         <details class="all-rows" open={LINKED.some((name) => link[name] !== undefined)}>
-          <summary>{`${counted(comparison.rows.length, "row")}: the step, its phases, operators, kernels and memory`}</summary>
+          <summary>{`All ${counted(comparison.rows.length, "row")}`}</summary>
           <Rows comparison={comparison} />
         </details>
       )}
