@@ -174,6 +174,18 @@ def test_evaluations_are_a_phase_of_the_step_that_they_are_in(kind, trainings):
     assert trained.filter((pl.col("forward_ns") == 0) | (pl.col("optimizer_ns") == 0)).is_empty()
 
 
+@pytest.mark.parametrize("option", ["--modules", "--diagnose"])
+def test_modules_are_recorded_where_an_option_asks_for_them(option, tmp_path):
+    plain = run_script(TRAININGS, "plain", folder=tmp_path)
+    options = (option, "--after", "3", "--num-steps", "4", "-o", "run")
+    profiled = run_recorded(*options, command=[TRAININGS, "plain"], folder=tmp_path)
+    assert (profiled.returncode, lines_of_training(profiled)) == (plain.returncode, lines_of_training(plain))
+    modules = kinetoscope.load(tmp_path / "run").modules
+    outermost = modules.filter(pl.col("depth") == 0)
+    assert outermost["num_calls"].to_list() == [4] * len(outermost)
+    assert not outermost.is_empty()
+
+
 @pytest.mark.parametrize(("kind", "num_steps"), [("sweep", [30] * 5), ("two stages", [40] * 2)])
 def test_each_training_of_a_process_is_a_run_and_the_first_three_have_windows(kind, num_steps, tmp_path):
     plain = run_script(TRAININGS, kind, folder=tmp_path)

@@ -216,15 +216,23 @@ def test_sharded_modules_have_the_names_of_their_classes(process_group):
     assert names[:3] == ["Model", "Model.layers.0", "Model.layers.0.linear"]
 
 
-@pytest.mark.parametrize(
-    ("model", "batch"),
-    [
-        (nn.LSTM(4, 4, num_layers=2), torch.ones(3, 2, 4)),
-        (nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), torch.ones(2, 3, 4)),
-        (torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear}), torch.ones(1, 4)),
-        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), torch.ones(1, 4)),
-    ],
-    ids=["LSTM", "transformer layer", "quantized", "parametrized"],
-)
-def test_modules_of_torch_are_recorded(model, batch):
+ROW = torch.ones(1, 4)
+MODELS = {
+    "LSTM": lambda: (nn.LSTM(4, 4, num_layers=2), torch.ones(3, 2, 4)),
+    "transformer layer": lambda: (nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), torch.ones(2, 3, 4)),
+    "quantized": lambda: (
+        torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear}),
+        ROW,
+    ),
+    "parametrized": lambda: (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), ROW),
+    "fx": lambda: (torch.fx.symbolic_trace(Model()), ROW),
+    "exported": lambda: (torch.export.export(Model(), (ROW,)).module(), ROW),
+    "scripted": lambda: (torch.jit.script(nn.Sequential(nn.Linear(4, 4))), ROW),
+    "traced": lambda: (torch.jit.trace(Model(), ROW), ROW),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_modules_of_torch_are_recorded(kind):
+    model, batch = MODELS[kind]()
     assert recorded(lambda _: model(batch))[0].partition(".")[0] == type(model).__name__

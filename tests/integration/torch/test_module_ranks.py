@@ -12,6 +12,9 @@ from support.torch_versions import VERSION
 
 pytest.importorskip("torch.distributed.pipelining")
 PROGRAM = Path(__file__).parents[2] / "support" / "programs" / "module_ranks.py"
+since_2_7 = pytest.mark.skipif(
+    VERSION < (2, 7), reason="on the CPU, fully_shard of torch 2.6 fails and its pipeline stages hang, without us too"
+)
 LAYERS = [f"Model.layers.{number}" for number in range(4)]
 INSIDE = ("", ".attn", ".mlp", ".mlp.0", ".mlp.1")
 
@@ -22,7 +25,7 @@ def table_of(kind, folder):
     quiet = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
     started = [start_with_torch(*arguments, environment=os.environ | quiet | rank) for rank in ranks]
-    for done in [rank.wait(300) for rank in started]:
+    for done in [rank.wait(150) for rank in started]:
         assert done.returncode == 0, done.stderr
     return kinetoscope.load(folder / "run").modules
 
@@ -37,13 +40,7 @@ def inside(layers):
     return {f"{layer}{part}" for layer in layers for part in INSIDE}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "ddp",
-        pytest.param("fsdp", marks=pytest.mark.skipif(VERSION < (2, 7), reason="fully_shard needs a GPU in torch 2.6")),
-    ],
-)
+@pytest.mark.parametrize("kind", ["ddp", pytest.param("fsdp", marks=since_2_7)])
 def test_ranks_of_wrapped_models_have_the_modules_of_the_model(kind, tmp_path):
     table = table_of(kind, tmp_path)
     assert names_of_rank(table, 0) == names_of_rank(table, 1) == {"Model"} | inside(LAYERS)
@@ -55,6 +52,7 @@ def test_a_compiled_data_parallel_model_is_one_module(tmp_path):
     assert names_of_rank(table, 0) == names_of_rank(table, 1) == {"Model"}
 
 
+@since_2_7
 def test_each_stage_of_a_pipeline_has_its_own_modules_with_a_call_per_microbatch(tmp_path, capsys):
     table = table_of("pipeline", tmp_path)
     assert names_of_rank(table, 0) == {"Model"} | inside(LAYERS[:2])
