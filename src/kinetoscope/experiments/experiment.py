@@ -37,6 +37,7 @@ LIMIT_RATIO, MIN_LIMIT_S = 5, 60.0
 MAX_STEPS_S = 30.0
 """Time of the measured steps of one start: slower programs take fewer of them."""
 
+_NO_PAIRS = "There was no time to try pairs of variants."
 _MIN_ROUNDS = 2
 """With fewer rounds a variant has no interval."""
 
@@ -126,7 +127,6 @@ class ExperimentRun:
             self._measure_rounds(self._rows)
             self._measure_pairs()
             self._narrow_intervals()
-            self._measure_pairs()
             self._compare_results()
         except InterruptedTrialError:
             self._is_complete, self.was_interrupted = False, True
@@ -198,6 +198,7 @@ class ExperimentRun:
             if num_starts * fmean(self._durations) > self._compute_left_s():
                 return
             self._measure_round(unsettled)
+            self._measure_pairs()
 
     def _measure_round(self, rows: Sequence[_Row]) -> None:
         """Start each variant once, and the unmodified command twice, in an order that rotates."""
@@ -244,7 +245,7 @@ class ExperimentRun:
     def _measure_pairs(self) -> None:
         """Measure pairs of the variants that gain so far, once.
 
-        It comes before intervals are narrowed: on a noisy machine that takes all the time there is.
+        Pairs come before intervals are narrow: on a noisy machine that takes all the time there is.
         """
         if any(len(row.candidate.applied) > 1 for row in self._rows):
             return
@@ -258,7 +259,7 @@ class ExperimentRun:
             return
         num_starts = self._options.num_rounds * (2 + len(pairs)) + self._count_starts_for_results()
         if num_starts * fmean(self._durations) > self._compute_left_s():
-            self._notes.append("There was no time to try pairs of variants.")
+            self._notes += [_NO_PAIRS] * (_NO_PAIRS not in self._notes)
             return
         rows = [_Row(pair) for pair in pairs]
         self._rows += rows
