@@ -75,6 +75,11 @@ class ModuleSummary:
         time_ns = self.time_ns(node)
         return time_ns / self.step_ns if time_ns is not None and self.step_ns else None
 
+    def amounts(self, node: ModuleNode) -> dict[str, float | None]:
+        """Return the amounts of a node per step of a rank, by field of `ModuleRow`, with recomputation on this side."""
+        of_side = node.amounts | {"recompute_ns": find_recompute_ns(node.amounts, self.side)}
+        return {name: self.per_step(amount) for name, amount in of_side.items()}
+
     def per_step(self, amount: float | None) -> float | None:
         """Return an amount of a node per step of a rank."""
         return None if amount is None else amount / self.num_steps
@@ -107,9 +112,17 @@ def module_time_ns(amounts: dict[str, float | None], side: str) -> float | None:
         side: ``device`` or ``cpu``.
     """
     parts = [amounts[f"{side}_forward_ns"], amounts[f"{side}_backward_ns"]]
-    parts += [amounts["recompute_ns"], amounts["communication_ns"] if side == "device" else None]
+    parts += [find_recompute_ns(amounts, side), amounts["communication_ns"] if side == "device" else None]
     known = [part for part in parts if part is not None]
     return sum(known) if parts[0] is not None else None
+
+
+def find_recompute_ns(amounts: dict[str, float | None], side: str) -> float | None:
+    """Return the time of recomputation on a side, as `module_time_ns` counts it.
+
+    Where there is a device, it is known of the device only: on the CPU it is a part of the backward pass.
+    """
+    return amounts["recompute_ns"] if (side == "device") == (amounts["device_forward_ns"] is not None) else None
 
 
 def build_module_tree(rows: Iterable[ModuleRow], side: str) -> list[ModuleNode]:

@@ -1,7 +1,7 @@
 """report/module_tree.py: modules as a tree, in which repeated blocks are one node."""
 
 from kinetoscope.analysis.modules.module_rows import ModuleRow
-from kinetoscope.report.module_tree import build_module_tree
+from kinetoscope.report.module_tree import build_module_tree, module_time_ns
 
 MS = 1_000_000
 
@@ -104,3 +104,11 @@ def test_only_a_node_for_several_blocks_has_their_number_in_its_title():
     layers, single = build_module_tree(rows, "cpu")[0].children
     assert (layers.title, single.title) == ("layers.0,1 (2x)", "block-1")
     assert layers.children[0].title == "a,b"
+
+
+def test_recomputation_counts_on_the_side_that_its_column_is_of():
+    on_device = {"device_forward_ns": 2 * MS, "device_backward_ns": 4 * MS, "recompute_ns": 1 * MS}
+    sides = [("cpu", {"recompute_ns": 1 * MS}, 4), ("cpu", on_device, 3), ("device", on_device, 7)]
+    for side, values, time_ms in sides:
+        (model,) = build_module_tree([row("Model", 3, **values)], side)
+        assert module_time_ns(model.amounts, side) == time_ms * MS

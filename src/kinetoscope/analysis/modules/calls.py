@@ -7,6 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.cpu.phases import find_optimizer_steps
 from kinetoscope.analysis.windows.columns import build_frame, drop_null_rows
+from kinetoscope.analysis.windows.intervals import IntervalUnion, zeros
 from kinetoscope.analysis.windows.nesting import find_innermost
 from kinetoscope.analysis.windows.span_names import OPERATORS
 from kinetoscope.analysis.windows.window import RankWindow
@@ -68,8 +69,9 @@ class ModuleCalls:
     def parts(self) -> pl.DataFrame:
         """Time of threads in nested spans: ``begin``, ``end``, ``track``, ``kind``, ``call``, ``self_ns``, ``parent``.
 
-        The ``self_ns`` add up to the time of the threads; ``parent`` is the row of the part around each. Without a
-        call, ``kind`` names what the time belongs to.
+        ``parent`` is the row of the part around each. Without a call, ``kind`` names what the time belongs to. The
+        ``self_ns`` add up to the time of the steps: where another thread runs functions of the backward pass, that time
+        is theirs, not that of the loop's thread, which waits for them.
         """
         calls, functions, window = self.calls, self.functions, self.window
         is_accumulation = functions["name"].str.ends_with(_ACCUMULATE)
@@ -85,7 +87,10 @@ class ModuleCalls:
         ]
         parts = self._in_order(pl.concat(pieces))
         nested = nest_spans(parts.select("track", ts="begin", dur=pl.col("end") - pl.col("begin")), clip=True)
-        return parts.hstack(nested.select("self_ns", "parent").get_columns())
+        parts = parts.hstack(nested.select("self_ns", "parent").get_columns())
+        on_others = IntervalUnion(functions.filter(pl.col("track") != window.loop_track))
+        waits_ns = find_own_overlap_ns(parts, on_others, window.loop_track) if on_others else 0
+        return parts.with_columns(pl.col("self_ns") - waits_ns)
 
     def find_parts(self, track: pl.Series, times: pl.Series) -> pl.DataFrame:
         """Return ``kind`` and ``call`` of the part around each time of a thread; `OUTSIDE` where there is none."""
@@ -166,6 +171,14 @@ def find_module_calls(window: RankWindow) -> ModuleCalls | None:
     """Return the calls of modules in a window; None where none were recorded."""
     found = ModuleCalls(window)
     return found if len(found.calls) else None
+
+
+def find_own_overlap_ns(parts: pl.DataFrame, time: IntervalUnion, track: int) -> pl.Series:
+    """Return the nanoseconds of a thread's ``time`` in each of the `ModuleCalls.parts`, not in the parts inside it."""
+    inside = time.overlap_ns(parts["begin"], parts["end"]).zip_with(parts["track"] == track, zeros(1))
+    within = parts.select("parent", within=inside).drop_nulls("parent").group_by("parent").agg(pl.col("within").sum())
+    rows = parts.select(parent=pl.int_range(pl.len(), dtype=pl.UInt32)).join(within, on="parent", how="left")
+    return (inside - rows["within"].fill_null(0)).clip(0)
 
 
 def _innermost(spans: pl.DataFrame, track: pl.Series, times: pl.Series) -> pl.Series:

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from kinetoscope.analysis.modules.calls import ModuleCalls
+from kinetoscope.analysis.modules.calls import ModuleCalls, find_own_overlap_ns
 from kinetoscope.analysis.windows.columns import drop_null_rows
 from kinetoscope.analysis.windows.intervals import IntervalUnion
 from kinetoscope.analysis.windows.schemas import MODULE_COSTS
@@ -10,21 +10,12 @@ from kinetoscope.analysis.windows.schemas import MODULE_COSTS
 
 def share_spans(calls: ModuleCalls, spans: pl.DataFrame) -> pl.DataFrame:
     """Return the time of spans of threads (``begin``, ``end``, ``track``) by module, as `share_moments` does."""
-    own, whole = [], 0
-    for of_track in spans.partition_by("track") if len(spans) else []:
-        time = IntervalUnion(of_track)
-        parts = calls.parts.with_row_index("part").filter(pl.col("track") == of_track["track"][0])
-        inside = time.overlap_ns(parts["begin"], parts["end"]).alias("inside")
-        parts = parts.select("part", "parent", "call").hstack([inside])
-        within = parts.group_by("parent").agg(pl.col("inside").sum().alias("within"))
-        parts = parts.join(within, left_on="part", right_on="parent", how="left")
-        own.append(parts.select("call", amount=(pl.col("inside") - pl.col("within").fill_null(0)).clip(0)))
-        whole += time.total_ns
-    if not own:
-        return MODULE_COSTS.to_frame()
-    unknown = pl.DataFrame({"call": [None], "amount": [whole - sum(int(one["amount"].sum()) for one in own)]})
-    parts = pl.concat([*own, unknown.cast(dict(own[0].schema))])
-    return _sum_up(calls, parts.with_columns(name=pl.lit(None, pl.String)))
+    threads = [(IntervalUnion(of_track), of_track["track"][0]) for of_track in spans.partition_by("track")]
+    parts = calls.parts
+    own = [parts.select("call", amount=find_own_overlap_ns(parts, *thread)) for thread in threads]
+    outside_ns = sum(time.total_ns for time, _ in threads) - sum(int(one["amount"].sum()) for one in own)
+    outside = pl.DataFrame({"call": [None], "amount": [outside_ns]}, schema={"call": pl.UInt32, "amount": pl.Int64})
+    return _sum_up(calls, pl.concat([*own, outside]).with_columns(name=pl.lit(None, pl.String)))
 
 
 def share_moments(calls: ModuleCalls, moments: pl.DataFrame) -> pl.DataFrame:

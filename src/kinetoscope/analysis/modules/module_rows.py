@@ -35,9 +35,10 @@ class ModuleRow(PlainData):
     Times include the modules inside; those of ``self_`` fields do not. CPU time is that of the threads that call the
     module and that run its backward functions. Device time is that of kernels and copies that they launch, except
     collectives, which are in ``communication_ns``. Activation checkpointing calls a module again in the backward pass:
-    ``recompute_ns`` is the device time of that, or the CPU time where there is no device. ``allocated_bytes`` is what
-    its calls allocated, ``saved_bytes`` what of this was still allocated at their end. ``mfu`` is the share of the
-    device's peak that its FLOPs reach. What was not recorded is None.
+    ``recompute_ns`` is the device time of that, or the CPU time where there is no device; with a device, its CPU time
+    is in ``cpu_backward_ns``. ``allocated_bytes`` is what its calls allocated, ``saved_bytes`` what of this was still
+    allocated at their end. ``mfu`` is the share of the device's peak that its FLOPs reach. What was not recorded is
+    None.
 
     Rows with a name in parentheses have the time that belongs to no module; their calls and memory are None.
     """
@@ -128,10 +129,10 @@ def _column(kind: pl.Series, side: str) -> pl.Series:
 
 
 def _cpu_parts(found: ModuleCalls) -> pl.DataFrame:
-    parts = found.parts
-    if len(found.window.device):
-        parts = parts.filter(pl.col("kind") != RECOMPUTE)
-    return _amounts(parts["kind"], parts["call"], _column(parts["kind"], "cpu"), parts["self_ns"])
+    parts, column = found.parts, _column(found.parts["kind"], "cpu")
+    if len(found.window.device):  # recomputation is a part of the backward pass on the CPU
+        column = column.replace("recompute_ns", "cpu_backward_ns")
+    return _amounts(parts["kind"], parts["call"], column, parts["self_ns"])
 
 
 def _device_parts(found: ModuleCalls) -> pl.DataFrame:

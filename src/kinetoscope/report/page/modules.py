@@ -124,7 +124,7 @@ def _add_up(nodes: Sequence[ModuleNode]) -> ModuleNode:
 
 
 def _build_row(summary: ModuleSummary, node: ModuleNode, level: int) -> Module:
-    amounts = {name: summary.per_step(amount) for name, amount in node.amounts.items()}
+    amounts = summary.amounts(node)
     same = ("recompute_ns", "communication_ns", "num_calls", "flops", "allocated_bytes", "saved_bytes")
     return Module(
         title=node.title,

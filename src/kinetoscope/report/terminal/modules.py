@@ -65,7 +65,7 @@ def _all_nodes(nodes: Sequence[ModuleNode]) -> Iterator[ModuleNode]:
 
 def _columns(summary: ModuleSummary, nodes: Sequence[ModuleNode]) -> dict[str, list[str]]:
     """Return the columns of some rows, per step, without those in which nothing was recorded."""
-    amounts = [{name: summary.per_step(amount) for name, amount in node.amounts.items()} for node in nodes]
+    amounts = [summary.amounts(node) for node in nodes]
     columns = {"ms": [format_ms(summary.time_ns(node)) for node in nodes]}
     if summary.step_ns:
         shares = map(summary.share, nodes)

@@ -81,3 +81,16 @@ def test_the_optimizer_counts_in_steps_that_its_own_hook_ends(tmp_path):
     path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
     rows = {row["name"]: row["self_cpu_forward_ns"] for row in kinetoscope.load(path).modules.iter_rows(named=True)}
     assert rows == {"Model": 4 * 300_000, "(optimizer)": 4 * 400_000, "(outside of modules)": 4 * 200_000}
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+@pytest.mark.parametrize("name", ["data parallel", "activation checkpointing", "gradient accumulation"])
+def test_cpu_time_adds_up_to_the_steps_also_where_another_thread_runs_the_backward_pass(name, has_device, tmp_path):
+    _, table = simulated(tmp_path, has_device=has_device, **RUNS[name])
+    steps = kinetoscope.analyze(tmp_path, cache=False).steps
+    for rank in range(2):
+        own = table.filter(pl.col("rank") == rank)
+        cpu_ns = own.select(pl.col("self_cpu_forward_ns", "self_cpu_backward_ns").sum()).sum_horizontal().item()
+        if not has_device:  # else recomputation is in the backward pass, and its column has time of the device
+            cpu_ns += own.filter(pl.col("depth") == 0)["recompute_ns"].sum() or 0
+        assert cpu_ns == sum(row.duration_ns for row in steps if row.rank == rank)
