@@ -80,7 +80,7 @@ class TraceSet(Sequence[Trace]):
         The columns are ``rank``, ``name``, ``class_name``, ``depth``, ``num_calls``, and times, FLOPs and memory
         forward and backward (docs/modules.md). Without ``profile(modules=True)`` it is empty. Three rows have the time
         that belongs to no module: ``(optimizer)``, ``(gradient accumulation)`` and ``(outside of modules)``. With them,
-        the ``self_`` columns add up to the time of all steps.
+        the ``self_`` columns of the CPU, and recomputation on it, add up to the time of all steps.
 
             modules = kinetoscope.load("runs/digits").modules
             modules.sort(pl.col("cpu_forward_ns") + pl.col("cpu_backward_ns"), descending=True)
