@@ -110,10 +110,10 @@ def describe_inconclusive(comparison: Comparison) -> Iterable[str]:
     if comparison.step is None or comparison.step.verdict != "unsure":
         return
     if comparison.more_steps is not None:
-        yield f"About {format_count(comparison.more_steps, 'more step')} of each run would tell."
+        yield f"About {format_count(comparison.more_steps, 'more step')} of each run would decide."
     else:
         yield (
-            "More steps would not tell: what did not change differs as much between these recordings. Record both "
+            "More steps would not decide: what did not change differs as much between these recordings. Record both "
             "again, one right after the other, on a machine that does nothing else."
         )
 

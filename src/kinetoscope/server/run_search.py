@@ -272,7 +272,8 @@ def _describe_run(
     if name in known and known[name][0] == stats:
         return replace(known[name][1], traces=[], reports=[])
     run = _read_run(folder, name, manifests)
-    if run.state in (RunState.FINISHED, RunState.FAILED) and not run.problem:
+    is_active = run.status is not None and run.status.is_active  # another rank has failed
+    if run.state in (RunState.FINISHED, RunState.FAILED) and not is_active and not run.problem:
         known[name] = (stats, replace(run))
     return run
 

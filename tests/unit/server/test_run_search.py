@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ REPORT = '<!doctype html><meta charset="utf-8"><meta name="generator" content="k
 TRAIN_UNTIL_TOLD = """
 import sys
 import time
+from types import SimpleNamespace
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 with Profiler(cyclic_schedule(wait=0, warmup=0, active=1), [JSONTraceHandler(sys.argv[1])]) as profiler:
     for batch in profiler.batches(range(3)):
@@ -72,6 +74,17 @@ def test_a_run_is_running_until_it_is_killed_and_then_has_unsaved_records(tmp_pa
             process.send_signal(signal.SIGKILL)
     run = found_in(tmp_path)["killed"]
     assert (run.state, len(run.unsaved)) == (RunState.KILLED, 1)
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+def test_a_run_of_which_one_rank_has_failed_is_read_again_until_all_have_ended(tmp_path, monkeypatch, is_active):
+    record(tmp_path / "run" / "traces")
+    status = SimpleNamespace(state=RunState.FAILED, ranks=["a rank"], is_active=is_active)
+    monkeypatch.setattr(run_search, "read_run_status", lambda _: status)
+    known = {}
+    [run] = find_runs(RunFolder(tmp_path), known=known).runs
+    assert (run.state, run.status) == (RunState.FAILED, status)
+    assert list(known) == ([] if is_active else ["run"])
 
 
 def test_after_a_restart_the_last_attempt_counts(tmp_path):
