@@ -177,6 +177,12 @@ def take_tutorial(name: str, browser: Browser, folder: Path) -> None:
     take(browser, report_of_tutorial(name, folder).as_uri(), name, TUTORIAL_SIZE)
 
 
+def take_layers(browser: Browser, folder: Path) -> None:
+    """Take the modules in the report of the tutorial that finds a layer."""
+    address = report_of_tutorial("find-the-layer", folder).as_uri()
+    take(browser, f"{address}#view=modules", "find-the-layer", TUTORIAL_SIZE, wait_for="main table")
+
+
 def take_status(browser: Browser, folder: Path) -> None:
     """Take the page of a running job; the output of the terminal is printed, for the docs."""
     run = folder / "digits"
@@ -198,6 +204,7 @@ def take_slow_steps(browser: Browser, folder: Path) -> None:
 SUBJECTS: dict[str, Callable[[Browser, Path], None]] = {
     "report": take_report,
     **{name: partial(take_tutorial, name) for name in TUTORIALS},
+    "find-the-layer": take_layers,
     "status": take_status,
     "record": take_record,
     "slow-steps": take_slow_steps,

@@ -99,13 +99,14 @@ def test_memory_leak_is_found_by_name_and_line_and_fixed_with_equal_losses(tmp_p
 @pytest.mark.timeout(600)
 def test_the_slow_layer_is_found_by_its_name_and_fixed_with_equal_loss(tmp_path):
     reader = follow(page_of("find-the-layer"), tmp_path)
-    run, summary, modules, rerun, comparison, fixed_output = reader.printed
+    run, summary, modules, _, rerun, comparison, fixed_output = reader.printed
     # On a busy machine each block has a row of its own, the slow one first.
     assert re.search(r"^Model\.layers\.3 takes \d\d|^  layers\.3 ", modules, re.M)
     assert re.search(r"^  layers\.(\S+)", modules, re.M)[1] in ("3", "0-5")
     small = [finding for finding in findings(summary) if finding.startswith("Small operators: ")]
     assert [("In Model.layers.3.mlp" in finding) for finding in small] == [True] * len(small)
     assert not re.search(r"^Model\.layers\.3 takes \d\d", fixed_output, re.M)
+    assert (tmp_path / "runs" / "slow" / "report.html").stat().st_size > 100_000
     assert comparison.startswith("Faster: ")
     assert loss_in(run) == loss_in(rerun)
     check_lines_shown(reader, "loss: ", "Kinetoscope: 1 window", "before: slow", "after: ")
