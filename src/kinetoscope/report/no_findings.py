@@ -25,7 +25,7 @@ def describe_no_findings(report: RunReport, *, with_names: bool = True) -> list[
 
     Args:
         report: the report of an analysis.
-        with_names: name kernels; a page does so elsewhere, where it can redact them.
+        with_names: name kernels and operators; the tables of a page and of a terminal do so.
     """
     largest = _describe_largest_kernels(report.kernels) if with_names else ()
     operators = _describe_longest_operators(report) if with_names and not report.is_judged else ()
