@@ -582,6 +582,7 @@ export interface MemoryOverTime {
 export interface FlameGraph {
   title: string;
   rank: number | null;
+  thread: string | null;
   texts: string[];
   names: Column;
   callers: Column;

@@ -69,9 +69,9 @@ export function linkToModule(module: string, page: PageData): string | null {
   return findRow(page.modules, module) === null ? null : linkTo({ view: "modules", module });
 }
 
-/** The title of a flame graph with its rank. */
-export function nameGraph({ title, rank }: Pick<FlameGraph, "title" | "rank">): string {
-  return `${title}, ${rank === null ? "all ranks" : `rank ${rank}`}`;
+/** The title of a flame graph with its thread and rank. */
+export function nameGraph({ title, thread, rank }: Pick<FlameGraph, "title" | "thread" | "rank">): string {
+  return `${title}${thread === null ? "" : `, ${thread}`}, ${rank === null ? "all ranks" : `rank ${rank}`}`;
 }
 
 /** A link to a step in the timeline; null if the timeline does not have it. */

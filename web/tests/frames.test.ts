@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { Frames, kindOf, shortName, type Order } from "../src/flame/frames";
-import { sandwichOf } from "../src/flame/sandwich";
+import { sandwichOf, withoutHidden } from "../src/flame/sandwich";
 
 /** main calls work (twice as long as rest) and, before it, rest; work calls itself. */
 function someFrames(order?: Order): Frames {
@@ -115,4 +115,13 @@ test("a frame of Python is called by its function, and is yours or a library's",
     "CUDA calls",
     "markers and others",
   ]);
+});
+
+test("hidden frames give their self time and callees to their callers, and nothing is counted twice", () => {
+  const shown = withoutHidden(someFrames(), (name) => name === "work", "Left-heavy");
+  expect(framesOf(shown)).toEqual([
+    ["Calls > main", 100, 70],
+    ["Calls > main > rest", 30, 30],
+  ]);
+  expect(shown.total[shown.root]).toBe(100);
 });

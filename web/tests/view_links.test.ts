@@ -11,7 +11,7 @@ const STEPS = [0, 1].flatMap((rank) =>
 ) as StepRow[];
 
 function pageWith(tracks: { rank: number; kind: string }[]): PageData {
-  const graphs = ["Operators and markers", "Python lines, sampled"].map((title) => ({ title, rank: 0 }));
+  const graphs = ["Operators and markers", "Python lines, sampled"].map((title) => ({ title, thread: null, rank: 0 }));
   return { report: { steps: STEPS }, timeline: { tracks }, flame_graphs: graphs } as unknown as PageData;
 }
 

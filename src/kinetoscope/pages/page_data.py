@@ -182,7 +182,9 @@ class MemoryOverTime:
 
 @dataclass(frozen=True, kw_only=True)
 class FlameGraph:
-    """Calls summed by call path; ``title`` names their kind: nested operators, or stacks.
+    """Calls of one thread summed by call path; ``title`` names their kind: nested operators, or stacks.
+
+    ``thread`` is its name, None where no other thread has calls of this kind.
 
     Each frame has a name (an index of ``texts``), the index of its caller plus 1, its self time and its total time in
     nanoseconds. ``total_ns`` is the time of all frames without a caller; ``firsts`` the order of their first calls.
@@ -190,6 +192,7 @@ class FlameGraph:
 
     title: str
     rank: int | None
+    thread: str | None = None
     texts: list[str]
     names: Column
     callers: Column

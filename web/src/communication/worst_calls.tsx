@@ -19,7 +19,6 @@ export function WorstCalls({ payload, communication }: { payload: Payload; commu
   return (
     <section aria-labelledby="worst-calls-title">
       <h2 id="worst-calls-title">The longest calls</h2>
-      {page.timeline && <p class="quiet">A call&apos;s name shows it in the timeline.</p>}
       <Table
         caption="Each of the longest calls"
         columns={COLUMNS}

@@ -83,12 +83,6 @@ export function FrameCanvas(props: FrameCanvasProps) {
         />
       </div>
       {hover && <Tip frames={frames} hover={hover} top={top} areCallers={areCallers} />}
-      {!areCallers && (
-        <p class="quiet">
-          Click: zoom. Arrows: select. Enter: zoom to the selected frame. Escape: zoom out. Frames narrower than a pixel
-          are drawn when you zoom in.
-        </p>
-      )}
     </div>
   );
 }

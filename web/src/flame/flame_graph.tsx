@@ -3,16 +3,17 @@ import { counted, formatCount, formatDuration, formatShare } from "../format";
 import { readLink, updateLink } from "../link";
 import { cssColour } from "../colours";
 import { Choice, useLinkedChoice } from "../parts/choice";
-import { Name } from "../parts/name";
+import { Name, OneLine } from "../parts/name";
 import { nameGraph } from "../view_links";
 import { Table, type TableColumn } from "../parts/table";
+import { matchingRows } from "../parts/table_rows";
 import { timeColumn } from "../views/calls";
 import type { ViewProps } from "../view";
 import { FrameCanvas } from "./canvas";
 import { KIND_COLOURS } from "./draw";
 import "./flame.css";
 import { Frames, kindOf, KINDS, ORDERS, type NameRow, type Order } from "./frames";
-import { sandwichOf } from "./sandwich";
+import { sandwichOf, withoutHidden } from "./sandwich";
 
 /** Flame graphs: call paths as boxes whose width is their share of the time. */
 export function FlameGraphs({ payload }: ViewProps) {
@@ -21,16 +22,39 @@ export function FlameGraphs({ payload }: ViewProps) {
   const [title, setTitle] = useLinkedChoice("graph", titles);
   const graph = graphs[titles.indexOf(title)];
   const [order, setOrder] = useLinkedChoice("order", [...ORDERS]);
-  const frames = useMemo(() => graph && new Frames(graph, payload, order as Order), [graph, order]);
+  const [hiding, setHiding] = useLinkedChoice("libraries", LIBRARIES);
+  const all = useMemo(() => graph && new Frames(graph, payload, order as Order), [graph, order]);
+  const canHide = useMemo(() => !!all?.texts.some(isOfUser) && all.texts.some(isOfLibrary), [all]);
+  const isHiding = canHide && hiding === LIBRARIES[1];
+  const frames = useMemo(
+    () => (all && isHiding ? withoutHidden(all, isOfLibrary, order as Order) : all),
+    [all, isHiding, order],
+  );
   if (!frames?.root) return null;
   const choice = <Choice title="Calls of" options={titles} chosen={title} onChoose={setTitle} />;
   return (
-    <Graph key={title} frames={frames} order={order as Order}>
+    <Graph key={`${title} ${isHiding}`} frames={frames} order={order as Order}>
       {titles.length > 1 ? choice : <span>{title}</span>}
       <Choice title="Order" options={[...ORDERS]} chosen={order} onChoose={setOrder} />
+      {canHide && (
+        <label>
+          <input
+            type="checkbox"
+            checked={isHiding}
+            onChange={(event) => setHiding(LIBRARIES[Number(event.currentTarget.checked)])}
+          />
+          {" Hide frames of libraries"}
+        </label>
+      )}
     </Graph>
   );
 }
+
+/** Whether frames of libraries are shown, as in the link. */
+const LIBRARIES = ["shown", "hidden"];
+
+const isOfLibrary = (name: string) => kindOf(name) === "Python of libraries";
+const isOfUser = (name: string) => kindOf(name) === "your code";
 
 interface GraphProps {
   frames: Frames;
@@ -46,7 +70,6 @@ function Graph({ frames, order, children }: GraphProps) {
   const linked = Number(readLink().frame ?? frames.root);
   const [top, setTop] = useState(linked >= 0 && linked < frames.root ? linked : frames.root);
   const [search, setSearch] = useState(readLink().q ?? "");
-  const [isTable, setIsTable] = useState(readLink().table === "yes");
   const isFound = useMemo(() => (search.trim() ? frames.matching(search) : null), [frames, search]);
   const zoom = (frame: number) => {
     setTop(frame);
@@ -55,10 +78,6 @@ function Graph({ frames, order, children }: GraphProps) {
   const onSearch = (text: string) => {
     setSearch(text);
     updateLink({ q: text || undefined });
-  };
-  const onTable = () => {
-    setIsTable(!isTable);
-    updateLink({ table: isTable ? undefined : "yes" });
   };
   const onSandwich = (name: string | undefined) => {
     setChosen(name);
@@ -74,24 +93,18 @@ function Graph({ frames, order, children }: GraphProps) {
         <Choice title="Drawn as" options={DIRECTIONS} chosen={direction} onChoose={setDirection} />
         <SearchBox search={search} onSearch={onSearch} />
         <span role="status">{isFound && whatWasFound(frames, top, isFound)}</span>
-        <button type="button" aria-pressed={isTable} onClick={onTable}>
-          Show as table
-        </button>
         <Legend frames={frames} />
       </div>
       {top !== frames.root && <Path frames={frames} top={top} onZoom={zoom} />}
-      {isTable ? (
-        <NameTable frames={frames} top={top} onChoose={onSandwich} />
-      ) : (
-        <FrameCanvas
-          frames={frames}
-          top={top}
-          isFound={isFound}
-          onZoom={zoom}
-          isUp={direction === DIRECTIONS[1]}
-          onSandwich={onSandwich}
-        />
-      )}
+      <FrameCanvas
+        frames={frames}
+        top={top}
+        isFound={isFound}
+        onZoom={zoom}
+        isUp={direction === DIRECTIONS[1]}
+        onSandwich={onSandwich}
+      />
+      <NameTable frames={frames} top={top} search={search} onChoose={onSandwich} />
     </>
   );
 }
@@ -199,9 +212,17 @@ function Legend({ frames }: { frames: Frames }) {
   );
 }
 
-/** The times by name as a table, for readers who cannot see the picture. */
-function NameTable({ frames, top, onChoose }: { frames: Frames; top: number; onChoose: (name: string) => void }) {
-  const rows = useMemo(() => frames.byName(top), [frames, top]);
+interface NameTableProps {
+  frames: Frames;
+  top: number;
+  /** The search of the graph, which filters the table; without one it has a filter of its own. */
+  search?: string;
+  onChoose: (name: string) => void;
+}
+
+/** The times by name. */
+function NameTable({ frames, top, search, onChoose }: NameTableProps) {
+  const rows = useMemo(() => matchingRows(frames.byName(top), search ?? "", ({ name }) => name), [frames, top, search]);
   const columns = useMemo(() => nameColumns(frames.total[top]), [frames, top]);
   return (
     <Table
@@ -209,8 +230,9 @@ function NameTable({ frames, top, onChoose }: { frames: Frames; top: number; onC
       columns={columns}
       rows={rows}
       sortedBy="Self time"
-      filterText={(row) => row.name}
+      filterText={search === undefined ? (row) => row.name : undefined}
       noun="name"
+      maxRows={25}
       onChoose={(row) => onChoose(row.name)}
     />
   );
@@ -218,7 +240,12 @@ function NameTable({ frames, top, onChoose }: { frames: Frames; top: number; onC
 
 function nameColumns(wholeNs: number): TableColumn<NameRow>[] {
   return [
-    { title: "Name", value: (row) => row.name, help: "Choose one to see who called it, and what it called" },
+    {
+      title: "Name",
+      value: (row) => row.name,
+      show: (row) => <OneLine name={row.name} />,
+      help: "Choose one to see who called it, and what it called",
+    },
     timeColumn("Self time", (row) => row.self_ns, "Without what it called", wholeNs),
     timeColumn("Time", (row) => row.total_ns, "With what it called; of calls within calls, the outermost", wholeNs),
     { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) },

@@ -21,6 +21,25 @@ export function sandwichOf(frames: Frames, name: string, order: Order): Sandwich
   return { callers: callers.built(order), callees: callees.built(order) };
 }
 
+/** The frames without those whose names are hidden: their self time is their callers', and so are their callees. */
+export function withoutHidden(frames: Frames, isHidden: (name: string) => boolean, order: Order): Frames {
+  const hides = frames.texts.map(isHidden);
+  const tree = new Tree(frames, frames.nameOf(frames.root));
+  tree.selfNs = frames.self_ns[frames.root];
+  tree.totalNs = frames.total[frames.root];
+  const open = inReverse(frames, frames.root, 0);
+  for (let next = open.pop(); next; next = open.pop()) {
+    const { frame, below } = next;
+    const isKept = !hides[frames.names[frame]];
+    const index = isKept ? tree.index(below, frames.names[frame]) : below;
+    if (isKept) tree.add(index, frames.self_ns[frame], frames.total[frame], frames.calls[frame]);
+    else if (below) tree.add(below, frames.self_ns[frame], 0, 0);
+    else tree.selfNs += frames.self_ns[frame];
+    open.push(...inReverse(frames, frame, index));
+  }
+  return tree.built(order);
+}
+
 function outermost(frames: Frames, name: string): number[] {
   const found: number[] = [];
   const open = [frames.root];
@@ -89,8 +108,9 @@ class Tree {
 
   built(order: Order): Frames {
     const [self_ns, total, calls] = [0, 1, 2].map((at) => this.#sums.map((sums) => sums[at]));
+    const texts = this.frames.texts.slice(0, -1); // the last one is the root's, which is added again
     const columns = {
-      ...{ title: this.title, texts: this.frames.texts, total_ns: this.totalNs, root_self_ns: this.selfNs },
+      ...{ title: this.title, texts, total_ns: this.totalNs, root_self_ns: this.selfNs },
       ...{ names: this.#names, callers: this.#callers, self_ns, total, num_calls: calls },
       firsts: this.#names.map((_, at) => at),
     };

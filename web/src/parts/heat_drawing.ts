@@ -22,9 +22,13 @@ const SHADES = 256;
 const MIN_ROW_HEIGHT = 7;
 const MAX_ROW_HEIGHT = 26;
 const HEIGHT = 420;
+/** Few rows are higher, up to this height together. */
+const MIN_HEIGHT = 130;
 
 export function rowHeight(cells: HeatCells): number {
-  return Math.max(MIN_ROW_HEIGHT, Math.min(MAX_ROW_HEIGHT, Math.floor(HEIGHT / Math.max(1, cells.rows.length))));
+  const numRows = Math.max(1, cells.rows.length);
+  const most = Math.max(MAX_ROW_HEIGHT, Math.floor(MIN_HEIGHT / numRows));
+  return Math.max(MIN_ROW_HEIGHT, Math.min(most, Math.floor(HEIGHT / numRows)));
 }
 
 /** The range of values, optionally from 0; a few outliers far above the median do not determine it. */

@@ -56,9 +56,7 @@ export function HeatMap({ label, cells, format, describeCell, onChoose, isFromZe
         <span class="heat-ramp" />
         <span>{range.isCut ? `${format(range.max)} and more` : format(range.max)}</span>
         <output>
-          {shown
-            ? `${describeCell(shown.row, shown.column)}: ${format(cells.value(shown.row, shown.column))}`
-            : "Point at a cell, or choose one with the arrow keys."}
+          {shown ? `${describeCell(shown.row, shown.column)}: ${format(cells.value(shown.row, shown.column))}` : ""}
         </output>
       </div>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions, jsx-a11y/no-noninteractive-tabindex -- it takes keys */}

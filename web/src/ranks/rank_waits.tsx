@@ -24,7 +24,6 @@ export function RankWaits({ page, report }: { page: PageData; report: RunReport 
       ))}
       {delaying.length ? (
         <>
-          <p class="quiet">Waits in collectives for ranks that came late, summed over all recorded steps.</p>
           <HeatMap
             label="How long each rank waited for each other one, in collectives. Arrow keys choose a pair."
             cells={cells}

@@ -4,6 +4,7 @@ import { Table, type TableColumn } from "../parts/table";
 import type { ViewProps } from "../view";
 import { BY_LINE, LineTable } from "./calling_lines";
 import { rowsBy } from "./calls";
+import { CallsPicture } from "./calls_picture";
 import { Chosen, useChosen } from "./chosen_calls";
 
 interface GroupedCallsProps extends Pick<ViewProps, "payload"> {
@@ -20,6 +21,7 @@ interface GroupedCallsProps extends Pick<ViewProps, "payload"> {
   /** A grouping whose rows are not names of calls. */
   withoutNames?: string;
   noun: string;
+  callsTitle: string;
   columns: TableColumn<CallSums>[];
   sortedBy: string;
   wholeNs?: number;
@@ -70,6 +72,7 @@ export function GroupedCalls(props: GroupedCallsProps) {
       >
         {choice}
       </Table>
+      <CallsPicture rows={rowsBy(tables, of, "name")} calls={props.callsTitle} />
     </>
   );
 }

@@ -36,6 +36,7 @@ export function Kernels({ payload }: ViewProps) {
       groupings={GROUPS}
       withoutNames="kind"
       noun="kernel"
+      callsTitle="Runs"
       columns={columns}
       sortedBy="Time"
       filterText={(row) => `${row.name} ${row.kind}`}

@@ -14,8 +14,9 @@ import { Explained } from "../parts/term";
 import { toTsv, type TableColumn } from "../parts/table_rows";
 import type { ViewProps } from "../view";
 
-/** Rows down to this depth are open at first. */
+/** Rows down to this depth are open at first; all of a tree of few rows. */
 const OPEN_LEVELS = 2;
+const MAX_OPEN_ROWS = 40;
 
 /** Torch modules as a tree: their time forward and backward, work and memory, per step. */
 export function Modules({ payload: { page } }: ViewProps) {
@@ -108,7 +109,7 @@ function Tree({ modules, chosen, children }: TreeProps) {
 
 /** The rows of the first levels, and those around the chosen one. */
 function openAtFirst(rows: Module[], withInner: number[], chosen: number | null): ReadonlySet<number> {
-  const first = withInner.filter((at) => rows[at].level < OPEN_LEVELS);
+  const first = rows.length > MAX_OPEN_ROWS ? withInner.filter((at) => rows[at].level < OPEN_LEVELS) : withInner;
   return new Set([...first, ...(chosen === null ? [] : rowsAround(rows, chosen))]);
 }
 

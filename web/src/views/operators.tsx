@@ -32,6 +32,7 @@ export function Operators({ payload }: ViewProps) {
       lines={lines}
       groupings={GROUPS}
       noun="operator"
+      callsTitle="Calls"
       columns={columns}
       sortedBy="Self time"
       filterText={(row) => `${row.name} ${row.shapes ?? ""}`}

@@ -77,7 +77,7 @@ def _build(
         if not shown.accepts(window, spans):
             break
         memory.add(window)
-        graphs.add(window.rank, spans)
+        graphs.add(window, spans)
         lines.add(window, spans)
         modules_of_spans = modules.add(window, spans)
         if recorded.has_timeline:

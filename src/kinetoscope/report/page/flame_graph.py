@@ -1,14 +1,18 @@
-"""Flame graphs of nested operators and Python stacks, of each rank and of all."""
+"""Flame graphs of nested operators and Python stacks, of each thread of each rank, and of all ranks."""
+
+import re
 
 import polars as pl
 
 from kinetoscope.formats.device_events import DEVICE_CATEGORIES
-from kinetoscope.formats.trace_names import SAMPLES, STEP
+from kinetoscope.formats.trace_names import SAMPLES, SAMPLES_TRACK, STEP, WATCHED_PHASE
+from kinetoscope.frames.trace import Trace
 from kinetoscope.frames.tracks import nest_spans
 from kinetoscope.pages.page_data import FlameGraph
 from kinetoscope.report.page.call_paths import CallPaths
 from kinetoscope.report.page.columns import StringTable, encode_numbers
 from kinetoscope.report.page.rank_spans import PYTHON, ROLES
+from kinetoscope.report.page.rank_traces import RankTrace
 
 OPERATORS, STACKS, SAMPLED = "Operators and markers", "Python functions", "Python lines, sampled"
 PROFILER = "The profiler itself"
@@ -16,7 +20,16 @@ _MAX_FRAMES = 100_000  # in all graphs
 _MIN_FRAMES = 300
 _ASYNCHRONOUS = ROLES.index("asynchronous")
 _SUMS = ("self_ns", "total", "num_calls")
+_AUTOGRAD = "autograd::engine::evaluate_function"
+_NUMBERED = re.compile(r"(?:thread )?-?\d+\b.*", re.DOTALL)
 _NON_THREAD_CATEGORIES = (*DEVICE_CATEGORIES, "gpu_user_annotation", "cuda_sync", "overhead")
+
+
+LOOP, BACKWARD, OTHER = "training loop", "backward thread", "other thread"
+_MAX_THREADS = 8
+"""Largest number of threads of one kind of calls; those with most time are shown."""
+
+_SAMPLES_OF = SAMPLES_TRACK.format("")
 
 
 class FlameGraphBuilder:
@@ -25,66 +38,105 @@ class FlameGraphBuilder:
     def __init__(self) -> None:
         self._kinds = {OPERATORS: _Calls(), STACKS: _Calls(), SAMPLED: _Calls(are_counted=False), PROFILER: _Calls()}
 
-    def add(self, rank: int | None, spans: pl.DataFrame) -> None:
+    def add(self, window: RankTrace, spans: pl.DataFrame) -> None:
         """Add the spans of a window (`read_spans`)."""
         is_python, is_sample = pl.col("category") == PYTHON, pl.col("category").is_in(list(SAMPLES))
-        is_of_thread = ~pl.col("category").is_in(list(_NON_THREAD_CATEGORIES)) & (
-            pl.col("lane") % len(ROLES) != _ASYNCHRONOUS
-        )
+        is_of_thread = ~pl.col("category").is_in(list(_NON_THREAD_CATEGORIES)) & (pl.col("lane") % len(ROLES) < 2)
         is_of_thread &= (pl.col("dur") > 0) & ~pl.col("name").str.starts_with(STEP)
-        self._kinds[STACKS].add(rank, spans.filter(is_python))
-        self._kinds[SAMPLED].add(rank, spans.filter(is_sample & is_of_thread))
         is_profiler = pl.col("category") == "kinetoscope"
-        self._kinds[OPERATORS].add(rank, spans.filter(~is_python & ~is_sample & ~is_profiler & is_of_thread))
-        self._kinds[PROFILER].add(rank, spans.filter(is_profiler & is_of_thread))
+        is_other = ~is_python & ~is_sample & ~is_profiler & (pl.col("category") != WATCHED_PHASE)
+        for thread, of_thread in _split_by_thread(window.trace, spans):
+            key = (window.rank, thread)
+            self._kinds[STACKS].add(key, of_thread.filter(is_python))
+            self._kinds[SAMPLED].add(key, of_thread.filter(is_sample & is_of_thread))
+            self._kinds[OPERATORS].add(key, of_thread.filter(is_other & is_of_thread))
+            self._kinds[PROFILER].add(key, of_thread.filter(is_profiler & is_of_thread))
 
     def build(self) -> list[FlameGraph]:
-        """Return the graphs of all ranks, then those of each rank; empty ones are left out."""
-        num_graphs = sum(len(calls.ranks) + 1 for calls in self._kinds.values())
-        max_frames = max(_MIN_FRAMES, _MAX_FRAMES // num_graphs)
+        """Return the graphs of each kind and thread: of all ranks, then of each rank; empty ones are left out."""
+        num_graphs = sum(calls.num_graphs for calls in self._kinds.values())
+        max_frames = max(_MIN_FRAMES, _MAX_FRAMES // max(1, num_graphs))
         return [graph for title, calls in self._kinds.items() for graph in calls.build_graphs(title, max_frames)]
 
 
+def _split_by_thread(trace: Trace, spans: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    """Return the spans of each thread with its name, which is the same on all ranks; the loop's thread comes first."""
+    tracks = trace.tracks.select("track", "thread").collect().iter_rows()
+    threads = {track: _strip_role(thread or f"thread {track}") for track, thread in tracks}
+    is_step = (pl.col("category") == "batch") | pl.col("name").str.starts_with(STEP)
+    is_backward = pl.col("name").str.starts_with(_AUTOGRAD)
+    of_track = pl.col("lane") // len(ROLES)
+    kinds = spans.group_by(track=of_track).agg(loop=is_step.any(), backward=is_backward.any()).sort("track")
+    loops = {threads[row["track"]] for row in kinds.iter_rows(named=True) if row["loop"]}
+    found: dict[str, list[int]] = {}
+    for row in kinds.iter_rows(named=True):
+        thread = threads[row["track"]]
+        name = LOOP if thread in loops else BACKWARD if row["backward"] else _name_thread(thread)
+        found.setdefault(name, []).append(row["track"])
+    return [(name, spans.filter(of_track.is_in(found[name]))) for name in sorted(found, key=lambda name: name != LOOP)]
+
+
+def _strip_role(name: str) -> str:
+    """Return the name of the thread of a track, which may be one of its samples."""
+    return name.replace(_SAMPLES_OF, "")
+
+
+def _name_thread(thread: str) -> str:
+    """Return a name that is the same in each process: threads that are named by their number have none."""
+    return OTHER if _NUMBERED.fullmatch(thread) else thread
+
+
 class _Calls:
-    """Calls of one kind, summed by rank and call path. Samples have no number of calls."""
+    """Calls of one kind, summed by rank, thread and call path. Samples have no number of calls."""
 
     def __init__(self, *, are_counted: bool = True) -> None:
         self._are_counted = are_counted
         self._texts, self._paths = StringTable(), CallPaths()
-        self._sums: dict[int | None, list[pl.DataFrame]] = {}
+        self._sums: dict[str, dict[int | None, list[pl.DataFrame]]] = {}
 
     @property
-    def ranks(self) -> list[int | None]:
-        """The ranks in order; the unknown one last."""
-        return sorted(self._sums, key=lambda rank: (rank is None, rank or 0))
+    def num_graphs(self) -> int:
+        """The number of graphs of all threads and ranks, and of all ranks of a thread."""
+        return sum(len(by_rank) + (len(by_rank) > 1) for by_rank in self._sums.values())
 
-    def add(self, rank: int | None, spans: pl.DataFrame) -> None:
-        """Add the spans of a window of a rank."""
+    def add(self, key: tuple[int | None, str], spans: pl.DataFrame) -> None:
+        """Add the spans of a window of a rank's thread."""
         if not len(spans):
             return
+        rank, thread = key
         names = self._texts.indices(spans["name"])
         nested = nest_spans(spans.select("dur", ts="begin", track=pl.col("lane") // len(ROLES)))
         paths = self._paths.indices(names, nested["parent"], nested["depth"])
         columns = [nested["self_ns"].alias("self_ns"), spans["dur"].alias("total"), spans["begin"].alias("first")]
         calls = pl.DataFrame([paths.alias("path"), *columns])
-        self._sums.setdefault(rank, []).append(
+        self._sums.setdefault(thread, {}).setdefault(rank, []).append(
             calls.group_by("path").agg(
                 pl.col("self_ns", "total").sum(), pl.col("first").min(), num_calls=pl.len() * self._are_counted
             )
         )
 
     def build_graphs(self, title: str, max_frames: int) -> list[FlameGraph]:
-        """Return the graph of all ranks if there are several, then one per rank."""
+        """Return the graphs of each thread: of all ranks if there are several, then one per rank."""
         texts = self._texts.all
         self._names = [texts[name] for name in self._paths.names]
         self._callers = [caller - 1 for caller in self._paths.callers]
-        by_rank = {rank: _sum_parts(self._sums[rank]) for rank in self.ranks}
-        found = [self._build_graph(title, rank, sums, max_frames) for rank, sums in by_rank.items()]
-        if len(by_rank) < 2:
-            return found
-        return [self._build_graph(title, None, _sum_parts(list(by_rank.values())), max_frames), *found]
+        by_thread = {
+            thread: {rank: _sum_parts(by_rank[rank]) for rank in sorted(by_rank, key=_order_of_rank)}
+            for thread, by_rank in self._sums.items()
+        }
+        times_ns = {
+            thread: sum(sums["self_ns"].sum() for sums in by_rank.values()) for thread, by_rank in by_thread.items()
+        }
+        threads = sorted(by_thread, key=lambda thread: (thread != LOOP, -times_ns[thread]))[:_MAX_THREADS]
+        return [
+            self._build_graph(title, thread if len(threads) > 1 else None, rank, sums, max_frames)
+            for thread in threads
+            for rank, sums in _add_all_ranks(by_thread[thread])
+        ]
 
-    def _build_graph(self, title: str, rank: int | None, sums: pl.DataFrame, max_frames: int) -> FlameGraph:
+    def _build_graph(
+        self, title: str, thread: str | None, rank: int | None, sums: pl.DataFrame, max_frames: int
+    ) -> FlameGraph:
         """Return the graph of the frames with most time, and their callers."""
         kept = self._add_callers(sums.top_k(max_frames, by="total")["path"].to_list())
         frames = sums.filter(pl.col("path").is_in(kept)).sort("path")
@@ -92,6 +144,7 @@ class _Calls:
         texts = StringTable()
         return FlameGraph(
             title=title,
+            thread=thread,
             rank=rank,
             names=encode_numbers(pl.Series([texts.index(self._names[path]) for path in index], dtype=pl.UInt32)),
             callers=encode_numbers(
@@ -117,3 +170,13 @@ class _Calls:
 
 def _sum_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts).group_by("path").agg(*(pl.col(name).sum() for name in _SUMS), pl.col("first").min())
+
+
+def _add_all_ranks(by_rank: dict[int | None, pl.DataFrame]) -> list[tuple[int | None, pl.DataFrame]]:
+    """Return the sums of all ranks together, if there are several, and of each."""
+    found = list(by_rank.items())
+    return found if len(found) < 2 else [(None, _sum_parts(list(by_rank.values()))), *found]
+
+
+def _order_of_rank(rank: int | None) -> tuple[bool, int]:
+    return rank is None, rank or 0

@@ -67,6 +67,25 @@ def test_several_ranks_have_a_graph_of_all_and_one_each(tmp_path):
     ]
 
 
+def test_each_thread_has_a_graph_and_the_loop_is_first(tmp_path):
+    events = [
+        span("autograd::engine::evaluate_function: MmBackward0", 0, 90, tid=2),
+        span("ProfilerStep#3", 0, 100),
+        span("aten::mm", 10, 50),
+    ]
+    paths = [write_trace(tmp_path / f"rank{rank}.json", events) for rank in range(2)]
+    graphs = page_of(*paths).flame_graphs
+    assert [(graph.thread, graph.rank) for graph in graphs] == [
+        ("training loop", None),
+        ("training loop", 0),
+        ("training loop", 1),
+        ("backward thread", None),
+        ("backward thread", 0),
+        ("backward thread", 1),
+    ]
+    assert frames_of(graphs[1]) == {"aten::mm": (50_000, 50_000, 1)}
+
+
 def test_the_profilers_own_spans_have_a_graph_apart(tmp_path):
     events = [
         span("aten::mm", 0, 100),
