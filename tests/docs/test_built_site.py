@@ -7,6 +7,7 @@ import functools
 import http.server
 import os
 import posixpath
+import re
 import threading
 from html.parser import HTMLParser
 from pathlib import Path
@@ -114,6 +115,11 @@ def test_each_page_is_in_the_menu_of_the_site(pages):
     }
     special = {"index.html", "genindex.html", "py-modindex.html", "search.html"}
     assert pages.keys() - menu - special == set()
+
+
+def test_the_menu_has_a_caption_for_each_kind_of_page():
+    found = re.findall(r'<span class="caption-text">([^<]*)</span>', (SITE / "index.html").read_text(encoding="utf-8"))
+    assert found == ["Quickstart", "Tutorials", "How-to", "Explanation", "Reference", "Compare"]
 
 
 ANSWERS = {
