@@ -16,12 +16,12 @@ from kinetoscope.analysis.windows.schemas import MODULE_COSTS
 from kinetoscope.analysis.windows.window import RankWindow
 
 EXPOSED_COPIES, KERNELS, LAUNCHES, SMALL_KERNELS = "exposed_copies", "kernels", "launches", "small_kernels"
-"""Kinds of costs besides stalls: time of copies to the device in which it computes nothing; of each kernel by name; of
-the CPU while the device waits for a launch, without stalls; and before the launches of runs of small kernels."""
+"""Kinds of costs besides stalls: exposed copies to the device; kernels, by name; CPU time while the device waits for a
+launch, without stalls; and CPU time before each launch in a run of small kernels."""
 
 _SCHEMA = pl.Schema({"kind": pl.String, **MODULE_COSTS})
-_NOT_OF_LAUNCHES = ("small", "item", "loop", "python", "double")
-"""Stalls that are part of the CPU time for a run of small kernels."""
+_WORK = ("small", "item", "loop", "python", "double")
+"""Stalls in which the CPU works for the next launch. In all others it waits, or is interrupted."""
 
 
 def find_module_costs(calls: ModuleCalls | None, stalls: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -42,7 +42,7 @@ def find_module_costs(calls: ModuleCalls | None, stalls: Mapping[str, pl.DataFra
 
 def _share_device_costs(calls: ModuleCalls, stalls: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     window, devices = calls.window, calls.window.devices
-    waits = IntervalUnion(*(spans for kind, spans in stalls.items() if kind not in _NOT_OF_LAUNCHES))
+    waits = IntervalUnion(*(spans for kind, spans in stalls.items() if kind not in _WORK))
     small = _subtract(_find_runs_of_small_kernels(window), waits)
     launches = pl.concat([find_launch_waits(device) for device in devices.frames])
     copies = [_find_exposed_copies(*device) for device in zip(devices.frames, devices.times, strict=True)]
