@@ -18,6 +18,7 @@ from kinetoscope.autoinstrument.settings import ENVIRONMENT_VARIABLE
 from kinetoscope.core.paths.later_run import find_latest_rerun
 from kinetoscope.core.paths.run_folder import RunFolder
 from kinetoscope.server.run_lists import RunLists
+from kinetoscope.status.health import RunState, read_run_status
 from support.autoinstrumented_runs import (
     BIN,
     KINETOSCOPE,
@@ -605,3 +606,4 @@ def test_the_traceback_of_a_backward_pass_is_that_of_the_command_alone(tmp_path)
     in_torch = [[line for line in lines if "/torch/" in line or "RuntimeError" in line] for lines in frames]
     assert len(in_torch[0]) > 2
     assert in_torch[0] == in_torch[1]
+    assert read_run_status(tmp_path / "run").state is RunState.FAILED

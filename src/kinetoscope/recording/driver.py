@@ -107,12 +107,13 @@ class Driver:
         if past_step_ends_ns:
             run.add_past_steps(past_step_ends_ns)
 
-    def end(self, *, clean: bool = True, search: bool = True) -> None:
+    def end(self, *, clean: bool = True, search: bool = True, has_failed: bool = False) -> None:
         """End the run: save what was recorded, wait until it is written, and remove all threads and hooks.
 
         Args:
             clean: whether training has ended without an error.
             search: whether to print the top finding, which takes up to some seconds.
+            has_failed: whether an exception has ended the program, which is exiting.
 
         Raises:
             Exception: with ``strict=True`` and ``clean``, the first error of a source or handler.
@@ -122,7 +123,7 @@ class Driver:
         self._end_open(clean)
         if not search:
             self._run.set_search(None)
-        self._run.close(clean=clean)
+        self._run.close(clean=clean, has_failed=has_failed)
 
     @property
     def is_running(self) -> bool:

@@ -193,6 +193,11 @@ def uncaught_error_name() -> str:
     return "" if error is None else type(error).__name__
 
 
+def is_ended_by_exception() -> bool:
+    """Return whether an exception has ended this program; Ctrl-C and a call of ``sys.exit`` are none."""
+    return isinstance(getattr(sys, "last_value", None), Exception)
+
+
 def explain_empty_run(schedule: object, counts: RunCounts, error: str = "") -> str:
     """Return the reason why a run recorded nothing, and the remedy.
 

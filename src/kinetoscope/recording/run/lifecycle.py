@@ -25,7 +25,7 @@ from kinetoscope.recording.hangs.hang_watchdog import HangWatchdog
 from kinetoscope.recording.markers.marker import ProfilerMarkers, attach_library_markers, detach_library_markers
 from kinetoscope.recording.markers.process import hold_signals, this_process
 from kinetoscope.recording.markers.schedule import ProfilerAction
-from kinetoscope.recording.messages.end_report import EndReport, FindingSearch, RunCounts
+from kinetoscope.recording.messages.end_report import EndReport, FindingSearch, RunCounts, is_ended_by_exception
 from kinetoscope.recording.run.plugin_api import RunContext
 from kinetoscope.recording.run.services import RunServices, make_services
 from kinetoscope.recording.run.settings import SAVE_TIMEOUT_S, RunSettings
@@ -267,12 +267,13 @@ class RunLifecycle:
         self.services.clocks.finish_windows(timeout_s)
         return self.services.delivery.writer.drain(timeout_s)
 
-    def close(self, *, clean: bool) -> None:
+    def close(self, *, clean: bool, has_failed: bool = False) -> None:
         """End the run, or finish the rest of an earlier close.
 
-        With ``clean``, the run was not ended by an error. Then, with ``strict``, the first kept error is raised.
+        With ``clean``, the run was not ended by an error. Then, with ``strict``, the first kept error is raised. The
+        state of a run is failed if an exception that is being handled has ended it, or if it ``has_failed``.
         """
-        has_failed = not clean and isinstance(sys.exc_info()[1], Exception)
+        has_failed |= not clean and isinstance(sys.exc_info()[1], Exception)
         self._close(self.settings.close_timeout_s, SAVE_TIMEOUT_S, clean=clean, has_failed=has_failed)
         if clean:
             self.services.guard.raise_first()
@@ -297,8 +298,7 @@ class RunLifecycle:
         No caller is left to handle a KeyboardInterrupt, and Python would print a traceback of our code.
         """
         with contextlib.suppress(KeyboardInterrupt):
-            has_failed = isinstance(getattr(sys, "last_value", None), Exception)  # an uncaught one, already printed
-            self._close(self.settings.grace_s, clean=False, has_failed=has_failed, at_exit=True)
+            self._close(self.settings.grace_s, clean=False, has_failed=is_ended_by_exception(), at_exit=True)
 
     def _close(
         self, timeout_s: float, save_s: float = 0.0, *, clean: bool, has_failed: bool = False, at_exit: bool = False
