@@ -1,6 +1,6 @@
 """The module in C; see `src/native`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, Self
 
@@ -296,7 +296,7 @@ class CallRecorder:
     def __init__(
         self,
         function: Callable[..., Any],
-        spans: dict[int, tuple[Any, Span | None]],
+        known: Mapping[int, tuple[Any, Span | None, Any]],
         find: Callable[[Any, Any], Span | None],
     ) -> None: ...
     def start(self) -> None: ...

@@ -18,16 +18,17 @@ typedef PyObject *(*Vectorcall)(PyObject *, PyObject *const *, size_t, PyObject 
 typedef struct {
     PyObject_HEAD
     PyObject *function;
-    PyObject *spans; /* dict: id of a first argument -> (weak reference to it, its span or None) */
-    PyObject *find;  /* (argument, outermost one): returns such a span, and adds it to the dict */
+    PyObject *known; /* dict: id of an object -> (weak reference to it, its span or None, ...) */
+    PyObject *find;  /* (object, outermost one): returns such a span, and adds it to the dict */
 } CallRecorder;
 
 /* the recorder that runs, with a reference; NULL if none does */
 static CallRecorder *running;
 /* what calls a function without us; stays set for calls in progress when the recorder stops */
 static Vectorcall plain_call;
-/* the first argument of the outermost call on this thread; its caller holds the reference */
-static __thread PyObject *outermost;
+/* the first argument of the outermost call on this thread, that of the innermost one with a span,
+ * and that span; their callers hold the references */
+static __thread PyObject *outermost, *innermost, *innermost_span;
 static PyTypeObject *function_type;
 static size_t function_bytes;
 
@@ -36,7 +37,7 @@ static size_t function_bytes;
 /* Whether an entry of the dict is of this object, which may be where a dead one was. */
 static int is_entry_of(PyObject *entry, PyObject *object)
 {
-    if (!PyTuple_Check(entry) || PyTuple_Size(entry) != 2) return 0;
+    if (!PyTuple_Check(entry) || PyTuple_Size(entry) < 2) return 0;
     PyObject *reference = PyTuple_GetItem(entry, 0);
     return PyWeakref_Check(reference) && PyWeakref_GetObject(reference) == object;
 }
@@ -46,7 +47,7 @@ static PyObject *find_span(CallRecorder *self, PyObject *object)
 {
     PyObject *key = PyLong_FromVoidPtr(object);
     if (key == NULL) return NULL;
-    PyObject *entry = PyDict_GetItemWithError(self->spans, key);
+    PyObject *entry = PyDict_GetItemWithError(self->known, key);
     Py_DECREF(key);
     if (entry == NULL && PyErr_Occurred() != NULL) return NULL;
     if (LIKELY(entry != NULL && is_entry_of(entry, object)))
@@ -58,14 +59,10 @@ static PyObject *find_span(CallRecorder *self, PyObject *object)
     return span;
 }
 
-/* A token of the span that begins now, None if none is recorded, or NULL with an error set. */
-static PyObject *begin_call(PyObject *object)
+/* Whether a call is that of the object in a wrapper, which has the same span. */
+static int is_within_wrapper(PyObject *object, PyObject *span)
 {
-    PyObject *span = find_span(running, object);
-    if (span == NULL) return NULL;
-    PyObject *token = PyObject_TypeCheck(span, span_type) ? span_begin(span, NULL) : new_none();
-    Py_DECREF(span);
-    return token;
+    return span == innermost_span && object != innermost;
 }
 
 /* Ends the span also after an exception, which stays set. -1 with an error set if ending fails. */
@@ -86,19 +83,31 @@ static int end_call(PyObject *token)
     return 0;
 }
 
+static PyObject *call_with_span(PyObject *function, PyObject *const *arguments, size_t count,
+                                PyObject *names)
+{
+    PyObject *object = arguments[0], *span = find_span(running, object);
+    if (span == NULL) return NULL;
+    PyObject *before = outermost, *before_object = innermost, *before_span = innermost_span;
+    int is_recorded = PyObject_TypeCheck(span, span_type) && !is_within_wrapper(object, span);
+    PyObject *token = is_recorded ? span_begin(span, NULL) : new_none(), *result = NULL;
+    if (token != NULL) {
+        if (outermost == NULL) outermost = object;
+        if (is_recorded) innermost = object, innermost_span = span;
+        result = plain_call(function, arguments, count, names);
+        outermost = before, innermost = before_object, innermost_span = before_span;
+        if (end_call(token) < 0) Py_CLEAR(result);
+    }
+    Py_DECREF(span);
+    return result;
+}
+
 static PyObject *recorded_call(PyObject *function, PyObject *const *arguments, size_t count,
                                PyObject *names)
 {
     if (running == NULL || (count & ~ARGUMENTS_OFFSET) == 0)
         return plain_call(function, arguments, count, names);
-    PyObject *token = begin_call(arguments[0]);
-    if (token == NULL) return NULL;
-    PyObject *before = outermost;
-    if (before == NULL) outermost = arguments[0];
-    PyObject *result = plain_call(function, arguments, count, names);
-    outermost = before;
-    if (end_call(token) < 0) Py_CLEAR(result);
-    return result;
+    return call_with_span(function, arguments, count, names);
 }
 
 /* -- the pointer in a function -- */
@@ -179,14 +188,14 @@ static PyObject *call_recorder_stop(PyObject *object, PyObject *Py_UNUSED(nothin
 static PyObject *call_recorder_new(PyTypeObject *type, PyObject *arguments,
                                    PyObject *Py_UNUSED(names))
 {
-    PyObject *function, *spans, *find;
-    if (!PyArg_ParseTuple(arguments, "O!O!O", function_type, &function, &PyDict_Type, &spans,
+    PyObject *function, *known, *find;
+    if (!PyArg_ParseTuple(arguments, "O!O!O", function_type, &function, &PyDict_Type, &known,
                           &find))
         return NULL;
     CallRecorder *self = object_new(type);
     if (self != NULL) {
         self->function = Py_NewRef(function);
-        self->spans = Py_NewRef(spans);
+        self->known = Py_NewRef(known);
         self->find = Py_NewRef(find);
     }
     return (PyObject *)self;
@@ -197,7 +206,7 @@ static int call_recorder_traverse(PyObject *object, visitproc visit, void *arg)
     CallRecorder *self = (CallRecorder *)object;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->function);
-    Py_VISIT(self->spans);
+    Py_VISIT(self->known);
     Py_VISIT(self->find);
     return 0;
 }
@@ -206,7 +215,7 @@ static int call_recorder_clear(PyObject *object)
 {
     CallRecorder *self = (CallRecorder *)object;
     Py_CLEAR(self->function);
-    Py_CLEAR(self->spans);
+    Py_CLEAR(self->known);
     Py_CLEAR(self->find);
     return 0;
 }
@@ -231,7 +240,7 @@ static PyType_Slot call_recorder_slots[] = {
     {Py_tp_traverse, call_recorder_traverse},
     {Py_tp_clear, call_recorder_clear},
     {Py_tp_methods, call_recorder_methods},
-    {Py_tp_doc, "CallRecorder(function, spans, find): records calls of a function as spans."},
+    {Py_tp_doc, "CallRecorder(function, known, find): records calls of a function as spans."},
     {0, NULL},
 };
 

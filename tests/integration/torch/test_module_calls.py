@@ -178,6 +178,18 @@ def test_a_compiled_module_is_one_span_under_its_own_name():
     assert recorded(lambda _: model(torch.ones(1, 4)), (ACTIVE, ACTIVE)) == ["Model", "Model"]
 
 
+def test_a_model_that_is_compiled_after_its_first_call_keeps_its_name():
+    torch._dynamo.reset()
+    models = [nn.Sequential(nn.ReLU())]
+
+    def step(number):
+        if number == 1:
+            models.append(torch.compile(models[0], backend="eager"))
+        models[-1](torch.ones(1, 4))
+
+    assert recorded(step, (ACTIVE,) * 3) == ["Sequential", "Sequential.0", "Sequential", "Sequential"]
+
+
 def test_wrappers_of_activation_checkpointing_add_no_span_and_no_name():
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 

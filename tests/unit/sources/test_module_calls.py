@@ -3,6 +3,7 @@
 import copy
 import ctypes
 import pickle
+import sys
 import threading
 
 import pytest
@@ -120,6 +121,80 @@ def test_models_of_one_class_are_numbered():
         "Linear-2",
         "MSELoss",
     ]
+
+
+def test_modules_that_are_made_anew_in_each_step_have_one_name():
+    def work():
+        loss = nn.MSELoss()
+        loss(nn.ReLU()(torch.ones(1)), torch.zeros(1))
+        nn.ReLU()(torch.ones(1))
+
+    spans = recorded(work, (ProfilerAction.ACTIVE,) * 5)
+    assert [name for name, _, _ in spans] == ["ReLU", "MSELoss", "ReLU"] * 5
+
+
+def test_a_model_whose_first_calls_are_on_several_threads_has_one_name():
+    model, interval = Model(), sys.getswitchinterval()
+    ready = threading.Barrier(8)
+
+    def call():
+        ready.wait()
+        model(torch.ones(1, 4))
+
+    def work():
+        threads = [threading.Thread(target=call) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    sys.setswitchinterval(1e-6)
+    try:
+        names = names_of(work)
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(names) == sorted(NAMES_OF_MODEL * 8)
+
+
+class DataParallel(nn.Module):
+    """As torch's DistributedDataParallel, by the names that count."""
+
+    __module__, __qualname__ = "torch.nn.parallel.distributed", "DistributedDataParallel"
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x)
+
+
+DataParallel.__name__ = "DistributedDataParallel"
+
+
+@pytest.mark.parametrize("wrap_first", [True, False])
+def test_a_model_and_its_wrapper_have_one_name_and_one_span(wrap_first):
+    """Training calls the wrapper, and an evaluation the model in it."""
+    model = nn.Sequential(nn.Linear(4, 4))
+    wrapper = DataParallel(model)
+
+    def work():
+        for each in (wrapper, model, wrapper) if wrap_first else (model, wrapper, model):
+            each(torch.ones(1, 4))
+
+    assert names_of(work) == ["Sequential", "Sequential.0"] * 3
+
+
+def test_a_wrapped_layer_in_a_model_that_was_called_before_keeps_its_name():
+    model = Model()
+    model(torch.ones(1, 4))
+
+    def work():
+        model(torch.ones(1, 4))
+        model.layers[0] = DataParallel(model.layers[0])
+        model(torch.ones(1, 4))
+
+    assert names_of(work) == NAMES_OF_MODEL * 2
 
 
 def test_modules_that_are_added_get_their_names():
