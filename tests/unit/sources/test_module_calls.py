@@ -133,7 +133,7 @@ def test_modules_that_are_made_anew_in_each_step_have_one_name():
     assert [name for name, _, _ in spans] == ["ReLU", "MSELoss", "ReLU"] * 5
 
 
-def test_a_model_whose_first_calls_are_on_several_threads_has_one_name():
+def test_a_model_that_several_threads_call_first_has_one_name():
     model, interval = Model(), sys.getswitchinterval()
     ready = threading.Barrier(8)
 
