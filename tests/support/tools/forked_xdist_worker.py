@@ -14,7 +14,7 @@ from support.fork_server import run_as_this_process
 
 MODULES = (
     *("torch", "torch._dynamo", "torch._functorch.aot_autograd", "ipykernel", "markdown_it", "msgspec", "nbclient"),
-    *("numpy", "playwright.sync_api", "rich.console", "rich.table"),
+    *("numpy", "torch.distributed.pipelining", "playwright.sync_api", "rich.console", "rich.table"),
 )
 
 if __name__ == "__main__":
