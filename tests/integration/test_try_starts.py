@@ -24,10 +24,21 @@ TIMEOUT_S = 240
 
 @pytest.fixture
 def folder(tmp_path):
-    work = tmp_path / "work"
+    return make_work_folder(tmp_path)
+
+
+def make_work_folder(folder):
+    work = folder / "work"
     work.mkdir()
     write_programs(work)
     return work
+
+
+@pytest.fixture(scope="module")
+def unmodified_starts(tmp_path_factory):
+    """Two starts of the same script, and the folder that they ran in. Each imports torch."""
+    work = make_work_folder(tmp_path_factory.mktemp("unmodified"))
+    return work, [start(work, "python", "train.py", observes=True, compares_results=True).ranks for _ in range(2)]
 
 
 def start(folder, *words, is_interrupted=lambda: False, timeout_s=TIMEOUT_S, copies=False, **settings):
@@ -40,9 +51,8 @@ def start(folder, *words, is_interrupted=lambda: False, timeout_s=TIMEOUT_S, cop
         assert not find_left_running(folder.parent)
 
 
-def test_a_script_ends_at_its_last_measured_step(folder):
-    result = start(folder, "python", "train.py", observes=True, compares_results=True)
-    (rank,) = result.ranks
+def test_a_script_ends_at_its_last_measured_step(unmodified_starts):
+    folder, ((rank,), _) = unmodified_starts
     assert len(rank.step_times_ns) == 20
     assert min(rank.step_times_ns) > 0
     assert rank.peak_bytes > 100 << 20
@@ -51,9 +61,9 @@ def test_a_script_ends_at_its_last_measured_step(folder):
     assert not (folder / "finally").exists()
 
 
-def test_two_starts_have_the_same_random_numbers(folder):
-    digests = {start(folder, "python", "train.py", compares_results=True).ranks[0].parameters.digest for _ in range(2)}
-    assert len(digests) == 1
+def test_two_starts_have_the_same_random_numbers(unmodified_starts):
+    _, starts = unmodified_starts
+    assert len({rank.parameters.digest for (rank,) in starts}) == 1
 
 
 SEEDS = """
@@ -86,13 +96,13 @@ exec(open("train.py").read().replace("1e-3", "1e-3 * random.random()"))
 """
 
 
-def test_parameters_of_a_variant_are_compared_with_those_of_the_unmodified_program(folder):
+def test_parameters_of_a_variant_are_compared_with_those_of_the_unmodified_program(unmodified_starts, folder):
     def parameters(*names, program="train.py"):
         variants = [AppliedVariant(name, True) for name in names]
         files = [str(folder / "mine.py")] if names else []
         return start(folder, "python", program, variants=variants, files=files, compares_results=True).ranks
 
-    first, second = parameters(), parameters()
+    _, (first, second) = unmodified_starts
     found = {name: compare_results(first, second, parameters(name))[0] for name in ("relaxed_gc", "half_rate")}
     assert found == {"relaxed_gc": "equal", "half_rate": "different"}
     (folder / "unseeded.py").write_text(UNSEEDED)
