@@ -23,17 +23,26 @@ export function labelVerdict(row: ComparisonRow): string {
   return (row.unit === "bytes" && LARGER[row.verdict]) || labelOf(row.verdict);
 }
 
-export function labelRow(row: ComparisonRow): string {
-  const name = row.kind === "phase" ? row.name.replaceAll("_", " ") : row.name;
+/** The name with shapes and module; of a phase the label of the time breakdown. */
+export function labelRow(row: ComparisonRow, partLabels: Record<string, string>): string {
+  if (row.kind === "phase") return labelPhase(row.name, partLabels);
   const shapes = row.shapes ? ` ${row.shapes}` : "";
-  return `${name}${shapes}${row.module ? ` in ${row.module}` : ""}`;
+  return `${row.name}${shapes}${row.module ? ` in ${row.module}` : ""}`;
+}
+
+const ON_GPU = "device_";
+
+function labelPhase(name: string, partLabels: Record<string, string>): string {
+  const isOnGpu = name.startsWith(ON_GPU);
+  const label = partLabels[`${isOnGpu ? name.slice(ON_GPU.length) : name}_ns`] ?? name.replaceAll("_", " ");
+  return isOnGpu ? `GPU ${label}` : label;
 }
 
 /** Far beyond anything that was measured, an end of an interval is capped. */
 const MAX_INTERVAL_END = 9;
 
-export function formatInterval(interval: [number, number]): string {
-  return interval.map((end) => (end < MAX_INTERVAL_END ? formatChange(end) : "more than 10x")).join(" to ");
+export function formatInterval(interval: [number, number], large = "more than 10x"): string {
+  return interval.map((end) => (end < MAX_INTERVAL_END ? formatChange(end) : large)).join(" to ");
 }
 
 export function describeRun(run: RunFacts): string {

@@ -8,7 +8,12 @@ const MAX_ROWS = 6;
 const OF_A_STEP = ["step", "phase"];
 const UNCHANGED = ["same", "unsure"];
 
-export function LargestChanges({ rows }: { rows: ComparisonRow[] }) {
+interface LargestChangesProps {
+  rows: ComparisonRow[];
+  labels: Record<string, string>;
+}
+
+export function LargestChanges({ rows, labels }: LargestChangesProps) {
   const changed = rows.filter((row) => !OF_A_STEP.includes(row.kind) && !UNCHANGED.includes(row.verdict));
   if (!changed.length) return null;
   return (
@@ -16,8 +21,8 @@ export function LargestChanges({ rows }: { rows: ComparisonRow[] }) {
       <h2 id="largest-changes-title">Largest changes</h2>
       <ul>
         {changed.slice(0, MAX_ROWS).map((row) => (
-          <li key={`${row.kind} ${labelRow(row)}`}>
-            <span class="quiet">{row.kind}</span> <Name text={labelRow(row)} maxLength={80} />{" "}
+          <li key={`${row.kind} ${labelRow(row, labels)}`}>
+            <span class="quiet">{row.kind}</span> <Name text={labelRow(row, labels)} maxLength={80} />{" "}
             {row.before !== null && row.after !== null ? (
               <>
                 {`${formatAmount(row, row.before)} → ${formatAmount(row, row.after)} `}

@@ -25,7 +25,7 @@ const CHOICES: Record<string, (row: ComparisonRow, threshold: number) => boolean
 
 /** The verdict on a step between two runs, its phases, and findings fixed and new; all rows are folded. */
 export function Compare({ payload }: ViewProps) {
-  const { comparison, comparison_summary, compared_sides } = payload.page;
+  const { comparison, comparison_summary, compared_sides, part_labels } = payload.page;
   const [link] = useState(() => readLink());
   if (!comparison) return null;
   const [, ...sentences] = comparison_summary;
@@ -48,7 +48,7 @@ export function Compare({ payload }: ViewProps) {
       </dl>
       <Phases sides={compared_sides} comparison={comparison} />
       <FindingChanges comparison={comparison} page={payload.page} />
-      <LargestChanges rows={comparison.rows} />
+      <LargestChanges rows={comparison.rows} labels={part_labels} />
       <ul class="notes">
         {sentences.map((sentence) => (
           <li key={sentence}>
@@ -59,7 +59,7 @@ export function Compare({ payload }: ViewProps) {
       {comparison.rows.length > 0 && (
         <details class="all-rows" open={LINKED.some((name) => link[name] !== undefined)}>
           <summary>{`All ${counted(comparison.rows.length, "row")}`}</summary>
-          <Rows comparison={comparison} />
+          <Rows comparison={comparison} labels={part_labels} />
         </details>
       )}
     </>
@@ -69,7 +69,12 @@ export function Compare({ payload }: ViewProps) {
 /** Names in a link that are of the table. */
 const LINKED = ["rows", "q", "sort"];
 
-function Rows({ comparison }: { comparison: Comparison }) {
+interface RowsProps {
+  comparison: Comparison;
+  labels: Record<string, string>;
+}
+
+function Rows({ comparison, labels }: RowsProps) {
   const { rows, threshold } = comparison;
   const [choice, setChoice] = useState(() => readLink().rows ?? "all rows");
   const fits = CHOICES[choice] ?? CHOICES["all rows"];
@@ -81,9 +86,9 @@ function Rows({ comparison }: { comparison: Comparison }) {
     <Table
       key={choice}
       caption="What changed"
-      columns={columnsOf(comparison)}
+      columns={columnsOf(comparison, labels)}
       rows={rows.filter((row) => fits(row, threshold))}
-      filterText={(row) => `${row.kind} ${labelRow(row)} ${labelVerdict(row)}`}
+      filterText={(row) => `${row.kind} ${labelRow(row, labels)} ${labelVerdict(row)}`}
       maxRows={100}
       isLinked
     >
@@ -101,11 +106,16 @@ function Rows({ comparison }: { comparison: Comparison }) {
   );
 }
 
-function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[] {
+function columnsOf({ rows, threshold }: Comparison, labels: RowsProps["labels"]): TableColumn<ComparisonRow>[] {
   const scale = widestChange(rows.map((row) => row.change));
   return [
     { title: "Kind", value: (row) => row.kind, width: "narrow" },
-    { title: "Name", value: labelRow, show: (row) => <Name text={labelRow(row)} maxLength={100} />, width: "wide" },
+    {
+      title: "Name",
+      value: (row) => labelRow(row, labels),
+      show: (row) => <Name text={labelRow(row, labels)} maxLength={100} />,
+      width: "wide",
+    },
     { title: "Before", value: (row) => row.before, show: (row) => <span>{formatAmount(row, row.before)}</span> },
     { title: "After", value: (row) => row.after, show: (row) => <span>{formatAmount(row, row.after)}</span> },
     {
@@ -125,7 +135,7 @@ function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[
     {
       title: "95 % CI",
       value: (row) => row.interval?.[0] ?? null,
-      show: (row) => <span>{row.interval ? formatInterval(row.interval) : "–"}</span>,
+      show: (row) => <span>{row.interval ? formatInterval(row.interval, ">10x") : "–"}</span>,
       help: "With 95 % confidence, the changes of all rows are within theirs",
     },
     {
@@ -137,12 +147,12 @@ function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[
   ];
 }
 
-const SIGNS: Record<string, string> = { slower: "▲", faster: "▼", new: "＋", gone: "−", same: "=", unsure: "?" };
+const SIGNS: Record<string, string> = { slower: "▲", faster: "▼", new: "+", gone: "−", same: "=", unsure: "?" };
 
 function RowVerdict({ row }: { row: ComparisonRow }) {
   return (
-    <span class={`verdict ${row.verdict}${row.is_worse ? " worse" : ""}`}>
-      <span aria-hidden="true">{SIGNS[row.verdict]}</span> {labelVerdict(row)}
+    <span class={`verdict ${row.verdict}${row.is_worse ? " worse" : ""}`} title={labelVerdict(row)}>
+      <span aria-hidden="true">{SIGNS[row.verdict]}</span> {row.verdict === "same" ? "n.s." : labelVerdict(row)}
     </span>
   );
 }

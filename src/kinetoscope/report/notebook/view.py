@@ -17,6 +17,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import CallTable, PageData
 from kinetoscope.report.comparison import describe_comparison
+from kinetoscope.report.labels import DEVICE_PART_LABELS, HOST_PART_LABELS
 from kinetoscope.report.page.build import build_page
 from kinetoscope.report.page.compared_sides import build_compared_sides
 from kinetoscope.report.page.privacy import remove_personal_names
@@ -75,6 +76,7 @@ def _build_page(source: Any) -> PageData:
                 comparison=source.to_dict(),
                 comparison_summary=describe_comparison(source),
                 compared_sides=build_compared_sides(source),
+                part_labels=HOST_PART_LABELS | DEVICE_PART_LABELS,
             )
         )
     if isinstance(source, str | os.PathLike):
