@@ -145,6 +145,20 @@ def test_the_slow_stage_is_found_and_balanced_stages_are_faster_with_the_same_lo
     check_lines_shown(reader, "loss: ", "Kinetoscope: 1 window", "All 48 steps", "before: unbalanced", "after: ")
 
 
+@IN_FULL
+@pytest.mark.timeout(900)
+def test_fix_is_measured_before_it_is_made(tmp_path):
+    reader = follow(page_of("measure-fix"), tmp_path)
+    run, summary, tried, measured, rerun = reader.printed
+    assert findings_but_of_the_machine(summary)[0].startswith("Input-bound: ")
+    assert "kinetoscope try --run runs/slow --fix " in summary
+    assert re.search(r"^num_workers=8 .* -\d.* % .* faster ", tried, re.M)
+    assert "\n  DataLoader(..., num_workers=8)\n" in tried
+    assert "Measured: num_workers=8 changes the step by -" in " ".join(measured.split())
+    assert loss_in(run) == loss_in(rerun)
+    check_lines_shown(reader, "Measure a fix: ", "num_workers=8: ", "To make a gain permanent", "DataLoader(")
+
+
 @pytest.mark.timeout(600)
 def test_whatif_prediction_for_the_simulated_device_matches_its_fixed_run(tmp_path):
     (tmp_path / "tests").symlink_to(ROOT / "tests")

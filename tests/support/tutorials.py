@@ -46,7 +46,7 @@ class Reader:
 
     def _run(self, command: str) -> None:
         done = subprocess.run(
-            command, shell=True, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=150
+            command, shell=True, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=300
         )
         # `diff` exits with 1 if something got slower, and with 3 if it cannot tell: on a busy machine by chance.
         assert done.returncode in ((0, 1, 3) if " diff " in command else (0,)), done.stderr

@@ -120,7 +120,8 @@ class ExperimentRun:
     def run(self) -> Experiment:
         """Measure, and return the result; after an interrupt, what is known.
 
-        Raises `TrialFailedError` if the first start of the unmodified command fails, with the last lines of its log.
+        Raises `TrialFailedError` if the first start of the unmodified command fails, with the last lines of its log;
+        OSError if it cannot be started.
         """
         try:
             self._measure_first()
@@ -134,6 +135,11 @@ class ExperimentRun:
         except _TimeOverError:
             self._is_complete = False
             self._notes.append("The time was over: pass a larger --max-minutes.")
+        except OSError as error:
+            if not self._rows:
+                raise
+            self._is_complete = False
+            self._notes.append(f"A start failed: {error.strerror or error}.")
         return self._build()
 
     # -- starts --

@@ -1,5 +1,6 @@
 """Rounds of starts: their order, their limits and what becomes of rows, with starts that take no time."""
 
+import errno
 import random
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ class Machine:
         self.random = random.Random(5)
         self.failing = {}
         self.starts = []
+        self.num_starts_until_full = 1000
         self.now_s = 0.0
 
     def run_start(self, command, settings, *, timeout_s, is_interrupted):
@@ -29,6 +31,8 @@ class Machine:
         self.now_s += self.duration_s
         if is_interrupted():
             raise InterruptedTrialError
+        if len(self.starts) > self.num_starts_until_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
         if reason := self.failing.get((names, len(self.starts))) or self.failing.get(names):
             return StartResult([], self.duration_s, reason, "first line\nRuntimeError: no memory")
         step_ns = 1e7 * self.random.lognormvariate(0, self.sigma)
@@ -151,3 +155,15 @@ def test_after_an_interrupt_what_is_known_is_the_result(after, run):
     assert experiment.notes == ["Interrupted."]
     assert not experiment.is_complete
     assert len(machine.starts) == after + 1
+
+
+def test_a_full_disk_ends_the_run_with_what_is_known(run):
+    machine = Machine({"one": 0.8})
+    machine.num_starts_until_full = 9
+    experiment, _ = run(machine)
+    assert experiment.notes == ["A start failed: No space left on device."]
+    assert verdicts(experiment) == {"one": "faster"}
+    assert not experiment.is_complete
+    machine.num_starts_until_full = 0
+    with pytest.raises(OSError, match="No space left"):
+        run(machine)
