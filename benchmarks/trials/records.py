@@ -45,7 +45,7 @@ class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What a second start of the benchmark skips."""
+        """Key of the run, by which a second start of the benchmark skips it."""
         return self.kind, self.program, self.number
 
 

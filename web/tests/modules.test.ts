@@ -65,7 +65,7 @@ const CALLS = {
 } as unknown as ModuleCallSums;
 const PAYLOAD = { numbers: (column: Column) => column } as unknown as Payload;
 
-test("calls within a module are those of the rows inside, by name and kind", () => {
+test("a module has the calls of the rows inside it, by name and kind", () => {
   const within = (of: "operators" | "kernels", first: number, end: number) =>
     callsWithin(PAYLOAD, CALLS, of, first, end).map(({ name, num_calls, total_ns, self_ns, mean_ns, max_ns }) => {
       return [name, num_calls, total_ns, self_ns, mean_ns, max_ns];

@@ -1,4 +1,4 @@
-"""What the file of a trace says about it: its rank, run, clock, process groups and devices."""
+"""Facts from the header of a trace: rank, run, clock, process groups and devices."""
 
 from typing import Any
 
