@@ -81,7 +81,7 @@ def _recording() -> Iterator[None]:
         MemoryTraceHandler(),
         sources=[ModuleCalls()],
         strict=True,
-        live_folder=False,
+        spool_folder=False,
     ) as profiler:
         for _ in profiler.batches(range(1)):
             yield

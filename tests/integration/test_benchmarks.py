@@ -47,6 +47,12 @@ def test_quick_benchmarks_print_a_table_and_write_their_ratios(results):
     assert marker_cost["recorder"].endswith("Span")
 
 
+def test_recording_of_modules_is_compared_with_hooks(tmp_path):
+    done = bench(tmp_path, "modules")
+    assert done.returncode == 0, done.stderr
+    assert read(tmp_path, "modules")["ratios"]["a call: ours / torch's empty global hooks"] > 0
+
+
 def test_results_describe_the_machine_without_naming_it(results):
     machine = read(results, "import_time")["machine"]
     assert set(machine) == {"cpu", "cores", "system", "python", "torch", "kinetoscope"}
