@@ -1,5 +1,6 @@
 """The timeline of a report, in a real browser: moved, searched, measured, clicked, and opened again from its link."""
 
+import json
 import re
 from dataclasses import replace
 from urllib.parse import parse_qs
@@ -8,6 +9,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import expect
 
+from kinetoscope.cli import main
 from kinetoscope.pages.html_file import render_page
 from kinetoscope.pages.page_data import Column, Counter, Flows, LeftOut, PageData, Spans, Stacks, Timeline, Track
 from kinetoscope.report.page.columns import encode_deltas, encode_numbers
@@ -367,3 +369,27 @@ def test_a_report_without_a_timeline_says_how_to_get_one(page, open_file, tmp_pa
     path.write_text(render_page(PageData(version="1", title="none", report={"run": run, **report})))
     open_file(path, "#view=timeline")
     expect(page.locator("main")).to_contain_text("--no-timeline")
+
+
+PERFETTO = """() => {
+  const tab = document.body.appendChild(document.createElement("iframe")).contentWindow;
+  const answer = { data: "PONG", origin: "https://ui.perfetto.dev", source: tab };
+  tab.postMessage = (message) => {
+    if (message === "PING") dispatchEvent(new MessageEvent("message", answer));
+    else new Response(message.perfetto.buffer).text().then((text) => (window.given = text));
+  };
+  window.open = () => tab;
+}"""
+"""Has a tab that answers as Perfetto does, and keeps what it is given."""
+
+
+def test_perfetto_is_given_the_spans_of_the_page_as_a_valid_trace(report, page, open_file, tmp_path):
+    open_file(report, "#view=timeline")
+    page.evaluate(PERFETTO)
+    page.get_by_role("button", name="Open in Perfetto").click()
+    page.get_by_text("The timeline is open in the tab of https://ui.perfetto.dev").wait_for()
+    page.wait_for_function("window.given")
+    (tmp_path / "given.json").write_text(page.evaluate("window.given"), encoding="utf-8")
+    assert main(["check", str(tmp_path / "given.json")]) == 0
+    names = {event["name"] for event in json.loads((tmp_path / "given.json").read_text())["traceEvents"]}
+    assert {"process_name", "thread_name", "aten::mm"} <= names

@@ -2,8 +2,9 @@ import { useState } from "preact/hooks";
 import { counted, formatBytes } from "../format";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
-import { openInPerfetto } from "./open_in_perfetto";
+import { openInPerfetto } from "../open_in_perfetto";
 import type { ListedFile, RunFiles } from "./list_data";
+import { listedTrace } from "./listed_trace";
 import { LiveStatus } from "./live_status";
 import { Change, FirstFinding, Several, State, When } from "./run_cells";
 import { Trend } from "./trend";
@@ -117,7 +118,7 @@ function Traces({ files, perfettoUrl }: { files: RunFiles; perfettoUrl: string }
       </p>
       <Table
         caption="Traces"
-        columns={columnsOf(origin, (file) => openInPerfetto(file, run.title, perfettoUrl, showMessage))}
+        columns={columnsOf(origin, (file) => openInPerfetto(listedTrace(file, run.title), perfettoUrl, showMessage))}
         rows={traces}
         rowKey={(file) => file.address}
         filterText={(file) => file.name}

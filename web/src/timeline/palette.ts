@@ -44,7 +44,7 @@ export function readPalette(data: TimelineData): Palette {
   const categories = categoriesOfNames(data);
   const rgbs = data.texts.map((name, at) => {
     const { colour, light } = colourOfName(name, data.texts[categories[at]] ?? "");
-    return mixed(colours[colour], [255, 255, 255], light);
+    return mixed(colours[colour], rgbOf(ground), light);
   });
   const names = Uint32Array.from(rgbs, pixelOf);
   const grey = pixelOf(rgbOf(line));
@@ -63,7 +63,7 @@ export function filteredPalette(palette: Palette, matches: Matches | null, shown
 }
 
 /**
- * The colour of a name: that of its phase, or a lighter one by a hash of its letters; `light` is how much lighter.
+ * The colour of a name: that of its phase, or a paler one by a hash of its letters; `light` is its share of the background.
  * Modules that differ in numbers, such as those of repeated blocks, have one colour.
  */
 export function colourOfName(name: string, category: string): { colour: ColourNumber; light: number } {

@@ -57,7 +57,7 @@ export function TimelineView({ payload }: ViewProps) {
   return (
     <div class="timeline">
       {chosen && <ModuleFilter page={payload.page} chosen={chosen} />}
-      <Toolbar stage={stage} search={search} />
+      <Toolbar stage={stage} search={search} page={payload.page} />
       <Tracks stage={stage} />
       <Panels stage={stage} notes={payload.page.timeline?.notes ?? []} />
     </div>

@@ -1,12 +1,21 @@
 import type { RefObject } from "preact";
-import { useMemo } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { counted, formatCount, formatDuration } from "../format";
+import type { PageData } from "../page_data";
+import { openInPerfetto } from "../open_in_perfetto";
 import { Name } from "../parts/name";
+import { chromeTrace } from "./chrome_trace";
 import { matchNumber } from "./search";
 import { useStage, type Stage } from "./stage";
 
+interface ToolbarProps {
+  stage: Stage;
+  search: RefObject<HTMLInputElement | null>;
+  page: PageData;
+}
+
 /** Search field and buttons of the timeline. */
-export function Toolbar({ stage, search }: { stage: Stage; search: RefObject<HTMLInputElement | null> }) {
+export function Toolbar({ stage, search, page }: ToolbarProps) {
   const isMoving = useStage(stage, (stage) => stage.isMoving);
   const panel = useStage(stage, (stage) => stage.panel);
   const length = useStage(stage, ({ view, fold }) => fold.lengthOf(view.from, view.to));
@@ -37,6 +46,7 @@ export function Toolbar({ stage, search }: { stage: Stage; search: RefObject<HTM
           Show as table
         </button>
         <FoldButton stage={stage} />
+        <PerfettoButton stage={stage} page={page} />
       </span>
       <OutlinedFinding stage={stage} />
       <span class="quiet timeline-length">{formatDuration(length)} in view</span>
@@ -85,6 +95,27 @@ function FoldButton({ stage }: { stage: Stage }) {
     <button type="button" onClick={() => stage.closeAll(!hasClosed)}>
       {hasClosed ? "Open all ranks" : "Close all ranks"}
     </button>
+  );
+}
+
+const PERFETTO = "https://ui.perfetto.dev";
+
+/** Give the spans of the page to Perfetto, in another tab. */
+function PerfettoButton({ stage, page }: Omit<ToolbarProps, "search">) {
+  const [message, showMessage] = useState("");
+  const read = () => chromeTrace(stage.data, stage.fold, page.origin_ns).arrayBuffer();
+  const trace = { name: "The timeline", title: page.title, fileName: "timeline.json", read };
+  return (
+    <>
+      <button
+        type="button"
+        title={`Give the spans of this page to ${PERFETTO} in a new tab; they stay in this browser`}
+        onClick={() => void openInPerfetto(trace, PERFETTO, showMessage)}
+      >
+        Open in Perfetto
+      </button>
+      <span role="status">{message}</span>
+    </>
   );
 }
 

@@ -3,46 +3,33 @@
  * answers PONG. It answers any page: the sender of the answer is checked, and each message names Perfetto's
  * origin, so that no other page receives it.
  */
-import type { ListedFile } from "./list_data";
-
 const PING_INTERVAL_MS = 100;
 const SLOW_THRESHOLD_MS = 15_000;
 
 type ShowMessage = (sentence: string) => void;
 
-export async function openInPerfetto(
-  file: ListedFile,
-  run: string,
-  perfettoUrl: string,
-  showMessage: ShowMessage,
-): Promise<void> {
+/** A trace to open: its `name` in messages, its `title` and `fileName` in Perfetto, and its content. */
+export interface OpenedTrace {
+  name: string;
+  title: string;
+  fileName: string;
+  read: () => Promise<ArrayBuffer>;
+}
+
+export async function openInPerfetto(trace: OpenedTrace, perfettoUrl: string, showMessage: ShowMessage): Promise<void> {
   const tab = window.open(perfettoUrl);
   if (tab === null)
     return showMessage("The browser has blocked the new tab. Allow pop-ups for this page, and click again.");
   const origin = new URL(perfettoUrl).origin;
-  showMessage(`Reading ${file.name} ...`);
+  const { name, title, fileName } = trace;
+  showMessage(`Reading ${name} ...`);
   try {
-    const [buffer] = await Promise.all([readContent(file), waitForAnswer(tab, perfettoUrl, showMessage)]);
-    const fileName = file.name.replace(/^.*\//, "");
-    tab.postMessage({ perfetto: { buffer, title: `${run} ${fileName}`, fileName } }, origin, [buffer]);
-    showMessage(`${file.name} is open in the tab of ${origin}.`);
+    const [buffer] = await Promise.all([trace.read(), waitForAnswer(tab, perfettoUrl, showMessage)]);
+    tab.postMessage({ perfetto: { buffer, title, fileName } }, origin, [buffer]);
+    showMessage(`${name} is open in the tab of ${origin}.`);
   } catch (error) {
     showMessage(error instanceof Error ? error.message : String(error));
   }
-}
-
-async function readContent(file: ListedFile): Promise<ArrayBuffer> {
-  let response: Response;
-  try {
-    response = await fetch(file.address);
-    if (response.ok) return await response.arrayBuffer();
-  } catch (error) {
-    throw new Error(
-      `The trace could not be read (${error}). Does "kinetoscope view" still run? A page cannot hold a trace of ` +
-        'several GB: "kinetoscope merge" with --ranks or --last makes a smaller one.',
-    );
-  }
-  throw new Error(`The trace could not be read: the server answered ${response.status}. Load this page again.`);
 }
 
 /** Resolve when the page in the tab is ready. */
