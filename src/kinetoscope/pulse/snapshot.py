@@ -48,8 +48,7 @@ class RankSnapshot:
     """The current state of a process, at ``read_ns`` in unix time.
 
     ``step`` is the number of its last complete step, ``step_ns`` the current time per step, ``run_step_ns`` the average
-    since the first one began; None before the first is complete. ``phases_ns`` are the current times of a step by
-    `Phase`, None for those that were not watched.
+    since the first one began; None before the first is complete. ``last_steps`` are the fields of `layout.STEP`.
     """
 
     header: PulseHeader
@@ -57,7 +56,16 @@ class RankSnapshot:
     step: int | None
     step_ns: float | None
     run_step_ns: float | None
-    phases_ns: tuple[float | None, ...] = ()
+    last_steps: Sequence[tuple[int, ...]] = field(default=(), repr=False)
+
+    @property
+    def phases_ns(self) -> tuple[float | None, ...]:
+        """The mean time of each phase in the last steps; None for one that was not watched in all of them."""
+        if not self.last_steps:
+            return (None,) * len(Phase)
+        known = reduce(and_, (step[-1] for step in self.last_steps))
+        times = (fmean(step[_FIRST_PHASE + phase] for step in self.last_steps) for phase in Phase)
+        return tuple(time_ns if known >> phase & 1 else None for phase, time_ns in zip(Phase, times, strict=True))
 
 
 @dataclass(frozen=True)
@@ -134,13 +142,7 @@ def _build_snapshot(file: PulseFile, read_ns: int) -> RankSnapshot:
     elapsed_ns = began_ns + duration_ns - _first_step_begin_ns(file, now)
     run_step_ns = elapsed_ns / now.num_steps if 0 <= elapsed_ns < MAX_NS else None
     step_ns = median(step[_DURATION] for step in steps)
-    return RankSnapshot(header, read_ns, number, step_ns, run_step_ns, _mean_phases(steps))
-
-
-def _mean_phases(steps: Sequence[tuple[int, ...]]) -> tuple[float | None, ...]:
-    """Return the mean time of each phase; None for one that was not watched in all of the steps."""
-    known = reduce(and_, (step[-1] for step in steps))
-    return tuple(fmean(step[_FIRST_PHASE + phase] for step in steps) if known >> phase & 1 else None for phase in Phase)
+    return RankSnapshot(header, read_ns, number, step_ns, run_step_ns, steps)
 
 
 def _last_steps(file: PulseFile, num_steps: int) -> list[tuple[int, ...]]:
