@@ -83,9 +83,11 @@ static int end_call(PyObject *token)
     return 0;
 }
 
-static PyObject *call_with_span(PyObject *function, PyObject *const *arguments, size_t count,
-                                PyObject *names)
+static PyObject *recorded_call(PyObject *function, PyObject *const *arguments, size_t count,
+                               PyObject *names)
 {
+    if (running == NULL || (count & ~ARGUMENTS_OFFSET) == 0)
+        return plain_call(function, arguments, count, names);
     PyObject *object = arguments[0], *span = find_span(running, object);
     if (span == NULL) return NULL;
     PyObject *before = outermost, *before_object = innermost, *before_span = innermost_span;
@@ -100,14 +102,6 @@ static PyObject *call_with_span(PyObject *function, PyObject *const *arguments, 
     }
     Py_DECREF(span);
     return result;
-}
-
-static PyObject *recorded_call(PyObject *function, PyObject *const *arguments, size_t count,
-                               PyObject *names)
-{
-    if (running == NULL || (count & ~ARGUMENTS_OFFSET) == 0)
-        return plain_call(function, arguments, count, names);
-    return call_with_span(function, arguments, count, names);
 }
 
 /* -- the pointer in a function -- */
