@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 from kinetoscope.core.paths.run_folder import HAS_RUN_FOLDERS, RunFolder
 from kinetoscope.errors import TraceFileError, UnsafePathError
@@ -63,9 +63,10 @@ class RankSnapshot:
         """The mean time of each phase in the last steps; None for one that was not watched in all of them."""
         if not self.last_steps:
             return (None,) * len(Phase)
-        known = reduce(and_, (step[-1] for step in self.last_steps))
-        times = (fmean(step[_FIRST_PHASE + phase] for step in self.last_steps) for phase in Phase)
-        return tuple(time_ns if known >> phase & 1 else None for phase, time_ns in zip(Phase, times, strict=True))
+        *columns, known_phases = zip(*self.last_steps, strict=True)
+        known = reduce(and_, known_phases)
+        times_ns = (sum(columns[_FIRST_PHASE + phase]) / len(self.last_steps) for phase in Phase)
+        return tuple(time_ns if known >> phase & 1 else None for phase, time_ns in zip(Phase, times_ns, strict=True))
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def _list_known(ranks: Iterable[RankStatus], attribute: str) -> list[float]:
 
 def _build_phases(snapshots: Sequence[RankSnapshot]) -> list[LivePhase]:
     """Return the mean of each phase over ranks; a phase that was not watched on one of them is unknown."""
-    times = [_mean_or_none([snapshot.phases_ns[phase] for snapshot in snapshots]) for phase in Phase]
+    times = [_mean_or_none(values) for values in zip(*(snapshot.phases_ns for snapshot in snapshots), strict=True)]
     whole_ns = sum(time_ns or 0 for time_ns in times)
     return [
         LivePhase(
