@@ -85,12 +85,16 @@ class ModuleCalls(WindowSource):
         A module that is not registered in that model, such as one in a list, is a model of its own.
         """
         with self._lock:
-            for root in (outermost, module):
+            for root in (module,) if self._is_made_anew(module) else (outermost, module):
                 if (known := self._get_known(module)) is not None:
                     return known[1]
                 self._name_model(run, root)
             known = self._get_known(module)
             return known[1] if known is not None else None
+
+    def _is_made_anew(self, module: Any) -> bool:
+        """Return whether a model of a module's class existed before: looking for it in a large model takes long."""
+        return any(root() is None for root in self._roots.get(get_class_name(module), ()))
 
     def _get_known(self, module: Any) -> _Known | None:
         known = self._known.get(id(module))

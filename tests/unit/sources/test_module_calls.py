@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from kinetoscope import ModuleCalls, Profiler, ProfilerAction
+from kinetoscope.sources import module_names
 from kinetoscope.testing import MemoryTraceHandler
 
 torch = pytest.importorskip("torch")
@@ -131,6 +132,23 @@ def test_modules_that_are_made_anew_in_each_step_have_one_name():
 
     spans = recorded(work, (ProfilerAction.ACTIVE,) * 5)
     assert [name for name, _, _ in spans] == ["ReLU", "MSELoss", "ReLU"] * 5
+
+
+def test_the_model_is_not_searched_for_each_module_that_is_made_anew(monkeypatch):
+    searched = []
+
+    def name_modules(root):
+        searched.append(type(root).__name__)
+        return module_names.name_modules(root)
+
+    class Activating(nn.Module):
+        def forward(self, x):
+            return nn.ReLU()(nn.Tanh()(x))
+
+    monkeypatch.setattr("kinetoscope.sources.module_calls.name_modules", name_modules)
+    model = Activating()
+    recorded(lambda: model(torch.ones(1)), (ProfilerAction.ACTIVE,) * 20)
+    assert searched.count("Activating") <= 3  # first for itself, then once for each class
 
 
 def test_a_model_that_several_threads_call_first_has_one_name():
