@@ -27,6 +27,22 @@ def test_the_test_of_what_was_changed_comes_first(changed, first):
     assert found(changed)[0] == first
 
 
+@pytest.mark.parametrize("suffix", ["py", "md"])
+def test_a_rule_that_is_found_by_its_name_has_the_tests_of_rules_and_of_its_kind(suffix):
+    tests = found(f"src/kinetoscope/analysis/findings/rules/garbage_collection.{suffix}")
+    assert {"unit/analysis/findings/test_findings.py", "unit/analysis/findings/test_finding_titles.py"} <= {*tests[:12]}
+    assert "docs/test_explanations.py" in tests
+
+
+@pytest.mark.parametrize("page", ["docs/sources.md", "README.md"])
+def test_the_blocks_of_a_document_are_tested(page):
+    assert {"docs/test_code_blocks.py", "docs/test_agreement.py"} <= {*found(page)}
+
+
+def test_a_page_has_the_tests_of_its_folder():
+    assert found("docs/decisions/006-ranks-share-the-name-of-their-launch.md")[0] == "docs/test_decisions.py"
+
+
 def test_tests_come_by_their_distance_and_slow_ones_last():
     tests = found("src/kinetoscope/merge/check.py")
     places = [tests.index(name) for name in ("unit/merge/test_check.py", "unit/merge/test_changed_files.py")]

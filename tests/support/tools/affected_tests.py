@@ -1,16 +1,17 @@
 """Runs the tests that a change can break, the nearest first, for as long as there is time: ``make test-quick``.
 
 The change is what differs from the branch's beginning on ``main``; on ``main``, what is not committed, or else the last
-commit. A test is as near to a changed file as it has imports in between. What is not run is said, file by file.
+commit. A test is as near to a changed file as it has imports in between. The last line has the result.
 """
 
 import argparse
+import functools
 import os
 import re
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -26,6 +27,10 @@ _TESTS = ROOT / "tests"
 _SLOW = ("integration", "browser", "gpu", "arm")
 _ELSEWHERE = ("fuzz", "compat")
 """Tests that have a command of their own, and some an environment."""
+_OF_DOCUMENTS = ("test_agreement.py", "test_code_blocks.py", "test_readme.py")
+"""Tests in tests/docs that read every document."""
+_OF_PAGES = 2
+"""The distance up to which tests of a rule can break by its page."""
 _FARTHEST = 99
 _FIRST_FILES = 16
 
@@ -66,9 +71,31 @@ def _distances(path: Path, tests: list[Path]) -> dict[Path, float]:
     near: dict[Path, float] = dict.fromkeys(named, 1.2)
     if path.suffix in (".c", ".h", ".cpp"):
         near |= _tests_of_c(path, tests)
+    if path.suffix == ".md":
+        near |= _tests_of_document(path, tests)
+        if path.with_suffix(".py").exists():  # the page of a rule: only what reads pages or the rules themselves
+            of_rule = _distances(path.with_suffix(".py"), tests)
+            near |= {test: distance for test, distance in of_rule.items() if distance <= _OF_PAGES}
     if "web" in path.relative_to(ROOT).parts[:1]:
         near |= dict.fromkeys((test for test in tests if "browser" in test.parts), 1)
-    return near | _tests_that_import(path, tests)
+    if _is_found_by_name(path):
+        near |= dict.fromkeys((test for test in tests if f'"{path.stem}"' in _text(test)), 1.2)
+    imported = _tests_that_import(path, tests)
+    return {test: min(each.get(test, _FARTHEST) for each in (near, imported)) for test in near | imported}
+
+
+def _tests_of_document(path: Path, tests: list[Path]) -> dict[Path, float]:
+    """Return the distance of the tests that read all documents, or those of its folder."""
+    of_docs = [test for test in tests if test.parent == _TESTS / "docs"]
+    near: dict[Path, float] = dict.fromkeys((test for test in of_docs if test.name in _OF_DOCUMENTS), 2)
+    if path.parent.parent == ROOT / "docs":
+        near |= dict.fromkeys((test for test in of_docs if f'"{path.parent.name}"' in _text(test)), 1.1)
+    return near
+
+
+def _is_found_by_name(path: Path) -> bool:
+    """Return whether no file imports this module of ours: its package finds it, as the rules of findings."""
+    return ROOT / "src" in path.parents and path.suffix == ".py" and not _users()[path]
 
 
 def _text(path: Path) -> str:
@@ -94,17 +121,9 @@ def _tests_of_c(path: Path, tests: list[Path]) -> dict[Path, float]:
 def _tests_that_import(path: Path, tests: list[Path]) -> dict[Path, float]:
     """Return the number of imports between each test and a Python file, or a command that uses it; a test of the file's
     own name is nearest."""
-    users = _users(
-        [
-            *tests,
-            *_TESTS.glob("*.py"),
-            *_TESTS.glob("*/*.py"),
-            *(_TESTS / "support").rglob("*.py"),
-            *(ROOT / "src" / "kinetoscope").rglob("*.py"),
-        ]
-    )
-    found: dict[Path, float] = {path: 0}
-    at = [path]
+    users = _users()
+    at = [path.parent / "__init__.py" if _is_found_by_name(path) else path]
+    found: dict[Path, float] = dict.fromkeys(at, 0)
     while at:
         at = [user for one in at for user in users[one] if found.setdefault(user, found[one] + 1) == found[one] + 1]
         at = list(dict.fromkeys(at))
@@ -117,9 +136,12 @@ def _tests_that_import(path: Path, tests: list[Path]) -> dict[Path, float]:
     return near | dict.fromkeys(own, 0.1)
 
 
-def _users(files: Iterable[Path]) -> Mapping[Path, list[Path]]:
+@functools.cache
+def _users() -> Mapping[Path, list[Path]]:
     """Return the files that import each file."""
-    files = [path for path in dict.fromkeys(files) if path.name != "conftest.py" and path != Path(__file__)]
+    folders = (_TESTS, ROOT / "src" / "kinetoscope")
+    files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    files = [path for path in files if path.name != "conftest.py" and path != Path(__file__)]
     by_module = {_module(path): path for path in files}
     users: defaultdict[Path, list[Path]] = defaultdict(list)
     for user in files:
@@ -146,12 +168,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Report what was not run."""
+    """Report tests that were not run."""
     skipped = [report for report in terminalreporter.stats.get("skipped", ()) if _NO_TIME in str(report.longrepr)]
     files = dict.fromkeys(report.nodeid.partition("::")[0] for report in skipped)
     if files:
-        terminalreporter.section(f"not run, for want of time: {len(skipped)} tests in {len(files)} files")
-        terminalreporter.write_line("\n".join(files))
+        terminalreporter.section(f"not run, for want of time: {len(skipped)} tests")
+        terminalreporter.write_line(_count_by_folder(files))
+
+
+def _count_by_folder(files: Iterable[str]) -> str:
+    """Return the number of files in each folder, in a line."""
+    folders = Counter(str(Path(name).parent) for name in files)
+    return ", ".join(f"{folder}: {count}" for folder, count in folders.items())
 
 
 def main() -> int:
@@ -190,8 +218,11 @@ def main() -> int:
         del tests[:num_files]
         num_files *= 2
     if tests:
-        print(f"Not run, for want of time: {len(tests)} more files.", *tests, sep="\n")
-    return max((code for code in codes if code != pytest.ExitCode.NO_TESTS_COLLECTED), default=0)
+        print(f"Not run, for want of time: {len(tests)} more files ({_count_by_folder(tests)}).")
+        print("FOR=300 gives `make test-quick` 300 seconds.")
+    code = max((code for code in codes if code != pytest.ExitCode.NO_TESTS_COLLECTED), default=0)
+    print("Tests failed: see above." if code else "All tests that were run passed.")
+    return code
 
 
 if __name__ == "__main__":
