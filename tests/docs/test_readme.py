@@ -90,6 +90,11 @@ def test_the_output_that_the_readme_shows_is_printed_by_its_commands(tmp_path):
         assert start in printed
 
 
+def test_the_measurement_that_the_readme_shows_is_the_one_of_its_tutorial():
+    measured = readme().split("```text\n")[2].partition("```")[0]
+    assert measured in page_of("measure-fix")
+
+
 def test_the_readme_and_the_changelog_are_short():
     assert len(readme().splitlines()) <= 130
     assert len((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()) <= 60
