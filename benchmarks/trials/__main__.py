@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 
@@ -59,10 +59,15 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=100.0, help="start no further run after M minutes")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--num-steps", type=int, default=60)
-    parser.add_argument("--max-seconds", type=float, default=90.0, help="time limit of each run of try")
+    parser.add_argument(
+        "--max-seconds",
+        type=float,
+        default=45.0,
+        help="time limit of each run of try; twice that for six rows, and beside busy processes",
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of trials.jsonl and trials.md")
     arguments = parser.parse_args()
-    options = Options(arguments.num_steps, arguments.rounds, arguments.max_seconds)
+    options = Options(arguments.num_steps, arguments.rounds, arguments.max_seconds, compares_results=False)
     planned = list(_plan(arguments.only or list(PROGRAMS), arguments.repeats))
     path = arguments.results / "trials.jsonl"
     with catch_signals() as received:
@@ -154,13 +159,15 @@ def _measure(one: _Planned, options: Options, is_interrupted: Callable[[], bool]
 def _choose_requests(
     kind: Kind, planted: EditedProgram, options: Options, folder: Path
 ) -> tuple[list[Request], Options]:
+    if kind != "planted":  # more rows, or slower starts
+        options = replace(options, max_s=2 * options.max_s)
     if kind != "same":
         return parse_requests([planted.fix], load_variants(), None), options
     file = folder / "same_variants.py"
     file.write_text(SAME_VARIANTS)
     variants = load_variants([file])
     requests = parse_requests([one for one in variants if one.startswith("nothing_")], variants, None)
-    return requests, Options(options.num_steps, options.num_rounds, 2 * options.max_s, (str(file),))
+    return requests, replace(options, files=(str(file),))
 
 
 def _try(

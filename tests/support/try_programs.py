@@ -40,7 +40,7 @@ class Policy(torch.distributions.Normal):
     def __init__(self, mean, validate_args=None):
         super().__init__(mean, torch.ones(()), validate_args)
         if self._validate_args:
-            time.sleep(0.012)
+            time.sleep(0.024)
 
 model = torch.nn.Linear(16, 1)
 optimizer = torch.optim.SGD(model.parameters(), 1e-3)
@@ -50,7 +50,7 @@ for batch in DataLoader(Samples(), batch_size=2):
     (-Policy(model(batch)).log_prob(batch[:, :1])).mean().backward()
     optimizer.step()
 """
-"""A step of 60 ms sleeps in the dataset for 24 ms, which workers hide, and in the validation of a distribution for 12
+"""A step of 72 ms sleeps in the dataset for 24 ms, which workers hide, and in the validation of a distribution for 24
 ms."""
 
 SCRIPT = """

@@ -246,7 +246,7 @@ def _print_result(arguments: argparse.Namespace, result: Experiment, folder: Pat
     from kinetoscope.report.terminal.experiments import render_experiment
 
     console = Console(highlight=False)
-    console.print(render_experiment(result))
+    console.print(render_experiment(result, console.width))
     console.print(f"Result: {sanitize(folder)}", markup=False, soft_wrap=True)
     if any(folder.glob(f"{_STARTS}/*/log")):
         console.print(f"Logs of failed starts: {sanitize(folder / _STARTS)}", markup=False, soft_wrap=True)

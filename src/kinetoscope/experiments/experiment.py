@@ -52,12 +52,16 @@ class _TimeOverError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of an experiment: ``files`` define a user's variants."""
+    """Settings of an experiment: ``files`` define a user's variants.
+
+    Without ``compares_results`` there are no starts for the comparison of parameters.
+    """
 
     num_steps: int = 60
     num_rounds: int = 3
     max_s: float = 600.0
     files: tuple[str, ...] = ()
+    compares_results: bool = True
 
     def num_starts(self, num_rows: int) -> int:
         """Return the number of starts of the command, if no row needs more rounds."""
@@ -273,14 +277,14 @@ class ExperimentRun:
 
     def _count_starts_for_results(self) -> int:
         rows = [row for row in self._rows if row.is_running]
-        return 2 + len(rows) if rows else 0
+        return 2 + len(rows) if rows and self._options.compares_results else 0
 
     def _compare_results(self) -> None:
         """Compare parameters in starts that are not timed, of the variants that are not slower."""
         judged = self._judge()
         pairs = [(row, one) for row, one in zip(self._rows, judged, strict=True) if row.is_running and one is not None]
         rows = [row for row, one in pairs if one.verdict != "slower"]
-        if not rows:
+        if not rows or not self._options.compares_results:
             return
         self._require_time(2 + 1)
         first, second = (self._start(None, "unmodified, for its results", compares_results=True) for _ in range(2))

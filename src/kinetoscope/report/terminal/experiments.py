@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,29 +14,41 @@ from kinetoscope.report.labels import RESULT_LABELS, VERDICT_LABELS, format_chan
 _UNKNOWN = "\N{EN DASH}"
 _COLUMNS = {"": "left", "step ms": "right", "change": "right", "95 % CI": "right", "verdict": "left", "memory": "right"}
 _COLUMNS |= {"results": "left"}
+_NUM_NARROW_COLUMNS = 5
+"""Columns of a table that would be wider than the screen: memory and results are below it."""
+
+_MAX_WIDTH = 1000
 
 
-def render_experiment(experiment: Experiment) -> RenderableType:
+def render_experiment(experiment: Experiment, width: int) -> RenderableType:
     """Return a table with a row per variant, and below it the reasons and the code to write."""
-    table = Table(box=None, pad_edge=False)
-    for name, justify in _COLUMNS.items():
-        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=name == "95 % CI")
-    if experiment.step_ns is not None:
-        peaks = [row.peak_before_bytes for row in experiment.rows if row.peak_before_bytes]
-        peak = format_memory(peaks[0]) if peaks else _UNKNOWN
-        table.add_row("unmodified", format_ms(experiment.step_ns), "", "", "", peak, "")
-    for row in experiment.rows:
-        table.add_row(*_format_row(row))
+    table = _build_table(experiment, len(_COLUMNS))
+    is_narrow = Console(width=_MAX_WIDTH).measure(table).maximum > width
+    if is_narrow:
+        table = _build_table(experiment, _NUM_NARROW_COLUMNS)
+    reasons = _describe_reasons(experiment.rows, with_memory=is_narrow)
     parts: list[RenderableType] = [table, Text(_summarize(experiment))]
-    parts += [Text(sanitize_sentence(line)) for line in (*_describe_reasons(experiment.rows), *experiment.notes)]
+    parts += [Text(sanitize_sentence(line)) for line in (*reasons, *experiment.notes)]
     if codes := list(_list_code(experiment.rows)):
         parts += [Text(), Text("To make a gain permanent:"), *(Text(f"  {line}", overflow="fold") for line in codes)]
     return Group(*parts)
 
 
+def _build_table(experiment: Experiment, num_columns: int) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name, justify in list(_COLUMNS.items())[:num_columns]:
+        table.add_column(name, justify="right" if justify == "right" else "left", no_wrap=True)
+    if experiment.step_ns is not None:
+        peaks = [row.peak_before_bytes for row in experiment.rows if row.peak_before_bytes]
+        peak = format_memory(peaks[0]) if peaks else _UNKNOWN
+        table.add_row(*["unmodified", format_ms(experiment.step_ns), "", "", "", peak, ""][:num_columns])
+    for row in experiment.rows:
+        table.add_row(*_format_row(row)[:num_columns])
+    return table
+
+
 def _format_row(row: ExperimentRow) -> list[Text]:
     cells = [
-        row.label,
         _UNKNOWN if row.step_after_ns is None else format_ms(row.step_after_ns),
         _UNKNOWN if row.change is None else format_change(row.change),
         _UNKNOWN if row.interval is None else format_interval(row.interval),
@@ -44,7 +56,8 @@ def _format_row(row: ExperimentRow) -> list[Text]:
         _UNKNOWN if row.peak_bytes is None else format_memory(row.peak_bytes),
         _UNKNOWN if row.results is None else RESULT_LABELS[row.results],
     ]
-    return [Text(sanitize_sentence(cell)) for cell in cells]
+    label = " +\n".join(sanitize_sentence(one.label) for one in row.variants)
+    return [Text(label), *(Text(sanitize_sentence(cell)) for cell in cells)]
 
 
 def _summarize(experiment: Experiment) -> str:
@@ -62,9 +75,10 @@ def _describe_noise(experiment: Experiment) -> str:
     return f"; two starts of the unmodified program differ by about {100 * math.sqrt(2) * experiment.noise:.1f} %"
 
 
-def _describe_reasons(rows: Iterable[ExperimentRow]) -> Iterable[str]:
+def _describe_reasons(rows: Iterable[ExperimentRow], *, with_memory: bool) -> Iterable[str]:
     for row in rows:
-        parts = [row.reason, f"results: {row.results_reason}" if row.results_reason else ""]
+        memory = f"peak memory {format_memory(row.peak_bytes)}" if with_memory and row.peak_bytes else ""
+        parts = [row.reason, memory, f"results: {row.results_reason}" if row.results_reason else ""]
         yield f"{row.label}: {'; '.join(filter(None, parts))}."
 
 
