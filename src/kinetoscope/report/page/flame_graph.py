@@ -30,6 +30,7 @@ _MAX_THREADS = 8
 """Largest number of threads of one kind of calls; those with most time are shown."""
 
 _SAMPLES_OF = SAMPLES_TRACK.format("")
+_TRACK = pl.col("lane") // len(ROLES)
 
 
 class FlameGraphBuilder:
@@ -41,16 +42,19 @@ class FlameGraphBuilder:
     def add(self, window: RankTrace, spans: pl.DataFrame) -> None:
         """Add the spans of a window (`read_spans`)."""
         is_python, is_sample = pl.col("category") == PYTHON, pl.col("category").is_in(list(SAMPLES))
-        is_of_thread = ~pl.col("category").is_in(list(_NON_THREAD_CATEGORIES)) & (pl.col("lane") % len(ROLES) < 2)
+        is_of_thread = ~pl.col("category").is_in(list(_NON_THREAD_CATEGORIES)) & (
+            pl.col("lane") % len(ROLES) != _ASYNCHRONOUS
+        )
         is_of_thread &= (pl.col("dur") > 0) & ~pl.col("name").str.starts_with(STEP)
         is_profiler = pl.col("category") == "kinetoscope"
         is_other = ~is_python & ~is_sample & ~is_profiler & (pl.col("category") != WATCHED_PHASE)
-        for thread, of_thread in _split_by_thread(window.trace, spans):
+        for thread, tracks in _find_threads(window.trace, spans).items():
+            is_in = _TRACK.is_in(tracks)
             key = (window.rank, thread)
-            self._kinds[STACKS].add(key, of_thread.filter(is_python))
-            self._kinds[SAMPLED].add(key, of_thread.filter(is_sample & is_of_thread))
-            self._kinds[OPERATORS].add(key, of_thread.filter(is_other & is_of_thread))
-            self._kinds[PROFILER].add(key, of_thread.filter(is_profiler & is_of_thread))
+            self._kinds[STACKS].add(key, spans.filter(is_in & is_python))
+            self._kinds[SAMPLED].add(key, spans.filter(is_in & is_sample & is_of_thread))
+            self._kinds[OPERATORS].add(key, spans.filter(is_in & is_other & is_of_thread))
+            self._kinds[PROFILER].add(key, spans.filter(is_in & is_profiler & is_of_thread))
 
     def build(self) -> list[FlameGraph]:
         """Return the graphs of each kind and thread: of all ranks, then of each rank; empty ones are left out."""
@@ -59,21 +63,20 @@ class FlameGraphBuilder:
         return [graph for title, calls in self._kinds.items() for graph in calls.build_graphs(title, max_frames)]
 
 
-def _split_by_thread(trace: Trace, spans: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    """Return the spans of each thread with its name, which is the same on all ranks; the loop's thread comes first."""
+def _find_threads(trace: Trace, spans: pl.DataFrame) -> dict[str, list[int]]:
+    """Return the tracks of each thread by its name, which is the same on all ranks."""
     tracks = trace.tracks.select("track", "thread").collect().iter_rows()
     threads = {track: _strip_role(thread or f"thread {track}") for track, thread in tracks}
     is_step = (pl.col("category") == "batch") | pl.col("name").str.starts_with(STEP)
     is_backward = pl.col("name").str.starts_with(_AUTOGRAD)
-    of_track = pl.col("lane") // len(ROLES)
-    kinds = spans.group_by(track=of_track).agg(loop=is_step.any(), backward=is_backward.any()).sort("track")
+    kinds = spans.group_by(track=_TRACK).agg(loop=is_step.any(), backward=is_backward.any()).sort("track")
     loops = {threads[row["track"]] for row in kinds.iter_rows(named=True) if row["loop"]}
     found: dict[str, list[int]] = {}
     for row in kinds.iter_rows(named=True):
         thread = threads[row["track"]]
         name = LOOP if thread in loops else BACKWARD if row["backward"] else _name_thread(thread)
         found.setdefault(name, []).append(row["track"])
-    return [(name, spans.filter(of_track.is_in(found[name]))) for name in sorted(found, key=lambda name: name != LOOP)]
+    return found
 
 
 def _strip_role(name: str) -> str:
