@@ -13,7 +13,9 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -35,35 +37,53 @@ READ_FIRST = ("docs/", "src/kinetoscope/analysis/findings/rules/")
 AT_ZERO = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 
 
+class Violation(NamedTuple):
+    """Words of the old dialect, or a sentence that is too long."""
+
+    surface: str
+    line: int
+    words: str
+
+
 def counts_of(path: Path) -> dict[str, int]:
     """Return the number of violations in a file, by surface; zeros are left out."""
+    return dict(Counter(one.surface for one in violations_in(path)))
+
+
+def violations_in(path: Path) -> Iterator[Violation]:
+    """Yield the violations in a file."""
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix == ".py":
-        found = _counts_of_python(text)
-    elif path.suffix == ".md":
-        found = {"prose": len(PHRASES.findall(text)), "long sentences": _num_long_sentences(text)}
-    else:
-        found = {"prose": len(PHRASES.findall(text))}
-    return {surface: num for surface, num in found.items() if num}
+        yield from _violations_in_python(text)
+        return
+    yield from _phrases("prose", text, 1)
+    if path.suffix == ".md":
+        yield from _long_sentences(text)
 
 
-def _counts_of_python(text: str) -> Counter[str]:
+def _phrases(surface: str, text: str, first_line: int) -> Iterator[Violation]:
+    for match in PHRASES.finditer(text):
+        yield Violation(surface, first_line + text.count("\n", 0, match.start()), match.group())
+
+
+def _violations_in_python(text: str) -> Iterator[Violation]:
     nodes = list(ast.walk(ast.parse(text)))
     docstrings = [node for node in nodes if _is_docstring(node)]
     written = {id(node.value) for node in docstrings}
-    found = Counter[str]()
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found["comments" if id(node) in written else "strings"] += len(PHRASES.findall(node.value))
+            yield from _phrases("comments" if id(node) in written else "strings", node.value, node.lineno)
         for name in _names_in(node):
-            found["identifiers"] += _is_old_name(name)
+            if _is_old_name(name):
+                yield Violation("identifiers", node.lineno, name)
     if any(PHRASES.search(line.partition("#")[2]) for line in text.split("\n") if "#" in line):  # tokens take long
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
-                found["comments"] += len(PHRASES.findall(token.string))
+                yield from _phrases("comments", token.string, token.start[0])
     for node in docstrings:
-        found["docstrings"] += str(node.value.value).lstrip().startswith(tuple(f"{word} " for word in FIRST_WORDS))
-    return found
+        first = str(node.value.value).split(maxsplit=1)[:1]
+        if first and first[0] in FIRST_WORDS:
+            yield Violation("docstrings", node.lineno, f"starts with {first[0]}")
 
 
 def _is_docstring(node: ast.AST) -> bool:
@@ -93,15 +113,18 @@ def _is_old_name(name: str) -> bool:
     return first or bool(PARTS & {*small} - {"tell"}) or any(each in joined for each in JOINED)
 
 
-def _num_long_sentences(text: str) -> int:
-    """Return the number of sentences of more than `MAX_WORDS` words in Markdown, without code and tables."""
-    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-    num_long = 0
-    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*#]|\d+\.) )", text):
+def _long_sentences(text: str) -> Iterator[Violation]:
+    """Yield the sentences of more than `MAX_WORDS` words in Markdown, without code and tables."""
+    text = re.sub(r"^```.*?^```", lambda code: "\n" * code.group().count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+    line = 1
+    for block, gap in re.findall(r"(.*?)(\n\s*\n|\n(?=\s*(?:[-*#]|\d+\.) )|\Z)", text, re.DOTALL):
         if not block.lstrip().startswith(("|", "<", "!")):
             prose = re.sub(r"\]\([^)]*\)|\*\*", "", block)
-            num_long += sum(len(one.split()) > MAX_WORDS for one in re.split(r"(?<=[.?!:;])\s", prose))
-    return num_long
+            for sentence in re.split(r"(?<=[.?!:;])\s", prose):
+                words = sentence.split()
+                if len(words) > MAX_WORDS:
+                    yield Violation("long sentences", line, f"{len(words)} words: {' '.join(words[:6])} ...")
+        line += (block + gap).count("\n")
 
 
 def files() -> list[str]:
@@ -125,19 +148,49 @@ def found() -> dict[str, dict[str, int]]:
     return all_counts()
 
 
-def list_risen(found: dict[str, dict[str, int]]) -> dict[str, str]:
-    """Return the counts above those of the table, each with the allowed one."""
+def list_risen(found: dict[str, dict[str, int]]) -> list[tuple[str, str, int]]:
+    """Return the file and surface of each count above that of the table, with the allowed one."""
     allowed = json.loads(TABLE.read_text())
-    return {
-        f"{name}, {surface}": f"{num}, allowed {allowed.get(name, {}).get(surface, 0)}"
+    return [
+        (name, surface, most)
         for name, counts in found.items()
         for surface, num in counts.items()
-        if num > allowed.get(name, {}).get(surface, 0)
-    }
+        if num > (most := allowed.get(name, {}).get(surface, 0))
+    ]
+
+
+def describe(risen: list[tuple[str, str, int]]) -> str:
+    """Return a line for each violation in files and surfaces with too many."""
+    lines = []
+    for name, surface, most in risen:
+        allowed = f" (of these, {most} may stay)" if most else ""
+        lines += [
+            f"{name}:{one.line}: {one.words} ({surface}){allowed}"
+            for one in violations_in(ROOT / name)
+            if one.surface == surface
+        ]
+    return "\n".join(["Replace these words, and shorten these sentences:", *lines]) if lines else ""
 
 
 def test_no_count_of_the_old_dialect_rises(found):
-    assert not list_risen(found), "write new text in the words of the language guide"
+    risen = list_risen(found)
+    assert not risen, describe(risen)
+
+
+def test_a_violation_has_its_line_and_words(tmp_path):
+    page, module = tmp_path / "page.md", tmp_path / "module.py"
+    page.write_text("# Title\n\n```sh\ntold\n```\n\nIt goes on.\n\n" + "word " * 36 + "end.\n")
+    module.write_text('"""Summary.\n\nNobody reads it.\n"""\n\n\ndef tell_all():\n    """What it does."""\n')
+    assert [tuple(one) for one in violations_in(page)] == [
+        ("prose", 4, "told"),
+        ("prose", 7, "goes on"),
+        ("long sentences", 9, "37 words: word word word word word word ..."),
+    ]
+    assert sorted(violations_in(module)) == [
+        ("comments", 3, "Nobody"),
+        ("docstrings", 8, "starts with What"),
+        ("identifiers", 7, "tell_all"),
+    ]
 
 
 def test_first_read_pages_have_no_old_dialect(found):
@@ -168,10 +221,9 @@ def write() -> None:
 
 
 def check(names: list[str]) -> str:
-    """Return the risen counts of some files, for the hook; an empty string if there are none."""
+    """Return the violations in files with risen counts, for the hook; an empty string if there are none."""
     checked = set(names) & set(files())
-    risen = list_risen({name: counts_of(ROOT / name) for name in sorted(checked)})
-    return "\n".join(f"{where}: {what} words of the old dialect" for where, what in risen.items())
+    return describe(list_risen({name: counts_of(ROOT / name) for name in sorted(checked)}))
 
 
 if __name__ == "__main__":
