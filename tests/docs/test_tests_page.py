@@ -32,7 +32,8 @@ def test_readme_of_support_lists_each_file():
     folder = TESTS / "support"
     modules = {path.name for each in ("", "programs", "tools") for path in (folder / each).glob("*.py")}
     packages = {f"{path.name}/" for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert set(re.findall(r"^\| `([\w/.]+)` \|", SUPPORT, re.M)) == (modules - {"__init__.py"}) | packages
+    listed, there = set(re.findall(r"^\| `([\w/.]+)` \|", SUPPORT, re.M)), (modules - {"__init__.py"}) | packages
+    assert listed == there, f"tests/support/README.md differs in {listed ^ there}"
 
 
 def test_readme_of_the_simulator_lists_its_files_and_kinds_of_faults():
@@ -40,6 +41,7 @@ def test_readme_of_the_simulator_lists_its_files_and_kinds_of_faults():
     (table,) = re.findall(r"^FINDINGS.*?\{(.*?)^\}", settings, re.M | re.DOTALL)
     (faults,) = re.findall(r"## Faults\n(.*?)##", SIMULATOR, re.DOTALL)
     rows = " ".join(re.findall(r"^\| (`.*?) \|", faults, re.M))
-    assert set(re.findall(r"`(\w+)`", rows)) == set(re.findall(r'"(\w+)":', table))
+    listed, kinds = set(re.findall(r"`(\w+)`", rows)), set(re.findall(r'"(\w+)":', table))
+    assert listed == kinds, f"the table of faults in tests/trainsim/README.md differs in {listed ^ kinds}"
     files = {path.name for path in (TESTS / "trainsim").glob("*.py")} - {"__init__.py"}
     assert set(re.findall(r"`(\w+\.py)`", SIMULATOR.partition("## Files")[2])) == files

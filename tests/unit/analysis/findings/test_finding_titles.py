@@ -35,6 +35,7 @@ SOURCES = "".join(path.read_text() for path in Path(findings.__file__).parent.rg
 @pytest.mark.parametrize("fault", FINDINGS)
 def test_a_title_starts_with_the_diagnosis_and_has_a_quantity_per_step(fault):
     kind = FINDINGS[fault]
+    assert kind in DIAGNOSES, f"Add the first words of the titles of {kind} to DIAGNOSES."
     title = next(found.title for found in analyze_cached(planted_settings(0, fault))[1].findings if found.kind == kind)
     assert title.startswith(DIAGNOSES[kind])
     assert re.search(r"\d.*(/step|step)", title)
