@@ -97,14 +97,14 @@ def test_variants_that_gain_are_tried_in_pairs_and_compared(folder):
     done = try_command(folder, *options, *fixes, "--", "python", "two_faults.py")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    rows = {" + ".join(one["name"] for one in row["variants"]): row for row in found["rows"]}
+    rows = {" + ".join(sorted(one["name"] for one in row["variants"])): row for row in found["rows"]}
     assert {row["verdict"] for row in rows.values()} == {"faster"}
     pair = rows.pop("num_workers + validate_args")
     assert pair["change"] < min(row["change"] for row in rows.values())
-    assert pair["code"].splitlines() == [
+    assert set(pair["code"].splitlines()) == {
         "DataLoader(..., num_workers=2)",
         "torch.distributions.Distribution.set_default_validate_args(False)",
-    ]
+    }
     assert {row["results"] for row in (pair, *rows.values())} == {"equal"}
 
 
