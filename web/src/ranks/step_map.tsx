@@ -57,8 +57,11 @@ export function StepMap({ payload, report }: { payload: Payload; report: RunRepo
   );
 }
 
+/** So few steps have their table open at first: their map is small. */
+const MAX_OPEN_STEPS = 20;
+
 function AsTable({ steps, measures }: { steps: RankStep[]; measures: Measure[] }) {
-  const [isOpen, setIsOpen] = useState(false);
+  const [isOpen, setIsOpen] = useState(steps.length <= MAX_OPEN_STEPS);
   const columns: TableColumn<RankStep>[] = [
     { title: "Rank", value: (step) => step.row.rank },
     { title: "Step", value: (step) => step.row.step },
@@ -69,7 +72,7 @@ function AsTable({ steps, measures }: { steps: RankStep[]; measures: Measure[] }
     })),
   ];
   return (
-    <details onToggle={(event) => setIsOpen(event.currentTarget.open)}>
+    <details open={isOpen} onToggle={(event) => setIsOpen(event.currentTarget.open)}>
       <summary>As a table</summary>
       {isOpen && <Table caption="Steps of all ranks" columns={columns} rows={steps} noun="step" maxRows={50} />}
     </details>
