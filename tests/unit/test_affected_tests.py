@@ -27,11 +27,14 @@ def test_the_test_of_what_was_changed_comes_first(changed, first):
     assert found(changed)[0] == first
 
 
-@pytest.mark.parametrize("suffix", ["py", "md"])
-def test_a_rule_that_is_found_by_its_name_has_the_tests_of_rules_and_of_its_kind(suffix):
-    tests = found(f"src/kinetoscope/analysis/findings/rules/garbage_collection.{suffix}")
+def test_a_rule_that_is_found_by_its_name_has_the_tests_of_rules_and_of_its_kind():
+    tests = found("src/kinetoscope/analysis/findings/rules/garbage_collection.py")
     assert {"unit/analysis/findings/test_findings.py", "unit/analysis/findings/test_finding_titles.py"} <= {*tests[:12]}
-    assert "docs/test_explanations.py" in tests
+
+
+def test_the_page_of_a_rule_has_the_tests_that_read_pages():
+    tests = found("src/kinetoscope/analysis/findings/rules/garbage_collection.md")
+    assert {"docs/test_explanations.py", "unit/report/test_explanations.py"} <= {*tests[:6]}
 
 
 @pytest.mark.parametrize("page", ["docs/sources.md", "README.md"])

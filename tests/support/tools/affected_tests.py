@@ -29,8 +29,10 @@ _ELSEWHERE = ("fuzz", "compat")
 """Tests that have a command of their own, and some an environment."""
 _OF_DOCUMENTS = ("test_agreement.py", "test_code_blocks.py", "test_readme.py")
 """Tests in tests/docs that read every document."""
+_EXPLANATIONS = ROOT / "src/kinetoscope/analysis/findings/explanations.py"
+"""Reads the pages of rules."""
 _OF_PAGES = 2
-"""The distance up to which tests of a rule can break by its page."""
+"""The distance from there up to which tests can break by a page."""
 _FARTHEST = 99
 _FIRST_FILES = 16
 
@@ -73,9 +75,9 @@ def _distances(path: Path, tests: list[Path]) -> dict[Path, float]:
         near |= _tests_of_c(path, tests)
     if path.suffix == ".md":
         near |= _tests_of_document(path, tests)
-        if path.with_suffix(".py").exists():  # the page of a rule: only what reads pages or the rules themselves
-            of_rule = _distances(path.with_suffix(".py"), tests)
-            near |= {test: distance for test, distance in of_rule.items() if distance <= _OF_PAGES}
+        if path.with_suffix(".py").exists():  # the page of a rule
+            of_pages = _tests_that_import(_EXPLANATIONS, tests)
+            near |= {test: distance for test, distance in of_pages.items() if distance <= _OF_PAGES}
     if "web" in path.relative_to(ROOT).parts[:1]:
         near |= dict.fromkeys((test for test in tests if "browser" in test.parts), 1)
     if _is_found_by_name(path):
