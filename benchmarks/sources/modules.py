@@ -69,9 +69,10 @@ def _in(way: Callable[[], AbstractContextManager[Any]], loop: Callable[[int], No
 
 
 def _timed(loop: Callable[[int], None], count: int) -> int:
-    start_ns = time.perf_counter_ns()
+    """Return the CPU time of the thread, which does all the work: other processes on the machine do not count."""
+    start_ns = time.thread_time_ns()
     loop(count)
-    return time.perf_counter_ns() - start_ns
+    return time.thread_time_ns() - start_ns
 
 
 @contextmanager
