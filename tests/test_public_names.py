@@ -112,6 +112,18 @@ def test_the_page_on_support_lists_the_public_names():
     assert LISTED["kinetoscope.errors"] == [name for name, value in vars(errors).items() if isinstance(value, type)]
 
 
+def test_the_reference_and_the_page_on_sources_name_what_is_public():
+    docs = Path(__file__).parents[1] / "docs"
+    reference = (docs / "extensions" / "generated_pages.py").read_text(encoding="utf-8")
+    missing = [name for name in PUBLIC if not re.search(rf"\b{name}\b", reference)]
+    assert missing == ["KinetoscopeError"], (
+        "Add to TOP_LEVEL in docs/extensions/generated_pages.py; the page of errors has the one."
+    )
+    page = (docs / "sources.md").read_text(encoding="utf-8")
+    sources = [name for name in PUBLIC if getattr(kinetoscope, name).__module__.startswith("kinetoscope.sources.")]
+    assert not [name for name in sources if f"`{name}`" not in page], "Add a row to docs/sources.md."
+
+
 @pytest.mark.parametrize("module", ["kinetoscope.torch", "kinetoscope.composer"])
 def test_the_page_on_support_lists_all_names_of_a_compatibility_layer(module):
     pytest.importorskip("torch")
