@@ -29,7 +29,6 @@ from kinetoscope.hooks.training_safe import training_safe
 from kinetoscope.native import why_not_recorded
 from kinetoscope.pulse.pulse_recorder import TrainingFacts
 from kinetoscope.recording.markers.schedule import CyclePlan, PulseOnly
-from kinetoscope.recording.messages.end_report import is_ended_by_exception
 from kinetoscope.recording.profiler import Profiler, active_profiler
 
 if TYPE_CHECKING:
@@ -369,7 +368,7 @@ class AutoInstrumentation:
                 self._step(self._rule.finish())
             if self._trial is not None:
                 self._trial.handle_run_end(self._driver, self._leader())
-            self._driver.end(has_failed=is_ended_by_exception())
+            self._driver.end(at_exit=True)
 
 
 def watch_process() -> None:

@@ -11,6 +11,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.hooks.training_safe import log_failure, training_safe
 from kinetoscope.pulse.layout import Phase
 from kinetoscope.pulse.pulse_recorder import TrainingFacts
+from kinetoscope.recording.messages.end_report import is_ended_by_exception
 from kinetoscope.recording.run.lifecycle import RunLifecycle
 from kinetoscope.recording.run.loop import Loop
 from kinetoscope.recording.window.trace_handler import run_folder_of
@@ -107,13 +108,13 @@ class Driver:
         if past_step_ends_ns:
             run.add_past_steps(past_step_ends_ns)
 
-    def end(self, *, clean: bool = True, search: bool = True, has_failed: bool = False) -> None:
+    def end(self, *, clean: bool = True, search: bool = True, at_exit: bool = False) -> None:
         """End the run: save what was recorded, wait until it is written, and remove all threads and hooks.
 
         Args:
             clean: whether training has ended without an error.
             search: whether to print the top finding, which takes up to some seconds.
-            has_failed: whether an exception has ended the program, which is exiting.
+            at_exit: whether the program is exiting; if an exception has ended it, the run has failed.
 
         Raises:
             Exception: with ``strict=True`` and ``clean``, the first error of a source or handler.
@@ -123,7 +124,7 @@ class Driver:
         self._end_open(clean)
         if not search:
             self._run.set_search(None)
-        self._run.close(clean=clean, has_failed=has_failed)
+        self._run.close(clean=clean, has_failed=at_exit and is_ended_by_exception())
 
     @property
     def is_running(self) -> bool:
